@@ -1,0 +1,169 @@
+//! Files that a user writes, and errors that point into them.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A text file that a user wrote, kept whole so that errors can show its lines.
+#[derive(Clone, Debug)]
+pub struct Source {
+    path: Arc<Path>,
+    text: Arc<str>,
+}
+
+impl Source {
+    /// A source of `text` that is said to stand in `path`.
+    pub fn new(path: impl Into<PathBuf>, text: impl Into<Arc<str>>) -> Self {
+        Self { path: path.into().into(), text: text.into() }
+    }
+
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is not UTF-8; the error shows the first
+    /// bad byte's place.
+    pub fn read(path: impl Into<PathBuf>) -> Result<Self, SourceError> {
+        let path = path.into();
+        let bytes = std::fs::read(&path).map_err(|e| {
+            let empty = Self::new(path.clone(), "");
+            empty.error(0..0, format!("cannot read the file: {e}"), "a readable text file")
+        })?;
+        String::from_utf8(bytes).map(|text| Self::new(path.clone(), text)).map_err(|e| {
+            let good = e.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(e.as_bytes()).into_owned();
+            Self::new(path, text).error(good..good, "the text is not UTF-8", "UTF-8 text")
+        })
+    }
+
+    /// Where the source was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The lines with their byte ranges, without line ends.
+    pub fn lines(&self) -> impl Iterator<Item = (Range<usize>, &str)> {
+        let start = self.text.as_ptr() as usize;
+        self.text.lines().map(move |line| {
+            let at = line.as_ptr() as usize - start;
+            (at..at + line.len(), line)
+        })
+    }
+
+    /// An error at the bytes `span` of this source.
+    pub fn error(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> SourceError {
+        SourceError(Box::new(Problem {
+            source: self.clone(),
+            span,
+            message: message.into(),
+            expected: expected.into(),
+        }))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Problem {
+    source: Source,
+    span: Range<usize>,
+    message: String,
+    expected: String,
+}
+
+/// A mistake in a file that a user wrote: where, what, and what was expected.
+///
+/// Displays as `file:line:column: message: 'text'; expected ...`.
+#[derive(Clone, Debug)]
+pub struct SourceError(Box<Problem>);
+
+impl SourceError {
+    /// The source that holds the mistake.
+    pub fn source_file(&self) -> &Source {
+        &self.0.source
+    }
+
+    /// The bytes that are wrong, clamped to the text and to character bounds.
+    pub fn span(&self) -> Range<usize> {
+        let text = self.0.source.text();
+        let floor = |mut at: usize| {
+            at = at.min(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let start = floor(self.0.span.start);
+        start..floor(self.0.span.end).max(start)
+    }
+
+    /// The 1-based line of the mistake.
+    pub fn line(&self) -> usize {
+        1 + self.before().matches('\n').count()
+    }
+
+    /// The 1-based column of the mistake, in characters.
+    pub fn column(&self) -> usize {
+        1 + self.before().rsplit('\n').next().unwrap_or("").chars().count()
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What would have been right.
+    pub fn expected(&self) -> &str {
+        &self.0.expected
+    }
+
+    /// The text that is wrong.
+    pub fn text(&self) -> &str {
+        &self.0.source.text()[self.span()]
+    }
+
+    fn before(&self) -> &str {
+        &self.0.source.text()[..self.span().start]
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.source.path().display();
+        write!(f, "{path}:{}:{}: {}", self.line(), self.column(), self.message())?;
+        let text = self.text().lines().next().unwrap_or("");
+        if !text.is_empty() {
+            write!(f, ": '{text}'")?;
+        }
+        write!(f, "; expected {}", self.expected())
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_file_line_column_text_and_expectation() {
+        let source = Source::new("a.flows", "tcp\nudp,tp_dst=x\n");
+        let (line, _) = source.lines().nth(1).unwrap();
+        let error = source.error(line.start + 11..line.end, "bad port", "0 to 65535");
+        assert_eq!(error.to_string(), "a.flows:2:12: bad port: 'x'; expected 0 to 65535");
+    }
+
+    #[test]
+    fn a_span_outside_the_text_is_clamped() {
+        let error = Source::new("x", "é").error(1..99, "m", "e");
+        assert_eq!((error.line(), error.column(), error.text()), (1, 1, "é"));
+    }
+}

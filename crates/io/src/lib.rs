@@ -1,0 +1,9 @@
+//! Ports: where packets come from and go to.
+//!
+//! An [`Input`] fills batches, an [`Output`] takes them. Everything inside is
+//! Ethernet: an input of another link type gives its packets an Ethernet
+//! header, and counts those it cannot convert.
+
+mod port;
+
+pub use port::{Input, IoError, Output, Received};

@@ -1,0 +1,100 @@
+//! From a section of the chain file to network functions.
+
+use thalweg_classify::source::SourceError;
+
+use crate::function::NetworkFunction;
+use crate::section::Section;
+use crate::{filter, ipsec, monitor, nat, nids, router};
+
+/// How the instances of one NF on several workers relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Each worker has an instance with the state of the flows it serves.
+    PerWorker,
+    /// There may be only one instance, since its state is not divided by flow;
+    /// with several workers it runs on a worker of its own.
+    Single,
+}
+
+/// What an NF may learn about the chain it stands in.
+#[derive(Clone, Copy, Debug)]
+pub struct Environment<'a> {
+    /// Names of the chain's inputs, by port index.
+    pub inputs: &'a [String],
+    /// Names of the chain's outputs, by port index.
+    pub outputs: &'a [String],
+}
+
+/// The mistakes that kept an NF from being built; at least one.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct BuildError(pub Vec<SourceError>);
+
+impl From<SourceError> for BuildError {
+    fn from(error: SourceError) -> Self {
+        Self(vec![error])
+    }
+}
+
+/// A checked NF configuration with the tables that its instances share.
+pub trait Blueprint: Send + Sync {
+    /// How instances relate.
+    fn sharing(&self) -> Sharing {
+        Sharing::PerWorker
+    }
+
+    /// Makes the instance for worker number `worker`.
+    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction>;
+
+    /// One line for `thalweg check`: what was configured and loaded.
+    fn describe(&self) -> String;
+
+    /// Parts of the configuration that were understood but are not supported,
+    /// each reported once, with its place.
+    fn warnings(&self) -> &[SourceError] {
+        &[]
+    }
+
+    /// Reads the NF's files again and applies what changed to running
+    /// instances; on an error everything stays as it was.
+    ///
+    /// # Errors
+    /// The mistakes in the new files.
+    fn reload(&self) -> Result<(), BuildError> {
+        Ok(())
+    }
+}
+
+/// The kinds of NF there are, with a line on each.
+pub const KINDS: &[(&str, &str)] = &[
+    ("filter", "stateless packet filter: accept, drop, reject"),
+    ("ipsec", "ESP tunnel mode, outbound and inbound"),
+    ("monitor", "packet and byte counts by flow"),
+    ("nat", "network address and port translation"),
+    ("nids", "intrusion detection by Snort-syntax rules"),
+    ("router", "IPv4 and IPv6 longest-prefix-match router"),
+];
+
+/// Checks the configuration `section` of an NF of `kind`, and loads its files.
+///
+/// # Errors
+/// Every mistake found, with its place.
+pub fn build(
+    kind: &str,
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    match kind {
+        "filter" => filter::build(section, environment),
+        "ipsec" => ipsec::build(section, environment),
+        "monitor" => monitor::build(section, environment),
+        "nat" => nat::build(section, environment),
+        "nids" => nids::build(section, environment),
+        "router" => router::build(section, environment),
+        _ => {
+            let known: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+            let expected = format!("one of {}", known.join(", "));
+            Err(section.error(section.span(), format!("no NF of kind '{kind}'"), expected).into())
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What an NF sees and says while it processes a batch.
+
+use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
+
+/// What an NF decided about one packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the next NF.
+    #[default]
+    Forward,
+    /// The packet ends here.
+    Drop(DropReason),
+    /// To the controller.
+    Punt,
+}
+
+/// The NF's side of one `process` call: the time, the verdicts it gives, the
+/// packets it makes, and, when the packet is traced, its explanations.
+///
+/// Every packet is forwarded unless the NF says otherwise.
+#[derive(Debug)]
+pub struct Context<'a> {
+    now: Nanoseconds,
+    verdicts: [Verdict; BATCH],
+    dropped: Lanes,
+    punted: Lanes,
+    emitted: &'a mut Batch,
+    trace: Option<&'a mut Vec<(usize, String)>>,
+}
+
+impl<'a> Context<'a> {
+    /// A context at packet time `now` that collects new packets in `emitted`
+    /// (empty) and explanations, by lane, in `trace`.
+    pub fn new(
+        now: Nanoseconds,
+        emitted: &'a mut Batch,
+        trace: Option<&'a mut Vec<(usize, String)>>,
+    ) -> Self {
+        Self {
+            now,
+            verdicts: [Verdict::Forward; BATCH],
+            dropped: Lanes::NONE,
+            punted: Lanes::NONE,
+            emitted,
+            trace,
+        }
+    }
+
+    /// Packet time: the newest timestamp seen so far. Never runs backwards.
+    pub fn now(&self) -> Nanoseconds {
+        self.now
+    }
+
+    /// Drops the packet of `lane` for `reason`.
+    pub fn drop(&mut self, lane: usize, reason: DropReason) {
+        self.verdicts[lane] = Verdict::Drop(reason);
+        self.dropped.insert(lane);
+        self.punted.remove(lane);
+    }
+
+    /// Sends the packet of `lane` to the controller.
+    pub fn punt(&mut self, lane: usize) {
+        self.verdicts[lane] = Verdict::Punt;
+        self.punted.insert(lane);
+        self.dropped.remove(lane);
+    }
+
+    /// Makes a new packet of `bytes` (from the Ethernet header on) on behalf of
+    /// the packet in `lane`: an ICMP error, a TCP reset. It starts its way at
+    /// the ingress of the chain's routes after this NF, with the lane's packet
+    /// type. Returns the new packet's lane in [`emitted`](Self::emitted), or
+    /// `None` when there was no frame for it, which the caller counts.
+    pub fn emit(&mut self, batch: &Batch, lane: usize, bytes: &[u8]) -> Option<usize> {
+        let new = self.emitted.push_bytes(bytes)?;
+        let (from, to) = (&batch.meta, &mut self.emitted.meta);
+        to.timestamp[new] = from.timestamp[lane];
+        to.received_at[new] = from.received_at[lane];
+        to.in_port[new] = from.in_port[lane];
+        to.packet_type[new] = from.packet_type[lane];
+        Some(new)
+    }
+
+    /// The packets made so far.
+    pub fn emitted(&mut self) -> &mut Batch {
+        self.emitted
+    }
+
+    /// Explains a decision to `thalweg trace`; `text` is only called then.
+    #[inline]
+    pub fn explain(&mut self, lane: usize, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push((lane, text()));
+        }
+    }
+
+    /// Whether explanations are collected.
+    pub fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// The verdict on the packet of `lane`.
+    pub fn verdict(&self, lane: usize) -> Verdict {
+        self.verdicts[lane]
+    }
+
+    /// The lanes that were dropped.
+    pub fn dropped(&self) -> Lanes {
+        self.dropped
+    }
+
+    /// The lanes that go to the controller.
+    pub fn punted(&self) -> Lanes {
+        self.punted
+    }
+}

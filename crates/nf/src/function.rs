@@ -1,0 +1,74 @@
+//! The trait of all network functions.
+
+use std::path::PathBuf;
+
+use thalweg_packet::{Batch, Lanes};
+
+use crate::context::Context;
+use crate::state::{StateError, StateReader, StateWriter};
+
+/// What can fail in an NF outside the packet path.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NfError {
+    /// An output file could not be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A network function on one worker: a value with state.
+pub trait NetworkFunction: Send {
+    /// Processes the packets of `lanes`. Other lanes of the batch belong to
+    /// other branches of the chain and must not be touched.
+    ///
+    /// Verdicts go into `context`. An NF that changes headers or lengths calls
+    /// [`Batch::parse`] for the lanes it changed before it returns. It neither
+    /// takes packets out of the batch nor releases them.
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>);
+
+    /// Writes one record for each flow the NF has state of, in a form that
+    /// [`import_state`](Self::import_state) of the same NF kind reads. An NF
+    /// without per-flow state writes none.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        let _ = writer;
+        Ok(())
+    }
+
+    /// Takes over the flows that `reader` holds; returns how many. Either all
+    /// records are taken over or, on an error, none.
+    ///
+    /// # Errors
+    /// When the stream is corrupt, of another NF kind, or of another version.
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        reader.expect_end()
+    }
+
+    /// The version of the NF's state records; raised when they change.
+    fn state_version(&self) -> u16 {
+        1
+    }
+
+    /// NF-specific figures for the report, as a JSON object (counts of
+    /// mappings, alerts, routes, ...). Figures of several workers are added up
+    /// by name, so values are numbers.
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Writes out what the NF collects (flow records, pending alerts). Called
+    /// on request during a run and at its end.
+    ///
+    /// # Errors
+    /// When an output cannot be written.
+    fn flush(&mut self) -> Result<(), NfError> {
+        Ok(())
+    }
+}

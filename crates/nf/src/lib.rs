@@ -1,0 +1,24 @@
+//! Network functions, and the trait they share.
+//!
+//! A chain file's `[nf.NAME]` section becomes a [`Blueprint`]: checked
+//! configuration and tables shared by all workers. Each worker makes its own
+//! [`NetworkFunction`] from it, which holds per-flow state and processes
+//! batches.
+
+mod blueprint;
+mod context;
+mod function;
+mod section;
+pub mod state;
+
+pub mod filter;
+pub mod ipsec;
+pub mod monitor;
+pub mod nat;
+pub mod nids;
+pub mod router;
+
+pub use blueprint::{Blueprint, BuildError, Environment, KINDS, Sharing, build};
+pub use context::{Context, Verdict};
+pub use function::{NetworkFunction, NfError};
+pub use section::Section;

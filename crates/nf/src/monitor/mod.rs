@@ -1,0 +1,10 @@
+//! To be written: monitor.
+
+use crate::{Blueprint, BuildError, Environment, Section};
+
+pub(crate) fn build(
+    section: &Section<'_>,
+    _environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    Err(section.error(section.span(), "not built yet", "another kind").into())
+}

@@ -1,0 +1,96 @@
+//! One NF's section of the chain file.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use thalweg_classify::source::{Source, SourceError};
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+
+/// The options of one NF, with their places in the chain file.
+///
+/// The keys that every NF has (`kind`, `pinned`) are already taken out.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    name: &'a str,
+    value: Spanned<DeValue<'a>>,
+    source: &'a Source,
+}
+
+impl<'a> Section<'a> {
+    /// The section of the NF `name`, whose options are the TOML table `value`
+    /// in `source`.
+    pub fn new(name: &'a str, value: Spanned<DeValue<'a>>, source: &'a Source) -> Self {
+        Self { name, value, source }
+    }
+
+    /// The NF's name in the chain.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// The chain file.
+    pub fn source(&self) -> &Source {
+        self.source
+    }
+
+    /// Where the section stands in the chain file.
+    pub fn span(&self) -> Range<usize> {
+        self.value.span()
+    }
+
+    /// Reads the options into `T`, which should `deny_unknown_fields`. Fields
+    /// of type [`Spanned`] keep their place for later errors.
+    ///
+    /// # Errors
+    /// The first option that is unknown, missing or of a wrong type.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, SourceError> {
+        T::deserialize(ValueDeserializer::from(self.value.clone())).map_err(|e| {
+            let span = e.span().unwrap_or_else(|| self.span());
+            self.error(span, e.message(), format!("the options of NF '{}'", self.name))
+        })
+    }
+
+    /// An error at the bytes `span` of the chain file.
+    pub fn error(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> SourceError {
+        self.source.error(span, message, expected)
+    }
+
+    /// A path as the user means it: relative to the chain file's folder.
+    pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.source.path().parent().unwrap_or_else(|| Path::new("")).join(path)
+    }
+
+    /// Reads a file that the option at `span` names.
+    ///
+    /// # Errors
+    /// When the file cannot be read; the error points at the option.
+    pub fn read(&self, span: Range<usize>, path: impl AsRef<Path>) -> Result<Source, SourceError> {
+        let path = self.resolve(path);
+        Source::read(&path).map_err(|e| {
+            if e.source_file().text().is_empty() {
+                self.error(span, format!("{}: {}", path.display(), e.message()), "a readable file")
+            } else {
+                e
+            }
+        })
+    }
+}
+
+/// Runs `test` on the section that the TOML `text` makes; for tests of NFs.
+///
+/// # Panics
+/// When `text` is not TOML.
+pub fn with_section<R>(text: &str, test: impl FnOnce(&Section<'_>) -> R) -> R {
+    let source = Source::new("chain.toml", text);
+    let table = toml::de::DeTable::parse(source.text()).expect("the test's TOML is valid");
+    let span = table.span();
+    let value = Spanned::new(span, DeValue::Table(table.into_inner()));
+    test(&Section::new("nf", value, &source))
+}

@@ -1,0 +1,409 @@
+//! Batches of packets in structure-of-arrays form.
+
+use std::sync::Arc;
+
+use crate::headers::Headers;
+use crate::key::FlowKey;
+use crate::lanes::{BATCH, Lanes};
+use crate::parse::{Decapsulate, parse};
+use crate::pool::{Frame, HEADROOM, Pool};
+use crate::time::Nanoseconds;
+use crate::tuple::symmetric_hash;
+
+/// The longest packet a frame of the largest size holds: 10 KiB.
+pub const MAX_PACKET_LEN: usize = 10 * 1024;
+
+/// A port of the engine: the position of an input or output in the chain file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortIndex(pub u16);
+
+impl PortIndex {
+    /// No port chosen yet.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
+impl Default for PortIndex {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// The class a packet got from classification; routes are keyed by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PacketType(pub u16);
+
+/// One packet outside a batch: its frame, where in it the bytes lie, and its
+/// metadata. What rings between workers carry.
+///
+/// Like [`Frame`], it must go back into a batch or to its pool.
+#[derive(Debug)]
+#[must_use = "a dropped packet is lost to its pool"]
+pub struct Packet {
+    pub(crate) frame: Frame,
+    pub(crate) offset: u16,
+    pub(crate) len: u16,
+    /// Bytes the packet had on the wire; more than its length when the capture cut it.
+    pub wire_len: u32,
+    /// When it was captured or received.
+    pub timestamp: Nanoseconds,
+    /// Cycle counter at receive, for latency.
+    pub received_at: u64,
+    /// The port it came in by.
+    pub in_port: PortIndex,
+    /// The port it is to leave by, when an NF chose one.
+    pub out_port: PortIndex,
+    /// Its packet type.
+    pub packet_type: PacketType,
+}
+
+impl Packet {
+    /// Gives up the packet and returns its frame, to be given back to its pool.
+    pub fn into_frame(self) -> Frame {
+        self.frame
+    }
+
+    /// The packet's length in bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the packet has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Per-packet metadata, one array a property, one element a lane.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    /// Bytes the packet had on the wire.
+    pub wire_len: [u32; BATCH],
+    /// When it was captured or received.
+    pub timestamp: [Nanoseconds; BATCH],
+    /// Cycle counter at receive.
+    pub received_at: [u64; BATCH],
+    /// The port it came in by.
+    pub in_port: [PortIndex; BATCH],
+    /// The port it is to leave by.
+    pub out_port: [PortIndex; BATCH],
+    /// Its packet type.
+    pub packet_type: [PacketType; BATCH],
+    /// Hash of its flow, equal for both directions; set by [`Batch::parse`].
+    pub flow_hash: [u32; BATCH],
+}
+
+/// Up to [`BATCH`] packets in structure-of-arrays form: the unit every stage
+/// takes and gives.
+///
+/// A lane is occupied or empty. Parsed headers and keys stand beside the
+/// packets and describe the bytes as of the last [`parse`](Self::parse): an NF
+/// that changes headers parses the lane again before it returns.
+///
+/// Dropping a batch gives its frames back.
+#[derive(Debug)]
+pub struct Batch {
+    pool: Arc<Pool>,
+    occupied: Lanes,
+    frames: [Option<Frame>; BATCH],
+    offsets: [u16; BATCH],
+    lens: [u16; BATCH],
+    /// Metadata by lane.
+    pub meta: Box<Metadata>,
+    headers: [Headers; BATCH],
+    keys: Box<[FlowKey; BATCH]>,
+}
+
+impl Batch {
+    /// An empty batch for packets of `pool`.
+    pub fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            pool,
+            occupied: Lanes::NONE,
+            frames: [const { None }; BATCH],
+            offsets: [0; BATCH],
+            lens: [0; BATCH],
+            meta: Box::default(),
+            headers: [Headers::default(); BATCH],
+            keys: Box::new([FlowKey::default(); BATCH]),
+        }
+    }
+
+    /// The pool the packets live in.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The occupied lanes.
+    #[inline]
+    pub fn lanes(&self) -> Lanes {
+        self.occupied
+    }
+
+    /// How many packets the batch holds.
+    pub fn len(&self) -> usize {
+        self.occupied.count()
+    }
+
+    /// Whether the batch holds no packet.
+    pub fn is_empty(&self) -> bool {
+        self.occupied.is_empty()
+    }
+
+    /// Whether every lane is occupied.
+    pub fn is_full(&self) -> bool {
+        self.occupied == Lanes::ALL
+    }
+
+    /// The lowest empty lane, or `None` when the batch is full.
+    #[inline]
+    pub fn vacant(&self) -> Option<usize> {
+        let lane = self.occupied.0.trailing_ones() as usize;
+        (lane < BATCH).then_some(lane)
+    }
+
+    /// Puts `packet` into the lowest empty lane and returns that lane.
+    ///
+    /// # Errors
+    /// Hands the packet back when the batch is full.
+    ///
+    /// # Panics
+    /// When the packet is of another pool.
+    pub fn push(&mut self, packet: Packet) -> Result<usize, Packet> {
+        let Some(lane) = self.vacant() else {
+            return Err(packet);
+        };
+        self.pool.assert_own(&packet.frame);
+        self.offsets[lane] = packet.offset;
+        self.lens[lane] = packet.len;
+        self.meta.wire_len[lane] = packet.wire_len;
+        self.meta.timestamp[lane] = packet.timestamp;
+        self.meta.received_at[lane] = packet.received_at;
+        self.meta.in_port[lane] = packet.in_port;
+        self.meta.out_port[lane] = packet.out_port;
+        self.meta.packet_type[lane] = packet.packet_type;
+        self.frames[lane] = Some(packet.frame);
+        self.occupied.insert(lane);
+        Ok(lane)
+    }
+
+    /// Takes the packet out of `lane`, or `None` when the lane is empty.
+    pub fn take(&mut self, lane: usize) -> Option<Packet> {
+        let frame = self.frames.get_mut(lane)?.take()?;
+        self.occupied.remove(lane);
+        Some(Packet {
+            frame,
+            offset: self.offsets[lane],
+            len: self.lens[lane],
+            wire_len: self.meta.wire_len[lane],
+            timestamp: self.meta.timestamp[lane],
+            received_at: self.meta.received_at[lane],
+            in_port: self.meta.in_port[lane],
+            out_port: self.meta.out_port[lane],
+            packet_type: self.meta.packet_type[lane],
+        })
+    }
+
+    /// Copies `bytes` into a fresh frame in the lowest empty lane, with default
+    /// metadata, and returns the lane. `None` when the batch is full, the pool
+    /// is exhausted, or the frame is too small.
+    pub fn push_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
+        let lane = self.push_blank(bytes.len())?;
+        self.bytes_mut(lane).copy_from_slice(bytes);
+        Some(lane)
+    }
+
+    /// Like [`push_bytes`](Self::push_bytes), with `len` bytes of unspecified
+    /// content for the caller to write (a receive straight into the frame).
+    pub fn push_blank(&mut self, len: usize) -> Option<usize> {
+        let lane = self.vacant()?;
+        if len > self.capacity() {
+            return None;
+        }
+        let frame = self.pool.take()?;
+        self.frames[lane] = Some(frame);
+        self.offsets[lane] = HEADROOM as u16;
+        self.lens[lane] = len as u16;
+        self.meta.wire_len[lane] = len as u32;
+        self.meta.timestamp[lane] = Nanoseconds::default();
+        self.meta.received_at[lane] = 0;
+        self.meta.in_port[lane] = PortIndex::NONE;
+        self.meta.out_port[lane] = PortIndex::NONE;
+        self.meta.packet_type[lane] = PacketType::default();
+        self.headers[lane] = Headers::default();
+        self.occupied.insert(lane);
+        Some(lane)
+    }
+
+    /// The longest packet [`push_bytes`](Self::push_bytes) takes, in bytes.
+    pub fn capacity(&self) -> usize {
+        (self.pool.frame_size() - HEADROOM).min(MAX_PACKET_LEN)
+    }
+
+    /// Gives the frames of `lanes` back to the pool; empty lanes are skipped.
+    pub fn release(&mut self, lanes: Lanes) {
+        let lanes = lanes.and(self.occupied);
+        if lanes.is_empty() {
+            return;
+        }
+        self.occupied = self.occupied.without(lanes);
+        let frames = &mut self.frames;
+        self.pool.give_back(lanes.into_iter().filter_map(|lane| frames[lane].take()));
+    }
+
+    /// The packet's bytes, from the Ethernet header on.
+    ///
+    /// # Panics
+    /// When the lane is empty.
+    #[inline]
+    pub fn bytes(&self, lane: usize) -> &[u8] {
+        let (offset, len) = (self.offsets[lane] as usize, self.lens[lane] as usize);
+        let frame = self.frames[lane].as_ref().expect("the lane holds a packet");
+        &self.pool.bytes(frame)[offset..offset + len]
+    }
+
+    /// The packet's bytes, to be changed in place.
+    ///
+    /// # Panics
+    /// When the lane is empty.
+    #[inline]
+    pub fn bytes_mut(&mut self, lane: usize) -> &mut [u8] {
+        let (offset, len) = (self.offsets[lane] as usize, self.lens[lane] as usize);
+        let frame = self.frames[lane].as_mut().expect("the lane holds a packet");
+        &mut self.pool.bytes_mut(frame)[offset..offset + len]
+    }
+
+    /// The packet's length in bytes; 0 for an empty lane.
+    #[inline]
+    pub fn packet_len(&self, lane: usize) -> usize {
+        if self.occupied.contains(lane) { self.lens[lane] as usize } else { 0 }
+    }
+
+    /// Bytes that can be put before the packet.
+    pub fn headroom(&self, lane: usize) -> usize {
+        self.offsets[lane] as usize
+    }
+
+    /// Bytes that can be put after the packet.
+    pub fn tailroom(&self, lane: usize) -> usize {
+        self.pool.frame_size() - self.offsets[lane] as usize - self.lens[lane] as usize
+    }
+
+    /// Makes the packet longer by `n` bytes at its front, of unspecified
+    /// content; `false`, and nothing changed, when the headroom is too small.
+    #[must_use]
+    pub fn grow_front(&mut self, lane: usize, n: usize) -> bool {
+        let fits = self.occupied.contains(lane) && n <= self.headroom(lane);
+        if fits {
+            self.offsets[lane] -= n as u16;
+            self.lens[lane] += n as u16;
+        }
+        fits
+    }
+
+    /// Makes the packet longer by `n` bytes at its end, of unspecified content;
+    /// `false`, and nothing changed, when the tailroom is too small.
+    #[must_use]
+    pub fn grow_back(&mut self, lane: usize, n: usize) -> bool {
+        let fits = self.occupied.contains(lane) && n <= self.tailroom(lane);
+        if fits {
+            self.lens[lane] += n as u16;
+        }
+        fits
+    }
+
+    /// Cuts `n` bytes (at most all) off the packet's front.
+    pub fn shrink_front(&mut self, lane: usize, n: usize) {
+        let n = n.min(self.lens[lane] as usize) as u16;
+        self.offsets[lane] += n;
+        self.lens[lane] -= n;
+    }
+
+    /// Cuts the packet's end so that at most `len` bytes remain.
+    pub fn truncate(&mut self, lane: usize, len: usize) {
+        self.lens[lane] = (self.lens[lane] as usize).min(len) as u16;
+    }
+
+    /// Parses the packets of `lanes`: sets their headers, keys and flow hashes.
+    pub fn parse(&mut self, lanes: Lanes, decapsulate: Decapsulate) {
+        for lane in lanes.and(self.occupied) {
+            let (key, headers) = parse(self.bytes(lane), self.meta.in_port[lane], decapsulate);
+            self.meta.flow_hash[lane] = symmetric_hash(&key);
+            self.keys[lane] = key;
+            self.headers[lane] = headers;
+        }
+    }
+
+    /// Where the headers of the packet lie, as of the last parse.
+    #[inline]
+    pub fn headers(&self, lane: usize) -> &Headers {
+        &self.headers[lane]
+    }
+
+    /// The flow key of the packet, as of the last parse.
+    #[inline]
+    pub fn key(&self, lane: usize) -> &FlowKey {
+        &self.keys[lane]
+    }
+
+    /// The flow keys of all lanes; those of empty lanes are stale.
+    #[inline]
+    pub fn keys(&self) -> &[FlowKey; BATCH] {
+        &self.keys
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.release(Lanes::ALL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(frames: usize) -> (Arc<Pool>, Batch) {
+        let pool = Arc::new(Pool::anonymous(frames, 2048).unwrap());
+        (pool.clone(), Batch::new(pool))
+    }
+
+    #[test]
+    fn a_packet_keeps_its_bytes_through_take_and_push() {
+        let (pool, mut a) = batch(4);
+        let lane = a.push_bytes(b"hello").unwrap();
+        assert!(a.grow_front(lane, 2) && a.grow_back(lane, 1));
+        a.bytes_mut(lane)[..2].copy_from_slice(b"__");
+        a.bytes_mut(lane)[7] = b'!';
+        let packet = a.take(lane).unwrap();
+        assert!(a.is_empty());
+        let mut b = Batch::new(pool.clone());
+        let lane = b.push(packet).unwrap();
+        assert_eq!(b.bytes(lane), b"__hello!");
+        b.shrink_front(lane, 2);
+        b.truncate(lane, 5);
+        assert_eq!(b.bytes(lane), b"hello");
+        drop(b);
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn room_is_never_overrun() {
+        let (_pool, mut b) = batch(1);
+        let lane = b.push_bytes(&[0; 100]).unwrap();
+        let (front, back) = (b.headroom(lane), b.tailroom(lane));
+        assert!(!b.grow_front(lane, front + 1) && !b.grow_back(lane, back + 1));
+        assert!(b.grow_front(lane, front) && b.grow_back(lane, back));
+        assert_eq!(b.packet_len(lane), 2048);
+    }
+
+    #[test]
+    fn exhaustion_and_oversize_refuse_without_a_leak() {
+        let (pool, mut b) = batch(1);
+        assert!(b.push_bytes(&[0; 4000]).is_none());
+        assert_eq!(pool.in_use(), 0);
+        assert!(b.push_bytes(b"a").is_some());
+        assert!(b.push_bytes(b"b").is_none());
+        b.release(Lanes::ALL);
+        assert_eq!(pool.in_use(), 0);
+    }
+}

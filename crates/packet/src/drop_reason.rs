@@ -1,0 +1,155 @@
+//! The closed set of ways a packet can be lost.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet ended without being transmitted. Every loss has one of
+        /// these names, in counters, traces and reports.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// How many reasons there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The reason's name in reports: lower case, words joined by hyphens.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Receive and transmit.
+    /// The pool had no free frame.
+    PoolExhausted = "pool-exhausted",
+    /// The packet is longer than a frame holds.
+    FrameTooSmall = "frame-too-small",
+    /// The capture's link type has no Ethernet form.
+    UnsupportedLinkType = "unsupported-link-type",
+    /// A ring to another worker was full.
+    RingFull = "ring-full",
+    /// The output refused the packet.
+    OutputFailed = "output-failed",
+    // Chain.
+    /// The route table has no next NF for the packet's type.
+    NoRoute = "no-route",
+    /// An NF asked for the controller, and there is none.
+    Punted = "punted",
+    /// The packet passed more NFs than the hop limit of a chain.
+    ChainLoop = "chain-loop",
+    // Any NF.
+    /// A header the NF needs is cut short, inconsistent or unknown.
+    Malformed = "malformed",
+    /// A checksum the NF relies on is wrong.
+    BadChecksum = "bad-checksum",
+    /// The NF does not handle this protocol.
+    UnsupportedProtocol = "unsupported-protocol",
+    /// The frame has no room left for the headers the NF adds.
+    NoRoom = "no-room",
+    /// The NF's state table is full.
+    StateFull = "state-full",
+    // Router.
+    /// The TTL or hop limit ran out.
+    TtlExpired = "ttl-expired",
+    /// No route to the destination address.
+    Unreachable = "unreachable",
+    /// The packet is longer than the next hop's MTU and must not be fragmented.
+    TooBig = "too-big",
+    /// The destination address is not one a router forwards to (multicast, loopback, ...).
+    NotForwardable = "not-forwardable",
+    // Filter and NIDS.
+    /// A rule says drop.
+    FilterDrop = "filter-drop",
+    /// A rule says reject; the sender was told.
+    FilterReject = "filter-reject",
+    /// A detection rule says drop.
+    Intrusion = "intrusion",
+    // IPsec.
+    /// The security policy discards the packet, or none matches.
+    NoPolicy = "no-policy",
+    /// No security association for the packet's SPI.
+    NoSa = "no-sa",
+    /// The integrity check value is wrong.
+    AuthenticationFailed = "authentication-failed",
+    /// The sequence number was seen before, or lies left of the window.
+    Replayed = "replayed",
+    /// The sequence number space of the association is used up.
+    SequenceExhausted = "sequence-exhausted",
+    /// The decrypted packet violates the association's selectors or padding.
+    BadInnerPacket = "bad-inner-packet",
+    // NAT.
+    /// No free external port for a new mapping.
+    NoPort = "no-port",
+    /// No mapping for a packet from outside.
+    NoMapping = "no-mapping",
+    /// A fragment whose first fragment was not seen.
+    UnknownFragment = "unknown-fragment",
+}
+
+impl std::fmt::Display for DropReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How many packets were lost, by reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropCounts([u64; DropReason::COUNT]);
+
+impl Default for DropCounts {
+    fn default() -> Self {
+        Self([0; DropReason::COUNT])
+    }
+}
+
+impl DropCounts {
+    /// Counts `packets` more lost for `reason`.
+    pub fn add(&mut self, reason: DropReason, packets: u64) {
+        self.0[reason as usize] += packets;
+    }
+
+    /// Adds the counts of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, n) in self.0.iter_mut().zip(other.0) {
+            *sum += n;
+        }
+    }
+
+    /// Packets lost for `reason`.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Packets lost in all.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|r| (*r, self.get(*r))).filter(|(_, n)| *n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_numbers_are_dense() {
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropReason::COUNT);
+        assert!(DropReason::ALL.iter().enumerate().all(|(i, r)| *r as usize == i));
+    }
+}

@@ -1,0 +1,36 @@
+//! Packet memory, batches, flow keys, headers and checksums: what every other
+//! crate of Thalweg stands on.
+//!
+//! A [`Pool`] cuts one region of [`PacketMemory`] into equal frames. A packet
+//! is a frame with an offset, a length and metadata; it owns no bytes. Stages
+//! pass packets in a [`Batch`] of up to [`BATCH`] in structure-of-arrays form
+//! and name the packets they mean by [`Lanes`].
+//!
+//! Parsing ([`parse()`]) turns a packet's bytes into a [`FlowKey`] and the
+//! offsets of its [`Headers`]; [`MiniFlow`] is the compressed key.
+
+mod batch;
+pub mod checksum;
+mod drop_reason;
+mod headers;
+mod key;
+mod lanes;
+mod memory;
+mod miniflow;
+mod parse;
+mod pool;
+mod time;
+mod tuple;
+pub mod write;
+
+pub use batch::{Batch, MAX_PACKET_LEN, Metadata, Packet, PacketType, PortIndex};
+pub use drop_reason::{DropCounts, DropReason};
+pub use headers::{Headers, Layer, ParseStatus};
+pub use key::{Field, FlowKey, KEY_WORDS, field};
+pub use lanes::{BATCH, Lanes};
+pub use memory::{MemoryKind, PacketMemory};
+pub use miniflow::MiniFlow;
+pub use parse::{Decapsulate, parse};
+pub use pool::{DEFAULT_FRAME_SIZE, Frame, HEADROOM, MAX_FRAME_SIZE, Pool, PoolError};
+pub use time::Nanoseconds;
+pub use tuple::{FiveTuple, symmetric_hash};

@@ -1,0 +1,254 @@
+//! The pool of frames.
+//!
+//! A [`Frame`] is the right to one frame's bytes: the pool hands out each index
+//! once, `Frame` cannot be copied, and it remembers its pool. Everything that
+//! reads or writes packet bytes holds the `Frame`, so two references to the
+//! same bytes cannot exist.
+//!
+//! `unsafe` here: slices are made from the region's raw pointer.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::memory::PacketMemory;
+
+/// Bytes of a frame when nothing else is asked for.
+pub const DEFAULT_FRAME_SIZE: usize = 2048;
+
+/// The largest frame: a jumbo packet of 10 KiB with its headroom and tailroom.
+pub const MAX_FRAME_SIZE: usize = 16 * 1024;
+
+/// Bytes left free before a received packet, for headers that NFs add.
+pub const HEADROOM: usize = 128;
+
+/// The right to use one frame of one [`Pool`].
+///
+/// Dropping it without giving it back to its pool leaks the frame until the
+/// pool is dropped; [`Pool::in_use`] shows such leaks.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a dropped frame is lost to its pool"]
+pub struct Frame {
+    index: u32,
+    pool: u32,
+}
+
+impl Frame {
+    /// The frame's index in its pool: what NIC and GPU queues carry.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+/// Why a pool could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The frame size is out of range or not a multiple of a cache line.
+    #[error("frame size {0} is not a multiple of 64 between 512 and {MAX_FRAME_SIZE}")]
+    FrameSize(usize),
+    /// The region does not hold a single frame, or more than 2^32.
+    #[error("a region of {len} bytes holds no frame of {frame_size} bytes, or too many")]
+    Region {
+        /// The region's size in bytes.
+        len: usize,
+        /// The asked frame size in bytes.
+        frame_size: usize,
+    },
+    /// The system has no memory for the region.
+    #[error("cannot map {len} bytes of packet memory: {source}")]
+    Map {
+        /// The asked size in bytes.
+        len: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Equal frames cut from one [`PacketMemory`], shared by all workers.
+///
+/// Frames are taken and given back up to a batch at a time, so the lock inside
+/// is taken once a batch.
+#[derive(Debug)]
+pub struct Pool {
+    memory: PacketMemory,
+    frame_size: usize,
+    frames: u32,
+    id: u32,
+    free: Mutex<Vec<u32>>,
+}
+
+impl Pool {
+    /// Cuts `memory` into frames of `frame_size` bytes.
+    ///
+    /// # Errors
+    /// [`PoolError`] when the sizes do not fit together.
+    pub fn new(memory: PacketMemory, frame_size: usize) -> Result<Self, PoolError> {
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        if !(512..=MAX_FRAME_SIZE).contains(&frame_size) || !frame_size.is_multiple_of(64) {
+            return Err(PoolError::FrameSize(frame_size));
+        }
+        let region = || PoolError::Region { len: memory.len(), frame_size };
+        let frames = u32::try_from(memory.len() / frame_size).map_err(|_| region())?;
+        if frames == 0 {
+            return Err(region());
+        }
+        // Low indices come out first, so that a lightly loaded pool stays in cache.
+        let free = Mutex::new((0..frames).rev().collect());
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { memory, frame_size, frames, id, free })
+    }
+
+    /// A pool of `frames` frames over fresh ordinary pages.
+    ///
+    /// # Errors
+    /// [`PoolError`] when the sizes are out of range or memory is short.
+    pub fn anonymous(frames: usize, frame_size: usize) -> Result<Self, PoolError> {
+        let len = frames.saturating_mul(frame_size);
+        if len == 0 {
+            return Err(PoolError::Region { len, frame_size });
+        }
+        let memory =
+            PacketMemory::anonymous(len).map_err(|source| PoolError::Map { len, source })?;
+        Self::new(memory, frame_size)
+    }
+
+    /// The memory behind the pool.
+    pub fn memory(&self) -> &PacketMemory {
+        &self.memory
+    }
+
+    /// Bytes of one frame.
+    pub fn frame_size(&self) -> usize {
+        self.frame_size
+    }
+
+    /// How many frames the pool has.
+    pub fn frames(&self) -> usize {
+        self.frames as usize
+    }
+
+    /// How many frames are out at this moment; 0 after a run without leaks.
+    pub fn in_use(&self) -> usize {
+        self.frames() - self.free().len()
+    }
+
+    /// Takes one frame, or `None` when all are out.
+    pub fn take(&self) -> Option<Frame> {
+        let index = self.free().pop()?;
+        Some(Frame { index, pool: self.id })
+    }
+
+    /// Takes up to `want` frames and hands each to `each`; returns how many
+    /// there were.
+    pub fn take_many(&self, want: usize, mut each: impl FnMut(Frame)) -> usize {
+        let mut free = self.free();
+        let take = want.min(free.len());
+        for _ in 0..take {
+            if let Some(index) = free.pop() {
+                each(Frame { index, pool: self.id });
+            }
+        }
+        take
+    }
+
+    /// Gives frames back.
+    ///
+    /// # Panics
+    /// When a frame is of another pool: that is a bug of the caller that would
+    /// hand the same bytes out twice.
+    pub fn give_back(&self, frames: impl IntoIterator<Item = Frame>) {
+        let mut free = self.free();
+        for frame in frames {
+            self.assert_own(&frame);
+            free.push(frame.index);
+        }
+    }
+
+    /// Reads a frame's bytes.
+    ///
+    /// # Panics
+    /// When `frame` is of another pool.
+    #[inline]
+    pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        self.assert_own(frame);
+        // SAFETY: `frame.index` is below `self.frames`, so the slice lies in the
+        // region; `&Frame` excludes a `&mut` slice of the same frame.
+        unsafe { std::slice::from_raw_parts(self.start(frame), self.frame_size) }
+    }
+
+    /// Reads and writes a frame's bytes.
+    ///
+    /// # Panics
+    /// When `frame` is of another pool.
+    #[inline]
+    pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        self.assert_own(frame);
+        // SAFETY: as in `bytes`; `&mut Frame` excludes any other slice of it,
+        // because no two `Frame`s of a pool have the same index.
+        unsafe { std::slice::from_raw_parts_mut(self.start(frame), self.frame_size) }
+    }
+
+    #[inline]
+    fn start(&self, frame: &Frame) -> *mut u8 {
+        // SAFETY: the index is below `self.frames` (only `take` makes frames),
+        // so the offset stays inside the region.
+        unsafe { self.memory.base().as_ptr().add(frame.index as usize * self.frame_size) }
+    }
+
+    #[inline]
+    pub(crate) fn assert_own(&self, frame: &Frame) {
+        assert!(frame.pool == self.id, "frame {} is of another pool", frame.index);
+    }
+
+    // A panic while the lock is held cannot leave the list half changed.
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exhausted_pool_says_none_and_recovers() {
+        let pool = Pool::anonymous(4, 2048).unwrap();
+        let mut frames = Vec::new();
+        assert_eq!(pool.take_many(10, |f| frames.push(f)), 4);
+        assert!(pool.take().is_none());
+        assert_eq!(pool.in_use(), 4);
+        pool.give_back(frames);
+        assert_eq!(pool.in_use(), 0);
+        let frame = pool.take().unwrap();
+        pool.give_back([frame]);
+    }
+
+    #[test]
+    fn frames_do_not_overlap() {
+        let pool = Pool::anonymous(3, 512).unwrap();
+        let mut frames: Vec<Frame> = (0..3).map(|_| pool.take().unwrap()).collect();
+        for (i, frame) in frames.iter_mut().enumerate() {
+            pool.bytes_mut(frame).fill(i as u8 + 1);
+        }
+        for (i, frame) in frames.iter().enumerate() {
+            assert!(pool.bytes(frame).iter().all(|&b| b == i as u8 + 1));
+        }
+        pool.give_back(frames);
+    }
+
+    #[test]
+    #[should_panic(expected = "another pool")]
+    fn a_foreign_frame_is_refused() {
+        let (a, b) = (Pool::anonymous(1, 512).unwrap(), Pool::anonymous(1, 512).unwrap());
+        let frame = a.take().unwrap();
+        b.give_back([frame]);
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_errors() {
+        assert!(matches!(Pool::anonymous(1, 100), Err(PoolError::FrameSize(100))));
+        assert!(matches!(Pool::anonymous(0, 2048), Err(PoolError::Region { .. })));
+        assert!(Pool::anonymous(1, MAX_FRAME_SIZE).is_ok());
+    }
+}
