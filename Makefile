@@ -1,0 +1,37 @@
+# Two commands: `make demo` and `make test`. Each installs what it needs first.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+SHELL := /bin/bash
+
+.PHONY: help build demo test bench fuzz lint doc clean
+
+help:            ## This list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build:           ## Build the thalweg program (target/release/thalweg)
+	@scripts/setup.sh build
+	cargo build --release --locked --package thalweg-cli
+
+demo: build      ## Run the edge-gateway example and show what happened
+	@examples/edge-gateway/demo.sh
+
+test:            ## Run every test, against real peers too
+	@scripts/setup.sh test
+	cargo test --workspace --locked
+	cargo build --release --locked --package thalweg-cli
+	scripts/test-peers.sh
+
+bench:           ## Measure the whole path per packet; see docs/src/performance.md
+	@scripts/setup.sh build
+	bench/run.sh
+
+fuzz:            ## Run each fuzz target for FUZZ_SECONDS (60)
+	@scripts/setup.sh ci
+	scripts/fuzz.sh
+
+lint:            ## Format, clippy, documentation and licences, as CI does
+	@scripts/setup.sh ci
+	scripts/lint.sh
+
+clean:           ## Remove everything that was built
+	cargo clean
+	rm -rf fuzz/target out

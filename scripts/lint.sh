@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# What the compiler does not say: format, clippy, documentation, licences.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --locked -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+cargo deny --offline check licenses bans sources
+echo 'lint: clean'

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Installs what building (and with "test", testing) needs and is not there yet.
+# Says what it does; run twice, it does nothing the second time.
+#
+#   scripts/setup.sh build|test|ci
+set -euo pipefail
+
+MIN_RUST=1.89
+goal=${1:-build}
+case $goal in build | test | ci) ;; *)
+    echo "setup: unknown goal '$goal'; expected build, test or ci" >&2
+    exit 2
+    ;;
+esac
+export PATH="$HOME/.cargo/bin:$PATH"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"
+    elif have sudo; then sudo "$@"
+    else
+        say "need root for: $*"
+        say "run that as root, then this again"
+        exit 1
+    fi
+}
+
+apt_updated=
+apt_install() {
+    if ! have apt-get; then
+        say "no apt-get here; install by hand: $*"
+        exit 1
+    fi
+    if [ -z "$apt_updated" ]; then
+        say "refreshing the package lists"
+        as_root apt-get update -qq
+        apt_updated=yes
+    fi
+    say "installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# Is the version $1 at least $2?
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+rust_version() { rustc --version 2>/dev/null | awk '{print $2}'; }
+rust_ok() { have cargo && have rustc && at_least "$(rust_version)" "$MIN_RUST"; }
+
+need_compiler() {
+    have cc || apt_install gcc libc6-dev
+}
+
+# Debian 12 keeps a current Rust beside its old one, as rustc-web and cargo-web.
+need_rust() {
+    rust_ok && return
+    if have apt-get; then
+        apt_install rustc-web cargo-web || true
+        hash -r
+        rust_ok && return
+    fi
+    if have curl; then
+        say "installing Rust by rustup into ~/.cargo"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c rustfmt -c clippy
+        hash -r
+        rust_ok && return
+    fi
+    say "no Rust $MIN_RUST or later, and no way found to install it; see https://rustup.rs"
+    exit 1
+}
+
+# The programs that tests hold our output against.
+need_peers() {
+    local missing=()
+    have tshark || missing+=(tshark)
+    have ovs-ofctl || missing+=(openvswitch-common)
+    /usr/bin/python3 -c 'import scapy.all, cryptography' 2>/dev/null ||
+        missing+=(python3 python3-scapy python3-cryptography)
+    [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+}
+
+need_cargo_tool() {
+    have "$1" && return
+    say "installing $1 from crates.io"
+    cargo install --locked --quiet "$1"
+}
+
+need_ci_tools() {
+    cargo fmt --version >/dev/null 2>&1 || { have rustup && rustup component add rustfmt; } || apt_install rustfmt-web
+    cargo clippy --version >/dev/null 2>&1 || { have rustup && rustup component add clippy; } || {
+        say "no clippy for this Rust; install Rust by rustup"
+        exit 1
+    }
+    have c++ || apt_install g++
+    need_cargo_tool cargo-deny
+    need_cargo_tool cargo-fuzz
+}
+
+need_compiler
+need_rust
+if [ "$goal" != build ]; then need_peers; fi
+if [ "$goal" = ci ]; then need_ci_tools; fi
+say "ready: $(rustc --version)"
