@@ -1,0 +1,195 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Packet processing on everything a server can compute with.
+#[derive(Debug, Parser)]
+#[command(
+    name = "thalweg",
+    version,
+    after_help = "Examples:
+  thalweg check examples/edge-gateway/chain.toml
+  thalweg run examples/edge-gateway/chain.toml
+  thalweg gen --flows 1000 --packets 100000 traffic.pcap
+  thalweg doctor
+
+Exit codes: 0 done, 1 the run failed, 2 bad usage, 78 bad configuration."
+)]
+pub struct Arguments {
+    /// Say more on standard error (-v, -vv, -vvv)
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
+    pub verbose: u8,
+    /// Say only errors on standard error
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send traffic through a chain of network functions
+    #[command(after_help = "Examples:
+  thalweg run chain.toml
+  thalweg run chain.toml --workers 2 --json > report.json
+  thalweg run chain.toml --loop 0 --duration 10s
+
+While it runs: Ctrl-C (SIGINT) or SIGTERM ends the run with its report, SIGHUP
+reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
+    Run(Run),
+    /// Check a chain file and show the chain, without running it
+    #[command(after_help = "Examples:
+  thalweg check chain.toml
+  thalweg check chain.toml --format dot | dot -Tsvg > chain.svg
+  thalweg check chain.toml --format mermaid")]
+    Check(Check),
+    /// Make synthetic traffic
+    #[command(after_help = "Examples:
+  thalweg gen traffic.pcap
+  thalweg gen --seed 7 --flows 10000 --packets 1000000 --zipf 1.1 --size imix big.pcapng.gz
+  thalweg gen --tcp 0 --udp 100 --size 64 --rate 1000000 small.pcap
+  thalweg gen --vlan 10,20 --vlan-share 0.5 --malformed 0.05 odd.pcap")]
+    Gen(Gen),
+    /// Explain every step that one packet takes through a chain
+    #[command(after_help = "Examples:
+  thalweg trace chain.toml --packet 1
+  thalweg trace chain.toml --packet 42 --json")]
+    Trace(Trace),
+    /// Say what this machine has for packet processing, and what it would gain
+    #[command(after_help = "Examples:
+  thalweg doctor
+  thalweg doctor --json")]
+    Doctor(Doctor),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:
+  thalweg completions bash > /etc/bash_completion.d/thalweg
+  thalweg completions zsh > ~/.zfunc/_thalweg")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of thalweg or of one of its commands
+    #[command(after_help = "Examples:
+  thalweg man | man -l -
+  thalweg man run > thalweg-run.1")]
+    Man {
+        /// The command; without it, the page of thalweg
+        command: Option<String>,
+    },
+}
+
+/// Arguments of `thalweg run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The chain file
+    pub chain: PathBuf,
+    /// Print the report as JSON (schema thalweg.run/1)
+    #[arg(long)]
+    pub json: bool,
+    /// End after this time: a number with ms, s, m or h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// End after this many packets were received
+    #[arg(long, value_name = "PACKETS")]
+    pub count: Option<u64>,
+    /// Worker threads; flows are spread over them [default: the chain file's, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: Option<u16>,
+    /// Send each input this many times, 0 for ever [default: the chain file's, else 1]
+    #[arg(long = "loop", value_name = "N")]
+    pub loops: Option<u64>,
+}
+
+/// Arguments of `thalweg check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The chain file
+    pub chain: PathBuf,
+    /// How to show the chain
+    #[arg(long, value_enum, default_value_t = GraphFormat::Tree, conflicts_with = "json")]
+    pub format: GraphFormat,
+    /// Print the chain as JSON (schema thalweg.check/1)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How `thalweg check` shows a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum GraphFormat {
+    /// A tree for each packet type
+    Tree,
+    /// Graphviz
+    Dot,
+    /// Mermaid
+    Mermaid,
+}
+
+/// Arguments of `thalweg trace`.
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// The chain file
+    pub chain: PathBuf,
+    /// The packet to explain, counted from 1 in the order of receive
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub packet: u64,
+    /// Print the trace as JSON (schema thalweg.trace/1)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `thalweg doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print the findings as JSON (schema thalweg.doctor/1)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `thalweg gen`.
+#[derive(Debug, Args)]
+pub struct Gen {
+    /// The capture to write: .pcap or .pcapng, either with .gz
+    pub output: PathBuf,
+}
+
+/// Reads `10s`, `1500ms`, `2m`, `1h`, `0.5s`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time; expected a number with ms, s, m or h, as in 10s");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+    let seconds = match &text[digits..] {
+        "ms" => number / 1e3,
+        "s" | "" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("3"), Ok(Duration::from_secs(3)));
+        for wrong in ["", "s", "1d", "-1s", "1s2", "1e99h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+}

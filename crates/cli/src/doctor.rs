@@ -1,0 +1,214 @@
+//! `thalweg doctor`: what this machine has, and what each thing would gain.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::args;
+use crate::errors::Failure;
+use crate::report::plain_table;
+
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    schema: &'static str,
+    version: &'static str,
+    architecture: &'static str,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    group: &'static str,
+    name: &'static str,
+    found: bool,
+    detail: String,
+    gain: &'static str,
+}
+
+/// Looks the machine over and prints what it found.
+pub fn doctor(options: &args::Doctor) -> Result<(), Failure> {
+    let mut findings = processor();
+    findings.extend(memory());
+    findings.extend(libraries());
+    findings.extend(devices());
+    let diagnosis = Diagnosis {
+        schema: "thalweg.doctor/1",
+        version: env!("CARGO_PKG_VERSION"),
+        architecture: std::env::consts::ARCH,
+        findings,
+    };
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &diagnosis).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        show(&mut out, &diagnosis)?;
+    }
+    Ok(())
+}
+
+fn show(out: &mut impl Write, diagnosis: &Diagnosis) -> io::Result<()> {
+    writeln!(out, "thalweg {} on {}", diagnosis.version, diagnosis.architecture)?;
+    let mut table = plain_table(&["", "", "found", "detail", "what it gains"]);
+    let mut group = "";
+    for f in &diagnosis.findings {
+        let heading = if f.group == group { "" } else { f.group };
+        group = f.group;
+        table.add_row([heading, f.name, if f.found { "yes" } else { "no" }, &f.detail, f.gain]);
+    }
+    writeln!(out, "{table}")
+}
+
+fn processor() -> Vec<Finding> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("unknown", |(_, name)| name.trim());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut findings = vec![Finding {
+        group: "processor",
+        name: "cores",
+        found: true,
+        detail: format!("{cores}, {model}"),
+        gain: "one worker a core: thalweg run --workers",
+    }];
+    findings.extend(vector_levels().into_iter().map(|(name, found, gain)| Finding {
+        group: "processor",
+        name,
+        found,
+        detail: String::new(),
+        gain,
+    }));
+    findings
+}
+
+#[cfg(target_arch = "x86_64")]
+fn vector_levels() -> Vec<(&'static str, bool, &'static str)> {
+    use std::arch::is_x86_feature_detected as has;
+    let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq");
+    vec![
+        ("SSE4.2", has!("sse4.2"), "nothing yet: classification is scalar in this version"),
+        ("AVX2", has!("avx2"), "nids: vector pattern search"),
+        ("AVX-512", avx512, "nothing yet: classification is scalar in this version"),
+        ("AES-NI", has!("aes"), "ipsec: hardware AES"),
+        ("PCLMULQDQ", has!("pclmulqdq"), "ipsec: hardware GHASH for AES-GCM"),
+        ("SHA", has!("sha"), "ipsec: hardware SHA-1"),
+    ]
+}
+
+#[cfg(target_arch = "aarch64")]
+fn vector_levels() -> Vec<(&'static str, bool, &'static str)> {
+    use std::arch::is_aarch64_feature_detected as has;
+    vec![
+        ("NEON", has!("neon"), "nids: vector pattern search"),
+        ("AES", has!("aes"), "ipsec: hardware AES"),
+        ("SHA-1", has!("sha2"), "ipsec: hardware SHA-1"),
+    ]
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn vector_levels() -> Vec<(&'static str, bool, &'static str)> {
+    Vec::new()
+}
+
+fn memory() -> Vec<Finding> {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let value = |name: &str| {
+        let line = meminfo.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let huge = value("HugePages_Free").unwrap_or(0);
+    let size = value("Hugepagesize").unwrap_or(0);
+    let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let thp = thp.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(m, _)| m);
+    let available = value("MemAvailable").unwrap_or(0) / 1024;
+    vec![
+        Finding {
+            group: "memory",
+            name: "memory",
+            found: true,
+            detail: format!("{available} MiB available"),
+            gain: "frames: [memory] frames and frame_size in the chain file",
+        },
+        Finding {
+            group: "memory",
+            name: "huge pages",
+            found: huge > 0,
+            detail: format!("{huge} free of {} KiB", size),
+            gain: "fewer TLB misses in packet memory: [memory] huge_pages = true",
+        },
+        Finding {
+            group: "memory",
+            name: "transparent huge pages",
+            found: thp == "always" || thp == "madvise",
+            detail: thp.into(),
+            gain: "fewer TLB misses in large tables, when 'always'",
+        },
+    ]
+}
+
+/// Libraries that the loader knows; none is needed by this version.
+fn libraries() -> Vec<Finding> {
+    const LIBRARIES: [(&str, &str, &str); 6] = [
+        ("libIPSec_MB", "libIPSec_MB.so", "nothing yet: ipsec runs one packet at a time"),
+        ("Vectorscan/Hyperscan", "libhs.so", "nothing yet: nids uses its own matcher"),
+        ("nDPI", "libndpi.so", "nothing yet: no layer-7 firewall in this version"),
+        ("DPDK", "librte_eal.so", "nothing yet: no DPDK ports in this version"),
+        ("libxdp", "libxdp.so", "nothing yet: no AF_XDP ports in this version"),
+        ("OpenCL", "libOpenCL.so", "nothing yet: no GPU functions in this version"),
+    ];
+    let known = ["ldconfig", "/sbin/ldconfig"]
+        .iter()
+        .find_map(|program| Command::new(program).arg("-p").output().ok())
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default();
+    let find = |file: &str| {
+        let line = known.lines().find(|l| l.trim_start().starts_with(file))?;
+        Some(line.rsplit(' ').next()?.to_owned())
+    };
+    let finding = |(name, file, gain)| {
+        let path = find(file);
+        let found = path.is_some();
+        Finding { group: "libraries", name, found, detail: path.unwrap_or_default(), gain }
+    };
+    LIBRARIES.into_iter().map(finding).collect()
+}
+
+fn devices() -> Vec<Finding> {
+    let names = |folder: &str, keep: fn(&str) -> bool| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| keep(n)).collect();
+        names.sort();
+        names
+    };
+    let interfaces = names("/sys/class/net", |n| n != "lo");
+    let mut gpus = names("/dev", |n| n.starts_with("nvidia") && n[6..].parse::<u8>().is_ok());
+    gpus.extend(names("/dev/dri", |n| n.starts_with("renderD")));
+    let vfio = Path::new("/dev/vfio/vfio").exists();
+    vec![
+        Finding {
+            group: "devices",
+            name: "network interfaces",
+            found: !interfaces.is_empty(),
+            detail: interfaces.join(", "),
+            gain: "nothing yet: inputs are captures and generated traffic",
+        },
+        Finding {
+            group: "devices",
+            name: "VFIO",
+            found: vfio,
+            detail: String::new(),
+            gain: "nothing yet: no DPDK ports in this version",
+        },
+        Finding {
+            group: "devices",
+            name: "GPU",
+            found: !gpus.is_empty(),
+            detail: gpus.join(", "),
+            gain: "nothing yet: no GPU functions in this version",
+        },
+    ]
+}

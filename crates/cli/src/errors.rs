@@ -1,0 +1,95 @@
+//! How a command fails, and how that is shown.
+
+use std::io;
+use std::ops::Range;
+
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, NamedSource, Report};
+use thalweg_classify::source::SourceError;
+
+/// The most mistakes that are shown at once; the rest is counted.
+const SHOWN: usize = 20;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The arguments make no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// Files that the user wrote are wrong.
+    #[error("bad configuration")]
+    Configuration(Vec<SourceError>),
+    /// The work failed.
+    #[error("{0}")]
+    Run(String),
+    /// Standard output could not be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    /// The exit code: 1 the run failed, 2 bad usage, 78 bad configuration (as
+    /// in `sysexits.h`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Run(_) | Self::Output(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Configuration(_) => 78,
+        }
+    }
+
+    /// Shows the failure on standard error.
+    pub fn show(&self) {
+        match self {
+            Self::Configuration(mistakes) => show_mistakes(mistakes),
+            other => log::error!("{other}"),
+        }
+    }
+}
+
+/// Shows mistakes with the lines they stand in.
+fn show_mistakes(mistakes: &[SourceError]) {
+    for mistake in mistakes.iter().take(SHOWN) {
+        eprintln!("{:?}", Report::new(Mistake::new(mistake)));
+    }
+    let files: std::collections::BTreeSet<_> =
+        mistakes.iter().map(|m| m.source_file().path()).collect();
+    let (n, files) = (mistakes.len(), files.len());
+    let unseen = n.saturating_sub(SHOWN);
+    let unseen = if unseen > 0 { format!(" ({unseen} not shown)") } else { String::new() };
+    log::error!(
+        "{n} mistake{} in {files} file{}{unseen}; nothing was started",
+        if n == 1 { "" } else { "s" },
+        if files == 1 { "" } else { "s" },
+    );
+}
+
+/// The handler that draws reports, with or without colour.
+pub fn handler(colour: bool) -> Box<dyn miette::ReportHandler> {
+    let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    Box::new(GraphicalReportHandler::new_themed(theme).with_context_lines(0))
+}
+
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
+struct Mistake {
+    message: String,
+    #[source_code]
+    source_code: NamedSource<String>,
+    #[label("here")]
+    span: Range<usize>,
+    #[help]
+    expected: String,
+}
+
+impl Mistake {
+    fn new(error: &SourceError) -> Self {
+        let file = error.source_file();
+        let place = format!("{}:{}:{}", file.path().display(), error.line(), error.column());
+        Self {
+            message: format!("{place}: {}", error.message()),
+            source_code: NamedSource::new(file.path().display().to_string(), file.text().into()),
+            span: error.span(),
+            expected: format!("expected {}", error.expected()),
+        }
+    }
+}

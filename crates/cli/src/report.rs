@@ -1,0 +1,22 @@
+//! Readable tables.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// A table without lines, under headings, columns two blanks apart.
+pub fn plain_table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(headings);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// Like [`plain_table`], with the columns from `first_number` on flush right.
+pub fn number_table(headings: &[&str], first_number: usize) -> Table {
+    let mut table = plain_table(headings);
+    for column in table.column_iter_mut().skip(first_number) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,35 @@
+//! Signals that steer a run.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use thalweg_chain::Control;
+
+/// Steers `control` by signals from now on: SIGINT and SIGTERM stop the run (a
+/// second one ends the program at once), SIGHUP reloads, SIGUSR1 exports.
+///
+/// # Errors
+/// When the system refuses the handlers.
+pub fn steer(control: Arc<Control>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => control.request_reload(),
+                SIGUSR1 => control.request_export(),
+                _ if stopping => {
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+                _ => {
+                    stopping = true;
+                    control.stop();
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
