@@ -49,6 +49,8 @@ rust_ok() { have cargo && have rustc && at_least "$(rust_version)" "$MIN_RUST"; 
 
 need_compiler() {
     have cc || apt_install gcc libc6-dev
+    # cargo fetches crates over TLS.
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || ! have apt-get || apt_install ca-certificates
 }
 
 # Debian 12 keeps a current Rust beside its old one, as rustc-web and cargo-web.
