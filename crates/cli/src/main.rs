@@ -12,6 +12,7 @@ mod progress;
 mod report;
 mod run;
 mod signals;
+mod summary;
 mod trace;
 
 use std::io::{self, IsTerminal, Write};

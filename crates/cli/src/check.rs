@@ -1,0 +1,39 @@
+//! `thalweg check`: validates a chain file and shows the chain.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+use thalweg_chain::Plan;
+
+use crate::args::{self, GraphFormat};
+use crate::errors::Failure;
+
+/// Loads the chain file, which checks it as a whole, and prints its graph.
+pub fn check(options: &args::Check) -> Result<(), Failure> {
+    let plan = load(&options.chain)?;
+    let graph = plan.graph();
+    let mut out = io::stdout().lock();
+    if options.json {
+        let warnings: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();
+        let document = json!({ "schema": "thalweg.check/1", "graph": graph, "warnings": warnings });
+        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let picture = match options.format {
+        GraphFormat::Tree => graph.to_tree(),
+        GraphFormat::Dot => graph.to_dot(),
+        GraphFormat::Mermaid => graph.to_mermaid(),
+    };
+    write!(out, "{picture}")?;
+    Ok(())
+}
+
+/// Loads a chain file and says what in it was understood but is not supported.
+pub fn load(path: &std::path::Path) -> Result<Plan, Failure> {
+    let plan = Plan::load(path).map_err(Failure::Configuration)?;
+    for warning in plan.warnings() {
+        log::warn!("{warning}");
+    }
+    Ok(plan)
+}

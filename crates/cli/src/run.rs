@@ -1,0 +1,45 @@
+//! `thalweg run`: sends traffic through a chain.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use thalweg_chain::{Control, RunOptions};
+
+use crate::args;
+use crate::check::load;
+use crate::errors::Failure;
+use crate::progress::ProgressLine;
+use crate::signals;
+use crate::summary;
+
+/// Runs the chain to its end and prints the report.
+pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
+    let plan = load(&options.chain)?;
+    let control = Arc::new(Control::default());
+    signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
+    let run_options = RunOptions {
+        workers: options.workers.map(usize::from),
+        duration: options.duration,
+        count: options.count,
+        loops: options.loops,
+    };
+    let progress = ProgressLine::start(control.clone(), quiet);
+    let outcome = thalweg_chain::run(plan, &run_options, &control);
+    drop(progress);
+    let report = outcome.map_err(|e| Failure::Run(e.to_string()))?;
+
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        summary::show(&mut out, &report)?;
+    }
+    for warning in &report.warnings {
+        log::warn!("{warning}");
+    }
+    if report.failed() {
+        return Err(Failure::Run(report.failures.join("\nerror: ")));
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! `thalweg trace`: explains one packet's way through a chain.
+
+use std::io::{self, Write};
+
+use thalweg_chain::RunOptions;
+
+use crate::args;
+use crate::check::load;
+use crate::errors::Failure;
+
+/// Sends packets through the chain up to the asked one, and prints its way.
+pub fn trace(options: &args::Trace) -> Result<(), Failure> {
+    let plan = load(&options.chain)?;
+    let trace = thalweg_chain::trace(plan, options.packet, &RunOptions::default())
+        .map_err(|e| Failure::Run(e.to_string()))?;
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &trace).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{trace}")?;
+    }
+    Ok(())
+}
