@@ -1,1 +1,194 @@
 //! Internet checksums (RFC 1071) and their incremental update (RFC 1624).
+
+use crate::headers::Headers;
+
+/// A one's-complement sum in the making.
+///
+/// Parts may be added in any order; each part but the last must be of even
+/// length, as the fields of a pseudo-header are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checksum(u64);
+
+impl Checksum {
+    /// Adds the 16-bit words of `bytes`; an odd last byte counts as if a zero
+    /// followed.
+    #[must_use]
+    pub fn add(mut self, bytes: &[u8]) -> Self {
+        let (chunks, rest) = bytes.as_chunks::<4>();
+        for chunk in chunks {
+            self.0 += u64::from(u32::from_be_bytes(*chunk));
+        }
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        self.0 += u64::from(u32::from_be_bytes(last));
+        self
+    }
+
+    /// Adds one 16-bit word.
+    #[must_use]
+    pub fn add_u16(self, word: u16) -> Self {
+        Self(self.0 + u64::from(word))
+    }
+
+    /// The sum folded to 16 bits, not complemented.
+    pub fn sum(self) -> u16 {
+        let mut sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
+        while sum >> 16 != 0 {
+            sum = (sum >> 16) + (sum & 0xffff);
+        }
+        sum as u16
+    }
+
+    /// The checksum: the complement of the sum.
+    pub fn finish(self) -> u16 {
+        !self.sum()
+    }
+}
+
+/// The checksum of `bytes`.
+pub fn checksum(bytes: &[u8]) -> u16 {
+    Checksum::default().add(bytes).finish()
+}
+
+/// The checksum `old` after a 16-bit word under it changed from `from` to `to`
+/// (RFC 1624, equation 3).
+#[must_use]
+pub fn update_u16(old: u16, from: u16, to: u16) -> u16 {
+    Checksum::default().add_u16(!old).add_u16(!from).add_u16(to).finish()
+}
+
+/// The checksum `old` after 32 bits under it changed from `from` to `to`.
+#[must_use]
+pub fn update_u32(old: u16, from: u32, to: u32) -> u16 {
+    let (f, t) = (from.to_be_bytes(), to.to_be_bytes());
+    let sum = Checksum::default().add_u16(!old).add(&t);
+    let sum = sum.add_u16(!u16::from_be_bytes([f[0], f[1]]));
+    sum.add_u16(!u16::from_be_bytes([f[2], f[3]])).finish()
+}
+
+/// What a look at a packet's checksums found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumStatus {
+    /// Every checksum that could be computed is right.
+    Good,
+    /// The IPv4 header's checksum is wrong.
+    BadHeader,
+    /// The transport checksum is wrong.
+    BadTransport,
+    /// The packet carries no checksum that can be computed: a fragment, a cut
+    /// packet, UDP over IPv4 without checksum, or another protocol.
+    Unchecked,
+}
+
+/// Where the transport checksum of `protocol` lies in its header.
+fn transport_field(protocol: u8) -> Option<usize> {
+    match protocol {
+        1 | 58 => Some(2),
+        6 => Some(16),
+        17 => Some(6),
+        _ => None,
+    }
+}
+
+/// The sum that the transport header's checksum covers before its bytes:
+/// the pseudo-header of RFC 9293, 768 and 8200; nothing for ICMP over IPv4.
+fn pseudo_header(bytes: &[u8], headers: &Headers, length: usize) -> Option<Checksum> {
+    let l3 = headers.l3 as usize;
+    let sum = Checksum::default();
+    if headers.is_ipv4() {
+        if headers.ip_proto == 1 {
+            return Some(sum);
+        }
+        let addresses = bytes.get(l3 + 12..l3 + 20)?;
+        Some(sum.add(addresses).add_u16(u16::from(headers.ip_proto)).add_u16(length as u16))
+    } else {
+        let addresses = bytes.get(l3 + 8..l3 + 40)?;
+        Some(sum.add(addresses).add_u16(u16::from(headers.ip_proto)).add_u16(length as u16))
+    }
+}
+
+/// The transport part of the packet and the place of its checksum within it,
+/// when the checksum can be computed: whole, not a fragment.
+fn transport<'a>(bytes: &'a [u8], headers: &Headers) -> Option<(&'a [u8], usize)> {
+    if headers.l4 == 0 || headers.fragment || headers.status != crate::ParseStatus::Complete {
+        return None;
+    }
+    let field = transport_field(headers.ip_proto)?;
+    let segment = bytes.get(headers.l4 as usize..headers.end as usize)?;
+    // A UDP datagram may be shorter than what IP carries.
+    let segment = if headers.ip_proto == 17 {
+        let length = usize::from(u16::from_be_bytes([*segment.get(4)?, *segment.get(5)?]));
+        segment.get(..length)?
+    } else {
+        segment
+    };
+    (segment.len() >= field + 2).then_some((segment, field))
+}
+
+/// The bytes of the IPv4 header, options included.
+fn ipv4_header<'a>(bytes: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
+    let l3 = headers.l3 as usize;
+    let length = usize::from(*bytes.get(l3)? & 0x0f) * 4;
+    bytes.get(l3..l3 + length).filter(|_| headers.is_ipv4() && length >= 20)
+}
+
+/// Checks the IPv4 header's and the transport's checksum of a parsed packet.
+pub fn verify(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
+    if ipv4_header(bytes, headers).is_some_and(|header| checksum(header) != 0) {
+        return ChecksumStatus::BadHeader;
+    }
+    let Some((segment, field)) = transport(bytes, headers) else {
+        return ChecksumStatus::Unchecked;
+    };
+    let stored = u16::from_be_bytes([segment[field], segment[field + 1]]);
+    if headers.ip_proto == 17 && stored == 0 {
+        // RFC 768: no checksum. RFC 8200: not allowed over IPv6.
+        let v4 = headers.is_ipv4();
+        return if v4 { ChecksumStatus::Unchecked } else { ChecksumStatus::BadTransport };
+    }
+    match pseudo_header(bytes, headers, segment.len()) {
+        Some(sum) if sum.add(segment).sum() == 0xffff => ChecksumStatus::Good,
+        Some(_) => ChecksumStatus::BadTransport,
+        None => ChecksumStatus::Unchecked,
+    }
+}
+
+/// Computes and writes the IPv4 header checksum of a parsed packet.
+pub fn fill_ipv4(bytes: &mut [u8], headers: &Headers) {
+    let Some(header) = ipv4_header(bytes, headers) else { return };
+    let stored = u16::from_be_bytes([header[10], header[11]]);
+    let sum = Checksum::default().add(header).add_u16(!stored).finish();
+    let at = headers.l3 as usize + 10;
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Computes and writes every checksum that [`verify`] checks.
+pub fn fill(bytes: &mut [u8], headers: &Headers) {
+    fill_ipv4(bytes, headers);
+    let Some((segment, field)) = transport(bytes, headers) else { return };
+    let stored = u16::from_be_bytes([segment[field], segment[field + 1]]);
+    let Some(sum) = pseudo_header(bytes, headers, segment.len()) else { return };
+    let mut value = sum.add(segment).add_u16(!stored).finish();
+    if value == 0 && headers.ip_proto == 17 {
+        value = 0xffff;
+    }
+    let at = headers.l4 as usize + field;
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1071_sums_up() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Checksum::default().add(&bytes).sum(), 0xddf2);
+        assert_eq!(checksum(&[0xff]), !0xff00);
+    }
+
+    #[test]
+    fn the_example_of_rfc_1624_updates_without_minus_zero() {
+        assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+}

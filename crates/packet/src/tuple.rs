@@ -1,8 +1,9 @@
 //! The classic five-tuple, and the hash that spreads flows over workers.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::key::FlowKey;
+use crate::key::{FlowKey, field};
 
 /// Source and destination of a flow, and its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,13 +14,162 @@ pub struct FiveTuple {
     pub dst: IpAddr,
     /// IP protocol.
     pub protocol: u8,
-    /// Source port; 0 where the protocol has none.
+    /// Source port; 0 where the protocol has none. ICMP type.
     pub src_port: u16,
-    /// Destination port; 0 where the protocol has none.
+    /// Destination port; 0 where the protocol has none. ICMP code.
     pub dst_port: u16,
 }
 
+impl FiveTuple {
+    /// The five-tuple of an IPv4 or IPv6 packet's key; `None` for others.
+    pub fn from_key(key: &FlowKey) -> Option<Self> {
+        let (src, dst): (IpAddr, IpAddr) = match key.get(field::DL_TYPE) {
+            0x0800 => (
+                Ipv4Addr::from(key.get(field::NW_SRC) as u32).into(),
+                Ipv4Addr::from(key.get(field::NW_DST) as u32).into(),
+            ),
+            0x86dd => (
+                Ipv6Addr::from(key.get128(field::IPV6_SRC)).into(),
+                Ipv6Addr::from(key.get128(field::IPV6_DST)).into(),
+            ),
+            _ => return None,
+        };
+        Some(Self {
+            src,
+            dst,
+            protocol: key.get(field::NW_PROTO) as u8,
+            src_port: key.get(field::TP_SRC) as u16,
+            dst_port: key.get(field::TP_DST) as u16,
+        })
+    }
+
+    /// The five-tuple of the other direction.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            protocol: self.protocol,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+        }
+    }
+}
+
+impl fmt::Display for FiveTuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use std::net::SocketAddr;
+        let name = match self.protocol {
+            1 => "icmp",
+            6 => "tcp",
+            17 => "udp",
+            58 => "icmp6",
+            132 => "sctp",
+            other => return write!(f, "{} -> {} proto {other}", self.src, self.dst),
+        };
+        let src = SocketAddr::new(self.src, self.src_port);
+        let dst = SocketAddr::new(self.dst, self.dst_port);
+        write!(f, "{src} -> {dst} {name}")
+    }
+}
+
 /// Hash of the flow that `key` belongs to, equal for both of its directions.
+///
+/// Fragments carry ports only in their first, so all fragments of a packet are
+/// hashed without. Packets that are not IP are hashed by their MAC addresses.
+#[inline]
 pub fn symmetric_hash(key: &FlowKey) -> u32 {
-    key.words.iter().fold(0, |h, w| h ^ (*w as u32) ^ ((*w >> 32) as u32))
+    let ether_type = key.get(field::DL_TYPE);
+    let protocol = key.get(field::NW_PROTO);
+    let ports = key.get(field::NW_FRAG) == 0 && matches!(protocol, 6 | 17 | 132);
+    let port = |place| if ports { key.get(place) } else { 0 };
+    let (src_port, dst_port) = (port(field::TP_SRC), port(field::TP_DST));
+    let mut hash = mix(ether_type << 8 | protocol);
+    // Each end of the connection is hashed alone, and the two are joined by
+    // operations that do not tell their order.
+    let (a, b) = match ether_type {
+        0x0800 => (
+            mix(key.get(field::NW_SRC) << 16 | src_port),
+            mix(key.get(field::NW_DST) << 16 | dst_port),
+        ),
+        0x86dd => {
+            let end = |place, port| {
+                let address = key.get128(place);
+                mix(mix((address >> 64) as u64) ^ address as u64 ^ port << 48)
+            };
+            (end(field::IPV6_SRC, src_port), end(field::IPV6_DST, dst_port))
+        }
+        _ => (mix(key.get(field::DL_SRC)), mix(key.get(field::DL_DST))),
+    };
+    if matches!(protocol, 1 | 58) {
+        hash = mix(hash ^ key.get(field::ICMP_ID));
+    }
+    let joined = mix(hash ^ a.wrapping_add(b) ^ (a ^ b).rotate_left(32));
+    (joined >> 32) as u32
+}
+
+/// The finaliser of MurmurHash3 (64 bits).
+#[inline]
+fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(src: u32, dst: u32, src_port: u16, dst_port: u16) -> FlowKey {
+        let mut key = FlowKey::default();
+        key.set(field::DL_TYPE, 0x0800);
+        key.set(field::NW_PROTO, 6);
+        key.set(field::NW_SRC, src.into());
+        key.set(field::NW_DST, dst.into());
+        key.set(field::TP_SRC, src_port.into());
+        key.set(field::TP_DST, dst_port.into());
+        key
+    }
+
+    #[test]
+    fn both_directions_hash_alike() {
+        let hash = symmetric_hash(&key(0x0a00_0001, 0xc000_0201, 1234, 80));
+        assert_eq!(hash, symmetric_hash(&key(0xc000_0201, 0x0a00_0001, 80, 1234)));
+        assert_ne!(hash, symmetric_hash(&key(0x0a00_0001, 0xc000_0201, 80, 1234)));
+    }
+
+    #[test]
+    fn fragments_hash_without_ports() {
+        let mut first = key(1, 2, 3, 4);
+        first.set(field::NW_FRAG, field::FRAG_ANY);
+        let mut later = key(1, 2, 0, 0);
+        later.set(field::NW_FRAG, field::FRAG_ANY | field::FRAG_LATER);
+        assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
+    }
+
+    #[test]
+    fn sequential_flows_spread_evenly_over_workers() {
+        for workers in [2, 3, 4, 8] {
+            let mut load = vec![0u32; workers];
+            for host in 0..64 {
+                for port in 0..64 {
+                    let hash =
+                        symmetric_hash(&key(0x0a00_0000 + host, 0x0a01_0001, 1024 + port, 80));
+                    load[hash as usize % workers] += 1;
+                }
+            }
+            let fair = 64 * 64 / workers as u32;
+            assert!(load.iter().all(|&n| n > fair * 8 / 10 && n < fair * 12 / 10), "{load:?}");
+        }
+    }
+
+    #[test]
+    fn a_tuple_reads_like_a_flow() {
+        let tuple = FiveTuple::from_key(&key(0x0a00_0001, 0x0a00_0002, 80, 5000)).unwrap();
+        assert_eq!(tuple.to_string(), "10.0.0.1:80 -> 10.0.0.2:5000 tcp");
+        assert_eq!(tuple.reversed().reversed(), tuple);
+        assert_eq!(FiveTuple::from_key(&FlowKey::default()), None);
+    }
 }

@@ -1,0 +1,96 @@
+//! Parsing a packet into its flow key, in one pass over its headers.
+//!
+//! What lies where follows Open vSwitch (`miniflow_extract` in its
+//! `lib/flow.c`): 802.3 frames without SNAP get the EtherType 0x05ff, ICMP type
+//! and code stand in the port fields, the ARP opcode in the protocol field, and
+//! a packet with MPLS labels is not looked into below them.
+
+mod ip;
+mod link;
+mod transport;
+mod tunnel;
+
+use crate::batch::PortIndex;
+use crate::headers::{Headers, Layer, ParseStatus};
+use crate::key::{FlowKey, field};
+
+/// Whether tunnels are looked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decapsulate {
+    /// The key describes the outermost packet.
+    #[default]
+    No,
+    /// The key describes the packet inside VXLAN, GRE and Geneve, and the
+    /// tunnel fields what was around it.
+    Yes,
+}
+
+/// Parses the packet `bytes`, from its Ethernet header on, that came in by `in_port`.
+///
+/// Never fails: where a header is truncated, inconsistent or unknown, key and
+/// headers stop at the last good layer and [`Headers::status`] says why.
+pub fn parse(bytes: &[u8], in_port: PortIndex, decapsulate: Decapsulate) -> (FlowKey, Headers) {
+    // Offsets are 16 bits wide; nothing that a header says reaches further.
+    let bytes = &bytes[..bytes.len().min(u16::MAX as usize)];
+    let mut parser = Parser::new(bytes, in_port);
+    parser.ethernet(0);
+    if decapsulate == Decapsulate::Yes {
+        parser.decapsulate();
+    }
+    (parser.key, parser.headers)
+}
+
+/// The state of one parse.
+struct Parser<'a> {
+    bytes: &'a [u8],
+    key: FlowKey,
+    headers: Headers,
+}
+
+impl<'a> Parser<'a> {
+    fn new(bytes: &'a [u8], in_port: PortIndex) -> Self {
+        let mut key = FlowKey::default();
+        key.set(field::IN_PORT, u64::from(in_port.0.wrapping_add(1)));
+        let end = bytes.len() as u16;
+        Self { bytes, key, headers: Headers { end, ..Headers::default() } }
+    }
+
+    /// The `N` bytes at `at`, when they lie before the end of the network
+    /// packet.
+    #[inline]
+    fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let within = &self.bytes[..self.headers.end as usize];
+        within.get(at..at.checked_add(N)?)?.first_chunk().copied()
+    }
+
+    /// The big-endian 16-bit number at `at`.
+    #[inline]
+    fn u16_at(&self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_be_bytes)
+    }
+
+    #[inline]
+    fn set(&mut self, field: crate::key::Field, value: u64) {
+        self.key.set(field, value);
+    }
+
+    #[inline]
+    fn stop(&mut self, status: ParseStatus) {
+        self.headers.status = status;
+    }
+
+    /// `layer` was parsed whole; what follows it begins at `next`.
+    #[inline]
+    fn reached(&mut self, layer: Layer, next: usize) {
+        self.headers.layer = layer;
+        self.headers.payload = (next as u16).min(self.headers.end);
+    }
+}
+
+/// A 48-bit address as a number.
+fn mac([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+#[cfg(test)]
+mod tests;
