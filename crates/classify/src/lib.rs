@@ -2,6 +2,26 @@
 //!
 //! Three layers as in Open vSwitch: an exact-match cache, the megaflow layer
 //! (tuple-space search: one hash table a mask), and the rule table with
-//! priorities. A miss in a layer falls to the next and installs above.
+//! priorities. A miss in a layer falls to the next and installs above. A
+//! megaflow's mask is the union of all bits that the search in the rule table
+//! looked at, so that a cached answer is right for every packet it covers
+//! (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015).
+//!
+//! Rules are written in `ovs-ofctl` flow syntax ([`flow_syntax`]) or as
+//! ClassBench filter files ([`classbench`]).
 
+pub mod classbench;
+mod classifier;
+mod emc;
+pub mod flow_syntax;
+mod hash;
+mod megaflow;
+mod rule;
+mod rule_table;
+mod shape;
 pub mod source;
+
+pub use classifier::{Classifier, Config, Explanation, LayerStats, Lookup, MatchLayer};
+pub use megaflow::MegaflowStats;
+pub use rule::{Match, Rule, RuleId};
+pub use rule_table::{Found, LinearTable, RuleTable, SharedRules};

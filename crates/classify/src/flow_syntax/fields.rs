@@ -1,0 +1,212 @@
+//! The fields of the syntax: their names, places, forms and prerequisites.
+
+use thalweg_packet::{Field, FlowKey, field};
+
+/// How a field's value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Decimal, or hexadecimal with `0x`; `/mask` where the field may be masked.
+    Number,
+    /// As `Number`, written in hexadecimal.
+    Hex,
+    /// `aa:bb:cc:dd:ee:ff`, with `/mask`.
+    Mac,
+    /// `10.0.0.0`, with `/24` or `/255.255.255.0`.
+    Ipv4,
+    /// `2001:db8::`, with `/32` or `/ffff:ffff::`.
+    Ipv6,
+    /// `+syn-ack`, or a number with `/mask`.
+    TcpFlags,
+    /// `no`, `yes`, `first`, `later`, `not_later`.
+    Fragment,
+    /// A port's number or name; in the key, plus one.
+    Port,
+    /// Part of a VLAN tag; the tag must be there.
+    Vid,
+    /// Part of a VLAN tag; the tag must be there.
+    Pcp,
+    /// The whole TCI, with `/mask`; 0 is "no tag".
+    Tci,
+}
+
+/// What must be matched too for a field to have a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    Ip,
+    Ipv4OrArp,
+    Ipv6,
+    Arp,
+    Mpls,
+    Transport,
+    Tcp,
+    Udp,
+    Sctp,
+    Icmp,
+    Icmpv6,
+    NeighbourDiscovery,
+    NeighbourSolicitation,
+    NeighbourAdvertisement,
+}
+
+impl Needs {
+    /// Whether the pattern so far fulfils the need.
+    pub(super) fn met(self, value: &FlowKey, mask: &FlowKey) -> bool {
+        let exact = |f: Field| mask.get(f) == f.max();
+        let ether_type = |t: u64| exact(field::DL_TYPE) && value.get(field::DL_TYPE) == t;
+        let ip = ether_type(0x0800) || ether_type(0x86dd);
+        let proto = |p: u64| exact(field::NW_PROTO) && value.get(field::NW_PROTO) == p;
+        let icmpv6 = ether_type(0x86dd) && proto(58);
+        let kind = |t: u64| exact(field::TP_SRC) && value.get(field::TP_SRC) == t;
+        match self {
+            Self::Nothing => true,
+            Self::Ip => ip,
+            Self::Ipv4OrArp => [0x0800, 0x0806, 0x8035].into_iter().any(ether_type),
+            Self::Ipv6 => ether_type(0x86dd),
+            Self::Arp => ether_type(0x0806) || ether_type(0x8035),
+            Self::Mpls => ether_type(0x8847) || ether_type(0x8848),
+            Self::Transport => ip && [6, 17, 132].into_iter().any(proto),
+            Self::Tcp => ip && proto(6),
+            Self::Udp => ip && proto(17),
+            Self::Sctp => ip && proto(132),
+            Self::Icmp => ether_type(0x0800) && proto(1),
+            Self::Icmpv6 => icmpv6,
+            Self::NeighbourDiscovery => icmpv6 && (kind(135) || kind(136)),
+            Self::NeighbourSolicitation => icmpv6 && kind(135),
+            Self::NeighbourAdvertisement => icmpv6 && kind(136),
+        }
+    }
+
+    /// What to write to fulfil the need.
+    pub(super) fn hint(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Ip => "'ip' or 'ipv6' in the same rule",
+            Self::Ipv4OrArp => "'ip', 'arp', or a protocol over IPv4, in the same rule",
+            Self::Ipv6 => "'ipv6', or a protocol over IPv6, in the same rule",
+            Self::Arp => "'arp' in the same rule",
+            Self::Mpls => "'mpls' in the same rule",
+            Self::Transport => "'tcp', 'udp' or 'sctp' (or 'tcp6', ...) in the same rule",
+            Self::Tcp => "'tcp' or 'tcp6' in the same rule",
+            Self::Udp => "'udp' or 'udp6' in the same rule",
+            Self::Sctp => "'sctp' or 'sctp6' in the same rule",
+            Self::Icmp => "'icmp' in the same rule",
+            Self::Icmpv6 => "'icmp6' in the same rule",
+            Self::NeighbourDiscovery => "'icmp6,icmp_type=135' or '136' in the same rule",
+            Self::NeighbourSolicitation => "'icmp6,icmp_type=135' in the same rule",
+            Self::NeighbourAdvertisement => "'icmp6,icmp_type=136' in the same rule",
+        }
+    }
+}
+
+/// One field of the syntax.
+#[derive(Debug)]
+pub(super) struct Definition {
+    /// Its names; the first is printed.
+    pub(super) names: &'static [&'static str],
+    /// Its place; a 128-bit field's high half first.
+    pub(super) place: &'static [Field],
+    pub(super) form: Form,
+    /// Whether a mask may follow.
+    pub(super) maskable: bool,
+    pub(super) needs: Needs,
+    /// Part of `place` in another unit: bits to shift left by, and width.
+    pub(super) part: Option<(u8, u8)>,
+}
+
+const fn define(
+    names: &'static [&'static str],
+    place: &'static [Field],
+    form: Form,
+    maskable: bool,
+    needs: Needs,
+) -> Definition {
+    Definition { names, place, form, maskable, needs, part: None }
+}
+
+const fn part(
+    names: &'static [&'static str],
+    place: &'static [Field],
+    (shift, bits): (u8, u8),
+    needs: Needs,
+) -> Definition {
+    let maskable = false;
+    Definition { names, place, form: Form::Number, maskable, needs, part: Some((shift, bits)) }
+}
+
+/// All fields, in the order in which they are printed. Where two share a place
+/// the first whose need is met is printed.
+pub(super) const FIELDS: &[Definition] = &[
+    define(&["tun_id", "tunnel_id"], &[field::TUN_ID], Form::Hex, true, Needs::Nothing),
+    define(&["tun_src"], &[field::TUN_SRC], Form::Ipv4, true, Needs::Nothing),
+    define(&["tun_dst"], &[field::TUN_DST], Form::Ipv4, true, Needs::Nothing),
+    define(&["tun_ipv6_src"], &field::TUN_IPV6_SRC, Form::Ipv6, true, Needs::Nothing),
+    define(&["tun_ipv6_dst"], &field::TUN_IPV6_DST, Form::Ipv6, true, Needs::Nothing),
+    define(&["metadata"], &[field::METADATA], Form::Hex, true, Needs::Nothing),
+    define(&["in_port"], &[field::IN_PORT], Form::Port, false, Needs::Nothing),
+    define(&["dl_vlan"], &[field::VLAN_TCI], Form::Vid, false, Needs::Nothing),
+    define(&["vlan_vid"], &[field::VLAN_TCI], Form::Tci, true, Needs::Nothing),
+    define(&["dl_vlan_pcp", "vlan_pcp"], &[field::VLAN_TCI], Form::Pcp, false, Needs::Nothing),
+    define(&["vlan_tci"], &[field::VLAN_TCI], Form::Tci, true, Needs::Nothing),
+    define(&["dl_src", "eth_src"], &[field::DL_SRC], Form::Mac, true, Needs::Nothing),
+    define(&["dl_dst", "eth_dst"], &[field::DL_DST], Form::Mac, true, Needs::Nothing),
+    define(&["dl_type", "eth_type"], &[field::DL_TYPE], Form::Hex, false, Needs::Nothing),
+    part(&["mpls_label"], &[field::MPLS_LSE], (12, 20), Needs::Mpls),
+    part(&["mpls_tc"], &[field::MPLS_LSE], (9, 3), Needs::Mpls),
+    part(&["mpls_bos"], &[field::MPLS_LSE], (8, 1), Needs::Mpls),
+    part(&["mpls_ttl"], &[field::MPLS_LSE], (0, 8), Needs::Mpls),
+    define(&["arp_spa"], &[field::NW_SRC], Form::Ipv4, true, Needs::Arp),
+    define(&["arp_tpa"], &[field::NW_DST], Form::Ipv4, true, Needs::Arp),
+    define(&["arp_op"], &[field::NW_PROTO], Form::Number, false, Needs::Arp),
+    define(&["arp_sha"], &[field::ARP_SHA], Form::Mac, true, Needs::Arp),
+    define(&["arp_tha"], &[field::ARP_THA], Form::Mac, true, Needs::Arp),
+    define(&["nw_src", "ip_src"], &[field::NW_SRC], Form::Ipv4, true, Needs::Ipv4OrArp),
+    define(&["nw_dst", "ip_dst"], &[field::NW_DST], Form::Ipv4, true, Needs::Ipv4OrArp),
+    define(&["ipv6_src"], &field::IPV6_SRC, Form::Ipv6, true, Needs::Ipv6),
+    define(&["ipv6_dst"], &field::IPV6_DST, Form::Ipv6, true, Needs::Ipv6),
+    define(&["ipv6_label"], &[field::IPV6_LABEL], Form::Hex, true, Needs::Ipv6),
+    define(&["nw_proto", "ip_proto"], &[field::NW_PROTO], Form::Number, false, Needs::Ip),
+    part(&["ip_dscp"], &[field::NW_TOS], (2, 6), Needs::Ip),
+    part(&["nw_ecn", "ip_ecn"], &[field::NW_TOS], (0, 2), Needs::Ip),
+    define(&["nw_ttl"], &[field::NW_TTL], Form::Number, false, Needs::Ip),
+    define(&["ip_frag", "nw_frag"], &[field::NW_FRAG], Form::Fragment, false, Needs::Ip),
+    define(&["icmp_type"], &[field::TP_SRC], Form::Number, false, Needs::Icmp),
+    define(&["icmp_code"], &[field::TP_DST], Form::Number, false, Needs::Icmp),
+    define(&["icmpv6_type", "icmp_type"], &[field::TP_SRC], Form::Number, false, Needs::Icmpv6),
+    define(&["icmpv6_code", "icmp_code"], &[field::TP_DST], Form::Number, false, Needs::Icmpv6),
+    define(&["nd_target"], &field::ND_TARGET, Form::Ipv6, true, Needs::NeighbourDiscovery),
+    define(&["nd_sll"], &[field::ARP_SHA], Form::Mac, true, Needs::NeighbourSolicitation),
+    define(&["nd_tll"], &[field::ARP_THA], Form::Mac, true, Needs::NeighbourAdvertisement),
+    define(&["tp_src"], &[field::TP_SRC], Form::Number, true, Needs::Transport),
+    define(&["tp_dst"], &[field::TP_DST], Form::Number, true, Needs::Transport),
+    define(&["tcp_src"], &[field::TP_SRC], Form::Number, true, Needs::Tcp),
+    define(&["tcp_dst"], &[field::TP_DST], Form::Number, true, Needs::Tcp),
+    define(&["udp_src"], &[field::TP_SRC], Form::Number, true, Needs::Udp),
+    define(&["udp_dst"], &[field::TP_DST], Form::Number, true, Needs::Udp),
+    define(&["sctp_src"], &[field::TP_SRC], Form::Number, true, Needs::Sctp),
+    define(&["sctp_dst"], &[field::TP_DST], Form::Number, true, Needs::Sctp),
+    define(&["tcp_flags"], &[field::TCP_FLAGS], Form::TcpFlags, true, Needs::Tcp),
+];
+
+/// Protocol names: EtherType, and IP protocol where the name says one.
+pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
+    ("tcp", 0x0800, Some(6)),
+    ("udp", 0x0800, Some(17)),
+    ("sctp", 0x0800, Some(132)),
+    ("icmp", 0x0800, Some(1)),
+    ("ip", 0x0800, None),
+    ("ipv4", 0x0800, None),
+    ("tcp6", 0x86dd, Some(6)),
+    ("udp6", 0x86dd, Some(17)),
+    ("sctp6", 0x86dd, Some(132)),
+    ("icmp6", 0x86dd, Some(58)),
+    ("ipv6", 0x86dd, None),
+    ("arp", 0x0806, None),
+    ("rarp", 0x8035, None),
+    ("mpls", 0x8847, None),
+    ("mplsm", 0x8848, None),
+];
+
+/// Flag names of `tcp_flags`, from bit 0 up.
+pub(super) const TCP_FLAGS: [&str; 9] =
+    ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"];

@@ -1,0 +1,251 @@
+//! From text to pattern.
+
+use std::ops::Range;
+
+use thalweg_packet::{FlowKey, field};
+
+use super::fields::{Definition, FIELDS, Form, PROTOCOLS};
+use super::value;
+use crate::rule::Match;
+
+/// The priority of a rule that says none, as in OpenFlow.
+pub const DEFAULT_PRIORITY: u32 = 32768;
+
+/// What stands in a flow of `ovs-ofctl` beside its match, and has no place here.
+const NOT_MATCHES: &[&str] = &[
+    "table",
+    "cookie",
+    "idle_timeout",
+    "hard_timeout",
+    "importance",
+    "duration",
+    "n_packets",
+    "n_bytes",
+    "idle_age",
+    "hard_age",
+    "out_port",
+    "out_group",
+    "check_overlap",
+    "reset_counts",
+    "send_flow_rem",
+    "actions",
+    "action",
+];
+
+/// A rule as written: its priority and pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Higher wins; 32768 unless given.
+    pub priority: u32,
+    /// What it matches.
+    pub pattern: Match,
+}
+
+/// A mistake in a flow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}; expected {expected}")]
+pub struct FlowError {
+    /// The bytes of the flow's text that are wrong.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What would have been right.
+    pub expected: String,
+}
+
+/// Reads a flow. `port` gives the number of a port that is named in `in_port`.
+///
+/// # Errors
+/// The first mistake.
+pub fn parse(text: &str, port: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, FlowError> {
+    let mut parser = Parser {
+        text,
+        port,
+        priority: None,
+        value: FlowKey::default(),
+        mask: FlowKey::default(),
+        pending: Vec::new(),
+    };
+    for token in tokens(text) {
+        parser.token(token)?;
+    }
+    parser.fields()?;
+    Ok(Flow {
+        priority: parser.priority.unwrap_or(DEFAULT_PRIORITY),
+        pattern: Match::new(parser.value, parser.mask),
+    })
+}
+
+/// The parts between commas and blanks, as byte ranges.
+fn tokens(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    let start = text.as_ptr() as usize;
+    text.split([',', ' ', '\t', '\r', '\n']).filter(|t| !t.is_empty()).map(move |t| {
+        let at = t.as_ptr() as usize - start;
+        at..at + t.len()
+    })
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    port: &'a dyn Fn(&str) -> Option<u16>,
+    priority: Option<u32>,
+    value: FlowKey,
+    mask: FlowKey,
+    /// Fields with their names and values, read once all protocols are known.
+    pending: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Parser<'_> {
+    fn token(&mut self, token: Range<usize>) -> Result<(), FlowError> {
+        let text = &self.text[token.clone()];
+        let Some(equals) = text.find('=') else {
+            return self.protocol(token);
+        };
+        let name = token.start..token.start + equals;
+        let value = token.start + equals + 1..token.end;
+        match &text[..equals] {
+            "priority" => {
+                if self.priority.is_some() {
+                    return Err(error(token, "a second priority", "one priority a rule"));
+                }
+                let number = value::number(&self.text[value.clone()], 65535);
+                self.priority = Some(number.map_err(|e| error(value, "bad priority", e))? as u32);
+                Ok(())
+            }
+            other if NOT_MATCHES.contains(&other) => Err(error(
+                name,
+                format!("'{other}' is no match field"),
+                "match fields and priority only",
+            )),
+            // These decide which fields have a meaning, so they come first.
+            "dl_type" | "eth_type" => self.field(&name, &value),
+            _ => {
+                self.pending.push((name, value));
+                Ok(())
+            }
+        }
+    }
+
+    fn protocol(&mut self, token: Range<usize>) -> Result<(), FlowError> {
+        let name = &self.text[token.clone()];
+        let Some((_, ether_type, proto)) = PROTOCOLS.iter().find(|(n, ..)| *n == name) else {
+            if NOT_MATCHES.contains(&name) {
+                return self.not_a_match(token);
+            }
+            let names: Vec<_> = PROTOCOLS.iter().map(|(n, ..)| *n).collect();
+            let expected = format!("field=value, or a protocol: {}", names.join(", "));
+            return Err(error(token, format!("unknown protocol '{name}'"), expected));
+        };
+        self.put(&token, field::DL_TYPE, *ether_type, field::DL_TYPE.max())?;
+        match proto {
+            Some(proto) => self.put(&token, field::NW_PROTO, *proto, field::NW_PROTO.max()),
+            None => Ok(()),
+        }
+    }
+
+    fn not_a_match(&self, token: Range<usize>) -> Result<(), FlowError> {
+        let message = format!("'{}' is no match field", &self.text[token.clone()]);
+        Err(error(token, message, "match fields and priority only"))
+    }
+
+    /// Reads the fields, those first that others need.
+    fn fields(&mut self) -> Result<(), FlowError> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let rank = |name: &str| match name {
+            "nw_proto" | "ip_proto" => 0,
+            "icmp_type" | "icmpv6_type" => 1,
+            _ => 2,
+        };
+        pending.sort_by_key(|(name, _)| rank(&self.text[name.clone()]));
+        pending.iter().try_for_each(|(name, value)| self.field(name, value))
+    }
+
+    fn field(&mut self, name: &Range<usize>, value: &Range<usize>) -> Result<(), FlowError> {
+        let text = &self.text[name.clone()];
+        // OpenFlow 1.0's nw_tos is the DSCP in the upper six bits.
+        if text == "nw_tos" {
+            return self.nw_tos(name, value);
+        }
+        let mut named = FIELDS.iter().filter(|d| d.names.contains(&text)).peekable();
+        let Some(first) = named.peek().copied() else {
+            return Err(error(
+                name.clone(),
+                format!("unknown field '{text}'"),
+                "a match field of ovs-fields(7) that flow keys have",
+            ));
+        };
+        let Some(definition) = named.find(|d| d.needs.met(&self.value, &self.mask)) else {
+            let message = format!("'{text}' means nothing without what it belongs to");
+            return Err(error(name.clone(), message, first.needs.hint()));
+        };
+        self.define(definition, name, value)
+    }
+
+    fn define(
+        &mut self,
+        definition: &Definition,
+        name: &Range<usize>,
+        span: &Range<usize>,
+    ) -> Result<(), FlowError> {
+        let text = &self.text[span.clone()];
+        let named = if definition.form == Form::Port { (self.port)(text) } else { None };
+        let bits = match definition.part {
+            Some((_, bits)) => bits,
+            None => definition.place.iter().map(|f| f.bits).sum(),
+        };
+        let (value, mask) = match named {
+            Some(port) => Ok((u128::from(port) + 1, u128::from(u16::MAX))),
+            None => value::read(definition.form, text, bits, definition.maskable),
+        }
+        .map_err(|expected| {
+            let field = &self.text[name.clone()];
+            error(span.clone(), format!("bad value of '{field}'"), expected)
+        })?;
+        // vlan_vid matches a tag that is there (ovs-fields(7)): bit 0x1000.
+        let shift = definition.part.map_or(0, |(shift, _)| shift);
+        let (value, mask) = (value << shift, mask << shift);
+        match definition.place {
+            [high, low] => {
+                self.put(name, *high, (value >> 64) as u64, (mask >> 64) as u64)?;
+                self.put(name, *low, value as u64, mask as u64)
+            }
+            [place, ..] => self.put(name, *place, value as u64, mask as u64),
+            [] => Ok(()),
+        }
+    }
+
+    fn nw_tos(&mut self, name: &Range<usize>, span: &Range<usize>) -> Result<(), FlowError> {
+        let wrong = |expected| error(span.clone(), "bad value of 'nw_tos'", expected);
+        let tos = value::number(&self.text[span.clone()], 255).map_err(wrong)?;
+        if tos & 3 != 0 {
+            return Err(wrong("a multiple of 4: the lower two bits are ECN".into()));
+        }
+        if !super::fields::Needs::Ip.met(&self.value, &self.mask) {
+            let hint = super::fields::Needs::Ip.hint();
+            return Err(error(name.clone(), "'nw_tos' means nothing without IP", hint));
+        }
+        self.put(name, field::NW_TOS, tos as u64, 0xfc)
+    }
+
+    /// Demands `value` on the bits of `mask`; contradictions are mistakes.
+    fn put(
+        &mut self,
+        span: &Range<usize>,
+        place: thalweg_packet::Field,
+        value: u64,
+        mask: u64,
+    ) -> Result<(), FlowError> {
+        let (old_value, old_mask) = (self.value.get(place), self.mask.get(place));
+        if (old_value ^ value) & old_mask & mask != 0 {
+            let message = "this contradicts another part of the rule";
+            return Err(error(span.clone(), message, "each field once"));
+        }
+        self.value.set(place, old_value | value & mask);
+        self.mask.set(place, old_mask | mask);
+        Ok(())
+    }
+}
+
+fn error(span: Range<usize>, message: impl Into<String>, expected: impl Into<String>) -> FlowError {
+    FlowError { span, message: message.into(), expected: expected.into() }
+}
