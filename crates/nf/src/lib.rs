@@ -12,6 +12,7 @@ mod section;
 pub mod state;
 
 pub mod filter;
+pub mod icmp_error;
 pub mod ipsec;
 pub mod monitor;
 pub mod nat;
