@@ -50,14 +50,19 @@ pub struct Received {
 
 /// Where packets come from.
 pub trait Input: Send {
-    /// Fills the empty lanes of `batch` (with metadata: timestamp, wire length;
-    /// the caller sets the port) as far as packets are there. A packet that
-    /// cannot be taken in is counted in `drops`.
+    /// Receives up to `most` packets into the empty lanes of `batch` (with
+    /// metadata: timestamp, wire length; the caller sets the port) as far as
+    /// packets are there. A packet that cannot be taken in is counted in `drops`.
     ///
     /// # Errors
     /// When the source is damaged. Packets received before the damage are in
     /// the batch; a later call returns `ended`.
-    fn receive(&mut self, batch: &mut Batch, drops: &mut DropCounts) -> Result<Received, IoError>;
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError>;
 }
 
 /// Where packets go.

@@ -23,6 +23,8 @@ pub struct Environment<'a> {
     pub inputs: &'a [String],
     /// Names of the chain's outputs, by port index.
     pub outputs: &'a [String],
+    /// Write no files: the chain is only looked at or traced.
+    pub dry_run: bool,
 }
 
 /// The mistakes that kept an NF from being built; at least one.

@@ -296,6 +296,7 @@ impl Batch {
         if fits {
             self.offsets[lane] -= n as u16;
             self.lens[lane] += n as u16;
+            self.lengthen(lane, n);
         }
         fits
     }
@@ -307,20 +308,32 @@ impl Batch {
         let fits = self.occupied.contains(lane) && n <= self.tailroom(lane);
         if fits {
             self.lens[lane] += n as u16;
+            self.lengthen(lane, n);
         }
         fits
+    }
+
+    // A packet that the capture cut stays cut by as much.
+    fn lengthen(&mut self, lane: usize, n: usize) {
+        self.meta.wire_len[lane] = self.meta.wire_len[lane].saturating_add(n as u32);
+    }
+
+    fn shorten(&mut self, lane: usize, n: u16) {
+        self.lens[lane] -= n;
+        self.meta.wire_len[lane] = self.meta.wire_len[lane].saturating_sub(n.into());
     }
 
     /// Cuts `n` bytes (at most all) off the packet's front.
     pub fn shrink_front(&mut self, lane: usize, n: usize) {
         let n = n.min(self.lens[lane] as usize) as u16;
         self.offsets[lane] += n;
-        self.lens[lane] -= n;
+        self.shorten(lane, n);
     }
 
     /// Cuts the packet's end so that at most `len` bytes remain.
     pub fn truncate(&mut self, lane: usize, len: usize) {
-        self.lens[lane] = (self.lens[lane] as usize).min(len) as u16;
+        let cut = (self.lens[lane] as usize).saturating_sub(len);
+        self.shorten(lane, cut as u16);
     }
 
     /// Parses the packets of `lanes`: sets their headers, keys and flow hashes.

@@ -133,6 +133,11 @@ impl Pool {
         self.frames() - self.free().len()
     }
 
+    /// How many frames are there to take at this moment.
+    pub fn available(&self) -> usize {
+        self.free().len()
+    }
+
     /// Takes one frame, or `None` when all are out.
     pub fn take(&self) -> Option<Frame> {
         let index = self.free().pop()?;

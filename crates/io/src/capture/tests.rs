@@ -1,0 +1,196 @@
+//! What is written is what is read, and hostile files do no harm.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use thalweg_packet::{BATCH, Batch, DropCounts, Nanoseconds, Pool};
+
+use super::*;
+use crate::port::{Input, IoError, Output};
+
+type Packets = Vec<(Vec<u8>, u32, u64)>;
+
+/// Reads a capture to its end or to its damage.
+fn read(path: &Path, loops: u64) -> (Packets, Option<IoError>) {
+    let mut input = match CaptureInput::open(path, loops) {
+        Ok(input) => input,
+        Err(e) => return (Vec::new(), Some(e)),
+    };
+    let pool = Arc::new(Pool::anonymous(40, 2048).unwrap());
+    let mut batch = Batch::new(pool);
+    let (mut packets, mut drops) = (Vec::new(), DropCounts::default());
+    loop {
+        match input.receive(&mut batch, BATCH, &mut drops) {
+            Ok(received) => {
+                for lane in batch.lanes() {
+                    let (wire, time) = (batch.meta.wire_len[lane], batch.meta.timestamp[lane].0);
+                    packets.push((batch.bytes(lane).to_vec(), wire, time));
+                }
+                batch.release(batch.lanes());
+                if received.ended {
+                    return (packets, None);
+                }
+            }
+            Err(e) => return (packets, Some(e)),
+        }
+    }
+}
+
+fn write(path: &Path, packets: &Packets) {
+    let mut output = CaptureOutput::create(path).unwrap();
+    for (bytes, wire_len, time) in packets {
+        output.write(bytes, *wire_len, Nanoseconds(*time)).unwrap();
+    }
+    output.flush().unwrap();
+}
+
+fn some_packets() -> Packets {
+    (0..5u32)
+        .map(|i| (vec![i as u8; 20 + i as usize], 60 + i, 1_000_000_007 * u64::from(i)))
+        .collect()
+}
+
+const NAMES: [&str; 4] = ["a.pcap", "a.pcapng", "a.pcap.gz", "a.pcapng.gz"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn packets_come_back_as_written(packets in proptest::collection::vec(
+        (proptest::collection::vec(any::<u8>(), 0..300), any::<u16>(), 0u64..1 << 61), 0..50),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let packets: Packets = packets.into_iter()
+            .map(|(b, extra, t)| { let wire = b.len() as u32 + u32::from(extra); (b, wire, t) })
+            .collect();
+        for name in NAMES {
+            let path = folder.path().join(name);
+            write(&path, &packets);
+            let (read, failure) = read(&path, 1);
+            prop_assert!(failure.is_none());
+            prop_assert_eq!(&read, &packets);
+        }
+    }
+
+    #[test]
+    fn changed_bytes_never_panic(
+        which in 0usize..2, changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAMES[which]);
+        write(&path, &some_packets());
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let (packets, _) = read(&path, 1);
+        prop_assert!(packets.len() <= bytes.len() / 12);
+    }
+}
+
+#[test]
+fn a_cut_file_gives_its_whole_records_and_the_offset_of_the_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in &NAMES[..2] {
+        let path = folder.path().join(name);
+        write(&path, &some_packets());
+        let whole = std::fs::read(&path).unwrap();
+        let mut delivered = 0;
+        for cut in 24..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (packets, failure) = read(&path, 1);
+            assert!(packets.len() >= delivered, "{name} cut at {cut}");
+            assert_eq!(packets[..], some_packets()[..packets.len()]);
+            match failure {
+                // A cut between two records cannot be seen.
+                None => delivered = packets.len(),
+                Some(IoError::Damaged { offset, .. }) => assert!(offset <= cut as u64),
+                Some(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(delivered, 4, "{name}");
+    }
+}
+
+#[test]
+fn a_program_that_dies_leaves_a_readable_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in NAMES {
+        let path = folder.path().join(name);
+        let mut output = CaptureOutput::create(&path).unwrap();
+        assert_eq!(read(&path, 1).0.len(), 0, "{name}");
+        for i in 0..2000u64 {
+            output.write(&[7; 100], 100, Nanoseconds(i)).unwrap();
+        }
+        std::mem::forget(output); // no flush, no drop
+        let (packets, failure) = read(&path, 1);
+        assert!(failure.is_none(), "{name}: {failure:?}");
+        assert!(packets.len() > 500, "{name}: {}", packets.len());
+    }
+}
+
+#[test]
+fn time_does_not_run_backwards_over_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    write(&path, &some_packets());
+    let (packets, _) = read(&path, 3);
+    assert_eq!(packets.len(), 15);
+    assert!(packets.windows(2).all(|w| w[0].2 < w[1].2));
+    let mut drops = DropCounts::default();
+    let mut memory = crate::MemoryInput::load(&path, 3, &mut drops).unwrap();
+    let pool = Arc::new(Pool::anonymous(40, 2048).unwrap());
+    let mut batch = Batch::new(pool);
+    let received = memory.receive(&mut batch, BATCH, &mut drops).unwrap();
+    assert_eq!((received.packets, received.ended), (15, true));
+    let times: Vec<_> = batch.lanes().into_iter().map(|l| batch.meta.timestamp[l].0).collect();
+    assert_eq!(times, packets.iter().map(|p| p.2).collect::<Vec<_>>());
+}
+
+#[test]
+fn other_byte_orders_resolutions_and_link_types_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    // Big-endian pcap, microseconds, raw IP.
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4u32, 2 << 16 | 4, 0, 0, 65535, 101, 5, 6, 20, 20] {
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    bytes.extend_from_slice(&[0x45; 20]);
+    std::fs::write(&path, &bytes).unwrap();
+    let (packets, _) = read(&path, 1);
+    assert_eq!((packets[0].1, packets[0].2), (34, 5_000_006_000));
+    assert_eq!(packets[0].0[12..16], [0x08, 0x00, 0x45, 0x45]);
+
+    // Big-endian pcapng, resolution 2^-10, offset of 100 s, Linux cooked.
+    let mut bytes = Vec::new();
+    let mut put =
+        |words: &[u32]| words.iter().for_each(|w| bytes.extend_from_slice(&w.to_be_bytes()));
+    put(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1 << 16, u32::MAX, u32::MAX, 28]);
+    put(&[1, 40, 113 << 16, 0, 9 << 16 | 1, 0x8a00_0000, 14 << 16 | 8, 0, 100, 40]);
+    put(&[6, 52, 0, 0, 2048, 18, 18]);
+    put(&[0x0000_0001, 0x0006_0200, 0x0000, 0x0009_0000, 0x4142_0000, 52]);
+    std::fs::write(&path, &bytes).unwrap();
+    let (packets, failure) = read(&path, 1);
+    assert!(failure.is_none(), "{failure:?}");
+    assert_eq!(packets[0].2, 102_000_000_000);
+    assert_eq!(packets[0].0.len(), 16);
+}
+
+#[test]
+fn lengths_that_lie_do_not_allocate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1, 5, 6, 0xffff_fff0, 60] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let failure = read(&path, 1).1;
+    assert!(matches!(failure, Some(IoError::Damaged { offset: 24, .. })), "{failure:?}");
+    std::fs::File::create(&path).unwrap().write_all(b"no capture").unwrap();
+    assert!(matches!(read(&path, 1).1, Some(IoError::Format { .. })));
+}

@@ -1,0 +1,226 @@
+//! One synthetic flow.
+
+use std::net::IpAddr;
+
+use rand::RngExt;
+use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
+
+use super::spec::{Addresses, Payload, Spec};
+
+/// Bytes of the frame check sequence, which captures leave out.
+const FCS: usize = 4;
+/// The least frame without it.
+const LEAST: usize = 60;
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const PSH: u8 = 8;
+const ACK: u8 = 16;
+
+/// Two ends that talk.
+pub(super) struct Flow {
+    client: End,
+    server: End,
+    tags: Vec<(u16, u16)>,
+    talk: Talk,
+}
+
+#[derive(Clone, Copy)]
+struct End {
+    mac: [u8; 6],
+    address: IpAddr,
+    port: u16,
+    /// The next TCP sequence number.
+    seq: u32,
+    /// The next IPv4 identification.
+    id: u16,
+}
+
+enum Talk {
+    Tcp(Phase),
+    Udp,
+    Echo { id: u16, seq: u16, reply: bool },
+    Sctp,
+}
+
+/// What a TCP connection sends next.
+#[derive(Clone, Copy)]
+enum Phase {
+    Syn,
+    SynAck,
+    Ack,
+    /// Data, so many segments more.
+    Data(u32),
+    Fin,
+    FinAck,
+    LastAck,
+}
+
+impl Flow {
+    pub(super) fn new(spec: &Spec, addresses: &Addresses, random: &mut impl RngExt) -> Self {
+        let version = usize::from(random.random_bool(spec.ipv6));
+        let pick = |random: &mut _, subnets: &[super::subnet::Subnet]| {
+            let at = RngExt::random_range(random, 0..subnets.len());
+            subnets[at].pick(random)
+        };
+        let client = pick(random, &addresses.clients[version]);
+        let server = pick(random, &addresses.servers[version]);
+        let port = spec.server_ports[random.random_range(0..spec.server_ports.len())];
+        let mut tags = Vec::new();
+        if random.random_bool(spec.vlan_share) {
+            if random.random_bool(spec.qinq_share) {
+                tags.push((0x88a8, spec.vlans[0]));
+            }
+            tags.push((0x8100, spec.vlans[random.random_range(0..spec.vlans.len())]));
+        }
+        Self {
+            client: End::new(1, client, random.random_range(1024..=u16::MAX), random),
+            server: End::new(2, server, port, random),
+            tags,
+            talk: Talk::new(spec, random),
+        }
+    }
+
+    /// Writes the flow's next packet, of a frame of `size` bytes, to `out`.
+    pub(super) fn packet(
+        &mut self,
+        spec: &Spec,
+        size: usize,
+        random: &mut impl RngExt,
+        out: &mut Vec<u8>,
+    ) {
+        let wanted = size.saturating_sub(FCS);
+        let (to_server, build, mut data) = self.next(random);
+        let (from, to) = if to_server {
+            (&mut self.client, self.server)
+        } else {
+            (&mut self.server, self.client)
+        };
+        let mut packet = PacketBuilder::new(from.mac, to.mac).ip(from.address, to.address);
+        for (tpid, tci) in &self.tags {
+            packet = packet.tag(*tpid, *tci);
+        }
+        from.id = from.id.wrapping_add(1);
+        packet = packet.ipv4_id(from.id, true);
+        packet = match build {
+            Build::Tcp(flags) => packet.tcp(TcpSegment {
+                src_port: from.port,
+                dst_port: to.port,
+                seq: from.seq,
+                ack: if flags & ACK == 0 { 0 } else { to.seq },
+                flags,
+                window: 65535,
+            }),
+            Build::Udp => packet.udp(from.port, to.port),
+            Build::Echo(echo) => packet.echo(echo),
+            Build::Sctp => packet.sctp(from.port, to.port),
+        };
+        let room = wanted.saturating_sub(packet.header_len());
+        // A segment that carries data carries at least one byte of it.
+        let len = if data { room.max(1) } else { 0 };
+        data &= len > 0;
+        if let Build::Tcp(flags) = build {
+            let counts = u32::from(flags & (SYN | FIN) != 0) + if data { len as u32 } else { 0 };
+            from.seq = from.seq.wrapping_add(counts);
+        }
+        let payload = fill(spec.payload, len, to_server, random);
+        packet.build_into(&payload, out);
+        if out.len() < LEAST {
+            out.resize(LEAST, 0);
+        }
+    }
+
+    /// Who sends next, what, and whether with data.
+    fn next(&mut self, random: &mut impl RngExt) -> (bool, Build, bool) {
+        match &mut self.talk {
+            Talk::Udp => (random.random_bool(0.5), Build::Udp, true),
+            Talk::Sctp => (random.random_bool(0.5), Build::Sctp, true),
+            Talk::Echo { id, seq, reply } => {
+                let echo = IcmpEcho { reply: *reply, id: *id, seq: *seq };
+                if *reply {
+                    *seq = seq.wrapping_add(1);
+                }
+                *reply = !*reply;
+                (!echo.reply, Build::Echo(echo), true)
+            }
+            Talk::Tcp(phase) => {
+                let (to_server, flags, data) = match *phase {
+                    Phase::Syn => {
+                        // Each connection comes from the next port.
+                        self.client.port = self.client.port.wrapping_add(1).max(1024);
+                        (true, SYN, false)
+                    }
+                    Phase::SynAck => (false, SYN | ACK, false),
+                    Phase::Ack | Phase::LastAck => (true, ACK, false),
+                    Phase::Data(_) => (random.random_bool(0.4), PSH | ACK, true),
+                    Phase::Fin => (true, FIN | ACK, false),
+                    Phase::FinAck => (false, FIN | ACK, false),
+                };
+                *phase = match *phase {
+                    Phase::Syn => Phase::SynAck,
+                    Phase::SynAck => Phase::Ack,
+                    Phase::Ack => Phase::Data(random.random_range(4..200)),
+                    Phase::Data(0) => Phase::Fin,
+                    Phase::Data(n) => Phase::Data(n - 1),
+                    Phase::Fin => Phase::FinAck,
+                    Phase::FinAck => Phase::LastAck,
+                    Phase::LastAck => Phase::Syn,
+                };
+                (to_server, Build::Tcp(flags), data)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Build {
+    Tcp(u8),
+    Udp,
+    Echo(IcmpEcho),
+    Sctp,
+}
+
+impl End {
+    fn new(number: u8, address: IpAddr, port: u16, random: &mut impl RngExt) -> Self {
+        let (seq, id) = (random.random(), random.random());
+        Self { mac: [2, 0, 0, 0, 0, number], address, port, seq, id }
+    }
+}
+
+impl Talk {
+    fn new(spec: &Spec, random: &mut impl RngExt) -> Self {
+        let p = spec.protocols;
+        let mut at = random.random_range(0.0..p.tcp + p.udp + p.icmp + p.sctp);
+        let id = random.random();
+        for (weight, talk) in [
+            (p.tcp, Self::Tcp(Phase::Syn)),
+            (p.udp, Self::Udp),
+            (p.icmp, Self::Echo { id, seq: 0, reply: false }),
+        ] {
+            if at < weight {
+                return talk;
+            }
+            at -= weight;
+        }
+        Self::Sctp
+    }
+}
+
+fn fill(payload: Payload, len: usize, to_server: bool, random: &mut impl RngExt) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    match payload {
+        Payload::Zeros => {}
+        Payload::Random => random.fill(&mut bytes[..]),
+        Payload::Http => {
+            let text: &[u8] = if to_server {
+                b"GET /index.html HTTP/1.1\r\nHost: www.example.net\r\nUser-Agent: thalweg\r\n\r\n"
+            } else {
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nServer: thalweg\r\n\r\n<html>"
+            };
+            for (byte, letter) in bytes.iter_mut().zip(text.iter().cycle()) {
+                *byte = *letter;
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,130 @@
+//! Synthetic traffic: many flows, mixed as a [`Spec`] says, the same for the
+//! same seed on every machine.
+
+mod flow;
+mod malform;
+mod sizes;
+mod spec;
+mod subnet;
+
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
+use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
+
+pub use sizes::Sizes;
+pub use spec::{Payload, Protocols, Spec, SpecError};
+
+use crate::capture::push;
+use crate::port::{Input, IoError, Received};
+use flow::Flow;
+
+/// A source of synthetic packets.
+pub struct GeneratorInput {
+    spec: Spec,
+    random: ChaCha8Rng,
+    flows: Vec<Flow>,
+    popularity: Option<Zipf<f64>>,
+    made: u64,
+    gap: f64,
+    packet: Vec<u8>,
+    /// Whether `packet` was made and not delivered yet.
+    waiting: bool,
+}
+
+impl GeneratorInput {
+    /// A source after `spec`.
+    ///
+    /// # Errors
+    /// The first field of the specification that makes no sense.
+    pub fn new(spec: Spec) -> Result<Self, SpecError> {
+        spec.validate()?;
+        let mut random = ChaCha8Rng::seed_from_u64(spec.seed);
+        let addresses = spec.addresses()?;
+        let flows = (0..spec.flows).map(|_| Flow::new(&spec, &addresses, &mut random)).collect();
+        let popularity =
+            match spec.zipf {
+                Some(skew) => Some(Zipf::new(f64::from(spec.flows), skew).map_err(|e| {
+                    SpecError { field: "zipf", what: e.to_string(), expected: "a number above 0" }
+                })?),
+                None => None,
+            };
+        let gap = 1e9 / spec.rate;
+        Ok(Self {
+            spec,
+            random,
+            flows,
+            popularity,
+            made: 0,
+            gap,
+            packet: Vec::new(),
+            waiting: false,
+        })
+    }
+
+    /// Makes the next packet; `None` after the last. The packet's bytes and its
+    /// time, which counts from zero.
+    pub fn next_packet(&mut self) -> Option<(&[u8], Nanoseconds)> {
+        if !self.make() {
+            return None;
+        }
+        self.waiting = false;
+        Some((&self.packet, self.time()))
+    }
+
+    fn time(&self) -> Nanoseconds {
+        Nanoseconds((self.made.saturating_sub(1) as f64 * self.gap) as u64)
+    }
+
+    fn make(&mut self) -> bool {
+        if self.waiting {
+            return true;
+        }
+        if self.made == self.spec.packets {
+            return false;
+        }
+        let index = match &self.popularity {
+            Some(zipf) => zipf.sample(&mut self.random) as usize - 1,
+            None => self.random.random_range(0..self.flows.len()),
+        };
+        let index = index.min(self.flows.len() - 1);
+        let size = self.spec.size.pick(&mut self.random);
+        self.flows[index].packet(&self.spec, size, &mut self.random, &mut self.packet);
+        if self.spec.malformed > 0.0 && self.random.random_bool(self.spec.malformed) {
+            malform::malform(&mut self.packet, &mut self.random);
+        }
+        self.made += 1;
+        self.waiting = true;
+        true
+    }
+}
+
+impl Input for GeneratorInput {
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        let mut received = Received { packets: 0, bytes: 0, ended: false };
+        while received.packets < most && !batch.is_full() {
+            if !self.make() {
+                received.ended = true;
+                break;
+            }
+            match push(batch, &[], &self.packet) {
+                Ok(lane) => batch.meta.timestamp[lane] = self.time(),
+                Err(DropReason::PoolExhausted) if !batch.is_empty() => break,
+                Err(reason) => drops.add(reason, 1),
+            }
+            self.waiting = false;
+            received.packets += 1;
+            received.bytes += self.packet.len() as u64;
+        }
+        Ok(received)
+    }
+}
+
+#[cfg(test)]
+mod tests;
