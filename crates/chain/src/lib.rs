@@ -1,1 +1,26 @@
-//! x
+//! Chains: what takes packets from NF to NF, and reports what became of them.
+//!
+//! Dynamic chaining after Hummingbird: classification gives each packet its
+//! type once; the [`RouteDecider`] maps (packet type, current NF) to the next
+//! NF; packet forwarding takes the packet there. [`Plan::load`] checks a chain
+//! file as a whole, [`run`] sends traffic through it, [`trace()`] explains one
+//! packet's way.
+
+mod config;
+mod control;
+mod counters;
+mod cycles;
+mod graph;
+mod report;
+mod route_decider;
+mod runtime;
+mod trace;
+mod worker;
+
+pub use config::{Plan, PlanOptions};
+pub use control::{Control, Progress};
+pub use graph::Graph;
+pub use report::{LatencyReport, NfReport, PortReport, Report};
+pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
+pub use runtime::{RunError, RunOptions, run};
+pub use trace::{Step, Trace, TraceError, trace};

@@ -7,9 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_classify::source::Source;
-use thalweg_classify::{
-    Classifier, Config, Lookup, RuleId, RuleTable, SharedRules, classbench,
-};
+use thalweg_classify::{Classifier, Config, Lookup, RuleId, RuleTable, SharedRules, classbench};
 use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, field};
 
 fn read(path: &Path) -> String {

@@ -64,7 +64,8 @@ fn table(rules: &[Rule]) -> RuleTable {
 #[test]
 fn every_layer_answers_as_a_linear_scan_while_rules_come_and_go() {
     let hits = Cell::new([0u64; 3]);
-    let steps = proptest::collection::vec((proptest::collection::vec(key(), 1..40), 0usize..6), 1..12);
+    let steps =
+        proptest::collection::vec((proptest::collection::vec(key(), 1..40), 0usize..6), 1..12);
     proptest!(|(all in rules(12), steps in steps, emc in 0usize..3)| {
         let mut active = all.clone();
         let shared = Arc::new(SharedRules::new(table(&active)));

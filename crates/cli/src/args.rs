@@ -155,6 +155,77 @@ pub struct Doctor {
 pub struct Gen {
     /// The capture to write: .pcap or .pcapng, either with .gz
     pub output: PathBuf,
+    /// Seed of all random choices; the same seed makes the same bytes
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// How many packets [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub packets: Option<u64>,
+    /// How many flows they belong to [default: 100]
+    #[arg(long, value_name = "N")]
+    pub flows: Option<u32>,
+    /// Skew of the flows' popularity after Zipf [default: all alike]
+    #[arg(long, value_name = "SKEW")]
+    pub zipf: Option<f64>,
+    /// Frame sizes with frame check sequence: imix, 64, 64-1500, or 64:7,594:4 [default: imix]
+    #[arg(long, value_name = "SIZES")]
+    pub size: Option<String>,
+    /// Share of TCP flows, in proportion [default: 70]
+    #[arg(long, value_name = "WEIGHT")]
+    pub tcp: Option<f64>,
+    /// Share of UDP flows, in proportion [default: 25]
+    #[arg(long, value_name = "WEIGHT")]
+    pub udp: Option<f64>,
+    /// Share of ICMP flows, in proportion [default: 5]
+    #[arg(long, value_name = "WEIGHT")]
+    pub icmp: Option<f64>,
+    /// Share of SCTP flows, in proportion [default: 0]
+    #[arg(long, value_name = "WEIGHT")]
+    pub sctp: Option<f64>,
+    /// Share of flows over IPv6, 0 to 1 [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub ipv6: Option<f64>,
+    /// VLAN ids of tagged flows [default: 10]
+    #[arg(long, value_name = "VID,...", value_delimiter = ',')]
+    pub vlan: Vec<u16>,
+    /// Share of flows with a VLAN tag, 0 to 1 [default: 0, or 1 with --vlan]
+    #[arg(long, value_name = "SHARE")]
+    pub vlan_share: Option<f64>,
+    /// Share of tagged flows with a second, outer tag [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub qinq_share: Option<f64>,
+    /// Where clients are [default: 10.0.0.0/16 and 2001:db8:a::/64]
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
+    pub clients: Vec<String>,
+    /// Where servers are [default: 198.51.100.0/24 and 2001:db8:b::/64]
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// Ports that servers listen on [default: 80,443,53,22,25,123,8080]
+    #[arg(long, value_name = "PORT,...", value_delimiter = ',')]
+    pub server_ports: Vec<u16>,
+    /// Share of packets with a header that is cut or wrong, 0 to 1 [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub malformed: Option<f64>,
+    /// Packets a second, in the capture's time [default: 100000]
+    #[arg(long, value_name = "PACKETS")]
+    pub rate: Option<f64>,
+    /// What fills the packets [default: random]
+    #[arg(long, value_enum)]
+    pub payload: Option<Filling>,
+    /// Print what was made as JSON (schema thalweg.gen/1)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What fills generated packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Filling {
+    /// Random bytes
+    Random,
+    /// Zeros
+    Zeros,
+    /// Text like HTTP
+    Http,
 }
 
 /// Reads `10s`, `1500ms`, `2m`, `1h`, `0.5s`; a bare number is seconds.

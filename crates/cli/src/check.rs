@@ -3,18 +3,18 @@
 use std::io::{self, Write};
 
 use serde_json::json;
-use thalweg_chain::Plan;
+use thalweg_chain::{Plan, PlanOptions};
 
 use crate::args::{self, GraphFormat};
 use crate::errors::Failure;
 
 /// Loads the chain file, which checks it as a whole, and prints its graph.
 pub fn check(options: &args::Check) -> Result<(), Failure> {
-    let plan = load(&options.chain)?;
+    let plan = load(&options.chain, PlanOptions { dry_run: true })?;
     let graph = plan.graph();
     let mut out = io::stdout().lock();
     if options.json {
-        let warnings: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();
+        let warnings = plan.warnings();
         let document = json!({ "schema": "thalweg.check/1", "graph": graph, "warnings": warnings });
         serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -30,8 +30,8 @@ pub fn check(options: &args::Check) -> Result<(), Failure> {
 }
 
 /// Loads a chain file and says what in it was understood but is not supported.
-pub fn load(path: &std::path::Path) -> Result<Plan, Failure> {
-    let plan = Plan::load(path).map_err(Failure::Configuration)?;
+pub fn load(path: &std::path::Path, options: PlanOptions) -> Result<Plan, Failure> {
+    let plan = Plan::load_with(path, options).map_err(Failure::Configuration)?;
     for warning in plan.warnings() {
         log::warn!("{warning}");
     }

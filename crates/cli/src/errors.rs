@@ -21,6 +21,9 @@ pub enum Failure {
     /// The work failed.
     #[error("{0}")]
     Run(String),
+    /// The work failed, and what failed was said already.
+    #[error("the run failed")]
+    Told,
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
@@ -31,7 +34,7 @@ impl Failure {
     /// in `sysexits.h`).
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Run(_) | Self::Output(_) => 1,
+            Self::Run(_) | Self::Told | Self::Output(_) => 1,
             Self::Usage(_) => 2,
             Self::Configuration(_) => 78,
         }
@@ -41,6 +44,7 @@ impl Failure {
     pub fn show(&self) {
         match self {
             Self::Configuration(mistakes) => show_mistakes(mistakes),
+            Self::Told => {}
             other => log::error!("{other}"),
         }
     }

@@ -63,9 +63,8 @@ fn start_log(arguments: &Arguments) {
         })
         .init();
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let handler = move |_: &dyn miette::Diagnostic| errors::handler(colour);
     // Only fails when a handler is set already, and this is the one place that does.
-    let _ = miette::set_hook(Box::new(handler));
+    let _ = miette::set_hook(Box::new(move |_| errors::handler(colour)));
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use thalweg_chain::{Control, RunOptions};
+use thalweg_chain::{Control, PlanOptions, RunOptions};
 
 use crate::args;
 use crate::check::load;
@@ -14,7 +14,7 @@ use crate::summary;
 
 /// Runs the chain to its end and prints the report.
 pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
-    let plan = load(&options.chain)?;
+    let plan = load(&options.chain, PlanOptions::default())?;
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let run_options = RunOptions {
@@ -39,7 +39,10 @@ pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
         log::warn!("{warning}");
     }
     if report.failed() {
-        return Err(Failure::Run(report.failures.join("\nerror: ")));
+        for failure in &report.failures {
+            log::error!("{failure}");
+        }
+        return Err(Failure::Told);
     }
     Ok(())
 }

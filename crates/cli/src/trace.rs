@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use thalweg_chain::RunOptions;
+use thalweg_chain::{PlanOptions, RunOptions};
 
 use crate::args;
 use crate::check::load;
@@ -10,7 +10,7 @@ use crate::errors::Failure;
 
 /// Sends packets through the chain up to the asked one, and prints its way.
 pub fn trace(options: &args::Trace) -> Result<(), Failure> {
-    let plan = load(&options.chain)?;
+    let plan = load(&options.chain, PlanOptions { dry_run: true })?;
     let trace = thalweg_chain::trace(plan, options.packet, &RunOptions::default())
         .map_err(|e| Failure::Run(e.to_string()))?;
     let mut out = io::stdout().lock();

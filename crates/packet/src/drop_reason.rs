@@ -42,6 +42,8 @@ reasons! {
     // Chain.
     /// The route table has no next NF for the packet's type.
     NoRoute = "no-route",
+    /// A route says drop.
+    Policy = "policy",
     /// An NF asked for the controller, and there is none.
     Punted = "punted",
     /// The packet passed more NFs than the hop limit of a chain.

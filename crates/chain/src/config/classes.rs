@@ -1,0 +1,142 @@
+//! Packet types and their rules.
+
+use indexmap::IndexSet;
+use thalweg_classify::source::{Source, SourceError};
+use thalweg_classify::{Rule, RuleId, RuleTable, classbench, flow_syntax};
+use thalweg_packet::PacketType;
+use toml::Spanned;
+
+use super::file::{ChainFile, Class};
+use super::ports::resolve;
+
+/// The name of the default type when the file gives none.
+const DEFAULT_TYPE: &str = "other";
+
+/// The packet types by number, and the rules that give them.
+pub(super) struct Classes {
+    pub(super) types: IndexSet<String>,
+    pub(super) table: RuleTable,
+}
+
+/// Reads all classes. Type 0 is the default.
+pub(super) fn classes(
+    source: &Source,
+    file: &ChainFile,
+    inputs: &[String],
+    errors: &mut Vec<SourceError>,
+) -> Classes {
+    let mut types = IndexSet::new();
+    types.insert(file.default_type.as_ref().map_or(DEFAULT_TYPE.into(), |t| t.get_ref().clone()));
+    let mut rules = Vec::new();
+    for class in &file.class {
+        let (number, _) = types.insert_full(class.get_ref().r#type.get_ref().clone());
+        let Ok(number) = u16::try_from(number) else {
+            errors.push(source.error(class.span(), "too many packet types", "at most 65536"));
+            break;
+        };
+        let mut reader =
+            Reader { source, inputs, packet_type: PacketType(number), rules: &mut rules, errors };
+        reader.class(class);
+    }
+    let mut table = RuleTable::new(PacketType(0));
+    table.extend(rules);
+    Classes { types, table }
+}
+
+struct Reader<'a> {
+    source: &'a Source,
+    inputs: &'a [String],
+    packet_type: PacketType,
+    rules: &'a mut Vec<Rule>,
+    errors: &'a mut Vec<SourceError>,
+}
+
+impl Reader<'_> {
+    fn class(&mut self, class: &Spanned<Class>) {
+        let Class { rules, file, classbench, .. } = class.get_ref();
+        if rules.is_empty() && file.is_none() && classbench.is_none() {
+            let expected = "rules = [...], file = \"FILE\" or classbench = \"FILE\"";
+            self.errors.push(self.source.error(class.span(), "a class without rules", expected));
+        }
+        for rule in rules {
+            // Within the quotes, where the text is as it stands in the file.
+            let span = rule.span();
+            let inner = self.source.text().get(span.start + 1..span.end.saturating_sub(1));
+            let verbatim = inner == Some(rule.get_ref().as_str());
+            let start = verbatim.then_some(span.start + 1);
+            let source = self.source.clone();
+            self.flow(&source, rule.get_ref(), start, span);
+        }
+        if let Some(file) = file
+            && let Some(source) = self.open(file)
+        {
+            self.flow_file(&source);
+        }
+        if let Some(file) = classbench
+            && let Some(source) = self.open(file)
+        {
+            self.classbench(&source);
+        }
+    }
+
+    fn open(&mut self, name: &Spanned<String>) -> Option<Source> {
+        let path = resolve(self.source, name.get_ref());
+        match Source::read(&path) {
+            Ok(source) => Some(source),
+            Err(e) if e.source_file().text().is_empty() => {
+                let message = format!("{}: {}", path.display(), e.message());
+                self.errors.push(self.source.error(name.span(), message, "a readable file"));
+                None
+            }
+            Err(e) => {
+                self.errors.push(e);
+                None
+            }
+        }
+    }
+
+    /// One flow a line; empty lines and those after `#` do not count.
+    fn flow_file(&mut self, source: &Source) {
+        let lines: Vec<_> = source.lines().map(|(span, line)| (span, line.to_owned())).collect();
+        for (span, line) in lines {
+            let text = line.split('#').next().unwrap_or("");
+            if !text.trim().is_empty() {
+                self.flow(source, text, Some(span.start), span);
+            }
+        }
+    }
+
+    /// Reads a flow that begins at byte `start` of `source`, or stands
+    /// somewhere in `whole`.
+    fn flow(
+        &mut self,
+        source: &Source,
+        text: &str,
+        start: Option<usize>,
+        whole: std::ops::Range<usize>,
+    ) {
+        let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
+        match flow_syntax::parse(text, &port) {
+            Ok(flow) => self.rules.push(Rule {
+                id: RuleId(self.rules.len() as u32),
+                priority: flow.priority,
+                matches: vec![flow.pattern],
+                packet_type: self.packet_type,
+                text: text.trim().to_owned(),
+            }),
+            Err(e) => {
+                let span = start.map_or(whole, |at| at + e.span.start..at + e.span.end);
+                self.errors.push(source.error(span, e.message, e.expected));
+            }
+        }
+    }
+
+    fn classbench(&mut self, source: &Source) {
+        let first = RuleId(self.rules.len() as u32);
+        match classbench::parse(source, first, flow_syntax::DEFAULT_PRIORITY << 8, self.packet_type)
+        {
+            Ok(rules) => self.rules.extend(rules),
+            Err(errors) => self.errors.extend(errors),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What one worker counts, added up at the end of a run.
+
+use hdrhistogram::Histogram;
+use thalweg_classify::LayerStats;
+use thalweg_packet::DropCounts;
+
+/// Times in cycles, to three digits.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        // Up to a minute or so of cycles; longer ones count as that.
+        const MOST: u64 = 1 << 38;
+        Self(Histogram::new_with_max(MOST, 3).expect("3 digits up to 2^38 are in range"))
+    }
+
+    /// Notes that `packets` packets took `cycles`.
+    #[inline]
+    pub(crate) fn record(&mut self, cycles: u64, packets: u64) {
+        self.0.saturating_record_n(cycles.max(1), packets);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let _ = self.0.add(&other.0);
+    }
+
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+}
+
+/// The counts of one NF.
+#[derive(Clone, Debug)]
+pub(crate) struct NfCounters {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) generated: u64,
+    pub(crate) drops: DropCounts,
+    pub(crate) cycles: u64,
+    /// How long a packet stayed in the NF: the time of its batch there.
+    pub(crate) latency: Latencies,
+    pub(crate) figures: Vec<(&'static str, u64)>,
+}
+
+impl NfCounters {
+    pub(crate) fn new() -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            generated: 0,
+            drops: DropCounts::default(),
+            cycles: 0,
+            latency: Latencies::new(),
+            figures: Vec::new(),
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.generated += other.generated;
+        self.drops.merge(&other.drops);
+        self.cycles += other.cycles;
+        self.latency.merge(&other.latency);
+        for (name, value) in &other.figures {
+            match self.figures.iter_mut().find(|(n, _)| n == name) {
+                Some((_, sum)) => *sum += value,
+                None => self.figures.push((name, *value)),
+            }
+        }
+    }
+}
+
+/// The counts of one port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PortCounters {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) drops: DropCounts,
+}
+
+impl PortCounters {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.drops.merge(&other.drops);
+    }
+}
+
+/// The counts of one worker.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerCounters {
+    pub(crate) nfs: Vec<NfCounters>,
+    /// Packets and bytes by packet type, as classified.
+    pub(crate) types: Vec<(u64, u64)>,
+    /// Losses between NFs: no route, too many hops.
+    pub(crate) chain_drops: DropCounts,
+    pub(crate) layers: LayerStats,
+    /// Cycles spent on batches, all in all.
+    pub(crate) busy_cycles: u64,
+}
+
+impl WorkerCounters {
+    pub(crate) fn new(nfs: usize, types: usize) -> Self {
+        Self {
+            nfs: (0..nfs).map(|_| NfCounters::new()).collect(),
+            types: vec![(0, 0); types],
+            chain_drops: DropCounts::default(),
+            layers: LayerStats::default(),
+            busy_cycles: 0,
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (sum, nf) in self.nfs.iter_mut().zip(&other.nfs) {
+            sum.merge(nf);
+        }
+        for (sum, n) in self.types.iter_mut().zip(&other.types) {
+            sum.0 += n.0;
+            sum.1 += n.1;
+        }
+        self.chain_drops.merge(&other.chain_drops);
+        merge_layers(&mut self.layers, &other.layers);
+        self.busy_cycles += other.busy_cycles;
+    }
+
+    /// Losses at NFs and between them.
+    pub(crate) fn drops(&self) -> DropCounts {
+        let mut drops = self.chain_drops;
+        self.nfs.iter().for_each(|nf| drops.merge(&nf.drops));
+        drops
+    }
+
+    /// Packets that NFs made.
+    pub(crate) fn generated(&self) -> u64 {
+        self.nfs.iter().map(|nf| nf.generated).sum()
+    }
+}
+
+fn merge_layers(sum: &mut LayerStats, other: &LayerStats) {
+    sum.emc_hits += other.emc_hits;
+    sum.megaflow_hits += other.megaflow_hits;
+    sum.rule_lookups += other.rule_lookups;
+    sum.unmatched += other.unmatched;
+    sum.subtables_visited += other.subtables_visited;
+    sum.megaflows += other.megaflows;
+    sum.subtables += other.subtables;
+    sum.expired += other.expired;
+    sum.revalidated_away += other.revalidated_away;
+    sum.not_cached += other.not_cached;
+}

@@ -1,0 +1,265 @@
+//! What became of every packet of a run.
+
+use indexmap::IndexMap;
+use serde::Serialize;
+use thalweg_packet::DropCounts;
+
+use crate::config::Plan;
+use crate::counters::{Latencies, PortCounters, WorkerCounters};
+
+/// The report of a run. Its JSON form is versioned by `schema`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `thalweg.run/1`.
+    pub schema: &'static str,
+    /// How long the run took, in seconds.
+    pub duration_s: f64,
+    /// Worker threads.
+    pub workers: usize,
+    /// Packets received.
+    pub packets_in: u64,
+    /// Their bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets that NFs made.
+    pub generated: u64,
+    /// Packets transmitted.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Packets lost, by reason, over all places.
+    pub drops: IndexMap<&'static str, u64>,
+    /// Packets lost in all.
+    pub packets_dropped: u64,
+    /// Whether in + generated = out + drops.
+    pub conserved: bool,
+    /// Frames that did not come back to the pool; 0 in a sound run.
+    pub leaked_frames: usize,
+    /// Packets received a second.
+    pub packets_per_second: f64,
+    /// Bits received a second.
+    pub bits_per_second: f64,
+    /// Cycles a packet from receive to transmit, receive and transmit included;
+    /// with several threads, the sum of what they were busy.
+    pub cycles_per_packet: f64,
+    /// Time from receive to transmit.
+    pub latency_ns: LatencyReport,
+    /// Each input.
+    pub inputs: Vec<PortReport>,
+    /// Each output.
+    pub outputs: Vec<PortReport>,
+    /// Each NF.
+    pub nfs: Vec<NfReport>,
+    /// Losses between NFs, by reason.
+    pub chain_drops: IndexMap<&'static str, u64>,
+    /// Packets and bytes of each packet type.
+    pub types: IndexMap<String, TypeReport>,
+    /// How often each layer of classification answered.
+    pub classification: IndexMap<&'static str, u64>,
+    /// What a reader should know.
+    pub warnings: Vec<String>,
+    /// What failed; the run is a failure when there is any.
+    pub failures: Vec<String>,
+}
+
+/// Packets of one packet type.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TypeReport {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What a port saw.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortReport {
+    /// Its name.
+    pub name: String,
+    /// Packets that passed it, or at an input arrived.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets it lost, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+}
+
+/// What an NF did.
+#[derive(Clone, Debug, Serialize)]
+pub struct NfReport {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets it made.
+    pub generated: u64,
+    /// Packets it dropped, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+    /// Cycles a packet.
+    pub cycles_per_packet: f64,
+    /// How long packets stayed: the time of their batch in the NF.
+    pub latency_ns: LatencyReport,
+    /// Figures of its own.
+    pub figures: IndexMap<&'static str, u64>,
+}
+
+/// Percentiles of a time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LatencyReport {
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+/// Everything that was counted in a run.
+pub(crate) struct Totals {
+    pub(crate) workers: usize,
+    pub(crate) duration_s: f64,
+    pub(crate) nanoseconds_per_cycle: f64,
+    /// Cycles that receive and transmit took beside the workers.
+    pub(crate) port_cycles: u64,
+    pub(crate) inputs: Vec<PortCounters>,
+    pub(crate) outputs: Vec<PortCounters>,
+    pub(crate) counters: WorkerCounters,
+    pub(crate) latency: Latencies,
+    pub(crate) leaked_frames: usize,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Report {
+    /// Whether something failed.
+    pub fn failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    pub(crate) fn new(plan: &Plan, totals: Totals) -> Self {
+        let Totals { counters, inputs, outputs, mut failures, .. } = totals;
+        let sum = |ports: &[PortCounters]| {
+            let mut sum = PortCounters::default();
+            ports.iter().for_each(|p| sum.merge(p));
+            sum
+        };
+        let (all_in, all_out) = (sum(&inputs), sum(&outputs));
+        let mut drops = counters.drops();
+        drops.merge(&all_in.drops);
+        drops.merge(&all_out.drops);
+        let generated = counters.generated();
+        let conserved = all_in.packets + generated == all_out.packets + drops.total();
+        if !conserved {
+            failures.push(format!(
+                "packets are not conserved: {} in + {generated} generated, {} out + {} dropped",
+                all_in.packets,
+                all_out.packets,
+                drops.total()
+            ));
+        }
+        if totals.leaked_frames > 0 {
+            failures.push(format!("{} frames were lost to the pool", totals.leaked_frames));
+        }
+        let ns = totals.nanoseconds_per_cycle;
+        let per_second = 1.0 / totals.duration_s.max(1e-9);
+        let cycles = (counters.busy_cycles + totals.port_cycles) as f64;
+        let ports = |names: Vec<&String>, counts: &[PortCounters]| {
+            names
+                .into_iter()
+                .zip(counts)
+                .map(|(name, c)| PortReport {
+                    name: name.clone(),
+                    packets: c.packets,
+                    bytes: c.bytes,
+                    drops: by_name(&c.drops),
+                })
+                .collect()
+        };
+        Self {
+            schema: "thalweg.run/1",
+            duration_s: totals.duration_s,
+            workers: totals.workers,
+            packets_in: all_in.packets,
+            bytes_in: all_in.bytes,
+            generated,
+            packets_out: all_out.packets,
+            bytes_out: all_out.bytes,
+            drops: by_name(&drops),
+            packets_dropped: drops.total(),
+            conserved,
+            leaked_frames: totals.leaked_frames,
+            packets_per_second: all_in.packets as f64 * per_second,
+            bits_per_second: all_in.bytes as f64 * 8.0 * per_second,
+            cycles_per_packet: cycles / all_in.packets.max(1) as f64,
+            latency_ns: LatencyReport::of(&totals.latency, ns),
+            inputs: ports(plan.inputs.iter().map(|p| &p.name).collect(), &inputs),
+            outputs: ports(plan.outputs.iter().map(|p| &p.name).collect(), &outputs),
+            nfs: nfs(plan, &counters, ns),
+            chain_drops: by_name(&counters.chain_drops),
+            types: types(plan, &counters),
+            classification: classification(&counters),
+            warnings: totals.warnings,
+            failures,
+        }
+    }
+}
+
+impl LatencyReport {
+    fn of(latencies: &Latencies, nanoseconds_per_cycle: f64) -> Self {
+        let h = latencies.histogram();
+        let at = |q: f64| (h.value_at_quantile(q) as f64 * nanoseconds_per_cycle) as u64;
+        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+fn by_name(drops: &DropCounts) -> IndexMap<&'static str, u64> {
+    drops.iter().map(|(reason, n)| (reason.name(), n)).collect()
+}
+
+fn nfs(plan: &Plan, counters: &WorkerCounters, ns: f64) -> Vec<NfReport> {
+    let report = |(nf, c): (&crate::config::NfPlan, &crate::counters::NfCounters)| NfReport {
+        name: nf.name.clone(),
+        kind: nf.kind.clone(),
+        packets: c.packets,
+        bytes: c.bytes,
+        generated: c.generated,
+        drops: by_name(&c.drops),
+        cycles_per_packet: c.cycles as f64 / c.packets.max(1) as f64,
+        latency_ns: LatencyReport::of(&c.latency, ns),
+        figures: c.figures.iter().copied().collect(),
+    };
+    plan.nfs.iter().zip(&counters.nfs).map(report).collect()
+}
+
+fn types(plan: &Plan, counters: &WorkerCounters) -> IndexMap<String, TypeReport> {
+    let counts = counters
+        .types
+        .iter()
+        .map(|(packets, bytes)| TypeReport { packets: *packets, bytes: *bytes });
+    plan.types.iter().cloned().zip(counts).collect()
+}
+
+fn classification(counters: &WorkerCounters) -> IndexMap<&'static str, u64> {
+    let l = &counters.layers;
+    [
+        ("emc_hits", l.emc_hits),
+        ("megaflow_hits", l.megaflow_hits),
+        ("rule_lookups", l.rule_lookups),
+        ("unmatched", l.unmatched),
+        ("subtables_visited", l.subtables_visited),
+        ("megaflows", l.megaflows),
+        ("subtables", l.subtables),
+        ("expired", l.expired),
+        ("revalidated_away", l.revalidated_away),
+        ("not_cached", l.not_cached),
+    ]
+    .into_iter()
+    .collect()
+}

@@ -1,0 +1,176 @@
+//! The ports of a run, on the thread that reads and writes.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use thalweg_io::{CaptureOutput, DiscardOutput, Input, Output};
+use thalweg_packet::{BATCH, Batch, DropReason, Lanes, PortIndex};
+
+use super::{RunError, RunOptions, open_inputs};
+use crate::config::{OutputTarget, Plan};
+use crate::control::Control;
+use crate::counters::{Latencies, PortCounters};
+use crate::cycles;
+
+/// How many batches pass between two looks at the clock.
+const CLOCK_PERIOD: u32 = 64;
+
+/// All inputs: served in turn, each a batch at a time.
+pub(super) struct Inputs {
+    ports: Vec<Box<dyn Input>>,
+    open: Vec<bool>,
+    turn: usize,
+    left: u64,
+    deadline: Option<Instant>,
+    until_clock: u32,
+    pub(super) counters: Vec<PortCounters>,
+    pub(super) failures: Vec<String>,
+}
+
+impl Inputs {
+    pub(super) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
+        let ports = open_inputs(plan, options)?;
+        let count = ports.len();
+        Ok(Self {
+            ports,
+            open: vec![true; count],
+            turn: 0,
+            left: options.count.unwrap_or(u64::MAX),
+            deadline: options.duration.map(|d| Instant::now() + d),
+            until_clock: 0,
+            counters: vec![PortCounters::default(); count],
+            failures: Vec::new(),
+        })
+    }
+
+    /// Whether no packet will come any more.
+    pub(super) fn ended(&mut self, control: &Control) -> bool {
+        if self.until_clock == 0 {
+            self.until_clock = CLOCK_PERIOD;
+            if self.deadline.is_some_and(|d| Instant::now() >= d) {
+                self.left = 0;
+            }
+        }
+        self.until_clock -= 1;
+        self.left == 0 || control.is_stopping() || !self.open.contains(&true)
+    }
+
+    /// Fills `batch` (empty) from the next input in turn.
+    pub(super) fn receive(&mut self, batch: &mut Batch, control: &Control) {
+        self.turn = (self.turn + 1) % self.ports.len();
+        while !self.open[self.turn] {
+            self.turn = (self.turn + 1) % self.ports.len();
+        }
+        let turn = self.turn;
+        let most = self.left.min(BATCH as u64) as usize;
+        let received_at = cycles::now();
+        let counters = &mut self.counters[turn];
+        let before = counters.drops.total();
+        match self.ports[turn].receive(batch, most, &mut counters.drops) {
+            Ok(received) => {
+                counters.packets += received.packets as u64;
+                counters.bytes += received.bytes;
+                self.left -= received.packets as u64;
+                self.open[turn] = !received.ended;
+                control.packets_in.fetch_add(received.packets as u64, Relaxed);
+                control.bytes_in.fetch_add(received.bytes, Relaxed);
+                control.drops.fetch_add(counters.drops.total() - before, Relaxed);
+            }
+            // What came before the damage was delivered; later calls say that
+            // the input has ended.
+            Err(e) => self.failures.push(e.to_string()),
+        }
+        for lane in batch.lanes() {
+            batch.meta.in_port[lane] = PortIndex(turn as u16);
+            batch.meta.received_at[lane] = received_at;
+        }
+    }
+}
+
+/// All outputs.
+pub(super) struct Outputs {
+    ports: Vec<Box<dyn Output>>,
+    pub(super) counters: Vec<PortCounters>,
+    pub(super) latency: Latencies,
+    pub(super) failures: Vec<String>,
+}
+
+impl Outputs {
+    pub(super) fn open(plan: &Plan) -> Result<Self, RunError> {
+        let open = |output: &crate::config::OutputPlan| -> Result<Box<dyn Output>, RunError> {
+            Ok(match &output.target {
+                OutputTarget::Capture(path) => Box::new(CaptureOutput::create(path)?),
+                OutputTarget::Discard => Box::new(DiscardOutput),
+            })
+        };
+        Ok(Self {
+            ports: plan.outputs.iter().map(open).collect::<Result<_, _>>()?,
+            counters: vec![PortCounters::default(); plan.outputs.len()],
+            latency: Latencies::new(),
+            failures: Vec::new(),
+        })
+    }
+
+    /// Sends the packets of `lanes`, which stay in the batch. When the output
+    /// fails they are lost, by name, and the run is asked to end.
+    pub(super) fn send(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
+        let packets = lanes.count() as u64;
+        let counters = &mut self.counters[output];
+        if let Err(e) = self.ports[output].send(batch, lanes) {
+            counters.drops.add(DropReason::OutputFailed, packets);
+            control.drops.fetch_add(packets, Relaxed);
+            self.fail(e.to_string(), control);
+            return;
+        }
+        counters.packets += packets;
+        counters.bytes += lanes.into_iter().map(|l| batch.packet_len(l) as u64).sum::<u64>();
+        control.packets_out.fetch_add(packets, Relaxed);
+        let now = cycles::now();
+        // Packets of one batch were received together, as a rule.
+        let mut run = (0, 0);
+        for lane in lanes {
+            let received_at = batch.meta.received_at[lane];
+            if received_at != run.0 {
+                self.note_latency(now, run);
+                run = (received_at, 0);
+            }
+            run.1 += 1;
+        }
+        self.note_latency(now, run);
+    }
+
+    fn note_latency(&mut self, now: u64, (received_at, packets): (u64, u64)) {
+        if packets > 0 {
+            self.latency.record(now.wrapping_sub(received_at), packets);
+        }
+    }
+
+    pub(super) fn flush(&mut self, control: &Control) {
+        for at in 0..self.ports.len() {
+            if let Err(e) = self.ports[at].flush() {
+                self.fail(e.to_string(), control);
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: String, control: &Control) {
+        // One line tells it; the counts tell how often.
+        if !self.failures.contains(&failure) {
+            self.failures.push(failure);
+        }
+        control.stop();
+    }
+}
+
+/// Reads rules and tables again, and says how that went.
+pub(super) fn reload(plan: &Plan, warnings: &mut Vec<String>) {
+    match plan.reload() {
+        Ok(()) => log::info!("rules and tables were read again"),
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                log::error!("reload: {mistake}");
+            }
+            warnings.push(format!("a reload was refused: {} mistakes", mistakes.len()));
+        }
+    }
+}

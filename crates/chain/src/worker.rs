@@ -1,0 +1,336 @@
+//! A worker: takes a batch through classification and all its NFs on one core.
+//!
+//! Packets do not move while they are on the worker. The batch stays where it
+//! is, and for each NF a set of lanes says which packets wait for it. Packet
+//! forwarding is what turns the route decider's answer into such a set, or
+//! hands the packet to an [`Exit`].
+
+use std::sync::Arc;
+
+use thalweg_classify::{Classifier, Lookup};
+use thalweg_nf::{Context, NetworkFunction, Verdict};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, Pool, PortIndex};
+
+use crate::counters::WorkerCounters;
+use crate::cycles;
+use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
+use crate::trace::Tracer;
+
+/// The most NFs that a packet passes; then it is in a loop.
+const MAX_HOPS: usize = 64;
+/// How often a packet made by an NF may lead to another made packet.
+const MAX_GENERATIONS: usize = 4;
+
+/// Where packets leave a worker.
+pub(crate) trait Exit {
+    /// Transmits the packets of `lanes` by output number `output`. The worker
+    /// releases them after.
+    fn transmit(&mut self, output: usize, batch: &mut Batch, lanes: Lanes);
+
+    /// Takes the packets of `lanes` out of the batch, for an NF on a worker of
+    /// its own.
+    fn to_pinned(&mut self, nf: NfIndex, batch: &mut Batch, lanes: Lanes);
+}
+
+/// What all workers of a run share.
+#[derive(Debug)]
+pub(crate) struct Routing {
+    pub(crate) routes: RouteDecider,
+    /// The order in which NFs are served, so that branches meet again where
+    /// they can.
+    pub(crate) order: Vec<NfIndex>,
+    pub(crate) outputs: usize,
+    pub(crate) types: usize,
+    pub(crate) decapsulate: Decapsulate,
+}
+
+pub(crate) struct Worker {
+    routing: Arc<Routing>,
+    classifier: Classifier,
+    /// The NFs that run here; `None` for those on workers of their own.
+    nfs: Vec<Option<Box<dyn NetworkFunction>>>,
+    pool: Arc<Pool>,
+    // Reused, so that a batch costs no allocation.
+    spare: Vec<Batch>,
+    spare_waiting: Vec<Waiting>,
+    now: Nanoseconds,
+    pub(crate) counters: WorkerCounters,
+    pub(crate) tracer: Option<Tracer>,
+}
+
+/// The packets that wait, by what they wait for.
+struct Waiting {
+    nfs: Vec<Lanes>,
+    outputs: Vec<Lanes>,
+    hops: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        routing: Arc<Routing>,
+        classifier: Classifier,
+        nfs: Vec<Option<Box<dyn NetworkFunction>>>,
+        pool: Arc<Pool>,
+    ) -> Self {
+        let counters = WorkerCounters::new(nfs.len(), routing.types);
+        Self {
+            routing,
+            classifier,
+            nfs,
+            pool,
+            spare: Vec::new(),
+            spare_waiting: Vec::new(),
+            now: Nanoseconds::default(),
+            counters,
+            tracer: None,
+        }
+    }
+
+    /// Takes fresh packets through their chains. The batch is empty after.
+    pub(crate) fn ingress(&mut self, batch: &mut Batch, exit: &mut dyn Exit) {
+        let start = cycles::now();
+        let lanes = batch.lanes();
+        batch.parse(lanes, self.routing.decapsulate);
+        for lane in lanes {
+            self.now = self.now.max(batch.meta.timestamp[lane]);
+        }
+        if let Some(tracer) = &mut self.tracer {
+            tracer.received(batch, &mut self.classifier);
+        }
+        self.classify(batch, lanes);
+        self.forward(batch, lanes, Stage::Ingress, 0, exit);
+        self.counters.busy_cycles += cycles::now().wrapping_sub(start);
+    }
+
+    /// Takes packets on that come back from the pinned NF `nf`.
+    pub(crate) fn resume(&mut self, batch: &mut Batch, nf: NfIndex, exit: &mut dyn Exit) {
+        let start = cycles::now();
+        let lanes = batch.lanes();
+        batch.parse(lanes, self.routing.decapsulate);
+        self.forward(batch, lanes, Stage::Behind(nf), 0, exit);
+        self.counters.busy_cycles += cycles::now().wrapping_sub(start);
+    }
+
+    fn classify(&mut self, batch: &mut Batch, lanes: Lanes) {
+        let mut found = [Lookup::default(); BATCH];
+        let mut lens = [0; BATCH];
+        for lane in lanes {
+            lens[lane] = batch.packet_len(lane) as u32;
+        }
+        self.classifier.classify_batch(batch.keys(), lanes, &lens, self.now, &mut found);
+        for lane in lanes {
+            let packet_type = found[lane].packet_type;
+            batch.meta.packet_type[lane] = packet_type;
+            if let Some((packets, bytes)) = self.counters.types.get_mut(usize::from(packet_type.0))
+            {
+                *packets += 1;
+                *bytes += u64::from(lens[lane]);
+            }
+        }
+    }
+
+    /// Takes the packets of `lanes` from `stage` to their ends.
+    fn forward(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        stage: Stage,
+        generation: usize,
+        exit: &mut dyn Exit,
+    ) {
+        let mut waiting = self.spare_waiting.pop().unwrap_or_else(|| Waiting {
+            nfs: vec![Lanes::NONE; self.nfs.len()],
+            outputs: vec![Lanes::NONE; self.routing.outputs],
+            hops: 0,
+        });
+        waiting.hops = 0;
+        self.route(batch, lanes, stage, &mut waiting);
+        while let Some(nf) = self.next_nf(&waiting) {
+            let at = usize::from(nf.0);
+            let lanes = std::mem::take(&mut waiting.nfs[at]);
+            waiting.hops += 1;
+            if waiting.hops > MAX_HOPS * self.nfs.len() {
+                self.lose(batch, lanes, DropReason::ChainLoop);
+            } else if self.nfs[at].is_some() {
+                let passed = self.serve(batch, lanes, nf, generation, exit);
+                self.route(batch, passed, Stage::Behind(nf), &mut waiting);
+            } else {
+                exit.to_pinned(nf, batch, lanes);
+            }
+        }
+        for (output, lanes) in waiting.outputs.iter_mut().enumerate() {
+            let lanes = std::mem::take(lanes);
+            if !lanes.is_empty() {
+                exit.transmit(output, batch, lanes);
+                if let Some(tracer) = &mut self.tracer {
+                    tracer.transmitted(output);
+                }
+            }
+        }
+        batch.release(Lanes::ALL);
+        self.spare_waiting.push(waiting);
+    }
+
+    fn next_nf(&self, waiting: &Waiting) -> Option<NfIndex> {
+        let mut order = self.routing.order.iter();
+        order.find(|nf| !waiting.nfs[usize::from(nf.0)].is_empty()).copied()
+    }
+
+    /// Asks the route decider for each packet and lets it wait there.
+    fn route(&mut self, batch: &mut Batch, lanes: Lanes, stage: Stage, waiting: &mut Waiting) {
+        let (mut nowhere, mut dropped) = (Lanes::NONE, Lanes::NONE);
+        for lane in lanes {
+            let next = self.routing.routes.next(batch.meta.packet_type[lane], stage);
+            match next {
+                Next::Nf(nf) => waiting.nfs[usize::from(nf.0)].insert(lane),
+                Next::Output(port) => waiting.outputs[usize::from(port)].insert(lane),
+                Next::Egress => {
+                    let chosen = batch.meta.out_port[lane];
+                    let port = if chosen == PortIndex::NONE { 0 } else { usize::from(chosen.0) };
+                    match waiting.outputs.get_mut(port) {
+                        Some(output) => output.insert(lane),
+                        None => nowhere.insert(lane),
+                    }
+                }
+                Next::Nowhere => nowhere.insert(lane),
+                Next::Drop => dropped.insert(lane),
+            }
+        }
+        self.lose(batch, nowhere, DropReason::NoRoute);
+        self.lose(batch, dropped, DropReason::Policy);
+    }
+
+    fn lose(&mut self, batch: &mut Batch, lanes: Lanes, reason: DropReason) {
+        if lanes.is_empty() {
+            return;
+        }
+        self.counters.chain_drops.add(reason, lanes.count() as u64);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.lost(reason);
+        }
+        batch.release(lanes);
+    }
+
+    /// Has an NF process the packets of `lanes`; returns those that go on.
+    fn serve(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        nf: NfIndex,
+        generation: usize,
+        exit: &mut dyn Exit,
+    ) -> Lanes {
+        let at = usize::from(nf.0);
+        let Some(mut function) = self.nfs[at].take() else { return Lanes::NONE };
+        let mut emitted = self.spare.pop().unwrap_or_else(|| Batch::new(self.pool.clone()));
+        let trace = self.tracer.as_mut().map(|tracer| tracer.before(batch, nf));
+        let Served { passed, verdict } = process(
+            &mut *function,
+            &mut Visit { batch, lanes, now: self.now, emitted: &mut emitted, trace },
+            &mut self.counters.nfs[at],
+        );
+        self.nfs[at] = Some(function);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.after(batch, &emitted, verdict);
+        }
+        batch.release(lanes.without(passed));
+        if !emitted.is_empty() {
+            self.emitted(&mut emitted, nf, generation, exit);
+        }
+        self.spare.push(emitted);
+        passed
+    }
+
+    /// Takes packets that `nf` made on from behind it.
+    fn emitted(
+        &mut self,
+        emitted: &mut Batch,
+        nf: NfIndex,
+        generation: usize,
+        exit: &mut dyn Exit,
+    ) {
+        let lanes = emitted.lanes();
+        if generation >= MAX_GENERATIONS {
+            self.lose(emitted, lanes, DropReason::ChainLoop);
+            return;
+        }
+        emitted.parse(lanes, Decapsulate::No);
+        let tracer = self.tracer.take();
+        self.forward(emitted, lanes, Stage::Behind(nf), generation + 1, exit);
+        self.tracer = tracer;
+    }
+
+    /// Packets lost on this worker so far.
+    pub(crate) fn drops(&self) -> u64 {
+        let nfs = self.counters.nfs.iter().map(|nf| nf.drops.total());
+        self.counters.chain_drops.total() + nfs.sum::<u64>()
+    }
+
+    /// Has the NFs write out what they hold.
+    pub(crate) fn flush(&mut self, failures: &mut Vec<String>) {
+        for function in self.nfs.iter_mut().flatten() {
+            if let Err(e) = function.flush() {
+                failures.push(e.to_string());
+            }
+        }
+    }
+
+    /// Ends the worker: last words of its NFs, and its counts.
+    pub(crate) fn finish(mut self, failures: &mut Vec<String>) -> WorkerCounters {
+        self.flush(failures);
+        for (function, counters) in self.nfs.iter().zip(&mut self.counters.nfs) {
+            if let Some(function) = function {
+                counters.figures = function.figures();
+            }
+        }
+        self.counters.layers = self.classifier.stats();
+        self.counters
+    }
+}
+
+/// One call of an NF.
+pub(crate) struct Visit<'a> {
+    pub(crate) batch: &'a mut Batch,
+    pub(crate) lanes: Lanes,
+    pub(crate) now: Nanoseconds,
+    pub(crate) emitted: &'a mut Batch,
+    pub(crate) trace: Option<&'a mut Vec<(usize, String)>>,
+}
+
+/// What came of a visit.
+pub(crate) struct Served {
+    /// The lanes that go on; the others still lie in the batch.
+    pub(crate) passed: Lanes,
+    /// The verdict on the first packet, for a trace.
+    verdict: Verdict,
+}
+
+/// Has `function` process a visit's packets and counts what became of them.
+pub(crate) fn process(
+    function: &mut dyn NetworkFunction,
+    visit: &mut Visit<'_>,
+    counters: &mut crate::counters::NfCounters,
+) -> Served {
+    let lanes = visit.lanes;
+    let packets = lanes.count() as u64;
+    counters.packets += packets;
+    counters.bytes += lanes.into_iter().map(|l| visit.batch.packet_len(l) as u64).sum::<u64>();
+    let start = cycles::now();
+    let trace = visit.trace.as_deref_mut();
+    let mut context = Context::new(visit.now, visit.emitted, trace);
+    function.process(visit.batch, lanes, &mut context);
+    let dropped = context.dropped().and(lanes);
+    let punted = context.punted().and(lanes);
+    for lane in dropped {
+        if let Verdict::Drop(reason) = context.verdict(lane) {
+            counters.drops.add(reason, 1);
+        }
+    }
+    counters.drops.add(DropReason::Punted, punted.count() as u64);
+    let verdict = lanes.into_iter().next().map_or(Verdict::Forward, |l| context.verdict(l));
+    counters.generated += visit.emitted.len() as u64;
+    let cycles = cycles::now().wrapping_sub(start);
+    counters.cycles += cycles;
+    counters.latency.record(cycles, packets);
+    Served { passed: lanes.without(dropped).without(punted), verdict }
+}

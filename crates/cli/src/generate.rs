@@ -1,0 +1,79 @@
+//! `thalweg gen`: writes synthetic traffic to a capture.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+use thalweg_io::generate::{GeneratorInput, Payload, Spec};
+use thalweg_io::{CaptureOutput, IoError, Output};
+
+use crate::args::{Filling, Gen};
+use crate::errors::Failure;
+
+/// Makes the traffic and writes it.
+pub fn generate(options: &Gen) -> Result<(), Failure> {
+    let spec = spec(options)?;
+    let mut generator =
+        GeneratorInput::new(spec.clone()).map_err(|e| Failure::Usage(e.to_string()))?;
+    let mut output = CaptureOutput::create(&options.output).map_err(|e| match e {
+        IoError::Format { .. } => Failure::Usage(e.to_string()),
+        other => Failure::Run(other.to_string()),
+    })?;
+    let failed = |e: IoError| Failure::Run(e.to_string());
+    let (mut packets, mut bytes) = (0u64, 0u64);
+    while let Some((packet, time)) = generator.next_packet() {
+        packets += 1;
+        bytes += packet.len() as u64;
+        output.write(packet, packet.len() as u32, time).map_err(failed)?;
+    }
+    output.flush().map_err(failed)?;
+    let mut out = io::stdout().lock();
+    let file = options.output.display().to_string();
+    if options.json {
+        let document = json!({
+            "schema": "thalweg.gen/1", "file": file, "packets": packets, "bytes": bytes, "spec": spec,
+        });
+        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{file}: {packets} packets, {bytes} bytes, {} flows", spec.flows)?;
+    }
+    Ok(())
+}
+
+/// The specification that the arguments ask for.
+fn spec(options: &Gen) -> Result<Spec, Failure> {
+    let mut spec = Spec::default();
+    macro_rules! take {
+        ($($from:ident => $($to:ident).+),+ $(,)?) => {
+            $(if let Some(value) = options.$from { spec.$($to).+ = value; })+
+        };
+    }
+    take! {
+        seed => seed, packets => packets, flows => flows, ipv6 => ipv6, malformed => malformed,
+        rate => rate, vlan_share => vlan_share, qinq_share => qinq_share, tcp => protocols.tcp,
+        udp => protocols.udp, icmp => protocols.icmp, sctp => protocols.sctp,
+    }
+    spec.zipf = options.zipf;
+    if let Some(size) = &options.size {
+        spec.size = size.parse().map_err(|e| Failure::Usage(format!("--size: {e}")))?;
+    }
+    if !options.vlan.is_empty() {
+        spec.vlans.clone_from(&options.vlan);
+        spec.vlan_share = options.vlan_share.unwrap_or(1.0);
+    }
+    for (from, to) in [(&options.clients, &mut spec.clients), (&options.servers, &mut spec.servers)]
+    {
+        if !from.is_empty() {
+            to.clone_from(from);
+        }
+    }
+    if !options.server_ports.is_empty() {
+        spec.server_ports.clone_from(&options.server_ports);
+    }
+    spec.payload = match options.payload {
+        Some(Filling::Zeros) => Payload::Zeros,
+        Some(Filling::Http) => Payload::Http,
+        Some(Filling::Random) | None => Payload::Random,
+    };
+    Ok(spec)
+}
