@@ -1,0 +1,176 @@
+//! The filter's rules.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use thalweg_classify::source::{Source, SourceError};
+use thalweg_classify::{Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_packet::PacketType;
+use toml::Spanned;
+
+use crate::{BuildError, Section};
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Action {
+    /// The packet goes on.
+    #[default]
+    Accept,
+    /// The packet ends here, silently.
+    Drop,
+    /// The packet ends here, and its sender is told.
+    Reject,
+}
+
+impl Action {
+    const ALL: [Self; 3] = [Self::Accept, Self::Drop, Self::Reject];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Drop => "drop",
+            Self::Reject => "reject",
+        }
+    }
+
+    /// Actions travel through classification as packet types.
+    fn packet_type(self) -> PacketType {
+        PacketType(self as u16)
+    }
+
+    pub(super) fn of(packet_type: PacketType) -> Self {
+        Self::ALL.get(usize::from(packet_type.0)).copied().unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    #[serde(default)]
+    default: Action,
+    #[serde(default)]
+    rules: Vec<Spanned<String>>,
+    file: Option<Spanned<String>>,
+}
+
+/// The rules as read, and where from.
+pub(super) struct Rules {
+    default: Action,
+    rules: Vec<Rule>,
+    /// Rules of the chain file itself; those of `file` follow.
+    own: usize,
+    file: Option<PathBuf>,
+}
+
+impl Rules {
+    pub(super) fn read(section: &Section<'_>) -> Result<Self, BuildError> {
+        let options: Options = section.parse()?;
+        let mut rules = Self { default: options.default, rules: Vec::new(), own: 0, file: None };
+        let mut errors = Vec::new();
+        for rule in &options.rules {
+            let span = rule.span();
+            let inner = section.source().text().get(span.start + 1..span.end.saturating_sub(1));
+            let start = (inner == Some(rule.get_ref().as_str())).then_some(span.start + 1);
+            if let Err(e) = rules.add(section.source(), rule.get_ref(), start, span) {
+                errors.push(e);
+            }
+        }
+        rules.own = rules.rules.len();
+        if let Some(file) = &options.file {
+            rules.file = Some(section.resolve(file.get_ref()));
+            match section.read(file.span(), file.get_ref()) {
+                Ok(source) => errors.extend(rules.add_file(&source)),
+                Err(e) => errors.push(e),
+            }
+        }
+        if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
+    }
+
+    /// The same rules with those of the file read again.
+    pub(super) fn reread(&self) -> Result<Self, BuildError> {
+        let mut again = Self {
+            default: self.default,
+            rules: self.rules[..self.own].to_vec(),
+            own: self.own,
+            file: self.file.clone(),
+        };
+        if let Some(file) = &self.file {
+            let source = Source::read(file)?;
+            let errors = again.add_file(&source);
+            if !errors.is_empty() {
+                return Err(BuildError(errors));
+            }
+        }
+        Ok(again)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    pub(super) fn default_action(&self) -> Action {
+        self.default
+    }
+
+    pub(super) fn table(&self) -> RuleTable {
+        let mut table = RuleTable::new(self.default.packet_type());
+        table.extend(self.rules.iter().cloned());
+        table
+    }
+
+    /// One rule a line; empty lines and what follows `#` do not count.
+    fn add_file(&mut self, source: &Source) -> Vec<SourceError> {
+        let mut errors = Vec::new();
+        for (span, line) in source.lines() {
+            let text = line.split('#').next().unwrap_or("");
+            if !text.trim().is_empty()
+                && let Err(e) = self.add(source, text, Some(span.start), span)
+            {
+                errors.push(e);
+            }
+        }
+        errors
+    }
+
+    /// Reads the rule `text`, which begins at byte `start` of `source` or
+    /// stands somewhere in `whole`.
+    fn add(
+        &mut self,
+        source: &Source,
+        text: &str,
+        start: Option<usize>,
+        whole: Range<usize>,
+    ) -> Result<(), SourceError> {
+        let error = |at: Range<usize>, message: &str, expected: &str| {
+            let span = start.map_or(whole.clone(), |s| s + at.start..s + at.end);
+            source.error(span, message, expected)
+        };
+        let lead = text.len() - text.trim_start().len();
+        let end = text[lead..].find([' ', '\t', ',']).map_or(text.len(), |i| lead + i);
+        let word = &text[lead..end];
+        let Some(action) = Action::ALL.into_iter().find(|a| a.name() == word) else {
+            let expected = "accept, drop or reject, then a pattern such as tcp,tp_dst=23";
+            return Err(error(lead..end, "this is no action", expected));
+        };
+        let flow = flow_syntax::parse(&text[end..], &|_| None);
+        let flow =
+            flow.map_err(|e| error(end + e.span.start..end + e.span.end, &e.message, &e.expected))?;
+        if flow.priority != flow_syntax::DEFAULT_PRIORITY {
+            return Err(error(
+                lead..text.len(),
+                "a filter rule has no priority",
+                "rules in their order",
+            ));
+        }
+        self.rules.push(Rule {
+            id: RuleId(self.rules.len() as u32),
+            priority: 0,
+            matches: vec![flow.pattern],
+            packet_type: action.packet_type(),
+            text: text.trim().to_owned(),
+        });
+        Ok(())
+    }
+}
