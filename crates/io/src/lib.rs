@@ -3,11 +3,36 @@
 //! An [`Input`] fills batches, an [`Output`] takes them. Everything inside is
 //! Ethernet: an input of another link type gives its packets an Ethernet
 //! header, and counts those it cannot convert.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
+//! use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
+//!
+//! let mut batch = Batch::new(Arc::new(Pool::anonymous(64, 2048)?));
+//! let mut drops = DropCounts::default();
+//! let mut input = CaptureInput::open(Path::new("in.pcapng.gz"), 1)?;
+//! let mut output = CaptureOutput::create(Path::new("out.pcap"))?;
+//! loop {
+//!     let received = input.receive(&mut batch, BATCH, &mut drops)?;
+//!     output.send(&batch, batch.lanes())?;
+//!     batch.release(Lanes::ALL);
+//!     if received.ended {
+//!         break;
+//!     }
+//! }
+//! output.flush()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod capture;
 mod discard;
 pub mod generate;
+mod intake;
 mod memory;
+mod passes;
 mod port;
 
 pub use capture::{CaptureInput, CaptureOutput};

@@ -1,65 +1,86 @@
-//! Replay from memory, for measuring the engine without the file system.
+//! Packets replayed from memory, for benchmarks and tests.
 
 use std::path::Path;
 
-use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Nanoseconds, Pool};
+use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
-use crate::capture::CaptureInput;
+use crate::capture::{Reader, Unfit, to_ethernet};
+use crate::intake::{Arrival, Intake, Taken, count};
+use crate::passes::Passes;
 use crate::port::{Input, IoError, Received};
 
-/// A whole capture in memory, replayed as often as asked: receiving a packet
-/// is one copy into a frame.
+/// Replays packets that were loaded before: each receive is one copy into a
+/// frame and nothing else.
+///
+/// All bytes lie in memory at once, as many as the capture has.
+#[derive(Debug)]
 pub struct MemoryInput {
     bytes: Vec<u8>,
     packets: Vec<Stored>,
+    /// The next packet, as index into `packets`.
     next: usize,
-    clock: crate::capture::Clock,
-    passes: Option<u64>,
+    passes: Passes,
+    /// The next packet's time, when it was already counted but found no frame.
+    held: Option<Nanoseconds>,
+    intake: Intake,
+    /// Where the capture was damaged; told after the packets before it.
+    failure: Option<IoError>,
+    ended: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Stored {
     start: usize,
-    len: u32,
+    /// Bytes of the packet, or why it has no Ethernet form.
+    len: Result<u32, Unfit>,
     wire_len: u32,
     timestamp: Nanoseconds,
 }
 
 impl MemoryInput {
     /// Loads the capture at `path`, to be replayed `loops` times (0 = for
-    /// ever). Packets that cannot be taken in are counted in `drops`, once.
+    /// ever). A damaged capture is loaded up to the damage and replayed once.
     ///
     /// # Errors
-    /// When the capture cannot be read whole.
-    pub fn load(path: &Path, loops: u64, drops: &mut DropCounts) -> Result<Self, IoError> {
-        let mut input = CaptureInput::open(path, 1)?;
-        let out_of_memory =
-            |_| IoError::File { path: path.into(), source: std::io::ErrorKind::OutOfMemory.into() };
-        let pool = Pool::anonymous(64, thalweg_packet::MAX_FRAME_SIZE).map_err(out_of_memory)?;
-        let mut batch = Batch::new(pool.into());
-        let mut memory = Self {
-            bytes: Vec::new(),
-            packets: Vec::new(),
-            next: 0,
-            clock: crate::capture::Clock::default(),
-            passes: loops.checked_sub(1),
-        };
+    /// As [`CaptureInput::open`](crate::CaptureInput::open).
+    pub fn load(path: &Path, loops: u64) -> Result<Self, IoError> {
+        let mut reader = Reader::open(path)?;
+        let mut input = Self::empty(loops);
         loop {
-            let received = input.receive(&mut batch, BATCH, drops)?;
-            for lane in batch.lanes() {
-                memory.packets.push(Stored {
-                    start: memory.bytes.len(),
-                    len: batch.packet_len(lane) as u32,
-                    wire_len: batch.meta.wire_len[lane],
-                    timestamp: batch.meta.timestamp[lane],
-                });
-                memory.bytes.extend_from_slice(batch.bytes(lane));
-            }
-            batch.release(batch.lanes());
-            if received.ended {
-                return Ok(memory);
+            let record = match reader.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(input),
+                Err(failure) => return Ok(Self { failure: Some(failure), ..input }),
+            };
+            let data = reader.data(&record);
+            match to_ethernet(record.link, data) {
+                Ok(converted) => input.store(
+                    &[converted.header(), converted.rest(data)],
+                    converted.wire_len(record.wire_len),
+                    record.timestamp,
+                ),
+                Err(unfit) => input.packets.push(Stored {
+                    start: 0,
+                    len: Err(unfit),
+                    wire_len: record.wire_len,
+                    timestamp: record.timestamp,
+                }),
             }
         }
+    }
+
+    /// An input of the given times and Ethernet packets, to be replayed `loops`
+    /// times (0 = for ever).
+    pub fn from_packets<B: AsRef<[u8]>>(
+        packets: impl IntoIterator<Item = (Nanoseconds, B)>,
+        loops: u64,
+    ) -> Self {
+        let mut input = Self::empty(loops);
+        for (timestamp, bytes) in packets {
+            let bytes = bytes.as_ref();
+            input.store(&[bytes], bytes.len() as u32, timestamp);
+        }
+        input
     }
 
     /// How many packets a pass has.
@@ -67,24 +88,42 @@ impl MemoryInput {
         self.packets.len()
     }
 
-    /// Whether there is another packet; begins the next pass where needed.
-    fn ready(&mut self) -> bool {
-        if self.next < self.packets.len() {
-            return true;
+    fn empty(loops: u64) -> Self {
+        Self {
+            bytes: Vec::new(),
+            packets: Vec::new(),
+            next: 0,
+            passes: Passes::new(loops),
+            held: None,
+            intake: Intake::default(),
+            failure: None,
+            ended: false,
         }
-        let again = match &mut self.passes {
-            None => true,
-            Some(0) => false,
-            Some(n) => {
-                *n -= 1;
-                true
+    }
+
+    fn store(&mut self, parts: &[&[u8]], wire_len: u32, timestamp: Nanoseconds) {
+        let start = self.bytes.len();
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
+        let len = Ok((self.bytes.len() - start) as u32);
+        self.packets.push(Stored { start, len, wire_len, timestamp });
+    }
+
+    /// The next packet with its time in this pass, or `None` after the last pass.
+    fn next_packet(&mut self) -> Option<Stored> {
+        loop {
+            if let Some(packet) = self.packets.get(self.next) {
+                let timestamp = self.held.take();
+                let timestamp =
+                    timestamp.unwrap_or_else(|| self.passes.timestamp(packet.timestamp));
+                return Some(Stored { timestamp, ..*packet });
             }
-        };
-        if !again || !self.clock.next_pass() {
-            return false;
+            if self.failure.is_some() || !self.passes.next_pass() {
+                return None;
+            }
+            self.next = 0;
         }
-        self.next = 0;
-        true
     }
 }
 
@@ -96,26 +135,39 @@ impl Input for MemoryInput {
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
         let mut received = Received { packets: 0, bytes: 0, ended: false };
-        while received.packets < most && !batch.is_full() {
-            if !self.ready() {
-                received.ended = true;
+        while !self.ended && received.packets < most && !batch.is_full() {
+            let Some(packet) = self.next_packet() else {
+                self.ended = true;
+                break;
+            };
+            let len = match packet.len {
+                Ok(len) => len as usize,
+                Err(unfit) => {
+                    drops.add(unfit.reason(), 1);
+                    count(&mut received, packet.wire_len);
+                    self.next += 1;
+                    continue;
+                }
+            };
+            let arrival = Arrival {
+                header: &[],
+                rest: &self.bytes[packet.start..packet.start + len],
+                wire_len: packet.wire_len,
+                timestamp: packet.timestamp,
+            };
+            if self.intake.take(arrival, batch, drops, &mut received) == Taken::Later {
+                self.held = Some(packet.timestamp);
                 break;
             }
-            let stored = self.packets[self.next];
-            let bytes = &self.bytes[stored.start..stored.start + stored.len as usize];
-            match crate::capture::push(batch, &[], bytes) {
-                Ok(lane) => {
-                    batch.meta.wire_len[lane] = stored.wire_len;
-                    batch.meta.timestamp[lane] = self.clock.time(stored.timestamp);
-                }
-                Err(DropReason::PoolExhausted) if !batch.is_empty() => break,
-                Err(reason) => drops.add(reason, 1),
-            }
-            self.clock.passed(stored.timestamp);
             self.next += 1;
-            received.packets += 1;
-            received.bytes += u64::from(stored.wire_len);
         }
+        if self.ended
+            && received.packets == 0
+            && let Some(failure) = self.failure.take()
+        {
+            return Err(failure);
+        }
+        received.ended = self.ended && self.failure.is_none();
         Ok(received)
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use thalweg_classify::Classifier;
 use thalweg_io::{CaptureInput, Input, IoError, MemoryInput};
-use thalweg_packet::DropCounts;
 
 use crate::config::{InputSource, Plan};
 use crate::control::Control;
@@ -72,9 +71,7 @@ pub(crate) fn open_inputs(
                 Box::new(CaptureInput::open(path, loops)?)
             }
             InputSource::Capture { path, in_memory: true } => {
-                // What cannot be taken in is lost on loading, before the run.
-                let mut drops = DropCounts::default();
-                Box::new(MemoryInput::load(path, loops, &mut drops)?)
+                Box::new(MemoryInput::load(path, loops)?)
             }
             InputSource::Generate(spec) => {
                 Box::new(thalweg_io::generate::GeneratorInput::new((**spec).clone())?)

@@ -1,89 +1,228 @@
-//! Link types, and what it takes to make their packets Ethernet.
+//! Link types other than Ethernet, and the Ethernet header they get.
+//!
+//! Numbers and layouts: <https://www.tcpdump.org/linktypes.html>.
 
-const ETHERNET: u16 = 1;
-const NULL: u16 = 0;
-const LOOP: u16 = 108;
-const RAW: [u16; 3] = [12, 14, 101];
-const IPV4: u16 = 228;
-const IPV6: u16 = 229;
-const SLL: u16 = 113;
-const SLL2: u16 = 276;
+use thalweg_packet::DropReason;
 
-/// How a packet of some link type becomes Ethernet.
+const ETHERNET: u32 = 1;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+
+/// An Ethernet header with addresses of zero.
+const BLANK: [u8; 14] = [0; 14];
+
+/// How the bytes of a captured packet become an Ethernet packet: `header`,
+/// then the captured bytes without the first `skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conversion {
-    /// It is Ethernet.
-    None,
-    /// The first `skip` bytes give way to this header.
-    Header {
-        /// Bytes of the link type's own header.
-        skip: usize,
-        /// The Ethernet header to put instead.
-        header: [u8; 14],
-    },
-    /// The packet's own header is cut short or of an unknown protocol.
-    Malformed,
-    /// There is no Ethernet form of this link type.
-    Unsupported,
+pub(crate) struct Converted {
+    header: [u8; 14],
+    header_len: usize,
+    skip: usize,
 }
 
-/// How the packet `bytes` of `link_type` (its number in the pcap registry)
-/// becomes Ethernet. Addresses that the link type does not have are zero.
-pub(super) fn conversion(link_type: u16, bytes: &[u8]) -> Conversion {
-    let found = match link_type {
-        ETHERNET => return Conversion::None,
-        NULL | LOOP => loopback(bytes),
-        IPV4 => Some((0, header([0; 6], 0x0800))),
-        IPV6 => Some((0, header([0; 6], 0x86dd))),
-        _ if RAW.contains(&link_type) => version(bytes).map(|t| (0, header([0; 6], t))),
-        SLL => linux_cooked(bytes),
-        SLL2 => linux_cooked_2(bytes),
-        _ => return Conversion::Unsupported,
+impl Converted {
+    const UNCHANGED: Self = Self { header: BLANK, header_len: 0, skip: 0 };
+
+    fn behind(skip: usize, source: [u8; 6], ether_type: u16) -> Self {
+        let mut header = BLANK;
+        header[6..12].copy_from_slice(&source);
+        header[12..].copy_from_slice(&ether_type.to_be_bytes());
+        Self { header, header_len: header.len(), skip }
+    }
+
+    /// What stands before the captured bytes.
+    pub(crate) fn header(&self) -> &[u8] {
+        &self.header[..self.header_len]
+    }
+
+    /// What of the captured bytes stands behind the header.
+    pub(crate) fn rest<'a>(&self, captured: &'a [u8]) -> &'a [u8] {
+        captured.get(self.skip..).unwrap_or_default()
+    }
+
+    /// The length on the wire that `wire_len` of the original becomes.
+    pub(crate) fn wire_len(&self, wire_len: u32) -> u32 {
+        wire_len.saturating_sub(self.skip as u32).saturating_add(self.header_len as u32)
+    }
+}
+
+/// Why a packet has no Ethernet form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Its link type has none.
+    LinkType,
+    /// Its own link header is cut short, or tells of no network protocol.
+    Header,
+}
+
+impl Unfit {
+    /// The reason that such a packet is dropped for.
+    pub(crate) fn reason(self) -> DropReason {
+        match self {
+            Self::LinkType => DropReason::UnsupportedLinkType,
+            Self::Header => DropReason::Malformed,
+        }
+    }
+}
+
+/// How a packet of `link` type becomes Ethernet.
+pub(crate) fn to_ethernet(link: u32, captured: &[u8]) -> Result<Converted, Unfit> {
+    let converted = match link {
+        ETHERNET => Some(Converted::UNCHANGED),
+        12 | 14 | 101 => {
+            // An unknown IP version stays to be seen as a malformed IPv4 packet.
+            let version = captured.first().map_or(4, |byte| byte >> 4);
+            let ether_type = if version == 6 { IPV6 } else { IPV4 };
+            Some(Converted::behind(0, [0; 6], ether_type))
+        }
+        228 => Some(Converted::behind(0, [0; 6], IPV4)),
+        229 => Some(Converted::behind(0, [0; 6], IPV6)),
+        0 | 108 => from_loopback(captured),
+        113 => from_cooked(captured, &COOKED),
+        276 => from_cooked(captured, &COOKED_2),
+        _ => return Err(Unfit::LinkType),
     };
-    match found {
-        Some((skip, header)) if skip <= bytes.len() => Conversion::Header { skip, header },
-        _ => Conversion::Malformed,
-    }
+    converted.ok_or(Unfit::Header)
 }
 
-fn header(source: [u8; 6], ether_type: u16) -> [u8; 14] {
-    let mut header = [0; 14];
-    header[6..12].copy_from_slice(&source);
-    header[12..].copy_from_slice(&ether_type.to_be_bytes());
-    header
-}
-
-/// The EtherType that the IP version nibble stands for.
-fn version(bytes: &[u8]) -> Option<u16> {
-    match bytes.first()? >> 4 {
-        4 => Some(0x0800),
-        6 => Some(0x86dd),
-        _ => None,
-    }
-}
-
-/// BSD loopback: an address family in the byte order of whoever captured, and
-/// other numbers for IPv6 on each system.
-fn loopback(bytes: &[u8]) -> Option<(usize, [u8; 14])> {
-    let family = u32::from_le_bytes(*bytes.first_chunk()?);
-    let family = if family > 0xffff { family.swap_bytes() } else { family };
+/// BSD null and loopback: the address family in the byte order of the machine
+/// that captured, or in network order.
+fn from_loopback(captured: &[u8]) -> Option<Converted> {
+    let raw = *captured.first_chunk()?;
+    let family = u32::from_be_bytes(raw).min(u32::from_le_bytes(raw));
     let ether_type = match family {
-        2 => 0x0800,
-        10 | 24 | 28 | 30 => 0x86dd,
+        2 => IPV4,
+        // Linux; NetBSD, OpenBSD and BSD/OS; FreeBSD; macOS.
+        10 | 24 | 28 | 30 => IPV6,
         _ => return None,
     };
-    Some((4, header([0; 6], ether_type)))
+    Some(Converted::behind(4, [0; 6], ether_type))
 }
 
-fn linux_cooked(bytes: &[u8]) -> Option<(usize, [u8; 14])> {
-    let sll: &[u8; 16] = bytes.first_chunk()?;
-    let address = (sll[4], sll[5]) == (0, 6);
-    let source = if address { sll[6..12].try_into().unwrap_or_default() } else { [0; 6] };
-    Some((16, header(source, u16::from_be_bytes([sll[14], sll[15]]))))
+/// Where a Linux cooked header has its fields.
+struct CookedLayout {
+    len: usize,
+    protocol: usize,
+    hardware: usize,
+    address_len: CookedLength,
+    address: usize,
 }
 
-fn linux_cooked_2(bytes: &[u8]) -> Option<(usize, [u8; 14])> {
-    let sll: &[u8; 20] = bytes.first_chunk()?;
-    let source = if sll[11] == 6 { sll[12..18].try_into().unwrap_or_default() } else { [0; 6] };
-    Some((20, header(source, u16::from_be_bytes([sll[0], sll[1]]))))
+/// The address length is 16 bits wide in the first version, 8 in the second.
+enum CookedLength {
+    Wide(usize),
+    Narrow(usize),
+}
+
+const COOKED: CookedLayout = CookedLayout {
+    len: 16,
+    protocol: 14,
+    hardware: 2,
+    address_len: CookedLength::Wide(4),
+    address: 6,
+};
+
+const COOKED_2: CookedLayout = CookedLayout {
+    len: 20,
+    protocol: 0,
+    hardware: 8,
+    address_len: CookedLength::Narrow(11),
+    address: 12,
+};
+
+fn from_cooked(captured: &[u8], layout: &CookedLayout) -> Option<Converted> {
+    let header = captured.get(..layout.len)?;
+    let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    // Netlink and radiotap put other things where the protocol is.
+    if matches!(word(layout.hardware), 824 | 803) {
+        return None;
+    }
+    let protocol = match word(layout.protocol) {
+        // 802.3 with or without LLC: Ethernet has a length there.
+        1 | 4 => u16::try_from(captured.len() - layout.len).unwrap_or(u16::MAX).min(1500),
+        protocol if protocol >= 0x0600 => protocol,
+        _ => return None,
+    };
+    let address_len = match layout.address_len {
+        CookedLength::Wide(at) => word(at),
+        CookedLength::Narrow(at) => u16::from(header[at]),
+    };
+    let address = header[layout.address..].first_chunk().copied();
+    let source = address.filter(|_| address_len == 6).unwrap_or_default();
+    Some(Converted::behind(layout.len, source, protocol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convert(link: u32, captured: &[u8]) -> Result<(Vec<u8>, u32), Unfit> {
+        let converted = to_ethernet(link, captured)?;
+        let bytes = [converted.header(), converted.rest(captured)].concat();
+        Ok((bytes, converted.wire_len(captured.len() as u32 + 100)))
+    }
+
+    fn ethernet(source: [u8; 6], ether_type: u16, payload: &[u8]) -> Vec<u8> {
+        [&[0; 6], &source[..], &ether_type.to_be_bytes(), payload].concat()
+    }
+
+    #[test]
+    fn ethernet_stays_as_it_is() {
+        assert_eq!(convert(1, b"abc"), Ok((b"abc".to_vec(), 103)));
+    }
+
+    #[test]
+    fn raw_ip_gets_the_ether_type_of_its_version() {
+        for link in [12, 14, 101] {
+            let (bytes, wire_len) = convert(link, &[0x45, 1]).unwrap();
+            assert_eq!((bytes, wire_len), (ethernet([0; 6], 0x0800, &[0x45, 1]), 116));
+            assert_eq!(convert(link, &[0x60]).unwrap().0, ethernet([0; 6], 0x86dd, &[0x60]));
+            assert_eq!(convert(link, &[]).unwrap().0, ethernet([0; 6], 0x0800, &[]));
+        }
+        assert_eq!(convert(228, &[0x60]).unwrap().0, ethernet([0; 6], 0x0800, &[0x60]));
+        assert_eq!(convert(229, &[0x45]).unwrap().0, ethernet([0; 6], 0x86dd, &[0x45]));
+    }
+
+    #[test]
+    fn loopback_is_read_in_both_byte_orders() {
+        for link in [0, 108] {
+            for (family, ether_type) in [(2, 0x0800), (10, 0x86dd), (24, 0x86dd), (30, 0x86dd)] {
+                for header in [[family, 0, 0, 0], [0, 0, 0, family]] {
+                    let captured = [&header[..], b"x"].concat();
+                    let (bytes, wire_len) = convert(link, &captured).unwrap();
+                    assert_eq!((bytes, wire_len), (ethernet([0; 6], ether_type, b"x"), 115));
+                }
+            }
+            assert_eq!(convert(link, &[7, 0, 0, 0]), Err(Unfit::Header));
+            assert_eq!(convert(link, &[2, 0, 0]), Err(Unfit::Header));
+        }
+    }
+
+    #[test]
+    fn cooked_keeps_the_source_address_where_there_is_one() {
+        let mac = [2, 0, 0, 0, 0, 9];
+        let sll = |len: u8, proto: [u8; 2]| {
+            [&[0, 0, 0, 1, 0, len][..], &mac, &[0, 0], &proto, b"pay"].concat()
+        };
+        assert_eq!(convert(113, &sll(6, [8, 0])).unwrap().0, ethernet(mac, 0x0800, b"pay"));
+        assert_eq!(convert(113, &sll(0, [8, 0])).unwrap().0, ethernet([0; 6], 0x0800, b"pay"));
+        assert_eq!(convert(113, &sll(6, [0, 4])).unwrap().0, ethernet(mac, 3, b"pay"));
+        assert_eq!(convert(113, &sll(6, [0, 12])), Err(Unfit::Header));
+        assert_eq!(convert(113, &[0; 15]), Err(Unfit::Header));
+        assert_eq!(convert(113, &sll(6, [8, 0])).unwrap().1, 19 + 100 - 2);
+
+        let sll2 =
+            [&[0x86, 0xdd, 0, 0, 0, 0, 0, 3, 0, 1, 0, 6][..], &mac, &[0, 0], b"pay"].concat();
+        assert_eq!(convert(276, &sll2).unwrap().0, ethernet(mac, 0x86dd, b"pay"));
+        assert_eq!(convert(276, &sll2).unwrap().1, 23 + 100 - 6);
+        assert_eq!(convert(276, &sll2[..19]), Err(Unfit::Header));
+    }
+
+    #[test]
+    fn other_link_types_have_no_ethernet_form() {
+        for link in [9, 104, 105, 127, u32::MAX] {
+            assert_eq!(to_ethernet(link, &[0; 64]), Err(Unfit::LinkType));
+        }
+    }
 }

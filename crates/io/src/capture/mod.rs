@@ -1,20 +1,19 @@
-//! Capture files: pcap and pcapng, plain or compressed with gzip.
-//!
-//! The formats are read here and not by a library: the ones there are allocate
-//! for each packet, do not tell the offset of damage, or leave out the older
-//! pcapng packet block and sections of changing byte order.
+//! Capture files: pcap and pcapng, plain and gzip-compressed.
 
+mod bytes;
 mod input;
 mod link;
+mod order;
 mod output;
 mod pcap;
 mod pcapng;
-mod reader;
-mod stream;
+mod record;
 
 pub use input::CaptureInput;
-pub(crate) use input::{LoopClock as Clock, push};
 pub use output::CaptureOutput;
+
+pub(crate) use link::{Unfit, to_ethernet};
+pub(crate) use record::Reader;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,12 @@
-//! Captures as outputs.
+//! A capture file as an output.
+//!
+//! The file is complete at any moment: the file header is written at once, and
+//! then only whole records, each time in one write. A process that dies loses
+//! what it had buffered, and leaves no half record behind. (A kill that
+//! interrupts the kernel within its own copy, or a machine that loses power,
+//! can still cut the last write.)
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,143 +17,214 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds};
 
 use crate::port::{IoError, Output};
 
-/// Records are collected up to this many bytes before they are written.
+/// Buffered bytes of records at which they are written.
 const FLUSH_AT: usize = 64 * 1024;
-const SNAP_LEN: u32 = 256 * 1024;
-const ETHERNET: u32 = 1;
 
-/// Writes a pcap (nanoseconds) or pcapng file, plain or compressed.
+/// The formats of a written capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// pcap with timestamps in nanoseconds.
+    Pcap,
+    /// pcapng with timestamps in nanoseconds.
+    PcapNg,
+}
+
+impl Format {
+    /// The format that the name of `path` asks for, and whether compressed:
+    /// `.pcap` or `.pcapng`, either with `.gz` behind.
+    fn of_path(path: &Path) -> Option<(Self, bool)> {
+        let gzip = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
+        let plain = if gzip { Path::new(path.file_stem()?) } else { path };
+        let extension = plain.extension().and_then(OsStr::to_str)?;
+        match extension.to_ascii_lowercase().as_str() {
+            "pcap" => Some((Self::Pcap, gzip)),
+            "pcapng" => Some((Self::PcapNg, gzip)),
+            _ => None,
+        }
+    }
+
+    fn file_header(self) -> Vec<u8> {
+        match self {
+            Self::Pcap => {
+                let words: [u32; 6] = [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, 1];
+                words.iter().flat_map(|word| word.to_le_bytes()).collect()
+            }
+            Self::PcapNg => pcapng_header(),
+        }
+    }
+
+    fn append(self, buffer: &mut Vec<u8>, packet: &[u8], wire_len: u32, time: Nanoseconds) {
+        let len = packet.len() as u32;
+        let mut words = |words: &[u32]| {
+            for word in words {
+                buffer.extend_from_slice(&word.to_le_bytes());
+            }
+        };
+        match self {
+            Self::Pcap => {
+                // Seconds have 32 bits: until the year 2106.
+                let (seconds, nanoseconds) = time.split();
+                let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+                words(&[seconds, nanoseconds, len, wire_len]);
+                buffer.extend_from_slice(packet);
+            }
+            Self::PcapNg => {
+                let padding = packet.len().next_multiple_of(4) - packet.len();
+                let total = 32 + len + padding as u32;
+                words(&[6, total, 0, (time.0 >> 32) as u32, time.0 as u32, len, wire_len]);
+                buffer.extend_from_slice(packet);
+                buffer.extend_from_slice(&[0; 3][..padding]);
+                buffer.extend_from_slice(&total.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// A section header that names the writing application, and one Ethernet
+/// interface that counts nanoseconds.
+fn pcapng_header() -> Vec<u8> {
+    let mut header = Vec::new();
+    let mut block = |kind: u32, body: &[u8]| {
+        let total = (12 + body.len() as u32).to_le_bytes();
+        header.extend_from_slice(&kind.to_le_bytes());
+        header.extend_from_slice(&total);
+        header.extend_from_slice(body);
+        header.extend_from_slice(&total);
+    };
+    let mut section = Vec::new();
+    section.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
+    section.extend_from_slice(&[1, 0, 0, 0]); // version 1.0
+    section.extend_from_slice(&[0xff; 8]); // of unknown length
+    section.extend_from_slice(&[4, 0, 7, 0]); // shb_userappl
+    section.extend_from_slice(b"thalweg\0");
+    section.extend_from_slice(&[0; 4]); // opt_endofopt
+    block(0x0a0d_0d0a, &section);
+    // Ethernet, no snap length; if_tsresol of 10^-9.
+    block(1, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+    header
+}
+
+/// Writes packets to a pcap or pcapng file, by the extension of its name.
 ///
-/// The file can be read at any moment, even when the program dies: only whole
-/// records are written, and of a compressed file only whole gzip members.
+/// Link type Ethernet, timestamps in nanoseconds, original lengths kept. A
+/// compressed file is a sequence of gzip members, one a flush, so that it is
+/// whole after each.
+///
+/// Dropping it flushes; call [`flush`](Output::flush) to see the error.
 #[derive(Debug)]
 pub struct CaptureOutput {
     path: PathBuf,
     file: File,
-    compressed: bool,
-    next_generation: bool,
-    pending: Vec<u8>,
+    format: Format,
+    gzip: bool,
+    buffer: Vec<u8>,
+    /// Bytes of whole records in the file.
+    written: u64,
+    failed: bool,
 }
 
 impl CaptureOutput {
-    /// Creates the file at `path`, or empties it. Its name tells the format:
-    /// `.pcap` or `.pcapng`, and `.gz` behind either for compression.
+    /// Creates the capture at `path`, or empties it, and writes its file header.
     ///
     /// # Errors
-    /// When the name tells no format, or the file cannot be written.
+    /// [`IoError::Format`] when the name ends in none of `.pcap`, `.pcapng`,
+    /// `.pcap.gz` and `.pcapng.gz`; [`IoError::File`] when it cannot be written.
     pub fn create(path: &Path) -> Result<Self, IoError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let compressed = name.ends_with(".gz");
-        let plain = name.trim_end_matches(".gz");
-        let next_generation = plain.ends_with(".pcapng");
-        if !next_generation && !plain.ends_with(".pcap") {
-            let what = "a capture's name ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz".into();
-            return Err(IoError::Format { path: path.into(), what });
-        }
+        let Some((format, gzip)) = Format::of_path(path) else {
+            let what = "the name of an output capture ends in .pcap, .pcapng, \
+                        .pcap.gz or .pcapng.gz";
+            return Err(IoError::Format { path: path.into(), what: what.into() });
+        };
         let file =
-            File::create(path).map_err(|e| IoError::File { path: path.into(), source: e })?;
-        let mut output =
-            Self { path: path.into(), file, compressed, next_generation, pending: Vec::new() };
-        if next_generation {
-            output.section_header();
-        } else {
-            output.file_header();
-        }
-        output.flush()?;
+            File::create(path).map_err(|source| IoError::File { path: path.into(), source })?;
+        let mut output = Self {
+            path: path.into(),
+            file,
+            format,
+            gzip,
+            buffer: format.file_header(),
+            written: 0,
+            failed: false,
+        };
+        output.write_out()?;
         Ok(output)
     }
 
-    fn put(&mut self, words: &[u32]) {
-        for word in words {
-            self.pending.extend_from_slice(&word.to_le_bytes());
-        }
-    }
-
-    fn file_header(&mut self) {
-        self.put(&[0xa1b2_3c4d, 4 << 16 | 2, 0, 0, SNAP_LEN, ETHERNET]);
-    }
-
-    /// A section header and the description of its one interface.
-    fn section_header(&mut self) {
-        const APPLICATION: &[u8; 8] = b"thalweg\0";
-        let total = 28 + 4 + APPLICATION.len() as u32 + 4;
-        self.put(&[0x0a0d_0d0a, total, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
-        self.put(&[7 << 16 | 4]); // shb_userappl
-        self.pending.extend_from_slice(APPLICATION);
-        self.put(&[0, total]);
-        // if_tsresol = 9: nanoseconds
-        self.put(&[1, 32, ETHERNET, SNAP_LEN, 1 << 16 | 9, 9, 0, 32]);
-    }
-
-    /// Appends one packet.
+    /// Adds one Ethernet packet that had `wire_len` bytes on the wire.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// [`IoError::File`] when the file takes no more.
     pub fn write(
         &mut self,
-        bytes: &[u8],
+        packet: &[u8],
         wire_len: u32,
         timestamp: Nanoseconds,
     ) -> Result<(), IoError> {
-        let len = bytes.len() as u32;
-        let wire_len = wire_len.max(len);
-        let padding = bytes.len().next_multiple_of(4) - bytes.len();
-        if self.next_generation {
-            let total = 32 + len + padding as u32;
-            let (high, low) = ((timestamp.0 >> 32) as u32, timestamp.0 as u32);
-            self.put(&[6, total, 0, high, low, len, wire_len]);
-            self.pending.extend_from_slice(bytes);
-            self.pending.extend_from_slice(&[0; 3][..padding]);
-            self.put(&[total]);
+        let wire_len = wire_len.max(packet.len() as u32);
+        self.format.append(&mut self.buffer, packet, wire_len, timestamp);
+        if self.buffer.len() >= FLUSH_AT { self.write_out() } else { Ok(()) }
+    }
+
+    /// Writes the buffered whole records.
+    fn write_out(&mut self) -> Result<(), IoError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let result = if self.failed {
+            Err(io::Error::other("writing ended at an earlier error"))
+        } else if self.gzip {
+            compress(&self.buffer).and_then(|member| self.commit(&member))
         } else {
-            // 32 bits of seconds reach to the year 2106.
-            let (seconds, nanoseconds) = timestamp.split();
-            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-            self.put(&[seconds, nanoseconds, len, wire_len]);
-            self.pending.extend_from_slice(bytes);
+            let buffer = std::mem::take(&mut self.buffer);
+            let result = self.commit(&buffer);
+            self.buffer = buffer;
+            result
+        };
+        self.buffer.clear();
+        result.map_err(|source| {
+            self.failed = true;
+            IoError::File { path: self.path.clone(), source }
+        })
+    }
+
+    fn commit(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(bytes) {
+            // A full disk takes part of a write: cut the half record off again.
+            // What is no regular file (a pipe) cannot be cut, and need not be.
+            let _ = self.file.set_len(self.written);
+            return Err(error);
         }
-        if self.pending.len() >= FLUSH_AT {
-            self.write_pending()?;
-        }
+        self.written += bytes.len() as u64;
         Ok(())
     }
+}
 
-    fn write_pending(&mut self) -> Result<(), IoError> {
-        let written = if self.compressed {
-            let mut member = GzEncoder::new(Vec::new(), Compression::fast());
-            let packed = member.write_all(&self.pending).and_then(|()| member.finish());
-            packed.and_then(|packed| self.file.write_all(&packed))
-        } else {
-            self.file.write_all(&self.pending)
-        };
-        self.pending.clear();
-        written.map_err(|e| self.file_error(e))
-    }
-
-    fn file_error(&self, source: io::Error) -> IoError {
-        IoError::File { path: self.path.clone(), source }
-    }
+fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut member = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::default());
+    member.write_all(bytes)?;
+    member.finish()
 }
 
 impl Output for CaptureOutput {
     fn send(&mut self, batch: &Batch, lanes: Lanes) -> Result<(), IoError> {
         for lane in lanes.and(batch.lanes()) {
-            // Of a packet that the capture had cut, the missing bytes stay missing.
-            let wire_len = batch.meta.wire_len[lane];
-            self.write(batch.bytes(lane), wire_len, batch.meta.timestamp[lane])?;
+            let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.timestamp[lane]);
+            self.write(batch.bytes(lane), wire_len, timestamp)?;
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), IoError> {
-        if self.pending.is_empty() { Ok(()) } else { self.write_pending() }
+        self.write_out()
     }
 }
 
 impl Drop for CaptureOutput {
-    /// What is pending is written; a failure here has nobody to hear of it, so
-    /// callers flush before.
     fn drop(&mut self) {
-        let _ = self.flush();
+        if !self.failed
+            && let Err(error) = self.write_out()
+        {
+            log::error!("{error}");
+        }
     }
 }

@@ -1,83 +1,103 @@
-//! The classic pcap format
-//! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>).
+//! Records of a pcap file
+//! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html>).
 
 use thalweg_packet::Nanoseconds;
 
-use super::reader::{Fault, MAX_RECORD, Record, damage};
-use super::stream::Stream;
+use super::bytes::{Bytes, Fault};
+use super::order::ByteOrder;
+use super::record::{MAX_CAPTURED, Record};
 
-const FILE_HEADER: usize = 24;
+const FILE_HEADER_LEN: usize = 24;
 
-/// How to read the records of one pcap file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pcap {
-    big_endian: bool,
-    nanoseconds: bool,
-    /// Bytes of a record header: 16, or 24 in Kuznetzov's modified format.
-    record_header: usize,
-    link_type: u16,
+/// A pcap file of one of its dialects.
+#[derive(Debug)]
+pub(crate) struct Pcap {
+    order: ByteOrder,
+    /// Nanoseconds in one unit of a record's fraction of a second.
+    unit: u64,
+    record_header_len: usize,
+    /// Before version 2.3 the two lengths of a record stood the other way
+    /// round; 2.3 was written both ways.
+    minor: u16,
+    link: u32,
 }
 
 impl Pcap {
-    /// The variant that the file's first four bytes announce.
-    pub(super) fn recognise(magic: [u8; 4]) -> Option<Self> {
-        let (big_endian, number) = match u32::from_be_bytes(magic) {
-            n @ (0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34) => (true, n),
-            _ => (false, u32::from_le_bytes(magic)),
-        };
-        let (nanoseconds, record_header) = match number {
-            0xa1b2_c3d4 => (false, 16),
-            0xa1b2_3c4d => (true, 16),
-            0xa1b2_cd34 => (false, 24),
-            _ => return None,
-        };
-        Some(Self { big_endian, nanoseconds, record_header, link_type: 0 })
+    /// The dialect that a file beginning with `magic` is in, if it is pcap.
+    fn dialect(magic: [u8; 4]) -> Option<(ByteOrder, u64, usize)> {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            match order.u32(&magic, 0) {
+                0xa1b2_c3d4 => return Some((order, 1000, 16)),
+                0xa1b2_3c4d => return Some((order, 1, 16)),
+                // Alexey Kuznetzov's, with eight more bytes in each record header.
+                0xa1b2_cd34 => return Some((order, 1000, 24)),
+                _ => {}
+            }
+        }
+        None
     }
 
-    /// Reads the rest of the file header.
-    pub(super) fn header(mut self, stream: &mut Stream) -> Result<Self, Fault> {
-        if !stream.fill(FILE_HEADER)? {
-            return damage("the file header is cut short");
-        }
-        let header = stream.peek(FILE_HEADER);
-        // The upper bits hold the length of the frame check sequence.
-        self.link_type = self.u32(header, 20) as u16;
-        stream.consume(FILE_HEADER);
-        Ok(self)
+    /// Whether a file beginning with `magic` is pcap.
+    pub(crate) fn recognizes(magic: [u8; 4]) -> bool {
+        Self::dialect(magic).is_some()
     }
 
-    /// The next record.
-    pub(super) fn next(&mut self, stream: &mut Stream) -> Result<Option<Record>, Fault> {
-        if !stream.fill(self.record_header)? {
-            return match stream.ready() {
-                0 => Ok(None),
-                n => damage(format!("a record header is cut short after {n} bytes")),
-            };
+    /// Reads the file header.
+    pub(crate) fn open(bytes: &mut Bytes) -> Result<Self, Fault> {
+        let header = bytes.ahead(FILE_HEADER_LEN)?;
+        let dialect = header.first_chunk().and_then(|magic| Self::dialect(*magic));
+        let (Some((order, unit, record_header_len)), true) =
+            (dialect, header.len() >= FILE_HEADER_LEN)
+        else {
+            return Err(Fault::Damaged { offset: 0, what: "the file header is cut short".into() });
+        };
+        let (major, minor) = (order.u16(header, 4), order.u16(header, 6));
+        if major != 2 {
+            let what = format!("pcap version {major}.{minor} is unknown (expected 2.x)");
+            return Err(Fault::Damaged { offset: 4, what });
         }
-        let header = stream.peek(self.record_header);
-        let (seconds, fraction) = (self.u32(header, 0), self.u32(header, 4));
-        let (len, wire_len) = (self.u32(header, 8) as usize, self.u32(header, 12));
-        if len > MAX_RECORD {
-            return damage(format!("a record says it holds {len} bytes"));
+        // The upper bits tell of frame check sequences.
+        let link = order.u32(header, 20) & 0x03ff_ffff;
+        bytes.consume(FILE_HEADER_LEN);
+        Ok(Self { order, unit, record_header_len, minor, link })
+    }
+
+    /// The next record, `None` at the end of the file.
+    pub(crate) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Record>, Fault> {
+        let offset = bytes.offset();
+        let damaged = |what: String| Err(Fault::Damaged { offset, what });
+        let header_len = self.record_header_len;
+        let header = bytes.ahead(header_len)?;
+        match header.len() {
+            0 => return Ok(None),
+            n if n < header_len => return damaged("the record header is cut short".into()),
+            _ => {}
         }
-        let total = self.record_header + len;
-        if !stream.fill(total)? {
-            let there = stream.ready() - self.record_header;
-            return damage(format!("the record of {len} bytes is cut short after {there}"));
+        let word = |at| self.order.u32(header, at);
+        let (seconds, fraction) = (word(0), word(4));
+        let (mut captured, mut original) = (word(8), word(12));
+        if self.minor < 3 || self.minor == 3 && captured > original {
+            std::mem::swap(&mut captured, &mut original);
         }
-        let nanoseconds = u64::from(fraction) * if self.nanoseconds { 1 } else { 1000 };
+        if captured > MAX_CAPTURED {
+            return damaged(format!(
+                "a record of {captured} bytes is longer than {MAX_CAPTURED}, the most there can be"
+            ));
+        }
+        let total = header_len + captured as usize;
+        let there = bytes.ahead(total)?.len();
+        if there < total {
+            let there = there - header_len;
+            return damaged(format!("the record is cut short: {there} of {captured} bytes"));
+        }
+        let timestamp = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit;
         Ok(Some(Record {
-            before: self.record_header,
-            len,
+            link: self.link,
+            timestamp: Nanoseconds(timestamp),
+            wire_len: original.max(captured),
+            start: header_len,
+            len: captured as usize,
             total,
-            wire_len: wire_len.max(len as u32),
-            timestamp: Nanoseconds::from_secs(seconds.into()).plus(Nanoseconds(nanoseconds)),
-            link_type: self.link_type,
         }))
-    }
-
-    fn u32(&self, bytes: &[u8], at: usize) -> u32 {
-        let bytes = bytes[at..at + 4].try_into().unwrap_or_default();
-        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
     }
 }

@@ -1,225 +1,331 @@
-//! The pcapng format
+//! Packet blocks of a pcapng file
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 
 use thalweg_packet::Nanoseconds;
 
-use super::reader::{Fault, MAX_RECORD, Record, damage};
-use super::stream::Stream;
+use super::bytes::{Bytes, Fault, MAX_WINDOW};
+use super::order::ByteOrder;
+use super::record::{MAX_CAPTURED, Record};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const OBSOLETE_PACKET: u32 = 2;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const PACKET: u32 = 2; // obsolete
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// The most interfaces a section may have; more is damage.
-const MAX_INTERFACES: usize = 1 << 16;
 
-const IF_TSRESOL: u16 = 9;
-const IF_TSOFFSET: u16 = 14;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const OPTION_TSRESOL: u16 = 9;
+const OPTION_TSOFFSET: u16 = 14;
+
+/// Interfaces a section may describe; more is damage, so that a hostile file
+/// cannot make the table grow without end.
+const MAX_INTERFACES: usize = 65_536;
+
+/// How an interface counts time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resolution {
+    /// Units of 10^-n seconds.
+    Decimal(u8),
+    /// Units of 2^-n seconds.
+    Binary(u8),
+}
+
+impl Resolution {
+    fn from_option(value: u8) -> Self {
+        if value & 0x80 == 0 { Self::Decimal(value) } else { Self::Binary(value & 0x7f) }
+    }
+
+    /// `units` in nanoseconds, rounded down.
+    fn nanoseconds(self, units: u64) -> i128 {
+        let units = i128::from(units);
+        match self {
+            Self::Decimal(n @ 0..=9) => units * 10_i128.pow(9 - u32::from(n)),
+            // Beyond 10^38 no unit of 64 bits reaches a nanosecond.
+            Self::Decimal(n) => {
+                10_i128.checked_pow(u32::from(n) - 9).map_or(0, |divisor| units / divisor)
+            }
+            Self::Binary(n) => (units * 1_000_000_000) >> n,
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
-    link_type: u16,
+    link: u32,
+    /// The most bytes captured of a packet; 0 means all.
     snap_len: u32,
-    /// Units of a second in a timestamp: a power of ten, or of two.
-    units: Units,
-    /// Seconds to add to each timestamp.
-    offset: i64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Units {
-    Decimal(u32),
-    Binary(u32),
-}
-
-/// How to read the blocks of the current section.
-#[derive(Debug, Default)]
-pub(super) struct PcapNg {
-    big_endian: bool,
-    interfaces: Vec<Interface>,
-}
-
-impl PcapNg {
-    /// Whether the file's first four bytes are those of a section header.
-    pub(super) fn recognise(magic: [u8; 4]) -> bool {
-        u32::from_be_bytes(magic) == SECTION_HEADER
-    }
-
-    /// The next packet; other blocks are read or skipped.
-    pub(super) fn next(&mut self, stream: &mut Stream) -> Result<Option<Record>, Fault> {
-        loop {
-            if !stream.fill(12)? {
-                return match stream.ready() {
-                    0 => Ok(None),
-                    n => damage(format!("a block is cut short after {n} bytes")),
-                };
-            }
-            let head = stream.peek(12);
-            let kind = if head[..4] == SECTION_HEADER.to_be_bytes() {
-                self.byte_order(head)?;
-                SECTION_HEADER
-            } else {
-                self.u32(head, 0)
-            };
-            let total = self.u32(head, 4) as usize;
-            if total < 12 || !total.is_multiple_of(4) {
-                return damage(format!("a block says it is {total} bytes long"));
-            }
-            let record = match kind {
-                SECTION_HEADER => {
-                    self.interfaces.clear();
-                    skip(stream, total)?;
-                    None
-                }
-                INTERFACE => {
-                    block(stream, total)?;
-                    let interface = self.interface(stream.peek(total))?;
-                    if self.interfaces.len() >= MAX_INTERFACES {
-                        return damage("too many interfaces");
-                    }
-                    self.interfaces.push(interface);
-                    stream.consume(total);
-                    None
-                }
-                ENHANCED_PACKET | OBSOLETE_PACKET | SIMPLE_PACKET => {
-                    block(stream, total)?;
-                    Some(self.packet(kind, stream.peek(total))?)
-                }
-                _ => {
-                    skip(stream, total)?;
-                    None
-                }
-            };
-            if record.is_some() {
-                return Ok(record);
-            }
-        }
-    }
-
-    fn byte_order(&mut self, head: &[u8]) -> Result<(), Fault> {
-        let magic = head[8..12].try_into().unwrap_or_default();
-        self.big_endian = match BYTE_ORDER {
-            m if u32::from_be_bytes(magic) == m => true,
-            m if u32::from_le_bytes(magic) == m => false,
-            _ => return damage("a section header has no byte-order magic"),
-        };
-        Ok(())
-    }
-
-    fn interface(&self, block: &[u8]) -> Result<Interface, Fault> {
-        if block.len() < 20 {
-            return damage("an interface description is too short");
-        }
-        let mut interface = Interface {
-            link_type: self.u16(block, 8),
-            snap_len: self.u32(block, 12),
-            units: Units::Decimal(6),
-            offset: 0,
-        };
-        let mut options = &block[16..block.len() - 4];
-        while options.len() >= 4 {
-            let (code, len) = (self.u16(options, 0), usize::from(self.u16(options, 2)));
-            let Some(value) = options.get(4..4 + len) else {
-                return damage("an option of an interface description is cut short");
-            };
-            match (code, value) {
-                (0, _) => break,
-                (IF_TSRESOL, [n]) if n & 0x80 != 0 => {
-                    interface.units = Units::Binary(u32::from(n & 0x7f));
-                }
-                (IF_TSRESOL, [n]) => interface.units = Units::Decimal(u32::from(*n)),
-                (IF_TSOFFSET, value) if len == 8 => {
-                    let (a, b) = (self.u32(value, 0), self.u32(value, 4));
-                    let (high, low) = if self.big_endian { (a, b) } else { (b, a) };
-                    interface.offset = (u64::from(high) << 32 | u64::from(low)).cast_signed();
-                }
-                _ => {}
-            }
-            options = options.get(4 + len.next_multiple_of(4)..).unwrap_or(&[]);
-        }
-        Ok(interface)
-    }
-
-    fn packet(&self, kind: u32, block: &[u8]) -> Result<Record, Fault> {
-        let total = block.len();
-        let before = if kind == SIMPLE_PACKET { 12 } else { 28 };
-        if total < before + 4 {
-            return damage("a packet block is too short");
-        }
-        let (number, len, wire_len) = match kind {
-            SIMPLE_PACKET => (0, usize::MAX, self.u32(block, 8)),
-            OBSOLETE_PACKET => {
-                (usize::from(self.u16(block, 8)), self.u32(block, 20) as usize, self.u32(block, 24))
-            }
-            _ => (self.u32(block, 8) as usize, self.u32(block, 20) as usize, self.u32(block, 24)),
-        };
-        let Some(interface) = self.interfaces.get(number) else {
-            return damage(format!("a packet of interface {number}, which is not described"));
-        };
-        let room = total - before - 4;
-        let (len, timestamp) = if kind == SIMPLE_PACKET {
-            let snap_len = if interface.snap_len == 0 { u32::MAX } else { interface.snap_len };
-            ((wire_len.min(snap_len) as usize).min(room), Nanoseconds(0))
-        } else {
-            let units = u64::from(self.u32(block, 12)) << 32 | u64::from(self.u32(block, 16));
-            (len, interface.time(units))
-        };
-        if len > room {
-            return damage(format!("a packet of {len} bytes in a block with room for {room}"));
-        }
-        Ok(Record {
-            before,
-            len,
-            total,
-            wire_len: wire_len.max(len as u32),
-            timestamp,
-            link_type: interface.link_type,
-        })
-    }
-
-    fn u16(&self, bytes: &[u8], at: usize) -> u16 {
-        let bytes = bytes[at..at + 2].try_into().unwrap_or_default();
-        if self.big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
-    }
-
-    fn u32(&self, bytes: &[u8], at: usize) -> u32 {
-        let bytes = bytes[at..at + 4].try_into().unwrap_or_default();
-        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-    }
+    resolution: Resolution,
+    offset_seconds: i64,
 }
 
 impl Interface {
-    /// A timestamp in units of this interface as nanoseconds, saturating.
-    fn time(&self, units: u64) -> Nanoseconds {
-        let units = u128::from(units);
-        let nanoseconds = match self.units {
-            Units::Decimal(n @ 0..=9) => units * 10u128.pow(9 - n),
-            Units::Decimal(n @ 10..=38) => units / 10u128.pow(n - 9),
-            Units::Decimal(_) => 0,
-            Units::Binary(n) => units * 1_000_000_000 >> n.min(127),
+    fn timestamp(&self, high: u32, low: u32) -> Nanoseconds {
+        let units = u64::from(high) << 32 | u64::from(low);
+        // Below 2^94, so the sum with the offset cannot overflow.
+        let since = self.resolution.nanoseconds(units);
+        let time = since + i128::from(self.offset_seconds) * 1_000_000_000;
+        Nanoseconds(u64::try_from(time.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+/// A pcapng file at the current section.
+#[derive(Debug)]
+pub(crate) struct PcapNg {
+    order: ByteOrder,
+    interfaces: Vec<Interface>,
+    /// Simple Packet Blocks carry no time; they get that of the packet before.
+    last_timestamp: Nanoseconds,
+}
+
+/// Header of one block.
+struct Block {
+    kind: u32,
+    len: usize,
+    offset: u64,
+}
+
+impl PcapNg {
+    /// Whether a file beginning with `magic` is pcapng.
+    pub(crate) fn recognizes(magic: [u8; 4]) -> bool {
+        u32::from_le_bytes(magic) == SECTION_HEADER
+    }
+
+    /// Reads the first section header.
+    pub(crate) fn open(bytes: &mut Bytes) -> Result<Self, Fault> {
+        let mut file = Self {
+            order: ByteOrder::Little,
+            interfaces: Vec::new(),
+            last_timestamp: Nanoseconds::default(),
         };
-        let offset = i128::from(self.offset) * 1_000_000_000;
-        let sum = i128::try_from(nanoseconds).unwrap_or(i128::MAX).saturating_add(offset);
-        Nanoseconds(u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
+        if let Some(block) = file.block(bytes)? {
+            file.whole(bytes, &block)?;
+            file.section(bytes.window(), &block)?;
+            bytes.consume(block.len);
+        }
+        Ok(file)
+    }
+
+    /// The next packet, `None` at the end of the file.
+    pub(crate) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Record>, Fault> {
+        while let Some(block) = self.block(bytes)? {
+            match block.kind {
+                ENHANCED_PACKET | PACKET | SIMPLE_PACKET => {
+                    self.whole(bytes, &block)?;
+                    return self.packet(bytes.window(), &block).map(Some);
+                }
+                SECTION_HEADER | INTERFACE_DESCRIPTION => {
+                    self.whole(bytes, &block)?;
+                    if block.kind == SECTION_HEADER {
+                        self.section(bytes.window(), &block)?;
+                    } else {
+                        self.interface(bytes.window(), &block)?;
+                    }
+                    bytes.consume(block.len);
+                }
+                _ => self.pass_over(bytes, &block)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the next block's header; a section header sets the byte order.
+    fn block(&mut self, bytes: &mut Bytes) -> Result<Option<Block>, Fault> {
+        let offset = bytes.offset();
+        let head = bytes.ahead(12)?;
+        if head.is_empty() {
+            return Ok(None);
+        }
+        if head.len() < 12 {
+            return damaged(offset, "the block header is cut short");
+        }
+        if self.order.u32(head, 0) == SECTION_HEADER {
+            self.order = match ByteOrder::Little.u32(head, 8) {
+                BYTE_ORDER_MAGIC => ByteOrder::Little,
+                magic if magic.swap_bytes() == BYTE_ORDER_MAGIC => ByteOrder::Big,
+                _ => return damaged(offset, "the section header has no byte-order magic"),
+            };
+        }
+        let (kind, len) = (self.order.u32(head, 0), self.order.u32(head, 4));
+        if len < 12 || !len.is_multiple_of(4) {
+            return damaged(
+                offset,
+                &format!("block length {len} is not a multiple of 4 that is at least 12"),
+            );
+        }
+        Ok(Some(Block { kind, len: len as usize, offset }))
+    }
+
+    /// Makes the whole block lie in the window, and checks its second length.
+    fn whole(&self, bytes: &mut Bytes, block: &Block) -> Result<(), Fault> {
+        let len = block.len;
+        if len > MAX_WINDOW {
+            return damaged(
+                block.offset,
+                &format!(
+                    "a block of {len} bytes is longer than {MAX_WINDOW}, the most there can be"
+                ),
+            );
+        }
+        let there = bytes.ahead(len)?;
+        if there.len() < len {
+            let there = there.len();
+            return damaged(
+                block.offset,
+                &format!("the block is cut short: {there} of {len} bytes"),
+            );
+        }
+        check_second_length(self.order.u32(there, len - 4), block)
+    }
+
+    /// Skips a block that holds no packet, of any length.
+    fn pass_over(&self, bytes: &mut Bytes, block: &Block) -> Result<(), Fault> {
+        let whole = bytes.skip(block.len as u64 - 4)? && bytes.ahead(4)?.len() >= 4;
+        if !whole {
+            let what = format!("the block is cut short (of {} bytes)", block.len);
+            return damaged(block.offset, &what);
+        }
+        check_second_length(self.order.u32(bytes.window(), 0), block)?;
+        bytes.consume(4);
+        Ok(())
+    }
+
+    fn section(&mut self, window: &[u8], block: &Block) -> Result<(), Fault> {
+        if block.len < 28 {
+            return damaged(block.offset, "the section header is too short");
+        }
+        let (major, minor) = (self.order.u16(window, 12), self.order.u16(window, 14));
+        if major != 1 {
+            let what = format!("pcapng version {major}.{minor} is unknown (expected 1.x)");
+            return damaged(block.offset, &what);
+        }
+        self.interfaces.clear();
+        Ok(())
+    }
+
+    fn interface(&mut self, window: &[u8], block: &Block) -> Result<(), Fault> {
+        if block.len < 20 {
+            return damaged(block.offset, "the interface description is too short");
+        }
+        if self.interfaces.len() == MAX_INTERFACES {
+            return damaged(block.offset, &format!("more than {MAX_INTERFACES} interfaces"));
+        }
+        let mut interface = Interface {
+            link: u32::from(self.order.u16(window, 8)),
+            snap_len: self.order.u32(window, 12),
+            resolution: Resolution::Decimal(6),
+            offset_seconds: 0,
+        };
+        for (code, value) in options(self.order, window.get(16..block.len - 4).unwrap_or(&[])) {
+            match (code, value) {
+                (OPTION_TSRESOL, [value, ..]) => {
+                    interface.resolution = Resolution::from_option(*value);
+                }
+                (OPTION_TSOFFSET, [_, _, _, _, _, _, _, _, ..]) => {
+                    interface.offset_seconds = self.order.i64(value, 0);
+                }
+                _ => {}
+            }
+        }
+        self.interfaces.push(interface);
+        Ok(())
+    }
+
+    fn packet(&mut self, window: &[u8], block: &Block) -> Result<Record, Fault> {
+        let word = |at| self.order.u32(window, at);
+        let (start, number) = match block.kind {
+            ENHANCED_PACKET => (28, word(8)),
+            PACKET => (28, u32::from(self.order.u16(window, 8))),
+            _ => (12, 0),
+        };
+        // What the block holds at most: before it the header, behind it a length.
+        let Some(room) = block.len.checked_sub(start + 4) else {
+            return damaged(block.offset, "the packet block is too short");
+        };
+        let Some(interface) = self.interfaces.get(number as usize) else {
+            return damaged(block.offset, &format!("interface {number} was not described before"));
+        };
+        let (captured, original) = if block.kind == SIMPLE_PACKET {
+            let original = word(8);
+            let snap_len = if interface.snap_len == 0 { u32::MAX } else { interface.snap_len };
+            (original.min(snap_len), original)
+        } else {
+            self.last_timestamp = interface.timestamp(word(12), word(16));
+            (word(20), word(24))
+        };
+        if captured > MAX_CAPTURED || captured as usize > room {
+            return damaged(
+                block.offset,
+                &format!("a packet of {captured} bytes does not fit its block of {}", block.len),
+            );
+        }
+        Ok(Record {
+            link: interface.link,
+            timestamp: self.last_timestamp,
+            wire_len: original.max(captured),
+            start,
+            len: captured as usize,
+            total: block.len,
+        })
     }
 }
 
-/// Makes the whole block ready.
-fn block(stream: &mut Stream, total: usize) -> Result<(), Fault> {
-    if total > MAX_RECORD {
-        return damage(format!("a block says it is {total} bytes long"));
-    }
-    if !stream.fill(total)? {
-        return damage(format!("the block of {total} bytes is cut short after {}", stream.ready()));
-    }
-    Ok(())
+/// The options of a block as code and value; ends at the first that does not fit.
+fn options(order: ByteOrder, mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let head = rest.get(..4)?;
+        let (code, len) = (order.u16(head, 0), usize::from(order.u16(head, 2)));
+        let value = rest.get(4..4 + len)?;
+        rest = rest.get(4 + len.next_multiple_of(4)..).unwrap_or(&[]);
+        (code != 0).then_some((code, value))
+    })
 }
 
-fn skip(stream: &mut Stream, total: usize) -> Result<(), Fault> {
-    if stream.skip(total as u64)? {
+fn check_second_length(second: u32, block: &Block) -> Result<(), Fault> {
+    if second as usize == block.len {
         return Ok(());
     }
-    damage(format!("the block of {total} bytes before is cut short"))
+    let first = block.len;
+    damaged(block.offset, &format!("the block's lengths differ: {first} before, {second} after"))
+}
+
+fn damaged<T>(offset: u64, what: &str) -> Result<T, Fault> {
+    Err(Fault::Damaged { offset, what: what.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_resolution_comes_out_in_nanoseconds() {
+        let ns = |option, units| Resolution::from_option(option).nanoseconds(units);
+        assert_eq!(ns(6, 1_500_000), 1_500_000_000);
+        assert_eq!(ns(9, 7), 7);
+        assert_eq!(ns(0, 3), 3_000_000_000);
+        assert_eq!(ns(12, 1_999), 1);
+        assert_eq!(ns(127, u64::MAX), 0);
+        assert_eq!(ns(0x8a, 1536), 1_500_000_000);
+        assert_eq!(ns(0xff, u64::MAX), 0);
+    }
+
+    #[test]
+    fn an_offset_moves_time_and_cannot_move_it_below_zero() {
+        let interface = |offset_seconds| Interface {
+            link: 1,
+            snap_len: 0,
+            resolution: Resolution::Decimal(9),
+            offset_seconds,
+        };
+        assert_eq!(interface(2).timestamp(0, 5), Nanoseconds(2_000_000_005));
+        assert_eq!(interface(-1).timestamp(0, 5), Nanoseconds(0));
+        assert_eq!(interface(i64::MAX).timestamp(u32::MAX, 0), Nanoseconds(u64::MAX));
+    }
+
+    #[test]
+    fn options_end_at_the_mark_or_where_they_are_damaged() {
+        let bytes = [9, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0];
+        let found: Vec<_> = options(ByteOrder::Little, &bytes).collect();
+        assert_eq!(found, [(9, &[6][..])]);
+        assert_eq!(options(ByteOrder::Little, &[9, 0, 200, 0, 1]).count(), 0);
+    }
 }

@@ -11,12 +11,12 @@ use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
-use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
+use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 pub use sizes::Sizes;
 pub use spec::{Payload, Protocols, Spec, SpecError};
 
-use crate::capture::push;
+use crate::intake::{Arrival, Intake, Taken};
 use crate::port::{Input, IoError, Received};
 use flow::Flow;
 
@@ -31,6 +31,7 @@ pub struct GeneratorInput {
     packet: Vec<u8>,
     /// Whether `packet` was made and not delivered yet.
     waiting: bool,
+    intake: Intake,
 }
 
 impl GeneratorInput {
@@ -60,6 +61,7 @@ impl GeneratorInput {
             gap,
             packet: Vec::new(),
             waiting: false,
+            intake: Intake::default(),
         })
     }
 
@@ -113,14 +115,16 @@ impl Input for GeneratorInput {
                 received.ended = true;
                 break;
             }
-            match push(batch, &[], &self.packet) {
-                Ok(lane) => batch.meta.timestamp[lane] = self.time(),
-                Err(DropReason::PoolExhausted) if !batch.is_empty() => break,
-                Err(reason) => drops.add(reason, 1),
+            let arrival = Arrival {
+                header: &[],
+                rest: &self.packet,
+                wire_len: self.packet.len() as u32,
+                timestamp: self.time(),
+            };
+            if self.intake.take(arrival, batch, drops, &mut received) == Taken::Later {
+                break;
             }
             self.waiting = false;
-            received.packets += 1;
-            received.bytes += self.packet.len() as u64;
         }
         Ok(received)
     }

@@ -184,7 +184,7 @@ impl Spec {
 
 fn check(
     field: &'static str,
-    found: impl ToString,
+    found: impl std::fmt::Display,
     expected: &'static str,
     fine: bool,
 ) -> Result<(), SpecError> {

@@ -13,14 +13,10 @@ pub(super) struct Subnet {
 
 impl Subnet {
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (address, len) = match text.split_once('/') {
-            Some((address, len)) => (address.parse().ok()?, len.parse().ok()?),
-            None => {
-                let address: IpAddr = text.parse().ok()?;
-                (address, if address.is_ipv4() { 32 } else { 128 })
-            }
-        };
+        let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
+        let address: IpAddr = address.parse().ok()?;
         let most = if address.is_ipv4() { 32 } else { 128 };
+        let len = len.map_or(Some(most), |len| len.parse().ok())?;
         (len <= most).then_some(Self { address, len })
     }
 

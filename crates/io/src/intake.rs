@@ -1,0 +1,81 @@
+//! Putting one packet into a batch.
+
+use std::time::{Duration, Instant};
+
+use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
+
+use crate::port::Received;
+
+/// How long an input waits for a frame before it gives packets up. Packets in
+/// flight free frames within microseconds; a second without one means that
+/// somebody keeps them all, and then a run must go on rather than hang.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A packet that has arrived, in pieces, so that it is copied only once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) header: &'a [u8],
+    pub(crate) rest: &'a [u8],
+    pub(crate) wire_len: u32,
+    pub(crate) timestamp: Nanoseconds,
+}
+
+/// What became of an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is in the batch, or counted as dropped.
+    Settled,
+    /// No frame is free now: offer it again in the next call.
+    Later,
+}
+
+/// Puts arrivals into batches and counts those that cannot be taken in.
+///
+/// Files do not lose packets because the pool is empty for a moment, as a NIC
+/// would: the packet is held back.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    starved_since: Option<Instant>,
+}
+
+impl Intake {
+    /// Takes in `arrival`; the batch must have an empty lane.
+    pub(crate) fn take(
+        &mut self,
+        arrival: Arrival<'_>,
+        batch: &mut Batch,
+        drops: &mut DropCounts,
+        received: &mut Received,
+    ) -> Taken {
+        let len = arrival.header.len() + arrival.rest.len();
+        if len > batch.capacity() {
+            drops.add(DropReason::FrameTooSmall, 1);
+        } else if let Some(lane) = batch.push_blank(len) {
+            self.starved_since = None;
+            let (header, rest) = batch.bytes_mut(lane).split_at_mut(arrival.header.len());
+            header.copy_from_slice(arrival.header);
+            rest.copy_from_slice(arrival.rest);
+            batch.meta.wire_len[lane] = arrival.wire_len;
+            batch.meta.timestamp[lane] = arrival.timestamp;
+        } else if self.is_worth_waiting(batch) {
+            return Taken::Later;
+        } else {
+            drops.add(DropReason::PoolExhausted, 1);
+        }
+        count(received, arrival.wire_len);
+        Taken::Settled
+    }
+
+    fn is_worth_waiting(&mut self, batch: &Batch) -> bool {
+        if !batch.is_empty() {
+            return true; // the caller frees these
+        }
+        self.starved_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE
+    }
+}
+
+/// Counts a packet that arrived, whatever became of it.
+pub(crate) fn count(received: &mut Received, wire_len: u32) {
+    received.packets += 1;
+    received.bytes += u64::from(wire_len);
+}

@@ -1,0 +1,85 @@
+//! Replaying the same packets several times.
+
+use thalweg_packet::Nanoseconds;
+
+/// Counts the passes over a capture, and moves time on from pass to pass so
+/// that it never goes back to the beginning.
+#[derive(Debug)]
+pub(crate) struct Passes {
+    /// Passes still to come after the current one; `None` means for ever.
+    left: Option<u64>,
+    shift: Nanoseconds,
+    pass: Span,
+}
+
+/// The times seen in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    packets: u64,
+    first: Nanoseconds,
+    last: Nanoseconds,
+}
+
+impl Passes {
+    /// `passes` over the capture; 0 means for ever.
+    pub(crate) fn new(passes: u64) -> Self {
+        Self { left: passes.checked_sub(1), shift: Nanoseconds(0), pass: Span::default() }
+    }
+
+    /// The time of a packet that was captured at `captured`, in this pass.
+    pub(crate) fn timestamp(&mut self, captured: Nanoseconds) -> Nanoseconds {
+        let pass = &mut self.pass;
+        // The extremes rather than the first and last: merged captures jump.
+        if pass.packets == 0 {
+            (pass.first, pass.last) = (captured, captured);
+        }
+        pass.first = pass.first.min(captured);
+        pass.last = pass.last.max(captured);
+        pass.packets += 1;
+        captured.plus(self.shift)
+    }
+
+    /// Ends a pass; `true` when another one follows.
+    ///
+    /// The next begins a mean gap between packets after the last. A pass
+    /// without packets is the last one: more would bring nothing.
+    pub(crate) fn next_pass(&mut self) -> bool {
+        let pass = std::mem::take(&mut self.pass);
+        if pass.packets == 0 || self.left == Some(0) {
+            return false;
+        }
+        self.left = self.left.map(|left| left - 1);
+        let span = pass.last.since(pass.first);
+        let gap = Nanoseconds((span.0 / (pass.packets - 1).max(1)).max(1));
+        self.shift = self.shift.plus(span).plus(gap);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pass_begins_a_mean_gap_after_the_last() {
+        let mut passes = Passes::new(3);
+        let mut times = Vec::new();
+        loop {
+            times.extend([100, 110, 130].map(|t| passes.timestamp(Nanoseconds(t)).0));
+            if !passes.next_pass() {
+                break;
+            }
+        }
+        assert_eq!(times, [100, 110, 130, 145, 155, 175, 190, 200, 220]);
+    }
+
+    #[test]
+    fn zero_passes_mean_for_ever_unless_there_is_nothing() {
+        let mut passes = Passes::new(0);
+        for _ in 0..1000 {
+            passes.timestamp(Nanoseconds(5));
+            assert!(passes.next_pass());
+        }
+        assert!(!passes.next_pass(), "a pass without packets is the last");
+    }
+}

@@ -1,0 +1,99 @@
+//! Every public capture: read to its end or its damage, and counted as
+//! Wireshark's `capinfos` counts.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use thalweg_io::{CaptureInput, IoError, MemoryInput};
+
+use common::{captures, data_folder, drain, peers_are_required};
+
+/// The number of packets `capinfos` finds, or `None` when it complains.
+fn packets_by_capinfos(path: &Path) -> Option<usize> {
+    let output = Command::new("capinfos").args(["-M", "-c", "-r", "-T", "-m"]).arg(path).output();
+    let output = output.expect("capinfos runs");
+    if !output.status.success() || !output.stderr.is_empty() {
+        return None;
+    }
+    let text = String::from_utf8(output.stdout).expect("capinfos writes text");
+    text.trim().rsplit(',').next()?.trim_matches('"').parse().ok()
+}
+
+fn capinfos_is_there() -> bool {
+    let found = Command::new("capinfos").arg("--version").stdout(Stdio::null()).status().is_ok();
+    assert!(found || !peers_are_required(), "REQUIRE_PEERS=1, but capinfos is missing");
+    if !found {
+        println!("SKIPPED: capinfos is missing");
+    }
+    found
+}
+
+#[test]
+fn every_public_capture_is_counted_as_capinfos_counts() {
+    let Some(folder) = data_folder() else { return };
+    if !capinfos_is_there() {
+        return;
+    }
+    let captures = captures(&folder);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = captures.len().div_ceil(threads);
+    let compared: usize = std::thread::scope(|scope| {
+        let compare = |part: &[std::path::PathBuf]| {
+            part.iter().filter(|path| agrees_with_capinfos(path)).count()
+        };
+        let parts: Vec<_> =
+            captures.chunks(share).map(|part| scope.spawn(move || compare(part))).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).sum()
+    });
+    println!("{compared} of {} captures compared", captures.len());
+    assert!(compared > 1000, "only {compared} captures compared");
+}
+
+/// Whether `capinfos` had an opinion; panics when it differs from ours.
+fn agrees_with_capinfos(path: &Path) -> bool {
+    let expected = packets_by_capinfos(path);
+    match (CaptureInput::open(path, 1), expected) {
+        (Ok(mut input), Some(expected)) => {
+            let ours = drain(&mut input);
+            assert!(ours.error.is_none(), "{}: {}", path.display(), ours.error.unwrap());
+            assert_eq!(ours.received, expected, "{}", path.display());
+            true
+        }
+        (Err(error), Some(_)) => panic!("capinfos reads what we do not: {error}"),
+        (Ok(mut input), None) => {
+            let ours = drain(&mut input);
+            println!("{}: capinfos refuses; ours: {:?}", path.display(), ours.error);
+            false
+        }
+        (Err(error), None) => {
+            println!("both refuse: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn every_public_capture_reads_the_same_from_file_and_from_memory() {
+    let Some(folder) = data_folder() else { return };
+    let mut packets = 0;
+    for path in captures(&folder) {
+        match (CaptureInput::open(&path, 1), MemoryInput::load(&path, 1)) {
+            (Ok(mut file), Ok(mut memory)) => {
+                let (file, memory) = (drain(&mut file), drain(&mut memory));
+                assert_eq!(file.packets, memory.packets, "{}", path.display());
+                assert_eq!(file.drops, memory.drops, "{}", path.display());
+                assert_eq!(file.bytes, memory.bytes, "{}", path.display());
+                assert_eq!(file.error.is_some(), memory.error.is_some(), "{}", path.display());
+                if let Some(error) = file.error {
+                    assert!(matches!(error, IoError::Damaged { .. }), "{error}");
+                }
+                packets += file.received;
+            }
+            (Err(file), Err(memory)) => assert_eq!(file.to_string(), memory.to_string()),
+            _ => panic!("{}: only one of file and memory opens it", path.display()),
+        }
+    }
+    assert!(packets > 10_000, "only {packets} packets read");
+}
