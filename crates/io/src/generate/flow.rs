@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use rand::RngExt;
 use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 
+use super::payload::fill;
 use super::spec::{Addresses, Payload, Spec};
 
 /// Bytes of the frame check sequence, which captures leave out.
 const FCS: usize = 4;
-/// The least frame without it.
-const LEAST: usize = 60;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -81,16 +80,16 @@ impl Flow {
         }
     }
 
-    /// Writes the flow's next packet, of a frame of `size` bytes, to `out`.
-    pub(super) fn packet(
+    /// The flow's next packet, for a frame of `size` bytes, and its payload.
+    pub(super) fn next_packet(
         &mut self,
-        spec: &Spec,
         size: usize,
+        filling: Payload,
         random: &mut impl RngExt,
-        out: &mut Vec<u8>,
-    ) {
+        payload: &mut Vec<u8>,
+    ) -> PacketBuilder {
         let wanted = size.saturating_sub(FCS);
-        let (to_server, build, mut data) = self.next(random);
+        let (to_server, build, data) = self.next(random);
         let (from, to) = if to_server {
             (&mut self.client, self.server)
         } else {
@@ -118,16 +117,12 @@ impl Flow {
         let room = wanted.saturating_sub(packet.header_len());
         // A segment that carries data carries at least one byte of it.
         let len = if data { room.max(1) } else { 0 };
-        data &= len > 0;
         if let Build::Tcp(flags) = build {
-            let counts = u32::from(flags & (SYN | FIN) != 0) + if data { len as u32 } else { 0 };
+            let counts = u32::from(flags & (SYN | FIN) != 0) + len as u32;
             from.seq = from.seq.wrapping_add(counts);
         }
-        let payload = fill(spec.payload, len, to_server, random);
-        packet.build_into(&payload, out);
-        if out.len() < LEAST {
-            out.resize(LEAST, 0);
-        }
+        fill(filling, len, to_server, random, payload);
+        packet
     }
 
     /// Who sends next, what, and whether with data.
@@ -204,23 +199,4 @@ impl Talk {
         }
         Self::Sctp
     }
-}
-
-fn fill(payload: Payload, len: usize, to_server: bool, random: &mut impl RngExt) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    match payload {
-        Payload::Zeros => {}
-        Payload::Random => random.fill(&mut bytes[..]),
-        Payload::Http => {
-            let text: &[u8] = if to_server {
-                b"GET /index.html HTTP/1.1\r\nHost: www.example.net\r\nUser-Agent: thalweg\r\n\r\n"
-            } else {
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nServer: thalweg\r\n\r\n<html>"
-            };
-            for (byte, letter) in bytes.iter_mut().zip(text.iter().cycle()) {
-                *byte = *letter;
-            }
-        }
-    }
-    bytes
 }

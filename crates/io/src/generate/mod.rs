@@ -3,6 +3,8 @@
 
 mod flow;
 mod malform;
+mod payload;
+mod popularity;
 mod sizes;
 mod spec;
 mod subnet;
@@ -10,7 +12,6 @@ mod subnet;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Zipf};
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 pub use sizes::Sizes;
@@ -19,16 +20,22 @@ pub use spec::{Payload, Protocols, Spec, SpecError};
 use crate::intake::{Arrival, Intake, Taken};
 use crate::port::{Input, IoError, Received};
 use flow::Flow;
+use popularity::Popularity;
+
+/// The least Ethernet frame without its frame check sequence; shorter packets
+/// are padded.
+const LEAST: usize = 60;
 
 /// A source of synthetic packets.
 pub struct GeneratorInput {
     spec: Spec,
     random: ChaCha8Rng,
     flows: Vec<Flow>,
-    popularity: Option<Zipf<f64>>,
+    popularity: Popularity,
     made: u64,
     gap: f64,
     packet: Vec<u8>,
+    payload: Vec<u8>,
     /// Whether `packet` was made and not delivered yet.
     waiting: bool,
     intake: Intake,
@@ -43,14 +50,9 @@ impl GeneratorInput {
         spec.validate()?;
         let mut random = ChaCha8Rng::seed_from_u64(spec.seed);
         let addresses = spec.addresses()?;
-        let flows = (0..spec.flows).map(|_| Flow::new(&spec, &addresses, &mut random)).collect();
-        let popularity =
-            match spec.zipf {
-                Some(skew) => Some(Zipf::new(f64::from(spec.flows), skew).map_err(|e| {
-                    SpecError { field: "zipf", what: e.to_string(), expected: "a number above 0" }
-                })?),
-                None => None,
-            };
+        let flows: Vec<_> =
+            (0..spec.flows).map(|_| Flow::new(&spec, &addresses, &mut random)).collect();
+        let popularity = Popularity::new(flows.len(), spec.zipf);
         let gap = 1e9 / spec.rate;
         Ok(Self {
             spec,
@@ -60,6 +62,7 @@ impl GeneratorInput {
             made: 0,
             gap,
             packet: Vec::new(),
+            payload: Vec::new(),
             waiting: false,
             intake: Intake::default(),
         })
@@ -86,13 +89,18 @@ impl GeneratorInput {
         if self.made == self.spec.packets {
             return false;
         }
-        let index = match &self.popularity {
-            Some(zipf) => zipf.sample(&mut self.random) as usize - 1,
-            None => self.random.random_range(0..self.flows.len()),
-        };
-        let index = index.min(self.flows.len() - 1);
+        let index = self.popularity.pick(&mut self.random);
         let size = self.spec.size.pick(&mut self.random);
-        self.flows[index].packet(&self.spec, size, &mut self.random, &mut self.packet);
+        let builder = self.flows[index].next_packet(
+            size,
+            self.spec.payload,
+            &mut self.random,
+            &mut self.payload,
+        );
+        builder.build_into(&self.payload, &mut self.packet);
+        if self.packet.len() < LEAST {
+            self.packet.resize(LEAST, 0);
+        }
         if self.spec.malformed > 0.0 && self.random.random_bool(self.spec.malformed) {
             malform::malform(&mut self.packet, &mut self.random);
         }

@@ -1,5 +1,7 @@
 //! The generator keeps its word.
 
+use std::collections::HashMap;
+
 use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::{Decapsulate, ParseStatus, PortIndex, field, parse};
 
@@ -70,13 +72,107 @@ fn shares_and_sizes_are_as_asked() {
 
 #[test]
 fn malformed_packets_come_in_their_share() {
-    let spec = Spec { packets: 4000, malformed: 0.5, ..Spec::default() };
-    let good = |(bytes, _): &(Vec<u8>, Nanoseconds)| {
-        let (_, headers) = parse(bytes, PortIndex(0), Decapsulate::No);
-        headers.status == ParseStatus::Complete
+    let good = |spec: Spec| {
+        let whole = |bytes: &[u8]| {
+            parse(bytes, PortIndex(0), Decapsulate::No).1.status == ParseStatus::Complete
+        };
+        packets(spec).iter().filter(|(bytes, _)| whole(bytes)).count()
     };
-    let good = packets(spec).iter().filter(|p| good(p)).count();
-    assert!((2000..2700).contains(&good), "{good}");
+    let spec = |malformed| Spec { packets: 4000, ipv6: 0.5, malformed, ..Spec::default() };
+    assert_eq!(good(spec(0.0)), 4000);
+    assert_eq!(good(spec(1.0)), 0);
+    let some = good(spec(0.25));
+    assert!((2850..3150).contains(&some), "{some}");
+}
+
+/// What one end of a TCP connection will send next.
+#[derive(Clone, Copy, Default)]
+struct Sequence {
+    next: u32,
+    open: bool,
+}
+
+#[test]
+fn tcp_connections_open_number_every_byte_and_close() {
+    let spec = Spec {
+        packets: 20_000,
+        flows: 20,
+        vlan_share: 0.5,
+        ipv6: 0.5,
+        protocols: Protocols { tcp: 1.0, udp: 0.0, icmp: 0.0, sctp: 0.0 },
+        ..Spec::default()
+    };
+    // By address and port of the sender, and port of the receiver.
+    let mut ends = HashMap::<_, Sequence>::new();
+    let (mut opened, mut closed, mut answered) = (0, 0, 0);
+    for (bytes, _) in packets(spec) {
+        let (_, headers) = parse(&bytes, PortIndex(0), Decapsulate::No);
+        let (l3, l4) = (usize::from(headers.l3), usize::from(headers.l4));
+        let (at, len) = if headers.is_ipv4() { (12, 4) } else { (8, 16) };
+        let address = |n: usize| bytes[l3 + at + n * len..l3 + at + (n + 1) * len].to_vec();
+        let port = |n: usize| [bytes[l4 + 2 * n], bytes[l4 + 2 * n + 1]];
+        let word = |at: usize| u32::from_be_bytes(*bytes[l4 + at..].first_chunk().unwrap());
+        let (seq, ack, flags) = (word(4), word(8), bytes[l4 + 13]);
+        let data = u32::from(headers.end - headers.payload);
+        let (syn, fin) = (flags & 2 != 0, flags & 1 != 0);
+
+        let sender = ends.entry((address(0), port(0), port(1))).or_default();
+        if syn {
+            *sender = Sequence { next: seq, open: true };
+            opened += 1;
+        }
+        assert!(sender.open, "no segment before the SYN");
+        assert_eq!(seq, sender.next, "each byte has the next number");
+        sender.next = seq.wrapping_add(data + u32::from(syn || fin));
+        if flags & 16 != 0 {
+            let receiver = ends[&(address(1), port(1), port(0))];
+            assert_eq!(ack, receiver.next, "all that was sent is acknowledged");
+            answered += 1;
+        }
+        closed += u32::from(fin);
+    }
+    assert!(opened > 100 && closed > 100 && answered > 19_000, "{opened} {closed} {answered}");
+}
+
+#[test]
+fn udp_and_echo_go_both_ways() {
+    let protocols = Protocols { tcp: 0.0, udp: 1.0, icmp: 1.0, sctp: 0.0 };
+    let (mut from_clients, mut from_servers) = (0, 0);
+    for (bytes, _) in packets(Spec { packets: 2000, protocols, ..Spec::default() }) {
+        match bytes[26] {
+            10 => from_clients += 1,
+            198 => from_servers += 1,
+            other => panic!("no packet comes from {other}"),
+        }
+    }
+    assert!(from_clients > 800 && from_servers > 800, "{from_clients} {from_servers}");
+}
+
+/// The bytes of a seed are the same on every machine and in every version: a
+/// change here breaks the captures that others have made.
+#[test]
+fn the_bytes_of_a_seed_are_pinned() {
+    let spec = Spec {
+        seed: 42,
+        packets: 3000,
+        flows: 300,
+        zipf: Some(1.1),
+        ipv6: 0.3,
+        vlan_share: 0.4,
+        qinq_share: 0.5,
+        vlans: vec![7, 8],
+        malformed: 0.05,
+        protocols: Protocols { sctp: 5.0, ..Protocols::default() },
+        ..Spec::default()
+    };
+    // FNV-1a, 64 bits.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for (bytes, time) in packets(spec) {
+        for byte in bytes.iter().chain(&time.0.to_le_bytes()) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    assert_eq!(hash, 0x70e6_33ef_18fb_d2dc, "{hash:#x}");
 }
 
 #[test]
