@@ -261,6 +261,22 @@ fn each_damage_of_a_block_is_told_with_its_offset() {
 }
 
 #[test]
+fn a_pcap_record_of_4_gib_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let (packets, lengths) = written(&path, 3);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[lengths[2] + 8..lengths[2] + 12].copy_from_slice(&0xffff_fff0_u32.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let found = read(&path);
+    assert_eq!(found.packets, packets[..2]);
+    match found.error {
+        Some(IoError::Damaged { offset, .. }) => assert_eq!(offset as usize, lengths[2]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn what_is_no_capture_is_refused_when_opened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");

@@ -200,7 +200,7 @@ impl CaptureOutput {
 }
 
 fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut member = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::default());
+    let mut member = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::fast());
     member.write_all(bytes)?;
     member.finish()
 }

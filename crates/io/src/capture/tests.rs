@@ -1,6 +1,5 @@
 //! What is written is what is read, and hostile files do no harm.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -92,65 +91,6 @@ proptest! {
 }
 
 #[test]
-fn a_cut_file_gives_its_whole_records_and_the_offset_of_the_cut() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in &NAMES[..2] {
-        let path = folder.path().join(name);
-        write(&path, &some_packets());
-        let whole = std::fs::read(&path).unwrap();
-        let mut delivered = 0;
-        for cut in 24..whole.len() {
-            std::fs::write(&path, &whole[..cut]).unwrap();
-            let (packets, failure) = read(&path, 1);
-            assert!(packets.len() >= delivered, "{name} cut at {cut}");
-            assert_eq!(packets[..], some_packets()[..packets.len()]);
-            match failure {
-                // A cut between two records cannot be seen.
-                None => delivered = packets.len(),
-                Some(IoError::Damaged { offset, .. }) => assert!(offset <= cut as u64),
-                Some(other) => panic!("{other}"),
-            }
-        }
-        assert_eq!(delivered, 4, "{name}");
-    }
-}
-
-#[test]
-fn a_program_that_dies_leaves_a_readable_file() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in NAMES {
-        let path = folder.path().join(name);
-        let mut output = CaptureOutput::create(&path).unwrap();
-        assert_eq!(read(&path, 1).0.len(), 0, "{name}");
-        for i in 0..2000u64 {
-            output.write(&[7; 100], 100, Nanoseconds(i)).unwrap();
-        }
-        std::mem::forget(output); // no flush, no drop
-        let (packets, failure) = read(&path, 1);
-        assert!(failure.is_none(), "{name}: {failure:?}");
-        assert!(packets.len() > 500, "{name}: {}", packets.len());
-    }
-}
-
-#[test]
-fn time_does_not_run_backwards_over_passes() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.pcap");
-    write(&path, &some_packets());
-    let (packets, _) = read(&path, 3);
-    assert_eq!(packets.len(), 15);
-    assert!(packets.windows(2).all(|w| w[0].2 < w[1].2));
-    let mut drops = DropCounts::default();
-    let mut memory = crate::MemoryInput::load(&path, 3).unwrap();
-    let pool = Arc::new(Pool::anonymous(40, 2048).unwrap());
-    let mut batch = Batch::new(pool);
-    let received = memory.receive(&mut batch, BATCH, &mut drops).unwrap();
-    assert_eq!((received.packets, received.ended), (15, true));
-    let times: Vec<_> = batch.lanes().into_iter().map(|l| batch.meta.timestamp[l].0).collect();
-    assert_eq!(times, packets.iter().map(|p| p.2).collect::<Vec<_>>());
-}
-
-#[test]
 fn other_byte_orders_resolutions_and_link_types_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
@@ -178,19 +118,4 @@ fn other_byte_orders_resolutions_and_link_types_are_read() {
     assert!(failure.is_none(), "{failure:?}");
     assert_eq!(packets[0].2, 102_000_000_000);
     assert_eq!(packets[0].0, [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 9, 8, 0, 0x41, 0x42]);
-}
-
-#[test]
-fn lengths_that_lie_do_not_allocate() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x");
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1, 5, 6, 0xffff_fff0, 60] {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    std::fs::write(&path, &bytes).unwrap();
-    let failure = read(&path, 1).1;
-    assert!(matches!(failure, Some(IoError::Damaged { offset: 24, .. })), "{failure:?}");
-    std::fs::File::create(&path).unwrap().write_all(b"no capture").unwrap();
-    assert!(matches!(read(&path, 1).1, Some(IoError::Format { .. })));
 }
