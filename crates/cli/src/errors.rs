@@ -70,7 +70,7 @@ fn show_mistakes(mistakes: &[SourceError]) {
 /// The handler that draws reports, with or without colour.
 pub fn handler(colour: bool) -> Box<dyn miette::ReportHandler> {
     let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-    Box::new(GraphicalReportHandler::new_themed(theme).with_context_lines(0))
+    Box::new(GraphicalReportHandler::new_themed(theme).with_context_lines(1))
 }
 
 #[derive(Debug, thiserror::Error, Diagnostic)]

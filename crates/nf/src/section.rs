@@ -83,11 +83,12 @@ impl<'a> Section<'a> {
     }
 }
 
+#[cfg(test)]
 /// Runs `test` on the section that the TOML `text` makes; for tests of NFs.
 ///
 /// # Panics
 /// When `text` is not TOML.
-pub fn with_section<R>(text: &str, test: impl FnOnce(&Section<'_>) -> R) -> R {
+pub(crate) fn with_section<R>(text: &str, test: impl FnOnce(&Section<'_>) -> R) -> R {
     let source = Source::new("chain.toml", text);
     let table = toml::de::DeTable::parse(source.text()).expect("the test's TOML is valid");
     let span = table.span();

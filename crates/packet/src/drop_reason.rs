@@ -88,6 +88,8 @@ reasons! {
     SequenceExhausted = "sequence-exhausted",
     /// The decrypted packet violates the association's selectors or padding.
     BadInnerPacket = "bad-inner-packet",
+    /// A dummy packet (next header 59), sent only to hide how much is sent.
+    DummyPacket = "dummy-packet",
     // NAT.
     /// No free external port for a new mapping.
     NoPort = "no-port",

@@ -1,0 +1,105 @@
+//! Every capture of the shared data goes through a chain: no panic, no leak of
+//! frames, and packets in = out + named drops.
+
+mod support;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use support::{captures, data_folder, report, write};
+
+/// A chain of every NF that needs no second party, over the capture `path`.
+fn chain(folder: &Path, path: &Path, workers: usize) -> String {
+    let name = "chain.toml";
+    let text = format!(
+        "routes = 'routes.csv'\ndefault_type = 'rest'\n\
+         [run]\nworkers = {workers}\n\
+         [memory]\nframe_size = 10496\nframes = 1024\n\
+         [classify]\ndecapsulate = true\n\
+         [input.capture]\ncapture = '{}'\n\
+         [output.out]\ncapture = 'out.pcapng'\n\
+         [nf.count]\nkind = 'monitor'\njson = 'flows.json'\n\
+         [nf.wall]\nkind = 'filter'\nrules = ['drop tcp,tp_dst=445', 'reject udp,tp_dst=137']\n\
+         [[class]]\ntype = 'tcp'\nrules = ['tcp', 'tcp6']\n",
+        path.display()
+    );
+    write(folder, name, &text);
+    let routes = "tcp, ingress, wall\ntcp, wall, count\nrest, ingress, count\n*, count, egress\n";
+    write(folder, "routes.csv", routes);
+    name.to_owned()
+}
+
+/// How many packets each capture has by the data's own manifest.
+fn manifest(data: &Path) -> HashMap<String, u64> {
+    let text = std::fs::read_to_string(data.join("MANIFEST.tsv")).unwrap();
+    let count = |line: &str| {
+        let name = line.split('\t').next()?;
+        let (before, _) = line.split_once(" packets")?;
+        let digits = before.rsplit([' ', '\t', ',']).next()?;
+        Some((name.to_owned(), digits.parse().ok()?))
+    };
+    text.lines().filter_map(count).collect()
+}
+
+#[test]
+fn every_capture_is_accounted_for_to_the_packet() {
+    let Some(data) = data_folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let known = manifest(&data);
+    let (mut runs, mut packets, mut damaged, mut refused, mut counted) = (0, 0, 0, 0, 0);
+    for (number, path) in captures(&data).iter().enumerate() {
+        // Every fifth on several workers, so that rings are tried too.
+        let workers = if number % 5 == 0 { 2 } else { 1 };
+        let chain = chain(folder.path(), path, workers);
+        let output = support::thalweg(folder.path(), &["run", &chain, "--json"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!error.contains("panicked"), "{}: {error}", path.display());
+        if output.stdout.is_empty() {
+            // Not a capture at all: said, with its name.
+            assert_eq!(output.status.code(), Some(1), "{}: {error}", path.display());
+            assert!(error.contains(&*path.file_name().unwrap().to_string_lossy()), "{error}");
+            refused += 1;
+            continue;
+        }
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let number = |name: &str| report[name].as_u64().unwrap();
+        assert_eq!(
+            number("packets_in") + number("generated"),
+            number("packets_out") + number("packets_dropped"),
+            "{}",
+            path.display()
+        );
+        assert_eq!(number("leaked_frames"), 0, "{}", path.display());
+        assert_eq!(report["conserved"], true);
+        let failures = report["failures"].as_array().unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(!failures.is_empty())));
+        if let Some(failure) = failures.first() {
+            assert!(failure.as_str().unwrap().contains("at byte "), "{failure}");
+            damaged += 1;
+        }
+        let name = path.strip_prefix(&data).unwrap().to_string_lossy().into_owned();
+        if let Some(packets) = known.get(&name) {
+            assert_eq!(number("packets_in"), *packets, "{name}");
+            counted += 1;
+        }
+        runs += 1;
+        packets += number("packets_in");
+    }
+    println!("{runs} captures, {packets} packets, {damaged} damaged, {refused} refused");
+    assert!(
+        runs > 1000 && packets > 30_000 && counted > 1000,
+        "{runs} captures, {packets} packets"
+    );
+}
+
+#[test]
+fn a_cut_capture_is_processed_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    support::succeeds(folder.path(), &["gen", "whole.pcap", "--packets", "100", "--size", "64"]);
+    let whole = std::fs::read(folder.path().join("whole.pcap")).unwrap();
+    std::fs::write(folder.path().join("cut.pcap"), &whole[..24 + 76 * 50 + 30]).unwrap();
+    let chain = chain(folder.path(), Path::new("cut.pcap"), 1);
+    let (report, code, error) = report(folder.path(), &["run", &chain, "--json"]);
+    assert_eq!((report["packets_out"].as_u64(), code), (Some(50), 1));
+    assert!(error.contains("cut.pcap: at byte 3824: "), "{error}");
+}
