@@ -1,10 +1,12 @@
 //! A capture file as an output.
 //!
 //! The file is complete at any moment: the file header is written at once, and
-//! then only whole records, each time in one write. A process that dies loses
-//! what it had buffered, and leaves no half record behind. (A kill that
-//! interrupts the kernel within its own copy, or a machine that loses power,
-//! can still cut the last write.)
+//! then only whole records, each time in one write. A process that ends or
+//! panics loses what it had buffered, and leaves no half record behind.
+//!
+//! SIGKILL is harder, because Linux ends a write between two pages of the file
+//! when such a signal is pending. So a plain file is written page by page, and
+//! only a record that reaches over the end of a page can be cut.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,8 +19,11 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds};
 
 use crate::port::{IoError, Output};
 
-/// Buffered bytes of records at which they are written.
-const FLUSH_AT: usize = 64 * 1024;
+/// Bytes of records that are compressed to one gzip member.
+const MEMBER: usize = 64 * 1024;
+
+/// The least size of a memory page.
+const PAGE: u64 = 4096;
 
 /// The formats of a written capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +151,7 @@ impl CaptureOutput {
             written: 0,
             failed: false,
         };
-        output.write_out()?;
+        output.flush()?;
         Ok(output)
     }
 
@@ -161,28 +166,43 @@ impl CaptureOutput {
         timestamp: Nanoseconds,
     ) -> Result<(), IoError> {
         let wire_len = wire_len.max(packet.len() as u32);
+        let before = self.buffer.len();
         self.format.append(&mut self.buffer, packet, wire_len, timestamp);
-        if self.buffer.len() >= FLUSH_AT { self.write_out() } else { Ok(()) }
+        let due = if self.gzip { self.member_is_full() } else { self.page_is_full(before) };
+        due.map_or(Ok(()), |due| self.write_out(due))
     }
 
-    /// Writes the buffered whole records.
-    fn write_out(&mut self) -> Result<(), IoError> {
-        if self.buffer.is_empty() {
+    /// All that is buffered, when that is enough for a gzip member.
+    fn member_is_full(&self) -> Option<usize> {
+        (self.buffer.len() >= MEMBER).then_some(self.buffer.len())
+    }
+
+    /// The records before the last one (the first `before` bytes), when the
+    /// last one reaches into another page of the file.
+    fn page_is_full(&self, before: usize) -> Option<usize> {
+        let page = |at: usize| (self.written + at as u64) / PAGE;
+        (before > 0 && page(before) != page(self.buffer.len() - 1)).then_some(before)
+    }
+
+    /// Writes the first `due` bytes of the buffer, which are whole records.
+    fn write_out(&mut self, due: usize) -> Result<(), IoError> {
+        if due == 0 {
             return Ok(());
         }
         let result = if self.failed {
             Err(io::Error::other("writing ended at an earlier error"))
         } else if self.gzip {
-            compress(&self.buffer).and_then(|member| self.commit(&member))
+            compress(&self.buffer[..due]).and_then(|member| self.commit(&member))
         } else {
             let buffer = std::mem::take(&mut self.buffer);
-            let result = self.commit(&buffer);
+            let result = self.commit(&buffer[..due]);
             self.buffer = buffer;
             result
         };
-        self.buffer.clear();
+        self.buffer.drain(..due);
         result.map_err(|source| {
             self.failed = true;
+            self.buffer.clear();
             IoError::File { path: self.path.clone(), source }
         })
     }
@@ -215,14 +235,14 @@ impl Output for CaptureOutput {
     }
 
     fn flush(&mut self) -> Result<(), IoError> {
-        self.write_out()
+        self.write_out(self.buffer.len())
     }
 }
 
 impl Drop for CaptureOutput {
     fn drop(&mut self) {
         if !self.failed
-            && let Err(error) = self.write_out()
+            && let Err(error) = self.flush()
         {
             log::error!("{error}");
         }
