@@ -1,0 +1,340 @@
+//! The router as a network function: from checked packets to their next hops.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thalweg_packet::write::{decrement_ttl, set_ethernet};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field};
+
+use super::check::{Checked, check, ip_length};
+use super::config::Ports;
+use super::fragment::fragment;
+use super::table::{HopId, Mac, NextHop, RouteTable, RouterPort};
+use crate::icmp_error::{IcmpError, IcmpSender};
+use crate::{Context, NetworkFunction};
+
+/// What all instances of a router share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) table: RouteTable,
+    pub(super) ports: Ports,
+    pub(super) icmp_rate: u32,
+}
+
+/// A router on one worker.
+#[derive(Debug)]
+pub(super) struct Router {
+    pub(super) shared: Arc<Shared>,
+    pub(super) icmp: IcmpSender,
+    /// Lanes of the present batch whose bytes were changed.
+    pub(super) changed: Lanes,
+    /// Requests to the router itself that were answered.
+    pub(super) answered: u64,
+    /// Packets that were cut into fragments.
+    fragmented: u64,
+    /// A packet to be cut, and a fragment of it.
+    buffers: [Vec<u8>; 2],
+    /// Figures of workers are added up; the table is counted by one of them.
+    counts_routes: bool,
+}
+
+/// The lanes to be looked up in one of the tables.
+struct Wanted<A> {
+    count: usize,
+    lanes: [u8; BATCH],
+    addresses: [A; BATCH],
+    hops: [HopId; BATCH],
+}
+
+impl<A: Copy + Default> Wanted<A> {
+    fn new() -> Self {
+        let hops = [HopId::NO_ROUTE; BATCH];
+        Self { count: 0, lanes: [0; BATCH], addresses: [A::default(); BATCH], hops }
+    }
+
+    #[inline]
+    fn push(&mut self, lane: usize, address: A) {
+        self.lanes[self.count] = lane as u8;
+        self.addresses[self.count] = address;
+        self.count += 1;
+    }
+
+    fn look_up(&mut self, lookup: impl FnOnce(&[A], &mut [HopId])) {
+        lookup(&self.addresses[..self.count], &mut self.hops[..self.count]);
+    }
+
+    fn found(&self) -> impl Iterator<Item = (usize, A, HopId)> + '_ {
+        (0..self.count).map(|i| (self.lanes[i].into(), self.addresses[i], self.hops[i]))
+    }
+}
+
+impl NetworkFunction for Router {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let shared = self.shared.clone();
+        let lanes = lanes.and(batch.lanes());
+        self.changed = Lanes::NONE;
+        see_outermost(batch, lanes);
+        let (mut v4, mut v6) = (Wanted::<u32>::new(), Wanted::<u128>::new());
+        for lane in lanes {
+            match check(batch, lane) {
+                Ok(Checked::V4(address)) => v4.push(lane, address),
+                Ok(Checked::V6(address)) => v6.push(lane, address),
+                Ok(Checked::ArpRequest) => self.arp_request(batch, context, lane),
+                Ok(Checked::Solicitation) => self.solicitation(batch, context, lane),
+                Err(reason) => context.drop(lane, reason),
+            }
+        }
+        v4.look_up(|addresses, hops| shared.table.lookup_v4(addresses, hops));
+        v6.look_up(|addresses, hops| shared.table.lookup_v6(addresses, hops));
+        for (lane, address, hop) in v4.found() {
+            self.follow(batch, context, lane, IpAddr::V4(address.into()), shared.table.hop(hop));
+        }
+        for (lane, address, hop) in v6.found() {
+            self.follow(batch, context, lane, IpAddr::V6(address.into()), shared.table.hop(hop));
+        }
+        batch.parse(self.changed, Decapsulate::No);
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let (v4, v6) = if self.counts_routes { self.shared.table.len() } else { (0, 0) };
+        vec![
+            ("routes_v4", v4 as u64),
+            ("routes_v6", v6 as u64),
+            ("icmp_sent", self.icmp.sent()),
+            ("icmp_suppressed", self.icmp.suppressed()),
+            ("answered", self.answered),
+            ("fragmented", self.fragmented),
+        ]
+    }
+}
+
+/// A router routes by the outermost header: parses again what was parsed with
+/// decapsulation.
+fn see_outermost(batch: &mut Batch, lanes: Lanes) {
+    let inner = |lane: &usize| batch.key(*lane).get(field::TUN_KIND) != 0;
+    let inner: Lanes = lanes.into_iter().filter(inner).collect();
+    batch.parse(inner, Decapsulate::No);
+}
+
+impl Router {
+    pub(super) fn new(shared: Arc<Shared>, worker: usize) -> Self {
+        Self {
+            icmp: IcmpSender::new(shared.icmp_rate),
+            shared,
+            changed: Lanes::NONE,
+            answered: 0,
+            fragmented: 0,
+            buffers: Default::default(),
+            counts_routes: worker == 0,
+        }
+    }
+
+    /// Sends the packet of `lane`, to `to`, on to `hop`.
+    fn follow(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        to: IpAddr,
+        hop: &NextHop,
+    ) {
+        if context.is_traced() {
+            self.explain_route(context, lane, to, hop);
+        }
+        match *hop {
+            NextHop::Gateway { port, mac, .. } => self.forward(batch, context, lane, port, mac),
+            NextHop::Direct { port } => {
+                if let Some(mac) = self.shared.ports.get(port).neighbor(to) {
+                    return self.forward(batch, context, lane, port, mac);
+                }
+                self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
+                context.drop(lane, DropReason::Unreachable);
+            }
+            NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
+            NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
+            NextHop::Unreachable => {
+                self.tell_sender(batch, context, lane, IcmpError::NetUnreachable, None);
+                context.drop(lane, DropReason::Unreachable);
+            }
+        }
+    }
+
+    /// Forwards a packet in transit: one hop less to live, then out.
+    fn forward(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        mac: Mac,
+    ) {
+        let ttl = batch.key(lane).get(field::NW_TTL);
+        if ttl <= 1 {
+            self.tell_sender(batch, context, lane, IcmpError::TimeExceeded, None);
+            return context.drop(lane, DropReason::TtlExpired);
+        }
+        let mtu = self.shared.ports.get(port).mtu;
+        let headers = *batch.headers(lane);
+        let long = ip_length(batch.bytes(lane), &headers) > usize::from(mtu);
+        if long && !may_fragment(batch, lane) {
+            self.tell_sender(batch, context, lane, IcmpError::TooBig { mtu }, None);
+            return context.drop(lane, DropReason::TooBig);
+        }
+        decrement_ttl(batch.bytes_mut(lane), &headers);
+        context.explain(lane, || format!("TTL or hop limit {ttl} -> {}", ttl - 1));
+        self.leave_by(batch, context, lane, port, mac);
+        if long {
+            self.fragment(batch, context, lane, mtu);
+        }
+    }
+
+    /// Writes the MAC addresses and the output of the way out.
+    pub(super) fn leave_by(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        mac: Mac,
+    ) {
+        let port = self.shared.ports.get(port);
+        let headers = *batch.headers(lane);
+        set_ethernet(batch.bytes_mut(lane), &headers, mac, port.mac);
+        batch.meta.out_port[lane] = port.output;
+        self.changed.insert(lane);
+        context.explain(lane, || {
+            format!(
+                "leaves from {} to {} by output '{}'",
+                Hex(port.mac),
+                Hex(mac),
+                port.output_name
+            )
+        });
+    }
+
+    /// Cuts the packet of `lane`: the first fragment takes its place, the
+    /// others are new packets. When there is no room for all, none goes.
+    fn fragment(&mut self, batch: &mut Batch, context: &mut Context<'_>, lane: usize, mtu: u16) {
+        let headers = *batch.headers(lane);
+        let [packet, buffer] = &mut self.buffers;
+        packet.clear();
+        packet.extend_from_slice(&batch.bytes(lane)[..headers.end as usize]);
+        let (link, packet) = packet.split_at(headers.l3 as usize);
+        let out_port = batch.meta.out_port[lane];
+        let (mut count, mut later) = (0, Lanes::NONE);
+        let whole = fragment(link, packet, mtu.into(), buffer, |bytes| {
+            count += 1;
+            if count == 1 {
+                batch.truncate(lane, bytes.len());
+                batch.bytes_mut(lane).copy_from_slice(bytes);
+                batch.meta.wire_len[lane] = bytes.len() as u32;
+                return true;
+            }
+            let new = context.emit(batch, lane, bytes);
+            new.inspect(|new| {
+                context.emitted().meta.out_port[*new] = out_port;
+                later.insert(*new);
+            })
+            .is_some()
+        });
+        if whole {
+            self.fragmented += 1;
+            context.emitted().parse(later, Decapsulate::No);
+            context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
+        } else {
+            context.emitted().release(later);
+            context.drop(lane, DropReason::PoolExhausted);
+        }
+    }
+
+    /// Sends the ICMP error `kind` about the packet of `lane` to its sender, by
+    /// the route there, from `source` or the address of the port it leaves by.
+    pub(super) fn tell_sender(
+        &mut self,
+        batch: &Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        kind: IcmpError,
+        source: Option<IpAddr>,
+    ) {
+        let sender = sender_of(batch, lane);
+        let way = self.way_to(sender);
+        let way = way.and_then(|(port, mac)| {
+            Some((port, mac, source.or_else(|| self.shared.ports.error_source(port, sender))?))
+        });
+        let Some((port, mac, source)) = way else {
+            self.icmp.suppress();
+            return context.explain(lane, || format!("{kind:?} not sent: no way to {sender}"));
+        };
+        match self.icmp.send(context, batch, lane, kind, source) {
+            Ok(new) => {
+                let port = self.shared.ports.get(port);
+                let emitted = context.emitted();
+                let headers = *emitted.headers(new);
+                set_ethernet(emitted.bytes_mut(new), &headers, mac, port.mac);
+                emitted.meta.out_port[new] = port.output;
+                emitted.parse(Lanes::one(new), Decapsulate::No);
+                context.explain(lane, || format!("sends {kind:?} from {source} to {sender}"));
+            }
+            Err(why) => context.explain(lane, || format!("{kind:?} not sent: {}", why.name())),
+        }
+    }
+
+    /// By which port and to which MAC address packets to `address` leave.
+    pub(super) fn way_to(&self, address: IpAddr) -> Option<(RouterPort, Mac)> {
+        match self.shared.table.lookup(address) {
+            NextHop::Gateway { port, mac, .. } => Some((port, mac)),
+            NextHop::Direct { port } => {
+                self.shared.ports.get(port).neighbor(address).map(|mac| (port, mac))
+            }
+            _ => None,
+        }
+    }
+
+    fn explain_route(&self, context: &mut Context<'_>, lane: usize, to: IpAddr, hop: &NextHop) {
+        let name = |port: RouterPort| &self.shared.ports.get(port).name;
+        let prefix = self.shared.table.matched(to);
+        let prefix = prefix.map_or("no route".to_owned(), |prefix| format!("route {prefix}"));
+        context.explain(lane, || match *hop {
+            NextHop::Gateway { address, port, .. } => {
+                format!("{to}: {prefix} via {address} dev {}", name(port))
+            }
+            NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}", name(port)),
+            NextHop::Local { port } => format!("{to}: own address of {}", name(port)),
+            NextHop::Blackhole => format!("{to}: {prefix} blackhole"),
+            NextHop::Unreachable => format!("{to}: {prefix} unreachable"),
+        });
+    }
+}
+
+/// Source address of the IP packet in `lane`.
+pub(super) fn sender_of(batch: &Batch, lane: usize) -> IpAddr {
+    let key = batch.key(lane);
+    if batch.headers(lane).is_ipv4() {
+        IpAddr::V4((key.get(field::NW_SRC) as u32).into())
+    } else {
+        IpAddr::V6(key.get128(field::IPV6_SRC).into())
+    }
+}
+
+/// Whether the packet of `lane` may and can be cut: IPv4 without "don't
+/// fragment", not cut by its capture, in a frame whose link header does not
+/// hold the packet's length (802.3 with LLC and SNAP does).
+fn may_fragment(batch: &Batch, lane: usize) -> bool {
+    let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+    let l3 = headers.l3 as usize;
+    headers.is_ipv4()
+        && bytes[l3 + 6] & 0x40 == 0
+        && l3 + ip_length(bytes, headers) == headers.end as usize
+        && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
+}
+
+/// A MAC address as users write it.
+struct Hex(Mac);
+
+impl std::fmt::Display for Hex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}

@@ -1,0 +1,442 @@
+//! The route table that all instances of a router share: longest-prefix match
+//! over both IP versions, changed while it is read.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
+use std::iter::Peekable;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::dir24_8::{Dir24_8, Groups, MAX_GROUPS};
+use super::prefix::{Address, IpPrefix, Prefix, PrefixStore};
+use super::trie6::Trie6;
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// A port of a router: its position in [`Ports`](super::Ports).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouterPort(pub u16);
+
+/// What happens to packets of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NextHop {
+    /// They are dropped, and the sender is told; also for no route at all.
+    Unreachable,
+    /// They are dropped silently.
+    Blackhole,
+    /// They are for the router itself.
+    Local {
+        /// The port that has the address.
+        port: RouterPort,
+    },
+    /// They leave by a port whose link has the destination itself.
+    Direct {
+        /// The port.
+        port: RouterPort,
+    },
+    /// They leave by a port to another router.
+    Gateway {
+        /// The other router.
+        address: IpAddr,
+        /// The port.
+        port: RouterPort,
+        /// The other router's MAC address.
+        mac: Mac,
+    },
+}
+
+/// The number of a next hop in its table: 15 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HopId(pub(super) u16);
+
+impl HopId {
+    /// No route: [`NextHop::Unreachable`].
+    pub const NO_ROUTE: Self = Self(0);
+
+    /// Any number, for tests of the lookup structures.
+    #[cfg(test)]
+    pub(super) fn test(number: u16) -> Self {
+        assert!(number < 0x8000);
+        Self(number)
+    }
+}
+
+/// How many different next hops a table can ever have had.
+pub const MAX_HOPS: usize = 0x8000;
+
+/// Why a table does not take a change. It stays as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// There are too many different next hops. Next hops that were in the
+    /// table once keep their number.
+    #[error("more than {MAX_HOPS} different next hops")]
+    TooManyHops,
+    /// There are too many /24 that have longer prefixes in them.
+    #[error("IPv4 prefixes longer than /24 in more than {MAX_GROUPS} different /24")]
+    TooManyGroups,
+}
+
+/// Routes to be put into a table together.
+#[derive(Debug, Default)]
+pub struct RouteList {
+    hops: Vec<NextHop>,
+    ids: HashMap<NextHop, u32>,
+    v4: Vec<(Prefix<u32>, u32)>,
+    v6: Vec<(Prefix<u128>, u32)>,
+}
+
+impl RouteList {
+    /// Appends a route; of several with the same prefix, the last one counts.
+    pub fn push(&mut self, prefix: impl Into<IpPrefix>, hop: NextHop) {
+        let id = self.intern(hop);
+        self.push_interned(prefix.into(), id);
+    }
+
+    /// The list's number for `hop`.
+    pub(super) fn intern(&mut self, hop: NextHop) -> u32 {
+        *self.ids.entry(hop).or_insert_with(|| {
+            self.hops.push(hop);
+            self.hops.len() as u32 - 1
+        })
+    }
+
+    /// The next hop that [`intern`](Self::intern) numbered `id`.
+    pub(super) fn hop(&self, id: u32) -> NextHop {
+        self.hops[id as usize]
+    }
+
+    /// Appends a route to the next hop that [`intern`](Self::intern) numbered.
+    #[inline]
+    pub(super) fn push_interned(&mut self, prefix: IpPrefix, id: u32) {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.push((prefix, id)),
+            IpPrefix::V6(prefix) => self.v6.push((prefix, id)),
+        }
+    }
+
+    /// How many routes of IPv4 and of IPv6 there are.
+    pub fn len(&self) -> (usize, usize) {
+        (self.v4.len(), self.v6.len())
+    }
+
+    /// Whether there is no route.
+    pub fn is_empty(&self) -> bool {
+        self.len() == (0, 0)
+    }
+}
+
+/// What a replacement changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Prefixes that had no route.
+    pub added: usize,
+    /// Prefixes that have no route any more.
+    pub removed: usize,
+    /// Prefixes that have another next hop.
+    pub changed: usize,
+}
+
+/// Routes of both IP versions. Readers take no lock; writers take turns.
+///
+/// For each address a reader gets the next hop from before or from after a
+/// change, never another one.
+#[derive(Debug)]
+pub struct RouteTable {
+    v4: Dir24_8,
+    v6: Trie6,
+    /// Next hops by number, each set once before an entry names it.
+    hops: Box<[OnceLock<NextHop>]>,
+    writer: Mutex<Writer>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    v4: PrefixStore<u32>,
+    v6: PrefixStore<u128>,
+    groups: Groups,
+    ids: HashMap<NextHop, HopId>,
+}
+
+/// Changes of routes in order: the prefix, and where it goes or nowhere.
+type Edits<A> = Vec<(Prefix<A>, Option<HopId>)>;
+
+/// From this many changes on, one pass over the whole table is cheaper than a
+/// walk for each change.
+const REPAINT_ALL: usize = 100_000;
+
+impl Default for RouteTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RouteTable {
+    /// A table without routes. It takes 32 MiB for IPv4 from the start.
+    pub fn new() -> Self {
+        let hops: Box<[_]> = (0..MAX_HOPS).map(|_| OnceLock::new()).collect();
+        hops[0].get_or_init(|| NextHop::Unreachable);
+        let writer = Writer {
+            v4: PrefixStore::default(),
+            v6: PrefixStore::default(),
+            groups: Groups::default(),
+            ids: HashMap::from([(NextHop::Unreachable, HopId::NO_ROUTE)]),
+        };
+        Self { v4: Dir24_8::new(), v6: Trie6::new(), hops, writer: Mutex::new(writer) }
+    }
+
+    /// Routes `prefix` to `hop`; returns the next hop that it had.
+    ///
+    /// # Errors
+    /// When the table has no room for it.
+    pub fn add(
+        &self,
+        prefix: impl Into<IpPrefix>,
+        hop: NextHop,
+    ) -> Result<Option<NextHop>, TableError> {
+        let mut writer = self.lock();
+        let id = self.intern(&mut writer.ids, hop)?;
+        let old = match prefix.into() {
+            IpPrefix::V4(prefix) => {
+                self.check_groups(&mut writer.groups, &[(prefix, Some(id))])?;
+                self.set_v4(&mut writer, prefix, Some(id))
+            }
+            IpPrefix::V6(prefix) => self.set_v6(&mut writer, prefix, Some(id)),
+        };
+        Ok(old.map(|id| *self.hop(id)))
+    }
+
+    /// Removes the route of `prefix`; returns its next hop, or `None` when
+    /// there was no route of exactly this prefix.
+    pub fn remove(&self, prefix: impl Into<IpPrefix>) -> Option<NextHop> {
+        let mut writer = self.lock();
+        let old = match prefix.into() {
+            IpPrefix::V4(prefix) => self.set_v4(&mut writer, prefix, None),
+            IpPrefix::V6(prefix) => self.set_v6(&mut writer, prefix, None),
+        };
+        old.map(|id| *self.hop(id))
+    }
+
+    /// Makes the routes of `list` the table's only routes. Addresses whose
+    /// route does not change are served as before all the time.
+    ///
+    /// # Errors
+    /// When the table has no room for them.
+    pub fn replace(&self, list: RouteList) -> Result<Changes, TableError> {
+        let mut writer = self.lock();
+        let writer = &mut *writer;
+        let ids = &mut writer.ids;
+        let ids: Vec<HopId> =
+            list.hops.iter().map(|hop| self.intern(ids, *hop)).collect::<Result<_, _>>()?;
+        let v4 = resolve(list.v4, &ids);
+        let v6 = resolve(list.v6, &ids);
+        let mut changes = Changes::default();
+        let v4_edits = edits(writer.v4.iter(), v4.iter().copied(), &mut changes);
+        let v6_edits = edits(writer.v6.iter(), v6.iter().copied(), &mut changes);
+        self.check_groups(&mut writer.groups, &v4_edits)?;
+        self.apply_v4(writer, v4, &v4_edits);
+        self.apply_v6(writer, v6, &v6_edits);
+        Ok(changes)
+    }
+
+    /// Looks up `addresses` into `hops`.
+    ///
+    /// # Panics
+    /// When the two differ in length.
+    #[inline]
+    pub fn lookup_v4(&self, addresses: &[u32], hops: &mut [HopId]) {
+        assert_eq!(addresses.len(), hops.len(), "a next hop for each address");
+        self.v4.lookup_batch(addresses, hops);
+    }
+
+    /// Looks up `addresses`, at most [`BATCH`](thalweg_packet::BATCH), into `hops`.
+    ///
+    /// # Panics
+    /// When the two differ in length or are longer.
+    #[inline]
+    pub fn lookup_v6(&self, addresses: &[u128], hops: &mut [HopId]) {
+        assert_eq!(addresses.len(), hops.len(), "a next hop for each address");
+        self.v6.lookup_batch(addresses, hops);
+    }
+
+    /// The next hop for one address.
+    pub fn lookup(&self, address: IpAddr) -> NextHop {
+        let mut hop = [HopId::NO_ROUTE];
+        match address {
+            IpAddr::V4(address) => self.lookup_v4(&[address.into()], &mut hop),
+            IpAddr::V6(address) => self.lookup_v6(&[address.into()], &mut hop),
+        }
+        *self.hop(hop[0])
+    }
+
+    /// The next hop of number `id`.
+    #[inline]
+    pub fn hop(&self, id: HopId) -> &NextHop {
+        self.hops[id.0 as usize].get().unwrap_or(&NextHop::Unreachable)
+    }
+
+    /// The longest prefix that has a route and holds `address`. Waits for
+    /// writers: for explanations, not for packets.
+    pub fn matched(&self, address: IpAddr) -> Option<IpPrefix> {
+        let writer = self.lock();
+        match address {
+            IpAddr::V4(address) => writer.v4.longest(address.into(), 32).map(|(p, _)| p.into()),
+            IpAddr::V6(address) => writer.v6.longest(address.into(), 128).map(|(p, _)| p.into()),
+        }
+    }
+
+    /// How many routes of IPv4 and of IPv6 there are.
+    pub fn len(&self) -> (usize, usize) {
+        let writer = self.lock();
+        (writer.v4.len(), writer.v6.len())
+    }
+
+    /// Whether there is no route.
+    pub fn is_empty(&self) -> bool {
+        self.len() == (0, 0)
+    }
+
+    /// The number of `hop`; a new one when the table never had it.
+    fn intern(&self, ids: &mut HashMap<NextHop, HopId>, hop: NextHop) -> Result<HopId, TableError> {
+        if let Some(id) = ids.get(&hop) {
+            return Ok(*id);
+        }
+        let slot = self.hops.get(ids.len()).ok_or(TableError::TooManyHops)?;
+        slot.get_or_init(|| hop);
+        let id = HopId(ids.len() as u16);
+        ids.insert(hop, id);
+        Ok(id)
+    }
+
+    /// Checks that there are groups for all /24 that `edits` give the first
+    /// prefix longer than 24 bits.
+    fn check_groups(
+        &self,
+        groups: &mut Groups,
+        edits: &[(Prefix<u32>, Option<HopId>)],
+    ) -> Result<(), TableError> {
+        let long = edits.iter().filter(|(prefix, hop)| prefix.len() > 24 && hop.is_some());
+        let indices: BTreeSet<u32> = long.map(|(prefix, _)| prefix.first() >> 8).collect();
+        let needed = indices.into_iter().filter(|index| !self.v4.has_group(*index)).count();
+        let room = needed == 0 || needed <= groups.available();
+        if room { Ok(()) } else { Err(TableError::TooManyGroups) }
+    }
+
+    fn set_v4(&self, writer: &mut Writer, at: Prefix<u32>, hop: Option<HopId>) -> Option<HopId> {
+        let old = writer.v4.set(at, hop);
+        if old != hop {
+            self.v4.repaint(&mut writer.groups, &writer.v4, at);
+        }
+        old
+    }
+
+    fn set_v6(&self, writer: &mut Writer, at: Prefix<u128>, hop: Option<HopId>) -> Option<HopId> {
+        let old = writer.v6.set(at, hop);
+        if old != hop {
+            self.v6.rebuild(&writer.v6, &[at]);
+        }
+        old
+    }
+
+    fn apply_v4(&self, writer: &mut Writer, all: Vec<(Prefix<u32>, HopId)>, edits: &Edits<u32>) {
+        if edits.len() >= REPAINT_ALL {
+            writer.v4 = all.into_iter().collect();
+            let everything = Prefix::holding(0, 0);
+            return self.v4.repaint(&mut writer.groups, &writer.v4, everything);
+        }
+        for (prefix, hop) in edits {
+            writer.v4.set(*prefix, *hop);
+        }
+        let mut done: Option<Prefix<u32>> = None;
+        for (prefix, _) in edits {
+            // What stands within a repainted prefix was repainted with it.
+            let within = prefix.at_most(24);
+            if !done.is_some_and(|done| done.contains(within.first())) {
+                self.v4.repaint(&mut writer.groups, &writer.v4, within);
+                done = Some(within);
+            }
+        }
+    }
+
+    fn apply_v6(&self, writer: &mut Writer, all: Vec<(Prefix<u128>, HopId)>, edits: &Edits<u128>) {
+        if edits.is_empty() {
+            return;
+        }
+        if edits.len() >= REPAINT_ALL {
+            writer.v6 = all.into_iter().collect();
+        } else {
+            for (prefix, hop) in edits {
+                writer.v6.set(*prefix, *hop);
+            }
+        }
+        let changed: Vec<_> = edits.iter().map(|(prefix, _)| *prefix).collect();
+        self.v6.rebuild(&writer.v6, &changed);
+    }
+
+    // Each change of the writer's state is one call that cannot panic halfway
+    // for any input, so a poisoned lock holds a consistent table.
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sorts the routes, keeps the last of each prefix, and gives their next hops
+/// the table's numbers.
+fn resolve<A: Address>(
+    mut routes: Vec<(Prefix<A>, u32)>,
+    ids: &[HopId],
+) -> Vec<(Prefix<A>, HopId)> {
+    routes.sort_by_key(|(prefix, _)| *prefix);
+    routes.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            *kept = *later;
+        }
+        same
+    });
+    routes.into_iter().map(|(prefix, id)| (prefix, ids[id as usize])).collect()
+}
+
+/// The changes that lead from `old` to `new`, both in order.
+fn edits<A: Address>(
+    old: impl Iterator<Item = (Prefix<A>, HopId)>,
+    new: impl Iterator<Item = (Prefix<A>, HopId)>,
+    changes: &mut Changes,
+) -> Edits<A> {
+    let (mut old, mut new) = (old.peekable(), new.peekable());
+    let mut edits = Vec::new();
+    while let Some(order) = compare(&mut old, &mut new) {
+        let gone = if order.is_le() { old.next() } else { None };
+        let come = if order.is_ge() { new.next() } else { None };
+        match (gone, come) {
+            (Some((_, from)), Some((prefix, to))) if from != to => {
+                changes.changed += 1;
+                edits.push((prefix, Some(to)));
+            }
+            (Some((prefix, _)), None) => {
+                changes.removed += 1;
+                edits.push((prefix, None));
+            }
+            (None, Some((prefix, to))) => {
+                changes.added += 1;
+                edits.push((prefix, Some(to)));
+            }
+            _ => {}
+        }
+    }
+    edits
+}
+
+/// Which of two ordered lists has the smaller next prefix; `None` at their ends.
+fn compare<A: Address>(
+    old: &mut Peekable<impl Iterator<Item = (Prefix<A>, HopId)>>,
+    new: &mut Peekable<impl Iterator<Item = (Prefix<A>, HopId)>>,
+) -> Option<Ordering> {
+    match (old.peek(), new.peek()) {
+        (Some((old, _)), Some((new, _))) => Some(old.cmp(new)),
+        (Some(_), None) => Some(Ordering::Less),
+        (None, Some(_)) => Some(Ordering::Greater),
+        (None, None) => None,
+    }
+}
