@@ -1,0 +1,310 @@
+//! Full verification of a rule's payload tests.
+//!
+//! The tests stand in the rule's order. Where one is relative to the match
+//! before it, other occurrences of that match are tried too (backtracking),
+//! within a budget, so that no packet makes a rule expensive.
+
+use super::rule::{ByteJump, ByteTest, Content, Order, PayloadTest, Regex};
+
+/// Places that one rule may try in one packet.
+const BUDGET: u32 = 4096;
+
+/// How a verification ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Match,
+    NoMatch,
+    /// The budget or the limit of a regular expression ran out.
+    GaveUp,
+}
+
+/// Whether all `tests` hold in `payload`.
+pub(super) fn verify(tests: &[PayloadTest], payload: &[u8]) -> Outcome {
+    let mut search = Search { payload, budget: BUDGET, gave_up: false };
+    match search.from(tests, 0) {
+        true => Outcome::Match,
+        false if search.gave_up => Outcome::GaveUp,
+        false => Outcome::NoMatch,
+    }
+}
+
+struct Search<'a> {
+    payload: &'a [u8],
+    budget: u32,
+    gave_up: bool,
+}
+
+impl Search<'_> {
+    /// Whether `tests` hold when the match before them ended at `cursor`.
+    fn from(&mut self, tests: &[PayloadTest], cursor: usize) -> bool {
+        let Some((test, rest)) = tests.split_first() else { return true };
+        match test {
+            PayloadTest::Content(content) => self.content(content, rest, cursor),
+            PayloadTest::Regex(regex) => self.regex(regex, rest, cursor),
+            PayloadTest::IsDataAt { at, relative, negated } => {
+                let end = if *relative { cursor as i64 + at } else { at + 1 };
+                (end <= self.payload.len() as i64) != *negated && self.from(rest, cursor)
+            }
+            PayloadTest::ByteTest(test) => {
+                let number = self.number(
+                    test.count,
+                    test.offset,
+                    test.relative,
+                    test.order,
+                    test.mask,
+                    cursor,
+                );
+                number.is_some_and(|(n, _)| compare(n, test)) && self.from(rest, cursor)
+            }
+            PayloadTest::ByteJump(jump) => match self.jump(jump, cursor) {
+                Some(cursor) => self.from(rest, cursor),
+                None => false,
+            },
+        }
+    }
+
+    fn spend(&mut self) -> bool {
+        match self.budget.checked_sub(1) {
+            Some(left) => {
+                self.budget = left;
+                true
+            }
+            None => {
+                self.gave_up = true;
+                false
+            }
+        }
+    }
+
+    fn content(&mut self, content: &Content, rest: &[PayloadTest], cursor: usize) -> bool {
+        let (start, end) = bounds(content, self.payload.len(), cursor);
+        let mut at = start;
+        let again = rest.iter().any(is_relative);
+        while let Some(found) = find(content, self.payload, at, end) {
+            if content.negated {
+                return false;
+            }
+            if !self.spend() {
+                return false;
+            }
+            if self.from(rest, found + content.bytes.len()) {
+                return true;
+            }
+            // Another occurrence changes nothing for tests that stand alone.
+            if !again {
+                return false;
+            }
+            at = found + 1;
+        }
+        content.negated && self.from(rest, cursor)
+    }
+
+    fn regex(&mut self, regex: &Regex, rest: &[PayloadTest], cursor: usize) -> bool {
+        let base = if regex.relative { cursor.min(self.payload.len()) } else { 0 };
+        let subject = &self.payload[base..];
+        let again = rest.iter().any(is_relative);
+        let mut at = 0;
+        while at <= subject.len() {
+            let found = match regex.regex.find_at(subject, at) {
+                Ok(Some(found)) => (found.start(), found.end()),
+                Ok(None) => break,
+                Err(_) => {
+                    self.gave_up = true;
+                    return false;
+                }
+            };
+            if regex.negated {
+                return false;
+            }
+            if !self.spend() {
+                return false;
+            }
+            if self.from(rest, base + found.1) {
+                return true;
+            }
+            if !again {
+                return false;
+            }
+            at = found.0 + 1;
+        }
+        regex.negated && self.from(rest, cursor)
+    }
+
+    /// The number at an offset, and where it ends.
+    fn number(
+        &self,
+        count: usize,
+        offset: i64,
+        relative: bool,
+        order: Order,
+        mask: u64,
+        cursor: usize,
+    ) -> Option<(u64, usize)> {
+        let base = if relative { cursor as i64 } else { 0 };
+        let start = usize::try_from(base.checked_add(offset)?).ok()?;
+        let number = match order {
+            Order::Digits(base) => {
+                let there = self.payload.get(start..)?;
+                let text = &there[..there.len().min(count)];
+                let text = std::str::from_utf8(text).ok()?.trim_start();
+                let text = text.strip_prefix("0x").filter(|_| base == 16).unwrap_or(text);
+                let end = text.find(|c: char| !c.is_digit(base)).unwrap_or(text.len());
+                u64::from_str_radix(&text[..end], base).ok()?
+            }
+            _ => {
+                let bytes = self.payload.get(start..start.checked_add(count)?)?;
+                let fold = |n: u64, b: &u8| n << 8 | u64::from(*b);
+                if order == Order::Little {
+                    bytes.iter().rev().fold(0, fold)
+                } else {
+                    bytes.iter().fold(0, fold)
+                }
+            }
+        };
+        // A masked number is shifted down to the mask's lowest bit.
+        let number = if mask == u64::MAX {
+            number
+        } else {
+            (number & mask) >> mask.trailing_zeros().min(63)
+        };
+        Some((number, start + count))
+    }
+
+    fn jump(&self, jump: &ByteJump, cursor: usize) -> Option<usize> {
+        let (number, end) =
+            self.number(jump.count, jump.offset, jump.relative, jump.order, jump.mask, cursor)?;
+        let mut distance = number.checked_mul(jump.multiplier)?;
+        if jump.align {
+            distance = distance.checked_next_multiple_of(4)?;
+        }
+        let base = if jump.from_beginning { 0 } else { end as i64 };
+        let to = base.checked_add(i64::try_from(distance).ok()?)?.checked_add(jump.post_offset)?;
+        usize::try_from(to).ok().filter(|to| *to <= self.payload.len())
+    }
+}
+
+fn compare(number: u64, test: &ByteTest) -> bool {
+    let holds = match test.operator {
+        '<' => number < test.value || test.or_equal && number == test.value,
+        '>' => number > test.value || test.or_equal && number == test.value,
+        '&' => number & test.value != 0,
+        '^' => number ^ test.value != 0,
+        _ => number == test.value,
+    };
+    holds != test.negated
+}
+
+fn is_relative(test: &PayloadTest) -> bool {
+    match test {
+        PayloadTest::Content(c) => c.is_relative(),
+        PayloadTest::Regex(r) => r.relative,
+        PayloadTest::ByteTest(t) => t.relative,
+        PayloadTest::ByteJump(j) => j.relative,
+        PayloadTest::IsDataAt { relative, .. } => *relative,
+    }
+}
+
+/// Where the content may begin at the earliest and end at the latest, as
+/// Suricata counts: offset and depth from the payload's start, distance from
+/// the match before, within behind distance.
+fn bounds(content: &Content, len: usize, cursor: usize) -> (usize, usize) {
+    let clamp = |at: i64| at.clamp(0, len as i64) as usize;
+    let (mut start, mut end) = (0, len);
+    if content.is_relative() {
+        let from = cursor as i64 + content.distance.unwrap_or(0);
+        start = clamp(from);
+        if let Some(within) = content.within {
+            end = clamp(from + within);
+        }
+    }
+    start = start.max(content.offset.unwrap_or(0));
+    if let Some(depth) = content.depth {
+        end = end.min(content.offset.unwrap_or(0).saturating_add(depth));
+    }
+    if content.ends_with {
+        start = start.max(len.saturating_sub(content.bytes.len()));
+    }
+    (start, end)
+}
+
+/// The first occurrence that begins at `start` or later and ends by `end`.
+fn find(content: &Content, payload: &[u8], start: usize, end: usize) -> Option<usize> {
+    let hay = payload.get(start..end.min(payload.len()))?;
+    let needle = &content.bytes[..];
+    let at = if content.nocase {
+        hay.windows(needle.len())
+            .position(|w| w.iter().zip(needle).all(|(a, b)| a.to_ascii_lowercase() == *b))
+    } else {
+        memchr::memmem::find(hay, needle)
+    };
+    at.map(|at| start + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn content(bytes: &[u8]) -> Content {
+        Content { bytes: bytes.to_vec(), ..Content::default() }
+    }
+
+    /// All ways to place the contents, one after the other.
+    fn naive(contents: &[Content], payload: &[u8], cursor: usize) -> bool {
+        let Some((first, rest)) = contents.split_first() else { return true };
+        let (start, end) = bounds(first, payload.len(), cursor);
+        let len = first.bytes.len();
+        let places: Vec<usize> = (start..=payload.len())
+            .filter(|at| at + len <= end)
+            .filter(|at| {
+                payload[*at..at + len]
+                    .iter()
+                    .zip(&first.bytes)
+                    .all(|(p, b)| p == b || first.nocase && p.eq_ignore_ascii_case(b))
+            })
+            .collect();
+        if first.negated {
+            return places.is_empty() && naive(rest, payload, cursor);
+        }
+        places.into_iter().any(|at| naive(rest, payload, at + len))
+    }
+
+    proptest! {
+        #[test]
+        fn the_search_finds_what_trying_everything_finds(
+            payload in proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(b'A')], 0..20),
+            tests in proptest::collection::vec((
+                proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 1..3), any::<bool>(), any::<bool>(),
+                proptest::option::of(0usize..6), proptest::option::of(1usize..8),
+                proptest::option::of(-3i64..5), proptest::option::of(1i64..8), any::<bool>(),
+            ), 1..5),
+        ) {
+            let contents: Vec<Content> = tests.into_iter().enumerate().map(|(i, t)| {
+                let (bytes, nocase, negated, offset, depth, distance, within, relative) = t;
+                let relative = relative && i > 0;
+                Content {
+                    bytes, nocase, negated: negated && i > 0,
+                    offset: if relative { None } else { offset },
+                    depth: if relative { None } else { depth },
+                    distance: if relative { distance } else { None },
+                    within: if relative { within } else { None },
+                    ..Content::default()
+                }
+            }).collect();
+            let expected = naive(&contents, &payload, 0);
+            let tests: Vec<_> = contents.into_iter().map(PayloadTest::Content).collect();
+            let found = verify(&tests, &payload);
+            prop_assert_eq!(found == Outcome::Match, expected);
+        }
+    }
+
+    #[test]
+    fn a_hostile_payload_is_given_up_on() {
+        let mut tests: Vec<_> = (0..8)
+            .map(|_| PayloadTest::Content(Content { distance: Some(0), ..content(b"a") }))
+            .collect();
+        tests.push(PayloadTest::Content(Content { distance: Some(0), ..content(b"b") }));
+        assert_eq!(verify(&tests, &[b'a'; 1400]), Outcome::GaveUp);
+    }
+}

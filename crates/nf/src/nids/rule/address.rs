@@ -1,0 +1,230 @@
+//! Address and port lists with variables.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::text::{Fault, Piece};
+
+/// How deep lists and variables may nest.
+const MAX_DEPTH: usize = 8;
+
+/// Names and what they stand for, without the dollar sign.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Variables(HashMap<String, String>);
+
+impl Variables {
+    /// Suricata's defaults, with `own` in their place where given.
+    pub(in super::super) fn new(own: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut all = HashMap::new();
+        let home = "[192.168.0.0/16,10.0.0.0/8,172.16.0.0/12]";
+        all.insert("HOME_NET".to_owned(), home.to_owned());
+        all.insert("EXTERNAL_NET".to_owned(), "!$HOME_NET".to_owned());
+        let servers =
+            ["HTTP", "SMTP", "SQL", "DNS", "TELNET", "AIM", "DC", "DNP3", "MODBUS", "ENIP"];
+        for server in servers {
+            all.insert(format!("{server}_SERVERS"), "$HOME_NET".to_owned());
+        }
+        for client in [
+            "DNP3_CLIENT",
+            "MODBUS_CLIENT",
+            "ENIP_CLIENT",
+            "DNP3_SERVER",
+            "MODBUS_SERVER",
+            "ENIP_SERVER",
+        ] {
+            all.insert(client.to_owned(), "$HOME_NET".to_owned());
+        }
+        let ports = [
+            ("HTTP", "80"),
+            ("SHELLCODE", "!80"),
+            ("ORACLE", "1521"),
+            ("SSH", "22"),
+            ("DNP3", "20000"),
+            ("MODBUS", "502"),
+            ("FTP", "21"),
+            ("FILE_DATA", "[80,110,143]"),
+            ("GENEVE", "6081"),
+            ("VXLAN", "4789"),
+            ("TEREDO", "3544"),
+            ("SIP", "[5060,5061]"),
+        ];
+        for (name, value) in ports {
+            all.insert(format!("{name}_PORTS"), value.to_owned());
+        }
+        all.extend(own);
+        Self(all)
+    }
+}
+
+/// A set of addresses: those included (all, when there are none) without those
+/// excluded.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Addresses {
+    include: Vec<Prefix>,
+    exclude: Vec<Prefix>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Prefix {
+    v4: bool,
+    low: u128,
+    high: u128,
+}
+
+impl Addresses {
+    pub(in super::super) fn contains(&self, address: IpAddr) -> bool {
+        let (v4, number) = match address {
+            IpAddr::V4(a) => (true, u128::from(u32::from(a))),
+            IpAddr::V6(a) => (false, u128::from(a)),
+        };
+        let within = |p: &Prefix| p.v4 == v4 && (p.low..=p.high).contains(&number);
+        (self.include.is_empty() || self.include.iter().any(within))
+            && !self.exclude.iter().any(within)
+    }
+}
+
+/// A set of ports, likewise.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Ports {
+    include: Vec<(u16, u16)>,
+    exclude: Vec<(u16, u16)>,
+}
+
+impl Ports {
+    pub(in super::super) fn contains(&self, port: u16) -> bool {
+        let within = |(low, high): &(u16, u16)| (*low..=*high).contains(&port);
+        (self.include.is_empty() || self.include.iter().any(within))
+            && !self.exclude.iter().any(within)
+    }
+
+    pub(in super::super) fn is_any(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+}
+
+pub(super) fn addresses(piece: Piece<'_>, variables: &Variables) -> Result<Addresses, Fault> {
+    let (include, exclude) = list(piece, variables, &address)?;
+    Ok(Addresses { include, exclude })
+}
+
+pub(super) fn ports(piece: Piece<'_>, variables: &Variables) -> Result<Ports, Fault> {
+    let (include, exclude) = list(piece, variables, &port)?;
+    Ok(Ports { include, exclude })
+}
+
+type Items<T> = (Vec<T>, Vec<T>);
+
+/// Reads a list; mistakes inside a variable are shown at its name.
+fn list<T: Copy>(
+    piece: Piece<'_>,
+    variables: &Variables,
+    one: &dyn Fn(&str) -> Result<Option<T>, String>,
+) -> Result<Items<T>, Fault> {
+    let mut items = (Vec::new(), Vec::new());
+    collect(piece.text, variables, one, false, 0, &mut items)
+        .map_err(|expected| piece.fault("bad list", expected))?;
+    Ok(items)
+}
+
+fn collect<T: Copy>(
+    text: &str,
+    variables: &Variables,
+    one: &dyn Fn(&str) -> Result<Option<T>, String>,
+    negated: bool,
+    depth: usize,
+    items: &mut Items<T>,
+) -> Result<(), String> {
+    if depth > MAX_DEPTH {
+        return Err("lists and variables that are not nested so deep".into());
+    }
+    let text = text.trim();
+    if let Some(rest) = text.strip_prefix('!') {
+        return collect(rest, variables, one, !negated, depth + 1, items);
+    }
+    if let Some(name) = text.strip_prefix('$') {
+        let value = variables.0.get(name);
+        let value =
+            value.ok_or_else(|| format!("a variable that is defined: there is no '{name}'"))?;
+        return collect(value, variables, one, negated, depth + 1, items);
+    }
+    if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        return split(inner)
+            .try_for_each(|t| collect(t, variables, one, negated, depth + 1, items));
+    }
+    match one(text)? {
+        // "any" includes all, which an empty list says too.
+        None if negated => Err("something to match: '!any' matches nothing".into()),
+        None => Ok(()),
+        Some(item) => {
+            if negated {
+                items.1.push(item)
+            } else {
+                items.0.push(item)
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The parts between commas outside of inner brackets.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0usize;
+    text.split(move |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .filter(|t| !t.trim().is_empty())
+}
+
+fn address(text: &str) -> Result<Option<Prefix>, String> {
+    if text == "any" {
+        return Ok(None);
+    }
+    let wrong = || format!("an address, a prefix, a range, a list or a variable, not '{text}'");
+    let number = |t: &str| -> Result<(bool, u128), String> {
+        match t.trim().parse::<IpAddr>().map_err(|_| wrong())? {
+            IpAddr::V4(a) => Ok((true, u128::from(u32::from(a)))),
+            IpAddr::V6(a) => Ok((false, u128::from(a))),
+        }
+    };
+    if let Some((low, high)) = text.split_once('-') {
+        let ((v4, low), (same, high)) = (number(low)?, number(high)?);
+        let fine = v4 == same && low <= high;
+        return if fine { Ok(Some(Prefix { v4, low, high })) } else { Err(wrong()) };
+    }
+    let (base, length) = text.split_once('/').map_or((text, None), |(b, l)| (b, Some(l)));
+    let (v4, base) = number(base)?;
+    let bits: u32 = if v4 { 32 } else { 128 };
+    let length = match length {
+        Some(mask) if mask.contains('.') => {
+            let (_, mask) = number(mask)?;
+            (mask as u32).count_ones()
+        }
+        Some(length) => length.parse().ok().filter(|l| *l <= bits).ok_or_else(wrong)?,
+        None => bits,
+    };
+    let host = if bits == length { 0 } else { u128::MAX >> (128 - (bits - length)) };
+    Ok(Some(Prefix { v4, low: base & !host, high: base | host }))
+}
+
+fn port(text: &str) -> Result<Option<(u16, u16)>, String> {
+    if text == "any" {
+        return Ok(None);
+    }
+    let wrong = || format!("a port, a range such as 1024:, a list or a variable, not '{text}'");
+    let number = |t: &str, empty: u16| {
+        if t.trim().is_empty() { Ok(empty) } else { t.trim().parse().map_err(|_| wrong()) }
+    };
+    let (low, high) = match text.split_once(':') {
+        Some((low, high)) => (number(low, 0)?, number(high, u16::MAX)?),
+        None => {
+            let port = text.parse().map_err(|_| wrong())?;
+            (port, port)
+        }
+    };
+    if low <= high { Ok(Some((low, high))) } else { Err(wrong()) }
+}

@@ -1,0 +1,111 @@
+//! Tests of header fields.
+
+use thalweg_packet::{FlowKey, Headers, field};
+
+use super::address::{Addresses, Ports};
+
+/// One end in a rule's header.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Endpoint {
+    pub(in super::super) addresses: Addresses,
+    pub(in super::super) ports: Ports,
+}
+
+/// The field a condition looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum What {
+    PayloadSize,
+    Ttl,
+    Tos,
+    IpId,
+    IpProtocol,
+    IcmpType,
+    IcmpCode,
+    IcmpId,
+    IcmpSequence,
+    TcpSequence,
+    TcpAcknowledgment,
+    TcpWindow,
+    FragmentOffset,
+}
+
+/// Whether a header is as a rule asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Condition {
+    /// The field lies in `low..=high`, or, negated, does not.
+    Range { what: What, low: u64, high: u64, negated: bool },
+    /// Of the TCP flags outside `ignored`: exactly `flags` (`=`), at least
+    /// (`+`), any (`*`), or none of them (`!`).
+    TcpFlags { flags: u8, ignored: u8, how: char },
+    /// The same for the fragment bits: reserved 4, don't fragment 2, more 1.
+    FragmentBits { bits: u8, how: char },
+    /// Source and destination address are the same.
+    SameAddress,
+}
+
+impl Condition {
+    /// Whether the packet `bytes` fulfils the condition. A packet without the
+    /// field does not.
+    pub(in super::super) fn holds(&self, bytes: &[u8], headers: &Headers, key: &FlowKey) -> bool {
+        match *self {
+            Self::Range { what, low, high, negated } => value(what, bytes, headers, key)
+                .is_some_and(|v| (low..=high).contains(&v) != negated),
+            Self::TcpFlags { flags, ignored, how } => {
+                let there = key.get(field::TCP_FLAGS) as u8 & !ignored;
+                headers.has_transport(6) && bits_match(there, flags & !ignored, how)
+            }
+            Self::FragmentBits { bits, how } => byte(bytes, headers.l3 as usize + 6)
+                .is_some_and(|b| headers.is_ipv4() && bits_match((b >> 5) as u8, bits, how)),
+            Self::SameAddress => {
+                if headers.is_ipv4() {
+                    key.get(field::NW_SRC) == key.get(field::NW_DST)
+                } else {
+                    headers.is_ipv6() && key.get128(field::IPV6_SRC) == key.get128(field::IPV6_DST)
+                }
+            }
+        }
+    }
+}
+
+fn bits_match(there: u8, asked: u8, how: char) -> bool {
+    match how {
+        '+' => there & asked == asked,
+        '*' => there & asked != 0,
+        '!' => there & asked == 0,
+        _ => there == asked,
+    }
+}
+
+fn byte(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at).map(|b| u64::from(*b))
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes: &[u8; N] = bytes.get(at..)?.first_chunk()?;
+    Some(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+}
+
+fn value(what: What, bytes: &[u8], headers: &Headers, key: &FlowKey) -> Option<u64> {
+    let (l3, l4) = (headers.l3 as usize, headers.l4 as usize);
+    let icmp = headers.has_transport(1) || headers.has_transport(58);
+    let tcp = headers.has_transport(6);
+    let ip = headers.is_ipv4() || headers.is_ipv6();
+    match what {
+        What::PayloadSize => Some(u64::from(headers.end.saturating_sub(headers.payload))),
+        What::Ttl => ip.then(|| key.get(field::NW_TTL)),
+        What::Tos => headers.is_ipv4().then(|| key.get(field::NW_TOS)),
+        What::IpId => headers.is_ipv4().then(|| number::<2>(bytes, l3 + 4)).flatten(),
+        What::IpProtocol => ip.then(|| key.get(field::NW_PROTO)),
+        What::IcmpType => icmp.then(|| key.get(field::TP_SRC)),
+        What::IcmpCode => icmp.then(|| key.get(field::TP_DST)),
+        What::IcmpId => icmp.then(|| number::<2>(bytes, l4 + 4)).flatten(),
+        What::IcmpSequence => icmp.then(|| number::<2>(bytes, l4 + 6)).flatten(),
+        What::TcpSequence => tcp.then(|| number::<4>(bytes, l4 + 4)).flatten(),
+        What::TcpAcknowledgment => tcp.then(|| number::<4>(bytes, l4 + 8)).flatten(),
+        What::TcpWindow => tcp.then(|| number::<2>(bytes, l4 + 14)).flatten(),
+        What::FragmentOffset => {
+            let word = headers.is_ipv4().then(|| number::<2>(bytes, l3 + 6)).flatten()?;
+            Some(word & 0x1fff)
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Cutting a rule's text into its parts, with their places.
+
+use std::ops::Range;
+
+/// A mistake in a rule.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) span: Range<usize>,
+    pub(super) message: String,
+    pub(super) expected: String,
+    /// The rule is right, and asks for something that is not supported.
+    pub(super) unsupported: bool,
+}
+
+impl Fault {
+    pub(super) fn new(
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self { span, message: message.into(), expected: expected.into(), unsupported: false }
+    }
+
+    pub(super) fn unsupported(span: Range<usize>, what: impl std::fmt::Display) -> Self {
+        Self {
+            span,
+            message: format!("{what} is not supported; the rule is left out"),
+            expected: "what docs/nf/nids.md lists".into(),
+            unsupported: true,
+        }
+    }
+}
+
+/// A piece of a rule with its place in the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) text: &'a str,
+    pub(super) start: usize,
+}
+
+impl<'a> Piece<'a> {
+    pub(super) fn span(self) -> Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+
+    pub(super) fn trim(self) -> Self {
+        let lead = self.text.len() - self.text.trim_start().len();
+        Self { text: self.text.trim(), start: self.start + lead }
+    }
+
+    pub(super) fn from(self, at: usize) -> Self {
+        Self { text: &self.text[at..], start: self.start + at }
+    }
+
+    pub(super) fn to(self, end: usize) -> Self {
+        Self { text: &self.text[..end], start: self.start }
+    }
+
+    /// The part before and the part behind the first `separator`.
+    pub(super) fn split_once(self, separator: char) -> Option<(Self, Self)> {
+        let at = self.text.find(separator)?;
+        Some((self.to(at), self.from(at + separator.len_utf8())))
+    }
+
+    /// The parts between `separator`s, trimmed.
+    pub(super) fn split(self, separator: char) -> impl Iterator<Item = Self> {
+        let mut rest = Some(self);
+        std::iter::from_fn(move || {
+            let now = rest?;
+            match now.split_once(separator) {
+                Some((part, behind)) => {
+                    rest = Some(behind);
+                    Some(part.trim())
+                }
+                None => {
+                    rest = None;
+                    Some(now.trim())
+                }
+            }
+        })
+    }
+
+    /// Without the character in front, if it is there.
+    pub(super) fn strip(self, lead: char) -> Option<Self> {
+        self.text.starts_with(lead).then(|| self.from(lead.len_utf8()).trim())
+    }
+
+    /// What stands in quotes, or the text itself.
+    pub(super) fn unquoted(self) -> Self {
+        let inner = self.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
+        inner.map_or(self, |text| Self { text, start: self.start + 1 })
+    }
+
+    pub(super) fn fault(self, message: impl Into<String>, expected: impl Into<String>) -> Fault {
+        Fault::new(self.span(), message, expected)
+    }
+
+    /// The text as a number.
+    pub(super) fn number<T: std::str::FromStr>(self) -> Result<T, Fault> {
+        self.text.parse().map_err(|_| self.fault("bad number", "a number in range"))
+    }
+}
+
+/// The parts of an option list: between semicolons that no backslash escapes
+/// and that do not stand in quotes.
+pub(super) fn options(list: Piece<'_>) -> Result<Vec<Piece<'_>>, Fault> {
+    let mut parts = Vec::new();
+    let (mut start, mut quoted, mut escaped) = (0, false, false);
+    for (at, c) in list.text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            ';' if !quoted => {
+                let part = list.from(start).to(at - start).trim();
+                if !part.text.is_empty() {
+                    parts.push(part);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let rest = list.from(start).trim();
+    if quoted || !rest.text.is_empty() {
+        return Err(rest.fault("an option without end", "a semicolon behind each option"));
+    }
+    Ok(parts)
+}

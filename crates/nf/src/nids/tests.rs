@@ -1,0 +1,313 @@
+//! Rules against packets, and against Suricata's own tests.
+
+use std::path::Path;
+
+use thalweg_io::{CaptureInput, Input};
+use thalweg_packet::write::{PacketBuilder, TcpSegment};
+use thalweg_packet::{BATCH, Decapsulate, DropCounts, Pool};
+
+use super::*;
+use crate::Verdict;
+use crate::section::with_section;
+
+struct Bench {
+    nf: Box<dyn NetworkFunction>,
+    folder: tempfile::TempDir,
+    pool: Arc<Pool>,
+}
+
+impl Bench {
+    fn new(rules: &str, options: &str) -> Self {
+        Self::try_new(rules, options).unwrap_or_else(|e| panic!("{e}")).0
+    }
+
+    fn try_new(rules: &str, options: &str) -> Result<(Self, Vec<String>), BuildError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.rules"), rules).unwrap();
+        let at = folder.path().display();
+        let text = format!("rules = ['{at}/t.rules']\nalerts = '{at}/a.json'\n{options}");
+        let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
+        let blueprint = with_section(&text, |section| build(section, &environment))?;
+        let warnings = blueprint.warnings().iter().map(ToString::to_string).collect();
+        let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
+        Ok((Self { nf: blueprint.instance(0), folder, pool }, warnings))
+    }
+
+    fn batch(&mut self, batch: &mut Batch) -> Vec<Verdict> {
+        let lanes = batch.lanes();
+        batch.parse(lanes, Decapsulate::No);
+        let mut emitted = Batch::new(self.pool.clone());
+        let newest = lanes.into_iter().map(|l| batch.meta.timestamp[l]).max().unwrap_or_default();
+        let mut context = Context::new(newest, &mut emitted, None);
+        self.nf.process(batch, lanes, &mut context);
+        let verdicts = lanes.into_iter().map(|l| context.verdict(l)).collect();
+        batch.release(lanes);
+        verdicts
+    }
+
+    fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Verdict> {
+        let mut batch = Batch::new(self.pool.clone());
+        for packet in packets {
+            batch.push_bytes(packet).unwrap();
+        }
+        self.batch(&mut batch)
+    }
+
+    fn capture(&mut self, path: &Path) {
+        let mut input = CaptureInput::open(path, 1).unwrap();
+        let mut batch = Batch::new(self.pool.clone());
+        let mut drops = DropCounts::default();
+        while !input.receive(&mut batch, BATCH, &mut drops).unwrap().ended {
+            self.batch(&mut batch);
+        }
+        self.batch(&mut batch);
+    }
+
+    fn alerts(&mut self) -> Vec<serde_json::Value> {
+        self.nf.flush().unwrap();
+        let text = std::fs::read_to_string(self.folder.path().join("a.json")).unwrap();
+        text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    fn sids(&mut self) -> Vec<u64> {
+        self.alerts().iter().map(|a| a["alert"]["signature_id"].as_u64().unwrap()).collect()
+    }
+}
+
+fn udp(payload: &[u8]) -> Vec<u8> {
+    PacketBuilder::new([2; 6], [4; 6])
+        .ip([10, 0, 0, 1].into(), [192, 0, 2, 1].into())
+        .udp(1000, 53)
+        .build(payload)
+}
+
+fn tcp(to_server: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let (mut a, mut b) = (([10, 0, 0, 1], 1000), ([192, 0, 2, 1], 80));
+    if !to_server {
+        (a, b) = (b, a);
+    }
+    let segment =
+        TcpSegment { src_port: a.1, dst_port: b.1, flags, window: 99, ..TcpSegment::default() };
+    PacketBuilder::new([2; 6], [4; 6]).ip(a.0.into(), b.0.into()).tcp(segment).build(payload)
+}
+
+/// The numbers of the rules with these bodies that fire on one datagram.
+fn fires(bodies: &[&str], payload: &[u8]) -> Vec<u64> {
+    let rules: String = bodies
+        .iter()
+        .enumerate()
+        .map(|(i, body)| {
+            format!("alert udp any any -> any any (msg:\"m\"; {body} sid:{};)\n", i + 1)
+        })
+        .collect();
+    let mut bench = Bench::new(&rules, "");
+    bench.send(&[udp(payload)]);
+    let mut sids = bench.sids();
+    sids.sort_unstable();
+    sids
+}
+
+#[test]
+fn contents_match_where_their_modifiers_say() {
+    let bodies = [
+        "content:\"GET\"; depth:3;",                                     // 1
+        "content:\"get\";",                                              // no: case
+        "content:\"get\"; nocase;",                                      // 3
+        "content:\"/etc\"; offset:4; depth:4;",                          // 4
+        "content:\"/etc\"; offset:5;",                                   // no
+        "content:\"GET\"; content:\"passwd\"; distance:6;",              // 6
+        "content:\"GET\"; content:\"passwd\"; distance:7;",              // no
+        "content:\"GET\"; content:\"/etc\"; within:5;",                  // 8
+        "content:\"GET\"; content:\"/etc\"; within:4;",                  // no
+        "content:!\"POST\";",                                            // 10
+        "content:\"|47 45 54|\"; content:\"|20|/etc|2f|\"; distance:0;", // 11
+        "content:\"HTTP/1.1\"; endswith;",                               // 12
+        "content:\"a\\;b\\\"c\\|d\";",                                   // no
+    ];
+    assert_eq!(fires(&bodies, b"GET /etc/passwd HTTP/1.1"), [1, 3, 4, 6, 8, 10, 11, 12]);
+    assert_eq!(fires(&bodies[12..], b"xa;b\"c|dx"), [1]);
+}
+
+#[test]
+fn the_other_payload_tests_match_as_documented() {
+    let bodies = [
+        "pcre:\"/^\\x01.{3}B/s\";",                               // 1
+        "content:\"B\"; pcre:\"/^C\\d+/R\";",                     // 2
+        "pcre:!\"/zebra/i\";",                                    // 3
+        "byte_test:2,=,0x0102,0;",                                // 4
+        "byte_test:2,=,0x0201,0,little;",                         // 5
+        "byte_test:2,>,12,0,relative,string,dec; content:\"x\";", // no: string at 0
+        "content:\"C\"; byte_test:2,=,42,0,relative,string,dec;", // 7
+        "byte_jump:1,0; content:\"|03|\"; distance:0; within:1;", // 8: over one byte
+        "isdataat:8; isdataat:!9;",                               // 9
+        "dsize:9;",                                               // 10
+        "dsize:3<>9;",                                            // no: without the ends
+        "byte_test:1,!&,0x80,0;",                                 // 12
+    ];
+    let payload = b"\x01\x02\x03\x04BC42!";
+    assert_eq!(fires(&bodies, payload), [1, 2, 3, 4, 5, 7, 8, 9, 10, 12]);
+}
+
+#[test]
+fn flow_and_flowbits_follow_the_connection() {
+    let rules = "\
+        alert tcp any any -> any any (msg:\"login\"; flow:to_server,established; content:\"USER\"; flowbits:set,user; flowbits:noalert; sid:1;)\n\
+        alert tcp any any -> any any (msg:\"answer\"; flow:to_client,established; content:\"OK\"; flowbits:isset,user|admin; sid:2;)\n\
+        alert tcp any any -> any any (msg:\"no handshake\"; flow:not_established; content:\"USER\"; sid:3;)\n";
+    let mut bench = Bench::new(rules, "");
+    bench.send(&[tcp(true, 24, b"USER")]); // from the middle
+    assert_eq!(bench.sids(), [3]);
+    let mut bench = Bench::new(rules, "");
+    let handshake = [tcp(true, 2, b""), tcp(false, 18, b""), tcp(true, 16, b"")];
+    bench.send(&handshake);
+    bench.send(&[tcp(false, 24, b"OK"), tcp(true, 24, b"USER"), tcp(false, 24, b"OK")]);
+    assert_eq!(bench.sids(), [2]);
+}
+
+#[test]
+fn state_taken_over_gives_the_same_verdicts() {
+    let rules = "\
+        alert tcp any any -> any any (msg:\"s\"; flow:established; content:\"A\"; flowbits:set,a; sid:1;)\n\
+        drop tcp any any -> any any (msg:\"d\"; flow:established; content:\"B\"; flowbits:isset,a; sid:2;)\n";
+    let before = [tcp(true, 2, b""), tcp(false, 18, b""), tcp(true, 16, b""), tcp(true, 24, b"A")];
+    let after = [tcp(true, 24, b"B"), tcp(false, 24, b"A")];
+    let mut whole = Bench::new(rules, "");
+    whole.send(&before);
+    let expected = whole.send(&after);
+    assert_eq!(expected[0], Verdict::Drop(DropReason::Intrusion));
+    let mut first = Bench::new(rules, "");
+    first.send(&before);
+    let mut stream = Vec::new();
+    let mut writer = StateWriter::new(&mut stream, "nids", 1).unwrap();
+    first.nf.export_state(&mut writer).unwrap();
+    writer.finish().unwrap();
+    let mut second = Bench::new(rules, "");
+    let mut input = &stream[..];
+    second.nf.import_state(&mut StateReader::new(&mut input, "nids", 1).unwrap()).unwrap();
+    assert_eq!(second.send(&after), expected);
+    assert_eq!(second.sids(), whole.sids()[1..]);
+}
+
+#[test]
+fn unsupported_rules_are_named_once_and_wrong_ones_refused() {
+    let rules = "alert http any any -> any any (msg:\"a\"; content:\"x\"; sid:1;)\n\
+        alert tcp any any -> any any (msg:\"b\"; content:\"x\"; http_uri; sid:2;)\n\
+        alert tcp any any -> any any (msg:\"c\"; content:\"x\"; sid:3;)\n";
+    let (_, warnings) = Bench::try_new(rules, "").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(warnings.len(), 2);
+    assert!(
+        warnings[0].contains("t.rules:1:7: protocol 'http' is not supported"),
+        "{}",
+        warnings[0]
+    );
+    assert!(warnings[1].contains("t.rules:2:") && warnings[1].contains("'http_uri'"));
+    assert!(Bench::try_new(rules, "unsupported = 'refuse'").is_err());
+    let wrong = [
+        "alert tcp any any -> any any (msg:\"a\"; content:\"x; sid:1;)",
+        "alert tcp any any -> any any (msg:\"a\"; content:\"x\";)",
+        "alert tcp any any => any any (sid:1;)",
+        "alert tcp any -> any any (sid:1;)",
+        "alert tcp 10.0.0.0/99 any -> any any (sid:1;)",
+        "alert tcp $NOWHERE any -> any any (sid:1;)",
+        "alert tcp any 70000 -> any any (sid:1;)",
+        "alert tcp any any -> any any (nocase; sid:1;)",
+        "alert tcp any any -> any any (content:\"|0g|\"; sid:1;)",
+        "alert tcp any any -> any any (pcre:\"/(/\"; sid:1;)",
+        "what is this",
+    ];
+    for rule in wrong {
+        let error = Bench::try_new(rule, "").err().unwrap_or_else(|| panic!("accepted: {rule}"));
+        assert!(error.to_string().contains("t.rules:1:"), "{error}");
+    }
+}
+
+#[test]
+fn an_alert_tells_what_suricata_tells() {
+    let rule = "alert udp $HOME_NET any -> $EXTERNAL_NET 53 (msg:\"q\\; r\"; content:\"q\"; classtype:trojan-activity; sid:7; rev:3;)";
+    let mut bench = Bench::new(rule, "");
+    bench.send(&[udp(b"q")]);
+    let alert = &bench.alerts()[0];
+    assert_eq!(alert["src_ip"], "10.0.0.1");
+    assert_eq!(alert["dest_port"], 53);
+    assert_eq!(alert["proto"], "UDP");
+    assert_eq!(alert["alert"]["signature"], "q; r");
+    assert_eq!(alert["alert"]["category"], "A Network Trojan was detected");
+    assert_eq!(
+        (alert["alert"]["severity"].as_u64(), alert["alert"]["rev"].as_u64()),
+        (Some(1), Some(3))
+    );
+}
+
+fn data_folder() -> Option<PathBuf> {
+    let near = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("THALWEG_DATA").map_or_else(near, PathBuf::from);
+    let there = folder.is_dir();
+    if !there {
+        println!("SKIPPED: no data folder");
+    }
+    there.then_some(folder)
+}
+
+/// Whether an alert has the value at a dotted path that a check asks for.
+fn fits(alert: &serde_json::Value, asked: &serde_json::Value) -> Option<bool> {
+    let mut all = true;
+    for (path, value) in asked.as_object()? {
+        let at = path.split('.').try_fold(alert, |at, name| at.get(name));
+        // What we do not write cannot be compared.
+        let known = ["alert.", "src_ip", "dest_ip", "src_port", "dest_port", "proto", "event_type"];
+        if !known.iter().any(|k| path.starts_with(k)) {
+            return None;
+        }
+        all &= at == Some(value);
+    }
+    Some(all)
+}
+
+#[test]
+fn alerts_agree_with_suricatas_own_tests() {
+    let Some(data) = data_folder() else { return };
+    let folder = data.join("ids/suricata-verify");
+    let index: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("index.json")).unwrap()).unwrap();
+    let (mut run, mut checks, mut refused, mut wrong) = (0, 0, 0, Vec::new());
+    for test in index.as_array().unwrap() {
+        let name = test["dir"].as_str().unwrap();
+        let at = folder.join(name);
+        let yaml = std::fs::read_to_string(at.join("test.yaml")).unwrap_or_default();
+        let pcap = yaml.lines().find_map(|l| l.strip_prefix("pcap:")).map(str::trim);
+        let pcap = pcap.map_or_else(|| at.join("input.pcap"), |p| at.join(p));
+        let Ok(rules) = std::fs::read_to_string(at.join("test.rules")) else { continue };
+        let args = test["args"].to_string();
+        let options = if args.contains("-k none") { "checksums = false" } else { "" };
+        let Ok((mut bench, warnings)) = Bench::try_new(&rules, options) else {
+            wrong.push(format!("{name}: rules refused"));
+            continue;
+        };
+        let other = EXPLAINED.iter().any(|(n, _)| *n == name);
+        if !warnings.is_empty() || !pcap.exists() || other {
+            refused += usize::from(!other);
+            continue;
+        }
+        bench.capture(&pcap);
+        let alerts = bench.alerts();
+        run += 1;
+        for check in test["expected_alerts"].as_array().unwrap() {
+            let fit: Option<Vec<bool>> = alerts.iter().map(|a| fits(a, &check["match"])).collect();
+            let Some(fit) = fit else { continue };
+            let got = fit.iter().filter(|f| **f).count() as u64;
+            checks += 1;
+            if Some(got) != check["count"].as_u64() {
+                wrong.push(format!("{name}: {got} of {check}"));
+            }
+        }
+    }
+    println!(
+        "{run} tests run with {checks} checks, {refused} with unsupported rules, {} differ",
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(run > 100 && checks > 150, "{run} tests, {checks} checks");
+}
+
+/// Tests whose rules are all supported and whose alerts still differ, and why.
+const EXPLAINED: &[(&str, &str)] = &[];
