@@ -41,12 +41,7 @@ impl Engine {
     /// # Errors
     /// When the automaton would be too large.
     pub(super) fn new(mut rules: Vec<Rule>) -> Result<Self, aho_corasick::BuildError> {
-        // Rules that set bits come before those that ask for them.
-        let asks = |rule: &Rule| {
-            rule.bits.iter().any(|b| matches!(b, FlowBit::IsSet(_) | FlowBit::IsNotSet(_)))
-        };
-        let sets = |rule: &Rule| !rule.bits.is_empty() && !asks(rule);
-        rules.sort_by_key(|r| (r.action, !sets(r), asks(r), r.severity));
+        rules.sort_by_key(|r| (r.action, r.bits_rank(), r.severity));
         let (mut patterns, mut rules_of_pattern) = (Vec::<Vec<u8>>::new(), Vec::<Vec<u32>>::new());
         let mut without_pattern = Vec::new();
         let mut known = hashbrown::HashMap::new();
@@ -104,6 +99,21 @@ impl Rule {
             && self.ends_fit(subject.tuple)
             && self.conditions.iter().all(|c| c.holds(subject.bytes, subject.headers, subject.key));
         if fits { verify(&self.payload, subject.payload) } else { Outcome::NoMatch }
+    }
+
+    /// Rules that set flow bits come before those that ask for them, and rules
+    /// that only unset them come last.
+    fn bits_rank(&self) -> u8 {
+        let any = |test: fn(&FlowBit) -> bool| self.bits.iter().any(test);
+        if any(|b| matches!(b, FlowBit::IsSet(_) | FlowBit::IsNotSet(_))) {
+            1
+        } else if any(|b| matches!(b, FlowBit::Set(_) | FlowBit::Toggle(_))) {
+            0
+        } else if any(|b| matches!(b, FlowBit::Unset(_))) {
+            2
+        } else {
+            1
+        }
     }
 
     fn flow_fits(&self, seen: Option<&Seen<'_>>) -> bool {

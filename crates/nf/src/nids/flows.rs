@@ -117,13 +117,13 @@ impl Flows {
         });
         flow.last = flow.last.max(now);
         let to_server = from_low == flow.client_is_low;
+        // The segment that completes the handshake is not yet of an established
+        // connection, as Suricata counts; the first answer in UDP is.
+        let handshake_done = matches!(flow.phase, Phase::Established | Phase::Closed);
         if counts {
             flow.advance(flags, to_server);
         }
-        let established = match flags {
-            Some(_) => matches!(flow.phase, Phase::Established | Phase::Closed),
-            None => flow.seen == [true; 2],
-        };
+        let established = if flags.is_some() { handshake_done } else { flow.seen == [true; 2] };
         Seen { flow, to_server, established }
     }
 

@@ -75,6 +75,7 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<Rule, Fault> {
     let both_ways = match arrow.text {
         "->" => false,
         "<>" => true,
+        "=>" => return Err(Fault::unsupported(arrow.span(), "a rule over both directions ('=>')")),
         _ => return Err(arrow.fault("bad direction", "-> or <>")),
     };
     let mut rule = Rule {
