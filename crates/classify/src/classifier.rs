@@ -214,7 +214,7 @@ impl Classifier {
                 packet_type: found.packet_type,
                 layer: MatchLayer::RuleTable,
             };
-            return self.explanation(lookup, Match::new(*key, found.mask));
+            return self.explanation(lookup, &Match::new(*key, found.mask));
         };
         // A live entry of the exact-match cache names a megaflow that covers the
         // key; whichever covers it gives the same answer.
@@ -222,12 +222,12 @@ impl Classifier {
         let exact = cached.is_some_and(|id| self.megaflows.is_live(id));
         let layer = if exact { MatchLayer::Emc } else { MatchLayer::Megaflow };
         let lookup = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
-        self.explanation(lookup, flow.pattern)
+        self.explanation(lookup, &flow.pattern)
     }
 
-    fn explanation(&self, lookup: Lookup, megaflow: Match) -> Explanation {
+    fn explanation(&self, lookup: Lookup, megaflow: &Match) -> Explanation {
         let rule_text = lookup.rule.and_then(|id| self.rules.rule(id)).map(|r| r.text.clone());
-        Explanation { lookup, rule_text, megaflow }
+        Explanation { lookup, rule_text, megaflow: *megaflow }
     }
 
     /// The megaflows of this moment, in no order that matters.

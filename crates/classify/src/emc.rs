@@ -86,7 +86,7 @@ impl Emc {
 
     fn chance(&mut self) -> bool {
         let n = self.insert_inverse_probability;
-        n <= 1 || self.next_random() % n == 0
+        n <= 1 || self.next_random().is_multiple_of(n)
     }
 
     /// The next of a sequence that need not be unpredictable: xorshift64
