@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use thalweg_packet::PacketType;
+use thalweg_packet::{PacketType, PortIndex};
 
-use crate::config::Plan;
+use crate::config::{Plan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and for each packet type its way.
@@ -16,6 +16,7 @@ pub struct Graph {
     outputs: Vec<Port>,
     nfs: Vec<Nf>,
     types: Vec<TypeWay>,
+    packet_types: usize,
     rules: usize,
 }
 
@@ -36,7 +37,7 @@ struct Nf {
 #[derive(Clone, Debug, Serialize)]
 struct TypeWay {
     name: String,
-    /// From `ingress` to the end, both included.
+    /// From `ingress`, or from an input where inputs differ, to the end.
     way: Vec<String>,
 }
 
@@ -63,17 +64,23 @@ impl Graph {
             name: nf.name.clone(),
             kind: nf.kind.clone(),
             what: nf.blueprint.describe(),
-            pinned: plan.is_pinned(nf, plan.workers),
+            pinned: nf.has_own_worker(plan.workers),
         });
-        let types = plan.types.iter().enumerate().map(|(number, name)| TypeWay {
-            name: name.clone(),
-            way: way(plan, PacketType(number as u16)),
+        let routes = &plan.routing.routes;
+        let types = plan.types.iter().enumerate().flat_map(|(number, name)| {
+            let packet_type = PacketType(number as u16);
+            let inputs = distinct_inputs(routes, plan.inputs.len(), packet_type);
+            inputs.into_iter().map(move |input| TypeWay {
+                name: name.clone(),
+                way: way(plan, packet_type, input),
+            })
         });
         Self {
             inputs: inputs.collect(),
             outputs: outputs.collect(),
             nfs: nfs.collect(),
             types: types.collect(),
+            packet_types: plan.types.len(),
             rules: plan.rules.load().len(),
         }
     }
@@ -87,13 +94,16 @@ impl Graph {
         let _ = writeln!(
             text,
             "classification: {} rules, {} packet types",
-            self.rules,
-            self.types.len()
+            self.rules, self.packet_types
         );
         for (i, packet_type) in self.types.iter().enumerate() {
             let last = i + 1 == self.types.len();
             let (branch, indent) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-            let _ = writeln!(text, "{branch}{}", packet_type.name);
+            let from = match packet_type.way.first().map(String::as_str) {
+                None | Some("ingress") => String::new(),
+                Some(input) => format!(" from {input}"),
+            };
+            let _ = writeln!(text, "{branch}{}{from}", packet_type.name);
             for (depth, step) in packet_type.way.iter().skip(1).enumerate() {
                 let what = self.nfs.iter().find(|nf| nf.name == *step);
                 let what = what.map_or(String::new(), |nf| {
@@ -170,9 +180,10 @@ impl Graph {
     }
 }
 
-fn way(plan: &Plan, packet_type: PacketType) -> Vec<String> {
-    let mut way = vec!["ingress".to_owned()];
-    let mut stage = Stage::Ingress;
+fn way(plan: &Plan, packet_type: PacketType, input: Option<PortIndex>) -> Vec<String> {
+    let from = input.and_then(|input| plan.inputs.get(usize::from(input.0)));
+    let mut way = vec![from.map_or("ingress", |input| &input.name).to_owned()];
+    let mut stage = Stage::Ingress(input.unwrap_or(PortIndex(0)));
     // Loading has made sure that each way ends.
     for _ in 0..=plan.nfs.len() {
         match plan.routing.routes.next(packet_type, stage) {

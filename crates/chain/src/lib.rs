@@ -17,10 +17,10 @@ mod runtime;
 mod trace;
 mod worker;
 
-pub use config::{Plan, PlanOptions};
+pub use config::{MoreKinds, Names, Plan, PlanOptions, Routes, read_routes};
 pub use control::{Control, Progress};
 pub use graph::Graph;
 pub use report::{LatencyReport, NfReport, PortReport, Report};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
 pub use runtime::{RunError, RunOptions, run};
-pub use trace::{Step, Trace, TraceError, trace};
+pub use trace::{Change, Step, Trace, TraceError, trace};

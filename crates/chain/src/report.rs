@@ -147,7 +147,9 @@ impl Report {
         let Totals { counters, inputs, outputs, mut failures, .. } = totals;
         let sum = |ports: &[PortCounters]| {
             let mut sum = PortCounters::default();
-            ports.iter().for_each(|p| sum.merge(p));
+            for port in ports {
+                sum.merge(port);
+            }
             sum
         };
         let (all_in, all_out) = (sum(&inputs), sum(&outputs));

@@ -98,7 +98,7 @@ impl Worker {
             tracer.received(batch, &mut self.classifier);
         }
         self.classify(batch, lanes);
-        self.forward(batch, lanes, Stage::Ingress, 0, exit);
+        self.forward(batch, lanes, None, 0, exit);
         self.counters.busy_cycles += cycles::now().wrapping_sub(start);
     }
 
@@ -107,7 +107,7 @@ impl Worker {
         let start = cycles::now();
         let lanes = batch.lanes();
         batch.parse(lanes, self.routing.decapsulate);
-        self.forward(batch, lanes, Stage::Behind(nf), 0, exit);
+        self.forward(batch, lanes, Some(nf), 0, exit);
         self.counters.busy_cycles += cycles::now().wrapping_sub(start);
     }
 
@@ -129,12 +129,13 @@ impl Worker {
         }
     }
 
-    /// Takes the packets of `lanes` from `stage` to their ends.
+    /// Takes the packets of `lanes` from behind an NF, or from the ingress, to
+    /// their ends.
     fn forward(
         &mut self,
         batch: &mut Batch,
         lanes: Lanes,
-        stage: Stage,
+        behind: Option<NfIndex>,
         generation: usize,
         exit: &mut dyn Exit,
     ) {
@@ -144,7 +145,7 @@ impl Worker {
             hops: 0,
         });
         waiting.hops = 0;
-        self.route(batch, lanes, stage, &mut waiting);
+        self.route(batch, lanes, behind, &mut waiting);
         while let Some(nf) = self.next_nf(&waiting) {
             let at = usize::from(nf.0);
             let lanes = std::mem::take(&mut waiting.nfs[at]);
@@ -153,7 +154,7 @@ impl Worker {
                 self.lose(batch, lanes, DropReason::ChainLoop);
             } else if self.nfs[at].is_some() {
                 let passed = self.serve(batch, lanes, nf, generation, exit);
-                self.route(batch, passed, Stage::Behind(nf), &mut waiting);
+                self.route(batch, passed, Some(nf), &mut waiting);
             } else {
                 exit.to_pinned(nf, batch, lanes);
             }
@@ -177,16 +178,25 @@ impl Worker {
     }
 
     /// Asks the route decider for each packet and lets it wait there.
-    fn route(&mut self, batch: &mut Batch, lanes: Lanes, stage: Stage, waiting: &mut Waiting) {
+    fn route(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        behind: Option<NfIndex>,
+        waiting: &mut Waiting,
+    ) {
         let (mut nowhere, mut dropped) = (Lanes::NONE, Lanes::NONE);
         for lane in lanes {
+            let stage = behind.map_or(Stage::Ingress(batch.meta.in_port[lane]), Stage::Behind);
             let next = self.routing.routes.next(batch.meta.packet_type[lane], stage);
             match next {
                 Next::Nf(nf) => waiting.nfs[usize::from(nf.0)].insert(lane),
                 Next::Output(port) => waiting.outputs[usize::from(port)].insert(lane),
                 Next::Egress => {
                     let chosen = batch.meta.out_port[lane];
-                    let port = if chosen == PortIndex::NONE { 0 } else { usize::from(chosen.0) };
+                    // One of several outputs is not to be guessed.
+                    let only = chosen == PortIndex::NONE && waiting.outputs.len() == 1;
+                    let port = if only { 0 } else { usize::from(chosen.0) };
                     match waiting.outputs.get_mut(port) {
                         Some(output) => output.insert(lane),
                         None => nowhere.insert(lane),
@@ -256,7 +266,7 @@ impl Worker {
         }
         emitted.parse(lanes, Decapsulate::No);
         let tracer = self.tracer.take();
-        self.forward(emitted, lanes, Stage::Behind(nf), generation + 1, exit);
+        self.forward(emitted, lanes, Some(nf), generation + 1, exit);
         self.tracer = tracer;
     }
 

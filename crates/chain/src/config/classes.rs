@@ -21,14 +21,14 @@ pub(super) struct Classes {
 /// Reads all classes. Type 0 is the default.
 pub(super) fn classes(
     source: &Source,
-    file: &ChainFile,
+    file: &ChainFile<'_>,
     inputs: &[String],
     errors: &mut Vec<SourceError>,
 ) -> Classes {
     let mut types = IndexSet::new();
     types.insert(file.default_type.as_ref().map_or(DEFAULT_TYPE.into(), |t| t.get_ref().clone()));
     let mut rules = Vec::new();
-    for class in &file.class {
+    for class in &file.classes {
         let (number, _) = types.insert_full(class.get_ref().r#type.get_ref().clone());
         let Ok(number) = u16::try_from(number) else {
             errors.push(source.error(class.span(), "too many packet types", "at most 65536"));

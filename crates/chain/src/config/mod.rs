@@ -2,10 +2,16 @@
 
 mod classes;
 mod file;
+mod names;
+mod parts;
 mod plan;
 mod ports;
 mod routes;
+mod ways;
 
+pub use names::Names;
 pub(crate) use plan::NfPlan;
-pub use plan::{Plan, PlanOptions};
+pub use plan::{MoreKinds, Plan, PlanOptions};
 pub(crate) use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
+pub use routes::{Routes, read_routes};
+pub(crate) use ways::distinct_inputs;

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 use thalweg_classify::source::{Source, SourceError};
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, Environment, Section, Sharing};
+use thalweg_nf::{Blueprint, BuildError, Environment, Section, Sharing};
 use thalweg_packet::{Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool};
 
 use super::classes::classes;
-use super::file::{self, ChainFile, Memory, NfSection};
+use super::file::{ChainFile, Memory};
+use super::names::{self, Names};
+use super::parts::{self, NfSection};
 use super::ports::{InputPlan, OutputPlan, inputs, outputs, resolve};
-use super::routes::{Names, Routes, routes};
+use super::routes::{Routes, read_routes};
 use crate::graph::Graph;
+use crate::runtime::MAX_WORKERS;
 use crate::worker::Routing;
 
 /// How to load a chain file.
@@ -23,12 +26,28 @@ pub struct PlanOptions {
     pub dry_run: bool,
 }
 
+/// Makes NFs of kinds that [`thalweg_nf::build`] does not know: the answer to a
+/// kind, its section and the chain's names, or `None` for other kinds.
+pub type MoreKinds<'a> = dyn Fn(&str, &Section<'_>, &Environment<'_>) -> Option<Result<Box<dyn Blueprint>, BuildError>>
+    + 'a;
+
+/// NFs of these kinds choose the output of a packet.
+const CHOOSERS: [&str; 1] = ["router"];
+
 /// An NF of a plan.
 pub(crate) struct NfPlan {
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) pinned: bool,
     pub(crate) blueprint: Box<dyn Blueprint>,
+}
+
+impl NfPlan {
+    /// Whether the NF runs on a worker of its own, given so many workers: when
+    /// it is pinned, and when there may be only one instance of it.
+    pub(crate) fn has_own_worker(&self, workers: usize) -> bool {
+        self.pinned || workers > 1 && self.blueprint.sharing() == Sharing::Single
+    }
 }
 
 /// A chain file, checked as a whole and loaded; nothing is started.
@@ -60,37 +79,45 @@ impl Plan {
     /// # Errors
     /// Every mistake found, with its place.
     pub fn load_with(path: &Path, options: PlanOptions) -> Result<Self, Vec<SourceError>> {
+        Self::load_more(path, options, &|_, _, _| None)
+    }
+
+    /// Like [`load_with`](Self::load_with), with NF kinds of the caller's own
+    /// beside the built-in ones.
+    ///
+    /// # Errors
+    /// Every mistake found, with its place.
+    pub fn load_more(
+        path: &Path,
+        options: PlanOptions,
+        more: &MoreKinds<'_>,
+    ) -> Result<Self, Vec<SourceError>> {
         let source = Source::read(path).map_err(|e| vec![e])?;
-        let (mut file, sections) = file::read(&source)?;
-        let mut errors = Vec::new();
-        let inputs = inputs(&source, std::mem::take(&mut file.input), &mut errors);
-        let outputs = outputs(&source, std::mem::take(&mut file.output), &mut errors);
-        let input_names: Vec<_> = inputs.iter().map(|p| p.name.clone()).collect();
-        let output_names: Vec<_> = outputs.iter().map(|p| p.name.clone()).collect();
-        let environment =
-            Environment { inputs: &input_names, outputs: &output_names, dry_run: options.dry_run };
-        names_are_unique(&source, &sections, &input_names, &output_names, &mut errors);
-        let names: Vec<_> = sections.iter().map(|s| s.name.clone()).collect();
-        let nfs = build_nfs(&source, sections, &environment, &mut errors);
-        let classes = classes(&source, &file, &input_names, &mut errors);
-        let routes = load_routes(
-            &source,
-            &file,
-            &Names {
-                types: &classes.types,
-                nfs: &names,
-                inputs: &input_names,
-                outputs: &output_names,
-            },
-            &mut errors,
-        );
+        let mut file = parts::read(&source)?;
+        let mut errors = std::mem::take(&mut file.errors);
+        names::check(&source, &file, &mut errors);
+        let mut names = names_of(&file);
+        let inputs = inputs(&source, std::mem::take(&mut file.inputs), &mut errors);
+        let outputs = outputs(&source, std::mem::take(&mut file.outputs), &inputs, &mut errors);
+        let environment = Environment {
+            inputs: &names.inputs,
+            outputs: &names.outputs,
+            dry_run: options.dry_run,
+        };
+        let sections = std::mem::take(&mut file.nfs);
+        let nfs = build_nfs(&source, sections, &environment, more, &mut errors);
+        let classes = classes(&source, &file, &names.inputs, &mut errors);
+        names.types.clone_from(&classes.types);
+        let routes = load_routes(&source, &file, &names, &mut errors);
         let workers = check_workers(&source, &file, &mut errors);
         let classifier = classifier_config(&source, &file, &mut errors);
         let mut notes = Vec::new();
         let pool = make_pool(&source, &file.memory, &mut notes, &mut errors);
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
+            errors.sort_by_key(|e| (e.source_file().path() != path, e.line()));
             return Err(errors);
         };
+        notes.extend(routes.unused.iter().map(ToString::to_string));
         let decapsulate =
             if file.classify.decapsulate { Decapsulate::Yes } else { Decapsulate::No };
         let routing = Arc::new(Routing {
@@ -136,8 +163,8 @@ impl Plan {
     /// The mistakes in the new files; what they belong to stays as it was.
     pub fn reload(&self) -> Result<(), Vec<SourceError>> {
         let source = Source::read(self.source.path()).map_err(|e| vec![e])?;
-        let (file, _) = file::read(&source)?;
-        let mut errors = Vec::new();
+        let mut file = parts::read(&source)?;
+        let mut errors = std::mem::take(&mut file.errors);
         let input_names: Vec<_> = self.inputs.iter().map(|p| p.name.clone()).collect();
         let classes = classes(&source, &file, &input_names, &mut errors);
         if classes.types != self.types {
@@ -154,29 +181,20 @@ impl Plan {
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
-
-    /// NFs that run on workers of their own, given so many workers: those that
-    /// are pinned, and those of which there may be only one instance.
-    pub(crate) fn is_pinned(&self, nf: &NfPlan, workers: usize) -> bool {
-        nf.pinned || workers > 1 && nf.blueprint.sharing() == Sharing::Single
-    }
 }
 
-fn names_are_unique(
-    source: &Source,
-    sections: &[NfSection<'_>],
-    inputs: &[String],
-    outputs: &[String],
-    errors: &mut Vec<SourceError>,
-) {
-    for nf in sections {
-        let taken = inputs.contains(&nf.name)
-            || outputs.contains(&nf.name)
-            || ["ingress", "egress", "drop", "*"].contains(&nf.name.as_str());
-        if taken {
-            let message = format!("'{}' already means something else in routes", nf.name);
-            errors.push(source.error(nf.span.clone(), message, "another name"));
-        }
+fn names_of(file: &ChainFile<'_>) -> Names {
+    let is_built_in = |kind: &str| thalweg_nf::KINDS.iter().any(|(k, _)| *k == kind);
+    let chooses = |nf: &NfSection<'_>| {
+        // Of kinds that are not built in nothing is known.
+        nf.kind.as_ref().is_none_or(|(k, _)| CHOOSERS.contains(&k.as_str()) || !is_built_in(k))
+    };
+    Names {
+        types: IndexSet::new(),
+        nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
+        choosers: file.nfs.iter().map(chooses).collect(),
+        inputs: file.inputs.iter().map(|(name, _)| name.get_ref().clone()).collect(),
+        outputs: file.outputs.iter().map(|(name, _)| name.get_ref().clone()).collect(),
     }
 }
 
@@ -184,24 +202,28 @@ fn build_nfs(
     source: &Source,
     sections: Vec<NfSection<'_>>,
     environment: &Environment<'_>,
+    more: &MoreKinds<'_>,
     errors: &mut Vec<SourceError>,
 ) -> Vec<NfPlan> {
     let mut nfs = Vec::new();
     for nf in sections {
-        if !thalweg_nf::KINDS.iter().any(|(kind, _)| *kind == nf.kind) {
-            let known: Vec<_> = thalweg_nf::KINDS.iter().map(|(kind, _)| *kind).collect();
-            let message = format!("there is no NF of kind '{}'", nf.kind);
-            errors.push(source.error(
-                nf.kind_span,
-                message,
-                format!("one of {}", known.join(", ")),
-            ));
-            continue;
-        }
+        let Some((kind, kind_span)) = nf.kind else { continue };
         let section = Section::new(&nf.name, nf.options, source);
-        match thalweg_nf::build(&nf.kind, &section, environment) {
+        let built = match more(&kind, &section, environment) {
+            Some(built) => built,
+            None if thalweg_nf::KINDS.iter().any(|(k, _)| *k == kind) => {
+                thalweg_nf::build(&kind, &section, environment)
+            }
+            None => {
+                let known: Vec<_> = thalweg_nf::KINDS.iter().map(|(k, _)| *k).collect();
+                let message = format!("there is no NF of kind '{kind}'");
+                let expected = format!("one of {}", known.join(", "));
+                Err(source.error(kind_span, message, expected).into())
+            }
+        };
+        match built {
             Ok(blueprint) => {
-                let (kind, pinned) = (nf.kind, nf.pinned);
+                let pinned = nf.pinned;
                 nfs.push(NfPlan { name: nf.name, kind, pinned, blueprint });
             }
             Err(e) => errors.extend(e.0),
@@ -212,20 +234,25 @@ fn build_nfs(
 
 fn load_routes(
     source: &Source,
-    file: &ChainFile,
-    names: &Names<'_>,
+    file: &ChainFile<'_>,
+    names: &Names,
     errors: &mut Vec<SourceError>,
 ) -> Option<Routes> {
-    let path = resolve(source, file.routes.get_ref());
+    let routes = file.routes.as_ref()?;
+    let path = resolve(source, routes.get_ref());
     let table = match Source::read(&path) {
         Ok(table) => table,
+        Err(e) if !e.source_file().text().is_empty() => {
+            errors.push(e);
+            return None;
+        }
         Err(e) => {
             let message = format!("{}: {}", path.display(), e.message());
-            errors.push(source.error(file.routes.span(), message, "a readable routes file"));
+            errors.push(source.error(routes.span(), message, "a readable routes file"));
             return None;
         }
     };
-    match routes(&table, names) {
+    match read_routes(&table, names) {
         Ok(routes) => Some(routes),
         Err(more) => {
             errors.extend(more);
@@ -234,15 +261,20 @@ fn load_routes(
     }
 }
 
-fn check_workers(source: &Source, file: &ChainFile, errors: &mut Vec<SourceError>) -> usize {
+fn check_workers(source: &Source, file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
     let workers = &file.run.workers;
-    if !(1..=256).contains(workers.get_ref()) {
-        errors.push(source.error(workers.span(), "bad number of workers", "1 to 256"));
+    if !(1..=MAX_WORKERS).contains(workers.get_ref()) {
+        let expected = format!("1 to {MAX_WORKERS}");
+        errors.push(source.error(workers.span(), "bad number of workers", expected));
     }
     *workers.get_ref()
 }
 
-fn classifier_config(source: &Source, file: &ChainFile, errors: &mut Vec<SourceError>) -> Config {
+fn classifier_config(
+    source: &Source,
+    file: &ChainFile<'_>,
+    errors: &mut Vec<SourceError>,
+) -> Config {
     let c = &file.classify;
     if *c.emc_entries.get_ref() > 1 << 20 {
         let message = "too large an exact-match cache";

@@ -1,13 +1,12 @@
 //! Inputs and outputs of a chain file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use indexmap::IndexMap;
 use thalweg_classify::source::{Source, SourceError};
 use thalweg_io::generate::Spec;
 use toml::Spanned;
 
-use super::file;
+use super::file::{Input, Named, Output};
 
 /// Where an input's packets come from.
 #[derive(Clone, Debug)]
@@ -38,9 +37,6 @@ pub(crate) struct OutputPlan {
     pub(crate) target: OutputTarget,
 }
 
-/// Names that mean something else in `routes.csv`.
-const RESERVED: [&str; 4] = ["ingress", "egress", "drop", "*"];
-
 /// A path as the user means it: relative to the chain file's folder.
 pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
     source.path().parent().map_or_else(|| path.into(), |folder| folder.join(path))
@@ -48,35 +44,33 @@ pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
 
 pub(super) fn inputs(
     source: &Source,
-    inputs: IndexMap<Spanned<String>, Spanned<file::Input>>,
+    inputs: Vec<Named<Input>>,
     errors: &mut Vec<SourceError>,
 ) -> Vec<InputPlan> {
     if inputs.is_empty() {
         errors.push(source.error(0..0, "the chain has no input", "a section [input.NAME]"));
     }
     let mut plans = Vec::new();
-    for (name, input) in in_file_order(inputs) {
-        reserved(source, &name, errors);
+    for (name, input) in inputs {
+        let Some(input) = input else { continue };
         let span = input.span();
         let input = input.into_inner();
+        let (loops, memory) = (input.r#loop, input.memory);
         let from = match (input.capture, input.generate) {
             (Some(capture), None) => {
-                let path = resolve(source, capture.get_ref());
-                if let Err(e) = std::fs::File::open(&path) {
-                    let message = format!("cannot open {}: {e}", path.display());
-                    errors.push(source.error(capture.span(), message, "a readable capture"));
-                }
-                InputSource::Capture { path, in_memory: input.memory }
+                let in_memory = memory.is_some_and(Spanned::into_inner);
+                capture_source(source, &capture, in_memory, errors)
             }
             (None, Some(spec)) => {
-                if let Err(e) = spec.get_ref().validate() {
-                    errors.push(source.error(
-                        spec.span(),
-                        format!("{}: {}", e.field, e.what),
-                        e.expected,
-                    ));
+                // Ignoring these would run something else than what was asked.
+                let of_captures = [("loop", loops.as_ref().map(Spanned::span))];
+                let of_captures =
+                    of_captures.into_iter().chain([("memory", memory.as_ref().map(Spanned::span))]);
+                for (key, at) in of_captures.filter_map(|(key, at)| Some((key, at?))) {
+                    let message = format!("'{key}' has no meaning for generated traffic");
+                    errors.push(source.error(at, message, "the length as packets = N in generate"));
                 }
-                InputSource::Generate(Box::new(spec.into_inner()))
+                generator_source(source, spec, errors)
             }
             _ => {
                 let expected = "one of: capture = \"FILE\", generate = { ... }";
@@ -84,39 +78,77 @@ pub(super) fn inputs(
                 continue;
             }
         };
-        plans.push(InputPlan { name: name.into_inner(), source: from, loops: input.r#loop });
+        let loops = loops.map_or(1, Spanned::into_inner);
+        plans.push(InputPlan { name: name.into_inner(), source: from, loops });
     }
     plans
 }
 
+fn capture_source(
+    source: &Source,
+    capture: &Spanned<String>,
+    in_memory: bool,
+    errors: &mut Vec<SourceError>,
+) -> InputSource {
+    let path = resolve(source, capture.get_ref());
+    let opened = std::fs::File::open(&path).and_then(|file| file.metadata());
+    let problem = match opened {
+        Ok(metadata) if metadata.is_dir() => Some(format!("{} is a folder", path.display())),
+        Ok(_) => None,
+        Err(e) => Some(format!("cannot open {}: {e}", path.display())),
+    };
+    if let Some(message) = problem {
+        errors.push(source.error(capture.span(), message, "a readable capture"));
+    }
+    InputSource::Capture { path, in_memory }
+}
+
+fn generator_source(
+    source: &Source,
+    spec: Spanned<Spec>,
+    errors: &mut Vec<SourceError>,
+) -> InputSource {
+    if let Err(e) = spec.get_ref().validate() {
+        errors.push(source.error(spec.span(), format!("{}: {}", e.field, e.what), e.expected));
+    }
+    InputSource::Generate(Box::new(spec.into_inner()))
+}
+
 pub(super) fn outputs(
     source: &Source,
-    outputs: IndexMap<Spanned<String>, Spanned<file::Output>>,
+    outputs: Vec<Named<Output>>,
+    inputs: &[InputPlan],
     errors: &mut Vec<SourceError>,
 ) -> Vec<OutputPlan> {
     if outputs.is_empty() {
         errors.push(source.error(0..0, "the chain has no output", "a section [output.NAME]"));
     }
     let mut plans: Vec<OutputPlan> = Vec::new();
-    for (name, output) in in_file_order(outputs) {
-        reserved(source, &name, errors);
+    let mut taken: Vec<(PathBuf, String)> = inputs
+        .iter()
+        .filter_map(|input| match &input.source {
+            InputSource::Capture { path, .. } => {
+                Some((path.canonicalize().ok()?, format!("input '{}' reads", input.name)))
+            }
+            InputSource::Generate(_) => None,
+        })
+        .collect();
+    for (name, output) in outputs {
+        let Some(output) = output else { continue };
         let span = output.span();
         let output = output.into_inner();
         let target = match (output.capture, output.discard) {
             (Some(capture), false) => {
                 let path = resolve(source, capture.get_ref());
-                let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-                if folder.is_some_and(|f| !f.is_dir()) {
-                    let message = format!("there is no folder for {}", path.display());
-                    errors.push(source.error(capture.span(), message, "a folder that exists"));
-                }
-                let name = path.to_string_lossy().to_ascii_lowercase();
-                let plain = name.trim_end_matches(".gz");
-                if !plain.ends_with(".pcap") && !plain.ends_with(".pcapng") {
-                    let message = "the name tells no capture format";
-                    let expected = "a name that ends in .pcap or .pcapng, and .gz to compress";
+                if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
                 }
+                let file = same_file(&path);
+                if let Some((_, who)) = taken.iter().find(|(other, _)| *other == file) {
+                    let message = format!("this would overwrite what {who}");
+                    errors.push(source.error(capture.span(), message, "a file of its own"));
+                }
+                taken.push((file, format!("output '{}' writes", name.get_ref())));
                 OutputTarget::Capture(path)
             }
             (None, true) => OutputTarget::Discard,
@@ -131,16 +163,35 @@ pub(super) fn outputs(
     plans
 }
 
-/// The parser sorts keys; ports are numbered in the order of the file.
-fn in_file_order<T>(ports: IndexMap<Spanned<String>, T>) -> Vec<(Spanned<String>, T)> {
-    let mut ports: Vec<_> = ports.into_iter().collect();
-    ports.sort_by_key(|(name, _)| name.span().start);
-    ports
+/// Why a capture cannot be written to `path`, and what could be.
+fn unwritable(path: &Path) -> Option<(String, &'static str)> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    if folder.is_some_and(|f| !f.is_dir()) {
+        let message = format!("there is no folder for {}", path.display());
+        return Some((message, "a folder that exists"));
+    }
+    if path.is_dir() {
+        return Some((format!("{} is a folder", path.display()), "a file"));
+    }
+    let is = |path: &Path, known: &[&str]| {
+        path.extension().is_some_and(|end| known.iter().any(|k| end.eq_ignore_ascii_case(k)))
+    };
+    let plain = if is(path, &["gz"]) { path.with_extension("") } else { path.to_owned() };
+    let known = is(&plain, &["pcap", "pcapng"]);
+    (!known).then(|| {
+        let expected = "a name that ends in .pcap or .pcapng, and .gz to compress";
+        ("the name tells no capture format".into(), expected)
+    })
 }
 
-fn reserved(source: &Source, name: &Spanned<String>, errors: &mut Vec<SourceError>) {
-    if RESERVED.contains(&name.get_ref().as_str()) {
-        let message = format!("'{}' has a meaning of its own in routes", name.get_ref());
-        errors.push(source.error(name.span(), message, "another name"));
-    }
+/// The file that `path` means, whether it exists yet or not.
+fn same_file(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let folder = folder.unwrap_or_else(|| Path::new(".")).canonicalize();
+        match (folder, path.file_name()) {
+            (Ok(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
 }

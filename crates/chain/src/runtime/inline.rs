@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use thalweg_packet::{Batch, Lanes};
 
-use super::ports::{Inputs, Outputs, reload};
+use super::ports::{Inputs, Outputs};
+use super::reload::Reloads;
 use super::{RunError, RunOptions, build_worker};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::cycles::{self, Clock};
 use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
-use crate::worker::Exit;
+use crate::worker::{Exit, Worker};
 
 struct InlineExit<'a> {
     outputs: Outputs,
@@ -28,35 +29,26 @@ impl Exit for InlineExit<'_> {
     }
 }
 
-pub(super) fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, RunError> {
-    let mut inputs = Inputs::open(&plan, options)?;
-    let mut exit = InlineExit { outputs: Outputs::open(&plan)?, control };
-    let mut worker = build_worker(&plan, 0, 1);
-    let mut batch = Batch::new(plan.pool.clone());
-    let mut warnings = Vec::new();
+pub(super) fn run(
+    plan: &Plan,
+    options: &RunOptions,
+    control: &Control,
+) -> Result<Report, RunError> {
+    let mut inputs = Inputs::open(plan, options)?;
+    let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
+    let mut worker = build_worker(plan, 0, 1);
     let mut failures = Vec::new();
     let clock = Clock::start();
-    let mut dropped = 0;
     let start = cycles::now();
-    while !inputs.ended(control) {
-        inputs.receive(&mut batch, control);
-        worker.ingress(&mut batch, &mut exit);
-        let drops = worker.drops();
-        control.drops.fetch_add(drops - dropped, Relaxed);
-        dropped = drops;
-        if control.take_reload() {
-            reload(&plan, &mut warnings);
-        }
-        if control.take_export() {
-            worker.flush(&mut failures);
-            exit.outputs.flush(control);
-        }
-    }
+    let warnings = std::thread::scope(|scope| {
+        let mut reloads = Reloads::new(scope, plan);
+        serve(plan, &mut inputs, &mut worker, &mut exit, &mut reloads, &mut failures);
+        reloads.finish()
+    });
     let total = cycles::now().wrapping_sub(start);
     let duration_s = clock.elapsed().as_secs_f64();
     exit.outputs.flush(control);
     let counters = worker.finish(&mut failures);
-    drop(batch);
     let outputs = exit.outputs;
     failures.extend(inputs.failures);
     failures.extend(outputs.failures);
@@ -73,5 +65,31 @@ pub(super) fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result
         warnings,
         failures,
     };
-    Ok(Report::new(&plan, totals))
+    Ok(Report::new(plan, totals))
+}
+
+/// Takes batch after batch through the chain until the inputs end.
+fn serve(
+    plan: &Plan,
+    inputs: &mut Inputs,
+    worker: &mut Worker,
+    exit: &mut InlineExit<'_>,
+    reloads: &mut Reloads<'_, '_>,
+    failures: &mut Vec<String>,
+) {
+    let control = exit.control;
+    let mut batch = Batch::new(plan.pool.clone());
+    let mut dropped = 0;
+    while !inputs.ended(control) {
+        inputs.receive(&mut batch, control);
+        worker.ingress(&mut batch, exit);
+        let drops = worker.drops();
+        control.drops.fetch_add(drops - dropped, Relaxed);
+        dropped = drops;
+        reloads.poll(control);
+        if control.take_export() {
+            worker.flush(failures);
+            exit.outputs.flush(control);
+        }
+    }
 }

@@ -1,15 +1,20 @@
 //! Running a plan: on one thread, or on several.
 
+mod dispatch;
 mod inline;
+mod pinned;
 mod ports;
+mod reload;
+mod rings;
 mod threads;
+mod worker_thread;
 
 use std::time::Duration;
 
 use thalweg_classify::Classifier;
 use thalweg_io::{CaptureInput, Input, IoError, MemoryInput};
 
-use crate::config::{InputSource, Plan};
+use crate::config::{InputSource, NfPlan, Plan};
 use crate::control::Control;
 use crate::report::Report;
 use crate::worker::Worker;
@@ -27,6 +32,9 @@ pub struct RunOptions {
     pub loops: Option<u64>,
 }
 
+/// The most worker threads of a run.
+pub(crate) const MAX_WORKERS: usize = 256;
+
 /// Why a run did not begin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +45,9 @@ pub enum RunError {
     /// A generator's specification makes no sense.
     #[error("generated traffic: {0}")]
     Generate(#[from] thalweg_io::generate::SpecError),
+    /// More workers were asked for than there may be.
+    #[error("{0} workers are too many; expected 1 to {MAX_WORKERS}")]
+    Workers(usize),
     /// The system gives no thread.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),
@@ -50,13 +61,17 @@ pub enum RunError {
 ///
 /// # Errors
 /// When the run could not begin.
+#[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, RunError> {
     let workers = options.workers.unwrap_or(plan.workers).max(1);
-    let pinned = plan.nfs.iter().any(|nf| plan.is_pinned(nf, workers));
+    if workers > MAX_WORKERS {
+        return Err(RunError::Workers(workers));
+    }
+    let pinned = plan.nfs.iter().any(|nf| nf.has_own_worker(workers));
     if workers == 1 && !pinned {
-        inline::run(plan, options, control)
+        inline::run(&plan, options, control)
     } else {
-        threads::run(plan, workers, options, control)
+        threads::run(&plan, workers, options, control)
     }
 }
 
@@ -83,13 +98,20 @@ pub(crate) fn open_inputs(
 
 /// Worker number `number` of `workers`, with the NFs that run on it.
 pub(crate) fn build_worker(plan: &Plan, number: usize, workers: usize) -> Worker {
-    let here = |nf: &crate::config::NfPlan| {
-        (!plan.is_pinned(nf, workers)).then(|| nf.blueprint.instance(number))
-    };
+    worker_with(plan, number, |nf| !nf.has_own_worker(workers))
+}
+
+/// A worker that runs every NF itself, also those that are pinned in a run.
+pub(crate) fn build_lone_worker(plan: &Plan) -> Worker {
+    worker_with(plan, 0, |_| true)
+}
+
+fn worker_with(plan: &Plan, number: usize, runs_here: impl Fn(&NfPlan) -> bool) -> Worker {
+    let nfs = plan.nfs.iter().map(|nf| runs_here(nf).then(|| nf.blueprint.instance(number)));
     Worker::new(
         plan.routing.clone(),
         Classifier::new(plan.rules.clone(), plan.classifier),
-        plan.nfs.iter().map(here).collect(),
+        nfs.collect(),
         plan.pool.clone(),
     )
 }

@@ -55,13 +55,14 @@ impl Inputs {
         self.left == 0 || control.is_stopping() || !self.open.contains(&true)
     }
 
-    /// Fills `batch` (empty) from the next input in turn.
+    /// Fills `batch` (empty) from the next input in turn. One must be open, as
+    /// [`ended`](Self::ended) tells.
     pub(super) fn receive(&mut self, batch: &mut Batch, control: &Control) {
-        self.turn = (self.turn + 1) % self.ports.len();
         while !self.open[self.turn] {
             self.turn = (self.turn + 1) % self.ports.len();
         }
         let turn = self.turn;
+        self.turn = (self.turn + 1) % self.ports.len();
         let most = self.left.min(BATCH as u64) as usize;
         let received_at = cycles::now();
         let counters = &mut self.counters[turn];
@@ -159,18 +160,5 @@ impl Outputs {
             self.failures.push(failure);
         }
         control.stop();
-    }
-}
-
-/// Reads rules and tables again, and says how that went.
-pub(super) fn reload(plan: &Plan, warnings: &mut Vec<String>) {
-    match plan.reload() {
-        Ok(()) => log::info!("rules and tables were read again"),
-        Err(mistakes) => {
-            for mistake in &mistakes {
-                log::error!("reload: {mistake}");
-            }
-            warnings.push(format!("a reload was refused: {} mistakes", mistakes.len()));
-        }
     }
 }

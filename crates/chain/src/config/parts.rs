@@ -1,0 +1,195 @@
+//! From TOML to the parts of a [`ChainFile`], each read on its own.
+
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use thalweg_classify::source::{Source, SourceError};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
+
+use super::file::{ChainFile, Named};
+
+/// An NF section: what every NF has, and the rest for its kind.
+#[derive(Debug)]
+pub(super) struct NfSection<'a> {
+    pub(super) name: String,
+    /// What kind of NF, and where that stands; `None` when it is not said.
+    pub(super) kind: Option<(String, Range<usize>)>,
+    pub(super) pinned: bool,
+    pub(super) options: Spanned<DeValue<'a>>,
+    /// Where the name stands.
+    pub(super) span: Range<usize>,
+}
+
+/// Reads the chain file.
+///
+/// # Errors
+/// When the text is not TOML; mistakes in single parts are in the file's `errors`.
+pub(super) fn read(source: &Source) -> Result<ChainFile<'_>, Vec<SourceError>> {
+    let (document, errors) = DeTable::parse_recoverable(source.text());
+    if !errors.is_empty() {
+        let expected = "TOML 1.0";
+        let place =
+            |e: &toml::de::Error| source.error(e.span().unwrap_or(0..0), e.message(), expected);
+        return Err(errors.iter().map(place).collect());
+    }
+    let mut parts = Parts { source, table: document.into_inner(), errors: Vec::new() };
+    if !parts.table.contains_key("routes") {
+        parts.error(0..0, "the chain has no routes", "a line: routes = \"FILE\"");
+    }
+    let file = ChainFile {
+        run: parts.part("run", "[run] with: workers").unwrap_or_default(),
+        memory: parts
+            .part("memory", "[memory] with: frame_size, frames, huge_pages")
+            .unwrap_or_default(),
+        classify: parts.part("classify", "the keys of [classify]").unwrap_or_default(),
+        inputs: parts.named("input", "[input.NAME] with: capture, generate, loop, memory"),
+        outputs: parts.named("output", "[output.NAME] with: capture, discard"),
+        nfs: parts.nfs(),
+        default_type: parts.part("default_type", "the name of a packet type"),
+        classes: parts.array("class", "[[class]] with: type, rules, file, classbench"),
+        routes: parts.part("routes", "routes = \"FILE\""),
+        errors: Vec::new(),
+    };
+    Ok(ChainFile { errors: parts.finish(), ..file })
+}
+
+struct Parts<'s, 'a> {
+    source: &'s Source,
+    table: DeTable<'a>,
+    errors: Vec<SourceError>,
+}
+
+impl<'a> Parts<'_, 'a> {
+    fn take(&mut self, key: &str) -> Option<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)> {
+        take(&mut self.table, key)
+    }
+
+    fn error(&mut self, span: Range<usize>, message: impl Into<String>, expected: &str) {
+        self.errors.push(self.source.error(span, message, expected));
+    }
+
+    fn deserialize<T: DeserializeOwned>(
+        &mut self,
+        value: Spanned<DeValue<'a>>,
+        expected: &str,
+    ) -> Option<T> {
+        let whole = value.span();
+        match T::deserialize(ValueDeserializer::from(value)) {
+            Ok(part) => Some(part),
+            Err(e) => {
+                let message = e.message().to_owned();
+                self.error(e.span().unwrap_or(whole), message, expected);
+                None
+            }
+        }
+    }
+
+    /// The value of a top-level key.
+    fn part<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<T> {
+        let (_, value) = self.take(key)?;
+        self.deserialize(value, expected)
+    }
+
+    /// The sections `[key.NAME]`, in the order of the file.
+    fn named<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Vec<Named<T>> {
+        let mut sections = Vec::new();
+        for (name, value) in self.sections(key, expected) {
+            let name = Spanned::new(name.span(), name.get_ref().to_string());
+            let whole = value.span();
+            let part = self.deserialize(value, expected).map(|part| Spanned::new(whole, part));
+            sections.push((name, part));
+        }
+        sections
+    }
+
+    fn sections(
+        &mut self,
+        key: &str,
+        expected: &str,
+    ) -> Vec<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)> {
+        let Some((_, value)) = self.take(key) else { return Vec::new() };
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            self.error(span, format!("'{key}' is no table"), expected);
+            return Vec::new();
+        };
+        // The parser sorts keys; ports and NFs are numbered as they stand.
+        let mut sections: Vec<_> = table.into_iter().collect();
+        sections.sort_by_key(|(name, _)| name.span().start);
+        sections
+    }
+
+    /// The sections `[[key]]`.
+    fn array<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Vec<Spanned<T>> {
+        let Some((_, value)) = self.take(key) else { return Vec::new() };
+        let span = value.span();
+        let DeValue::Array(array) = value.into_inner() else {
+            self.error(span, format!("'{key}' is no list of sections"), expected);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for value in array {
+            let whole = value.span();
+            if let Some(part) = self.deserialize(value, expected) {
+                sections.push(Spanned::new(whole, part));
+            }
+        }
+        sections
+    }
+
+    fn nfs(&mut self) -> Vec<NfSection<'a>> {
+        let sections = self.sections("nf", "a section [nf.NAME] for each network function");
+        sections.into_iter().map(|(name, value)| self.nf(&name, value)).collect()
+    }
+
+    fn nf(&mut self, name: &Spanned<DeString<'a>>, value: Spanned<DeValue<'a>>) -> NfSection<'a> {
+        let (span, whole) = (name.span(), value.span());
+        let mut table = match value.into_inner() {
+            DeValue::Table(table) => table,
+            _ => DeTable::new(),
+        };
+        let kind = match take(&mut table, "kind").map(|(_, v)| (v.span(), v.into_inner())) {
+            Some((at, DeValue::String(kind))) => Some((kind.into_owned(), at)),
+            Some((at, _)) => {
+                self.error(at, "'kind' is no text", "kind = \"router\" or another kind");
+                None
+            }
+            None => {
+                let kinds: Vec<_> = thalweg_nf::KINDS.iter().map(|(k, _)| *k).collect();
+                let expected = format!("kind = \"...\": one of {}", kinds.join(", "));
+                let message = format!("NF '{}' has no kind", name.get_ref());
+                self.error(span.clone(), message, &expected);
+                None
+            }
+        };
+        let pinned = match take(&mut table, "pinned").map(|(_, v)| (v.span(), v.into_inner())) {
+            Some((_, DeValue::Boolean(pinned))) => pinned,
+            Some((at, _)) => {
+                self.error(at, "'pinned' is no truth value", "true or false");
+                false
+            }
+            None => false,
+        };
+        let options = Spanned::new(whole, DeValue::Table(table));
+        NfSection { name: name.get_ref().to_string(), kind, pinned, options, span }
+    }
+
+    /// What is left over is unknown.
+    fn finish(mut self) -> Vec<SourceError> {
+        let known = "run, memory, classify, input, output, nf, default_type, class or routes";
+        for (key, _) in std::mem::take(&mut self.table) {
+            let message = format!("there is no such key: '{}'", key.get_ref());
+            self.error(key.span(), message, known);
+        }
+        self.errors
+    }
+}
+
+fn take<'a>(
+    table: &mut DeTable<'a>,
+    key: &str,
+) -> Option<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)> {
+    let at = table.keys().find(|k| k.get_ref() == key).cloned()?;
+    table.remove_entry(&at)
+}

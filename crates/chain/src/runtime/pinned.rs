@@ -1,0 +1,96 @@
+//! An NF on a thread of its own, between rings from and to each worker.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rtrb::Consumer;
+use thalweg_nf::NetworkFunction;
+use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Packet, Pool};
+
+use super::rings::{Alarm, Idle, Sender, Shared, fill};
+use crate::counters::NfCounters;
+use crate::cycles;
+use crate::route_decider::NfIndex;
+use crate::worker::{Visit, process};
+
+/// An NF on a worker of its own.
+pub(super) struct PinnedThread {
+    pub(super) nf: NfIndex,
+    pub(super) function: Box<dyn NetworkFunction>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) decapsulate: Decapsulate,
+    /// From and to each worker.
+    pub(super) rings: Vec<(Consumer<Packet>, Sender<Packet>)>,
+}
+
+/// What the thread of a pinned NF counted.
+pub(super) struct PinnedCounters {
+    pub(super) nf: NfIndex,
+    pub(super) counters: NfCounters,
+    pub(super) busy_cycles: u64,
+}
+
+impl PinnedThread {
+    pub(super) fn run(mut self) -> PinnedCounters {
+        let _alarm = Alarm(self.shared.clone());
+        let mut counters = NfCounters::new();
+        let mut batch = Batch::new(self.pool.clone());
+        let mut emitted = Batch::new(self.pool.clone());
+        let mut now = Nanoseconds::default();
+        let (mut idle, mut exports, mut busy_cycles) = (Idle::default(), 0, 0);
+        while !self.shared.end.load(Ordering::Acquire) {
+            let start = cycles::now();
+            let mut worked = false;
+            for ring in 0..self.rings.len() {
+                if fill(&mut batch, &mut self.rings[ring].0) {
+                    worked = true;
+                    self.serve(&mut batch, &mut emitted, &mut now, &mut counters);
+                    let to = &mut self.rings[ring].1;
+                    for packets in [&mut batch, &mut emitted] {
+                        let lanes = packets.lanes();
+                        lanes.into_iter().filter_map(|l| packets.take(l)).for_each(|p| to.send(p));
+                    }
+                }
+                worked |= self.rings[ring].1.push();
+            }
+            if worked {
+                busy_cycles += cycles::now().wrapping_sub(start);
+            }
+            let asked = self.shared.exports.load(Ordering::Relaxed);
+            if asked != exports {
+                exports = asked;
+                self.flush();
+            }
+            idle.worked(worked);
+        }
+        self.flush();
+        counters.figures = self.function.figures();
+        PinnedCounters { nf: self.nf, counters, busy_cycles }
+    }
+
+    /// Has the NF process a batch; what it drops is released.
+    fn serve(
+        &mut self,
+        batch: &mut Batch,
+        emitted: &mut Batch,
+        now: &mut Nanoseconds,
+        counters: &mut NfCounters,
+    ) {
+        let lanes = batch.lanes();
+        batch.parse(lanes, self.decapsulate);
+        *now = lanes.into_iter().map(|l| batch.meta.timestamp[l]).fold(*now, Nanoseconds::max);
+        let dropped = counters.drops.total();
+        let visit = &mut Visit { batch, lanes, now: *now, emitted, trace: None };
+        let served = process(&mut *self.function, visit, counters);
+        batch.release(lanes.without(served.passed));
+        let dropped = counters.drops.total() - dropped;
+        self.shared.drops.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    fn flush(&mut self) {
+        if let Err(e) = self.function.flush() {
+            self.shared.fail(vec![e.to_string()]);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Reading rules and tables again, beside the packets.
+
+use std::thread::{Scope, ScopedJoinHandle};
+
+use crate::config::Plan;
+use crate::control::Control;
+
+/// Reloads on a thread of their own, one at a time: the packet path does not
+/// wait for files. Workers take up what was published with their next batch.
+pub(super) struct Reloads<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    plan: &'env Plan,
+    running: Option<ScopedJoinHandle<'scope, Vec<String>>>,
+    warnings: Vec<String>,
+}
+
+impl<'scope, 'env> Reloads<'scope, 'env> {
+    pub(super) fn new(scope: &'scope Scope<'scope, 'env>, plan: &'env Plan) -> Self {
+        Self { scope, plan, running: None, warnings: Vec::new() }
+    }
+
+    /// Starts a reload when one is asked for and none is under way.
+    pub(super) fn poll(&mut self, control: &Control) {
+        if self.running.as_ref().is_some_and(ScopedJoinHandle::is_finished) {
+            self.join();
+        }
+        if self.running.is_none() && control.take_reload() {
+            let plan = self.plan;
+            let builder = std::thread::Builder::new().name("reload".into());
+            match builder.spawn_scoped(self.scope, move || reload(plan)) {
+                Ok(handle) => self.running = Some(handle),
+                Err(e) => self.warnings.push(format!("cannot start a reload: {e}")),
+            }
+        }
+    }
+
+    /// Waits for the reload under way; what went wrong in all of them.
+    pub(super) fn finish(mut self) -> Vec<String> {
+        self.join();
+        self.warnings
+    }
+
+    fn join(&mut self) {
+        match self.running.take().map(ScopedJoinHandle::join) {
+            Some(Ok(mistakes)) => self.warnings.extend(mistakes),
+            Some(Err(_)) => self.warnings.push("a reload died; what was, stays".into()),
+            None => {}
+        }
+    }
+}
+
+fn reload(plan: &Plan) -> Vec<String> {
+    match plan.reload() {
+        Ok(()) => {
+            log::info!("rules and tables were read again");
+            Vec::new()
+        }
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                log::error!("reload: {mistake}");
+            }
+            mistakes.iter().map(|mistake| format!("reload refused: {mistake}")).collect()
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A worker on a thread of its own, between rings.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rtrb::Consumer;
+use thalweg_packet::{Batch, Lanes, Packet, Pool};
+
+use super::rings::{Alarm, Idle, Sender, Shared, fill};
+use crate::counters::WorkerCounters;
+use crate::route_decider::NfIndex;
+use crate::worker::{Exit, Worker};
+
+/// A packet on its way out: by which output.
+pub(super) type Outgoing = (u16, Packet);
+
+/// A worker's ends of its rings.
+pub(super) struct WorkerThread {
+    pub(super) worker: Worker,
+    pub(super) pool: Arc<Pool>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) from_reader: Consumer<Packet>,
+    pub(super) exit: RingExit,
+    pub(super) from_pinned: Vec<(NfIndex, Consumer<Packet>)>,
+}
+
+pub(super) struct RingExit {
+    pub(super) to_writer: Sender<Outgoing>,
+    pub(super) to_pinned: Vec<(NfIndex, Sender<Packet>)>,
+}
+
+impl Exit for RingExit {
+    fn transmit(&mut self, output: usize, batch: &mut Batch, lanes: Lanes) {
+        for packet in lanes.into_iter().filter_map(|lane| batch.take(lane)) {
+            self.to_writer.send((output as u16, packet));
+        }
+    }
+
+    fn to_pinned(&mut self, nf: NfIndex, batch: &mut Batch, lanes: Lanes) {
+        let ring = self.to_pinned.iter_mut().find(|(i, _)| *i == nf);
+        let (_, ring) = ring.expect("each pinned NF has a ring from each worker");
+        for packet in lanes.into_iter().filter_map(|lane| batch.take(lane)) {
+            ring.send(packet);
+        }
+    }
+}
+
+impl WorkerThread {
+    pub(super) fn run(mut self) -> WorkerCounters {
+        let _alarm = Alarm(self.shared.clone());
+        let mut batch = Batch::new(self.pool.clone());
+        let mut idle = Idle::default();
+        let (mut exports, mut dropped) = (0, 0);
+        while !self.shared.end.load(Ordering::Acquire) {
+            let mut worked = false;
+            for (nf, ring) in &mut self.from_pinned {
+                if fill(&mut batch, ring) {
+                    self.worker.resume(&mut batch, *nf, &mut self.exit);
+                    worked = true;
+                }
+            }
+            if fill(&mut batch, &mut self.from_reader) {
+                self.worker.ingress(&mut batch, &mut self.exit);
+                worked = true;
+            }
+            worked |= self.exit.to_writer.push();
+            for (_, ring) in &mut self.exit.to_pinned {
+                worked |= ring.push();
+            }
+            if worked {
+                let drops = self.worker.drops();
+                self.shared.drops.fetch_add(drops - dropped, Ordering::Relaxed);
+                dropped = drops;
+            }
+            let asked = self.shared.exports.load(Ordering::Relaxed);
+            if asked != exports {
+                exports = asked;
+                let mut failures = Vec::new();
+                self.worker.flush(&mut failures);
+                self.shared.fail(failures);
+            }
+            idle.worked(worked);
+        }
+        let mut failures = Vec::new();
+        let counters = self.worker.finish(&mut failures);
+        self.shared.fail(failures);
+        counters
+    }
+}

@@ -1,0 +1,122 @@
+//! What a worker tells while it handles the traced packet.
+
+use thalweg_classify::Classifier;
+use thalweg_nf::Verdict;
+use thalweg_packet::{Batch, Decapsulate, DropReason, FlowKey, PortIndex, parse};
+
+use super::words::{changes, flow, parsed};
+use super::{Step, Trace};
+use crate::config::Plan;
+use crate::route_decider::NfIndex;
+
+/// Notes what happens to the one packet of a batch.
+pub(crate) struct Tracer {
+    trace: Trace,
+    nf_names: Vec<String>,
+    output_names: Vec<String>,
+    type_names: Vec<String>,
+    notes: Vec<(usize, String)>,
+    /// The packet as it was before the NF that works on it.
+    before: Vec<u8>,
+    key_before: FlowKey,
+}
+
+impl Tracer {
+    pub(super) fn new(plan: &Plan, packet: u64, input: &str) -> Self {
+        let trace = Trace {
+            schema: "thalweg.trace/1",
+            packet,
+            input: input.to_owned(),
+            timestamp_ns: 0,
+            length: 0,
+            flow: String::new(),
+            parsed: String::new(),
+            layer: "",
+            rule: None,
+            megaflow: String::new(),
+            packet_type: String::new(),
+            steps: Vec::new(),
+            fate: String::new(),
+        };
+        Self {
+            trace,
+            nf_names: plan.nfs.iter().map(|nf| nf.name.clone()).collect(),
+            output_names: plan.outputs.iter().map(|o| o.name.clone()).collect(),
+            type_names: plan.types.iter().cloned().collect(),
+            notes: Vec::new(),
+            before: Vec::new(),
+            key_before: FlowKey::default(),
+        }
+    }
+
+    pub(super) fn finish(self) -> Trace {
+        self.trace
+    }
+
+    /// The packet is parsed and about to be classified.
+    pub(crate) fn received(&mut self, batch: &Batch, classifier: &mut Classifier) {
+        let Some(lane) = batch.lanes().into_iter().next() else { return };
+        let t = &mut self.trace;
+        t.timestamp_ns = batch.meta.timestamp[lane].0;
+        t.length = batch.packet_len(lane);
+        t.flow = flow(batch.key(lane));
+        t.parsed = parsed(batch.headers(lane));
+        let explanation = classifier.explain(batch.key(lane));
+        t.layer = explanation.lookup.layer.name();
+        t.rule = explanation.rule_text;
+        t.megaflow = explanation.megaflow.to_string();
+        let number = usize::from(explanation.lookup.packet_type.0);
+        t.packet_type = self.type_names.get(number).cloned().unwrap_or_default();
+    }
+
+    /// Before an NF: where its explanations go.
+    pub(crate) fn before(&mut self, batch: &Batch, nf: NfIndex) -> &mut Vec<(usize, String)> {
+        self.notes.clear();
+        self.before.clear();
+        if let Some(lane) = batch.lanes().into_iter().next() {
+            self.before.extend_from_slice(batch.bytes(lane));
+            self.key_before = *batch.key(lane);
+        }
+        let nf = self.nf_names.get(usize::from(nf.0)).cloned().unwrap_or_default();
+        self.trace.steps.push(Step { nf, ..Step::default() });
+        &mut self.notes
+    }
+
+    /// After an NF, with the packet still in the batch.
+    pub(crate) fn after(&mut self, batch: &Batch, emitted: &Batch, verdict: Verdict) {
+        let Some(step) = self.trace.steps.last_mut() else { return };
+        step.explanations = self.notes.drain(..).map(|(_, text)| text).collect();
+        if let Some(lane) = batch.lanes().into_iter().next() {
+            step.changes = changes(&self.before, batch.bytes(lane));
+            step.length = batch.packet_len(lane);
+            let key = batch.key(lane);
+            step.flow = (*key != self.key_before).then(|| flow(key));
+        }
+        let lost = match verdict {
+            Verdict::Forward => None,
+            Verdict::Drop(reason) => Some((format!("drop: {reason}"), reason)),
+            Verdict::Punt => Some(("punt".into(), DropReason::Punted)),
+        };
+        step.verdict = lost.as_ref().map_or("forward".into(), |(verdict, _)| verdict.clone());
+        if let Some((_, reason)) = lost {
+            self.trace.fate = format!("dropped by {}: {reason}", step.nf);
+        }
+        let made = |lane| {
+            let bytes = emitted.bytes(lane);
+            let (key, _) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+            format!("{} bytes: {}", bytes.len(), flow(&key))
+        };
+        step.emitted = emitted.lanes().into_iter().map(made).collect();
+    }
+
+    /// The packet is lost between NFs.
+    pub(crate) fn lost(&mut self, reason: DropReason) {
+        self.trace.fate = format!("dropped by the chain: {reason}");
+    }
+
+    /// The packet leaves.
+    pub(crate) fn transmitted(&mut self, output: usize) {
+        let name = self.output_names.get(output).map_or("?", String::as_str);
+        self.trace.fate = format!("transmitted by {name}");
+    }
+}

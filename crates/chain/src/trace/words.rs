@@ -1,0 +1,165 @@
+//! Keys, headers and changes in words.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use thalweg_classify::Match;
+use thalweg_packet::{Field, FlowKey, Headers, Layer, ParseStatus, field};
+
+/// Bytes that an NF changed: those from `offset` on were `before` and are
+/// `after`, in hexadecimal. The two differ in length when the packet grew or
+/// shrank there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Bytes from the Ethernet header's first to the first changed.
+    pub offset: usize,
+    /// The old bytes.
+    pub before: String,
+    /// The new bytes.
+    pub after: String,
+}
+
+/// The fields that flow syntax can tell of a packet, but for those below.
+const FIELDS: [Field; 21] = [
+    field::IN_PORT,
+    field::METADATA,
+    field::TUN_ID,
+    field::TUN_SRC,
+    field::TUN_DST,
+    field::DL_SRC,
+    field::DL_DST,
+    field::DL_TYPE,
+    field::VLAN_TCI,
+    field::MPLS_LSE,
+    field::NW_SRC,
+    field::NW_DST,
+    field::NW_PROTO,
+    field::NW_TOS,
+    field::NW_TTL,
+    field::NW_FRAG,
+    field::IPV6_LABEL,
+    field::TP_SRC,
+    field::TP_DST,
+    field::ARP_SHA,
+    field::ARP_THA,
+];
+
+/// Fields of 128 bits.
+const WIDE_FIELDS: [[Field; 2]; 5] =
+    [field::IPV6_SRC, field::IPV6_DST, field::ND_TARGET, field::TUN_IPV6_SRC, field::TUN_IPV6_DST];
+
+/// The fields of a key that are not zero, in flow syntax.
+pub(super) fn flow(key: &FlowKey) -> String {
+    let mut mask = FlowKey::default();
+    for place in FIELDS.into_iter().filter(|place| key.get(*place) != 0) {
+        mask.set(place, place.max());
+    }
+    for place in WIDE_FIELDS.into_iter().filter(|place| key.get128(*place) != 0) {
+        mask.set128(place, u128::MAX);
+    }
+    if key.get(field::DL_TYPE) == 0x0800 || key.get(field::DL_TYPE) == 0x86dd {
+        // Zero says something in these: a port, an ICMP type, no flags.
+        if matches!(key.get(field::NW_PROTO), 1 | 6 | 17 | 58 | 132)
+            && key.get(field::NW_FRAG) & field::FRAG_LATER == 0
+        {
+            mask.set(field::TP_SRC, field::TP_SRC.max());
+            mask.set(field::TP_DST, field::TP_DST.max());
+        }
+        if key.get(field::NW_PROTO) == 6 {
+            mask.set(field::TCP_FLAGS, 0x1ff);
+        }
+    }
+    Match::new(*key, mask).to_string()
+}
+
+/// How far parsing came, why it ended there, and where the headers lie.
+pub(super) fn parsed(headers: &Headers) -> String {
+    let layer = match headers.layer {
+        Layer::None => "nothing",
+        Layer::Link => "up to the link layer",
+        Layer::Network => "up to the network layer",
+        Layer::Transport => "up to the transport layer",
+    };
+    let status = match headers.status {
+        ParseStatus::Complete => "complete",
+        ParseStatus::Truncated => "the next header is cut short",
+        ParseStatus::Inconsistent => "the next header contradicts itself or what encloses it",
+        ParseStatus::Unknown => "the next header is of an unknown kind",
+    };
+    let mut text = format!("{layer}, {status}");
+    for (name, at) in [("network", headers.l3), ("transport", headers.l4)] {
+        if at != 0 {
+            let _ = write!(text, ", {name} header at {at}");
+        }
+    }
+    let _ = write!(text, ", payload {} to {}", headers.payload, headers.end);
+    text
+}
+
+/// Where two versions of a packet differ. Of versions of different lengths,
+/// what lies between their common beginning and their common end.
+pub(super) fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
+    let change = |offset: usize, before: &[u8], after: &[u8]| Change {
+        offset,
+        before: hex(before),
+        after: hex(after),
+    };
+    if before.len() != after.len() {
+        let start = before.iter().zip(after).take_while(|(b, a)| b == a).count();
+        let (before, after) = (&before[start..], &after[start..]);
+        let pairs = before.iter().rev().zip(after.iter().rev());
+        let end = pairs.take_while(|(b, a)| b == a).count();
+        return vec![change(start, &before[..before.len() - end], &after[..after.len() - end])];
+    }
+    let mut changes = Vec::new();
+    let mut at = 0;
+    while let Some(start) = (at..before.len()).find(|i| before[*i] != after[*i]) {
+        let end = (start..before.len()).find(|i| before[*i] == after[*i]).unwrap_or(before.len());
+        changes.push(change(start, &before[start..end], &after[start..end]));
+        at = end;
+    }
+    changes
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Applies changes to the old version.
+    fn apply(before: &[u8], changes: &[Change]) -> String {
+        let mut text = hex(before);
+        for c in changes.iter().rev() {
+            let at = c.offset * 2;
+            assert_eq!(text[at..at + c.before.len()], c.before);
+            text.replace_range(at..at + c.before.len(), &c.after);
+        }
+        text
+    }
+
+    #[test]
+    fn changes_turn_the_old_bytes_into_the_new() {
+        let versions: [&[u8]; 7] =
+            [b"", b"a", b"abcdef", b"abXdeY", b"abcXYdef", b"abcabcabc", b"abcabc"];
+        for before in versions {
+            for after in versions {
+                let changes = changes(before, after);
+                assert_eq!(apply(before, &changes), hex(after), "{before:?} {after:?}");
+                assert_eq!(changes.is_empty(), before == after);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_bytes_between_changes_are_not_told() {
+        let changes = changes(b"abcdef", b"aXcdYZ");
+        let offsets: Vec<_> = changes.iter().map(|c| (c.offset, c.after.len() / 2)).collect();
+        assert_eq!(offsets, [(1, 1), (4, 2)]);
+    }
+}
