@@ -1,0 +1,177 @@
+//! The options of a NAT.
+
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use thalweg_packet::Nanoseconds;
+use toml::Spanned;
+
+use crate::{BuildError, Section};
+
+/// The most external addresses of one NAT.
+const MAX_EXTERNAL: usize = 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    inside: Vec<Spanned<String>>,
+    external: Vec<Spanned<String>>,
+    #[serde(default = "ports")]
+    ports: Spanned<String>,
+    #[serde(default)]
+    filtering: Filtering,
+    #[serde(default = "yes")]
+    hairpinning: bool,
+    #[serde(default = "max_mappings")]
+    max_mappings: Spanned<usize>,
+    #[serde(default)]
+    timeouts_s: Timeouts,
+}
+
+fn ports() -> Spanned<String> {
+    Spanned::new(0..0, "1024-65535".into())
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn max_mappings() -> Spanned<usize> {
+    Spanned::new(0..0, 1 << 20)
+}
+
+/// Whom a mapping lets in (RFC 4787, section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Filtering {
+    /// Everyone.
+    EndpointIndependent,
+    /// Hosts that the host inside has sent to.
+    #[default]
+    AddressDependent,
+    /// Their addresses and ports.
+    AddressAndPortDependent,
+}
+
+/// Idle times after which a mapping ends, in seconds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Timeouts {
+    pub(super) udp: u64,
+    pub(super) tcp: u64,
+    pub(super) tcp_transitory: u64,
+    pub(super) icmp: u64,
+}
+
+impl Default for Timeouts {
+    /// RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
+    fn default() -> Self {
+        Self { udp: 300, tcp: 7440, tcp_transitory: 240, icmp: 60 }
+    }
+}
+
+/// The checked options.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    inside: Vec<(u32, u32)>,
+    pub(super) external: Vec<Ipv4Addr>,
+    pub(super) ports: RangeInclusive<u16>,
+    pub(super) filtering: Filtering,
+    pub(super) hairpinning: bool,
+    pub(super) max_mappings: usize,
+    timeouts: Timeouts,
+}
+
+impl Config {
+    pub(super) fn is_inside(&self, address: Ipv4Addr) -> bool {
+        let address = u32::from(address);
+        self.inside.iter().any(|(value, mask)| address & mask == *value)
+    }
+
+    pub(super) fn is_external(&self, address: Ipv4Addr) -> bool {
+        self.external.contains(&address)
+    }
+
+    pub(super) fn timeout(&self, kind: super::mapping::Life) -> Nanoseconds {
+        use super::mapping::Life;
+        let t = self.timeouts;
+        Nanoseconds::from_secs(match kind {
+            Life::Udp => t.udp,
+            Life::TcpEstablished => t.tcp,
+            Life::TcpTransitory => t.tcp_transitory,
+            Life::Echo => t.icmp,
+        })
+    }
+}
+
+pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
+    let options: Options = section.parse()?;
+    let mut errors = Vec::new();
+    let mut config = Config {
+        inside: Vec::new(),
+        external: Vec::new(),
+        ports: 0..=0,
+        filtering: options.filtering,
+        hairpinning: options.hairpinning,
+        max_mappings: *options.max_mappings.get_ref(),
+        timeouts: options.timeouts_s,
+    };
+    for text in &options.inside {
+        match prefix(text.get_ref()) {
+            Some(prefix) => config.inside.push(prefix),
+            None => {
+                let expected = "an IPv4 prefix such as 10.0.0.0/8";
+                errors.push(section.error(text.span(), "bad prefix", expected));
+            }
+        }
+    }
+    for text in &options.external {
+        match addresses(text.get_ref()) {
+            Some(range) => config.external.extend(range.take(MAX_EXTERNAL + 1)),
+            None => {
+                let expected = "an IPv4 address, or two with a hyphen between";
+                errors.push(section.error(text.span(), "bad address", expected));
+            }
+        }
+    }
+    let ports = options.ports.get_ref().split_once('-');
+    match ports.and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)))
+    {
+        Some((low, high)) if 0 < low && low < high => config.ports = low..=high,
+        _ => errors.push(section.error(options.ports.span(), "bad port range", "\"1024-65535\"")),
+    }
+    let whole = section.span();
+    if options.inside.is_empty() || options.external.is_empty() {
+        let expected = "at least one 'inside' prefix and one 'external' address";
+        errors.push(section.error(whole.clone(), "nothing to translate", expected));
+    }
+    if config.external.len() > MAX_EXTERNAL {
+        let message = format!("more than {MAX_EXTERNAL} external addresses");
+        errors.push(section.error(whole.clone(), message, "fewer"));
+    }
+    if let Some(both) = config.external.iter().find(|a| config.is_inside(**a)) {
+        let message = format!("the external address {both} lies inside");
+        errors.push(section.error(whole, message, "addresses that no host inside has"));
+    }
+    if !(1..=1 << 26).contains(options.max_mappings.get_ref()) {
+        let span = options.max_mappings.span();
+        errors.push(section.error(span, "bad number of mappings", "1 to 67108864"));
+    }
+    if errors.is_empty() { Ok(config) } else { Err(BuildError(errors)) }
+}
+
+fn prefix(text: &str) -> Option<(u32, u32)> {
+    let (address, length) = text.split_once('/').unwrap_or((text, "32"));
+    let address = u32::from(address.parse::<Ipv4Addr>().ok()?);
+    let length = length.parse::<u32>().ok().filter(|l| *l <= 32)?;
+    let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+    Some((address & mask, mask))
+}
+
+fn addresses(text: &str) -> Option<impl Iterator<Item = Ipv4Addr>> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    let low = u32::from(low.trim().parse::<Ipv4Addr>().ok()?);
+    let high = u32::from(high.trim().parse::<Ipv4Addr>().ok()?);
+    (low <= high).then(|| (low..=high).map(Ipv4Addr::from))
+}
