@@ -32,7 +32,7 @@ pub fn parse(
             continue;
         }
         let place = rules.len() as u32;
-        let matches = Line { source, base: span.start, line }.matches();
+        let matches = Line { source, base: span.start, text: line }.matches();
         match matches {
             Ok(matches) => rules.push(Rule {
                 id: RuleId(first.0.saturating_add(place)),
@@ -50,7 +50,7 @@ pub fn parse(
 struct Line<'a> {
     source: &'a Source,
     base: usize,
-    line: &'a str,
+    text: &'a str,
 }
 
 impl Line<'_> {
@@ -85,19 +85,19 @@ impl Line<'_> {
 
     /// Source, destination, source ports, destination ports, protocol.
     fn fields(&self) -> Result<[Range<usize>; 5], SourceError> {
-        let whole = 0..self.line.len();
+        let whole = 0..self.text.len();
         let shape = "@src/len dst/len sport : sport dport : dport proto/mask [flags/mask]";
         let wrong = || self.error(&whole, "this is no ClassBench rule", shape);
-        let start = self.line.as_ptr() as usize;
+        let start = self.text.as_ptr() as usize;
         let words: Vec<Range<usize>> = self
-            .line
+            .text
             .split_whitespace()
             .map(|w| {
                 let at = w.as_ptr() as usize - start;
                 at..at + w.len()
             })
             .collect();
-        let text = |r: &Range<usize>| &self.line[r.clone()];
+        let text = |r: &Range<usize>| &self.text[r.clone()];
         match &words[..] {
             [src, dst, s0, c0, s1, d0, c1, d1, proto]
             | [src, dst, s0, c0, s1, d0, c1, d1, proto, _]
@@ -112,7 +112,7 @@ impl Line<'_> {
 
     fn prefix(&self, span: &Range<usize>) -> Result<(u64, u64), SourceError> {
         let wrong = || self.error(span, "bad prefix", "an IPv4 prefix such as 10.0.0.0/8");
-        let (address, length) = self.line[span.clone()].split_once('/').ok_or_else(wrong)?;
+        let (address, length) = self.text[span.clone()].split_once('/').ok_or_else(wrong)?;
         let address: std::net::Ipv4Addr = address.parse().map_err(|_| wrong())?;
         let length: u32 = length.parse().ok().filter(|l| *l <= 32).ok_or_else(wrong)?;
         let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
@@ -121,7 +121,7 @@ impl Line<'_> {
 
     fn ports(&self, span: &Range<usize>) -> Result<(u16, u16), SourceError> {
         let wrong = || self.error(span, "bad port range", "two ports, low : high");
-        let (low, high) = self.line[span.clone()].split_once(':').ok_or_else(wrong)?;
+        let (low, high) = self.text[span.clone()].split_once(':').ok_or_else(wrong)?;
         let port = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
         let (low, high) = (port(low)?, port(high)?);
         if low <= high { Ok((low, high)) } else { Err(wrong()) }
@@ -129,7 +129,7 @@ impl Line<'_> {
 
     fn protocol(&self, span: &Range<usize>) -> Result<(u64, u64), SourceError> {
         let wrong = || self.error(span, "bad protocol", "proto/mask, as in 0x06/0xFF");
-        let (value, mask) = self.line[span.clone()].split_once('/').ok_or_else(wrong)?;
+        let (value, mask) = self.text[span.clone()].split_once('/').ok_or_else(wrong)?;
         let byte = |text: &str| {
             let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
             let parsed = hex.map_or_else(|| text.parse(), |h| u8::from_str_radix(h, 16));

@@ -2,26 +2,36 @@
 
 use std::sync::Arc;
 
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType};
+use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds};
 
 use crate::emc::Emc;
-use crate::megaflow::{MegaflowId, Megaflows};
-use crate::rule::{Match, RuleId};
-use crate::rule_table::{RuleTable, SharedRules};
+use crate::lookup::{Explanation, LayerStats, Lookup, MatchLayer};
+use crate::megaflow::{Megaflow, MegaflowId, Megaflows};
+use crate::rule::Match;
+use crate::rule_table::RuleTable;
+use crate::shared::SharedRules;
 
 /// How often idle megaflows are looked for.
 const SWEEP_PERIOD: Nanoseconds = Nanoseconds::from_millis(500);
 
+/// How soon a megaflow is idle once there are as many as there may be. As in
+/// Open vSwitch, so that a scan does not lock out the flows that come after it.
+const IDLE_WHEN_FULL: Nanoseconds = Nanoseconds::from_millis(100);
+
 /// Sizes and times of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Places of the exact-match cache; 0 turns it off.
+    /// Places of the exact-match cache, rounded up to a power of two, at most
+    /// 2^20; 0 turns it off. A place takes 208 bytes.
     pub emc_entries: usize,
-    /// A missed key enters the exact-match cache once in so many times.
+    /// A missed key enters the exact-match cache once in so many times: 1 is
+    /// always, 0 is never.
     pub emc_insert_inverse_probability: u32,
-    /// The most megaflows; above, packets fall to the rule table.
+    /// The most megaflows; above, packets fall to the rule table, and megaflows
+    /// idle for 100 ms are removed.
     pub megaflow_limit: usize,
-    /// A megaflow that no packet meets for so long is removed.
+    /// A megaflow that no packet meets for so long is removed, at most half a
+    /// second of packet time later.
     pub idle_timeout: Nanoseconds,
 }
 
@@ -35,76 +45,6 @@ impl Default for Config {
             idle_timeout: Nanoseconds::from_secs(10),
         }
     }
-}
-
-/// The layer that knew the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MatchLayer {
-    /// The exact-match cache.
-    Emc,
-    /// The megaflow layer.
-    Megaflow,
-    /// The rule table.
-    #[default]
-    RuleTable,
-}
-
-impl MatchLayer {
-    /// The layer's name in traces and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Emc => "exact-match cache",
-            Self::Megaflow => "megaflow",
-            Self::RuleTable => "rule table",
-        }
-    }
-}
-
-/// What classification found for one packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lookup {
-    /// The winning rule, if any matched.
-    pub rule: Option<RuleId>,
-    /// The packet's type.
-    pub packet_type: PacketType,
-    /// Who knew.
-    pub layer: MatchLayer,
-}
-
-/// How often each layer answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LayerStats {
-    /// Packets answered by the exact-match cache.
-    pub emc_hits: u64,
-    /// Packets answered by the megaflow layer.
-    pub megaflow_hits: u64,
-    /// Packets that went to the rule table.
-    pub rule_lookups: u64,
-    /// Of those, packets that no rule matched.
-    pub unmatched: u64,
-    /// Subtables that megaflow lookups visited.
-    pub subtables_visited: u64,
-    /// Megaflows at this moment.
-    pub megaflows: u64,
-    /// Masks of those.
-    pub subtables: u64,
-    /// Megaflows removed because no packet met them.
-    pub expired: u64,
-    /// Megaflows removed because the rules changed.
-    pub revalidated_away: u64,
-    /// Answers not cached because the megaflow layer was full.
-    pub not_cached: u64,
-}
-
-/// How a key's answer comes about, for `thalweg trace`.
-#[derive(Clone, Debug)]
-pub struct Explanation {
-    /// The answer and the layer that would give it now.
-    pub lookup: Lookup,
-    /// The rule as the user wrote it.
-    pub rule_text: Option<String>,
-    /// What the megaflow of this answer covers.
-    pub megaflow: Match,
 }
 
 /// One worker's classifier: its own caches over the rules that all share.
@@ -146,7 +86,8 @@ impl Classifier {
         now: Nanoseconds,
         out: &mut [Lookup; BATCH],
     ) {
-        self.maintain(now);
+        self.take_up_rules();
+        self.sweep(now);
         let mut hashes = [0; BATCH];
         let mut missed = lanes;
         if self.emc.is_on() {
@@ -162,18 +103,40 @@ impl Classifier {
                 }
             }
         }
+        if !missed.is_empty() {
+            self.classify_missed(keys, missed, lens, now, &hashes, out);
+        }
+    }
+
+    /// Classifies the packets that the exact-match cache did not know.
+    fn classify_missed(
+        &mut self,
+        keys: &[FlowKey; BATCH],
+        missed: Lanes,
+        lens: &[u32; BATCH],
+        now: Nanoseconds,
+        hashes: &[u64; BATCH],
+        out: &mut [Lookup; BATCH],
+    ) {
+        let mut ids = [MegaflowId::default(); BATCH];
+        let mut found = self.megaflows.find_batch(keys, missed, &mut ids);
+        let mut installed = false;
         for lane in missed {
-            let key = &keys[lane];
-            let id = match self.megaflows.find(key) {
-                Some(id) if self.hit(id, MatchLayer::Megaflow, lens[lane], now, &mut out[lane]) => {
-                    self.stats.megaflow_hits += 1;
-                    Some(id)
-                }
-                _ => self.upcall(key, lens[lane], now, &mut out[lane]),
-            };
-            if let Some(id) = id {
-                self.emc.maybe_insert(key, hashes[lane], id);
+            let (key, len, out) = (&keys[lane], lens[lane], &mut out[lane]);
+            // An earlier packet of this batch may have brought in what this one needs.
+            if installed && !found.contains(lane) {
+                found = found.or(self.megaflows.find_batch(keys, Lanes::one(lane), &mut ids));
             }
+            if found.contains(lane) && self.hit(ids[lane], MatchLayer::Megaflow, len, now, out) {
+                self.stats.megaflow_hits += 1;
+            } else if let Some(id) = self.upcall(key, len, now, out) {
+                installed = true;
+                ids[lane] = id;
+            } else {
+                continue;
+            }
+            let megaflows = &self.megaflows;
+            self.emc.maybe_insert(key, hashes[lane], ids[lane], |id| megaflows.is_live(id));
         }
     }
 
@@ -221,41 +184,61 @@ impl Classifier {
         id
     }
 
-    fn maintain(&mut self, now: Nanoseconds) {
+    /// Takes up new rules, if there are any, and drops what they made wrong.
+    fn take_up_rules(&mut self) {
         if !self.shared.is_current(&self.rules) {
             self.rules = self.shared.load();
             self.stats.revalidated_away += self.megaflows.revalidate(&self.rules) as u64;
         }
-        if now.since(self.swept) >= SWEEP_PERIOD {
+    }
+
+    /// Removes idle megaflows, now and then.
+    fn sweep(&mut self, now: Nanoseconds) {
+        let stepped_back = now < self.swept;
+        if stepped_back || now.since(self.swept) >= SWEEP_PERIOD {
             self.swept = now;
-            self.stats.expired += self.megaflows.expire(now, self.config.idle_timeout) as u64;
+            let idle = self.config.idle_timeout;
+            let idle = if self.megaflows.is_full() { idle.min(IDLE_WHEN_FULL) } else { idle };
+            self.stats.expired += self.megaflows.expire(now, idle) as u64;
         }
     }
 
-    /// How `key` would be classified now, without changing any cache's content.
+    /// How `key` would be classified now. Takes up new rules first; counts
+    /// nothing and caches nothing.
     pub fn explain(&mut self, key: &FlowKey) -> Explanation {
-        let cached = self.emc.is_on().then(|| self.emc.find(key, Emc::hash(key))).flatten();
-        let cached = cached.map(|id| (id, MatchLayer::Emc));
-        let cached =
-            cached.or_else(|| self.megaflows.find(key).map(|id| (id, MatchLayer::Megaflow)));
-        let known = cached.and_then(|(id, layer)| {
-            let mask = *self.megaflows.mask(id)?;
-            let flow = self.megaflows.get_mut(id)?;
-            Some((Lookup { rule: flow.rule, packet_type: flow.packet_type, layer }, mask))
-        });
-        let (lookup, mask) = known.unwrap_or_else(|| {
+        self.take_up_rules();
+        let Some(flow) = self.megaflows.peek(key) else {
             let found = self.rules.lookup(key);
-            let (rule, packet_type) = (found.rule, found.packet_type);
-            (Lookup { rule, packet_type, layer: MatchLayer::RuleTable }, found.mask)
-        });
+            let lookup = Lookup {
+                rule: found.rule,
+                packet_type: found.packet_type,
+                layer: MatchLayer::RuleTable,
+            };
+            return self.explanation(lookup, &Match::new(*key, found.mask));
+        };
+        // A live entry of the exact-match cache names a megaflow that covers the
+        // key; whichever covers it gives the same answer.
+        let cached = self.emc.is_on().then(|| self.emc.find(key, Emc::hash(key))).flatten();
+        let exact = cached.is_some_and(|id| self.megaflows.is_live(id));
+        let layer = if exact { MatchLayer::Emc } else { MatchLayer::Megaflow };
+        let lookup = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
+        self.explanation(lookup, &flow.pattern)
+    }
+
+    fn explanation(&self, lookup: Lookup, megaflow: &Match) -> Explanation {
         let rule_text = lookup.rule.and_then(|id| self.rules.rule(id)).map(|r| r.text.clone());
-        Explanation { lookup, rule_text, megaflow: Match::new(*key, mask) }
+        Explanation { lookup, rule_text, megaflow: *megaflow }
+    }
+
+    /// The megaflows of this moment, in no order that matters.
+    pub fn megaflows(&self) -> impl Iterator<Item = Megaflow> + '_ {
+        self.megaflows.iter()
     }
 
     /// How often each layer answered so far.
     pub fn stats(&self) -> LayerStats {
         LayerStats {
-            subtables_visited: self.megaflows.visited,
+            subtables_visited: self.megaflows.visited(),
             megaflows: self.megaflows.len() as u64,
             subtables: self.megaflows.subtables() as u64,
             ..self.stats

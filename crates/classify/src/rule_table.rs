@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use hashbrown::HashTable;
 use thalweg_packet::{FlowKey, PacketType};
 
@@ -101,16 +100,10 @@ impl RuleTable {
 
     /// Adds `rule`, in place of one with the same number.
     pub fn insert(&mut self, rule: Rule) {
-        self.remove(rule.id);
-        let (rank, packet_type) = (rule.rank(), rule.packet_type);
-        for pattern in &rule.matches {
-            self.insert_match(pattern, rank, packet_type);
-        }
-        self.subtables.sort_by_key(|s| s.best);
-        self.rules.insert(rule.id, Arc::new(rule));
+        self.extend([rule]);
     }
 
-    /// Adds many rules; sorts once.
+    /// Adds many rules; sorts the subtables once.
     pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
         for rule in rules {
             self.remove(rule.id);
@@ -199,52 +192,5 @@ impl RuleTable {
             packet_type: best.map_or(self.default_type, |(_, t)| t),
             mask,
         }
-    }
-}
-
-/// The oracle: rules in order of precedence, tried one after the other.
-#[derive(Clone, Debug)]
-pub struct LinearTable {
-    rules: Vec<Rule>,
-    default_type: PacketType,
-}
-
-impl LinearTable {
-    /// A table of `rules`.
-    pub fn new(mut rules: Vec<Rule>, default_type: PacketType) -> Self {
-        rules.sort_by_key(Rule::rank);
-        Self { rules, default_type }
-    }
-
-    /// The first rule that matches `key`, and the packet type it gives.
-    pub fn lookup(&self, key: &FlowKey) -> (Option<RuleId>, PacketType) {
-        let rule = self.rules.iter().find(|r| r.matches.iter().any(|m| m.covers(key)));
-        (rule.map(|r| r.id), rule.map_or(self.default_type, |r| r.packet_type))
-    }
-}
-
-/// The rule table that all workers read, replaced as a whole (read-copy-update).
-#[derive(Debug)]
-pub struct SharedRules(ArcSwap<RuleTable>);
-
-impl SharedRules {
-    /// Shares `table`.
-    pub fn new(table: RuleTable) -> Self {
-        Self(ArcSwap::from_pointee(table))
-    }
-
-    /// The table of this moment.
-    pub fn load(&self) -> Arc<RuleTable> {
-        self.0.load_full()
-    }
-
-    /// Whether `table` is still the current one. Cheap: asked once a batch.
-    pub fn is_current(&self, table: &Arc<RuleTable>) -> bool {
-        Arc::ptr_eq(&self.0.load(), table)
-    }
-
-    /// Replaces the table. Workers take it up at their next batch.
-    pub fn publish(&self, table: RuleTable) {
-        self.0.store(Arc::new(table));
     }
 }

@@ -179,34 +179,3 @@ fn an_equal_priority_is_won_by_the_earlier_rule() {
     let found = table(&[rule(4, 1), rule(2, 9)]).lookup(&FlowKey::default());
     assert_eq!((found.rule, found.packet_type), (Some(RuleId(2)), PacketType(9)));
 }
-
-proptest! {
-    #[test]
-    fn a_printed_pattern_reads_back(
-        src in any::<u32>(), len in 0u32..33, port in any::<u16>(), port_mask in any::<u16>(),
-        flags in any::<u16>(), flag_mask in any::<u16>(), vid in 0u16..4096, v6 in any::<u128>(), len6 in 0u32..129,
-    ) {
-        let mut value = FlowKey::default();
-        let mut mask = FlowKey::default();
-        let mut put = |f, v: u64, m: u64| { value.set(f, v); mask.set(f, m); };
-        put(field::DL_TYPE, 0x0800, 0xffff);
-        put(field::NW_PROTO, 6, 0xff);
-        put(field::NW_SRC, src.into(), u32::MAX.checked_shl(32 - len).unwrap_or(0).into());
-        put(field::TP_DST, port.into(), port_mask.into());
-        put(field::TCP_FLAGS, u64::from(flags & 0xfff), u64::from(flag_mask & 0xfff));
-        put(field::VLAN_TCI, u64::from(vid | 0x1000), 0x1fff);
-        value.set128(field::TUN_IPV6_SRC, v6);
-        mask.set128(field::TUN_IPV6_SRC, u128::MAX.checked_shl(128 - len6).unwrap_or(0));
-        let pattern = Match::new(value, mask);
-        let text = pattern.to_string();
-        let again = flow_syntax::parse(&text, &|_| None);
-        prop_assert_eq!(again.map(|f| f.pattern), Ok(pattern), "{}", text);
-    }
-
-    #[test]
-    fn any_text_parses_or_fails_within_its_bounds(text in "[a-z_0-9=,./:+ é-]{0,60}") {
-        if let Err(e) = flow_syntax::parse(&text, &|_| None) {
-            prop_assert!(e.span.end <= text.len() && text.is_char_boundary(e.span.start));
-        }
-    }
-}

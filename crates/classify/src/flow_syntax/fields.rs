@@ -9,24 +9,35 @@ pub(super) enum Form {
     Number,
     /// As `Number`, written in hexadecimal.
     Hex,
+    /// A number up to 255 in a place of 16 bits.
+    Octet,
     /// `aa:bb:cc:dd:ee:ff`, with `/mask`.
     Mac,
     /// `10.0.0.0`, with `/24` or `/255.255.255.0`.
     Ipv4,
     /// `2001:db8::`, with `/32` or `/ffff:ffff::`.
     Ipv6,
-    /// `+syn-ack`, or a number with `/mask`.
+    /// `+syn-ack`, `syn|ack`, or a number with `/mask`.
     TcpFlags,
     /// `no`, `yes`, `first`, `later`, `not_later`.
     Fragment,
     /// A port's number or name; in the key, plus one.
     Port,
-    /// Part of a VLAN tag; the tag must be there.
+    /// A VLAN number; the tag must be there. 0xffff is "no tag".
     Vid,
-    /// Part of a VLAN tag; the tag must be there.
+    /// A VLAN priority; the tag must be there.
     Pcp,
-    /// The whole TCI, with `/mask`; 0 is "no tag".
+    /// A VLAN number with the bit 0x1000 for the tag's presence, with `/mask`.
+    PresentVid,
+    /// The whole TCI with the bit 0x1000 for presence, with `/mask`; 0 is "no tag".
     Tci,
+}
+
+impl Form {
+    /// Whether the field is printed by the VLAN tag's own rules.
+    pub(super) fn is_vlan(self) -> bool {
+        matches!(self, Self::Vid | Self::Pcp | Self::PresentVid | Self::Tci)
+    }
 }
 
 /// What must be matched too for a field to have a meaning.
@@ -57,7 +68,9 @@ impl Needs {
         let ip = ether_type(0x0800) || ether_type(0x86dd);
         let proto = |p: u64| exact(field::NW_PROTO) && value.get(field::NW_PROTO) == p;
         let icmpv6 = ether_type(0x86dd) && proto(58);
-        let kind = |t: u64| exact(field::TP_SRC) && value.get(field::TP_SRC) == t;
+        // Neighbour discovery has ICMPv6 code 0 (RFC 4861).
+        let code_0 = mask.get(field::TP_DST) & value.get(field::TP_DST) == 0;
+        let kind = |t: u64| code_0 && exact(field::TP_SRC) && value.get(field::TP_SRC) == t;
         match self {
             Self::Nothing => true,
             Self::Ip => ip,
@@ -75,6 +88,15 @@ impl Needs {
             Self::NeighbourSolicitation => icmpv6 && kind(135),
             Self::NeighbourAdvertisement => icmpv6 && kind(136),
         }
+    }
+
+    /// Whether the field is part of the transport header, which fragments other
+    /// than the first do not have.
+    pub(super) fn is_transport(self) -> bool {
+        !matches!(
+            self,
+            Self::Nothing | Self::Ip | Self::Ipv4OrArp | Self::Ipv6 | Self::Arp | Self::Mpls
+        )
     }
 
     /// What to write to fulfil the need.
@@ -106,14 +128,42 @@ pub(super) struct Definition {
     pub(super) names: &'static [&'static str],
     /// Its place; a 128-bit field's high half first.
     pub(super) place: &'static [Field],
+    /// Where in its place the value's lowest bit lies.
+    pub(super) shift: u8,
+    /// How many bits of its place the value and its mask have.
+    pub(super) width: u8,
     pub(super) form: Form,
     /// Whether a mask may follow.
     pub(super) maskable: bool,
     pub(super) needs: Needs,
-    /// Part of `place` in another unit: bits to shift left by, and width.
-    pub(super) part: Option<(u8, u8)>,
 }
 
+impl Definition {
+    /// The mask of an exact value, right-aligned.
+    pub(super) fn ones(&self) -> u128 {
+        u128::MAX >> (128 - u32::from(self.width))
+    }
+
+    /// The value of this field in `key`, right-aligned.
+    pub(super) fn get(&self, key: &FlowKey) -> u128 {
+        let whole = match self.place {
+            [high, low] => key.get128([*high, *low]),
+            [place, ..] => u128::from(key.get(*place)),
+            [] => 0,
+        };
+        whole >> self.shift & self.ones()
+    }
+
+    /// The parts of a value, or of a mask, by their places: a 128-bit one has two.
+    pub(super) fn split(&self, bits: u128) -> impl Iterator<Item = (Field, u64)> + use<> {
+        let bits = bits << self.shift;
+        let place = self.place;
+        let halves = if place.len() == 2 { [bits >> 64, bits] } else { [bits, 0] };
+        place.iter().copied().zip(halves.map(|half| half as u64))
+    }
+}
+
+/// A field that fills its place.
 const fn define(
     names: &'static [&'static str],
     place: &'static [Field],
@@ -121,18 +171,23 @@ const fn define(
     maskable: bool,
     needs: Needs,
 ) -> Definition {
-    Definition { names, place, form, maskable, needs, part: None }
+    let width = if place.len() == 2 { 128 } else { place[0].bits };
+    Definition { names, place, shift: 0, width, form, maskable, needs }
 }
 
+/// A field of `width` bits from bit `shift` of its place up.
 const fn part(
     names: &'static [&'static str],
     place: &'static [Field],
-    (shift, bits): (u8, u8),
+    (shift, width): (u8, u8),
+    (form, maskable): (Form, bool),
     needs: Needs,
 ) -> Definition {
-    let maskable = false;
-    Definition { names, place, form: Form::Number, maskable, needs, part: Some((shift, bits)) }
+    Definition { names, place, shift, width, form, maskable, needs }
 }
+
+/// The value alone, as a number.
+const NUMBER: (Form, bool) = (Form::Number, false);
 
 /// All fields, in the order in which they are printed. Where two share a place
 /// the first whose need is met is printed.
@@ -145,35 +200,35 @@ pub(super) const FIELDS: &[Definition] = &[
     define(&["metadata"], &[field::METADATA], Form::Hex, true, Needs::Nothing),
     define(&["in_port"], &[field::IN_PORT], Form::Port, false, Needs::Nothing),
     define(&["dl_vlan"], &[field::VLAN_TCI], Form::Vid, false, Needs::Nothing),
-    define(&["vlan_vid"], &[field::VLAN_TCI], Form::Tci, true, Needs::Nothing),
+    define(&["vlan_vid"], &[field::VLAN_TCI], Form::PresentVid, true, Needs::Nothing),
     define(&["dl_vlan_pcp", "vlan_pcp"], &[field::VLAN_TCI], Form::Pcp, false, Needs::Nothing),
     define(&["vlan_tci"], &[field::VLAN_TCI], Form::Tci, true, Needs::Nothing),
     define(&["dl_src", "eth_src"], &[field::DL_SRC], Form::Mac, true, Needs::Nothing),
     define(&["dl_dst", "eth_dst"], &[field::DL_DST], Form::Mac, true, Needs::Nothing),
     define(&["dl_type", "eth_type"], &[field::DL_TYPE], Form::Hex, false, Needs::Nothing),
-    part(&["mpls_label"], &[field::MPLS_LSE], (12, 20), Needs::Mpls),
-    part(&["mpls_tc"], &[field::MPLS_LSE], (9, 3), Needs::Mpls),
-    part(&["mpls_bos"], &[field::MPLS_LSE], (8, 1), Needs::Mpls),
-    part(&["mpls_ttl"], &[field::MPLS_LSE], (0, 8), Needs::Mpls),
+    part(&["mpls_label"], &[field::MPLS_LSE], (12, 20), NUMBER, Needs::Mpls),
+    part(&["mpls_tc"], &[field::MPLS_LSE], (9, 3), NUMBER, Needs::Mpls),
+    part(&["mpls_bos"], &[field::MPLS_LSE], (8, 1), NUMBER, Needs::Mpls),
+    part(&["mpls_ttl"], &[field::MPLS_LSE], (0, 8), NUMBER, Needs::Mpls),
     define(&["arp_spa"], &[field::NW_SRC], Form::Ipv4, true, Needs::Arp),
     define(&["arp_tpa"], &[field::NW_DST], Form::Ipv4, true, Needs::Arp),
-    define(&["arp_op"], &[field::NW_PROTO], Form::Number, false, Needs::Arp),
     define(&["arp_sha"], &[field::ARP_SHA], Form::Mac, true, Needs::Arp),
     define(&["arp_tha"], &[field::ARP_THA], Form::Mac, true, Needs::Arp),
     define(&["nw_src", "ip_src"], &[field::NW_SRC], Form::Ipv4, true, Needs::Ipv4OrArp),
     define(&["nw_dst", "ip_dst"], &[field::NW_DST], Form::Ipv4, true, Needs::Ipv4OrArp),
     define(&["ipv6_src"], &field::IPV6_SRC, Form::Ipv6, true, Needs::Ipv6),
     define(&["ipv6_dst"], &field::IPV6_DST, Form::Ipv6, true, Needs::Ipv6),
-    define(&["ipv6_label"], &[field::IPV6_LABEL], Form::Hex, true, Needs::Ipv6),
+    part(&["ipv6_label"], &[field::IPV6_LABEL], (0, 20), (Form::Hex, true), Needs::Ipv6),
     define(&["nw_proto", "ip_proto"], &[field::NW_PROTO], Form::Number, false, Needs::Ip),
-    part(&["ip_dscp"], &[field::NW_TOS], (2, 6), Needs::Ip),
-    part(&["nw_ecn", "ip_ecn"], &[field::NW_TOS], (0, 2), Needs::Ip),
+    define(&["arp_op", "nw_proto"], &[field::NW_PROTO], Form::Number, false, Needs::Arp),
+    part(&["ip_dscp"], &[field::NW_TOS], (2, 6), NUMBER, Needs::Ip),
+    part(&["nw_ecn", "ip_ecn"], &[field::NW_TOS], (0, 2), NUMBER, Needs::Ip),
     define(&["nw_ttl"], &[field::NW_TTL], Form::Number, false, Needs::Ip),
     define(&["ip_frag", "nw_frag"], &[field::NW_FRAG], Form::Fragment, false, Needs::Ip),
-    define(&["icmp_type"], &[field::TP_SRC], Form::Number, false, Needs::Icmp),
-    define(&["icmp_code"], &[field::TP_DST], Form::Number, false, Needs::Icmp),
-    define(&["icmpv6_type", "icmp_type"], &[field::TP_SRC], Form::Number, false, Needs::Icmpv6),
-    define(&["icmpv6_code", "icmp_code"], &[field::TP_DST], Form::Number, false, Needs::Icmpv6),
+    define(&["icmp_type"], &[field::TP_SRC], Form::Octet, false, Needs::Icmp),
+    define(&["icmp_code"], &[field::TP_DST], Form::Octet, false, Needs::Icmp),
+    define(&["icmpv6_type", "icmp_type"], &[field::TP_SRC], Form::Octet, false, Needs::Icmpv6),
+    define(&["icmpv6_code", "icmp_code"], &[field::TP_DST], Form::Octet, false, Needs::Icmpv6),
     define(&["nd_target"], &field::ND_TARGET, Form::Ipv6, true, Needs::NeighbourDiscovery),
     define(&["nd_sll"], &[field::ARP_SHA], Form::Mac, true, Needs::NeighbourSolicitation),
     define(&["nd_tll"], &[field::ARP_THA], Form::Mac, true, Needs::NeighbourAdvertisement),
@@ -185,10 +240,11 @@ pub(super) const FIELDS: &[Definition] = &[
     define(&["udp_dst"], &[field::TP_DST], Form::Number, true, Needs::Udp),
     define(&["sctp_src"], &[field::TP_SRC], Form::Number, true, Needs::Sctp),
     define(&["sctp_dst"], &[field::TP_DST], Form::Number, true, Needs::Sctp),
-    define(&["tcp_flags"], &[field::TCP_FLAGS], Form::TcpFlags, true, Needs::Tcp),
+    part(&["tcp_flags"], &[field::TCP_FLAGS], (0, 12), (Form::TcpFlags, true), Needs::Tcp),
 ];
 
-/// Protocol names: EtherType, and IP protocol where the name says one.
+/// Protocol names: EtherType, and IP protocol where the name says one. Of two
+/// names for the same the first is printed.
 pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
     ("tcp", 0x0800, Some(6)),
     ("udp", 0x0800, Some(17)),
@@ -196,6 +252,7 @@ pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
     ("icmp", 0x0800, Some(1)),
     ("ip", 0x0800, None),
     ("ipv4", 0x0800, None),
+    ("ip4", 0x0800, None),
     ("tcp6", 0x86dd, Some(6)),
     ("udp6", 0x86dd, Some(17)),
     ("sctp6", 0x86dd, Some(132)),
@@ -207,6 +264,27 @@ pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
     ("mplsm", 0x8848, None),
 ];
 
-/// Flag names of `tcp_flags`, from bit 0 up.
-pub(super) const TCP_FLAGS: [&str; 9] =
-    ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"];
+/// Flag names of `tcp_flags`, from bit 0 up; those without a name of their own
+/// are written by their value in hexadecimal, as in `ovs-ofctl`.
+pub(super) const TCP_FLAGS: [&str; 12] =
+    ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
+
+/// How the names of fields begin that Open vSwitch has and our keys have not.
+pub(super) const FOREIGN: &[&str] = &[
+    "actset_output",
+    "conj_id",
+    "ct_",
+    "dp_hash",
+    "in_port_oxm",
+    "nd_options_type",
+    "nd_reserved",
+    "nsh_",
+    "packet_type",
+    "pkt_mark",
+    "recirc_id",
+    "reg",
+    "skb_",
+    "tun_",
+    "xreg",
+    "xxreg",
+];

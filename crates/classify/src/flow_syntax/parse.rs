@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use thalweg_packet::{FlowKey, field};
 
-use super::fields::{Definition, FIELDS, Form, PROTOCOLS};
+use super::fields::{Definition, FIELDS, FOREIGN, Form, Needs, PROTOCOLS};
 use super::value;
 use crate::rule::Match;
 
@@ -128,9 +128,17 @@ impl Parser<'_> {
 
     fn protocol(&mut self, token: Range<usize>) -> Result<(), FlowError> {
         let name = &self.text[token.clone()];
+        // Says "an Ethernet packet", which all are.
+        if name == "eth" {
+            return Ok(());
+        }
         let Some((_, ether_type, proto)) = PROTOCOLS.iter().find(|(n, ..)| *n == name) else {
             if NOT_MATCHES.contains(&name) {
                 return self.not_a_match(token);
+            }
+            if FIELDS.iter().any(|d| d.names.contains(&name)) {
+                let expected = format!("{name}=value, without blanks");
+                return Err(error(token, format!("the field '{name}' has no value"), expected));
             }
             let names: Vec<_> = PROTOCOLS.iter().map(|(n, ..)| *n).collect();
             let expected = format!("field=value, or a protocol: {}", names.join(", "));
@@ -152,7 +160,7 @@ impl Parser<'_> {
     fn fields(&mut self) -> Result<(), FlowError> {
         let mut pending = std::mem::take(&mut self.pending);
         let rank = |name: &str| match name {
-            "nw_proto" | "ip_proto" => 0,
+            "nw_proto" | "ip_proto" | "ip_frag" | "nw_frag" => 0,
             "icmp_type" | "icmpv6_type" => 1,
             _ => 2,
         };
@@ -168,16 +176,22 @@ impl Parser<'_> {
         }
         let mut named = FIELDS.iter().filter(|d| d.names.contains(&text)).peekable();
         let Some(first) = named.peek().copied() else {
-            return Err(error(
-                name.clone(),
-                format!("unknown field '{text}'"),
-                "a match field of ovs-fields(7) that flow keys have",
-            ));
+            let expected = if FOREIGN.iter().any(|f| text.starts_with(f)) {
+                "a field of packets: Open vSwitch has this one, flow keys have not"
+            } else {
+                "a match field of ovs-fields(7) that flow keys have"
+            };
+            return Err(error(name.clone(), format!("unknown field '{text}'"), expected));
         };
         let Some(definition) = named.find(|d| d.needs.met(&self.value, &self.mask)) else {
             let message = format!("'{text}' means nothing without what it belongs to");
             return Err(error(name.clone(), message, first.needs.hint()));
         };
+        let later = self.value.get(field::NW_FRAG) & self.mask.get(field::NW_FRAG);
+        if definition.needs.is_transport() && later & field::FRAG_LATER != 0 {
+            let message = format!("'{text}' means nothing in a later fragment");
+            return Err(error(name.clone(), message, "'ip_frag=first', 'not_later' or 'no'"));
+        }
         self.define(definition, name, value)
     }
 
@@ -189,29 +203,18 @@ impl Parser<'_> {
     ) -> Result<(), FlowError> {
         let text = &self.text[span.clone()];
         let named = if definition.form == Form::Port { (self.port)(text) } else { None };
-        let bits = match definition.part {
-            Some((_, bits)) => bits,
-            None => definition.place.iter().map(|f| f.bits).sum(),
-        };
         let (value, mask) = match named {
-            Some(port) => Ok((u128::from(port) + 1, u128::from(u16::MAX))),
-            None => value::read(definition.form, text, bits, definition.maskable),
+            Some(port) => Ok((u128::from(port) + 1, definition.ones())),
+            None => value::read(definition, text),
         }
         .map_err(|expected| {
             let field = &self.text[name.clone()];
             error(span.clone(), format!("bad value of '{field}'"), expected)
         })?;
-        // vlan_vid matches a tag that is there (ovs-fields(7)): bit 0x1000.
-        let shift = definition.part.map_or(0, |(shift, _)| shift);
-        let (value, mask) = (value << shift, mask << shift);
-        match definition.place {
-            [high, low] => {
-                self.put(name, *high, (value >> 64) as u64, (mask >> 64) as u64)?;
-                self.put(name, *low, value as u64, mask as u64)
-            }
-            [place, ..] => self.put(name, *place, value as u64, mask as u64),
-            [] => Ok(()),
+        for ((place, value), (_, mask)) in definition.split(value).zip(definition.split(mask)) {
+            self.put(name, place, value, mask)?;
         }
+        Ok(())
     }
 
     fn nw_tos(&mut self, name: &Range<usize>, span: &Range<usize>) -> Result<(), FlowError> {
@@ -220,8 +223,8 @@ impl Parser<'_> {
         if tos & 3 != 0 {
             return Err(wrong("a multiple of 4: the lower two bits are ECN".into()));
         }
-        if !super::fields::Needs::Ip.met(&self.value, &self.mask) {
-            let hint = super::fields::Needs::Ip.hint();
+        if !Needs::Ip.met(&self.value, &self.mask) {
+            let hint = Needs::Ip.hint();
             return Err(error(name.clone(), "'nw_tos' means nothing without IP", hint));
         }
         self.put(name, field::NW_TOS, tos as u64, 0xfc)

@@ -3,116 +3,121 @@
 use std::fmt::{self, Formatter};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use thalweg_packet::field::{VLAN_PRESENT, VLAN_TCI};
 use thalweg_packet::{FlowKey, field};
 
-use super::fields::{Definition, FIELDS, Form, PROTOCOLS, TCP_FLAGS};
+use super::fields::{Definition, FIELDS, Form, Needs, PROTOCOLS, TCP_FLAGS};
+use super::value;
 use crate::rule::Match;
 
-/// Writes `pattern` so that parsing gives it back. Bits that the syntax has no
-/// field for follow as `word<i>=value/mask`, which no parser takes.
+/// Writes `pattern` so that parsing gives it back, if parsing can make it at all.
+///
+/// The pattern of a megaflow can be one that no rule has: a search may have
+/// looked at the ports of an ARP packet. Such fields are printed although what
+/// they belong to is not there, and bits that no field has as
+/// `word<i>=value/mask`; neither is read back.
 pub(crate) fn print(pattern: &Match, f: &mut Formatter<'_>) -> fmt::Result {
-    let mut left = *pattern.mask();
-    let mut parts = Vec::new();
-    protocol(pattern, &mut left, &mut parts);
-    for definition in FIELDS {
-        if definition.needs.met(pattern.value(), pattern.mask()) {
-            parts.extend(one(definition, pattern.value(), &mut left));
-        }
+    let mut printer = Printer { pattern, left: *pattern.mask(), parts: Vec::new() };
+    printer.protocol();
+    printer.fields(|needs| needs.met(pattern.value(), pattern.mask()));
+    printer.fields(|needs| matches!(needs, Needs::Ip | Needs::Ipv4OrArp | Needs::Transport));
+    printer.fields(|_| true);
+    for (i, mask) in printer.left.words.iter().enumerate().filter(|(_, m)| **m != 0) {
+        printer.parts.push(format!("word{i}={:#x}/{mask:#x}", pattern.value().words[i] & mask));
     }
-    for (i, mask) in left.words.iter().enumerate().filter(|(_, m)| **m != 0) {
-        parts.push(format!("word{i}={:#x}/{mask:#x}", pattern.value().words[i] & mask));
-    }
-    f.write_str(&parts.join(","))
+    f.write_str(&printer.parts.join(","))
 }
 
-/// The protocol name that says EtherType and IP protocol in one word.
-fn protocol(pattern: &Match, left: &mut FlowKey, parts: &mut Vec<String>) {
-    let exact = |f| pattern.mask().get(f) == f.max();
-    if !exact(field::DL_TYPE) {
-        return;
-    }
-    let proto = exact(field::NW_PROTO).then(|| pattern.value().get(field::NW_PROTO));
-    let ether_type = pattern.value().get(field::DL_TYPE);
-    let of_type = || PROTOCOLS.iter().filter(|(_, t, _)| *t == ether_type);
-    let name = of_type()
-        .find(|(_, _, p)| p.is_some() && *p == proto)
-        .or_else(|| of_type().find(|(_, _, p)| p.is_none()));
-    if let Some((name, _, p)) = name {
-        parts.push((*name).to_owned());
-        left.set(field::DL_TYPE, 0);
-        if p.is_some() {
-            left.set(field::NW_PROTO, 0);
-        }
-    }
+struct Printer<'a> {
+    pattern: &'a Match,
+    /// The bits that are still to be printed.
+    left: FlowKey,
+    parts: Vec<String>,
 }
 
-/// The field as text, when its bits are left to print; takes those bits.
-fn one(definition: &Definition, value: &FlowKey, left: &mut FlowKey) -> Option<String> {
-    let name = definition.names[0];
-    let (v, m) = match definition.place {
-        [high, low] => (value.get128([*high, *low]), left.get128([*high, *low])),
-        [place, ..] => (u128::from(value.get(*place)), u128::from(left.get(*place))),
-        [] => return None,
-    };
-    let (shift, taken) = match (definition.part, definition.form) {
-        (Some((shift, bits)), _) => (shift, (u128::MAX >> (128 - u32::from(bits))) << shift),
-        (None, Form::Vid) => (0, if m & 0xffff == 0xffff { 0 } else { 0x1fff }),
-        (None, Form::Pcp) => (0, 0xf000),
-        _ => (0, m),
-    };
-    let whole = m & taken == taken;
-    if taken == 0 || !whole {
-        return None;
-    }
-    let (v, m) = ((v & taken) >> shift, taken >> shift);
-    let text = text(definition, v, m)?;
-    clear(definition, left, taken);
-    Some(format!("{name}={text}"))
-}
-
-fn clear(definition: &Definition, left: &mut FlowKey, taken: u128) {
-    match definition.place {
-        [high, low] => {
-            left.set(*high, left.get(*high) & !((taken >> 64) as u64));
-            left.set(*low, left.get(*low) & !(taken as u64));
+impl Printer<'_> {
+    /// The protocol name that says EtherType and IP protocol in one word.
+    fn protocol(&mut self) {
+        let (value, mask) = (self.pattern.value(), self.pattern.mask());
+        let exact = |f| (mask.get(f) == f.max()).then(|| value.get(f));
+        let (ether_type, proto) = (exact(field::DL_TYPE), exact(field::NW_PROTO));
+        let of_type = || PROTOCOLS.iter().filter(|(_, t, _)| Some(*t) == ether_type);
+        let name = of_type()
+            .find(|(_, _, p)| p.is_some() && *p == proto)
+            .or_else(|| of_type().find(|(_, _, p)| p.is_none()));
+        if let Some((name, _, proto)) = name {
+            self.parts.push((*name).to_owned());
+            self.left.set(field::DL_TYPE, 0);
+            if proto.is_some() {
+                self.left.set(field::NW_PROTO, 0);
+            }
         }
-        [place, ..] => left.set(*place, left.get(*place) & !(taken as u64)),
-        [] => {}
+    }
+
+    /// Prints what is left of the fields whose need is `wanted`.
+    fn fields(&mut self, wanted: impl Fn(Needs) -> bool) {
+        for definition in FIELDS.iter().filter(|d| wanted(d.needs)) {
+            if definition.form.is_vlan() {
+                self.vlan();
+                continue;
+            }
+            let mask = definition.get(&self.left);
+            let value = definition.get(self.pattern.value()) & mask;
+            if mask != 0
+                && let Some(text) = text(definition, value, mask)
+            {
+                self.parts.push(format!("{}={text}", definition.names[0]));
+                for (place, taken) in definition.split(mask) {
+                    self.left.set(place, self.left.get(place) & !taken);
+                }
+            }
+        }
+    }
+
+    /// The VLAN tag: by number and priority where that says it, else by bits.
+    fn vlan(&mut self) {
+        let mask = self.left.get(VLAN_TCI);
+        let value = self.pattern.value().get(VLAN_TCI) & mask;
+        let (vid, pcp) = (mask & 0xfff, mask & 0xe000);
+        let parted = matches!(vid, 0 | 0xfff) && matches!(pcp, 0 | 0xe000) && vid | pcp != 0;
+        if mask == 0 {
+            return;
+        } else if parted && value & mask & VLAN_PRESENT != 0 {
+            if vid != 0 {
+                self.parts.push(format!("dl_vlan={}", value & 0xfff));
+            }
+            if pcp != 0 {
+                self.parts.push(format!("dl_vlan_pcp={}", value >> 13));
+            }
+        } else if mask == VLAN_TCI.max() && (value == 0 || value & VLAN_PRESENT != 0) {
+            self.parts.push(format!("vlan_tci={value:#06x}"));
+        } else {
+            self.parts.push(format!("vlan_tci={value:#06x}/{mask:#06x}"));
+        }
+        self.left.set(VLAN_TCI, 0);
     }
 }
 
 /// The value under its mask, or `None` when this form cannot say it.
 fn text(definition: &Definition, v: u128, m: u128) -> Option<String> {
-    let bits: u32 = match definition.part {
-        Some((_, bits)) => bits.into(),
-        None => definition.place.iter().map(|f| u32::from(f.bits)).sum(),
-    };
-    let all = u128::MAX >> (128 - bits);
-    let exact = m == all;
-    if !exact
-        && !definition.maskable
-        && !matches!(definition.form, Form::Vid | Form::Pcp | Form::Fragment)
-    {
+    let exact = m == definition.ones();
+    if !exact && !definition.maskable && definition.form != Form::Fragment {
         return None;
     }
     Some(match definition.form {
         Form::Number if exact => v.to_string(),
-        Form::Number => format!("{v:#x}/{m:#x}"),
-        Form::Hex if exact => format!("{v:#06x}"),
-        Form::Hex => format!("{v:#x}/{m:#x}"),
-        Form::Tci if definition.names[0] == "vlan_vid" => return None,
-        Form::Tci if exact => format!("{v:#06x}"),
-        Form::Tci => format!("{v:#06x}/{m:#06x}"),
+        Form::Hex if exact && definition.place == [field::DL_TYPE] => format!("{v:#06x}"),
+        Form::Hex if exact => format!("{v:#x}"),
+        Form::Number | Form::Hex => format!("{v:#x}/{m:#x}"),
+        Form::Octet => u8::try_from(v).ok()?.to_string(),
         Form::Mac if exact => mac(v),
         Form::Mac => format!("{}/{}", mac(v), mac(m)),
         Form::Ipv4 => address(v, m, 32, |a| Ipv4Addr::from(a as u32).to_string()),
         Form::Ipv6 => address(v, m, 128, |a| Ipv6Addr::from(a).to_string()),
         Form::Port => v.checked_sub(1)?.to_string(),
-        Form::Vid if v & 0x1000 != 0 => (v & 0xfff).to_string(),
-        Form::Pcp if v & 0x1000 != 0 => (v >> 13).to_string(),
-        Form::Vid | Form::Pcp => return None,
-        Form::TcpFlags => tcp_flags(v, m),
+        Form::TcpFlags => tcp_flags(v, m, exact),
         Form::Fragment => fragment(v, m)?.to_owned(),
+        Form::Vid | Form::Pcp | Form::PresentVid | Form::Tci => return None,
     })
 }
 
@@ -133,16 +138,27 @@ fn address(value: u128, mask: u128, bits: u32, one: impl Fn(u128) -> String) -> 
     }
 }
 
-fn tcp_flags(value: u128, mask: u128) -> String {
-    if mask == 0xfff || mask >> TCP_FLAGS.len() != 0 {
-        return format!("{value:#x}/{mask:#x}");
+/// `+syn-ack` under a mask, `syn|ack` for all flags, as `ovs-ofctl` prints them.
+fn tcp_flags(value: u128, mask: u128, exact: bool) -> String {
+    if exact && value == 0 {
+        return "0".to_owned();
     }
-    let named = TCP_FLAGS.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
-    named.map(|(i, n)| format!("{}{n}", if value >> i & 1 == 1 { '+' } else { '-' })).collect()
+    let mut text = String::new();
+    for (i, name) in TCP_FLAGS.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1) {
+        let set = value >> i & 1 == 1;
+        match (exact, set) {
+            (true, false) => continue,
+            (true, true) if text.is_empty() => {}
+            (true, true) => text.push('|'),
+            (false, set) => text.push(if set { '+' } else { '-' }),
+        }
+        text.push_str(name);
+    }
+    text
 }
 
 fn fragment(value: u128, mask: u128) -> Option<&'static str> {
     ["no", "yes", "first", "later", "not_later"]
         .into_iter()
-        .find(|name| super::value::read(Form::Fragment, name, 8, false) == Ok((value, mask)))
+        .find(|name| value::fragment(name) == Ok((value, mask)))
 }

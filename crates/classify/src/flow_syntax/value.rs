@@ -2,17 +2,18 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::fields::{Form, TCP_FLAGS};
+use super::fields::{Definition, Form, TCP_FLAGS};
 use thalweg_packet::field::{FRAG_ANY, FRAG_LATER, VLAN_PRESENT};
 
 /// A value and its mask, right-aligned; or what was expected instead.
 pub(super) type Masked = Result<(u128, u128), String>;
 
-/// Reads `text` as a value of `form`, `bits` wide.
-pub(super) fn read(form: Form, text: &str, bits: u8, maskable: bool) -> Masked {
-    let max = u128::MAX >> (128 - u32::from(bits));
-    match form {
+/// Reads `text` as a value of the field `definition`.
+pub(super) fn read(definition: &Definition, text: &str) -> Masked {
+    let (max, maskable) = (definition.ones(), definition.maskable);
+    match definition.form {
         Form::Number | Form::Hex => masked(text, maskable, max, |t| number(t, max)),
+        Form::Octet => number(text, 255).map(|n| (n, max)),
         Form::Mac => masked(text, maskable, max, mac),
         Form::Ipv4 => prefix(text, 32, |t| {
             t.parse::<Ipv4Addr>().map(|a| u128::from(u32::from(a))).map_err(|_| {
@@ -24,15 +25,29 @@ pub(super) fn read(form: Form, text: &str, bits: u8, maskable: bool) -> Masked {
                 .map(u128::from)
                 .map_err(|_| "an IPv6 address such as 2001:db8::1 or 2001:db8::/32".into())
         }),
-        Form::TcpFlags => tcp_flags(text),
+        Form::TcpFlags => tcp_flags(text, max),
         Form::Fragment => fragment(text),
         Form::Port => number(text, max - 1).map(|port| (port + 1, max)),
-        Form::Vid if matches!(text, "0xffff" | "65535") => Ok((0, 0xffff)),
-        Form::Vid => number(text, 0xfff).map(|vid| (vid | u128::from(VLAN_PRESENT), 0x1fff)),
-        Form::Pcp => number(text, 7)
-            .map(|pcp| (pcp << 13 | u128::from(VLAN_PRESENT), 0xe000 | u128::from(VLAN_PRESENT))),
-        Form::Tci => masked(text, maskable, max, |t| number(t, max)),
+        Form::Vid if matches!(text, "0xffff" | "65535") => Ok((0, max)),
+        Form::Vid => number(text, 0xfff).map(|vid| (vid | PRESENT, 0xfff | PRESENT)),
+        Form::Pcp => number(text, 7).map(|pcp| (pcp << 13 | PRESENT, 0xe000 | PRESENT)),
+        Form::PresentVid => tag(text, 0xfff | PRESENT),
+        Form::Tci => tag(text, max),
     }
+}
+
+/// Bit of a TCI that says that the tag is there.
+const PRESENT: u128 = VLAN_PRESENT as u128;
+
+/// Bits of a VLAN tag, of which `all` may be given.
+fn tag(text: &str, all: u128) -> Masked {
+    let (value, mask) = masked(text, true, all, |t| number(t, all))?;
+    // No packet has a tag that is not there.
+    if !text.contains('/') && value != 0 && value & PRESENT == 0 {
+        let present = value | PRESENT;
+        return Err(format!("0 for untagged, or the bit 0x1000 set, as in {present:#06x}"));
+    }
+    Ok((value, mask))
 }
 
 fn masked(
@@ -52,13 +67,15 @@ fn masked(
 pub(super) fn number(text: &str, max: u128) -> Result<u128, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let signed = text.starts_with('+') || digits.is_some_and(|d| d.starts_with('+'));
+    // Open vSwitch reads 010 as octal; we ask rather than guess.
+    let octal = digits.is_none() && text.len() > 1 && text.starts_with('0');
     let value = match digits {
         Some(hex) => u128::from_str_radix(hex, 16),
         None => text.parse(),
     };
     value
         .ok()
-        .filter(|v| *v <= max && !signed)
+        .filter(|v| *v <= max && !signed && !octal)
         .ok_or_else(|| format!("a number from 0 to {max}, decimal or with 0x"))
 }
 
@@ -91,19 +108,23 @@ fn prefix(text: &str, bits: u32, address: impl Fn(&str) -> Result<u128, String>)
     Ok((value, mask))
 }
 
-fn tcp_flags(text: &str) -> Masked {
-    if !text.starts_with(['+', '-']) {
-        return masked(text, true, 0xfff, |t| number(t, 0xfff));
+fn tcp_flags(text: &str, all: u128) -> Masked {
+    let named = || format!("flags such as +syn-ack or syn|ack, of {}", TCP_FLAGS.join(", "));
+    let bit = |name: &str| TCP_FLAGS.iter().position(|f| *f == name).map(|i| 1u128 << i);
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return masked(text, true, all, |t| number(t, all));
     }
     let (mut value, mut mask) = (0, 0);
+    if !text.starts_with(['+', '-']) {
+        for name in text.split('|') {
+            value |= bit(name).ok_or_else(named)?;
+        }
+        return Ok((value, all));
+    }
     let mut rest = text;
     while let Some(sign) = rest.chars().next() {
         let end = rest[1..].find(['+', '-']).map_or(rest.len(), |i| i + 1);
-        let name = &rest[1..end];
-        let bit = TCP_FLAGS.iter().position(|f| *f == name).map(|i| 1 << i);
-        let bit = bit.filter(|b| mask & b == 0).ok_or_else(|| {
-            format!("+ or - and one of {}, each once, as in +syn-ack", TCP_FLAGS.join(", "))
-        })?;
+        let bit = bit(&rest[1..end]).filter(|b| mask & b == 0).ok_or_else(named)?;
         mask |= bit;
         value |= if sign == '+' { bit } else { 0 };
         rest = &rest[end..];
@@ -111,7 +132,8 @@ fn tcp_flags(text: &str) -> Masked {
     Ok((value, mask))
 }
 
-fn fragment(text: &str) -> Masked {
+/// Which fragments `text` names, over the bits of `NW_FRAG`.
+pub(super) fn fragment(text: &str) -> Masked {
     let (any, later) = (u128::from(FRAG_ANY), u128::from(FRAG_LATER));
     match text {
         "no" => Ok((0, any | later)),
