@@ -81,17 +81,17 @@ impl<'a> Section<'a> {
             }
         })
     }
-}
 
-#[cfg(test)]
-/// Runs `test` on the section that the TOML `text` makes; for tests of NFs.
-///
-/// # Panics
-/// When `text` is not TOML.
-pub(crate) fn with_section<R>(text: &str, test: impl FnOnce(&Section<'_>) -> R) -> R {
-    let source = Source::new("chain.toml", text);
-    let table = toml::de::DeTable::parse(source.text()).expect("the test's TOML is valid");
-    let span = table.span();
-    let value = Spanned::new(span, DeValue::Table(table.into_inner()));
-    test(&Section::new("nf", value, &source))
+    /// Runs `use_it` on the section whose options are the TOML `text`, named
+    /// `nf` in a `chain.toml`: for tests, which have no chain file.
+    ///
+    /// # Panics
+    /// When `text` is not TOML.
+    pub fn parse_text<R>(text: &str, use_it: impl FnOnce(&Section<'_>) -> R) -> R {
+        let source = Source::new("chain.toml", text);
+        let table = toml::de::DeTable::parse(source.text()).expect("the caller gives TOML");
+        let span = table.span();
+        let value = Spanned::new(span, DeValue::Table(table.into_inner()));
+        use_it(&Section::new("nf", value, &source))
+    }
 }

@@ -6,7 +6,6 @@ use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::{Decapsulate, Nanoseconds, PacketType, Pool, PortIndex, field, parse};
 
 use super::*;
-use crate::section::with_section;
 use crate::{BuildError, Verdict};
 
 fn environment() -> Environment<'static> {
@@ -14,7 +13,7 @@ fn environment() -> Environment<'static> {
 }
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    with_section(text, |section| build(section, &environment()))
+    Section::parse_text(text, |section| build(section, &environment()))
 }
 
 fn tcp(dst_port: u16, flags: u8) -> Vec<u8> {

@@ -11,7 +11,6 @@ use thalweg_packet::{Nanoseconds, Pool};
 use super::suite::{Cipher, Suite};
 use super::*;
 use crate::Verdict;
-use crate::section::with_section;
 
 const CBC_KEYS: &str = "encryption_key = '000102030405060708090a0b0c0d0e0f'\n\
     authentication_key = '101112131415161718191a1b1c1d1e1f20212223'";
@@ -38,7 +37,7 @@ fn options(suite: Suite, esn: bool, v6_tunnel: bool, outbound: bool) -> String {
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    with_section(text, |section| build(section, &environment))
+    Section::parse_text(text, |section| build(section, &environment))
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {

@@ -8,7 +8,6 @@ use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Decapsulate, Pool};
 
 use super::*;
-use crate::section::with_section;
 
 /// (source host, destination port, payload bytes, seconds)
 type Sent = (u8, u16, usize, u64);
@@ -51,7 +50,7 @@ fn totals(path: &std::path::Path) -> (BTreeMap<(String, u64), (u64, u64)>, Vec<S
 fn monitor(folder: &std::path::Path, options: &str) -> Box<dyn NetworkFunction> {
     let text = format!("json = '{0}/f.json'\nipfix = '{0}/f.ipfix'\n{options}", folder.display());
     let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-    with_section(&text, |section| build(section, &environment)).unwrap().instance(0)
+    Section::parse_text(&text, |section| build(section, &environment)).unwrap().instance(0)
 }
 
 fn sent() -> impl Strategy<Value = Vec<Sent>> {
@@ -157,6 +156,6 @@ fn tshark_reads_the_ipfix_file() {
 fn nonsense_options_are_refused() {
     let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     for text in ["max_flows = 0", "idle_timeout_s = 0", "jason = 'x'"] {
-        assert!(with_section(text, |s| build(s, &environment)).is_err(), "{text}");
+        assert!(Section::parse_text(text, |s| build(s, &environment)).is_err(), "{text}");
     }
 }

@@ -12,13 +12,12 @@ use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, 
 use super::*;
 use crate::Verdict;
 use crate::icmp_error::{self, IcmpError};
-use crate::section::with_section;
 
 const OPTIONS: &str = "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1-192.0.2.2']\n";
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    with_section(text, |section| build(section, &environment))
+    Section::parse_text(text, |section| build(section, &environment))
 }
 
 fn nat(more: &str) -> Box<dyn NetworkFunction> {

@@ -8,7 +8,6 @@ use thalweg_packet::{BATCH, Decapsulate, DropCounts, Pool};
 
 use super::*;
 use crate::Verdict;
-use crate::section::with_section;
 
 struct Bench {
     nf: Box<dyn NetworkFunction>,
@@ -27,7 +26,7 @@ impl Bench {
         let at = folder.path().display();
         let text = format!("rules = ['{at}/t.rules']\nalerts = '{at}/a.json'\n{options}");
         let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-        let blueprint = with_section(&text, |section| build(section, &environment))?;
+        let blueprint = Section::parse_text(&text, |section| build(section, &environment))?;
         let warnings = blueprint.warnings().iter().map(ToString::to_string).collect();
         let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
         Ok((Self { nf: blueprint.instance(0), folder, pool }, warnings))

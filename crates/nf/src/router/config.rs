@@ -296,12 +296,11 @@ fn parse_mac(text: &str) -> Option<Mac> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::section::with_section;
 
     fn read(text: &str) -> Result<Config, Vec<String>> {
         let outputs = ["lan".to_owned(), "out".to_owned()];
         let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
-        with_section(text, |section| Config::read(section, &environment))
+        Section::parse_text(text, |section| Config::read(section, &environment))
             .map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 

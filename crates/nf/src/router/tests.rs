@@ -13,7 +13,6 @@ use thalweg_packet::{
 };
 
 use super::*;
-use crate::section::with_section;
 use crate::{Context, Verdict};
 
 const HOST: Mac = [2, 0, 0, 0, 0, 0x99];
@@ -107,7 +106,7 @@ fn build_in(
     let outputs = ["out".to_owned(), "lan".to_owned()];
     let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
     let text = format!("routes = '{}'\n{options}\n{OPTIONS}", file.display());
-    with_section(&text, |section| build(section, &environment))
+    Section::parse_text(&text, |section| build(section, &environment))
 }
 
 impl Fate {
@@ -553,7 +552,7 @@ fn a_missing_file_and_a_wrong_route_are_errors_with_their_places() {
     assert!(error.contains("table.txt:1:12: the MAC address of this next hop"), "{error}");
     let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
     let text = "routes = 'none.txt'\nports = {}";
-    let error = with_section(text, |section| build(section, &environment)).err().unwrap();
+    let error = Section::parse_text(text, |section| build(section, &environment)).err().unwrap();
     assert!(error.to_string().contains("a router without ports"), "{error}");
 }
 

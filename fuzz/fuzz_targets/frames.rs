@@ -1,0 +1,70 @@
+//! Frames: parsing, checksums, header setters, and the stateless NFs.
+#![no_main]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use thalweg_nf::{Context, Environment, NetworkFunction, Section};
+use thalweg_packet::{
+    Batch, Decapsulate, FlowKey, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum, parse,
+    write,
+};
+
+/// One instance of each NF whose packets come from strangers.
+const CHAIN: &[(&str, &str)] = &[
+    ("filter", "rules = ['reject udp,tp_dst=53', 'drop tcp,tcp_flags=+syn-ack']\ndefault = 'reject'"),
+    ("nat", "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']"),
+    ("monitor", "max_flows = 64"),
+    (
+        "ipsec",
+        "default_policy = 'bypass'\n[[sa]]\nname = 'x'\ndirection = 'in'\nspi = 4660\n\
+         suite = 'aes128-gcm16'\nencryption_key = '000102030405060708090a0b0c0d0e0faabbccdd'\n\
+         source = '192.0.2.1'\ndestination = '192.0.2.2'\n",
+    ),
+];
+
+thread_local! {
+    static NFS: RefCell<Vec<Box<dyn NetworkFunction>>> = RefCell::new(build());
+}
+
+fn build() -> Vec<Box<dyn NetworkFunction>> {
+    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+    let build = |(kind, text): &(&str, &str)| {
+        let blueprint = Section::parse_text(text, |section| {
+            thalweg_nf::build(kind, section, &environment)
+        });
+        blueprint.expect("the configuration is right").instance(0)
+    };
+    CHAIN.iter().map(build).collect()
+}
+
+fuzz_target!(|data: &[u8]| {
+    for decapsulate in [Decapsulate::No, Decapsulate::Yes] {
+        let (key, headers) = parse(data, PortIndex(0), decapsulate);
+        assert!(headers.end as usize <= data.len() && headers.payload <= headers.end);
+        assert!(headers.l4 == 0 || headers.l3 < headers.l4 && headers.l4 <= headers.payload);
+        assert_eq!(FlowKey::from(&MiniFlow::from(&key)), key);
+        let mut copy = data.to_vec();
+        checksum::fill(&mut copy, &headers);
+        assert_ne!(checksum::verify(&copy, &headers), checksum::ChecksumStatus::BadHeader);
+        write::decrement_ttl(&mut copy, &headers);
+        write::set_ipv4_src(&mut copy, &headers, [1, 2, 3, 4].into());
+        write::set_src_port(&mut copy, &headers, 7);
+        write::set_icmp_id(&mut copy, &headers, 7);
+    }
+    NFS.with_borrow_mut(|nfs| {
+        let pool = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
+        let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool.clone()));
+        for nf in nfs {
+            let Some(lane) = batch.push_bytes(data) else { return };
+            batch.parse(Lanes::one(lane), Decapsulate::No);
+            let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
+            nf.process(&mut batch, Lanes::one(lane), &mut context);
+            batch.release(Lanes::ALL);
+            emitted.release(Lanes::ALL);
+        }
+        drop((batch, emitted));
+        assert_eq!(pool.in_use(), 0);
+    });
+});
