@@ -17,10 +17,8 @@ demo: build      ## Run the edge-gateway example and show what happened
 test:            ## Run every test, against real peers too
 	@scripts/setup.sh test
 	cargo test --workspace --locked
-	cargo build --release --locked --package thalweg-cli
-	scripts/test-peers.sh
 
-bench:           ## Measure the whole path per packet; see docs/src/performance.md
+bench:           ## Measure the whole path per packet; see docs/performance.md
 	@scripts/setup.sh build
 	bench/run.sh
 
