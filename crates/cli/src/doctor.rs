@@ -136,7 +136,7 @@ fn memory() -> Vec<Finding> {
             group: "memory",
             name: "huge pages",
             found: huge > 0,
-            detail: format!("{huge} free of {} KiB", size),
+            detail: format!("{huge} free of {size} KiB"),
             gain: "fewer TLB misses in packet memory: [memory] huge_pages = true",
         },
         Finding {

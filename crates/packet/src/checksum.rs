@@ -13,6 +13,7 @@ impl Checksum {
     /// Adds the 16-bit words of `bytes`; an odd last byte counts as if a zero
     /// followed.
     #[must_use]
+    #[allow(clippy::should_implement_trait)] // `+` on bytes would say less
     pub fn add(mut self, bytes: &[u8]) -> Self {
         let (chunks, rest) = bytes.as_chunks::<4>();
         for chunk in chunks {

@@ -96,6 +96,9 @@ impl PacketMemory {
 
 impl fmt::Debug for PacketMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacketMemory").field("len", &self.len).field("kind", &self.kind).finish()
+        f.debug_struct("PacketMemory")
+            .field("len", &self.len)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::write::{self, PacketBuilder, TcpSegment};
 use thalweg_packet::{
-    Decapsulate, FiveTuple, FlowKey, Headers, KEY_WORDS, MiniFlow, ParseStatus, PortIndex, parse,
+    Decapsulate, FiveTuple, FlowKey, Headers, MiniFlow, ParseStatus, PortIndex, parse,
 };
 
 fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
@@ -170,8 +170,8 @@ proptest! {
         let mini = MiniFlow::from(&key);
         prop_assert_eq!(FlowKey::from(&mini), key);
         prop_assert_eq!(mini.words().len(), words.iter().filter(|w| **w != 0).count());
-        for i in 0..KEY_WORDS {
-            prop_assert_eq!(mini.get(i), words[i]);
+        for (i, word) in words.iter().enumerate() {
+            prop_assert_eq!(mini.get(i), *word);
         }
     }
 }

@@ -260,15 +260,14 @@ impl Reader<'_> {
         let policy = match (options.action, &options.sa) {
             (PolicyAction::Protect, Some(name)) => {
                 let found = self.outbound.iter().find(|o| o.association.name == *name.get_ref());
-                match found.cloned() {
-                    Some(sa) => Policy::Protect(sa),
-                    None => {
-                        let names: Vec<_> =
-                            self.outbound.iter().map(|o| o.association.name.clone()).collect();
-                        let expected = format!("an outbound SA: {}", names.join(", "));
-                        self.error(name.span(), "there is no such outbound SA", expected);
-                        return (None, None);
-                    }
+                if let Some(sa) = found.cloned() {
+                    Policy::Protect(sa)
+                } else {
+                    let names: Vec<_> =
+                        self.outbound.iter().map(|o| o.association.name.clone()).collect();
+                    let expected = format!("an outbound SA: {}", names.join(", "));
+                    self.error(name.span(), "there is no such outbound SA", expected);
+                    return (None, None);
                 }
             }
             (PolicyAction::Protect, None) => {

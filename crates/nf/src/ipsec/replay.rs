@@ -27,7 +27,7 @@ impl ReplayWindow {
         } else {
             top_high
         };
-        (high <= u64::from(u32::MAX)).then_some(high << 32 | u64::from(low))
+        u32::try_from(high).is_ok().then_some(high << 32 | u64::from(low))
     }
 
     /// Whether a packet of this number may be new.

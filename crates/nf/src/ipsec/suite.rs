@@ -210,16 +210,13 @@ fn authenticate(hmac: &Hmac<Sha1>, head: &[u8], body: &[u8], high: Option<u32>) 
 fn gcm_aad(head: &[u8], high: Option<u32>) -> ([u8; 12], usize) {
     let mut aad = [0; 12];
     aad[..4].copy_from_slice(&head[..4]);
-    match high {
-        Some(high) => {
-            aad[4..8].copy_from_slice(&high.to_be_bytes());
-            aad[8..].copy_from_slice(&head[4..8]);
-            (aad, 12)
-        }
-        None => {
-            aad[4..8].copy_from_slice(&head[4..8]);
-            (aad, 8)
-        }
+    if let Some(high) = high {
+        aad[4..8].copy_from_slice(&high.to_be_bytes());
+        aad[8..].copy_from_slice(&head[4..8]);
+        (aad, 12)
+    } else {
+        aad[4..8].copy_from_slice(&head[4..8]);
+        (aad, 8)
     }
 }
 

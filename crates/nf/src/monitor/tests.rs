@@ -32,8 +32,11 @@ fn feed(monitor: &mut dyn NetworkFunction, sent: &[Sent]) {
     }
 }
 
-/// Packets and bytes by (host, port) over all records of a file.
-fn totals(path: &std::path::Path) -> (BTreeMap<(String, u64), (u64, u64)>, Vec<String>) {
+/// Packets and bytes by (host, port).
+type Totals = BTreeMap<(String, u64), (u64, u64)>;
+
+/// The totals over all records of a file, and the reasons of the records.
+fn totals(path: &std::path::Path) -> (Totals, Vec<String>) {
     let (mut totals, mut reasons) = (BTreeMap::new(), Vec::new());
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let record: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -76,7 +79,7 @@ proptest! {
         monitor.flush().unwrap();
         feed(&mut *monitor, after);
         monitor.flush().unwrap();
-        let mut expected: BTreeMap<(String, u64), (u64, u64)> = BTreeMap::new();
+        let mut expected = Totals::new();
         for s in &sent {
             let sum = expected.entry((format!("10.0.0.{}", s.0), s.1.into())).or_default();
             sum.0 += 1;

@@ -118,21 +118,19 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
         timeouts: options.timeouts_s,
     };
     for text in &options.inside {
-        match prefix(text.get_ref()) {
-            Some(prefix) => config.inside.push(prefix),
-            None => {
-                let expected = "an IPv4 prefix such as 10.0.0.0/8";
-                errors.push(section.error(text.span(), "bad prefix", expected));
-            }
+        if let Some(prefix) = prefix(text.get_ref()) {
+            config.inside.push(prefix)
+        } else {
+            let expected = "an IPv4 prefix such as 10.0.0.0/8";
+            errors.push(section.error(text.span(), "bad prefix", expected));
         }
     }
     for text in &options.external {
-        match addresses(text.get_ref()) {
-            Some(range) => config.external.extend(range.take(MAX_EXTERNAL + 1)),
-            None => {
-                let expected = "an IPv4 address, or two with a hyphen between";
-                errors.push(section.error(text.span(), "bad address", expected));
-            }
+        if let Some(range) = addresses(text.get_ref()) {
+            config.external.extend(range.take(MAX_EXTERNAL + 1))
+        } else {
+            let expected = "an IPv4 address, or two with a hyphen between";
+            errors.push(section.error(text.span(), "bad address", expected));
         }
     }
     let ports = options.ports.get_ref().split_once('-');

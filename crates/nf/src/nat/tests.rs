@@ -84,7 +84,7 @@ proptest! {
         kind in 0u8..4, hosts in proptest::collection::vec((0u8..4, 1u16.., any::<u8>()), 1..20),
     ) {
         let mut nat = nat("");
-        let mut external: HashMap<(u16, u8, std::net::IpAddr, u16), ([u8; 4], u16)> = HashMap::new();
+        let mut external = HashMap::new();
         for (host, port, remote) in hosts {
             let from = ([10, 0, 0, host], port);
             let to = ([198, 51, 100, remote], 80);
@@ -99,7 +99,7 @@ proptest! {
             prop_assert!([Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)].map(Into::into).contains(&t.src));
             prop_assert_eq!(used & 1, port & 1, "parity");
             // One inside end, one external end, whomever it talks to; never shared.
-            let owner = external.entry((0, kind, t.src, used)).or_insert(from);
+            let owner = external.entry((kind, t.src, used)).or_insert(from);
             prop_assert_eq!(*owner, from);
             let back = pass(&mut *nat, &answer(kind, &out), 1).unwrap();
             let (key, headers) = parsed(&back);

@@ -64,15 +64,12 @@ impl Search<'_> {
     }
 
     fn spend(&mut self) -> bool {
-        match self.budget.checked_sub(1) {
-            Some(left) => {
-                self.budget = left;
-                true
-            }
-            None => {
-                self.gave_up = true;
-                false
-            }
+        if let Some(left) = self.budget.checked_sub(1) {
+            self.budget = left;
+            true
+        } else {
+            self.gave_up = true;
+            false
         }
     }
 
@@ -142,23 +139,20 @@ impl Search<'_> {
     ) -> Option<(u64, usize)> {
         let base = if relative { cursor as i64 } else { 0 };
         let start = usize::try_from(base.checked_add(offset)?).ok()?;
-        let number = match order {
-            Order::Digits(base) => {
-                let there = self.payload.get(start..)?;
-                let text = &there[..there.len().min(count)];
-                let text = std::str::from_utf8(text).ok()?.trim_start();
-                let text = text.strip_prefix("0x").filter(|_| base == 16).unwrap_or(text);
-                let end = text.find(|c: char| !c.is_digit(base)).unwrap_or(text.len());
-                u64::from_str_radix(&text[..end], base).ok()?
-            }
-            _ => {
-                let bytes = self.payload.get(start..start.checked_add(count)?)?;
-                let fold = |n: u64, b: &u8| n << 8 | u64::from(*b);
-                if order == Order::Little {
-                    bytes.iter().rev().fold(0, fold)
-                } else {
-                    bytes.iter().fold(0, fold)
-                }
+        let number = if let Order::Digits(base) = order {
+            let there = self.payload.get(start..)?;
+            let text = &there[..there.len().min(count)];
+            let text = std::str::from_utf8(text).ok()?.trim_start();
+            let text = text.strip_prefix("0x").filter(|_| base == 16).unwrap_or(text);
+            let end = text.find(|c: char| !c.is_digit(base)).unwrap_or(text.len());
+            u64::from_str_radix(&text[..end], base).ok()?
+        } else {
+            let bytes = self.payload.get(start..start.checked_add(count)?)?;
+            let fold = |n: u64, b: &u8| n << 8 | u64::from(*b);
+            if order == Order::Little {
+                bytes.iter().rev().fold(0, fold)
+            } else {
+                bytes.iter().fold(0, fold)
             }
         };
         // A masked number is shifted down to the mask's lowest bit.

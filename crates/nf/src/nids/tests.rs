@@ -92,13 +92,10 @@ fn tcp(to_server: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
 
 /// The numbers of the rules with these bodies that fire on one datagram.
 fn fires(bodies: &[&str], payload: &[u8]) -> Vec<u64> {
-    let rules: String = bodies
-        .iter()
-        .enumerate()
-        .map(|(i, body)| {
-            format!("alert udp any any -> any any (msg:\"m\"; {body} sid:{};)\n", i + 1)
-        })
-        .collect();
+    let mut rules = String::new();
+    for (i, body) in bodies.iter().enumerate() {
+        rules += &format!("alert udp any any -> any any (msg:\"m\"; {body} sid:{};)\n", i + 1);
+    }
     let mut bench = Bench::new(&rules, "");
     bench.send(&[udp(payload)]);
     let mut sids = bench.sids();

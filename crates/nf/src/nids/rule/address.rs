@@ -157,9 +157,9 @@ fn collect<T: Copy>(
         None => Ok(()),
         Some(item) => {
             if negated {
-                items.1.push(item)
+                items.1.push(item);
             } else {
-                items.0.push(item)
+                items.0.push(item);
             }
             Ok(())
         }
@@ -219,12 +219,11 @@ fn port(text: &str) -> Result<Option<(u16, u16)>, String> {
     let number = |t: &str, empty: u16| {
         if t.trim().is_empty() { Ok(empty) } else { t.trim().parse().map_err(|_| wrong()) }
     };
-    let (low, high) = match text.split_once(':') {
-        Some((low, high)) => (number(low, 0)?, number(high, u16::MAX)?),
-        None => {
-            let port = text.parse().map_err(|_| wrong())?;
-            (port, port)
-        }
+    let (low, high) = if let Some((low, high)) = text.split_once(':') {
+        (number(low, 0)?, number(high, u16::MAX)?)
+    } else {
+        let port = text.parse().map_err(|_| wrong())?;
+        (port, port)
     };
     if low <= high { Ok(Some((low, high))) } else { Err(wrong()) }
 }

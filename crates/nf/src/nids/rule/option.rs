@@ -350,8 +350,7 @@ fn number_form(
     match part {
         "big" => *order = Order::Big,
         "little" => *order = Order::Little,
-        "string" => *order = Order::Digits(10),
-        "dec" => *order = Order::Digits(10),
+        "string" | "dec" => *order = Order::Digits(10),
         "hex" => *order = Order::Digits(16),
         "oct" => *order = Order::Digits(8),
         "dce" => return Err(Fault::unsupported(text.span(), "'dce'")),

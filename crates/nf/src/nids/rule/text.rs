@@ -38,7 +38,7 @@ pub(super) struct Piece<'a> {
     pub(super) start: usize,
 }
 
-impl<'a> Piece<'a> {
+impl Piece<'_> {
     pub(super) fn span(self) -> Range<usize> {
         self.start..self.start + self.text.len()
     }
@@ -67,15 +67,12 @@ impl<'a> Piece<'a> {
         let mut rest = Some(self);
         std::iter::from_fn(move || {
             let now = rest?;
-            match now.split_once(separator) {
-                Some((part, behind)) => {
-                    rest = Some(behind);
-                    Some(part.trim())
-                }
-                None => {
-                    rest = None;
-                    Some(now.trim())
-                }
+            if let Some((part, behind)) = now.split_once(separator) {
+                rest = Some(behind);
+                Some(part.trim())
+            } else {
+                rest = None;
+                Some(now.trim())
             }
         })
     }
