@@ -119,7 +119,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
     };
     for text in &options.inside {
         if let Some(prefix) = prefix(text.get_ref()) {
-            config.inside.push(prefix)
+            config.inside.push(prefix);
         } else {
             let expected = "an IPv4 prefix such as 10.0.0.0/8";
             errors.push(section.error(text.span(), "bad prefix", expected));
@@ -127,7 +127,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
     }
     for text in &options.external {
         if let Some(range) = addresses(text.get_ref()) {
-            config.external.extend(range.take(MAX_EXTERNAL + 1))
+            config.external.extend(range.take(MAX_EXTERNAL + 1));
         } else {
             let expected = "an IPv4 address, or two with a hyphen between";
             errors.push(section.error(text.span(), "bad address", expected));

@@ -1,5 +1,6 @@
 //! Rules against packets, and against Suricata's own tests.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use thalweg_io::{CaptureInput, Input};
@@ -94,7 +95,7 @@ fn tcp(to_server: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
 fn fires(bodies: &[&str], payload: &[u8]) -> Vec<u64> {
     let mut rules = String::new();
     for (i, body) in bodies.iter().enumerate() {
-        rules += &format!("alert udp any any -> any any (msg:\"m\"; {body} sid:{};)\n", i + 1);
+        writeln!(rules, "alert udp any any -> any any (msg:\"m\"; {body} sid:{};)", i + 1).unwrap();
     }
     let mut bench = Bench::new(&rules, "");
     bench.send(&[udp(payload)]);
