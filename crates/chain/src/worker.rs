@@ -18,8 +18,6 @@ use crate::trace::Tracer;
 
 /// The most NFs that a packet passes; then it is in a loop.
 const MAX_HOPS: usize = 64;
-/// How often a packet made by an NF may lead to another made packet.
-const MAX_GENERATIONS: usize = 4;
 
 /// Where packets leave a worker.
 pub(crate) trait Exit {
@@ -260,7 +258,8 @@ impl Worker {
         exit: &mut dyn Exit,
     ) {
         let lanes = emitted.lanes();
-        if generation >= MAX_GENERATIONS {
+        // Each is made further down the chain than the one it was made for.
+        if generation > self.nfs.len() {
             self.lose(emitted, lanes, DropReason::ChainLoop);
             return;
         }

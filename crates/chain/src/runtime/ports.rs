@@ -1,7 +1,7 @@
 //! The ports of a run, on the thread that reads and writes.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thalweg_io::{CaptureOutput, DiscardOutput, Input, Output};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, PortIndex};
@@ -21,7 +21,9 @@ pub(super) struct Inputs {
     open: Vec<bool>,
     turn: usize,
     left: u64,
-    deadline: Option<Instant>,
+    duration: Option<Duration>,
+    /// When the run began: at its first look for packets.
+    began: Option<Instant>,
     until_clock: u32,
     pub(super) counters: Vec<PortCounters>,
     pub(super) failures: Vec<String>,
@@ -36,7 +38,8 @@ impl Inputs {
             open: vec![true; count],
             turn: 0,
             left: options.count.unwrap_or(u64::MAX),
-            deadline: options.duration.map(|d| Instant::now() + d),
+            duration: options.duration,
+            began: None,
             until_clock: 0,
             counters: vec![PortCounters::default(); count],
             failures: Vec::new(),
@@ -47,7 +50,8 @@ impl Inputs {
     pub(super) fn ended(&mut self, control: &Control) -> bool {
         if self.until_clock == 0 {
             self.until_clock = CLOCK_PERIOD;
-            if self.deadline.is_some_and(|d| Instant::now() >= d) {
+            let began = *self.began.get_or_insert_with(Instant::now);
+            if self.duration.is_some_and(|most| began.elapsed() >= most) {
                 self.left = 0;
             }
         }

@@ -1,0 +1,249 @@
+//! NFs made for tests, packets that tell who they are, and chains in a folder
+//! of their own.
+#![allow(dead_code)] // each test file uses a part
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde::Deserialize;
+use thalweg_chain::{MoreKinds, Plan, PlanOptions};
+use thalweg_classify::source::SourceError;
+use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section, Sharing};
+use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
+
+/// Where the tag lies: behind Ethernet, IPv4 and UDP.
+const TAG: usize = 42;
+
+/// Who a test packet is; its bytes carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag {
+    pub flow: u32,
+    /// Whether it goes from server to client.
+    pub back: bool,
+    /// 0 for a received packet; for one that an NF made, which NFs were at it.
+    pub lineage: u32,
+    pub sequence: u32,
+}
+
+impl Tag {
+    /// The packet: UDP, with one address pair and client port a flow, and
+    /// server port `1000 + flow % 4`.
+    pub fn packet(self) -> Vec<u8> {
+        let client = ([10, 0, (self.flow >> 8) as u8, self.flow as u8], 20_000 + self.flow as u16);
+        let server = ([192, 0, 2, 1], server_port(self.flow));
+        let (from, to) = if self.back { (server, client) } else { (client, server) };
+        let mut bytes = vec![0; TAG];
+        bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+        bytes[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 41, 0, 0, 0, 0, 64, 17]);
+        bytes[26..30].copy_from_slice(&from.0);
+        bytes[30..34].copy_from_slice(&to.0);
+        bytes[34..36].copy_from_slice(&from.1.to_be_bytes());
+        bytes[36..38].copy_from_slice(&to.1.to_be_bytes());
+        bytes[38..40].copy_from_slice(&21u16.to_be_bytes());
+        bytes.extend(self.bytes());
+        bytes
+    }
+
+    fn bytes(self) -> [u8; 13] {
+        let mut bytes = [0; 13];
+        bytes[..4].copy_from_slice(&self.flow.to_be_bytes());
+        bytes[4] = self.back.into();
+        bytes[5..9].copy_from_slice(&self.lineage.to_be_bytes());
+        bytes[9..].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes
+    }
+
+    pub fn of(packet: &[u8]) -> Self {
+        let tag = &packet[TAG..TAG + 13];
+        let word = |at: usize| u32::from_be_bytes(tag[at..at + 4].try_into().unwrap());
+        Self { flow: word(0), back: tag[4] != 0, lineage: word(5), sequence: word(9) }
+    }
+
+    /// A coin with `sides`, thrown by NF `nf` for this packet; 0 sides never fall.
+    pub fn falls(self, nf: u32, salt: u64, sides: u32) -> bool {
+        if sides == 0 {
+            return false;
+        }
+        let mut hash = salt ^ u64::from(nf) << 32;
+        for byte in self.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+        }
+        (hash ^ hash >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 & 0x7fff_ffff
+            < 0x8000_0000 / u64::from(sides)
+    }
+
+    /// The packet that NF `nf` makes for this one.
+    pub fn child(self, nf: u32) -> Self {
+        Self { lineage: self.lineage * 8 + nf + 1, ..self }
+    }
+}
+
+pub fn server_port(flow: u32) -> u16 {
+    1000 + (flow % 4) as u16
+}
+
+pub const DROPS: u64 = 1;
+pub const EMITS: u64 = 2;
+
+/// What the test NFs did, by their own account.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub dropped: u64,
+    pub made: u64,
+    pub not_made: u64,
+    /// The workers that saw each flow, by NF.
+    pub workers: BTreeMap<(u32, u32), BTreeSet<usize>>,
+    pub reloads: u32,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    pub number: u32,
+    #[serde(default)]
+    pub drop_one_in: u32,
+    #[serde(default)]
+    pub emit_one_in: u32,
+    #[serde(default)]
+    pub single: bool,
+    /// Panics at the packet with this sequence number.
+    #[serde(default)]
+    pub dies_at: Option<u32>,
+}
+
+struct TestBlueprint {
+    options: Options,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Blueprint for TestBlueprint {
+    fn sharing(&self) -> Sharing {
+        if self.options.single { Sharing::Single } else { Sharing::PerWorker }
+    }
+
+    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(TestNf { options: self.options, worker, ledger: self.ledger.clone() })
+    }
+
+    fn describe(&self) -> String {
+        format!("test NF {}", self.options.number)
+    }
+
+    fn reload(&self) -> Result<(), BuildError> {
+        self.ledger.lock().unwrap().reloads += 1;
+        Ok(())
+    }
+}
+
+struct TestNf {
+    options: Options,
+    worker: usize,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl NetworkFunction for TestNf {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let Options { number, drop_one_in, emit_one_in, dies_at, .. } = self.options;
+        let mut ledger = self.ledger.lock().unwrap();
+        for lane in lanes {
+            let tag = Tag::of(batch.bytes(lane));
+            if dies_at == Some(tag.sequence) {
+                drop(ledger);
+                panic!("as the test asked");
+            }
+            ledger.workers.entry((number, tag.flow)).or_default().insert(self.worker);
+            context.explain(lane, || format!("NF {number} saw flow {}", tag.flow));
+            if tag.falls(number, EMITS, emit_one_in) {
+                match context.emit(batch, lane, &tag.child(number).packet()) {
+                    Some(_) => ledger.made += 1,
+                    None => ledger.not_made += 1,
+                }
+            }
+            if tag.falls(number, DROPS, drop_one_in) {
+                ledger.dropped += 1;
+                context.drop(lane, DropReason::FilterDrop);
+            }
+        }
+    }
+}
+
+/// A folder with a chain in it.
+pub struct Folder {
+    dir: tempfile::TempDir,
+    pub ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Folder {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), ledger: Arc::default() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> &Self {
+        std::fs::write(self.path(name), text).unwrap();
+        self
+    }
+
+    /// Writes a capture of the packets, a microsecond apart.
+    pub fn capture(&self, name: &str, tags: &[Tag]) -> &Self {
+        let mut output = CaptureOutput::create(&self.path(name)).unwrap();
+        let mut batch = Batch::new(Arc::new(Pool::anonymous(BATCH, 2048).unwrap()));
+        for (number, tag) in tags.iter().enumerate() {
+            let lane = batch.push_bytes(&tag.packet()).unwrap();
+            batch.meta.timestamp[lane] = Nanoseconds(1_000_000_000 + number as u64 * 1000);
+            output.send(&batch, batch.lanes()).unwrap();
+            batch.release(Lanes::ALL);
+        }
+        output.flush().unwrap();
+        self
+    }
+
+    /// The packets of a capture.
+    pub fn packets(&self, name: &str) -> Vec<Vec<u8>> {
+        read_capture(&self.path(name))
+    }
+
+    pub fn tags(&self, name: &str) -> Vec<Tag> {
+        self.packets(name).iter().map(|bytes| Tag::of(bytes)).collect()
+    }
+
+    /// Loads `chain.toml`, whose NFs may be of kind `test`.
+    pub fn load(&self) -> Result<Plan, Vec<SourceError>> {
+        let ledger = self.ledger.clone();
+        let more: &MoreKinds<'_> =
+            &move |kind: &str, section: &Section<'_>, _: &Environment<'_>| {
+                (kind == "test").then(|| -> Result<Box<dyn Blueprint>, BuildError> {
+                    let options = section.parse()?;
+                    Ok(Box::new(TestBlueprint { options, ledger: ledger.clone() }))
+                })
+            };
+        Plan::load_more(&self.path("chain.toml"), PlanOptions::default(), more)
+    }
+
+    /// The mistakes of `chain.toml`, with the folder's name taken out.
+    pub fn mistakes(&self) -> Vec<String> {
+        let folder = format!("{}/", self.dir.path().display());
+        let mistakes = self.load().err().expect("the chain is wrong");
+        mistakes.iter().map(|m| m.to_string().replace(&folder, "")).collect()
+    }
+}
+
+pub fn read_capture(path: &Path) -> Vec<Vec<u8>> {
+    let mut input = CaptureInput::open(path, 1).unwrap();
+    let mut batch = Batch::new(Arc::new(Pool::anonymous(BATCH, 16 * 1024).unwrap()));
+    let (mut packets, mut drops) = (Vec::new(), DropCounts::default());
+    loop {
+        let received = input.receive(&mut batch, BATCH, &mut drops).unwrap();
+        packets.extend(batch.lanes().into_iter().map(|lane| batch.bytes(lane).to_vec()));
+        batch.release(Lanes::ALL);
+        if received.ended {
+            assert_eq!(drops.total(), 0);
+            return packets;
+        }
+    }
+}
