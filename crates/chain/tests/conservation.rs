@@ -212,7 +212,9 @@ proptest! {
                 ..Outcome::default()
             };
             for (name, tags) in outputs {
-                tags.into_iter().for_each(|t| *found.ends.entry((name, t)).or_default() += 1);
+                for tag in tags {
+                    *found.ends.entry((name, tag)).or_default() += 1;
+                }
             }
             assert_eq!(found, expected);
         }

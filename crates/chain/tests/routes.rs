@@ -74,7 +74,8 @@ proptest! {
                 lines.entry(("*", at)).or_insert(next);
             }
         }
-        let text: String = lines.iter().map(|((t, at), next)| format!("{t},{at} , {next}\n")).collect();
+        let lines_text = lines.iter().map(|((t, at), next)| format!("{t},{at} , {next}"));
+        let text = lines_text.collect::<Vec<_>>().join("\n");
         let names = names();
         let mut reached = Vec::new();
         let mut whole = true;

@@ -1,0 +1,264 @@
+//! Every class of mistake in a chain file is told with file, line and column,
+//! and all mistakes of a file are told at once.
+
+mod common;
+
+use common::{Folder, Tag};
+
+/// A whole chain; tests break it line by line.
+const CHAIN: &str = r#"routes = "routes.csv"
+default_type = "other"
+[input.in]
+capture = "in.pcap"
+[output.out]
+capture = "out.pcap"
+[[class]]
+type = "web"
+rules = ["priority=10,tcp,tp_dst=80", "udp"]
+[nf.a]
+kind = "test"
+number = 0
+"#;
+
+const ROUTES: &str = "*,ingress,a\n*,a,egress\n";
+
+fn folder(chain: &str) -> Folder {
+    let folder = Folder::new();
+    let tag = Tag { flow: 1, back: false, lineage: 0, sequence: 0 };
+    folder.capture("in.pcap", &[tag]).write("routes.csv", ROUTES).write("chain.toml", chain);
+    folder
+}
+
+/// The mistakes of the chain with `from` replaced by `to`.
+#[track_caller]
+fn broken(from: &str, to: &str) -> Vec<String> {
+    assert_eq!(CHAIN.matches(from).count(), 1, "{from}");
+    folder(&CHAIN.replace(from, to)).mistakes()
+}
+
+#[track_caller]
+fn is_told(from: &str, to: &str, expected: &str) {
+    assert_eq!(broken(from, to), [expected]);
+}
+
+#[test]
+fn the_chain_that_the_tests_break_is_whole() {
+    let plan = folder(CHAIN).load().unwrap();
+    assert!(plan.warnings().is_empty());
+    assert_eq!(
+        plan.graph().to_tree().lines().skip(1).collect::<Vec<_>>(),
+        [
+            "classification: 2 rules, 2 packet types",
+            "├─ other",
+            "│  └─ a (test: test NF 0)",
+            "│     └─ egress",
+            "└─ web",
+            "   └─ a (test: test NF 0)",
+            "      └─ egress",
+        ]
+        .into_iter()
+        .chain(plan.graph().to_tree().lines().last())
+        .collect::<Vec<_>>()
+    );
+    assert_eq!(
+        plan.graph().to_mermaid(),
+        "flowchart LR\n  n0[a]\n  n1[egress]\n  n2[ingress]\n  \
+         n0 -->|other, web| n1\n  n2 -->|other, web| n0\n"
+    );
+    assert!(plan.graph().to_dot().contains("\"ingress\" -> \"a\" [label=\"other, web\"];"));
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    let mistakes = broken("number = 0", "number = = 0\n[input");
+    assert!(mistakes.len() >= 2, "each mistake: {mistakes:?}");
+    assert!(mistakes[0].starts_with("chain.toml:12:10: "), "{mistakes:?}");
+}
+
+#[test]
+fn unknown_keys_at_every_level() {
+    let known = "run, memory, classify, input, output, nf, default_type, class or routes";
+    let mistakes = broken("[input.in]", "[color]\n[input.in]\nsped = 3");
+    assert_eq!(
+        mistakes[0],
+        format!("chain.toml:3:2: there is no such key: 'color': 'color'; expected {known}")
+    );
+    assert_eq!(
+        mistakes[1],
+        "chain.toml:5:1: unknown field `sped`, expected one of `capture`, `generate`, `loop`, \
+         `memory`: 'sped'; expected [input.NAME] with: capture, generate, loop, memory"
+    );
+    assert_eq!(mistakes.len(), 2);
+    let of_nf = broken("number = 0", "number = 0\nnummer = 1");
+    assert!(of_nf[0].starts_with("chain.toml:13:1: unknown field `nummer`"), "{of_nf:?}");
+}
+
+#[test]
+fn values_of_a_wrong_type_or_out_of_range() {
+    let sections =
+        "[run]\nworkers = 0\n[memory]\nframe_size = 100\n[classify]\nemc_entries = 2000000";
+    let mistakes = broken("[input.in]", &format!("{sections}\n[input.in]\nloop = \"x\""));
+    let starts = [
+        "chain.toml:4:11: bad number of workers: '0'; expected 1 to 256",
+        "chain.toml:6:14: bad frame size: '100'; expected a multiple of 64",
+        "chain.toml:8:15: too large an exact-match cache: '2000000'",
+        "chain.toml:10:8: invalid type: string \"x\", expected u64",
+    ];
+    assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
+    for (mistake, start) in mistakes.iter().zip(starts) {
+        assert!(mistake.starts_with(start), "{mistake}");
+    }
+}
+
+#[test]
+fn parts_that_are_missing() {
+    let mistakes = folder("[nf.a]\nnumber = 0\n").mistakes();
+    let starts = [
+        "chain.toml:1:1: the chain has no routes; expected a line: routes = \"FILE\"",
+        "chain.toml:1:1: the chain has no input; expected a section [input.NAME]",
+        "chain.toml:1:1: the chain has no output; expected a section [output.NAME]",
+        "chain.toml:1:5: NF 'a' has no kind: 'a'; expected kind = \"...\": one of filter, ipsec",
+    ];
+    assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
+    for start in starts {
+        assert!(mistakes.iter().any(|m| m.starts_with(start)), "{start} in {mistakes:#?}");
+    }
+}
+
+#[test]
+fn files_that_are_missing() {
+    for (name, place) in [("in.pcap", "4:11: cannot open "), ("routes.csv", "1:10: ")] {
+        let mistakes = broken(&format!("\"{name}\""), "\"none\"");
+        assert_eq!(mistakes.len(), 1);
+        assert!(mistakes[0].starts_with(&format!("chain.toml:{place}none: ")), "{mistakes:?}");
+    }
+    let mistakes = broken("\"out.pcap\"", "\"no/where/out.pcap\"");
+    assert!(mistakes[0].starts_with("chain.toml:6:11: there is no folder for no/where/out.pcap"));
+    let mistakes = broken("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", "file = \"x.flows\"");
+    assert!(
+        mistakes[0].starts_with("chain.toml:9:8: x.flows: cannot read the file"),
+        "{mistakes:?}"
+    );
+}
+
+#[test]
+fn an_output_that_would_destroy_what_is_read_or_written() {
+    is_told(
+        "\"out.pcap\"",
+        "\"./in.pcap\"",
+        "chain.toml:6:11: this would overwrite what input 'in' reads: '\"./in.pcap\"'; \
+         expected a file of its own",
+    );
+    is_told(
+        "[[class]]",
+        "[output.again]\ncapture = \"out.pcap\"\n[[class]]",
+        "chain.toml:8:11: this would overwrite what output 'out' writes: '\"out.pcap\"'; \
+         expected a file of its own",
+    );
+    assert!(broken("\"out.pcap\"", "\"out.txt\"")[0].contains("the name tells no capture format"));
+}
+
+#[test]
+fn ports_that_are_two_things_or_none() {
+    let one_of = "expected one of: capture = \"FILE\"";
+    let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
+    assert!(mistakes[0].starts_with("chain.toml:3:1: an input is one thing"), "{mistakes:?}");
+    assert!(mistakes[0].contains(one_of));
+    let mistakes = broken("capture = \"out.pcap\"", "discard = false");
+    assert!(mistakes[0].starts_with("chain.toml:5:1: an output is one thing"), "{mistakes:?}");
+}
+
+#[test]
+fn generated_traffic_that_makes_no_sense() {
+    let mistakes =
+        broken("capture = \"in.pcap\"", "generate = { malformed = 2.0 }\nloop = 3\nmemory = true");
+    assert_eq!(mistakes.len(), 3, "{mistakes:#?}");
+    assert!(mistakes[0].starts_with("chain.toml:4:12: malformed: "), "{mistakes:?}");
+    assert!(mistakes[1].starts_with("chain.toml:5:8: 'loop' has no meaning for generated"));
+    assert!(mistakes[2].starts_with("chain.toml:6:10: 'memory' has no meaning for generated"));
+}
+
+#[test]
+fn names_that_routes_cannot_use() {
+    for (name, message) in [
+        ("egress", "'egress' has a meaning of its own in routes: 'egress'; expected another name"),
+        (
+            "out",
+            "'out' is also the name of a port: 'out'; expected a name that routes can tell apart",
+        ),
+        (
+            "\"a,b\"",
+            "'a,b' cannot be written in routes: '\"a,b\"'; \
+             expected a name without commas, quotes and '#'",
+        ),
+    ] {
+        let mistakes = broken("[nf.a]", &format!("[nf.{name}]"));
+        assert_eq!(mistakes[0], format!("chain.toml:10:5: {message}"));
+    }
+    let mistakes = broken("type = \"web\"", "type = \" web\"");
+    assert!(mistakes[0].starts_with("chain.toml:8:8: an empty name, or one with blanks"));
+}
+
+#[test]
+fn a_kind_of_nf_that_there_is_not() {
+    is_told(
+        "kind = \"test\"",
+        "kind = \"rooter\"",
+        "chain.toml:11:8: there is no NF of kind 'rooter': '\"rooter\"'; \
+         expected one of filter, ipsec, monitor, nat, nids, router",
+    );
+    assert!(
+        broken("kind = \"test\"", "kind = 3")[0].starts_with("chain.toml:11:8: 'kind' is no text")
+    );
+    let mistakes = broken("number = 0", "number = 0\npinned = \"no\"");
+    assert!(mistakes[0].starts_with("chain.toml:13:10: 'pinned' is no truth value"));
+}
+
+#[test]
+fn a_rule_within_a_string_is_pointed_at() {
+    let mistakes = broken("tp_dst=80", "tp_dst=x80");
+    assert_eq!(mistakes.len(), 1);
+    assert!(mistakes[0].starts_with("chain.toml:9:"), "{mistakes:?}");
+    assert!(mistakes[0].contains(": 'x80'; expected"), "{mistakes:?}");
+    let column = CHAIN.lines().nth(8).unwrap().find("80").unwrap() + 1;
+    assert!(mistakes[0].starts_with(&format!("chain.toml:9:{column}: ")), "{mistakes:?}");
+}
+
+#[test]
+fn rules_in_files_are_pointed_at_there() {
+    let chain =
+        CHAIN.replace("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", "file = \"x.flows\"");
+    let folder = folder(&chain);
+    folder.write("x.flows", "# web\ntcp,tp_dst=80 # ok\n\nudp,bogus=1\nip,nw_src=1.2.3\n");
+    let mistakes = folder.mistakes();
+    assert_eq!(mistakes.len(), 2, "{mistakes:#?}");
+    assert!(mistakes[0].starts_with("x.flows:4:5: "), "{mistakes:?}");
+    assert!(mistakes[1].starts_with("x.flows:5:"), "{mistakes:?}");
+    folder.write("x.flows", "tcp,tp_dst=80\nudp\n");
+    assert!(folder.load().is_ok());
+}
+
+#[test]
+fn a_class_without_rules() {
+    let mistakes = broken("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", "");
+    assert!(mistakes[0].starts_with("chain.toml:7:1: a class without rules"), "{mistakes:?}");
+}
+
+#[test]
+fn mistakes_of_all_files_are_told_together() {
+    let chain = CHAIN
+        .replace("tp_dst=80", "tp_dst=x80")
+        .replace("kind = \"test\"", "kind = \"rooter\"")
+        .replace("[input.in]", "[run]\nworkers = 0\n[input.in]");
+    let folder = folder(&chain);
+    folder.write("routes.csv", "*,ingress,b\n*,a,c\n");
+    let places: Vec<_> = folder
+        .mistakes()
+        .iter()
+        .map(|m| m.splitn(3, ':').take(2).collect::<Vec<_>>().join(":"))
+        .collect();
+    assert_eq!(
+        places,
+        ["chain.toml:4", "chain.toml:11", "chain.toml:13", "routes.csv:1", "routes.csv:2"]
+    );
+}
