@@ -8,7 +8,7 @@ use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, Match, MatchLayer, Rule, RuleId, RuleTable,
     SharedRules, flow_syntax,
 };
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, field};
+use thalweg_packet::{BATCH, FlowKey, KEY_WORDS, Lanes, Nanoseconds, PacketType, field};
 
 /// Few values in few fields, so that rules overlap and keys hit them.
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -61,66 +61,170 @@ fn table(rules: &[Rule]) -> RuleTable {
     table
 }
 
+/// One worker's classifier over rules that change, and the oracle beside it.
+struct Bench {
+    all: Vec<Rule>,
+    active: Vec<Rule>,
+    shared: Arc<SharedRules>,
+    classifier: Classifier,
+    now: Nanoseconds,
+    packets: u64,
+}
+
+impl Bench {
+    fn new(all: Vec<Rule>, config: Config) -> Self {
+        let shared = Arc::new(SharedRules::new(table(&all)));
+        let classifier = Classifier::new(shared.clone(), config);
+        let now = Nanoseconds::from_secs(100);
+        Self { active: all.clone(), all, shared, classifier, now, packets: 0 }
+    }
+
+    /// Removes a rule, brings one back, or lets time pass.
+    fn change(&mut self, change: usize) {
+        match change {
+            0 if !self.active.is_empty() => {
+                let gone = self.active.remove(self.active.len() / 2);
+                self.shared.update(|t| assert!(t.remove(gone.id).is_some()));
+            }
+            1 => {
+                let active = &self.active;
+                let back = self.all.iter().find(|r| !active.iter().any(|a| a.id == r.id));
+                if let Some(back) = back.cloned() {
+                    self.shared.update(|t| t.insert(back.clone()));
+                    self.active.push(back);
+                }
+            }
+            2 => self.now = self.now.plus(Nanoseconds::from_secs(1)),
+            3 => self.now = Nanoseconds(self.now.0 - 1_500_000_000),
+            _ => {}
+        }
+    }
+
+    fn oracle(&self) -> LinearTable {
+        LinearTable::new(self.active.clone(), PacketType(0))
+    }
+
+    /// Classifies up to a batch; lanes without a packet keep what they had.
+    fn classify(&mut self, chunk: &[FlowKey]) -> [Lookup; BATCH] {
+        let mut batch = [FlowKey::default(); BATCH];
+        batch[..chunk.len()].copy_from_slice(chunk);
+        let mut out = [Lookup { packet_type: PacketType(999), ..Lookup::default() }; BATCH];
+        let lanes = Lanes::first(chunk.len());
+        self.classifier.classify_batch(&batch, lanes, &[64; BATCH], self.now, &mut out);
+        self.packets += chunk.len() as u64;
+        out
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Vec<FlowKey>, usize)>> {
+    proptest::collection::vec((proptest::collection::vec(key(), 1..40), 0usize..8), 1..16)
+}
+
 #[test]
 fn every_layer_answers_as_a_linear_scan_while_rules_come_and_go() {
     let hits = Cell::new([0u64; 3]);
-    let steps =
-        proptest::collection::vec((proptest::collection::vec(key(), 1..40), 0usize..6), 1..12);
-    proptest!(|(all in rules(12), steps in steps, emc in 0usize..3)| {
-        let mut active = all.clone();
-        let shared = Arc::new(SharedRules::new(table(&active)));
-        let config = Config {
+    let removed = Cell::new([0u64; 3]);
+    proptest!(|(all in rules(12), steps in steps(), emc in 0usize..3)| {
+        let mut bench = Bench::new(all, Config {
             emc_entries: [0, 2, 64][emc],
             emc_insert_inverse_probability: 1,
             megaflow_limit: if emc == 1 { 3 } else { 1000 },
             idle_timeout: Nanoseconds::from_secs(2),
-        };
-        let mut classifier = Classifier::new(shared.clone(), config);
-        let mut now = Nanoseconds::default();
+        });
         for (keys, change) in steps {
-            match change {
-                0 if !active.is_empty() => {
-                    let gone = active.remove(active.len() / 2);
-                    let mut next = (*shared.load()).clone();
-                    next.remove(gone.id);
-                    shared.publish(next);
-                }
-                1 => if let Some(back) = all.iter().find(|r| !active.iter().any(|a| a.id == r.id)) {
-                    active.push(back.clone());
-                    let mut next = (*shared.load()).clone();
-                    next.insert(back.clone());
-                    shared.publish(next);
-                },
-                2 => now = now.plus(Nanoseconds::from_secs(1)),
-                _ => {}
-            }
-            let oracle = LinearTable::new(active.clone(), PacketType(0));
+            bench.change(change);
+            let oracle = bench.oracle();
             for chunk in keys.chunks(BATCH) {
-                let mut batch = [FlowKey::default(); BATCH];
-                batch[..chunk.len()].copy_from_slice(chunk);
-                let mut out = [Lookup { packet_type: PacketType(999), ..Lookup::default() }; BATCH];
-                let lanes = Lanes::first(chunk.len());
-                classifier.classify_batch(&batch, lanes, &[64; BATCH], now, &mut out);
-                for lane in lanes {
-                    let expected = oracle.lookup(&batch[lane]);
-                    prop_assert_eq!((out[lane].rule, out[lane].packet_type), expected);
+                let out = bench.classify(chunk);
+                for (key, got) in chunk.iter().zip(&out) {
+                    prop_assert_eq!((got.rule, got.packet_type), oracle.lookup(key));
                     let mut seen = hits.get();
-                    seen[out[lane].layer as usize] += 1;
+                    seen[got.layer as usize] += 1;
                     hits.set(seen);
                 }
-                if chunk.len() < BATCH {
-                    prop_assert_eq!(out[BATCH - 1].packet_type, PacketType(999));
+                for got in &out[chunk.len()..] {
+                    prop_assert_eq!(got.packet_type, PacketType(999));
                 }
             }
         }
+        let stats = bench.classifier.stats();
+        prop_assert_eq!(stats.emc_hits + stats.megaflow_hits + stats.rule_lookups, bench.packets);
+        prop_assert!(stats.megaflows <= 1000 && (emc != 1 || stats.megaflows <= 3));
+        let [expired, revalidated, full] = removed.get();
+        removed.set([
+            expired + stats.expired,
+            revalidated + stats.revalidated_away,
+            full + stats.not_cached,
+        ]);
     });
     assert!(hits.get().iter().all(|n| *n > 500), "vacuous run: {:?}", hits.get());
+    assert!(removed.get().iter().all(|n| *n > 100), "vacuous run: {:?}", removed.get());
 }
 
 #[test]
-fn flipping_a_bit_outside_a_megaflow_changes_no_answer() {
+fn explaining_names_the_layer_that_answers_next_and_changes_nothing() {
+    let hits = Cell::new([0u64; 3]);
+    proptest!(|(all in rules(12), steps in steps())| {
+        let mut bench = Bench::new(all, Config {
+            emc_entries: 4,
+            emc_insert_inverse_probability: 2,
+            ..Config::default()
+        });
+        for (keys, change) in steps {
+            bench.change(if change == 3 { 2 } else { change });
+            // Sweeps at the new time, so that nothing expires between the two.
+            bench.classify(&keys[..1]);
+            for key in &keys {
+                let before = bench.classifier.stats();
+                let explained = bench.classifier.explain(key);
+                prop_assert_eq!(bench.classifier.stats(), before);
+                prop_assert!(explained.megaflow.covers(key));
+                let out = bench.classify(&[*key]);
+                prop_assert_eq!(out[0], explained.lookup);
+                let mut seen = hits.get();
+                seen[out[0].layer as usize] += 1;
+                hits.set(seen);
+            }
+        }
+    });
+    assert!(hits.get().iter().all(|n| *n > 300), "vacuous run: {:?}", hits.get());
+}
+
+#[test]
+fn a_cached_megaflow_is_right_for_every_packet_it_covers_after_rules_changed() {
+    let (flipped, survived) = (Cell::new(0u64), Cell::new(0u64));
+    let bits = proptest::collection::vec(0usize..KEY_WORDS * 64, 20);
+    proptest!(|(all in rules(12), steps in steps(), bits in bits)| {
+        let mut bench = Bench::new(all, Config::default());
+        for (keys, change) in steps {
+            bench.change(change);
+            keys.chunks(BATCH).for_each(|chunk| { bench.classify(chunk); });
+        }
+        // The caches hold answers from before the last change and from after it.
+        let older: Vec<_> = bench.classifier.megaflows().map(|m| m.pattern).collect();
+        bench.change(0);
+        bench.classify(&[FlowKey::default()]);
+        let oracle = bench.oracle();
+        for flow in bench.classifier.megaflows() {
+            survived.set(survived.get() + u64::from(older.contains(&flow.pattern)));
+            let mut packet = *flow.pattern.value();
+            prop_assert_eq!(oracle.lookup(&packet), (flow.rule, flow.packet_type));
+            for bit in &bits {
+                let flip = 1 << (bit % 64) & !flow.pattern.mask().words[bit / 64];
+                packet.words[bit / 64] ^= flip;
+                flipped.set(flipped.get() + u64::from(flip != 0));
+                prop_assert_eq!(oracle.lookup(&packet), (flow.rule, flow.packet_type));
+            }
+        }
+    });
+    assert!(flipped.get() > 10_000, "vacuous run: {} flips", flipped.get());
+    assert!(survived.get() > 500, "vacuous run: {} survivors", survived.get());
+}
+
+#[test]
+fn flipping_a_bit_that_a_search_did_not_look_at_changes_no_answer() {
     let flipped = Cell::new(0u64);
-    proptest!(|(all in rules(12), key in key(), bits in proptest::collection::vec(0usize..23 * 64, 1..40))| {
+    proptest!(|(all in rules(12), key in key(), bits in proptest::collection::vec(0usize..KEY_WORDS * 64, 1..40))| {
         let table = table(&all);
         let oracle = LinearTable::new(all, PacketType(0));
         let found = table.lookup(&key);
@@ -178,4 +282,60 @@ fn an_equal_priority_is_won_by_the_earlier_rule() {
     };
     let found = table(&[rule(4, 1), rule(2, 9)]).lookup(&FlowKey::default());
     assert_eq!((found.rule, found.packet_type), (Some(RuleId(2)), PacketType(9)));
+}
+
+#[test]
+fn megaflows_count_the_packets_and_bytes_they_answer() {
+    let mut bench = Bench::new(Vec::new(), Config::default());
+    let key = FlowKey::default();
+    bench.classify(&[key; 3]);
+    bench.now = bench.now.plus(Nanoseconds(5));
+    bench.classify(&[key; BATCH]);
+    let flows: Vec<_> = bench.classifier.megaflows().collect();
+    assert_eq!(flows.len(), 1, "without rules one megaflow answers all");
+    let stats = flows[0].stats;
+    assert_eq!((stats.packets, stats.bytes, stats.last_used), (35, 35 * 64, bench.now));
+}
+
+#[test]
+fn a_full_megaflow_layer_makes_room_after_a_tenth_of_a_second() {
+    let rules = [Rule {
+        id: RuleId(0),
+        priority: 1,
+        matches: vec![Match::new(FlowKey::default(), FlowKey::EXACT)],
+        packet_type: PacketType(1),
+        text: String::new(),
+    }];
+    let keys: Vec<_> = (1..=10u64).map(|n| FlowKey { words: [n; KEY_WORDS] }).collect();
+    let mut bench = Bench::new(rules.to_vec(), Config { megaflow_limit: 9, ..Config::default() });
+    bench.classify(&keys);
+    assert_eq!((bench.classifier.stats().megaflows, bench.classifier.stats().not_cached), (9, 1));
+    bench.now = bench.now.plus(Nanoseconds::from_millis(500));
+    bench.classify(&keys[9..]);
+    assert_eq!((bench.classifier.stats().megaflows, bench.classifier.stats().expired), (1, 9));
+}
+
+#[test]
+fn updates_from_many_threads_are_all_kept() {
+    let shared = SharedRules::new(RuleTable::new(PacketType(0)));
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let shared = &shared;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    let mut value = FlowKey::default();
+                    value.words[0] = u64::from(n);
+                    let rule = Rule {
+                        id: RuleId(thread * 50 + n),
+                        priority: 1,
+                        matches: vec![Match::new(value, FlowKey::EXACT)],
+                        packet_type: PacketType(1),
+                        text: String::new(),
+                    };
+                    shared.update(|t| t.insert(rule.clone()));
+                }
+            });
+        }
+    });
+    assert_eq!(shared.load().len(), 200);
 }
