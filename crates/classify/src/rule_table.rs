@@ -194,3 +194,45 @@ impl RuleTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(id: u32, priority: u32, word: usize, value: u64) -> Rule {
+        let mut key = FlowKey::default();
+        let mut mask = FlowKey::default();
+        (key.words[word], mask.words[word]) = (value, u64::MAX);
+        let matches = vec![Match::new(key, mask)];
+        Rule { id: RuleId(id), priority, matches, packet_type: PacketType(1), text: String::new() }
+    }
+
+    #[test]
+    fn a_search_looks_no_further_than_the_rules_that_could_still_win() {
+        let mut table = RuleTable::new(PacketType(0));
+        // Word 0 has the best rule and the worst; word 1 has the one between.
+        table.extend([rule(0, 10, 0, 7), rule(1, 1, 0, 8), rule(2, 5, 1, 9)]);
+        let mut key = FlowKey::default();
+        key.words[1] = 9;
+        let found = table.lookup(&key);
+        assert_eq!(found.rule, Some(RuleId(2)));
+        assert_eq!((found.mask.words[0], found.mask.words[1]), (u64::MAX, u64::MAX));
+        // Without the best rule, word 0 comes after word 1 and is not looked at.
+        assert_eq!(table.remove(RuleId(0)).map(|r| r.id), Some(RuleId(0)));
+        let found = table.lookup(&key);
+        assert_eq!(found.rule, Some(RuleId(2)));
+        assert_eq!((found.mask.words[0], found.mask.words[1]), (0, u64::MAX));
+    }
+
+    #[test]
+    fn a_rule_given_twice_is_replaced_and_a_removed_mask_is_gone() {
+        let mut table = RuleTable::new(PacketType(0));
+        table.insert(rule(0, 10, 0, 7));
+        table.insert(rule(0, 3, 1, 7));
+        assert_eq!((table.len(), table.subtables(), table.next_id()), (1, 1, RuleId(1)));
+        assert_eq!(table.rule(RuleId(0)).map(|r| r.priority), Some(3));
+        table.remove(RuleId(0));
+        assert!(table.is_empty() && table.subtables() == 0 && table.remove(RuleId(0)).is_none());
+        assert_eq!(table.lookup(&FlowKey::default()).mask, FlowKey::default());
+    }
+}

@@ -35,9 +35,11 @@ static ALLOCATOR: Counting = Counting;
 
 fn rules() -> RuleTable {
     let mut table = RuleTable::new(PacketType(0));
-    // More masks than the stable sort takes without allocating.
+    // The longer the prefix the later it is tried, so that megaflows have many
+    // masks: more than a stable sort takes without allocating.
     for length in 1..=30u32 {
-        let text = format!("priority={length},tcp,nw_dst=10.0.0.0/{length},tp_dst={length}");
+        let text =
+            format!("priority={},tcp,nw_dst=10.0.0.0/{length},tp_dst={length}", 100 - length);
         let flow = flow_syntax::parse(&text, &|_| None).unwrap();
         table.insert(Rule {
             id: RuleId(length),
@@ -82,6 +84,7 @@ fn a_warm_classifier_allocates_nothing() {
             }
         }
         assert_eq!(allocations, 0, "with {emc_entries} EMC entries");
+        assert!(classifier.stats().subtables > 25);
         assert_eq!(layers[MatchLayer::RuleTable as usize], 0);
         let expected = if emc_entries == 0 { MatchLayer::Megaflow } else { MatchLayer::Emc };
         assert!(layers[expected as usize] > 100_000, "{layers:?}");
