@@ -71,6 +71,19 @@ fn mistakes_are_named_with_their_place() {
         ("ip,nw_tos=3", 10..11, "bad value of 'nw_tos'"),
         ("tcp,tcp_flags=+syn+syn", 14..22, "bad value of 'tcp_flags'"),
         ("in_port=wan", 8..11, "bad value of 'in_port'"),
+        ("tcp,tp_dst=010", 11..14, "bad value of 'tp_dst'"),
+        ("tcp tp_dst", 4..10, "the field 'tp_dst' has no value"),
+        ("icmp,icmp_type=256", 15..18, "bad value of 'icmp_type'"),
+        ("vlan_vid=10", 9..11, "bad value of 'vlan_vid'"),
+        ("vlan_tci=0x600a", 9..15, "bad value of 'vlan_tci'"),
+        ("ipv6,ipv6_label=0x100000", 16..24, "bad value of 'ipv6_label'"),
+        ("ct_state=+new", 0..8, "unknown field 'ct_state'"),
+        ("ip_frag=later,tp_dst=80,tcp", 14..20, "'tp_dst' means nothing in a later fragment"),
+        (
+            "icmp6,icmpv6_type=135,icmpv6_code=1,nd_target=fe80::1",
+            36..45,
+            "'nd_target' means nothing without what it belongs to",
+        ),
     ];
     for (text, span, message) in cases {
         let e = error(text);
@@ -83,4 +96,49 @@ fn mistakes_are_named_with_their_place() {
 fn a_named_port_is_looked_up() {
     assert_eq!(flow("in_port=lan").pattern, flow("in_port=3").pattern);
     assert_eq!(flow("in_port=3").pattern.value().get(field::IN_PORT), 4);
+}
+
+#[test]
+fn a_missing_prerequisite_is_named() {
+    let cases = [
+        ("tp_dst=80", "'tcp', 'udp' or 'sctp' (or 'tcp6', ...) in the same rule"),
+        ("nw_src=10.0.0.1", "'ip', 'arp', or a protocol over IPv4, in the same rule"),
+        ("nw_proto=6", "'ip' or 'ipv6' in the same rule"),
+        ("icmp6,nd_sll=02:00:00:00:00:01", "'icmp6,icmp_type=135' in the same rule"),
+        ("udp,tcp_flags=+syn", "'tcp' or 'tcp6' in the same rule"),
+        ("ct_mark=1", "a field of packets: Open vSwitch has this one, flow keys have not"),
+        ("vlan_vid=10", "0 for untagged, or the bit 0x1000 set, as in 0x100a"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(error(text).expected, expected, "{text}");
+    }
+}
+
+#[test]
+fn vlans_are_printed_as_open_vswitch_prints_them() {
+    let cases = [
+        ("vlan_tci=0x700a", "dl_vlan=10,dl_vlan_pcp=3"),
+        ("vlan_tci=0x100a/0x1fff", "dl_vlan=10"),
+        ("vlan_vid=0x100a", "dl_vlan=10"),
+        ("vlan_tci=0xf000/0xf000", "dl_vlan_pcp=7"),
+        ("vlan_vid=0x1000/0x1000", "vlan_tci=0x1000/0x1000"),
+        ("dl_vlan=0xffff", "vlan_tci=0x0000"),
+        ("vlan_vid=0xa/0xfff", "vlan_tci=0x000a/0x0fff"),
+    ];
+    for (text, printed) in cases {
+        assert_eq!(flow(text).pattern.to_string(), printed, "{text}");
+    }
+}
+
+#[test]
+fn a_megaflow_that_looked_at_ports_of_an_arp_packet_is_still_readable() {
+    let mut value = thalweg_packet::FlowKey::default();
+    let mut mask = value;
+    value.set(field::DL_TYPE, 0x0806);
+    mask.set(field::DL_TYPE, 0xffff);
+    mask.set(field::NW_PROTO, 0xff);
+    mask.set(field::TP_DST, 0xffff);
+    mask.set(field::VLAN2_TPID, 0xff00);
+    let printed = crate::Match::new(value, mask).to_string();
+    assert_eq!(printed, "arp,arp_op=0,tp_dst=0,word9=0x0/0xff00");
 }
