@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod counters;
 mod cycles;
+mod forwarding;
 mod graph;
 mod report;
 mod route_decider;

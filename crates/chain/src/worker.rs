@@ -1,46 +1,23 @@
 //! A worker: takes a batch through classification and all its NFs on one core.
 //!
 //! Packets do not move while they are on the worker. The batch stays where it
-//! is, and for each NF a set of lanes says which packets wait for it. Packet
-//! forwarding is what turns the route decider's answer into such a set, or
-//! hands the packet to an [`Exit`].
+//! is, and for each NF a set of lanes says which packets wait for it; packet
+//! forwarding fills these sets.
 
 use std::sync::Arc;
 
 use thalweg_classify::{Classifier, Lookup};
 use thalweg_nf::{Context, NetworkFunction, Verdict};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, Pool, PortIndex};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, Pool};
 
 use crate::counters::WorkerCounters;
 use crate::cycles;
-use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
+use crate::forwarding::{Exit, Queues, Routing};
+use crate::route_decider::NfIndex;
 use crate::trace::Tracer;
 
 /// The most NFs that a packet passes; then it is in a loop.
 const MAX_HOPS: usize = 64;
-
-/// Where packets leave a worker.
-pub(crate) trait Exit {
-    /// Transmits the packets of `lanes` by output number `output`. The worker
-    /// releases them after.
-    fn transmit(&mut self, output: usize, batch: &mut Batch, lanes: Lanes);
-
-    /// Takes the packets of `lanes` out of the batch, for an NF on a worker of
-    /// its own.
-    fn to_pinned(&mut self, nf: NfIndex, batch: &mut Batch, lanes: Lanes);
-}
-
-/// What all workers of a run share.
-#[derive(Debug)]
-pub(crate) struct Routing {
-    pub(crate) routes: RouteDecider,
-    /// The order in which NFs are served, so that branches meet again where
-    /// they can.
-    pub(crate) order: Vec<NfIndex>,
-    pub(crate) outputs: usize,
-    pub(crate) types: usize,
-    pub(crate) decapsulate: Decapsulate,
-}
 
 pub(crate) struct Worker {
     routing: Arc<Routing>,
@@ -50,17 +27,10 @@ pub(crate) struct Worker {
     pool: Arc<Pool>,
     // Reused, so that a batch costs no allocation.
     spare: Vec<Batch>,
-    spare_waiting: Vec<Waiting>,
+    spare_queues: Vec<Queues>,
     now: Nanoseconds,
     pub(crate) counters: WorkerCounters,
     pub(crate) tracer: Option<Tracer>,
-}
-
-/// The packets that wait, by what they wait for.
-struct Waiting {
-    nfs: Vec<Lanes>,
-    outputs: Vec<Lanes>,
-    hops: usize,
 }
 
 impl Worker {
@@ -77,7 +47,7 @@ impl Worker {
             nfs,
             pool,
             spare: Vec::new(),
-            spare_waiting: Vec::new(),
+            spare_queues: Vec::new(),
             now: Nanoseconds::default(),
             counters,
             tracer: None,
@@ -137,75 +107,43 @@ impl Worker {
         generation: usize,
         exit: &mut dyn Exit,
     ) {
-        let mut waiting = self.spare_waiting.pop().unwrap_or_else(|| Waiting {
-            nfs: vec![Lanes::NONE; self.nfs.len()],
-            outputs: vec![Lanes::NONE; self.routing.outputs],
-            hops: 0,
-        });
-        waiting.hops = 0;
-        self.route(batch, lanes, behind, &mut waiting);
-        while let Some(nf) = self.next_nf(&waiting) {
+        let spare = self.spare_queues.pop();
+        let mut queues = spare.unwrap_or_else(|| Queues::new(&self.routing));
+        let mut hops = 0;
+        self.route(batch, lanes, behind, &mut queues);
+        while let Some((nf, lanes)) = queues.pop(&self.routing.order) {
             let at = usize::from(nf.0);
-            let lanes = std::mem::take(&mut waiting.nfs[at]);
-            waiting.hops += 1;
-            if waiting.hops > MAX_HOPS * self.nfs.len() {
+            hops += 1;
+            if hops > MAX_HOPS * self.nfs.len() {
                 self.lose(batch, lanes, DropReason::ChainLoop);
             } else if self.nfs[at].is_some() {
                 let passed = self.serve(batch, lanes, nf, generation, exit);
-                self.route(batch, passed, Some(nf), &mut waiting);
+                self.route(batch, passed, Some(nf), &mut queues);
             } else {
                 exit.to_pinned(nf, batch, lanes);
             }
         }
-        for (output, lanes) in waiting.outputs.iter_mut().enumerate() {
-            let lanes = std::mem::take(lanes);
-            if !lanes.is_empty() {
-                exit.transmit(output, batch, lanes);
-                if let Some(tracer) = &mut self.tracer {
-                    tracer.transmitted(output);
-                }
+        while let Some((output, lanes)) = queues.pop_output() {
+            exit.transmit(output, batch, lanes);
+            if let Some(tracer) = &mut self.tracer {
+                tracer.transmitted(output);
             }
         }
         batch.release(Lanes::ALL);
-        self.spare_waiting.push(waiting);
+        self.spare_queues.push(queues);
     }
 
-    fn next_nf(&self, waiting: &Waiting) -> Option<NfIndex> {
-        let mut order = self.routing.order.iter();
-        order.find(|nf| !waiting.nfs[usize::from(nf.0)].is_empty()).copied()
-    }
-
-    /// Asks the route decider for each packet and lets it wait there.
+    /// Puts each packet into the queue of what comes next for it.
     fn route(
         &mut self,
         batch: &mut Batch,
         lanes: Lanes,
         behind: Option<NfIndex>,
-        waiting: &mut Waiting,
+        queues: &mut Queues,
     ) {
-        let (mut nowhere, mut dropped) = (Lanes::NONE, Lanes::NONE);
-        for lane in lanes {
-            let stage = behind.map_or(Stage::Ingress(batch.meta.in_port[lane]), Stage::Behind);
-            let next = self.routing.routes.next(batch.meta.packet_type[lane], stage);
-            match next {
-                Next::Nf(nf) => waiting.nfs[usize::from(nf.0)].insert(lane),
-                Next::Output(port) => waiting.outputs[usize::from(port)].insert(lane),
-                Next::Egress => {
-                    let chosen = batch.meta.out_port[lane];
-                    // One of several outputs is not to be guessed.
-                    let only = chosen == PortIndex::NONE && waiting.outputs.len() == 1;
-                    let port = if only { 0 } else { usize::from(chosen.0) };
-                    match waiting.outputs.get_mut(port) {
-                        Some(output) => output.insert(lane),
-                        None => nowhere.insert(lane),
-                    }
-                }
-                Next::Nowhere => nowhere.insert(lane),
-                Next::Drop => dropped.insert(lane),
-            }
-        }
-        self.lose(batch, nowhere, DropReason::NoRoute);
-        self.lose(batch, dropped, DropReason::Policy);
+        let lost = queues.forward(&self.routing, batch, lanes, behind);
+        self.lose(batch, lost.nowhere, DropReason::NoRoute);
+        self.lose(batch, lost.dropped, DropReason::Policy);
     }
 
     fn lose(&mut self, batch: &mut Batch, lanes: Lanes, reason: DropReason) {

@@ -15,9 +15,9 @@ use super::names::{self, Names};
 use super::parts::{self, NfSection};
 use super::ports::{InputPlan, OutputPlan, inputs, outputs, resolve};
 use super::routes::{Routes, read_routes};
+use crate::forwarding::Routing;
 use crate::graph::Graph;
 use crate::runtime::MAX_WORKERS;
-use crate::worker::Routing;
 
 /// How to load a chain file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,6 +123,7 @@ impl Plan {
         let routing = Arc::new(Routing {
             routes: routes.decider,
             order: routes.order,
+            nfs: nfs.len(),
             outputs: outputs.len(),
             types: classes.types.len(),
             decapsulate,

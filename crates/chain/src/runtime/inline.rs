@@ -10,9 +10,10 @@ use super::{RunError, RunOptions, build_worker};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::cycles::{self, Clock};
+use crate::forwarding::Exit;
 use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
-use crate::worker::{Exit, Worker};
+use crate::worker::Worker;
 
 struct InlineExit<'a> {
     outputs: Outputs,

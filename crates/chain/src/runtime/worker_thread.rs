@@ -8,8 +8,9 @@ use thalweg_packet::{Batch, Lanes, Packet, Pool};
 
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use crate::counters::WorkerCounters;
+use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
-use crate::worker::{Exit, Worker};
+use crate::worker::Worker;
 
 /// A packet on its way out: by which output.
 pub(super) type Outgoing = (u16, Packet);

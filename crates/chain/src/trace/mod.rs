@@ -9,9 +9,10 @@ use serde::Serialize;
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, PortIndex};
 
 use crate::config::Plan;
+use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
 use crate::runtime::{RunError, RunOptions, build_lone_worker, open_inputs};
-use crate::worker::{Exit, Worker};
+use crate::worker::Worker;
 
 pub(crate) use tracer::Tracer;
 pub use words::Change;

@@ -1,0 +1,157 @@
+//! Packet forwarding: from what comes next for a packet to the queue it waits
+//! in.
+//!
+//! On a worker, a queue is a set of lanes: packets stay where they are in their
+//! batch. Packets that leave the worker go through an [`Exit`].
+
+use thalweg_packet::{Batch, Decapsulate, Lanes, PortIndex};
+
+use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
+
+/// Where packets leave a worker.
+pub(crate) trait Exit {
+    /// Transmits the packets of `lanes` by output number `output`. The worker
+    /// releases them after.
+    fn transmit(&mut self, output: usize, batch: &mut Batch, lanes: Lanes);
+
+    /// Takes the packets of `lanes` out of the batch, for an NF on a worker of
+    /// its own.
+    fn to_pinned(&mut self, nf: NfIndex, batch: &mut Batch, lanes: Lanes);
+}
+
+/// What all workers of a run share.
+#[derive(Debug)]
+pub(crate) struct Routing {
+    pub(crate) routes: RouteDecider,
+    /// The order in which NFs are served, so that branches meet again where
+    /// they can.
+    pub(crate) order: Vec<NfIndex>,
+    pub(crate) nfs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) types: usize,
+    pub(crate) decapsulate: Decapsulate,
+}
+
+/// The packets of one batch that wait, by what they wait for.
+pub(crate) struct Queues {
+    nfs: Vec<Lanes>,
+    outputs: Vec<Lanes>,
+}
+
+/// Packets that wait for nothing more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// There is no route for them, or no output was chosen.
+    pub(crate) nowhere: Lanes,
+    /// A route says so.
+    pub(crate) dropped: Lanes,
+}
+
+impl Queues {
+    pub(crate) fn new(routing: &Routing) -> Self {
+        Self { nfs: vec![Lanes::NONE; routing.nfs], outputs: vec![Lanes::NONE; routing.outputs] }
+    }
+
+    /// Asks the route decider about each packet of `lanes`, which come from
+    /// behind an NF or from the ingress, and queues it; returns the rest.
+    pub(crate) fn forward(
+        &mut self,
+        routing: &Routing,
+        batch: &Batch,
+        lanes: Lanes,
+        behind: Option<NfIndex>,
+    ) -> Lost {
+        let mut lost = Lost::default();
+        for lane in lanes {
+            let stage = behind.map_or(Stage::Ingress(batch.meta.in_port[lane]), Stage::Behind);
+            let next = routing.routes.next(batch.meta.packet_type[lane], stage);
+            let queue = match next {
+                Next::Nf(nf) => self.nfs.get_mut(usize::from(nf.0)),
+                Next::Output(output) => self.outputs.get_mut(usize::from(output)),
+                Next::Egress => self.egress(batch.meta.out_port[lane]),
+                Next::Nowhere => None,
+                Next::Drop => Some(&mut lost.dropped),
+            };
+            queue.unwrap_or(&mut lost.nowhere).insert(lane);
+        }
+        lost
+    }
+
+    /// The queue of the chosen output. One of several is not to be guessed.
+    fn egress(&mut self, chosen: PortIndex) -> Option<&mut Lanes> {
+        let only = chosen == PortIndex::NONE && self.outputs.len() == 1;
+        self.outputs.get_mut(if only { 0 } else { usize::from(chosen.0) })
+    }
+
+    /// Takes the packets that wait for the first NF of `order` with any.
+    pub(crate) fn pop(&mut self, order: &[NfIndex]) -> Option<(NfIndex, Lanes)> {
+        order.iter().find_map(|nf| {
+            let queue = self.nfs.get_mut(usize::from(nf.0))?;
+            (!queue.is_empty()).then(|| (*nf, std::mem::take(queue)))
+        })
+    }
+
+    /// Takes the packets that wait for the first output with any.
+    pub(crate) fn pop_output(&mut self) -> Option<(usize, Lanes)> {
+        let output = self.outputs.iter().position(|queue| !queue.is_empty())?;
+        Some((output, std::mem::take(&mut self.outputs[output])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use thalweg_packet::{PacketType, Pool};
+
+    use super::*;
+
+    fn routing(outputs: usize) -> Routing {
+        let mut routes = RouteDecider::new(1, 2, 3);
+        let ingress = Stage::Ingress(PortIndex(0));
+        routes.set(PacketType(0), ingress, Next::Nf(NfIndex(1)));
+        routes.set(PacketType(1), ingress, Next::Drop);
+        routes.set(PacketType(0), Stage::Behind(NfIndex(1)), Next::Egress);
+        let order = vec![NfIndex(1), NfIndex(0)];
+        Routing { routes, order, nfs: 2, outputs, types: 3, decapsulate: Decapsulate::No }
+    }
+
+    fn batch() -> Batch {
+        let mut batch = Batch::new(Arc::new(Pool::anonymous(4, 512).unwrap()));
+        for packet_type in [0, 1, 2, 0] {
+            let lane = batch.push_bytes(b"packet").unwrap();
+            batch.meta.in_port[lane] = PortIndex(0);
+            batch.meta.packet_type[lane] = PacketType(packet_type);
+        }
+        batch
+    }
+
+    #[test]
+    fn each_packet_waits_for_its_next_nf_or_is_lost_by_name() {
+        let (routing, batch) = (routing(1), batch());
+        let mut queues = Queues::new(&routing);
+        let lost = queues.forward(&routing, &batch, batch.lanes(), None);
+        assert_eq!(lost, Lost { nowhere: Lanes(0b0100), dropped: Lanes(0b0010) });
+        assert_eq!(queues.pop(&routing.order), Some((NfIndex(1), Lanes(0b1001))));
+        assert_eq!(queues.pop(&routing.order), None);
+    }
+
+    #[test]
+    fn egress_is_the_chosen_output_or_the_only_one_and_never_a_guess() {
+        for outputs in [1, 2] {
+            let (routing, mut batch) = (routing(outputs), batch());
+            batch.meta.out_port[0] = PortIndex(outputs as u16 - 1);
+            let mut queues = Queues::new(&routing);
+            let lanes = Lanes(0b1001);
+            let lost = queues.forward(&routing, &batch, lanes, Some(NfIndex(1)));
+            if outputs == 1 {
+                assert_eq!(queues.pop_output(), Some((0, lanes)));
+                assert_eq!(lost, Lost::default());
+            } else {
+                assert_eq!(queues.pop_output(), Some((1, Lanes(1))));
+                assert_eq!(lost, Lost { nowhere: Lanes(0b1000), ..Lost::default() });
+            }
+            assert_eq!(queues.pop_output(), None);
+        }
+    }
+}
