@@ -1,0 +1,177 @@
+//! What we write, tshark reads without a malformed mark, and sees the same
+//! five-tuple in each packet.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use support::{captures, data_folder, peer, succeeds, write};
+use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, FiveTuple, Lanes, ParseStatus, Pool};
+
+/// The link, network and transport layers, and nothing above.
+const PROTOCOLS: &[&str] = &[
+    "eth",
+    "ethertype",
+    "vlan",
+    "ip",
+    "ipv6",
+    "ipv6.hopopts",
+    "ipv6.routing",
+    "ipv6.fraghdr",
+    "ipv6.dstopts",
+    "ah",
+    "tcp",
+    "udp",
+    "sctp",
+    "icmp",
+    "icmpv6",
+    "esp",
+    "arp",
+    "mpls",
+    "llc",
+];
+
+/// One packet as tshark sees it.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    malformed: bool,
+    tuple: Option<(String, String, u8, u16, u16)>,
+}
+
+fn tshark(capture: &Path) -> Vec<Seen> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(capture).args(["-n", "--disable-all-protocols", "-T", "fields"]);
+    PROTOCOLS.iter().for_each(|p| {
+        command.args(["--enable-protocol", p]);
+    });
+    // Each packet by itself, and only the outermost headers.
+    command.args(["-E", "occurrence=f", "-E", "separator=;"]);
+    for preference in
+        ["ip.defragment:false", "ipv6.defragment:false", "tcp.desegment_tcp_streams:false"]
+    {
+        command.args(["-o", preference]);
+    }
+    let fields = [
+        "_ws.malformed",
+        "ip.src",
+        "ip.dst",
+        "ip.proto",
+        "ipv6.src",
+        "ipv6.dst",
+        "tcp.srcport",
+        "tcp.dstport",
+        "udp.srcport",
+        "udp.dstport",
+    ];
+    fields.iter().for_each(|f| {
+        command.args(["-e", f]);
+    });
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {error}", capture.display());
+    String::from_utf8(output.stdout).unwrap().lines().map(seen).collect()
+}
+
+fn seen(line: &str) -> Seen {
+    let f: Vec<&str> = line.split(';').collect();
+    let (ports, protocol) = match (f[6], f[8]) {
+        ("", "") => (("0", "0"), f[3]),
+        ("", _) => ((f[8], f[9]), "17"),
+        _ => ((f[6], f[7]), "6"),
+    };
+    let (src, dst) = if f[1].is_empty() { (f[4], f[5]) } else { (f[1], f[2]) };
+    let port = |p: &str| p.parse().unwrap_or(0);
+    let tuple = (!src.is_empty()).then(|| {
+        (
+            src.to_owned(),
+            dst.to_owned(),
+            protocol.parse().unwrap_or(0),
+            port(ports.0),
+            port(ports.1),
+        )
+    });
+    Seen { malformed: !f[0].is_empty(), tuple }
+}
+
+/// Holds each packet of a capture that we wrote against tshark; how many had a
+/// five-tuple with ports, and how many of those tshark called malformed.
+fn compare(capture: &Path) -> (usize, usize) {
+    let theirs = tshark(capture);
+    let pool = Arc::new(Pool::anonymous(64, 10_496).unwrap());
+    let mut input = CaptureInput::open(capture, 1).unwrap();
+    let (mut batch, mut drops) = (Batch::new(pool), DropCounts::default());
+    let (mut number, mut compared, mut malformed) = (0, 0, 0);
+    loop {
+        let ended = input.receive(&mut batch, BATCH, &mut drops).unwrap().ended;
+        batch.parse(Lanes::ALL, Decapsulate::No);
+        for lane in batch.lanes() {
+            let (headers, their) = (batch.headers(lane), &theirs[number]);
+            number += 1;
+            let tuple = FiveTuple::from_key(batch.key(lane));
+            let (Some(t), ParseStatus::Complete) = (tuple, headers.status) else { continue };
+            if !matches!(t.protocol, 6 | 17) || headers.l4 == 0 {
+                continue;
+            }
+            let ours =
+                Some((t.src.to_string(), t.dst.to_string(), t.protocol, t.src_port, t.dst_port));
+            assert_eq!(ours, their.tuple, "{} packet {number}", capture.display());
+            compared += 1;
+            malformed += usize::from(their.malformed);
+        }
+        batch.release(Lanes::ALL);
+        if ended {
+            break;
+        }
+    }
+    assert_eq!(number, theirs.len());
+    (compared, malformed)
+}
+
+#[test]
+fn tshark_agrees_on_every_packet_of_our_outputs() {
+    if !peer("tshark") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    write(f, "routes.csv", "*, ingress, wall\n*, wall, egress\n");
+    for name in ["out.pcap", "out.pcapng", "out.pcapng.gz"] {
+        let chain = format!(
+            "routes = 'routes.csv'\n[input.a]\ngenerate = {{ packets = 3000, flows = 300, ipv6 = 0.3, \
+             vlan_share = 0.3, qinq_share = 0.3 }}\n[output.o]\ncapture = '{name}'\n\
+             [nf.wall]\nkind = 'filter'\nrules = ['reject tcp,tp_dst=22', 'reject udp,tp_dst=53']\n"
+        );
+        write(f, "chain.toml", &chain);
+        succeeds(f, &["run", "chain.toml"]);
+        let (compared, malformed) = compare(&f.join(name));
+        assert!(compared > 2000, "{compared}");
+        assert_eq!(malformed, 0, "{name}");
+    }
+}
+
+#[test]
+fn tshark_agrees_on_the_packets_of_all_captures_passed_through() {
+    let (Some(data), true) = (data_folder(), peer("tshark")) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let all = folder.path().join("all.pcapng");
+    let pool = Arc::new(Pool::anonymous(64, 10_496).unwrap());
+    let mut output = CaptureOutput::create(&all).unwrap();
+    for path in captures(&data) {
+        let Ok(mut input) = CaptureInput::open(&path, 1) else { continue };
+        let (mut batch, mut drops) = (Batch::new(pool.clone()), DropCounts::default());
+        while let Ok(received) = input.receive(&mut batch, BATCH, &mut drops) {
+            output.send(&batch, batch.lanes()).unwrap();
+            batch.release(Lanes::ALL);
+            if received.ended {
+                break;
+            }
+        }
+    }
+    output.flush().unwrap();
+    let (compared, _) = compare(&all);
+    println!("{compared} packets agree");
+    assert!(compared > 15_000, "{compared}");
+}

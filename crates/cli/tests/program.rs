@@ -1,0 +1,137 @@
+//! The program as a user meets it: help, exit codes, messages.
+
+mod support;
+
+use support::{report, succeeds, thalweg, write};
+
+const CHAIN: &str = "routes = 'routes.csv'\n[input.a]\ngenerate = { packets = 1000 }\n\
+    [output.o]\ncapture = 'out.pcapng'\n[nf.count]\nkind = 'monitor'\n";
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "chain.toml", CHAIN);
+    write(folder.path(), "routes.csv", "*, ingress, count\n*, count, egress\n");
+    folder
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let folder = folder();
+    let all = succeeds(folder.path(), &["--help"]);
+    for command in ["run", "check", "gen", "trace", "doctor", "completions", "man"] {
+        assert!(all.contains(command), "{command}");
+        let help = succeeds(folder.path(), &[command, "--help"]);
+        assert!(help.contains("Examples:"), "{command}: {help}");
+    }
+    assert!(succeeds(folder.path(), &["completions", "bash"]).contains("thalweg"));
+    assert!(succeeds(folder.path(), &["man", "run"]).contains(".TH"));
+}
+
+#[test]
+fn exit_codes_tell_what_kind_of_failure_it_was() {
+    let folder = folder();
+    let code = |arguments: &[&str]| thalweg(folder.path(), arguments).status.code();
+    assert_eq!(code(&["run", "chain.toml"]), Some(0));
+    assert_eq!(code(&["run", "chain.toml", "--workers", "none"]), Some(2));
+    assert_eq!(code(&["gen", "x.txt"]), Some(2));
+    assert_eq!(code(&["gen", "x.pcap", "--ipv6", "7"]), Some(2));
+    assert_eq!(code(&["run", "nowhere.toml"]), Some(78));
+    assert_eq!(code(&["gen", "/nonexistent/x.pcap"]), Some(1));
+    assert_eq!(code(&["trace", "chain.toml", "--packet", "5000"]), Some(1));
+}
+
+#[test]
+fn bad_configuration_is_shown_with_file_line_and_expectation() {
+    let folder = folder();
+    let broken = CHAIN.replace("kind = 'monitor'", "kind = 'moniter'")
+        + "[[class]]\ntype = 'x'\nrules = ['tp_dst=1']\n";
+    write(folder.path(), "chain.toml", &broken);
+    let output = thalweg(folder.path(), &["run", "chain.toml"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    assert!(output.stdout.is_empty() && !folder.path().join("out.pcapng").exists());
+    for part in [
+        "chain.toml:7:8",
+        "'moniter'",
+        "expected one of filter",
+        "chain.toml:10:11",
+        "'tcp', 'udp'",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    write(folder.path(), "chain.toml", &CHAIN.replace("routes =", "rooutes ="));
+    let output = thalweg(folder.path(), &["check", "chain.toml"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("rooutes"));
+}
+
+#[test]
+fn counts_loops_and_workers_are_obeyed() {
+    let folder = folder();
+    let f = folder.path();
+    let (r, ..) = report(f, &["run", "chain.toml", "--json", "--count", "77"]);
+    assert_eq!((r["packets_in"].as_u64(), r["schema"].as_str()), (Some(77), Some("thalweg.run/1")));
+    let (r, ..) = report(f, &["run", "chain.toml", "--json", "--workers", "3"]);
+    assert_eq!((r["workers"].as_u64(), r["packets_out"].as_u64()), (Some(3), Some(1000)));
+    succeeds(f, &["gen", "in.pcap", "--packets", "50"]);
+    write(f, "chain.toml", &CHAIN.replace("generate = { packets = 1000 }", "capture = 'in.pcap'"));
+    let (r, ..) = report(f, &["run", "chain.toml", "--json", "--loop", "4"]);
+    assert_eq!(r["packets_out"].as_u64(), Some(200));
+    let (r, ..) = report(f, &["run", "chain.toml", "--json", "--loop", "0", "--duration", "100ms"]);
+    assert!(r["packets_out"].as_u64().unwrap() > 200);
+    assert_eq!(r["conserved"], true);
+}
+
+#[test]
+fn a_trace_and_a_check_say_what_they_must() {
+    let folder = folder();
+    let trace = succeeds(folder.path(), &["trace", "chain.toml", "--packet", "3"]);
+    for part in ["packet 3:", "classification", "count", "fate: transmitted by o"] {
+        assert!(trace.contains(part), "{part}: {trace}");
+    }
+    let json = succeeds(folder.path(), &["trace", "chain.toml", "--packet", "3", "--json"]);
+    let trace: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(trace["schema"], "thalweg.trace/1");
+    let dot = succeeds(folder.path(), &["check", "chain.toml", "--format", "dot"]);
+    assert!(dot.starts_with("digraph") && dot.contains("\"ingress\" -> \"count\""));
+    assert!(!folder.path().join("out.pcapng").exists(), "neither writes outputs");
+    let doctor = succeeds(folder.path(), &["doctor", "--json"]);
+    let doctor: serde_json::Value = serde_json::from_str(&doctor).unwrap();
+    assert_eq!(doctor["schema"], "thalweg.doctor/1");
+}
+
+#[test]
+fn an_interrupt_ends_a_run_with_its_report_and_readable_output() {
+    let folder = folder();
+    succeeds(folder.path(), &["gen", "in.pcap", "--packets", "500"]);
+    let chain = CHAIN.replace("generate = { packets = 1000 }", "capture = 'in.pcap'\nloop = 0");
+    write(folder.path(), "chain.toml", &chain);
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["run", "chain.toml", "--json", "--duration", "60s"])
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["conserved"], true);
+    assert!(report["duration_s"].as_f64().unwrap() < 30.0);
+    let mut input = thalweg_io::CaptureInput::open(&folder.path().join("out.pcapng"), 1).unwrap();
+    let pool = std::sync::Arc::new(thalweg_packet::Pool::anonymous(64, 2048).unwrap());
+    let mut batch = thalweg_packet::Batch::new(pool);
+    let (mut packets, mut drops) = (0, thalweg_packet::DropCounts::default());
+    loop {
+        use thalweg_io::Input;
+        let received = input.receive(&mut batch, 32, &mut drops).unwrap();
+        packets += received.packets as u64;
+        batch.release(batch.lanes());
+        if received.ended {
+            break;
+        }
+    }
+    assert_eq!(Some(packets), report["packets_out"].as_u64());
+}
