@@ -11,27 +11,14 @@ use support::{captures, data_folder, peer, succeeds, write};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, FiveTuple, Lanes, ParseStatus, Pool};
 
-/// The link, network and transport layers, and nothing above.
-const PROTOCOLS: &[&str] = &[
-    "eth",
-    "ethertype",
-    "vlan",
-    "ip",
-    "ipv6",
-    "ipv6.hopopts",
-    "ipv6.routing",
-    "ipv6.fraghdr",
-    "ipv6.dstopts",
-    "ah",
-    "tcp",
-    "udp",
-    "sctp",
-    "icmp",
-    "icmpv6",
-    "esp",
-    "arp",
-    "mpls",
-    "llc",
+/// Dissectors above the transport layer that tshark would use: off, since what
+/// passes through us unchanged is not ours to judge.
+const ABOVE: &[&str] = &[
+    "data", "http", "dns", "tls", "ssh", "smb", "smb2", "nbss", "nbns", "nbdgm", "dhcp", "ntp",
+    "quic", "rtp", "sip", "snmp", "ldap", "kerberos", "mysql", "pgsql", "ftp", "ftp-data", "smtp",
+    "imap", "pop", "telnet", "rtsp", "rtcp", "stun", "vxlan", "geneve", "gtp", "gre", "openflow",
+    "bgp", "mqtt", "nfs", "rpc", "dcerpc", "modbus", "dnp3", "enip", "mdns", "llmnr", "ssdp",
+    "tftp", "syslog", "radius",
 ];
 
 /// One packet as tshark sees it.
@@ -43,9 +30,9 @@ struct Seen {
 
 fn tshark(capture: &Path) -> Vec<Seen> {
     let mut command = Command::new("tshark");
-    command.arg("-r").arg(capture).args(["-n", "--disable-all-protocols", "-T", "fields"]);
-    PROTOCOLS.iter().for_each(|p| {
-        command.args(["--enable-protocol", p]);
+    command.arg("-r").arg(capture).args(["-n", "-T", "fields"]);
+    ABOVE.iter().for_each(|p| {
+        command.args(["--disable-protocol", p]);
     });
     // Each packet by itself, and only the outermost headers.
     command.args(["-E", "occurrence=f", "-E", "separator=;"]);
@@ -96,8 +83,8 @@ fn seen(line: &str) -> Seen {
     Seen { malformed: !f[0].is_empty(), tuple }
 }
 
-/// Holds each packet of a capture that we wrote against tshark; how many had a
-/// five-tuple with ports, and how many of those tshark called malformed.
+/// Holds each packet of a capture that we wrote against tshark: how many
+/// five-tuples with ports agree, and how many more tshark calls malformed.
 fn compare(capture: &Path) -> (usize, usize) {
     let theirs = tshark(capture);
     let pool = Arc::new(Pool::anonymous(64, 10_496).unwrap());
@@ -112,14 +99,14 @@ fn compare(capture: &Path) -> (usize, usize) {
             number += 1;
             let tuple = FiveTuple::from_key(batch.key(lane));
             let (Some(t), ParseStatus::Complete) = (tuple, headers.status) else { continue };
-            if !matches!(t.protocol, 6 | 17) || headers.l4 == 0 {
+            // tshark leaves the transport header of a first fragment alone.
+            if !matches!(t.protocol, 6 | 17) || headers.l4 == 0 || headers.fragment {
                 continue;
             }
             let ours =
                 Some((t.src.to_string(), t.dst.to_string(), t.protocol, t.src_port, t.dst_port));
             assert_eq!(ours, their.tuple, "{} packet {number}", capture.display());
             compared += 1;
-            malformed += usize::from(their.malformed);
         }
         batch.release(Lanes::ALL);
         if ended {
@@ -171,7 +158,7 @@ fn tshark_agrees_on_the_packets_of_all_captures_passed_through() {
         }
     }
     output.flush().unwrap();
-    let (compared, _) = compare(&all);
-    println!("{compared} packets agree");
+    let (compared, malformed) = compare(&all);
+    println!("{compared} packets agree; tshark calls {malformed} of them malformed");
     assert!(compared > 15_000, "{compared}");
 }
