@@ -103,6 +103,16 @@ fn compare(capture: &Path) -> (usize, usize) {
             if !matches!(t.protocol, 6 | 17) || headers.l4 == 0 || headers.fragment {
                 continue;
             }
+            // tshark reads IP options: a source route changes the destination it
+            // shows, and behind a broken option it sees no ports at all.
+            if headers.is_ipv4() && headers.l4 - headers.l3 != 20 {
+                continue;
+            }
+            let without_ports = matches!(their.tuple, Some((.., 0, 0)));
+            if their.malformed || without_ports && (t.src_port, t.dst_port) != (0, 0) {
+                malformed += 1;
+                continue;
+            }
             let ours =
                 Some((t.src.to_string(), t.dst.to_string(), t.protocol, t.src_port, t.dst_port));
             assert_eq!(ours, their.tuple, "{} packet {number}", capture.display());
@@ -159,6 +169,6 @@ fn tshark_agrees_on_the_packets_of_all_captures_passed_through() {
     }
     output.flush().unwrap();
     let (compared, malformed) = compare(&all);
-    println!("{compared} packets agree; tshark calls {malformed} of them malformed");
-    assert!(compared > 15_000, "{compared}");
+    println!("{compared} packets agree; tshark gives up on {malformed} more");
+    assert!(compared > 15_000 && malformed * 50 < compared, "{compared}, {malformed}");
 }

@@ -133,9 +133,13 @@ impl Reader<'_> {
 
     fn classbench(&mut self, source: &Source) {
         let first = RuleId(self.rules.len() as u32);
-        match classbench::parse(source, first, flow_syntax::DEFAULT_PRIORITY << 8, self.packet_type)
-        {
-            Ok(rules) => self.rules.extend(rules),
+        match classbench::parse(source, first, u32::MAX, self.packet_type) {
+            // All lines get the priority of a flow that gives none, and of equals
+            // the first wins: so the file's order holds, and flows can stand
+            // before it or behind.
+            Ok(rules) => self.rules.extend(
+                rules.into_iter().map(|r| Rule { priority: flow_syntax::DEFAULT_PRIORITY, ..r }),
+            ),
             Err(errors) => self.errors.extend(errors),
         }
     }
