@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Folder, Tag};
+use proptest::prelude::*;
 
 /// A whole chain; tests break it line by line.
 const CHAIN: &str = r#"routes = "routes.csv"
@@ -261,4 +262,42 @@ fn mistakes_of_all_files_are_told_together() {
         places,
         ["chain.toml:4", "chain.toml:11", "chain.toml:13", "routes.csv:1", "routes.csv:2"]
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Loading a damaged chain ends with a chain or with mistakes that have a
+    /// place, never with a panic.
+    #[test]
+    fn no_damage_makes_loading_fall(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..4usize, 0..12usize), 1..6),
+        of_routes in any::<bool>(),
+    ) {
+        const PIECES: [&str; 12] = [
+            "[", "]", "\"", "=", "\n", "{", "*", "é", "#", "0", "[nf.b]\n", "-9999999999999999999",
+        ];
+        let mut text = String::from(if of_routes { ROUTES } else { CHAIN });
+        for (place, what, piece) in edits {
+            let ends: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let at = *place.get(&ends);
+            match what {
+                0 => text.truncate(at),
+                1 => text.insert_str(at, PIECES[piece]),
+                2 => drop(text.drain(at..*ends.get(place.index(ends.len()) + piece).unwrap_or(&text.len()))),
+                _ => text.insert_str(at, &text.clone()[at..]),
+            }
+        }
+        let folder = folder(if of_routes { CHAIN } else { &text });
+        if of_routes {
+            folder.write("routes.csv", &text);
+        }
+        if let Err(mistakes) = folder.load() {
+            prop_assert!(!mistakes.is_empty());
+            for mistake in mistakes {
+                prop_assert!(mistake.span().end <= mistake.source_file().text().len());
+                prop_assert!(!mistake.to_string().is_empty());
+            }
+        }
+    }
 }
