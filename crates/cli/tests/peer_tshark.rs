@@ -11,15 +11,38 @@ use support::{captures, data_folder, peer, succeeds, write};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, FiveTuple, Lanes, ParseStatus, Pool};
 
-/// Dissectors above the transport layer that tshark would use: off, since what
-/// passes through us unchanged is not ours to judge.
-const ABOVE: &[&str] = &[
-    "data", "http", "dns", "tls", "ssh", "smb", "smb2", "nbss", "nbns", "nbdgm", "dhcp", "ntp",
-    "quic", "rtp", "sip", "snmp", "ldap", "kerberos", "mysql", "pgsql", "ftp", "ftp-data", "smtp",
-    "imap", "pop", "telnet", "rtsp", "rtcp", "stun", "vxlan", "geneve", "gtp", "gre", "openflow",
-    "bgp", "mqtt", "nfs", "rpc", "dcerpc", "modbus", "dnp3", "enip", "mdns", "llmnr", "ssdp",
-    "tftp", "syslog", "radius",
+/// The dissectors of the link, network and transport layers. All others are off:
+/// what packets carry passes unchanged and is not ours to judge.
+const PROTOCOLS: &[&str] = &[
+    "frame",
+    "eth",
+    "ethertype",
+    "vlan",
+    "ieee8021ad",
+    "ip",
+    "ipv6",
+    "ipv6.hopopts",
+    "ipv6.routing",
+    "ipv6.fraghdr",
+    "ipv6.dstopts",
+    "ah",
+    "tcp",
+    "udp",
+    "sctp",
+    "icmp",
+    "icmpv6",
+    "arp",
+    "mpls",
+    "llc",
 ];
+
+/// The names of all other dissectors of this tshark.
+fn other_protocols() -> Vec<String> {
+    let output = Command::new("tshark").args(["-G", "protocols"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = text.lines().filter_map(|l| l.split('\t').nth(2));
+    names.filter(|n| !PROTOCOLS.contains(n)).map(str::to_owned).collect()
+}
 
 /// One packet as tshark sees it.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,9 +54,9 @@ struct Seen {
 fn tshark(capture: &Path) -> Vec<Seen> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(capture).args(["-n", "-T", "fields"]);
-    ABOVE.iter().for_each(|p| {
-        command.args(["--disable-protocol", p]);
-    });
+    for protocol in other_protocols() {
+        command.args(["--disable-protocol", &protocol]);
+    }
     // Each packet by itself, and only the outermost headers.
     command.args(["-E", "occurrence=f", "-E", "separator=;"]);
     for preference in
