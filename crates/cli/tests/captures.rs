@@ -8,7 +8,7 @@ use std::path::Path;
 
 use support::{captures, data_folder, report, write};
 
-/// A chain of every NF that needs no second party, over the capture `path`.
+/// A chain of every kind of NF, over the capture `path`.
 fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     let name = "chain.toml";
     let text = format!(
@@ -20,11 +20,29 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
          [output.out]\ncapture = 'out.pcapng'\n\
          [nf.count]\nkind = 'monitor'\njson = 'flows.json'\n\
          [nf.wall]\nkind = 'filter'\nrules = ['drop tcp,tp_dst=445', 'reject udp,tp_dst=137']\n\
-         [[class]]\ntype = 'tcp'\nrules = ['tcp', 'tcp6']\n",
+         [nf.ids]\nkind = 'nids'\nrules = ['t.rules']\nalerts = 'alerts.json'\n\
+         [nf.vpn]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n\
+         [[nf.vpn.sa]]\nname = 'x'\ndirection = 'out'\nspi = 4660\nsuite = 'aes128-gcm16'\n\
+         encryption_key = '000102030405060708090a0b0c0d0e0faabbccdd'\n\
+         source = '192.0.2.1'\ndestination = '192.0.2.2'\n\
+         [[nf.vpn.policy]]\nmatch = 'udp'\naction = 'protect'\nsa = 'x'\n\
+         [nf.cgn]\nkind = 'nat'\ninside = ['10.0.0.0/8', '192.168.0.0/16']\n\
+         external = ['203.0.113.1']\n\
+         [nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
+         [nf.edge.ports.out]\nmac = '02:00:00:00:00:01'\nip = '203.0.113.9'\n\
+         default_mac = '02:00:00:00:00:02'\n\
+         [[class]]\ntype = 'tcp'\nrules = ['tcp', 'tcp6']\n\
+         [[class]]\ntype = 'udp'\nrules = ['udp', 'icmp']\n",
         path.display()
     );
+    write(folder, "table.txt", "0.0.0.0/0 203.0.113.254 out\n");
+    let rules = "alert ip any any -> any any (msg:\"r\"; content:\"root\"; nocase; sid:1;)\n\
+        drop tcp any any -> any any (msg:\"h\"; flow:to_server,established; content:\"HTTP\"; sid:2;)\n";
+    write(folder, "t.rules", rules);
     write(folder, name, &text);
-    let routes = "tcp, ingress, wall\ntcp, wall, count\nrest, ingress, count\n*, count, egress\n";
+    let routes = "tcp, ingress, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
+        udp, ingress, cgn\nudp, cgn, vpn\nudp, vpn, edge\nudp, edge, egress\n\
+        rest, ingress, count\nrest, count, egress\n";
     write(folder, "routes.csv", routes);
     name.to_owned()
 }
