@@ -112,7 +112,9 @@ fn an_interrupt_ends_a_run_with_its_report_and_readable_output() {
         .spawn()
         .unwrap();
     std::thread::sleep(std::time::Duration::from_millis(400));
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    // The shell's own kill: a bare system has no other.
+    let interrupt = format!("kill -INT {}", child.id());
+    let kill = std::process::Command::new("sh").args(["-c", &interrupt]).status();
     assert!(kill.unwrap().success());
     let mut text = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut text).unwrap();
