@@ -9,7 +9,6 @@
 mod config;
 mod control;
 mod counters;
-mod cycles;
 mod forwarding;
 mod graph;
 mod report;

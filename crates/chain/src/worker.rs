@@ -11,10 +11,10 @@ use thalweg_nf::{Context, NetworkFunction, Verdict};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, Pool};
 
 use crate::counters::WorkerCounters;
-use crate::cycles;
 use crate::forwarding::{Exit, Queues, Routing};
 use crate::route_decider::NfIndex;
 use crate::trace::Tracer;
+use thalweg_packet::cycles;
 
 /// The most NFs that a packet passes; then it is in a loop.
 const MAX_HOPS: usize = 64;

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds};
+use thalweg_packet::{BATCH, FlowKey, Half, Isa, Lanes, Nanoseconds, TransposedKeys, cycles};
 
-use crate::emc::Emc;
+use crate::emc::{Cached, Emc};
+use crate::emc_control::EmcControl;
+use crate::hash::Hasher;
 use crate::lookup::{Explanation, LayerStats, Lookup, MatchLayer};
-use crate::megaflow::{Megaflow, MegaflowId, Megaflows};
+use crate::megaflow::{Megaflow, Megaflows};
 use crate::rule::Match;
 use crate::rule_table::RuleTable;
 use crate::shared::SharedRules;
 
-/// How often idle megaflows are looked for.
-const SWEEP_PERIOD: Nanoseconds = Nanoseconds::from_millis(500);
+/// In this time all megaflows are looked at whether they are idle, a few with
+/// each batch.
+const SWEEP_PERIOD: Nanoseconds = Nanoseconds::from_millis(400);
 
 /// How soon a megaflow is idle once there are as many as there may be. As in
 /// Open vSwitch, so that a scan does not lock out the flows that come after it.
@@ -21,18 +24,23 @@ const IDLE_WHEN_FULL: Nanoseconds = Nanoseconds::from_millis(100);
 /// Sizes and times of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Places of the exact-match cache, rounded up to a power of two, at most
-    /// 2^20; 0 turns it off. A place takes 208 bytes.
+    /// The most places of the exact-match cache, rounded up to a power of two, at
+    /// most 2^20; 0 turns it off. A place takes 128 bytes.
     pub emc_entries: usize,
     /// A missed key enters the exact-match cache once in so many times: 1 is
     /// always, 0 is never.
     pub emc_insert_inverse_probability: u32,
+    /// Whether the flow register sizes the exact-match cache, and turns it off
+    /// where packets are classified faster without.
+    pub emc_adaptive: bool,
     /// The most megaflows; above, packets fall to the rule table, and megaflows
     /// idle for 100 ms are removed.
     pub megaflow_limit: usize,
     /// A megaflow that no packet meets for so long is removed, at most half a
     /// second of packet time later.
     pub idle_timeout: Nanoseconds,
+    /// The instructions to use; all give the same answers.
+    pub isa: Isa,
 }
 
 impl Default for Config {
@@ -41,8 +49,10 @@ impl Default for Config {
         Self {
             emc_entries: 8192,
             emc_insert_inverse_probability: 100,
+            emc_adaptive: true,
             megaflow_limit: 200_000,
             idle_timeout: Nanoseconds::from_secs(10),
+            isa: Isa::active(),
         }
     }
 }
@@ -52,22 +62,41 @@ impl Default for Config {
 pub struct Classifier {
     shared: Arc<SharedRules>,
     rules: Arc<RuleTable>,
+    /// For the exact-match cache; the megaflows have their own.
+    hasher: Hasher,
     emc: Emc,
+    control: Option<EmcControl>,
     megaflows: Megaflows,
     config: Config,
     swept: Nanoseconds,
     stats: LayerStats,
 }
 
+/// The packets of one batch.
+struct Packets<'a> {
+    keys: &'a TransposedKeys,
+    lens: &'a [u32; BATCH],
+    /// Hashes of the whole keys, when the exact-match cache or the flow register
+    /// needs them.
+    hashes: &'a Half,
+}
+
 impl Classifier {
     /// A classifier with empty caches over `shared`.
+    ///
+    /// # Panics
+    /// When the processor lacks the instructions that `config` names.
     pub fn new(shared: Arc<SharedRules>, config: Config) -> Self {
         let rules = shared.load();
+        let emc = Emc::new(config.emc_entries, config.emc_insert_inverse_probability);
+        let seed = shared.seed();
         Self {
             shared,
             rules,
-            emc: Emc::new(config.emc_entries, config.emc_insert_inverse_probability),
-            megaflows: Megaflows::new(config.megaflow_limit),
+            hasher: Hasher::new(config.isa, seed),
+            control: (emc.is_on() && config.emc_adaptive).then(|| EmcControl::new(emc.entries())),
+            emc,
+            megaflows: Megaflows::new(config.megaflow_limit, config.isa, seed.rotate_left(16)),
             config,
             swept: Nanoseconds::default(),
             stats: LayerStats::default(),
@@ -80,100 +109,147 @@ impl Classifier {
     /// Takes up new rules first, if there are any.
     pub fn classify_batch(
         &mut self,
-        keys: &[FlowKey; BATCH],
+        keys: &TransposedKeys,
         lanes: Lanes,
         lens: &[u32; BATCH],
         now: Nanoseconds,
         out: &mut [Lookup; BATCH],
     ) {
         self.take_up_rules();
+        self.megaflows.set_time(now);
         self.sweep(now);
+        let control = self.control.as_ref();
+        let start = control.filter(|c| c.measures()).map(|_| cycles::now());
+        self.classify(keys, lanes, lens, out);
+        if let Some(control) = &mut self.control {
+            let cycles = start.map_or(0, |start| cycles::now().wrapping_sub(start));
+            control.batch(lanes.count() as u64, cycles, &mut self.emc);
+        }
+    }
+
+    fn classify(
+        &mut self,
+        keys: &TransposedKeys,
+        lanes: Lanes,
+        lens: &[u32; BATCH],
+        out: &mut [Lookup; BATCH],
+    ) {
+        let cache = self.emc.is_on() && self.control.as_ref().is_none_or(EmcControl::uses_cache);
+        let counts = self.control.as_ref().is_some_and(EmcControl::counts);
         let mut hashes = [0; BATCH];
-        let mut missed = lanes;
-        if self.emc.is_on() {
-            for lane in lanes {
-                hashes[lane] = Emc::hash(&keys[lane]);
-            }
-            for lane in lanes {
-                if let Some(id) = self.emc.find(&keys[lane], hashes[lane])
-                    && self.hit(id, MatchLayer::Emc, lens[lane], now, &mut out[lane])
-                {
-                    self.stats.emc_hits += 1;
-                    missed.remove(lane);
-                }
+        if cache || counts {
+            self.hasher.whole_lanes(keys, lanes, &mut hashes);
+        }
+        if counts && let Some(control) = &mut self.control {
+            lanes.into_iter().for_each(|lane| control.note(hashes[lane]));
+        }
+        let packets = Packets { keys, lens, hashes: &hashes };
+        let mut left = lanes;
+        if cache {
+            let found = self.ask_emc(&packets, left, out);
+            left = left.without(found);
+        }
+        if !left.is_empty() {
+            self.ask_megaflows(&packets, left, cache, out);
+        }
+    }
+
+    /// Classifies the packets that the exact-match cache knows; returns those.
+    fn ask_emc(&mut self, packets: &Packets<'_>, lanes: Lanes, out: &mut [Lookup; BATCH]) -> Lanes {
+        let mut cached = [Cached::default(); BATCH];
+        let found = self.emc.find_batch(packets.keys, lanes, packets.hashes, &mut cached);
+        let now = self.megaflows.now();
+        let mut hits = Lanes::NONE;
+        for lane in found {
+            let Cached { handle, stamp } = cached[lane];
+            if let Some(flow) = self.megaflows.stamped_mut(handle, stamp) {
+                flow.meet(packets.lens[lane], now);
+                out[lane] = flow.answer(MatchLayer::Emc);
+                hits.insert(lane);
             }
         }
-        if !missed.is_empty() {
-            self.classify_missed(keys, missed, lens, now, &hashes, out);
-        }
+        self.stats.emc_hits += hits.count() as u64;
+        hits
     }
 
     /// Classifies the packets that the exact-match cache did not know.
-    fn classify_missed(
+    fn ask_megaflows(
         &mut self,
-        keys: &[FlowKey; BATCH],
-        missed: Lanes,
-        lens: &[u32; BATCH],
-        now: Nanoseconds,
-        hashes: &[u64; BATCH],
+        packets: &Packets<'_>,
+        lanes: Lanes,
+        cache: bool,
         out: &mut [Lookup; BATCH],
     ) {
-        let mut ids = [MegaflowId::default(); BATCH];
-        let mut found = self.megaflows.find_batch(keys, missed, &mut ids);
-        let mut installed = false;
-        for lane in missed {
-            let (key, len, out) = (&keys[lane], lens[lane], &mut out[lane]);
-            // An earlier packet of this batch may have brought in what this one needs.
-            if installed && !found.contains(lane) {
-                found = found.or(self.megaflows.find_batch(keys, Lanes::one(lane), &mut ids));
+        let mut handles = [0; BATCH];
+        let found = self.megaflows.find_batch(packets.keys, lanes, &mut handles);
+        let now = self.megaflows.now();
+        let mut hits = Lanes::NONE;
+        for lane in found {
+            if !self.megaflows.is_doubtful(handles[lane]) {
+                let flow = self.megaflows.flow_mut(handles[lane]);
+                flow.meet(packets.lens[lane], now);
+                out[lane] = flow.answer(MatchLayer::Megaflow);
+                hits.insert(lane);
             }
-            if found.contains(lane) && self.hit(ids[lane], MatchLayer::Megaflow, len, now, out) {
-                self.stats.megaflow_hits += 1;
-            } else if let Some(id) = self.upcall(key, len, now, out) {
-                installed = true;
-                ids[lane] = id;
-            } else {
-                continue;
+        }
+        self.stats.megaflow_hits += hits.count() as u64;
+        if hits != lanes {
+            for lane in lanes.without(hits) {
+                self.classify_slowly(packets, lane, out);
             }
-            let megaflows = &self.megaflows;
-            self.emc.maybe_insert(key, hashes[lane], ids[lane], |id| megaflows.is_live(id));
+        }
+        if cache {
+            self.fill_emc(packets, hits, &handles);
         }
     }
 
-    /// Counts the packet at the megaflow `id` and gives its answer.
-    #[inline]
-    fn hit(
-        &mut self,
-        id: MegaflowId,
-        layer: MatchLayer,
-        len: u32,
-        now: Nanoseconds,
-        out: &mut Lookup,
-    ) -> bool {
-        let Some(flow) = self.megaflows.get_mut(id) else { return false };
-        flow.stats.packets += 1;
-        flow.stats.bytes += u64::from(len);
-        flow.stats.last_used = flow.stats.last_used.max(now);
-        *out = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
-        true
+    /// Puts keys that met a megaflow into the exact-match cache, now and then.
+    fn fill_emc(&mut self, packets: &Packets<'_>, lanes: Lanes, handles: &Half) {
+        let always = self.control.as_ref().is_some_and(EmcControl::fills);
+        for lane in lanes {
+            if self.emc.wants(always) {
+                let (megaflows, handle) = (&self.megaflows, handles[lane]);
+                let live = |c: Cached| megaflows.has_stamp(c.handle, c.stamp);
+                let stamp = megaflows.stamp(handle);
+                // An earlier packet of this batch may have removed the megaflow.
+                if stamp != 0 {
+                    let key = packets.keys.key(lane);
+                    self.emc.insert(&key, packets.hashes[lane], Cached { handle, stamp }, live);
+                }
+            }
+        }
+    }
+
+    /// Classifies a packet of which the megaflow is missing or doubtful.
+    fn classify_slowly(&mut self, packets: &Packets<'_>, lane: usize, out: &mut [Lookup; BATCH]) {
+        let (keys, len, out) = (packets.keys, packets.lens[lane], &mut out[lane]);
+        // An earlier packet of this batch may have brought in what this one
+        // needs. Each round removes a doubtful megaflow, so they end.
+        let mut handles = [0; BATCH];
+        while self.megaflows.find_batch(keys, Lanes::one(lane), &mut handles).contains(lane) {
+            let handle = handles[lane];
+            let right = !self.megaflows.is_doubtful(handle);
+            if right || self.megaflows.confirm(handle, &self.rules) {
+                let now = self.megaflows.now();
+                let flow = self.megaflows.flow_mut(handle);
+                flow.meet(len, now);
+                *out = flow.answer(MatchLayer::Megaflow);
+                self.stats.megaflow_hits += 1;
+                return;
+            }
+            self.stats.revalidated_away += 1;
+        }
+        self.upcall(&keys.key(lane), len, out);
     }
 
     /// Asks the rule table and caches its answer.
-    fn upcall(
-        &mut self,
-        key: &FlowKey,
-        len: u32,
-        now: Nanoseconds,
-        out: &mut Lookup,
-    ) -> Option<MegaflowId> {
+    fn upcall(&mut self, key: &FlowKey, len: u32, out: &mut Lookup) {
         let found = self.rules.lookup(key);
         self.stats.rule_lookups += 1;
         self.stats.unmatched += u64::from(found.rule.is_none());
-        let id = self.megaflows.insert(key, &found, now);
-        match id {
-            Some(id) => {
-                self.hit(id, MatchLayer::RuleTable, len, now, out);
-            }
+        let now = self.megaflows.now();
+        match self.megaflows.insert(key, &found) {
+            Some(handle) => self.megaflows.flow_mut(handle).meet(len, now),
             None => self.stats.not_cached += 1,
         }
         *out = Lookup {
@@ -181,48 +257,54 @@ impl Classifier {
             packet_type: found.packet_type,
             layer: MatchLayer::RuleTable,
         };
-        id
     }
 
-    /// Takes up new rules, if there are any, and drops what they made wrong.
+    /// Takes up new rules, if there are any. What the caches know is then
+    /// doubtful, and is checked when it is next met.
     fn take_up_rules(&mut self) {
         if !self.shared.is_current(&self.rules) {
             self.rules = self.shared.load();
-            self.stats.revalidated_away += self.megaflows.revalidate(&self.rules) as u64;
+            self.megaflows.doubt_all();
         }
     }
 
-    /// Removes idle megaflows, now and then.
+    /// Removes idle megaflows, a few at a time.
     fn sweep(&mut self, now: Nanoseconds) {
-        let stepped_back = now < self.swept;
-        if stepped_back || now.since(self.swept) >= SWEEP_PERIOD {
-            self.swept = now;
+        let passed = now.since(self.swept);
+        if passed != Nanoseconds(0) && self.megaflows.len() > 0 {
             let idle = self.config.idle_timeout;
             let idle = if self.megaflows.is_full() { idle.min(IDLE_WHEN_FULL) } else { idle };
-            self.stats.expired += self.megaflows.expire(now, idle) as u64;
+            let part = passed.0 as f64 / SWEEP_PERIOD.0 as f64;
+            self.stats.expired += self.megaflows.expire(part, idle) as u64;
         }
+        self.swept = now;
     }
 
     /// How `key` would be classified now. Takes up new rules first; counts
     /// nothing and caches nothing.
     pub fn explain(&mut self, key: &FlowKey) -> Explanation {
         self.take_up_rules();
-        let Some(flow) = self.megaflows.peek(key) else {
-            let found = self.rules.lookup(key);
-            let lookup = Lookup {
-                rule: found.rule,
-                packet_type: found.packet_type,
-                layer: MatchLayer::RuleTable,
-            };
-            return self.explanation(lookup, &Match::new(*key, found.mask));
+        if let Some(flow) = self.megaflows.peek(key, &self.rules) {
+            let layer = if self.is_in_emc(key) { MatchLayer::Emc } else { MatchLayer::Megaflow };
+            let lookup = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
+            return self.explanation(lookup, &flow.pattern);
+        }
+        let found = self.rules.lookup(key);
+        let lookup = Lookup {
+            rule: found.rule,
+            packet_type: found.packet_type,
+            layer: MatchLayer::RuleTable,
         };
-        // A live entry of the exact-match cache names a megaflow that covers the
-        // key; whichever covers it gives the same answer.
-        let cached = self.emc.is_on().then(|| self.emc.find(key, Emc::hash(key))).flatten();
-        let exact = cached.is_some_and(|id| self.megaflows.is_live(id));
-        let layer = if exact { MatchLayer::Emc } else { MatchLayer::Megaflow };
-        let lookup = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
-        self.explanation(lookup, &flow.pattern)
+        self.explanation(lookup, &Match::new(*key, found.mask))
+    }
+
+    /// Whether the exact-match cache would answer for `key`, which a megaflow
+    /// covers. Whichever covers it gives the same answer.
+    fn is_in_emc(&self, key: &FlowKey) -> bool {
+        let used = self.emc.is_on() && self.control.as_ref().is_none_or(EmcControl::uses_cache);
+        let cached =
+            used.then(|| self.emc.find(key, self.hasher.whole(|word| key.words[word]))).flatten();
+        cached.is_some_and(|c| self.megaflows.has_stamp(c.handle, c.stamp))
     }
 
     fn explanation(&self, lookup: Lookup, megaflow: &Match) -> Explanation {
@@ -232,7 +314,7 @@ impl Classifier {
 
     /// The megaflows of this moment, in no order that matters.
     pub fn megaflows(&self) -> impl Iterator<Item = Megaflow> + '_ {
-        self.megaflows.iter()
+        self.megaflows.iter(&self.rules)
     }
 
     /// How often each layer answered so far.

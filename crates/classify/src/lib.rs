@@ -13,11 +13,14 @@
 pub mod classbench;
 mod classifier;
 mod emc;
+mod emc_control;
+mod flow_register;
 pub mod flow_syntax;
 mod hash;
 mod linear;
 mod lookup;
 mod megaflow;
+mod prefetch;
 mod rule;
 mod rule_table;
 mod shape;

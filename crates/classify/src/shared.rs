@@ -8,27 +8,39 @@ use crate::rule_table::RuleTable;
 
 /// The rule table that all workers read, replaced as a whole (read-copy-update).
 #[derive(Debug)]
-pub struct SharedRules(ArcSwap<RuleTable>);
+pub struct SharedRules {
+    table: ArcSwap<RuleTable>,
+    seed: u32,
+}
 
 impl SharedRules {
     /// Shares `table`.
     pub fn new(table: RuleTable) -> Self {
-        Self(ArcSwap::from_pointee(table))
+        let mut seed = [0; 4];
+        // Without a source of chance, hashes can be foreseen, and no more.
+        let _ = getrandom::fill(&mut seed);
+        Self { table: ArcSwap::from_pointee(table), seed: u32::from_ne_bytes(seed) }
     }
 
     /// The table of this moment.
     pub fn load(&self) -> Arc<RuleTable> {
-        self.0.load_full()
+        self.table.load_full()
     }
 
     /// Whether `table` is still the current one. Cheap: asked once a batch.
     pub fn is_current(&self, table: &Arc<RuleTable>) -> bool {
-        Arc::ptr_eq(&self.0.load(), table)
+        Arc::ptr_eq(&self.table.load(), table)
     }
 
     /// Replaces the table. Workers take it up at their next batch.
     pub fn publish(&self, table: RuleTable) {
-        self.0.store(Arc::new(table));
+        self.table.store(Arc::new(table));
+    }
+
+    /// Seed of the hashes in the caches over these rules: chosen by chance, so that
+    /// nobody outside can tell which packets fall into one bucket.
+    pub(crate) fn seed(&self) -> u32 {
+        self.seed
     }
 
     /// Applies `change` to a copy of the current table and publishes that. When
@@ -37,7 +49,7 @@ impl SharedRules {
     ///
     /// The copy shares the rules and all subtables that `change` leaves alone.
     pub fn update(&self, mut change: impl FnMut(&mut RuleTable)) {
-        self.0.rcu(|table| {
+        self.table.rcu(|table| {
             let mut next = (**table).clone();
             change(&mut next);
             next

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thalweg_classify::source::Source;
 use thalweg_classify::{Classifier, Config, Lookup, RuleId, RuleTable, SharedRules, classbench};
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, field};
+use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 fn read(path: &Path) -> String {
     let bytes = std::fs::read(path).unwrap();
@@ -81,6 +81,7 @@ fn classify(classifier: &mut Classifier, headers: &[[u64; 5]]) -> Vec<Option<Rul
         }
         let mut out = [Lookup::default(); BATCH];
         let lanes = Lanes::first(chunk.len());
+        let keys = TransposedKeys::from_keys(&keys);
         classifier.classify_batch(&keys, lanes, &[64; BATCH], Nanoseconds(0), &mut out);
         rules.extend(out[..chunk.len()].iter().map(|o| o.rule));
     }

@@ -8,7 +8,9 @@ use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, Match, MatchLayer, Rule, RuleId, RuleTable,
     SharedRules, flow_syntax,
 };
-use thalweg_packet::{BATCH, FlowKey, KEY_WORDS, Lanes, Nanoseconds, PacketType, field};
+use thalweg_packet::{
+    BATCH, FlowKey, Isa, KEY_WORDS, Lanes, Nanoseconds, PacketType, TransposedKeys, field,
+};
 
 /// Few values in few fields, so that rules overlap and keys hit them.
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -119,6 +121,7 @@ impl Bench {
         batch[..chunk.len()].copy_from_slice(chunk);
         let mut out = [Lookup { packet_type: PacketType(999), ..Lookup::default() }; BATCH];
         let lanes = Lanes::first(chunk.len());
+        let batch = TransposedKeys::from_keys(&batch);
         self.classifier.classify_batch(&batch, lanes, &[64; BATCH], self.now, &mut out);
         self.packets += chunk.len() as u64;
         out
@@ -133,12 +136,15 @@ fn steps() -> impl Strategy<Value = Vec<(Vec<FlowKey>, usize)>> {
 fn every_layer_answers_as_a_linear_scan_while_rules_come_and_go() {
     let hits = Cell::new([0u64; 3]);
     let removed = Cell::new([0u64; 3]);
-    proptest!(|(all in rules(12), steps in steps(), emc in 0usize..3)| {
+    let isas: Vec<Isa> = Isa::available().collect();
+    proptest!(|(all in rules(12), steps in steps(), emc in 0usize..3, level in 0usize..3)| {
         let mut bench = Bench::new(all, Config {
             emc_entries: [0, 2, 64][emc],
             emc_insert_inverse_probability: 1,
             megaflow_limit: if emc == 1 { 3 } else { 1000 },
+            emc_adaptive: false,
             idle_timeout: Nanoseconds::from_secs(2),
+            isa: isas[level % isas.len()],
         });
         for (keys, change) in steps {
             bench.change(change);
@@ -166,7 +172,7 @@ fn every_layer_answers_as_a_linear_scan_while_rules_come_and_go() {
             full + stats.not_cached,
         ]);
     });
-    assert!(hits.get().iter().all(|n| *n > 500), "vacuous run: {:?}", hits.get());
+    assert!(hits.get().iter().all(|n| *n > 200), "vacuous run: {:?}", hits.get());
     assert!(removed.get().iter().all(|n| *n > 100), "vacuous run: {:?}", removed.get());
 }
 
@@ -278,6 +284,7 @@ fn an_untagged_packets_megaflow_does_not_swallow_tagged_ones() {
     let mut out = [Lookup::default(); BATCH];
     for _ in 0..2 {
         let lanes = Lanes::first(2);
+        let keys = TransposedKeys::from_keys(&keys);
         classifier.classify_batch(&keys, lanes, &[0; BATCH], Nanoseconds(0), &mut out);
         assert_eq!((out[0].packet_type, out[1].packet_type), (PacketType(2), PacketType(1)));
     }
@@ -308,7 +315,8 @@ fn megaflows_count_the_packets_and_bytes_they_answer() {
     let flows: Vec<_> = bench.classifier.megaflows().collect();
     assert_eq!(flows.len(), 1, "without rules one megaflow answers all");
     let stats = flows[0].stats;
-    assert_eq!((stats.packets, stats.bytes, stats.last_used), (35, 35 * 64, bench.now));
+    assert_eq!((stats.packets, stats.bytes), (35, 35 * 64));
+    assert!(bench.now.since(stats.last_used) < Nanoseconds::from_millis(17));
 }
 
 #[test]

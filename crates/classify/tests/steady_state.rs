@@ -8,7 +8,7 @@ use std::sync::Arc;
 use thalweg_classify::{
     Classifier, Config, Lookup, MatchLayer, Rule, RuleId, RuleTable, SharedRules, flow_syntax,
 };
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, field};
+use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -65,7 +65,12 @@ fn key(n: u64) -> FlowKey {
 #[test]
 fn a_warm_classifier_allocates_nothing() {
     for emc_entries in [0, 8192] {
-        let config = Config { emc_entries, emc_insert_inverse_probability: 1, ..Config::default() };
+        let config = Config {
+            emc_entries,
+            emc_insert_inverse_probability: 1,
+            emc_adaptive: false,
+            ..Config::default()
+        };
         let mut classifier = Classifier::new(Arc::new(SharedRules::new(rules())), config);
         let mut out = [Lookup::default(); BATCH];
         let mut layers = [0u64; 3];
@@ -73,6 +78,7 @@ fn a_warm_classifier_allocates_nothing() {
         // Beyond the period after which subtables are sorted anew, and several sweeps.
         for round in 0..4000u64 {
             let keys = std::array::from_fn(|lane| key((round * BATCH as u64 + lane as u64) % 640));
+            let keys = TransposedKeys::from_keys(&keys);
             let now = Nanoseconds::from_millis(round);
             let before = ALLOCATIONS.with(Cell::get);
             classifier.classify_batch(&keys, Lanes::ALL, &[64; BATCH], now, &mut out);

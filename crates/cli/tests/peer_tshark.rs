@@ -120,7 +120,7 @@ fn compare(capture: &Path) -> (usize, usize) {
         for lane in batch.lanes() {
             let (headers, their) = (batch.headers(lane), &theirs[number]);
             number += 1;
-            let tuple = FiveTuple::from_key(batch.key(lane));
+            let tuple = FiveTuple::from_key(&batch.key(lane));
             let (Some(t), ParseStatus::Complete) = (tuple, headers.status) else { continue };
             // tshark leaves the transport header of a first fragment alone.
             if !matches!(t.protocol, 6 | 17) || headers.l4 == 0 || headers.fragment {

@@ -129,7 +129,7 @@ pub fn build(
     out: &mut Vec<u8>,
 ) -> Result<(), Suppressed> {
     let bytes = batch.bytes(lane);
-    let (mut key, mut headers) = (*batch.key(lane), *batch.headers(lane));
+    let (mut key, mut headers) = (batch.key(lane), *batch.headers(lane));
     if key.get(field::TUN_KIND) != 0 {
         // Parsed with decapsulation; the error is about the outer packet.
         (key, headers) = parse(bytes, batch.meta.in_port[lane], Decapsulate::No);

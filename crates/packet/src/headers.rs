@@ -35,6 +35,7 @@ pub enum ParseStatus {
 /// With decapsulation, the offsets are those of the innermost parsed packet.
 /// An offset of 0 means that the header is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Headers {
     /// The Ethernet header that precedes `l3` (not 0 only inside a tunnel).
     pub l2: u16,

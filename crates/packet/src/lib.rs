@@ -11,6 +11,7 @@
 
 mod batch;
 pub mod checksum;
+pub mod cycles;
 mod drop_reason;
 mod headers;
 mod isa;
@@ -21,6 +22,7 @@ mod miniflow;
 mod parse;
 mod pool;
 mod time;
+mod transposed;
 mod tuple;
 pub mod write;
 
@@ -35,4 +37,5 @@ pub use miniflow::MiniFlow;
 pub use parse::{Decapsulate, parse};
 pub use pool::{DEFAULT_FRAME_SIZE, Frame, HEADROOM, MAX_FRAME_SIZE, Pool, PoolError};
 pub use time::Nanoseconds;
+pub use transposed::{Half, TransposedKeys};
 pub use tuple::{FiveTuple, symmetric_hash};

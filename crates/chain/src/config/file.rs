@@ -64,6 +64,7 @@ impl Default for Memory {
 pub(super) struct Classify {
     pub(super) emc_entries: Spanned<usize>,
     pub(super) emc_insert_inverse_probability: u32,
+    pub(super) emc_adaptive: bool,
     pub(super) megaflow_limit: usize,
     pub(super) idle_timeout_ms: u64,
     pub(super) decapsulate: bool,
@@ -75,6 +76,7 @@ impl Default for Classify {
         Self {
             emc_entries: Spanned::new(0..0, config.emc_entries),
             emc_insert_inverse_probability: config.emc_insert_inverse_probability,
+            emc_adaptive: config.emc_adaptive,
             megaflow_limit: config.megaflow_limit,
             idle_timeout_ms: config.idle_timeout.0 / 1_000_000,
             decapsulate: false,

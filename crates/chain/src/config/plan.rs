@@ -284,8 +284,10 @@ fn classifier_config(
     Config {
         emc_entries: *c.emc_entries.get_ref(),
         emc_insert_inverse_probability: c.emc_insert_inverse_probability,
+        emc_adaptive: c.emc_adaptive,
         megaflow_limit: c.megaflow_limit,
         idle_timeout: Nanoseconds::from_millis(c.idle_timeout_ms),
+        ..Config::default()
     }
 }
 

@@ -12,7 +12,7 @@ use super::rings::{Idle, RING, Sender, Shared};
 use super::worker_thread::Outgoing;
 use crate::config::Plan;
 use crate::control::Control;
-use crate::cycles;
+use thalweg_packet::cycles;
 
 /// The reader's and writer's ends of a worker's rings.
 pub(super) struct WorkerEnds {
@@ -47,7 +47,7 @@ impl Dispatch<'_> {
         let lanes = self.batch.lanes();
         self.batch.parse(lanes, self.plan.routing.decapsulate);
         for lane in lanes {
-            let worker = self.batch.meta.flow_hash[lane] as usize % self.ends.len();
+            let worker = self.batch.flow_hash(lane) as usize % self.ends.len();
             if let Some(packet) = self.batch.take(lane) {
                 self.ends[worker].to.send(packet);
             }

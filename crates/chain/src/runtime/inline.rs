@@ -9,11 +9,11 @@ use super::reload::Reloads;
 use super::{RunError, RunOptions, build_worker};
 use crate::config::Plan;
 use crate::control::Control;
-use crate::cycles::{self, Clock};
 use crate::forwarding::Exit;
 use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
 use crate::worker::Worker;
+use thalweg_packet::cycles::{self, Clock};
 
 struct InlineExit<'a> {
     outputs: Outputs,

@@ -9,9 +9,9 @@ use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Packet, Pool};
 
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use crate::counters::NfCounters;
-use crate::cycles;
 use crate::route_decider::NfIndex;
 use crate::worker::{Visit, process};
+use thalweg_packet::cycles;
 
 /// An NF on a worker of its own.
 pub(super) struct PinnedThread {

@@ -27,9 +27,9 @@ use super::{RunError, RunOptions, build_worker};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::counters::WorkerCounters;
-use crate::cycles::Clock;
 use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
+use thalweg_packet::cycles::Clock;
 
 /// Makes all rings and threads' belongings.
 fn build(

@@ -59,9 +59,9 @@ impl Tracer {
         let t = &mut self.trace;
         t.timestamp_ns = batch.meta.timestamp[lane].0;
         t.length = batch.packet_len(lane);
-        t.flow = flow(batch.key(lane));
+        t.flow = flow(&batch.key(lane));
         t.parsed = parsed(batch.headers(lane));
-        let explanation = classifier.explain(batch.key(lane));
+        let explanation = classifier.explain(&batch.key(lane));
         t.layer = explanation.lookup.layer.name();
         t.rule = explanation.rule_text;
         t.megaflow = explanation.megaflow.to_string();
@@ -75,7 +75,7 @@ impl Tracer {
         self.before.clear();
         if let Some(lane) = batch.lanes().into_iter().next() {
             self.before.extend_from_slice(batch.bytes(lane));
-            self.key_before = *batch.key(lane);
+            self.key_before = batch.key(lane);
         }
         let nf = self.nf_names.get(usize::from(nf.0)).cloned().unwrap_or_default();
         self.trace.steps.push(Step { nf, ..Step::default() });
@@ -90,7 +90,7 @@ impl Tracer {
             step.changes = changes(&self.before, batch.bytes(lane));
             step.length = batch.packet_len(lane);
             let key = batch.key(lane);
-            step.flow = (*key != self.key_before).then(|| flow(key));
+            step.flow = (key != self.key_before).then(|| flow(&key));
         }
         let lost = match verdict {
             Verdict::Forward => None,

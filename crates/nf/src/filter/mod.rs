@@ -76,7 +76,7 @@ impl NetworkFunction for Filter {
         for lane in lanes {
             let action = Action::of(found[lane].packet_type);
             if context.is_traced() {
-                let why = self.classifier.explain(batch.key(lane));
+                let why = self.classifier.explain(&batch.key(lane));
                 let rule = why.rule_text.unwrap_or_else(|| "default".into());
                 context.explain(lane, || format!("{}: {rule}", action.name()));
             }
@@ -103,7 +103,7 @@ impl NetworkFunction for Filter {
 impl Filter {
     /// Tells the sender: a reset for TCP, an ICMP error otherwise.
     fn reject(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
-        let Some(tuple) = FiveTuple::from_key(batch.key(lane)) else { return };
+        let Some(tuple) = FiveTuple::from_key(&batch.key(lane)) else { return };
         if batch.headers(lane).has_transport(TCP) {
             if self.reset(batch, lane, tuple) && context.emit(batch, lane, &self.packet).is_some() {
                 self.resets += 1;

@@ -13,7 +13,7 @@ const DUMMY: u8 = 59;
 /// changed, and is to be dropped.
 pub(super) fn open(sa: &Inbound, batch: &mut Batch, lane: usize) -> Result<u64, DropReason> {
     let headers = *batch.headers(lane);
-    let outer_tos = batch.key(lane).get(field::NW_TOS) as u8;
+    let outer_tos = batch.field(lane, field::NW_TOS) as u8;
     let (start, end) = (headers.payload as usize, headers.end as usize);
     let cipher = &sa.association.cipher;
     let suite = cipher.suite();
@@ -48,7 +48,7 @@ pub(super) fn open(sa: &Inbound, batch: &mut Batch, lane: usize) -> Result<u64, 
     batch.parse(Lanes::one(lane), Decapsulate::No);
     let parsed = *batch.headers(lane);
     let version = if ether_type == 0x0800 { parsed.is_ipv4() } else { parsed.is_ipv6() };
-    if !version || !sa.selector.covers(batch.key(lane)) {
+    if !version || !sa.selector.covers(&batch.key(lane)) {
         return Err(DropReason::BadInnerPacket);
     }
     congestion(batch, lane, outer_tos)?;
@@ -92,7 +92,7 @@ fn congestion(batch: &mut Batch, lane: usize, outer_tos: u8) -> Result<(), DropR
         return Ok(());
     }
     let headers = *batch.headers(lane);
-    let tos = batch.key(lane).get(field::NW_TOS) as u8;
+    let tos = batch.field(lane, field::NW_TOS) as u8;
     match tos & 3 {
         0 => return Err(DropReason::BadInnerPacket),
         CONGESTION => return Ok(()),

@@ -94,11 +94,11 @@ impl NetworkFunction for Ipsec {
         let mut clear = Lanes::NONE;
         for lane in lanes {
             let headers = batch.headers(lane);
-            if headers.ip_proto == ESP && self.is_ours(batch.key(lane)) {
+            if headers.ip_proto == ESP && self.is_ours(&batch.key(lane)) {
                 self.inbound(batch, lane, context);
             } else if headers.is_ipv4() || headers.is_ipv6() {
                 clear.insert(lane);
-            } else if matches!(batch.key(lane).get(field::DL_TYPE), 0x0800 | 0x86dd) {
+            } else if matches!(batch.field(lane, field::DL_TYPE), 0x0800 | 0x86dd) {
                 context.drop(lane, DropReason::Malformed);
             } else {
                 self.figures.bypassed += 1;
@@ -188,7 +188,7 @@ impl Ipsec {
         let spi = batch.bytes(lane).get(start..start + 4).and_then(<[u8]>::first_chunk);
         let spi = spi.map(|b| u32::from_be_bytes(*b));
         let spi = spi.ok_or_else(|| (DropReason::Malformed, "an ESP header cut short".into()))?;
-        let address = destination(batch.key(lane));
+        let address = destination(&batch.key(lane));
         let sa = self.databases.inbound.get(&spi);
         let Some(sa) = sa.filter(|sa| sa.association.destination == address) else {
             return Err((DropReason::NoSa, format!("no SA for SPI {spi:#010x}")));
@@ -210,7 +210,7 @@ impl Ipsec {
         let databases = self.databases.clone();
         for lane in lanes {
             // It should have come through a tunnel (RFC 4301, 5.2).
-            if databases.inbound.values().any(|sa| expects(sa, batch.key(lane))) {
+            if databases.inbound.values().any(|sa| expects(sa, &batch.key(lane))) {
                 context.explain(lane, || "in the clear, but an inbound SA covers it".into());
                 context.drop(lane, DropReason::NoPolicy);
                 continue;

@@ -39,7 +39,7 @@ pub(super) fn protect(
     {
         return Err(DropReason::NoRoom);
     }
-    let tos = batch.key(lane).get(field::NW_TOS) as u8;
+    let tos = batch.field(lane, field::NW_TOS) as u8;
     let dont_fragment = !headers.is_ipv4() || batch.bytes(lane)[l3 + 6] & 0x40 != 0;
     let (number, gcm_iv) = sa.next().ok_or(DropReason::SequenceExhausted)?;
 

@@ -122,7 +122,7 @@ impl NetworkFunction for Monitor {
         self.sweep(now);
         for lane in lanes {
             let key = batch.key(lane);
-            let subject = FiveTuple::from_key(key)
+            let subject = FiveTuple::from_key(&key)
                 .map_or(Subject::Other(key.get(field::DL_TYPE) as u16), Subject::Ip);
             let flow = FlowId {
                 subject,

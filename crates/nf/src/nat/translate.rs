@@ -53,7 +53,7 @@ pub(super) fn packet(
     direction: Direction,
     now: Nanoseconds,
 ) -> Result<String, DropReason> {
-    let (key, headers) = (*batch.key(lane), *batch.headers(lane));
+    let (key, headers) = (batch.key(lane), *batch.headers(lane));
     let id = fragment_id(batch.bytes(lane), headers.l3 as usize, &key);
     if key.get(field::NW_FRAG) & field::FRAG_LATER != 0 {
         let (address, _) = fragments.0.get(&id).copied().ok_or(DropReason::UnknownFragment)?;

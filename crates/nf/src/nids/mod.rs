@@ -258,7 +258,7 @@ impl NetworkFunction for Nids {
 impl Nids {
     fn packet(&mut self, engine: &Engine, batch: &Batch, lane: usize, context: &mut Context<'_>) {
         let (bytes, headers, key) = (batch.bytes(lane), batch.headers(lane), batch.key(lane));
-        let Some(tuple) = FiveTuple::from_key(key) else { return };
+        let Some(tuple) = FiveTuple::from_key(&key) else { return };
         let payload = bytes.get(headers.payload as usize..headers.end as usize).unwrap_or(&[]);
         let tcp = headers.has_transport(6);
         let flags = tcp.then(|| key.get(field::TCP_FLAGS) as u16);
@@ -267,10 +267,10 @@ impl Nids {
             !self.checksums || checksum::verify(bytes, headers) != ChecksumStatus::BadTransport;
         let tracked = headers.l4 != 0;
         let mut seen = tracked.then(|| self.flows.packet(&tuple, flags, counts, context.now()));
-        let subject = Subject { bytes, headers, key, tuple: Some(&tuple), payload };
+        let subject = Subject { bytes, headers, key: &key, tuple: Some(&tuple), payload };
         let occasion = Occasion {
             timestamp: batch.meta.timestamp[lane],
-            flow_hash: batch.meta.flow_hash[lane],
+            flow_hash: batch.flow_hash(lane),
             tuple: Some(&tuple),
             interface: batch.meta.in_port[lane].0,
         };

@@ -24,7 +24,7 @@ pub(super) fn check(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
         return Err(not_ip(headers));
     }
     if !headers.is_ipv4() && !headers.is_ipv6() {
-        let request = headers.ether_type == 0x0806 && batch.key(lane).get(field::NW_PROTO) == 1;
+        let request = headers.ether_type == 0x0806 && batch.field(lane, field::NW_PROTO) == 1;
         return if request {
             Ok(Checked::ArpRequest)
         } else {
@@ -58,8 +58,8 @@ fn check_ipv4(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     if checksum(&bytes[l3..l3 + header_len]) != 0 {
         return Err(DropReason::BadChecksum);
     }
-    let key = batch.key(lane);
-    let (src, dst) = (key.get(field::NW_SRC) as u32, key.get(field::NW_DST) as u32);
+    let address = |field| batch.field(lane, field) as u32;
+    let (src, dst) = (address(field::NW_SRC), address(field::NW_DST));
     let forwardable = is_forwardable_v4(src) && is_forwardable_v4(dst) && !to_many(bytes);
     if forwardable { Ok(Checked::V4(dst)) } else { Err(DropReason::NotForwardable) }
 }

@@ -111,7 +111,7 @@ impl NetworkFunction for Router {
 /// A router routes by the outermost header: parses again what was parsed with
 /// decapsulation.
 fn see_outermost(batch: &mut Batch, lanes: Lanes) {
-    let inner = |lane: &usize| batch.key(*lane).get(field::TUN_KIND) != 0;
+    let inner = |lane: &usize| batch.field(*lane, field::TUN_KIND) != 0;
     let inner: Lanes = lanes.into_iter().filter(inner).collect();
     batch.parse(inner, Decapsulate::No);
 }
@@ -168,7 +168,7 @@ impl Router {
         port: RouterPort,
         mac: Mac,
     ) {
-        let ttl = batch.key(lane).get(field::NW_TTL);
+        let ttl = batch.field(lane, field::NW_TTL);
         if ttl <= 1 {
             self.tell_sender(batch, context, lane, IcmpError::TimeExceeded, None);
             return context.drop(lane, DropReason::TtlExpired);

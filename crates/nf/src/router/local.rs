@@ -37,7 +37,7 @@ impl Router {
         port: RouterPort,
     ) {
         let headers = *batch.headers(lane);
-        let kind = batch.key(lane).get(field::TP_SRC);
+        let kind = batch.field(lane, field::TP_SRC);
         match (headers.ip_proto, kind) {
             (ICMP, 8) | (ICMPV6, 128) if headers.has_transport(headers.ip_proto) => {
                 return self.echo_request(batch, context, lane);
@@ -83,7 +83,7 @@ impl Router {
         context: &mut Context<'_>,
         lane: usize,
     ) {
-        let target = Ipv4Addr::from(batch.key(lane).get(field::NW_DST) as u32);
+        let target = Ipv4Addr::from(batch.field(lane, field::NW_DST) as u32);
         let NextHop::Local { port } = self.shared.table.lookup(target.into()) else {
             return context.drop(lane, DropReason::UnsupportedProtocol);
         };

@@ -139,7 +139,7 @@ fn whole(batch: &Batch, lane: usize) -> (&[u8], FlowKey, Headers) {
     let bytes = batch.bytes(lane);
     let (key, headers) = parse(bytes, batch.meta.in_port[lane], Decapsulate::No);
     assert_eq!(headers.status, ParseStatus::Complete);
-    assert_eq!((&key, &headers), (batch.key(lane), batch.headers(lane)), "parsed again");
+    assert_eq!((key, &headers), (batch.key(lane), batch.headers(lane)), "parsed again");
     let sums = verify(bytes, &headers);
     assert!(matches!(sums, ChecksumStatus::Good | ChecksumStatus::Unchecked), "{sums:?}");
     assert_eq!(batch.meta.wire_len[lane] as usize, bytes.len());
@@ -601,7 +601,7 @@ fn no_packet_breaks_the_router_and_what_leaves_is_sound() {
                 forwarded += 1;
                 let batch = &fate.batch;
                 let (key, headers) = parse(batch.bytes(0), PortIndex::NONE, Decapsulate::No);
-                assert_eq!((&key, &headers), (batch.key(0), batch.headers(0)));
+                assert_eq!((key, &headers), (batch.key(0), batch.headers(0)));
                 assert_ne!(batch.meta.out_port[0], PortIndex::NONE);
                 assert_ne!(verify(batch.bytes(0), &headers), ChecksumStatus::BadHeader);
             }

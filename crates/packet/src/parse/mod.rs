@@ -7,6 +7,8 @@
 
 mod ip;
 mod link;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod quick;
 mod transport;
 mod tunnel;
 

@@ -4,8 +4,8 @@ use super::Parser;
 use crate::headers::{Headers, ParseStatus};
 use crate::key::{FlowKey, field};
 
-const VXLAN_PORT: u64 = 4789;
-const GENEVE_PORT: u64 = 6081;
+pub(super) const VXLAN_PORT: u64 = 4789;
+pub(super) const GENEVE_PORT: u64 = 6081;
 const UDP: u8 = 17;
 const GRE: u8 = 47;
 const ETHERNET_IN_TUNNEL: u16 = 0x6558;

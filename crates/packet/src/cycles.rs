@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The counter now; it runs at a constant rate on processors of this century.
 /// Where there is none, nanoseconds since the first call.
 #[inline]
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has RDTSC, and Linux leaves it enabled.
     unsafe {
@@ -24,24 +24,25 @@ pub(crate) fn now() -> u64 {
 
 /// How fast the counter runs, measured against the system's clock over a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     start: u64,
     began: Instant,
 }
 
 impl Clock {
-    pub(crate) fn start() -> Self {
+    /// Begins now.
+    pub fn start() -> Self {
         Self { start: now(), began: Instant::now() }
     }
 
     /// Time since the start.
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
     /// Nanoseconds a count, over the time since the start (at least 2 ms, so
     /// that a short run is measured well enough).
-    pub(crate) fn nanoseconds_per_cycle(&self) -> f64 {
+    pub fn nanoseconds_per_cycle(&self) -> f64 {
         const LEAST: Duration = Duration::from_millis(2);
         if let Some(rest) = LEAST.checked_sub(self.elapsed()) {
             std::thread::sleep(rest);

@@ -1,0 +1,209 @@
+//! The hashes of all keys of a transposed batch.
+//!
+//! The loops over lanes are plain arithmetic on arrays: compiled for AVX2 and for
+//! AVX-512, they become vector instructions. So all levels run the same text,
+//! and differ only in the instructions that the compiler may use.
+//!
+//! `unsafe` here: functions compiled for more than the build's target are called
+//! after the processor was asked.
+#![allow(unsafe_code)]
+
+use thalweg_packet::{BATCH, Half, Isa, Lanes, TransposedKeys};
+
+use super::{MaskedHalf, finish, place, step};
+
+/// With fewer packets left than this, they are hashed one by one. The paper has
+/// 8; measured here (`bench/`), the vector form of a whole batch costs as much
+/// as two or three scalar hashes.
+pub(crate) const LEAST_LANES: usize = 3;
+
+/// Lanes that are hashed side by side, so that their running hashes stay in
+/// registers: one of AVX-512, two of AVX2.
+const GROUP: usize = 16;
+
+/// Hashes keys, one or a batch of them, with one seed and the instructions of one
+/// level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hasher {
+    // Private: only `new` makes one, and it asks the processor.
+    isa: Isa,
+    seed: u32,
+}
+
+impl Hasher {
+    /// # Panics
+    /// When the processor lacks the instructions of `isa`.
+    pub(crate) fn new(isa: Isa, seed: u32) -> Self {
+        assert!(isa.is_available(), "the processor lacks {isa}");
+        Self { isa, seed }
+    }
+
+    /// The hash of one key under a mask; `word` gives the key's words.
+    #[inline]
+    pub(crate) fn masked(&self, halves: &[MaskedHalf], word: impl Fn(usize) -> u64) -> u32 {
+        super::masked(self.seed, halves, word)
+    }
+
+    /// The hash of one whole key.
+    #[inline]
+    pub(crate) fn whole(&self, word: impl Fn(usize) -> u64) -> u32 {
+        super::whole(self.seed, word)
+    }
+
+    /// The hashes of the keys of `lanes` under a mask; those of other lanes mean
+    /// nothing.
+    #[inline]
+    pub(crate) fn masked_lanes(
+        &self,
+        halves: &[MaskedHalf],
+        keys: &TransposedKeys,
+        lanes: Lanes,
+        out: &mut Half,
+    ) {
+        if self.isa == Isa::Scalar || lanes.count() < LEAST_LANES {
+            for lane in lanes {
+                out[lane] = self.masked(halves, |word| keys.word(lane, word));
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        match self.isa {
+            // SAFETY: `new` asked the processor whether it has the level.
+            Isa::Avx512 => unsafe { x86::masked_avx512(self.seed, halves, keys, out) },
+            // SAFETY: likewise.
+            _ => unsafe { x86::masked_avx2(self.seed, halves, keys, out) },
+        }
+    }
+
+    /// The hashes of the whole keys of `lanes`; those of other lanes mean nothing.
+    #[inline]
+    pub(crate) fn whole_lanes(&self, keys: &TransposedKeys, lanes: Lanes, out: &mut Half) {
+        if self.isa == Isa::Scalar || lanes.count() < LEAST_LANES {
+            for lane in lanes {
+                out[lane] = self.whole(|word| keys.word(lane, word));
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        match self.isa {
+            // SAFETY: `new` asked the processor whether it has the level.
+            Isa::Avx512 => unsafe { x86::whole_avx512(self.seed, keys, out) },
+            // SAFETY: likewise.
+            _ => unsafe { x86::whole_avx2(self.seed, keys, out) },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{Half, MaskedHalf, TransposedKeys, all_masked, all_whole};
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn masked_avx512(
+        seed: u32,
+        halves: &[MaskedHalf],
+        keys: &TransposedKeys,
+        out: &mut Half,
+    ) {
+        all_masked(seed, halves, keys, out);
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn masked_avx2(
+        seed: u32,
+        halves: &[MaskedHalf],
+        keys: &TransposedKeys,
+        out: &mut Half,
+    ) {
+        all_masked(seed, halves, keys, out);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn whole_avx512(seed: u32, keys: &TransposedKeys, out: &mut Half) {
+        all_whole(seed, keys, out);
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn whole_avx2(seed: u32, keys: &TransposedKeys, out: &mut Half) {
+        all_whole(seed, keys, out);
+    }
+}
+
+#[inline(always)]
+fn all_masked(seed: u32, halves: &[MaskedHalf], keys: &TransposedKeys, out: &mut Half) {
+    for first in (0..BATCH).step_by(GROUP) {
+        let mut h = [seed; GROUP];
+        for m in halves {
+            let half = &keys.half(usize::from(m.half))[first..first + GROUP];
+            for (h, half) in h.iter_mut().zip(half) {
+                *h = step(*h, half & m.bits);
+            }
+        }
+        for (out, h) in out[first..].iter_mut().zip(h) {
+            *out = finish(h, 4 * halves.len() as u32);
+        }
+    }
+}
+
+#[inline(always)]
+fn all_whole(seed: u32, keys: &TransposedKeys, out: &mut Half) {
+    for first in (0..BATCH).step_by(GROUP) {
+        let mut h = [seed; GROUP];
+        let mut present = keys.present();
+        while present != 0 {
+            let word = present.trailing_zeros() as usize;
+            present &= present - 1;
+            let low = &keys.half(2 * word)[first..first + GROUP];
+            let high = &keys.half(2 * word + 1)[first..first + GROUP];
+            for ((h, low), high) in h.iter_mut().zip(low).zip(high) {
+                let next = step(step(*h, *low), high ^ place(word));
+                *h = if low | high == 0 { *h } else { next };
+            }
+        }
+        for (out, h) in out[first..].iter_mut().zip(h) {
+            *out = finish(h, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use thalweg_packet::{FlowKey, KEY_WORDS};
+
+    use super::*;
+
+    fn sparse_key() -> impl Strategy<Value = FlowKey> {
+        let word = prop_oneof![Just(0), Just(1), Just(1 << 32), Just(u64::MAX), any::<u64>()];
+        prop::collection::vec((0..KEY_WORDS, word), 0..6).prop_map(|words| {
+            let mut key = FlowKey::default();
+            words.into_iter().for_each(|(i, word)| key.words[i] = word);
+            key
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_level_hashes_as_the_scalar_reference(
+            keys in prop::collection::vec(sparse_key(), BATCH),
+            mask in sparse_key(),
+            seed in any::<u32>(),
+            lanes in any::<u32>(),
+        ) {
+            let keys: [FlowKey; BATCH] = keys.try_into().unwrap();
+            let transposed = TransposedKeys::from_keys(&keys);
+            let halves = crate::hash::halves(&mask);
+            for isa in Isa::available() {
+                let (mut of_mask, mut of_whole) = ([0; BATCH], [0; BATCH]);
+                let hasher = Hasher::new(isa, seed);
+                hasher.masked_lanes(&halves, &transposed, Lanes(lanes), &mut of_mask);
+                hasher.whole_lanes(&transposed, Lanes(lanes), &mut of_whole);
+                for lane in Lanes(lanes) {
+                    let word = |i: usize| keys[lane].words[i];
+                    prop_assert_eq!(of_mask[lane], crate::hash::masked(seed, &halves, word));
+                    prop_assert_eq!(of_whole[lane], crate::hash::whole(seed, word));
+                }
+            }
+        }
+    }
+}

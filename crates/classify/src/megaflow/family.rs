@@ -1,0 +1,279 @@
+//! Subtables that are searched together.
+//!
+//! Tuple-space search looks into one hash table a mask, so its cost grows with
+//! the number of masks. But masks have bits in common, and keys that agree under
+//! a mask agree under the common bits too. So the megaflows of all masks of a
+//! family lie in one index, by the hash of the *coarse* mask: the bits that all
+//! of them have. One search finds the candidates of all its masks, and each
+//! candidate is compared under its own (the idea of Daly et al., "TupleMerge:
+//! Fast Software Packet Processing for Online Packet Classification", ToN 2019).
+//!
+//! Where many flows agree in the coarse bits, their hashes are equal, and a
+//! bucket holds only so many. The others lie in a second index by the hash of
+//! their whole masks, and the bucket notes the masks for which to look there.
+
+use thalweg_packet::{FlowKey, Half, Lanes, TransposedKeys};
+
+use super::index::{Index, Refused};
+use super::store::Store;
+use crate::hash::{self, Hasher, MaskedHalf};
+
+/// The most subtables of a family: the bits of a bucket's note.
+pub(super) const MOST_MEMBERS: usize = 64;
+
+/// Bits of addresses and ports that a coarse mask should keep: with fewer, too
+/// many flows have the same hash.
+const LEAST_WEIGHT: u32 = 16;
+
+/// Flows beyond the coarse index that are no reason to take a family apart.
+const FEW: usize = 64;
+
+/// The place of a member that is gone: the others keep their bits in the notes.
+const GONE: u16 = u16::MAX;
+
+#[derive(Clone, Debug)]
+pub(super) struct Family {
+    coarse: FlowKey,
+    halves: Vec<MaskedHalf>,
+    index: Index,
+    /// Flows for which the coarse index has no place.
+    beyond: Index,
+    members: Vec<u16>,
+    /// Its coarse mask is not to lose bits any more.
+    settled: bool,
+    pub(super) hits: u32,
+}
+
+/// Bits by which flows differ from each other, as a rule.
+fn weight(mask: &FlowKey) -> u32 {
+    mask.words.iter().enumerate().fold(0, |sum, (word, bits)| {
+        sum + match word {
+            // Ports and addresses of the switch, tags, protocols, TTL.
+            6 | 9 | 10 | 11 | 17 => 0,
+            // EtherType; TCP flags.
+            7 => (bits >> 16).count_ones(),
+            18 => (bits >> 32).count_ones(),
+            _ => bits.count_ones(),
+        }
+    })
+}
+
+impl Family {
+    /// A family of one subtable.
+    pub(super) fn new(subtable: u16, mask: FlowKey) -> Self {
+        Self {
+            coarse: mask,
+            halves: hash::halves(&mask),
+            index: Index::with_room(0),
+            beyond: Index::with_room(0),
+            members: vec![subtable],
+            settled: false,
+            hits: 0,
+        }
+    }
+
+    /// The subtables of the family.
+    pub(super) fn members(&self) -> impl Iterator<Item = u16> + '_ {
+        self.members.iter().copied().filter(|m| *m != GONE)
+    }
+
+    /// How good a member `mask` would make, larger being better; `None` when it
+    /// would make the others' searches worse.
+    pub(super) fn suits(&self, mask: &FlowKey) -> Option<u32> {
+        let common = self.coarse.masked(mask);
+        let same = common == self.coarse;
+        let room = self.members().count() < MOST_MEMBERS;
+        let good = weight(&common) >= LEAST_WEIGHT && (same || !self.settled);
+        (room && good).then(|| weight(&common) + if same { 1000 } else { 0 })
+    }
+
+    /// Takes in a subtable without flows.
+    pub(super) fn join(&mut self, store: &Store, hasher: Hasher, subtable: u16) {
+        match self.members.iter_mut().find(|m| **m == GONE) {
+            Some(place) => *place = subtable,
+            None => self.members.push(subtable),
+        }
+        self.make_coarser(store, hasher, &store.subtable(subtable).words.mask);
+    }
+
+    fn make_coarser(&mut self, store: &Store, hasher: Hasher, mask: &FlowKey) {
+        let common = self.coarse.masked(mask);
+        if common != self.coarse {
+            self.coarse = common;
+            self.halves = hash::halves(&common);
+            self.rebuild(store, hasher, None);
+        }
+    }
+
+    /// Lets a subtable go whose flows are to be indexed elsewhere.
+    pub(super) fn leave(&mut self, store: &Store, hasher: Hasher, subtable: u16) {
+        self.members.retain(|m| ![subtable, GONE].contains(m));
+        self.settled = true;
+        let masks = self.members().map(|m| store.subtable(m).words.mask);
+        if let Some(coarse) = masks.reduce(|a, b| a.masked(&b)) {
+            self.coarse = coarse;
+            self.halves = hash::halves(&coarse);
+            self.rebuild(store, hasher, None);
+        }
+    }
+
+    /// Forgets a member that has no flows; `true` when there is none left.
+    pub(super) fn forget(&mut self, subtable: u16) -> bool {
+        let places = self.members.iter_mut().filter(|m| **m == subtable);
+        places.for_each(|place| *place = GONE);
+        self.members().next().is_none()
+    }
+
+    /// The member with the most flows, when so many flows lie beyond the coarse
+    /// index that the family is better taken apart.
+    pub(super) fn misfit(&self, store: &Store) -> Option<u16> {
+        let crowded = self.beyond.len() > FEW && self.beyond.len() > self.index.len() / 4;
+        let apart = crowded && self.members().nth(1).is_some();
+        self.members().filter(|_| apart).max_by_key(|m| store.subtable(*m).flows)
+    }
+
+    /// Indexes the flows of all members anew, but for `except`.
+    pub(super) fn rebuild(&mut self, store: &Store, hasher: Hasher, except: Option<u32>) {
+        let flows = self.members().map(|m| store.subtable(m).flows).sum::<usize>();
+        let beyond = self.beyond.len();
+        self.index = Index::with_room(flows * 2);
+        self.beyond = Index::with_room(beyond * 2);
+        for handle in store.handles().filter(|h| Some(*h) != except) {
+            if self.members.contains(&store.flows[handle as usize].subtable) {
+                // What finds no place is found by no search: a miss, after which
+                // it is made again.
+                self.place(store, hasher, handle);
+            }
+        }
+    }
+
+    /// Puts a flow of a member, which lies in the store, into the index; `false`
+    /// when there is no place.
+    pub(super) fn insert(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
+        if self.index.wants_room() || self.beyond.wants_room() {
+            self.rebuild(store, hasher, Some(handle));
+        }
+        self.place(store, hasher, handle)
+    }
+
+    fn place(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
+        let key = *store.pattern(handle).value();
+        let coarse = hasher.masked(&self.halves, |word| key.words[word]);
+        match self.index.insert(coarse, handle) {
+            Ok(()) => true,
+            Err(Refused::Full | Refused::Crowded) => {
+                let number = store.flows[handle as usize].subtable;
+                let full = store.full_hash(hasher, number, |word| key.words[word]);
+                let placed = self.beyond.insert(full, handle).is_ok();
+                if placed {
+                    self.index.add_note(coarse, self.bit(number));
+                }
+                placed
+            }
+        }
+    }
+
+    fn bit(&self, subtable: u16) -> u64 {
+        self.members.iter().position(|m| *m == subtable).map_or(0, |at| 1 << at)
+    }
+
+    /// Takes a flow out of the index. Notes about it stay: they make searches
+    /// look in vain, not go wrong.
+    pub(super) fn remove(&mut self, store: &Store, hasher: Hasher, handle: u32) {
+        let key = *store.pattern(handle).value();
+        let coarse = hasher.masked(&self.halves, |word| key.words[word]);
+        if !self.index.remove(coarse, handle) {
+            let number = store.flows[handle as usize].subtable;
+            let full = store.full_hash(hasher, number, |word| key.words[word]);
+            self.beyond.remove(full, handle);
+        }
+    }
+
+    /// Finds flows that cover the keys of `lanes`: returns the lanes that have
+    /// one, its handle in `handles`. Adds to `visited` how many tables were
+    /// looked into, over all lanes.
+    ///
+    /// Hashes all lanes, then touches their buckets, then their flows, so that
+    /// the loads of one lane go on while others are worked at.
+    pub(super) fn search(
+        &self,
+        store: &Store,
+        hasher: Hasher,
+        keys: &TransposedKeys,
+        lanes: Lanes,
+        handles: &mut Half,
+        visited: &mut u64,
+    ) -> Lanes {
+        let mut hashes = [0; thalweg_packet::BATCH];
+        hasher.masked_lanes(&self.halves, keys, lanes, &mut hashes);
+        for lane in lanes {
+            self.index.prefetch(hashes[lane]);
+        }
+        let mut likely = Lanes::NONE;
+        for lane in lanes {
+            if let Some(handle) = self.index.likely(hashes[lane]) {
+                crate::prefetch::read(&store.flows, handle as usize);
+                handles[lane] = handle;
+                likely.insert(lane);
+            }
+        }
+        *visited += lanes.count() as u64;
+        let mut found = Lanes::NONE;
+        for lane in likely {
+            if store.covers(handles[lane], |word| keys.word(lane, word)) {
+                found.insert(lane);
+            }
+        }
+        for lane in lanes.without(found) {
+            let word = |word| keys.word(lane, word);
+            let covers = |handle| store.covers(handle, word);
+            let hash = hashes[lane];
+            if let Some(handle) = self.search_on(store, hasher, hash, word, covers, visited) {
+                handles[lane] = handle;
+                found.insert(lane);
+            }
+        }
+        found
+    }
+
+    /// All of a search for one key of which the coarse hash is known.
+    fn search_on(
+        &self,
+        store: &Store,
+        hasher: Hasher,
+        coarse: u32,
+        word: impl Fn(usize) -> u64,
+        covers: impl Fn(u32) -> bool,
+        visited: &mut u64,
+    ) -> Option<u32> {
+        if let Some(handle) = self.index.candidates(coarse).find(|h| covers(*h)) {
+            return Some(handle);
+        }
+        let mut note = self.index.note(coarse);
+        while note != 0 {
+            let member = self.members.get(note.trailing_zeros() as usize).copied();
+            note &= note - 1;
+            let Some(number) = member.filter(|m| *m != GONE) else { continue };
+            *visited += 1;
+            let full = store.full_hash(hasher, number, &word);
+            if let Some(handle) = self.beyond.candidates(full).find(|h| covers(*h)) {
+                return Some(handle);
+            }
+        }
+        None
+    }
+
+    /// The flow that covers `key` and that `wanted` wants.
+    pub(super) fn peek(
+        &self,
+        store: &Store,
+        hasher: Hasher,
+        key: &FlowKey,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let word = |word: usize| key.words[word];
+        let coarse = hasher.masked(&self.halves, word);
+        let covers = |handle: u32| store.covers(handle, word) && wanted(handle);
+        self.search_on(store, hasher, coarse, word, covers, &mut 0)
+    }
+}

@@ -1,0 +1,215 @@
+use proptest::prelude::*;
+use thalweg_packet::BATCH;
+
+use super::*;
+
+fn key(word: usize, value: u64) -> FlowKey {
+    let mut key = FlowKey::default();
+    key.words[word] = value;
+    key
+}
+
+fn found(mask: FlowKey) -> Found {
+    Found { rule: None, packet_type: PacketType(7), mask }
+}
+
+fn on(word: usize) -> Found {
+    found(key(word, u64::MAX))
+}
+
+fn megaflows(limit: usize) -> Megaflows {
+    Megaflows::new(limit, Isa::active(), 5)
+}
+
+fn find(flows: &mut Megaflows, key: FlowKey) -> Option<u32> {
+    let mut handles = [0; BATCH];
+    let keys = TransposedKeys::from_keys(&[key; BATCH]);
+    let lanes = flows.find_batch(&keys, Lanes::one(3), &mut handles);
+    (lanes == Lanes::one(3)).then_some(handles[3])
+}
+
+#[test]
+fn the_name_of_a_megaflow_that_is_gone_finds_nothing_in_its_place() {
+    let mut flows = megaflows(10);
+    flows.set_time(Nanoseconds(0));
+    let first = flows.insert(&key(0, 1), &on(0)).unwrap();
+    let stamp = flows.stamp(first);
+    flows.set_time(Nanoseconds::from_secs(5));
+    assert_eq!(flows.expire(1.0, Nanoseconds::from_secs(4)), 1);
+    let second = flows.insert(&key(0, 2), &on(0)).unwrap();
+    assert_eq!(first, second, "the place is used again");
+    assert!(flows.stamped_mut(first, stamp).is_none() && !flows.has_stamp(first, stamp));
+    assert!(flows.stamped_mut(second, flows.stamp(second)).is_some());
+    assert_eq!((flows.len(), flows.subtables()), (1, 1));
+}
+
+#[test]
+fn the_family_with_the_most_hits_comes_to_the_front() {
+    let mut flows = megaflows(10);
+    flows.insert(&key(0, 1), &on(0)).unwrap();
+    flows.insert(&key(1, 1), &on(1)).unwrap();
+    let visits = |flows: &mut Megaflows| {
+        let before = flows.visited();
+        let keys = TransposedKeys::from_keys(&[key(1, 1); BATCH]);
+        assert_eq!(flows.find_batch(&keys, Lanes::ALL, &mut [0; BATCH]), Lanes::ALL);
+        flows.visited() - before
+    };
+    assert_eq!(visits(&mut flows), 2 * BATCH as u64);
+    for _ in 0..SORT_PERIOD as usize / BATCH {
+        visits(&mut flows);
+    }
+    assert_eq!(visits(&mut flows), BATCH as u64);
+}
+
+#[test]
+fn a_clock_that_steps_back_does_not_keep_idle_megaflows_for_ever() {
+    let mut flows = megaflows(10);
+    flows.set_time(Nanoseconds::from_secs(1_000_000));
+    flows.insert(&key(0, 1), &on(0)).unwrap();
+    let idle = Nanoseconds::from_secs(10);
+    let removed_at = |flows: &mut Megaflows, seconds| {
+        flows.set_time(Nanoseconds::from_secs(seconds));
+        flows.expire(1.0, idle)
+    };
+    assert_eq!(removed_at(&mut flows, 1), 0);
+    assert_eq!(removed_at(&mut flows, 10), 0);
+    assert_eq!(removed_at(&mut flows, 12), 1);
+}
+
+#[test]
+fn a_sweep_in_parts_sees_every_megaflow() {
+    let mut flows = megaflows(1000);
+    flows.set_time(Nanoseconds(0));
+    (0..100).for_each(|n| assert!(flows.insert(&key(0, n), &on(0)).is_some()));
+    flows.set_time(Nanoseconds::from_secs(60));
+    let removed: usize = (0..10).map(|_| flows.expire(0.1, Nanoseconds::from_secs(10))).sum();
+    assert_eq!((removed, flows.len(), flows.subtables()), (100, 0, 0));
+}
+
+#[test]
+fn doubtful_megaflows_stay_only_while_the_rules_agree() {
+    let mut flows = megaflows(10);
+    let mut rules = RuleTable::new(PacketType(7));
+    // A search in an empty table looks at nothing.
+    let all = flows.insert(&key(0, 1), &found(FlowKey::default())).unwrap();
+    assert!(!flows.is_doubtful(all));
+    flows.doubt_all();
+    assert!(flows.is_doubtful(all) && flows.confirm(all, &rules) && !flows.is_doubtful(all));
+    let matches = vec![Match::new(key(1, 1), key(1, 1))];
+    let id = RuleId(0);
+    rules.insert(crate::Rule {
+        id,
+        priority: 1,
+        matches,
+        packet_type: PacketType(1),
+        text: String::new(),
+    });
+    flows.doubt_all();
+    assert!(!flows.confirm(all, &rules), "its mask has not the bit that the rules look at");
+    assert_eq!((flows.len(), find(&mut flows, key(0, 1))), (0, None));
+}
+
+/// Many flows that agree in the bits that all masks have.
+#[test]
+fn a_family_whose_members_do_not_fit_together_is_taken_apart() {
+    let mut flows = megaflows(100_000);
+    // Both have the upper half of word 12, which is the same everywhere.
+    let masks = [
+        key(12, u64::MAX),
+        FlowKey {
+            words: {
+                let mut words = key(12, 0xffff_ffff_0000_0000).words;
+                words[18] = u64::MAX;
+                words
+            },
+        },
+    ];
+    let flow = |n: u64| {
+        let mut key = key(12, 0x0a00_0001_0000_0000 + n / 2);
+        key.words[18] = n << 8;
+        (key, masks[n as usize % 2])
+    };
+    for n in 0..4000 {
+        let (key, mask) = flow(n);
+        assert!(flows.insert(&key, &found(mask)).is_some());
+    }
+    assert_eq!((flows.subtables(), flows.families.len()), (2, 2));
+    assert!((0..4000).all(|n| find(&mut flows, flow(n).0).is_some()));
+}
+
+/// Masks like those of real rule sets: prefixes of addresses, and ports or not.
+fn mask() -> impl Strategy<Value = FlowKey> {
+    let prefix = prop::sample::select(vec![0u32, 8, 12, 16, 24, 32]);
+    (prefix.clone(), prefix, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(src, dst, tp_src, tp_dst, wide)| {
+            let bits = |len: u32| u64::from(u32::MAX.checked_shl(32 - len).unwrap_or(0));
+            let mut mask = FlowKey::default();
+            mask.words[12] = bits(src) << 32 | bits(dst);
+            mask.words[18] =
+                (u64::from(tp_src) * (0xffff << 48)) | (u64::from(tp_dst) * (0xffff << 32));
+            mask.words[11] = 0xff00_0000;
+            if wide {
+                (13..17).for_each(|i| mask.words[i] = u64::MAX);
+            }
+            mask
+        },
+    )
+}
+
+/// Keys with few different values, so that masked keys collide.
+fn a_key() -> impl Strategy<Value = FlowKey> {
+    (any::<[u8; 4]>(), 0..3u64, prop::bool::weighted(0.2)).prop_map(|(b, proto, wide)| {
+        let b = b.map(u64::from);
+        let mut key = FlowKey::default();
+        key.words[12] = ((b[0] % 4) << 56) + ((b[1] % 3) << 32) + ((b[2] % 4) << 24) + b[3] % 5;
+        key.words[18] = (b[0] % 2) << 50 | (b[3] % 7) << 33;
+        key.words[11] = proto << 24;
+        if wide {
+            key.words[14] = b[1] % 2;
+        }
+        key
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Against a list of patterns: with megaflows that come and go, every key that
+    /// any covers is found, by one that covers it, at every level.
+    #[test]
+    fn a_key_is_found_exactly_when_a_megaflow_covers_it(
+        steps in prop::collection::vec((mask(), a_key(), any::<u8>()), 1..150),
+        asked in prop::collection::vec(a_key(), BATCH),
+        lanes in any::<u32>(),
+    ) {
+        let rules = RuleTable::new(PacketType(0));
+        for isa in Isa::available() {
+            let mut flows = Megaflows::new(1000, isa, 9);
+            let mut held: Vec<u32> = Vec::new();
+            for (mask, key, what) in &steps {
+                if *what < 40 && !held.is_empty() {
+                    let handle = held.swap_remove(usize::from(*what) % held.len());
+                    flows.remove(handle);
+                } else if flows.peek(key, &rules).is_none_or(|m| m.pattern.mask() != mask) {
+                    let pattern = Match::new(*key, *mask);
+                    if !held.iter().any(|h| flows.store.pattern(*h) == pattern) {
+                        held.push(flows.insert(key, &found(*mask)).unwrap());
+                    }
+                }
+                prop_assert_eq!(flows.len(), held.len());
+            }
+            let asked: [FlowKey; BATCH] = asked.clone().try_into().unwrap();
+            let mut handles = [u32::MAX; BATCH];
+            let keys = TransposedKeys::from_keys(&asked);
+            let hits = flows.find_batch(&keys, Lanes(lanes), &mut handles);
+            prop_assert!(hits.without(Lanes(lanes)).is_empty());
+            for lane in Lanes(lanes) {
+                let covering = |h: &u32| flows.store.pattern(*h).covers(&asked[lane]);
+                let any = held.iter().any(covering);
+                prop_assert_eq!(hits.contains(lane), any);
+                prop_assert_eq!(flows.peek(&asked[lane], &rules).is_some(), any);
+                prop_assert!(!any || covering(&handles[lane]) && held.contains(&handles[lane]));
+            }
+        }
+    }
+}

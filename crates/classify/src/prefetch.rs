@@ -1,0 +1,20 @@
+//! Asking the processor to bring memory near before it is needed.
+//!
+//! `unsafe` here: the instruction takes an address; it reads nothing and cannot
+//! fault.
+#![allow(unsafe_code)]
+
+/// Begins to bring the cache line of `slice[at]` into the first-level cache. An
+/// index beyond the end does nothing.
+#[inline(always)]
+pub(crate) fn read<T>(slice: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(place) = slice.get(at) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching is allowed for any address and changes no state of
+        // the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, at);
+}

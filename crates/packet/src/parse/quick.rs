@@ -1,0 +1,305 @@
+//! Parsing 16 packets at once: TCP and UDP over IPv4 without VLAN tags, IP
+//! options or fragments, which is most of the traffic there is.
+//!
+//! The first 64 bytes of 16 packets are a matrix of 16 by 16 words of 32 bits.
+//! Transposed, each row is one piece of the header over 16 lanes, which is what
+//! the transposed batch needs; what remains is to check and to shift. Packets
+//! that are anything else are left to the scalar parser, which defines what is
+//! right.
+//!
+//! `unsafe` here: vectors are loaded from and stored to arrays.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::{
+    __m512i, __mmask16, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_cmpeq_epi32_mask, _mm512_cmpge_epu32_mask, _mm512_cmple_epu32_mask,
+    _mm512_cvtepu16_epi32, _mm512_loadu_si512, _mm512_mask_blend_epi32, _mm512_or_si512,
+    _mm512_set1_epi32, _mm512_set4_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8,
+    _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_si512,
+    _mm512_sub_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
+    _mm512_unpacklo_epi64,
+};
+
+use super::Decapsulate;
+use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
+use crate::headers::{Headers, Layer, ParseStatus};
+use crate::isa::Isa;
+use crate::key::field;
+use crate::transposed::TransposedKeys;
+
+/// Packets parsed at once.
+pub(crate) const GROUP: usize = 16;
+
+/// The bytes of a packet that are looked at, and of the frame before it, so that
+/// the IP header begins on a multiple of 4.
+pub(crate) const HEAD: usize = 64;
+/// How far before the packet its head begins.
+pub(crate) const BEFORE: usize = 2;
+
+const ETHERNET: i32 = 14;
+const IPV4: i32 = 20;
+const TCP: i32 = 6;
+const UDP: i32 = 17;
+
+/// The words of the key that such packets have.
+const WORDS: u32 = word_of(field::IN_PORT)
+    | word_of(field::DL_DST)
+    | word_of(field::DL_SRC)
+    | word_of(field::NW_PROTO)
+    | word_of(field::NW_SRC)
+    | word_of(field::TP_SRC);
+
+const fn word_of(field: crate::key::Field) -> u32 {
+    1 << field.word
+}
+
+/// 16 neighbouring lanes of a batch.
+pub(crate) struct Group<'a> {
+    /// The first of the lanes: 0 or 16.
+    pub(crate) first: usize,
+    /// The heads of the packets; zeros for those that are not to be parsed.
+    pub(crate) heads: [&'a [u8; HEAD]; GROUP],
+    /// The packets' lengths in bytes.
+    pub(crate) lens: [u16; GROUP],
+    /// The ports they came in by, as the key has them.
+    pub(crate) in_ports: [u32; GROUP],
+}
+
+/// Whether [`parse`] can be used at the level `isa`.
+pub(crate) fn is_available(isa: Isa) -> bool {
+    isa == Isa::Avx512 && isa.is_available()
+}
+
+/// Parses those packets of `group` that it can. Sets their keys and headers, and
+/// returns them: bit `i` for lane `first + i`.
+///
+/// # Panics
+/// When [`is_available`] says no.
+pub(crate) fn parse(
+    group: &Group<'_>,
+    decapsulate: Decapsulate,
+    keys: &mut TransposedKeys,
+    headers: &mut [Headers],
+) -> u16 {
+    assert!(Isa::Avx512.is_available(), "parsing 16 packets at once needs AVX-512");
+    // SAFETY: the processor has AVX-512.
+    unsafe { parse_avx512(group, decapsulate, keys, headers) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn parse_avx512(
+    group: &Group<'_>,
+    decapsulate: Decapsulate,
+    keys: &mut TransposedKeys,
+    headers: &mut [Headers],
+) -> u16 {
+    let rows = transpose(&group.heads);
+    let checked = check(&rows, lengths(&group.lens), decapsulate);
+    if checked.good != 0 {
+        write_keys(&rows, &checked, group, keys);
+        write_headers(&checked, headers);
+    }
+    checked.good
+}
+
+/// What is known of the packets that pass the checks.
+struct Checked {
+    good: __mmask16,
+    tcp: __mmask16,
+    /// End of the network packet, and of the transport header.
+    end: __m512i,
+    payload: __m512i,
+}
+
+/// Row `i` of the result holds bytes `4 i..4 i + 4` of each head, as a number
+/// with the first byte highest. Rows that nobody asks for are left out.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn transpose(heads: &[&[u8; HEAD]; GROUP]) -> [__m512i; 13] {
+    let big_endian = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
+    let mut a = [_mm512_setzero_si512(); GROUP];
+    for (row, head) in a.iter_mut().zip(heads) {
+        *row = _mm512_shuffle_epi8(load(head), big_endian);
+    }
+    // Pairs of rows, then fours: each 128-bit lane of `fours[4 i + j]` holds
+    // word j of its quarter for rows 4 i to 4 i + 3.
+    let mut fours = [_mm512_setzero_si512(); GROUP];
+    for i in 0..4 {
+        let (r0, r1, r2, r3) = (a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3]);
+        let (low01, low23) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpacklo_epi32(r2, r3));
+        let (high01, high23) = (_mm512_unpackhi_epi32(r0, r1), _mm512_unpackhi_epi32(r2, r3));
+        fours[4 * i] = _mm512_unpacklo_epi64(low01, low23);
+        fours[4 * i + 1] = _mm512_unpackhi_epi64(low01, low23);
+        fours[4 * i + 2] = _mm512_unpacklo_epi64(high01, high23);
+        fours[4 * i + 3] = _mm512_unpackhi_epi64(high01, high23);
+    }
+    // A transposition of 4 by 4 blocks of 128 bits puts the rows together.
+    let mut rows = [_mm512_setzero_si512(); 13];
+    for j in 0..4 {
+        let (f0, f1, f2, f3) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
+        let (even01, even23) =
+            (_mm512_shuffle_i32x4::<0x88>(f0, f1), _mm512_shuffle_i32x4::<0x88>(f2, f3));
+        let (odd01, odd23) =
+            (_mm512_shuffle_i32x4::<0xdd>(f0, f1), _mm512_shuffle_i32x4::<0xdd>(f2, f3));
+        rows[j] = _mm512_shuffle_i32x4::<0x88>(even01, even23);
+        rows[4 + j] = _mm512_shuffle_i32x4::<0x88>(odd01, odd23);
+        rows[8 + j] = _mm512_shuffle_i32x4::<0xdd>(even01, even23);
+        if j == 0 {
+            rows[12] = _mm512_shuffle_i32x4::<0xdd>(odd01, odd23);
+        }
+    }
+    rows
+}
+
+/// Finds the packets that are what we parse here and in which everything fits
+/// together; the scalar parser would find them complete.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checked {
+    let is = |v: __m512i, mask: i32, value: i32| {
+        _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, number(mask)), number(value))
+    };
+    let low16 = number(0xffff);
+    let protocol = |p: i32| is(rows[6], 0x00ff_0000, p << 16);
+    let (tcp, udp) = (protocol(TCP), protocol(UDP));
+
+    // IPv4 without options; neither more fragments nor an offset.
+    let ip = is(rows[3], 0xffff, 0x0800) & is(rows[4], 0xff00_0000u32 as i32, 0x4500_0000);
+    let whole = is(rows[5], 0x3fff, 0);
+    // The network packet ends within the bytes at hand.
+    let total = _mm512_and_si512(rows[4], low16);
+    let end = _mm512_add_epi32(total, number(ETHERNET));
+    let within = _mm512_cmple_epu32_mask(end, len);
+
+    // TCP's header is as long as it says, UDP's is 8 bytes.
+    let tcp_len = _mm512_and_si512(_mm512_srli_epi32::<26>(rows[12]), number(0x3c));
+    let transport = _mm512_mask_blend_epi32(tcp, number(8), tcp_len);
+    let long_enough = _mm512_cmpge_epu32_mask(transport, number(20)) | !tcp;
+    let payload = _mm512_add_epi32(transport, number(ETHERNET + IPV4));
+    let fits = _mm512_cmple_epu32_mask(payload, end);
+    // UDP's own length.
+    let datagram = _mm512_srli_epi32::<16>(rows[10]);
+    let room = _mm512_sub_epi32(total, number(IPV4));
+    let consistent = _mm512_cmpge_epu32_mask(datagram, number(8))
+        & _mm512_cmple_epu32_mask(datagram, room)
+        | tcp;
+    // What may be a tunnel is for the parser that looks into it.
+    let mut outer = 0;
+    if decapsulate == Decapsulate::Yes {
+        outer = udp
+            & (is(rows[9], 0xffff, VXLAN_PORT as i32) | is(rows[9], 0xffff, GENEVE_PORT as i32));
+    }
+    let good = ip & whole & within & (tcp | udp) & long_enough & fits & consistent & !outer;
+    Checked { good, tcp, end, payload }
+}
+
+/// The halves of the key's words, cut out of the header's rows.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn write_keys(
+    rows: &[__m512i; 13],
+    checked: &Checked,
+    group: &Group<'_>,
+    keys: &mut TransposedKeys,
+) {
+    let or = |a, b| _mm512_or_si512(a, b);
+    let and = |a, mask: u32| _mm512_and_si512(a, number(mask as i32));
+    let zero = _mm512_setzero_si512();
+
+    let dl_dst_high = or(_mm512_slli_epi32::<16>(rows[0]), _mm512_srli_epi32::<16>(rows[1]));
+    let dl_dst_low = or(_mm512_slli_epi32::<16>(rows[1]), and(rows[3], 0xffff));
+    let proto_tos_ttl = or(
+        and(_mm512_slli_epi32::<8>(rows[6]), 0xff00_0000),
+        or(and(rows[4], 0x00ff_0000), and(_mm512_srli_epi32::<16>(rows[6]), 0xff00)),
+    );
+    let tcp_flags = _mm512_mask_blend_epi32(checked.tcp, zero, and(rows[12], 0x0fff_0000));
+    let halves = [
+        (field::IN_PORT, [zero, load_words(&group.in_ports)]),
+        (field::DL_DST, [dl_dst_low, dl_dst_high]),
+        (field::DL_SRC, [and(rows[3], 0xffff_0000), rows[2]]),
+        (field::NW_PROTO, [proto_tos_ttl, zero]),
+        (field::NW_SRC, [rows[8], rows[7]]),
+        (field::TP_SRC, [tcp_flags, rows[9]]),
+    ];
+    let others = keys.present() & !WORDS;
+    keys.make_present(WORDS);
+    let mut write = |word: usize, [low, high]: [__m512i; 2]| {
+        blend_into(keys.half_mut(2 * word), group.first, checked.good, low);
+        blend_into(keys.half_mut(2 * word + 1), group.first, checked.good, high);
+    };
+    for (field, values) in halves {
+        write(field.word as usize, values);
+    }
+    for word in crate::transposed::bits(others) {
+        write(word, [zero, zero]);
+    }
+}
+
+/// Headers where such packets have them.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn write_headers(checked: &Checked, headers: &mut [Headers]) {
+    let (mut end, mut payload) = ([0; GROUP], [0; GROUP]);
+    store(&mut end, checked.end);
+    store(&mut payload, checked.payload);
+    for (i, headers) in headers.iter_mut().enumerate().take(GROUP) {
+        if checked.good >> i & 1 == 1 {
+            *headers = Headers {
+                l2: 0,
+                l3: ETHERNET as u16,
+                l4: (ETHERNET + IPV4) as u16,
+                payload: payload[i] as u16,
+                end: end[i] as u16,
+                ether_type: 0x0800,
+                ip_proto: if checked.tcp >> i & 1 == 1 { TCP as u8 } else { UDP as u8 },
+                layer: Layer::Transport,
+                status: ParseStatus::Complete,
+                fragment: false,
+            };
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn number(n: i32) -> __m512i {
+    _mm512_set1_epi32(n)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn lengths(lens: &[u16; GROUP]) -> __m512i {
+    // SAFETY: the array has 32 bytes; the load needs no alignment.
+    let lens = unsafe { _mm256_loadu_si256(lens.as_ptr().cast()) };
+    _mm512_cvtepu16_epi32(lens)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load(bytes: &[u8; HEAD]) -> __m512i {
+    // SAFETY: the array has 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load_words(words: &[u32; GROUP]) -> __m512i {
+    // SAFETY: the array has 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store(words: &mut [u32; GROUP], v: __m512i) {
+    // SAFETY: the array has 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), v) }
+}
+
+/// Replaces the lanes of `mask` in the 16 lanes from `first` on.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn blend_into(half: &mut crate::transposed::Half, first: usize, mask: __mmask16, v: __m512i) {
+    let Some(lanes) = half[first..].first_chunk_mut::<GROUP>() else { return };
+    let v = if mask == u16::MAX { v } else { _mm512_mask_blend_epi32(mask, load_words(lanes), v) };
+    store(lanes, v);
+}
