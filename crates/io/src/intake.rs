@@ -50,11 +50,8 @@ impl Intake {
         let len = arrival.header.len() + arrival.rest.len();
         if len > batch.capacity() {
             drops.add(DropReason::FrameTooSmall, 1);
-        } else if let Some(lane) = batch.push_blank(len) {
+        } else if let Some(lane) = push(&arrival, batch, len) {
             self.starved_since = None;
-            let (header, rest) = batch.bytes_mut(lane).split_at_mut(arrival.header.len());
-            header.copy_from_slice(arrival.header);
-            rest.copy_from_slice(arrival.rest);
             batch.meta.wire_len[lane] = arrival.wire_len;
             batch.meta.timestamp[lane] = arrival.timestamp;
         } else if self.is_worth_waiting(batch) {
@@ -72,6 +69,18 @@ impl Intake {
         }
         self.starved_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE
     }
+}
+
+/// Copies a packet of `len` bytes into a batch.
+fn push(arrival: &Arrival<'_>, batch: &mut Batch, len: usize) -> Option<usize> {
+    if arrival.header.is_empty() {
+        return batch.push_bytes(arrival.rest);
+    }
+    let lane = batch.push_blank(len)?;
+    let (header, rest) = batch.bytes_mut(lane).split_at_mut(arrival.header.len());
+    header.copy_from_slice(arrival.header);
+    rest.copy_from_slice(arrival.rest);
+    Some(lane)
 }
 
 /// Counts a packet that arrived, whatever became of it.

@@ -113,7 +113,8 @@ pub struct Batch {
     pub meta: Box<Metadata>,
     headers: [Headers; BATCH],
     keys: Box<TransposedKeys>,
-    isa: Isa,
+    #[cfg(target_arch = "x86_64")]
+    quick: Option<quick::Quick>,
     /// Frames taken from the pool ahead of their packets.
     reserve: Vec<Frame>,
 }
@@ -139,7 +140,8 @@ impl Batch {
             meta: Box::default(),
             headers: [Headers::default(); BATCH],
             keys: Box::default(),
-            isa,
+            #[cfg(target_arch = "x86_64")]
+            quick: quick::Quick::new(isa),
             reserve: Vec::with_capacity(BATCH),
         }
     }
@@ -224,7 +226,7 @@ impl Batch {
     /// is exhausted, or the frame is too small.
     pub fn push_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
         let lane = self.push_blank(bytes.len())?;
-        self.bytes_mut(lane).copy_from_slice(bytes);
+        copy(bytes, self.bytes_mut(lane));
         Some(lane)
     }
 
@@ -391,9 +393,7 @@ impl Batch {
         // Below, the scalar parser is as fast.
         const LEAST: usize = 3;
         let mut parsed = Lanes::NONE;
-        if !quick::is_available(self.isa) {
-            return parsed;
-        }
+        let Some(quick) = self.quick else { return parsed };
         for first in [0, quick::GROUP] {
             let of_group = lanes.and(Lanes(0xffff << first));
             if of_group.count() < LEAST {
@@ -415,7 +415,7 @@ impl Batch {
                 }),
             };
             let headers = &mut self.headers[first..];
-            let good = quick::parse(&group, decapsulate, &mut self.keys, headers);
+            let good = quick.parse(&group, decapsulate, &mut self.keys, headers);
             parsed = parsed.or(Lanes(u32::from(good) << first));
         }
         parsed
@@ -455,6 +455,21 @@ impl Batch {
     /// Hash of the packet's flow, equal for both of its directions.
     pub fn flow_hash(&self, lane: usize) -> u32 {
         symmetric_hash(&self.key(lane))
+    }
+}
+
+/// Copies a packet. Small ones are copied in two pieces that overlap: two moves of
+/// a vector, where `memcpy` would first find out the length.
+#[inline]
+fn copy(from: &[u8], to: &mut [u8]) {
+    const PIECE: usize = 32;
+    match (from.first_chunk::<PIECE>(), from.last_chunk::<PIECE>()) {
+        (Some(first), Some(last)) if from.len() <= 2 * PIECE && from.len() == to.len() => {
+            let behind = to.len() - PIECE;
+            to[..PIECE].copy_from_slice(first);
+            to[behind..].copy_from_slice(last);
+        }
+        _ => to.copy_from_slice(from),
     }
 }
 

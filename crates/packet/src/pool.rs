@@ -8,6 +8,7 @@
 //! `unsafe` here: slices are made from the region's raw pointer.
 #![allow(unsafe_code)]
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,8 +20,10 @@ pub const DEFAULT_FRAME_SIZE: usize = 2048;
 /// The largest frame: a jumbo packet of 10 KiB with its headroom and tailroom.
 pub const MAX_FRAME_SIZE: usize = 16 * 1024;
 
-/// Bytes left free before a received packet, for headers that NFs add.
-pub const HEADROOM: usize = 128;
+/// Bytes left free before a received packet, for headers that NFs add: two cache
+/// lines, and 2 bytes more, so that the IP header behind an Ethernet header begins
+/// on a multiple of 4 and both lie in one cache line.
+pub const HEADROOM: usize = 130;
 
 /// The right to use one frame of one [`Pool`].
 ///
@@ -30,7 +33,7 @@ pub const HEADROOM: usize = 128;
 #[must_use = "a dropped frame is lost to its pool"]
 pub struct Frame {
     index: u32,
-    pool: u32,
+    pool: NonZeroU32,
 }
 
 impl Frame {
@@ -74,7 +77,7 @@ pub struct Pool {
     memory: PacketMemory,
     frame_size: usize,
     frames: u32,
-    id: u32,
+    id: NonZeroU32,
     free: Mutex<Vec<u32>>,
 }
 
@@ -84,7 +87,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError`] when the sizes do not fit together.
     pub fn new(memory: PacketMemory, frame_size: usize) -> Result<Self, PoolError> {
-        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        static NEXT_ID: AtomicU32 = AtomicU32::new(1);
         if !(512..=MAX_FRAME_SIZE).contains(&frame_size) || !frame_size.is_multiple_of(64) {
             return Err(PoolError::FrameSize(frame_size));
         }
@@ -95,7 +98,8 @@ impl Pool {
         }
         // Low indices come out first, so that a lightly loaded pool stays in cache.
         let free = Mutex::new((0..frames).rev().collect());
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        // Four thousand million pools on, numbers come again; 0 never does.
+        let id = NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
         Ok(Self { memory, frame_size, frames, id, free })
     }
 
@@ -149,11 +153,8 @@ impl Pool {
     pub fn take_many(&self, want: usize, mut each: impl FnMut(Frame)) -> usize {
         let mut free = self.free();
         let take = want.min(free.len());
-        for _ in 0..take {
-            if let Some(index) = free.pop() {
-                each(Frame { index, pool: self.id });
-            }
-        }
+        let left = free.len() - take;
+        free.drain(left..).rev().for_each(|index| each(Frame { index, pool: self.id }));
         take
     }
 
@@ -163,11 +164,11 @@ impl Pool {
     /// When a frame is of another pool: that is a bug of the caller that would
     /// hand the same bytes out twice.
     pub fn give_back(&self, frames: impl IntoIterator<Item = Frame>) {
-        let mut free = self.free();
-        for frame in frames {
+        let own = |frame: Frame| {
             self.assert_own(&frame);
-            free.push(frame.index);
-        }
+            frame.index
+        };
+        self.free().extend(frames.into_iter().map(own));
     }
 
     /// Reads a frame's bytes.

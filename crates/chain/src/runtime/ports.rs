@@ -71,6 +71,7 @@ impl Inputs {
         let received_at = cycles::now();
         let counters = &mut self.counters[turn];
         let before = counters.drops.total();
+        batch.reserve(most);
         match self.ports[turn].receive(batch, most, &mut counters.drops) {
             Ok(received) => {
                 counters.packets += received.packets as u64;
@@ -85,10 +86,10 @@ impl Inputs {
             // the input has ended.
             Err(e) => self.failures.push(e.to_string()),
         }
-        for lane in batch.lanes() {
-            batch.meta.in_port[lane] = PortIndex(turn as u16);
-            batch.meta.received_at[lane] = received_at;
-        }
+        batch.unreserve();
+        // All lanes alike: those without a packet mean nothing.
+        batch.meta.in_port.fill(PortIndex(turn as u16));
+        batch.meta.received_at.fill(received_at);
     }
 }
 

@@ -65,25 +65,29 @@ pub(crate) struct Group<'a> {
     pub(crate) in_ports: [u32; GROUP],
 }
 
-/// Whether [`parse`] can be used at the level `isa`.
-pub(crate) fn is_available(isa: Isa) -> bool {
-    isa == Isa::Avx512 && isa.is_available()
-}
+/// The right to use AVX-512.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quick(());
 
-/// Parses those packets of `group` that it can. Sets their keys and headers, and
-/// returns them: bit `i` for lane `first + i`.
-///
-/// # Panics
-/// When [`is_available`] says no.
-pub(crate) fn parse(
-    group: &Group<'_>,
-    decapsulate: Decapsulate,
-    keys: &mut TransposedKeys,
-    headers: &mut [Headers],
-) -> u16 {
-    assert!(Isa::Avx512.is_available(), "parsing 16 packets at once needs AVX-512");
-    // SAFETY: the processor has AVX-512.
-    unsafe { parse_avx512(group, decapsulate, keys, headers) }
+impl Quick {
+    /// `None` when the level is another, or the processor lacks its instructions.
+    pub(crate) fn new(isa: Isa) -> Option<Self> {
+        (isa == Isa::Avx512 && isa.is_available()).then_some(Self(()))
+    }
+
+    /// Parses those packets of `group` that it can. Sets their keys and headers,
+    /// and returns them: bit `i` for lane `first + i`.
+    #[inline]
+    pub(crate) fn parse(
+        self,
+        group: &Group<'_>,
+        decapsulate: Decapsulate,
+        keys: &mut TransposedKeys,
+        headers: &mut [Headers],
+    ) -> u16 {
+        // SAFETY: `new` asked the processor for AVX-512.
+        unsafe { parse_avx512(group, decapsulate, keys, headers) }
+    }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
