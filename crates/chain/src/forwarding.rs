@@ -4,7 +4,7 @@
 //! On a worker, a queue is a set of lanes: packets stay where they are in their
 //! batch. Packets that leave the worker go through an [`Exit`].
 
-use thalweg_packet::{Batch, Decapsulate, Lanes, PortIndex};
+use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Metadata, PortIndex};
 
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
@@ -62,7 +62,11 @@ impl Queues {
         behind: Option<NfIndex>,
     ) -> Lost {
         let mut lost = Lost::default();
-        for lane in lanes {
+        let mut left = lanes;
+        // Most packets of a batch go the same way: ask once for all that are alike.
+        while let Some(lane) = left.into_iter().next() {
+            let alike = alike(&batch.meta, lane).and(left);
+            left = left.without(alike);
             let stage = behind.map_or(Stage::Ingress(batch.meta.in_port[lane]), Stage::Behind);
             let next = routing.routes.next(batch.meta.packet_type[lane], stage);
             let queue = match next {
@@ -72,7 +76,8 @@ impl Queues {
                 Next::Nowhere => None,
                 Next::Drop => Some(&mut lost.dropped),
             };
-            queue.unwrap_or(&mut lost.nowhere).insert(lane);
+            let queue = queue.unwrap_or(&mut lost.nowhere);
+            *queue = queue.or(alike);
         }
         lost
     }
@@ -96,6 +101,20 @@ impl Queues {
         let output = self.outputs.iter().position(|queue| !queue.is_empty())?;
         Some((output, std::mem::take(&mut self.outputs[output])))
     }
+}
+
+/// The lanes whose packets are of the type of the packet in `lane`, and have its
+/// ports.
+#[inline]
+fn alike(meta: &Metadata, lane: usize) -> Lanes {
+    let mut alike = 0;
+    for other in 0..BATCH {
+        let same = meta.packet_type[other] == meta.packet_type[lane]
+            && meta.in_port[other] == meta.in_port[lane]
+            && meta.out_port[other] == meta.out_port[lane];
+        alike |= u32::from(same) << other;
+    }
+    Lanes(alike)
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub struct Classifier {
 /// The packets of one batch.
 struct Packets<'a> {
     keys: &'a TransposedKeys,
-    lens: &'a [u32; BATCH],
+    lens: &'a [u16; BATCH],
     /// Hashes of the whole keys, when the exact-match cache or the flow register
     /// needs them.
     hashes: &'a Half,
@@ -111,7 +111,7 @@ impl Classifier {
         &mut self,
         keys: &TransposedKeys,
         lanes: Lanes,
-        lens: &[u32; BATCH],
+        lens: &[u16; BATCH],
         now: Nanoseconds,
         out: &mut [Lookup; BATCH],
     ) {
@@ -131,7 +131,7 @@ impl Classifier {
         &mut self,
         keys: &TransposedKeys,
         lanes: Lanes,
-        lens: &[u32; BATCH],
+        lens: &[u16; BATCH],
         out: &mut [Lookup; BATCH],
     ) {
         let cache = self.emc.is_on() && self.control.as_ref().is_none_or(EmcControl::uses_cache);
@@ -163,7 +163,7 @@ impl Classifier {
         for lane in found {
             let Cached { handle, stamp } = cached[lane];
             if let Some(flow) = self.megaflows.stamped_mut(handle, stamp) {
-                flow.meet(packets.lens[lane], now);
+                flow.meet(1, packets.lens[lane].into(), now);
                 out[lane] = flow.answer(MatchLayer::Emc);
                 hits.insert(lane);
             }
@@ -182,16 +182,7 @@ impl Classifier {
     ) {
         let mut handles = [0; BATCH];
         let found = self.megaflows.find_batch(packets.keys, lanes, &mut handles);
-        let now = self.megaflows.now();
-        let mut hits = Lanes::NONE;
-        for lane in found {
-            if !self.megaflows.is_doubtful(handles[lane]) {
-                let flow = self.megaflows.flow_mut(handles[lane]);
-                flow.meet(packets.lens[lane], now);
-                out[lane] = flow.answer(MatchLayer::Megaflow);
-                hits.insert(lane);
-            }
-        }
+        let hits = self.megaflows.answer(found, &handles, packets.lens, out);
         self.stats.megaflow_hits += hits.count() as u64;
         if hits != lanes {
             for lane in lanes.without(hits) {
@@ -232,7 +223,7 @@ impl Classifier {
             if right || self.megaflows.confirm(handle, &self.rules) {
                 let now = self.megaflows.now();
                 let flow = self.megaflows.flow_mut(handle);
-                flow.meet(len, now);
+                flow.meet(1, len.into(), now);
                 *out = flow.answer(MatchLayer::Megaflow);
                 self.stats.megaflow_hits += 1;
                 return;
@@ -243,13 +234,13 @@ impl Classifier {
     }
 
     /// Asks the rule table and caches its answer.
-    fn upcall(&mut self, key: &FlowKey, len: u32, out: &mut Lookup) {
+    fn upcall(&mut self, key: &FlowKey, len: u16, out: &mut Lookup) {
         let found = self.rules.lookup(key);
         self.stats.rule_lookups += 1;
         self.stats.unmatched += u64::from(found.rule.is_none());
         let now = self.megaflows.now();
         match self.megaflows.insert(key, &found) {
-            Some(handle) => self.megaflows.flow_mut(handle).meet(len, now),
+            Some(handle) => self.megaflows.flow_mut(handle).meet(1, len.into(), now),
             None => self.stats.not_cached += 1,
         }
         *out = Lookup {

@@ -40,6 +40,7 @@ pub(crate) struct Intake {
 
 impl Intake {
     /// Takes in `arrival`; the batch must have an empty lane.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         arrival: Arrival<'_>,
@@ -51,7 +52,9 @@ impl Intake {
         if len > batch.capacity() {
             drops.add(DropReason::FrameTooSmall, 1);
         } else if let Some(lane) = push(&arrival, batch, len) {
-            self.starved_since = None;
+            if self.starved_since.is_some() {
+                self.starved_since = None;
+            }
             batch.meta.wire_len[lane] = arrival.wire_len;
             batch.meta.timestamp[lane] = arrival.timestamp;
         } else if self.is_worth_waiting(batch) {
@@ -72,6 +75,7 @@ impl Intake {
 }
 
 /// Copies a packet of `len` bytes into a batch.
+#[inline]
 fn push(arrival: &Arrival<'_>, batch: &mut Batch, len: usize) -> Option<usize> {
     if arrival.header.is_empty() {
         return batch.push_bytes(arrival.rest);
@@ -84,6 +88,7 @@ fn push(arrival: &Arrival<'_>, batch: &mut Batch, len: usize) -> Option<usize> {
 }
 
 /// Counts a packet that arrived, whatever became of it.
+#[inline]
 pub(crate) fn count(received: &mut Received, wire_len: u32) {
     received.packets += 1;
     received.bytes += u64::from(wire_len);

@@ -6,7 +6,7 @@ use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 use crate::capture::{Reader, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
-use crate::passes::Passes;
+use crate::passes::{Passes, Span};
 use crate::port::{Input, IoError, Received};
 
 /// Replays packets that were loaded before: each receive is one copy into a
@@ -20,8 +20,8 @@ pub struct MemoryInput {
     /// The next packet, as index into `packets`.
     next: usize,
     passes: Passes,
-    /// The next packet's time, when it was already counted but found no frame.
-    held: Option<Nanoseconds>,
+    /// The times of all packets.
+    span: Span,
     intake: Intake,
     /// Where the capture was damaged; told after the packets before it.
     failure: Option<IoError>,
@@ -59,7 +59,7 @@ impl MemoryInput {
                     converted.wire_len(record.wire_len),
                     record.timestamp,
                 ),
-                Err(unfit) => input.packets.push(Stored {
+                Err(unfit) => input.keep(Stored {
                     start: 0,
                     len: Err(unfit),
                     wire_len: record.wire_len,
@@ -94,7 +94,7 @@ impl MemoryInput {
             packets: Vec::new(),
             next: 0,
             passes: Passes::new(loops),
-            held: None,
+            span: Span::default(),
             intake: Intake::default(),
             failure: None,
             ended: false,
@@ -107,23 +107,73 @@ impl MemoryInput {
             self.bytes.extend_from_slice(part);
         }
         let len = Ok((self.bytes.len() - start) as u32);
-        self.packets.push(Stored { start, len, wire_len, timestamp });
+        self.keep(Stored { start, len, wire_len, timestamp });
     }
 
-    /// The next packet with its time in this pass, or `None` after the last pass.
-    fn next_packet(&mut self) -> Option<Stored> {
-        loop {
-            if let Some(packet) = self.packets.get(self.next) {
-                let timestamp = self.held.take();
-                let timestamp =
-                    timestamp.unwrap_or_else(|| self.passes.timestamp(packet.timestamp));
-                return Some(Stored { timestamp, ..*packet });
-            }
-            if self.failure.is_some() || !self.passes.next_pass() {
-                return None;
-            }
-            self.next = 0;
+    fn keep(&mut self, packet: Stored) {
+        self.span.add(packet.timestamp);
+        self.packets.push(packet);
+    }
+
+    /// Copies packets that need no more than that into `batch`, until `most` were
+    /// received or one needs more.
+    fn receive_plain(&mut self, batch: &mut Batch, most: usize, received: &mut Received) {
+        let shift = self.passes.shift();
+        let mut bytes = 0;
+        let before = self.next;
+        for packet in self.packets[before..].iter().take(most - received.packets) {
+            let Ok(len) = packet.len else { break };
+            let data = &self.bytes[packet.start..packet.start + len as usize];
+            let Some(lane) = batch.push_bytes(data) else { break };
+            batch.meta.wire_len[lane] = packet.wire_len;
+            batch.meta.timestamp[lane] = packet.timestamp.plus(shift);
+            bytes += u64::from(packet.wire_len);
+            self.next += 1;
         }
+        received.packets += self.next - before;
+        received.bytes += bytes;
+    }
+
+    /// Takes in the next packet, or counts why it cannot be; `false` when it has to
+    /// wait for a frame.
+    fn receive_any(
+        &mut self,
+        packet: Stored,
+        batch: &mut Batch,
+        drops: &mut DropCounts,
+        received: &mut Received,
+    ) -> bool {
+        match packet.len {
+            Ok(len) => {
+                let arrival = Arrival {
+                    header: &[],
+                    rest: &self.bytes[packet.start..packet.start + len as usize],
+                    wire_len: packet.wire_len,
+                    timestamp: packet.timestamp.plus(self.passes.shift()),
+                };
+                if self.intake.take(arrival, batch, drops, received) == Taken::Later {
+                    return false;
+                }
+            }
+            Err(unfit) => {
+                drops.add(unfit.reason(), 1);
+                count(received, packet.wire_len);
+            }
+        }
+        self.next += 1;
+        true
+    }
+
+    /// Whether there is no packet any more; begins another pass if one is due.
+    fn is_over(&mut self) -> bool {
+        if self.next < self.packets.len() {
+            return false;
+        }
+        if self.failure.is_some() || !self.passes.next_pass_after(self.span) {
+            return true;
+        }
+        self.next = 0;
+        false
     }
 }
 
@@ -136,30 +186,17 @@ impl Input for MemoryInput {
     ) -> Result<Received, IoError> {
         let mut received = Received { packets: 0, bytes: 0, ended: false };
         while !self.ended && received.packets < most && !batch.is_full() {
-            let Some(packet) = self.next_packet() else {
+            if self.is_over() {
                 self.ended = true;
                 break;
-            };
-            let len = match packet.len {
-                Ok(len) => len as usize,
-                Err(unfit) => {
-                    drops.add(unfit.reason(), 1);
-                    count(&mut received, packet.wire_len);
-                    self.next += 1;
-                    continue;
-                }
-            };
-            let arrival = Arrival {
-                header: &[],
-                rest: &self.bytes[packet.start..packet.start + len],
-                wire_len: packet.wire_len,
-                timestamp: packet.timestamp,
-            };
-            if self.intake.take(arrival, batch, drops, &mut received) == Taken::Later {
-                self.held = Some(packet.timestamp);
+            }
+            self.receive_plain(batch, most, &mut received);
+            let stuck = received.packets < most && !batch.is_full();
+            if let Some(packet) = self.packets.get(self.next).copied().filter(|_| stuck)
+                && !self.receive_any(packet, batch, drops, &mut received)
+            {
                 break;
             }
-            self.next += 1;
         }
         if self.ended
             && received.packets == 0

@@ -14,10 +14,24 @@ pub(crate) struct Passes {
 
 /// The times seen in one pass.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+pub(crate) struct Span {
     packets: u64,
     first: Nanoseconds,
     last: Nanoseconds,
+}
+
+impl Span {
+    /// Notes a packet that was captured at `captured`.
+    #[inline]
+    pub(crate) fn add(&mut self, captured: Nanoseconds) {
+        // The extremes rather than the first and last: merged captures jump.
+        if self.packets == 0 {
+            (self.first, self.last) = (captured, captured);
+        }
+        self.first = self.first.min(captured);
+        self.last = self.last.max(captured);
+        self.packets += 1;
+    }
 }
 
 impl Passes {
@@ -27,16 +41,21 @@ impl Passes {
     }
 
     /// The time of a packet that was captured at `captured`, in this pass.
+    #[inline]
     pub(crate) fn timestamp(&mut self, captured: Nanoseconds) -> Nanoseconds {
-        let pass = &mut self.pass;
-        // The extremes rather than the first and last: merged captures jump.
-        if pass.packets == 0 {
-            (pass.first, pass.last) = (captured, captured);
-        }
-        pass.first = pass.first.min(captured);
-        pass.last = pass.last.max(captured);
-        pass.packets += 1;
+        self.pass.add(captured);
         captured.plus(self.shift)
+    }
+
+    /// What is added in this pass to the times at which packets were captured.
+    pub(crate) fn shift(&self) -> Nanoseconds {
+        self.shift
+    }
+
+    /// Ends a pass whose packets had these times; `true` when another one follows.
+    pub(crate) fn next_pass_after(&mut self, pass: Span) -> bool {
+        self.pass = pass;
+        self.next_pass()
     }
 
     /// Ends a pass; `true` when another one follows.

@@ -99,7 +99,8 @@ impl Pool {
         // Low indices come out first, so that a lightly loaded pool stays in cache.
         let free = Mutex::new((0..frames).rev().collect());
         // Four thousand million pools on, numbers come again; 0 never does.
-        let id = NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
+        let id =
+            NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
         Ok(Self { memory, frame_size, frames, id, free })
     }
 

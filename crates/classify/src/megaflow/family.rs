@@ -12,9 +12,11 @@
 //! bucket holds only so many. The others lie in a second index by the hash of
 //! their whole masks, and the bucket notes the masks for which to look there.
 
-use thalweg_packet::{FlowKey, Half, Lanes, TransposedKeys};
+use thalweg_packet::{BATCH, FlowKey, Half, Lanes, TransposedKeys};
 
+use super::flow::{NEAR_WORDS, WordMask};
 use super::index::{Index, Refused};
+use super::rows::Rows;
 use super::store::Store;
 use crate::hash::{self, Hasher, MaskedHalf};
 
@@ -31,6 +33,13 @@ const FEW: usize = 64;
 /// The place of a member that is gone: the others keep their bits in the notes.
 const GONE: u16 = u16::MAX;
 
+/// What a search works with.
+pub(super) struct Tools<'a> {
+    pub(super) store: &'a Store,
+    pub(super) hasher: Hasher,
+    pub(super) rows: Rows,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Family {
     coarse: FlowKey,
@@ -41,6 +50,8 @@ pub(super) struct Family {
     members: Vec<u16>,
     /// Its coarse mask is not to lose bits any more.
     settled: bool,
+    /// Words by which flows of the first member, and of most others, are told apart.
+    row_words: [u8; NEAR_WORDS],
     pub(super) hits: u32,
 }
 
@@ -68,6 +79,7 @@ impl Family {
             beyond: Index::with_room(0),
             members: vec![subtable],
             settled: false,
+            row_words: *WordMask::new(mask).near_words(),
             hits: 0,
         }
     }
@@ -197,14 +209,14 @@ impl Family {
     /// the loads of one lane go on while others are worked at.
     pub(super) fn search(
         &self,
-        store: &Store,
-        hasher: Hasher,
+        tools: &Tools<'_>,
         keys: &TransposedKeys,
         lanes: Lanes,
         handles: &mut Half,
         visited: &mut u64,
     ) -> Lanes {
-        let mut hashes = [0; thalweg_packet::BATCH];
+        let Tools { store, hasher, rows } = *tools;
+        let mut hashes = [0; BATCH];
         hasher.masked_lanes(&self.halves, keys, lanes, &mut hashes);
         for lane in lanes {
             self.index.prefetch(hashes[lane]);
@@ -219,8 +231,12 @@ impl Family {
         }
         *visited += lanes.count() as u64;
         let mut found = Lanes::NONE;
+        let mut of_lanes = [[0; NEAR_WORDS]; BATCH];
+        rows.turn(keys, &self.row_words, likely, &mut of_lanes);
         for lane in likely {
-            if store.covers(handles[lane], |word| keys.word(lane, word)) {
+            let handle = handles[lane];
+            let covers = store.covers_row(handle, &self.row_words, &of_lanes[lane]);
+            if covers.unwrap_or_else(|| store.covers(handle, |word| keys.word(lane, word))) {
                 found.insert(lane);
             }
         }

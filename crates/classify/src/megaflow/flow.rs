@@ -46,11 +46,11 @@ impl Flow {
         }
     }
 
-    /// Counts a packet of `len` bytes.
+    /// Counts packets of `bytes` bytes together.
     #[inline]
-    pub(crate) fn meet(&mut self, len: u32, now: Tick) {
-        self.packets += 1;
-        self.bytes += u64::from(len);
+    pub(crate) fn meet(&mut self, packets: u64, bytes: u64, now: Tick) {
+        self.packets += packets;
+        self.bytes += bytes;
         self.last_used = now;
     }
 
@@ -112,6 +112,9 @@ pub(super) struct WordMask {
     pub(super) mask: FlowKey,
     len: usize,
     words: [(u8, u64); KEY_WORDS],
+    /// The first words by themselves, with zeros where there are fewer.
+    near: [u64; NEAR_WORDS],
+    near_words: [u8; NEAR_WORDS],
 }
 
 impl WordMask {
@@ -122,13 +125,35 @@ impl WordMask {
             words[len] = (word as u8, *bits);
             len += 1;
         }
-        Self { mask, len, words }
+        let (near, near_words) =
+            ([0, 1, 2, 3].map(|i| words[i].1), [0, 1, 2, 3].map(|i| words[i].0));
+        Self { mask, len, words, near, near_words }
     }
 
     /// The words and their bits.
     #[inline]
     fn words(&self) -> &[(u8, u64)] {
         &self.words[..self.len]
+    }
+
+    /// The numbers of the words that lie in the flow.
+    pub(super) fn near_words(&self) -> &[u8; NEAR_WORDS] {
+        &self.near_words
+    }
+
+    /// Whether a key whose near words are `row` has these near words; `None` when
+    /// that does not settle whether the mask covers the key.
+    #[inline]
+    pub(super) fn covers_row(
+        &self,
+        near: &[u64; NEAR_WORDS],
+        row: &[u64; NEAR_WORDS],
+    ) -> Option<bool> {
+        let differs = (0..NEAR_WORDS).fold(0, |d, i| d | row[i] & self.near[i] ^ near[i]);
+        if differs != 0 {
+            return Some(false);
+        }
+        (self.len <= NEAR_WORDS).then_some(true)
     }
 
     /// The masked words of `key`: those that lie in the flow, and the rest.

@@ -4,17 +4,20 @@
 mod family;
 mod flow;
 mod index;
+mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
 
-use thalweg_packet::{FlowKey, Half, Isa, Lanes, Nanoseconds, PacketType, TransposedKeys};
+use thalweg_packet::{BATCH, FlowKey, Half, Isa, Lanes, Nanoseconds, PacketType, TransposedKeys};
 
-use self::family::Family;
+use self::family::{Family, Tools};
 use self::flow::Clock;
 pub(crate) use self::flow::{Flow, Tick};
+use self::rows::Rows;
 use self::store::Store;
 use crate::hash::Hasher;
+use crate::lookup::{Lookup, MatchLayer};
 use crate::rule::{Match, RuleId};
 use crate::rule_table::{Found, RuleTable};
 
@@ -56,6 +59,7 @@ pub struct Megaflow {
 #[derive(Clone, Debug)]
 pub(crate) struct Megaflows {
     hasher: Hasher,
+    rows: Rows,
     store: Store,
     families: Vec<Family>,
     limit: usize,
@@ -75,6 +79,7 @@ impl Megaflows {
     pub(crate) fn new(limit: usize, isa: Isa, seed: u32) -> Self {
         Self {
             hasher: Hasher::new(isa, seed),
+            rows: Rows::new(isa),
             store: Store::default(),
             families: Vec::new(),
             limit,
@@ -142,12 +147,46 @@ impl Megaflows {
             if left.is_empty() {
                 break;
             }
-            let visited = &mut self.visited;
-            let found = family.search(&self.store, self.hasher, keys, left, handles, visited);
+            let tools = Tools { store: &self.store, hasher: self.hasher, rows: self.rows };
+            let found = family.search(&tools, keys, left, handles, &mut self.visited);
             family.hits += found.count() as u32;
             left = left.without(found);
         }
         lanes.without(left)
+    }
+
+    /// Counts the packets of `lanes`, of these lengths in bytes, at the megaflows
+    /// that they met, and gives them their answers. Returns the lanes that got one:
+    /// a doubtful megaflow gives none.
+    #[inline]
+    pub(crate) fn answer(
+        &mut self,
+        lanes: Lanes,
+        handles: &Half,
+        lens: &[u16; BATCH],
+        out: &mut [Lookup; BATCH],
+    ) -> Lanes {
+        let mut answered = Lanes::NONE;
+        let mut left = lanes.into_iter().peekable();
+        while let Some(lane) = left.next() {
+            let handle = handles[lane];
+            let flow = &mut self.store.flows[handle as usize];
+            if flow.stamp < self.valid_from {
+                continue;
+            }
+            let answer = flow.answer(MatchLayer::Megaflow);
+            (out[lane], answered) = (answer, answered.or(Lanes::one(lane)));
+            // Packets of one flow come in runs: counted together, they do not wait
+            // for each other's counts.
+            let (mut packets, mut bytes) = (1, u64::from(lens[lane]));
+            while let Some(next) = left.next_if(|next| handles[*next] == handle) {
+                (out[next], answered) = (answer, answered.or(Lanes::one(next)));
+                packets += 1;
+                bytes += u64::from(lens[next]);
+            }
+            flow.meet(packets, bytes, self.now);
+        }
+        answered
     }
 
     fn rank_families(&mut self) {

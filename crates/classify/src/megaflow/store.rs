@@ -2,7 +2,8 @@
 
 use thalweg_packet::FlowKey;
 
-use super::flow::{Flow, WordMask};
+use super::flow::{Flow, NEAR_WORDS, WordMask};
+use super::rows::Row;
 use crate::hash::{self, Hasher, MaskedHalf};
 use crate::rule::Match;
 
@@ -109,6 +110,20 @@ impl Store {
         let flow = &self.flows[handle as usize];
         let words = &self.subtable(flow.subtable).words;
         words.covers(&flow.near, || &self.far[handle as usize], word)
+    }
+
+    /// Whether the flow `handle` covers a key, when that can be told from its words
+    /// numbered `words`, which are `row`.
+    #[inline]
+    pub(super) fn covers_row(
+        &self,
+        handle: u32,
+        words: &[u8; NEAR_WORDS],
+        row: &Row,
+    ) -> Option<bool> {
+        let flow = &self.flows[handle as usize];
+        let mask = &self.subtable(flow.subtable).words;
+        if mask.near_words() == words { mask.covers_row(&flow.near, row) } else { None }
     }
 
     /// What the flow `handle` covers.

@@ -1,5 +1,4 @@
 use proptest::prelude::*;
-use thalweg_packet::BATCH;
 
 use super::*;
 

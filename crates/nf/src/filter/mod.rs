@@ -67,12 +67,8 @@ struct Filter {
 impl NetworkFunction for Filter {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let mut found = [Lookup::default(); BATCH];
-        let mut lens = [0; BATCH];
-        for lane in lanes {
-            lens[lane] = batch.packet_len(lane) as u32;
-        }
         let now = context.now();
-        self.classifier.classify_batch(batch.keys(), lanes, &lens, now, &mut found);
+        self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         for lane in lanes {
             let action = Action::of(found[lane].packet_type);
             if context.is_traced() {

@@ -201,12 +201,8 @@ impl Ipsec {
 
     fn outbound(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let mut found = [Lookup::default(); BATCH];
-        let mut lens = [0; BATCH];
-        for lane in lanes {
-            lens[lane] = batch.packet_len(lane) as u32;
-        }
         let now = context.now();
-        self.classifier.classify_batch(batch.keys(), lanes, &lens, now, &mut found);
+        self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         let databases = self.databases.clone();
         for lane in lanes {
             // It should have come through a tunnel (RFC 4301, 5.2).

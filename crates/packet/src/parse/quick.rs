@@ -78,6 +78,7 @@ impl Quick {
     /// Parses those packets of `group` that it can. Sets their keys and headers,
     /// and returns them: bit `i` for lane `first + i`.
     #[inline]
+    #[expect(clippy::unused_self, reason = "who has one has asked the processor")]
     pub(crate) fn parse(
         self,
         group: &Group<'_>,
