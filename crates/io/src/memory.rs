@@ -119,19 +119,15 @@ impl MemoryInput {
     /// received or one needs more.
     fn receive_plain(&mut self, batch: &mut Batch, most: usize, received: &mut Received) {
         let shift = self.passes.shift();
-        let mut bytes = 0;
-        let before = self.next;
-        for packet in self.packets[before..].iter().take(most - received.packets) {
-            let Ok(len) = packet.len else { break };
-            let data = &self.bytes[packet.start..packet.start + len as usize];
-            let Some(lane) = batch.push_bytes(data) else { break };
-            batch.meta.wire_len[lane] = packet.wire_len;
-            batch.meta.timestamp[lane] = packet.timestamp.plus(shift);
-            bytes += u64::from(packet.wire_len);
-            self.next += 1;
-        }
-        received.packets += self.next - before;
-        received.bytes += bytes;
+        let next = self.packets[self.next..].iter().take(most - received.packets);
+        let plain = next.clone().map_while(|packet| {
+            let bytes = &self.bytes[packet.start..packet.start + packet.len.ok()? as usize];
+            Some((bytes, packet.wire_len, packet.timestamp.plus(shift)))
+        });
+        let taken = batch.push_copies(plain);
+        received.packets += taken;
+        received.bytes += next.take(taken).map(|packet| u64::from(packet.wire_len)).sum::<u64>();
+        self.next += taken;
     }
 
     /// Takes in the next packet, or counts why it cannot be; `false` when it has to

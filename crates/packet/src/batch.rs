@@ -117,6 +117,8 @@ pub struct Batch {
     quick: Option<quick::Quick>,
     /// Frames taken from the pool ahead of their packets.
     reserve: Vec<Frame>,
+    /// Whether released frames go into the reserve.
+    recycles: bool,
 }
 
 impl Batch {
@@ -143,6 +145,7 @@ impl Batch {
             #[cfg(target_arch = "x86_64")]
             quick: quick::Quick::new(isa),
             reserve: Vec::with_capacity(BATCH),
+            recycles: false,
         }
     }
 
@@ -231,6 +234,61 @@ impl Batch {
         Some(lane)
     }
 
+    /// Copies packets, given as bytes, length on the wire and time, into fresh
+    /// frames in empty lanes, with default metadata otherwise. Stops before a packet
+    /// for which [`push_bytes`](Self::push_bytes) would say `None`; returns how
+    /// many were taken.
+    #[inline]
+    pub fn push_copies<'a>(
+        &mut self,
+        packets: impl Iterator<Item = (&'a [u8], u32, Nanoseconds)>,
+    ) -> usize {
+        let capacity = self.capacity();
+        let reset = self.is_empty();
+        if reset {
+            self.reset_lanes();
+        }
+        let mut taken = 0;
+        for (bytes, wire_len, timestamp) in packets {
+            let Some(lane) = self.vacant().filter(|_| bytes.len() <= capacity) else { break };
+            let Some(mut frame) = self.reserve.pop().or_else(|| self.pool.take()) else { break };
+            let offset = self.place(&frame, bytes.len());
+            copy(bytes, &mut self.pool.bytes_mut(&mut frame)[offset..offset + bytes.len()]);
+            self.frames[lane] = Some(frame);
+            self.offsets[lane] = offset as u16;
+            self.lens[lane] = bytes.len() as u16;
+            if !reset {
+                self.reset_lane(lane);
+            }
+            self.meta.wire_len[lane] = wire_len;
+            self.meta.timestamp[lane] = timestamp;
+            self.occupied.insert(lane);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Gives an empty lane what a packet has by default.
+    #[inline]
+    fn reset_lane(&mut self, lane: usize) {
+        self.meta.timestamp[lane] = Nanoseconds::default();
+        self.meta.received_at[lane] = 0;
+        self.meta.in_port[lane] = PortIndex::NONE;
+        self.meta.out_port[lane] = PortIndex::NONE;
+        self.meta.packet_type[lane] = PacketType::default();
+        self.headers[lane] = Headers::default();
+    }
+
+    /// The same for all lanes.
+    fn reset_lanes(&mut self) {
+        self.meta.timestamp.fill(Nanoseconds::default());
+        self.meta.received_at.fill(0);
+        self.meta.in_port.fill(PortIndex::NONE);
+        self.meta.out_port.fill(PortIndex::NONE);
+        self.meta.packet_type.fill(PacketType::default());
+        self.headers.fill(Headers::default());
+    }
+
     /// Like [`push_bytes`](Self::push_bytes), with `len` bytes of unspecified
     /// content for the caller to write (a receive straight into the frame).
     #[inline]
@@ -244,12 +302,7 @@ impl Batch {
         self.frames[lane] = Some(frame);
         self.lens[lane] = len as u16;
         self.meta.wire_len[lane] = len as u32;
-        self.meta.timestamp[lane] = Nanoseconds::default();
-        self.meta.received_at[lane] = 0;
-        self.meta.in_port[lane] = PortIndex::NONE;
-        self.meta.out_port[lane] = PortIndex::NONE;
-        self.meta.packet_type[lane] = PacketType::default();
-        self.headers[lane] = Headers::default();
+        self.reset_lane(lane);
         self.occupied.insert(lane);
         Some(lane)
     }
@@ -285,7 +338,12 @@ impl Batch {
         }
         self.occupied = self.occupied.without(lanes);
         let frames = &mut self.frames;
-        self.pool.give_back(lanes.into_iter().filter_map(|lane| frames[lane].take()));
+        let released = lanes.into_iter().filter_map(|lane| frames[lane].take());
+        if self.recycles && self.reserve.len() + lanes.count() <= BATCH {
+            self.reserve.extend(released);
+        } else {
+            self.pool.give_back(released);
+        }
     }
 
     /// The packet's bytes, from the Ethernet header on.
@@ -392,9 +450,16 @@ impl Batch {
         }
     }
 
-    /// Gives back the reserved frames that no packet took.
+    /// Has released frames go into the reserve, up to a batch of them, instead of
+    /// back to the pool: for a batch that is filled again and again.
+    pub fn recycle(&mut self) {
+        self.recycles = true;
+    }
+
+    /// Gives back the reserved frames that no packet took; a batch that recycles
+    /// keeps them.
     pub fn unreserve(&mut self) {
-        if !self.reserve.is_empty() {
+        if !self.recycles && !self.reserve.is_empty() {
             self.pool.give_back(self.reserve.drain(..));
         }
     }
@@ -501,6 +566,7 @@ fn copy(from: &[u8], to: &mut [u8]) {
 
 impl Drop for Batch {
     fn drop(&mut self) {
+        self.recycles = false;
         self.release(Lanes::ALL);
         self.unreserve();
     }

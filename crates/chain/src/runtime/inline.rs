@@ -80,6 +80,7 @@ fn serve(
 ) {
     let control = exit.control;
     let mut batch = Batch::new(plan.pool.clone());
+    batch.recycle();
     let mut dropped = 0;
     while !inputs.ended(control) {
         inputs.receive(&mut batch, control);

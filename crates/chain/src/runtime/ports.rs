@@ -133,21 +133,13 @@ impl Outputs {
         control.packets_out.fetch_add(packets, Relaxed);
         let now = cycles::now();
         // Packets of one batch were received together, as a rule.
-        let mut run = (0, 0);
-        for lane in lanes {
+        let mut left = lanes;
+        while let Some(lane) = left.into_iter().next() {
             let received_at = batch.meta.received_at[lane];
-            if received_at != run.0 {
-                self.note_latency(now, run);
-                run = (received_at, 0);
-            }
-            run.1 += 1;
-        }
-        self.note_latency(now, run);
-    }
-
-    fn note_latency(&mut self, now: u64, (received_at, packets): (u64, u64)) {
-        if packets > 0 {
-            self.latency.record(now.wrapping_sub(received_at), packets);
+            let same = |other: &usize| batch.meta.received_at[*other] == received_at;
+            let together = left.into_iter().filter(same).collect::<Lanes>();
+            left = left.without(together);
+            self.latency.record(now.wrapping_sub(received_at), together.count() as u64);
         }
     }
 

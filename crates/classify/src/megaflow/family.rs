@@ -218,8 +218,8 @@ impl Family {
         let Tools { store, hasher, rows } = *tools;
         let mut hashes = [0; BATCH];
         hasher.masked_lanes(&self.halves, keys, lanes, &mut hashes);
-        for lane in lanes {
-            self.index.prefetch(hashes[lane]);
+        if !self.index.is_near() {
+            lanes.into_iter().for_each(|lane| self.index.prefetch(hashes[lane]));
         }
         let mut likely = Lanes::NONE;
         for lane in lanes {

@@ -14,6 +14,8 @@ const EMPTY: u16 = 0;
 const MOST_EQUAL: usize = 3;
 /// How many buckets a search for a free place looks at before the index grows.
 const SEARCH: usize = 128;
+/// Buckets that stay in the first-level cache: 8 KiB of them.
+const NEAR: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -73,6 +75,12 @@ impl Index {
     fn other(&self, bucket: usize, signature: u16) -> usize {
         let spread = u32::from(signature).wrapping_mul(0x5bd1_e995) >> 5;
         (bucket ^ spread as usize) & (self.buckets.len() - 1)
+    }
+
+    /// Whether the index is so small that it stays in the first-level cache.
+    #[inline]
+    pub(super) fn is_near(&self) -> bool {
+        self.buckets.len() <= NEAR
     }
 
     /// Begins to load what a search for `hash` reads first.
