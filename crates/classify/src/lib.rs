@@ -22,15 +22,18 @@ mod lookup;
 mod megaflow;
 mod prefetch;
 mod rule;
-mod rule_table;
+mod rules;
 mod shape;
 mod shared;
 pub mod source;
+
+// The name that the layers above know it by.
+use rules as rule_table;
 
 pub use classifier::{Classifier, Config};
 pub use linear::LinearTable;
 pub use lookup::{Explanation, LayerStats, Lookup, MatchLayer};
 pub use megaflow::{Megaflow, MegaflowStats};
 pub use rule::{Match, Rule, RuleId};
-pub use rule_table::{Found, RuleTable};
+pub use rules::{Found, RuleTable};
 pub use shared::SharedRules;
