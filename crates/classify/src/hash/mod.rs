@@ -37,6 +37,12 @@ pub(crate) fn fold(h: u64, word: u64) -> u64 {
 /// Where 64-bit hashing begins.
 pub(crate) const SEED: u64 = 0x243f_6a88_85a3_08d3;
 
+/// The 64-bit hash of `words`.
+#[inline]
+pub(crate) fn words(words: &[u64]) -> u64 {
+    words.iter().fold(SEED, |h, w| fold(h, *w))
+}
+
 /// One half of a key's word, and which of its bits are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaskedHalf {
