@@ -23,7 +23,6 @@ mod megaflow;
 mod prefetch;
 mod rule;
 mod rules;
-mod shape;
 mod shared;
 pub mod source;
 
