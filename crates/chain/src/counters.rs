@@ -1,7 +1,7 @@
 //! What one worker counts, added up at the end of a run.
 
 use hdrhistogram::Histogram;
-use thalweg_classify::LayerStats;
+use thalweg_classify::{LayerCycles, LayerStats};
 use thalweg_packet::DropCounts;
 
 /// Times in cycles, to three digits.
@@ -100,6 +100,11 @@ pub(crate) struct WorkerCounters {
     pub(crate) layers: LayerStats,
     /// Cycles spent on batches, all in all.
     pub(crate) busy_cycles: u64,
+    /// Of those, cycles spent on parsing and on transmitting; taken only when asked
+    /// for.
+    pub(crate) parse_cycles: u64,
+    pub(crate) transmit_cycles: u64,
+    pub(crate) layer_cycles: LayerCycles,
 }
 
 impl WorkerCounters {
@@ -110,6 +115,9 @@ impl WorkerCounters {
             chain_drops: DropCounts::default(),
             layers: LayerStats::default(),
             busy_cycles: 0,
+            parse_cycles: 0,
+            transmit_cycles: 0,
+            layer_cycles: LayerCycles::default(),
         }
     }
 
@@ -124,6 +132,11 @@ impl WorkerCounters {
         self.chain_drops.merge(&other.chain_drops);
         merge_layers(&mut self.layers, &other.layers);
         self.busy_cycles += other.busy_cycles;
+        self.parse_cycles += other.parse_cycles;
+        self.transmit_cycles += other.transmit_cycles;
+        self.layer_cycles.emc += other.layer_cycles.emc;
+        self.layer_cycles.megaflow += other.layer_cycles.megaflow;
+        self.layer_cycles.rules += other.layer_cycles.rules;
     }
 
     /// Losses at NFs and between them.

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 use serde::Serialize;
-use thalweg_packet::DropCounts;
+use thalweg_packet::{DropCounts, Isa};
 
 use crate::config::Plan;
 use crate::counters::{Latencies, PortCounters, WorkerCounters};
@@ -41,6 +41,12 @@ pub struct Report {
     /// Cycles a packet from receive to transmit, receive and transmit included;
     /// with several threads, the sum of what they were busy.
     pub cycles_per_packet: f64,
+    /// Cycles a packet in each stage, when that was asked for and there was one
+    /// worker thread; `other` is what is left of `cycles_per_packet`.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub stages: IndexMap<&'static str, f64>,
+    /// The level of vector instructions in use: scalar, avx2 or avx512.
+    pub isa: &'static str,
     /// Time from receive to transmit.
     pub latency_ns: LatencyReport,
     /// Each input.
@@ -125,6 +131,7 @@ pub struct LatencyReport {
 pub(crate) struct Totals {
     pub(crate) workers: usize,
     pub(crate) duration_s: f64,
+    pub(crate) stages: bool,
     pub(crate) nanoseconds_per_cycle: f64,
     /// Cycles that receive and transmit took beside the workers.
     pub(crate) port_cycles: u64,
@@ -200,6 +207,12 @@ impl Report {
             packets_per_second: all_in.packets as f64 * per_second,
             bits_per_second: all_in.bytes as f64 * 8.0 * per_second,
             cycles_per_packet: cycles / all_in.packets.max(1) as f64,
+            stages: if totals.stages {
+                stages(&counters, totals.port_cycles, all_in.packets)
+            } else {
+                IndexMap::new()
+            },
+            isa: Isa::active().name(),
             latency_ns: LatencyReport::of(&totals.latency, ns),
             inputs: ports(plan.inputs.iter().map(|p| &p.name).collect(), &inputs),
             outputs: ports(plan.outputs.iter().map(|p| &p.name).collect(), &outputs),
@@ -264,4 +277,27 @@ fn classification(counters: &WorkerCounters) -> IndexMap<&'static str, u64> {
     ]
     .into_iter()
     .collect()
+}
+
+/// Cycles a packet in each stage of the path.
+fn stages(
+    counters: &WorkerCounters,
+    port_cycles: u64,
+    packets: u64,
+) -> IndexMap<&'static str, f64> {
+    let layers = counters.layer_cycles;
+    let nfs: u64 = counters.nfs.iter().map(|nf| nf.cycles).sum();
+    let io = port_cycles + counters.transmit_cycles;
+    let known = [
+        ("io", io),
+        ("parse", counters.parse_cycles),
+        ("emc", layers.emc),
+        ("megaflow", layers.megaflow),
+        ("rules", layers.rules),
+        ("nfs", nfs),
+    ];
+    let all = port_cycles + counters.busy_cycles;
+    let other = all.saturating_sub(known.iter().map(|(_, cycles)| cycles).sum());
+    let a_packet = |cycles: u64| cycles as f64 / packets.max(1) as f64;
+    known.into_iter().chain([("other", other)]).map(|(name, n)| (name, a_packet(n))).collect()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thalweg_classify::{Classifier, Lookup};
 use thalweg_nf::{Context, NetworkFunction, Verdict};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, Pool};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PacketType, Pool};
 
 use crate::counters::WorkerCounters;
 use crate::forwarding::{Exit, Queues, Routing};
@@ -31,6 +31,8 @@ pub(crate) struct Worker {
     now: Nanoseconds,
     pub(crate) counters: WorkerCounters,
     pub(crate) tracer: Option<Tracer>,
+    /// Whether the time of each stage is taken.
+    timed: bool,
 }
 
 impl Worker {
@@ -51,7 +53,14 @@ impl Worker {
             now: Nanoseconds::default(),
             counters,
             tracer: None,
+            timed: false,
         }
+    }
+
+    /// Has the time of each stage be taken.
+    pub(crate) fn take_time(&mut self) {
+        self.timed = true;
+        self.classifier.take_time();
     }
 
     /// Takes fresh packets through their chains. The batch is empty after.
@@ -59,6 +68,9 @@ impl Worker {
         let start = cycles::now();
         let lanes = batch.lanes();
         batch.parse(lanes, self.routing.decapsulate);
+        if self.timed {
+            self.counters.parse_cycles += cycles::now().wrapping_sub(start);
+        }
         let times = &batch.meta.timestamp;
         self.now = lanes.into_iter().fold(self.now, |now, lane| now.max(times[lane]));
         if let Some(tracer) = &mut self.tracer {
@@ -81,22 +93,28 @@ impl Worker {
     fn classify(&mut self, batch: &mut Batch, lanes: Lanes) {
         let mut found = [Lookup::default(); BATCH];
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), self.now, &mut found);
-        let mut left = lanes.into_iter().peekable();
-        while let Some(lane) = left.next() {
+        let Some(first) = lanes.into_iter().next() else { return };
+        let packet_type = found[first].packet_type;
+        // A batch of one type is counted as a whole, lest its packets wait for each
+        // other's counts.
+        if lanes.into_iter().all(|lane| found[lane].packet_type == packet_type) {
+            let bytes = lanes.into_iter().map(|lane| u64::from(batch.lens()[lane])).sum();
+            lanes.into_iter().for_each(|lane| batch.meta.packet_type[lane] = packet_type);
+            self.count_type(packet_type, lanes.count() as u64, bytes);
+            return;
+        }
+        for lane in lanes {
             let packet_type = found[lane].packet_type;
             batch.meta.packet_type[lane] = packet_type;
-            // Packets of one type come in runs: counted together, they do not wait
-            // for each other's counts.
-            let (mut packets, mut bytes) = (1, u64::from(batch.lens()[lane]));
-            while let Some(next) = left.next_if(|next| found[*next].packet_type == packet_type) {
-                batch.meta.packet_type[next] = packet_type;
-                packets += 1;
-                bytes += u64::from(batch.lens()[next]);
-            }
-            if let Some(counts) = self.counters.types.get_mut(usize::from(packet_type.0)) {
-                counts.0 += packets;
-                counts.1 += bytes;
-            }
+            self.count_type(packet_type, 1, u64::from(batch.lens()[lane]));
+        }
+    }
+
+    #[inline]
+    fn count_type(&mut self, packet_type: PacketType, packets: u64, bytes: u64) {
+        if let Some(counts) = self.counters.types.get_mut(usize::from(packet_type.0)) {
+            counts.0 += packets;
+            counts.1 += bytes;
         }
     }
 
@@ -126,6 +144,7 @@ impl Worker {
                 exit.to_pinned(nf, batch, lanes);
             }
         }
+        let start = if self.timed { cycles::now() } else { 0 };
         while let Some((output, lanes)) = queues.pop_output() {
             exit.transmit(output, batch, lanes);
             if let Some(tracer) = &mut self.tracer {
@@ -133,6 +152,9 @@ impl Worker {
             }
         }
         batch.release(Lanes::ALL);
+        if self.timed {
+            self.counters.transmit_cycles += cycles::now().wrapping_sub(start);
+        }
         self.spare_queues.push(queues);
     }
 
@@ -234,6 +256,7 @@ impl Worker {
             }
         }
         self.counters.layers = self.classifier.stats();
+        self.counters.layer_cycles = self.classifier.layer_cycles();
         self.counters
     }
 }

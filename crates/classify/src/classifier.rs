@@ -12,6 +12,7 @@ use crate::megaflow::{Megaflow, Megaflows};
 use crate::rule::Match;
 use crate::rule_table::RuleTable;
 use crate::shared::SharedRules;
+use crate::stages::{LayerCycles, Watch};
 
 /// In this time all megaflows are looked at whether they are idle, a few with
 /// each batch.
@@ -70,6 +71,9 @@ pub struct Classifier {
     config: Config,
     swept: Nanoseconds,
     stats: LayerStats,
+    /// Whether the layers' time is taken.
+    timed: bool,
+    cycles: LayerCycles,
 }
 
 /// The packets of one batch.
@@ -100,6 +104,8 @@ impl Classifier {
             config,
             swept: Nanoseconds::default(),
             stats: LayerStats::default(),
+            timed: false,
+            cycles: LayerCycles::default(),
         }
     }
 
@@ -136,6 +142,7 @@ impl Classifier {
     ) {
         let cache = self.emc.is_on() && self.control.as_ref().is_none_or(EmcControl::uses_cache);
         let counts = self.control.as_ref().is_some_and(EmcControl::counts);
+        let mut watch = Watch::start(self.timed);
         let mut hashes = [0; BATCH];
         if cache || counts {
             self.hasher.whole_lanes(keys, lanes, &mut hashes);
@@ -149,9 +156,21 @@ impl Classifier {
             let found = self.ask_emc(&packets, left, out);
             left = left.without(found);
         }
+        watch.lap(&mut self.cycles.emc);
         if !left.is_empty() {
             self.ask_megaflows(&packets, left, cache, out);
         }
+    }
+
+    /// Has the time that each layer takes be taken from now on; that itself takes
+    /// some.
+    pub fn take_time(&mut self) {
+        self.timed = true;
+    }
+
+    /// Cycles spent in each layer while time was taken.
+    pub fn layer_cycles(&self) -> LayerCycles {
+        self.cycles
     }
 
     /// Classifies the packets that the exact-match cache knows; returns those.
@@ -180,17 +199,21 @@ impl Classifier {
         cache: bool,
         out: &mut [Lookup; BATCH],
     ) {
+        let mut watch = Watch::start(self.timed);
         let mut handles = [0; BATCH];
         let found = self.megaflows.find_batch(packets.keys, lanes, &mut handles);
         let hits = self.megaflows.answer(found, &handles, packets.lens, out);
         self.stats.megaflow_hits += hits.count() as u64;
+        watch.lap(&mut self.cycles.megaflow);
         if hits != lanes {
             for lane in lanes.without(hits) {
                 self.classify_slowly(packets, lane, out);
             }
+            watch.lap(&mut self.cycles.rules);
         }
         if cache {
             self.fill_emc(packets, hits, &handles);
+            watch.lap(&mut self.cycles.emc);
         }
     }
 

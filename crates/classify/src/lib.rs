@@ -25,6 +25,7 @@ mod rule;
 mod rules;
 mod shared;
 pub mod source;
+mod stages;
 
 // The name that the layers above know it by.
 use rules as rule_table;
@@ -36,3 +37,4 @@ pub use megaflow::{Megaflow, MegaflowStats};
 pub use rule::{Match, Rule, RuleId};
 pub use rules::{Found, RuleTable};
 pub use shared::SharedRules;
+pub use stages::LayerCycles;

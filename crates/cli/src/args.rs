@@ -60,6 +60,12 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
   thalweg trace chain.toml --packet 1
   thalweg trace chain.toml --packet 42 --json")]
     Trace(Trace),
+    /// Say where the cycles of a packet go, for several kinds of traffic
+    #[command(after_help = "Examples:
+  thalweg profile
+  thalweg profile --svg profile.svg
+  thalweg profile --emc-entries 0 --json")]
+    Profile(Profile),
     /// Say what this machine has for packet processing, and what it would gain
     #[command(after_help = "Examples:
   thalweg doctor
@@ -140,6 +146,24 @@ pub struct Trace {
     /// Print the trace as JSON (schema thalweg.trace/1)
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `thalweg profile`.
+#[derive(Debug, Args)]
+pub struct Profile {
+    /// Print the profile as JSON (schema thalweg.profile/1)
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the profile as stacked bars into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Packets to send for each kind of traffic
+    #[arg(long, value_name = "N", default_value_t = 8_000_000,
+        value_parser = clap::value_parser!(u64).range(1000..))]
+    pub packets: u64,
+    /// Places of the exact-match cache, 0 to do without
+    #[arg(long, value_name = "N", default_value_t = 8192)]
+    pub emc_entries: usize,
 }
 
 /// Arguments of `thalweg doctor`.

@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod errors;
 mod generate;
+mod profile;
 mod progress;
 mod report;
 mod run;
@@ -22,15 +23,22 @@ use clap::{CommandFactory, Parser};
 
 use args::{Arguments, Command};
 use errors::Failure;
+use thalweg_packet::Isa;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log(&arguments);
+    if let Err(e) = Isa::from_environment() {
+        let failure = Failure::Usage(e.to_string());
+        failure.show();
+        return ExitCode::from(failure.exit_code());
+    }
     let outcome = match &arguments.command {
         Command::Run(options) => run::run(options, arguments.quiet),
         Command::Check(options) => check::check(options),
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options),
+        Command::Profile(options) => profile::profile(options, arguments.quiet),
         Command::Doctor(options) => doctor::doctor(options),
         Command::Completions { shell } => completions(*shell),
         Command::Man { command } => man(command.as_deref()),

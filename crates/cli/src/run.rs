@@ -22,6 +22,7 @@ pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
         duration: options.duration,
         count: options.count,
         loops: options.loops,
+        stages: false,
     };
     let progress = ProgressLine::start(control.clone(), quiet);
     let outcome = thalweg_chain::run(plan, &run_options, &control);

@@ -38,6 +38,9 @@ pub(super) fn run(
     let mut inputs = Inputs::open(plan, options)?;
     let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
     let mut worker = build_worker(plan, 0, 1);
+    if options.stages {
+        worker.take_time();
+    }
     let mut failures = Vec::new();
     let clock = Clock::start();
     let start = cycles::now();
@@ -56,6 +59,7 @@ pub(super) fn run(
     let totals = Totals {
         workers: 1,
         duration_s,
+        stages: options.stages,
         nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
         port_cycles: total.saturating_sub(counters.busy_cycles),
         inputs: inputs.counters,

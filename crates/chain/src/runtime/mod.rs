@@ -30,6 +30,8 @@ pub struct RunOptions {
     pub count: Option<u64>,
     /// Passes over each capture (0 = for ever), in place of the chain file's.
     pub loops: Option<u64>,
+    /// Take the time of each stage; that itself takes some.
+    pub stages: bool,
 }
 
 /// The most worker threads of a run.

@@ -122,6 +122,7 @@ pub(super) fn run(
     let totals = Totals {
         workers,
         duration_s: counted.duration_s,
+        stages: false,
         nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
         port_cycles: busy_cycles + counted.busy_cycles,
         inputs: inputs.counters,

@@ -49,6 +49,13 @@ pub struct Megaflow {
     pub stats: MegaflowStats,
 }
 
+/// The lanes whose element of `values` is `value`.
+#[inline]
+fn lanes_with(values: &Half, value: u32) -> Lanes {
+    let bits = values.iter().enumerate().map(|(lane, v)| u32::from(*v == value) << lane);
+    Lanes(bits.fold(0, |set, bit| set | bit))
+}
+
 /// One worker's megaflows. Subtables (masks) are searched family by family,
 /// those with the most hits first. Any hit is the answer: overlapping megaflows
 /// agree.
@@ -166,25 +173,30 @@ impl Megaflows {
         lens: &[u16; BATCH],
         out: &mut [Lookup; BATCH],
     ) -> Lanes {
-        let mut answered = Lanes::NONE;
-        let mut left = lanes.into_iter().peekable();
-        while let Some(lane) = left.next() {
-            let handle = handles[lane];
-            let flow = &mut self.store.flows[handle as usize];
+        let Some(first) = lanes.into_iter().next() else { return lanes };
+        // Packets of one flow are counted together, lest they wait for each other's
+        // counts. Shorter runs are not looked for: where they end cannot be foreseen,
+        // which costs more.
+        if lanes_with(handles, handles[first]).and(lanes) == lanes {
+            let bytes = lanes.into_iter().map(|lane| u64::from(lens[lane])).sum();
+            let flow = &mut self.store.flows[handles[first] as usize];
             if flow.stamp < self.valid_from {
+                return Lanes::NONE;
+            }
+            flow.meet(lanes.count() as u64, bytes, self.now);
+            let answer = flow.answer(MatchLayer::Megaflow);
+            lanes.into_iter().for_each(|lane| out[lane] = answer);
+            return lanes;
+        }
+        let mut answered = lanes;
+        for lane in lanes {
+            let flow = &mut self.store.flows[handles[lane] as usize];
+            if flow.stamp < self.valid_from {
+                answered.remove(lane);
                 continue;
             }
-            let answer = flow.answer(MatchLayer::Megaflow);
-            (out[lane], answered) = (answer, answered.or(Lanes::one(lane)));
-            // Packets of one flow come in runs: counted together, they do not wait
-            // for each other's counts.
-            let (mut packets, mut bytes) = (1, u64::from(lens[lane]));
-            while let Some(next) = left.next_if(|next| handles[*next] == handle) {
-                (out[next], answered) = (answer, answered.or(Lanes::one(next)));
-                packets += 1;
-                bytes += u64::from(lens[next]);
-            }
-            flow.meet(packets, bytes, self.now);
+            flow.meet(1, u64::from(lens[lane]), self.now);
+            out[lane] = flow.answer(MatchLayer::Megaflow);
         }
         answered
     }
