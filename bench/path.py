@@ -10,30 +10,12 @@ memory (receive is a copy into a frame) and discarded at the end.
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from common import HERE, THALWEG, cpu_model, measure, run, work_folder
+
 PACKETS = 2_000_000
-
-
-def cpu_model():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
-def run(program, *arguments):
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
-    return done.stdout
 
 
 def make_traffic(program, folder, scenario):
@@ -43,23 +25,15 @@ def make_traffic(program, folder, scenario):
     return capture
 
 
-def measure(program, chain):
-    report = json.loads(run(program, "run", chain, "--json", "--count", PACKETS))
-    if report["packets_in"] < PACKETS or not report["conserved"]:
-        sys.exit(f"{chain}: {report['packets_in']} packets received, conserved: {report['conserved']}")
-    return report
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--thalweg", default=HERE.parent / "target/release/thalweg")
+    parser.add_argument("--thalweg", default=THALWEG)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     scenarios = json.loads((HERE / "path.json").read_text())
     folder = HERE / "chains"
-    work = Path(os.environ.get("THALWEG_BENCH_DIR", tempfile.gettempdir())) / "thalweg-bench"
-    work.mkdir(exist_ok=True)
+    work = work_folder()
 
     chains = {}
     for scenario in scenarios:
@@ -75,7 +49,7 @@ def main():
     mpps = {name: [] for name in chains}
     for _ in range(options.rounds):
         for name, path in chains.items():
-            report = measure(options.thalweg, path)
+            report = measure(options.thalweg, path, PACKETS)
             cycles[name].append(report["cycles_per_packet"])
             mpps[name].append(report["packets_per_second"] / 1e6)
 

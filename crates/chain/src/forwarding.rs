@@ -4,7 +4,7 @@
 //! On a worker, a queue is a set of lanes: packets stay where they are in their
 //! batch. Packets that leave the worker go through an [`Exit`].
 
-use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Metadata, PortIndex};
+use thalweg_packet::{Batch, Decapsulate, Lanes, PortIndex};
 
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
@@ -62,24 +62,46 @@ impl Queues {
         behind: Option<NfIndex>,
     ) -> Lost {
         let mut lost = Lost::default();
-        let mut left = lanes;
-        // Most packets of a batch go the same way: ask once for all that are alike.
-        while let Some(lane) = left.into_iter().next() {
-            let alike = alike(&batch.meta, lane).and(left);
-            left = left.without(alike);
-            let stage = behind.map_or(Stage::Ingress(batch.meta.in_port[lane]), Stage::Behind);
-            let next = routing.routes.next(batch.meta.packet_type[lane], stage);
-            let queue = match next {
-                Next::Nf(nf) => self.nfs.get_mut(usize::from(nf.0)),
-                Next::Output(output) => self.outputs.get_mut(usize::from(output)),
-                Next::Egress => self.egress(batch.meta.out_port[lane]),
-                Next::Nowhere => None,
-                Next::Drop => Some(&mut lost.dropped),
-            };
-            let queue = queue.unwrap_or(&mut lost.nowhere);
-            *queue = queue.or(alike);
+        let Some(first) = lanes.into_iter().next() else { return lost };
+        // Mostly all packets of a batch go the same way: then it is asked for once.
+        let alike = |lane: usize| {
+            let meta = &batch.meta;
+            meta.packet_type[lane] == meta.packet_type[first]
+                && meta.in_port[lane] == meta.in_port[first]
+                && meta.out_port[lane] == meta.out_port[first]
+        };
+        if lanes.into_iter().all(alike) {
+            self.send(routing, batch, first, behind, lanes, &mut lost);
+        } else {
+            for lane in lanes {
+                self.send(routing, batch, lane, behind, Lanes::one(lane), &mut lost);
+            }
         }
         lost
+    }
+
+    /// Queues the packets of `lanes`, which go the same way as that of `lane`.
+    #[inline]
+    fn send(
+        &mut self,
+        routing: &Routing,
+        batch: &Batch,
+        lane: usize,
+        behind: Option<NfIndex>,
+        lanes: Lanes,
+        lost: &mut Lost,
+    ) {
+        let stage = behind.map_or(Stage::Ingress(batch.meta.in_port[lane]), Stage::Behind);
+        let next = routing.routes.next(batch.meta.packet_type[lane], stage);
+        let queue = match next {
+            Next::Nf(nf) => self.nfs.get_mut(usize::from(nf.0)),
+            Next::Output(output) => self.outputs.get_mut(usize::from(output)),
+            Next::Egress => self.egress(batch.meta.out_port[lane]),
+            Next::Nowhere => None,
+            Next::Drop => Some(&mut lost.dropped),
+        };
+        let queue = queue.unwrap_or(&mut lost.nowhere);
+        *queue = queue.or(lanes);
     }
 
     /// The queue of the chosen output. One of several is not to be guessed.
@@ -101,20 +123,6 @@ impl Queues {
         let output = self.outputs.iter().position(|queue| !queue.is_empty())?;
         Some((output, std::mem::take(&mut self.outputs[output])))
     }
-}
-
-/// The lanes whose packets are of the type of the packet in `lane`, and have its
-/// ports.
-#[inline]
-fn alike(meta: &Metadata, lane: usize) -> Lanes {
-    let mut alike = 0;
-    for other in 0..BATCH {
-        let same = meta.packet_type[other] == meta.packet_type[lane]
-            && meta.in_port[other] == meta.in_port[lane]
-            && meta.out_port[other] == meta.out_port[lane];
-        alike |= u32::from(same) << other;
-    }
-    Lanes(alike)
 }
 
 #[cfg(test)]

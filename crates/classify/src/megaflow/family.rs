@@ -14,7 +14,7 @@
 
 use thalweg_packet::{BATCH, FlowKey, Half, Lanes, TransposedKeys};
 
-use super::flow::{NEAR_WORDS, WordMask};
+use super::flow::{Layout, NEAR_WORDS};
 use super::index::{Index, Refused};
 use super::rows::Rows;
 use super::store::Store;
@@ -50,8 +50,8 @@ pub(super) struct Family {
     members: Vec<u16>,
     /// Its coarse mask is not to lose bits any more.
     settled: bool,
-    /// Words by which flows of the first member, and of most others, are told apart.
-    row_words: [u8; NEAR_WORDS],
+    /// How flows of the first member, and of all others that can, are laid out.
+    layout: Layout,
     pub(super) hits: u32,
 }
 
@@ -71,7 +71,9 @@ fn weight(mask: &FlowKey) -> u32 {
 
 impl Family {
     /// A family of one subtable.
-    pub(super) fn new(subtable: u16, mask: FlowKey) -> Self {
+    pub(super) fn new(store: &Store, subtable: u16) -> Self {
+        let words = &store.subtable(subtable).words;
+        let mask = words.mask;
         Self {
             coarse: mask,
             halves: hash::halves(&mask),
@@ -79,9 +81,14 @@ impl Family {
             beyond: Index::with_room(0),
             members: vec![subtable],
             settled: false,
-            row_words: *WordMask::new(mask).near_words(),
+            layout: *words.layout(),
             hits: 0,
         }
+    }
+
+    /// How flows of a new member should be laid out.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// The subtables of the family.
@@ -221,26 +228,26 @@ impl Family {
         if !self.index.is_near() {
             lanes.into_iter().for_each(|lane| self.index.prefetch(hashes[lane]));
         }
-        let mut likely = Lanes::NONE;
+        let (mut likely, mut more) = (Lanes::NONE, Lanes::NONE);
         for lane in lanes {
-            if let Some(handle) = self.index.likely(hashes[lane]) {
-                crate::prefetch::read(&store.flows, handle as usize);
-                handles[lane] = handle;
-                likely.insert(lane);
-            }
+            let look = self.index.look(hashes[lane]);
+            crate::prefetch::read(&store.flows, look.handle as usize);
+            handles[lane] = look.handle;
+            likely.0 |= u32::from(look.found) << lane;
+            more.0 |= u32::from(look.more) << lane;
         }
         *visited += lanes.count() as u64;
-        let mut found = Lanes::NONE;
         let mut of_lanes = [[0; NEAR_WORDS]; BATCH];
-        rows.turn(keys, &self.row_words, likely, &mut of_lanes);
+        rows.turn(keys, &self.layout, likely, &mut of_lanes);
+        let mut found = Lanes::NONE;
         for lane in likely {
             let handle = handles[lane];
-            let covers = store.covers_row(handle, &self.row_words, &of_lanes[lane]);
-            if covers.unwrap_or_else(|| store.covers(handle, |word| keys.word(lane, word))) {
-                found.insert(lane);
-            }
+            let covers = store.covers_row(handle, &self.layout, &of_lanes[lane]);
+            let covers =
+                covers.unwrap_or_else(|| store.covers(handle, |word| keys.word(lane, word)));
+            found.0 |= u32::from(covers) << lane;
         }
-        for lane in lanes.without(found) {
+        for lane in more.without(found) {
             let word = |word| keys.word(lane, word);
             let covers = |handle| store.covers(handle, word);
             let hash = hashes[lane];

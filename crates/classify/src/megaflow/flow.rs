@@ -106,28 +106,47 @@ impl Clock {
     }
 }
 
-/// A mask as the words in which any bit is set.
+/// A mask as the words in which any bit is set, and some of those that are common.
 #[derive(Clone, Debug)]
 pub(super) struct WordMask {
     pub(super) mask: FlowKey,
     len: usize,
     words: [(u8, u64); KEY_WORDS],
-    /// The first words by themselves, with zeros where there are fewer.
+    /// The first words by themselves.
     near: [u64; NEAR_WORDS],
-    near_words: [u8; NEAR_WORDS],
+    near_words: Layout,
 }
 
+/// Numbers of the words that lie in a flow, in their order there.
+pub(super) type Layout = [u8; NEAR_WORDS];
+
+/// Words that most masks have: EtherType, IP protocol, IPv4 addresses, ports, input
+/// port, VLAN tag. A layout with room to spare is filled up with them.
+const COMMON: [u8; 6] = [7, 11, 12, 18, 6, 9];
+
 impl WordMask {
-    pub(super) fn new(mask: FlowKey) -> Self {
-        let mut words = [(0, 0); KEY_WORDS];
-        let mut len = 0;
-        for (word, bits) in mask.words.iter().enumerate().filter(|(_, bits)| **bits != 0) {
-            words[len] = (word as u8, *bits);
-            len += 1;
+    /// `mask` with the layout `wanted`, when that has all its words; else with one of
+    /// its own.
+    pub(super) fn new(mask: FlowKey, wanted: Option<Layout>) -> Self {
+        let of_mask = mask.words.iter().enumerate().filter(|(_, bits)| **bits != 0);
+        let mut numbers: Vec<u8> = of_mask.map(|(word, _)| word as u8).collect();
+        match wanted.filter(|layout| numbers.iter().all(|word| layout.contains(word))) {
+            Some(layout) => numbers = layout.to_vec(),
+            None => {
+                for word in COMMON {
+                    if numbers.len() < NEAR_WORDS && !numbers.contains(&word) {
+                        numbers.push(word);
+                    }
+                }
+            }
         }
-        let (near, near_words) =
-            ([0, 1, 2, 3].map(|i| words[i].1), [0, 1, 2, 3].map(|i| words[i].0));
-        Self { mask, len, words, near, near_words }
+        let mut words = [(0, 0); KEY_WORDS];
+        for (place, word) in words.iter_mut().zip(&numbers) {
+            *place = (*word, mask.words[usize::from(*word)]);
+        }
+        let near_words = [0, 1, 2, 3].map(|i| words[i].0);
+        let near = [0, 1, 2, 3].map(|i| words[i].1);
+        Self { mask, len: numbers.len(), words, near, near_words }
     }
 
     /// The words and their bits.
@@ -137,7 +156,8 @@ impl WordMask {
     }
 
     /// The numbers of the words that lie in the flow.
-    pub(super) fn near_words(&self) -> &[u8; NEAR_WORDS] {
+    #[inline]
+    pub(super) fn layout(&self) -> &Layout {
         &self.near_words
     }
 
@@ -217,7 +237,7 @@ mod tests {
     fn a_key_is_covered_by_its_own_masked_words_only() {
         let mut mask = FlowKey::default();
         (2..9).for_each(|i| mask.words[i] = 0xff << i);
-        let words = WordMask::new(mask);
+        let words = WordMask::new(mask, None);
         let key = FlowKey { words: std::array::from_fn(|i| i as u64 * 0x1111) };
         let (near, far) = words.split(&key);
         assert_eq!((near.len(), far.len()), (4, 3));

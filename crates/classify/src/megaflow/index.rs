@@ -24,9 +24,23 @@ struct Bucket {
     handles: [u32; WAYS],
     /// For the user of the index: notes about hashes that name this bucket.
     note: u64,
+    /// Whether handles for which this is the first bucket may lie in their other.
+    spilled: bool,
 }
 
-const VACANT: Bucket = Bucket { signatures: [EMPTY; WAYS], handles: [0; WAYS], note: 0 };
+const VACANT: Bucket =
+    Bucket { signatures: [EMPTY; WAYS], handles: [0; WAYS], note: 0, spilled: false };
+
+/// What a first look says about a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    /// The handle that the hash most likely leads to; any when there is no such.
+    pub(super) handle: u32,
+    /// Whether there is one.
+    pub(super) found: bool,
+    /// Whether the hash may lead to others, or there is a note about it.
+    pub(super) more: bool,
+}
 
 /// Why a handle was not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,16 +103,23 @@ impl Index {
         crate::prefetch::read(&self.buckets, self.first(hash));
     }
 
-    /// A handle that `hash` may lead to: the first to be looked at, if any.
+    /// Looks into the first bucket of `hash`, without a branch that depends on what
+    /// is there: of many packets, which ones are found cannot be foreseen.
     #[inline]
-    pub(super) fn likely(&self, hash: u32) -> Option<u32> {
+    pub(super) fn look(&self, hash: u32) -> Look {
         let bucket = &self.buckets[self.first(hash)];
         let ways = equal(&bucket.signatures, Self::signature(hash));
-        (ways != 0).then(|| bucket.handles[ways.trailing_zeros() as usize])
+        let several = ways & ways.wrapping_sub(1);
+        let reasons = u64::from(several) | u64::from(bucket.spilled) | bucket.note;
+        Look {
+            handle: bucket.handles[ways.trailing_zeros() as usize % WAYS],
+            found: ways != 0,
+            more: reasons != 0,
+        }
     }
 
     /// The handles that `hash` may lead to, in the order of
-    /// [`likely`](Self::likely).
+    /// [`look`](Self::look).
     #[inline]
     pub(super) fn candidates(&self, hash: u32) -> impl Iterator<Item = u32> + '_ {
         let (first, signature) = (self.first(hash), Self::signature(hash));
@@ -140,6 +161,7 @@ impl Index {
         let second = self.other(first, signature);
         for bucket in [first, second] {
             if self.put(bucket, signature, handle) {
+                self.buckets[first].spilled |= bucket != first;
                 self.len += 1;
                 return Ok(());
             }
@@ -147,6 +169,7 @@ impl Index {
         let freed = self.make_room([first, second]).ok_or(Refused::Full)?;
         let fits = self.put(freed, signature, handle);
         debug_assert!(fits, "room was made in this bucket");
+        self.buckets[first].spilled |= freed != first;
         self.len += 1;
         Ok(())
     }
@@ -201,6 +224,8 @@ impl Index {
             let bucket = self.buckets[at];
             self.put(to, bucket.signatures[way], bucket.handles[way]);
             self.buckets[at].signatures[way] = EMPTY;
+            // Whether this was its first bucket is not known.
+            self.buckets[at].spilled = true;
             if before == usize::MAX {
                 return at;
             }
@@ -270,9 +295,10 @@ mod tests {
             for (hash, handles) in &held {
                 let candidates: Vec<u32> = index.candidates(*hash).collect();
                 prop_assert!(handles.iter().all(|h| candidates.contains(h)), "{hash:#x}");
-                if let Some(likely) = index.likely(*hash) {
-                    prop_assert_eq!(candidates.first(), Some(&likely));
-                }
+                let look = index.look(*hash);
+                let only = |h: &u32| look.found && look.handle == *h;
+                prop_assert!(look.more || handles.iter().all(only));
+                prop_assert!(!look.found || candidates.first() == Some(&look.handle));
             }
         }
     }

@@ -345,19 +345,20 @@ impl Megaflows {
     }
 
     fn add_subtable(&mut self, mask: FlowKey) -> Option<u16> {
-        let subtable = self.store.add_subtable(mask)?;
         let suiting = self.families.iter_mut().filter_map(|f| Some((f.suits(&mask)?, f)));
-        match suiting.max_by_key(|(good, _)| *good) {
-            Some((_, family)) => family.join(&self.store, self.hasher, subtable),
-            None => self.families.push(Family::new(subtable, mask)),
+        if let Some((_, family)) = suiting.max_by_key(|(good, _)| *good) {
+            let subtable = self.store.add_subtable(mask, Some(family.layout()))?;
+            family.join(&self.store, self.hasher, subtable);
+            return Some(subtable);
         }
+        let subtable = self.store.add_subtable(mask, None)?;
+        self.families.push(Family::new(&self.store, subtable));
         Some(subtable)
     }
 
     /// Gives a subtable a family of its own.
     fn take_apart(&mut self, family: usize, subtable: u16) {
-        let mask = self.store.subtable(subtable).words.mask;
-        let mut alone = Family::new(subtable, mask);
+        let mut alone = Family::new(&self.store, subtable);
         alone.rebuild(&self.store, self.hasher, None);
         self.families[family].leave(&self.store, self.hasher, subtable);
         self.families.push(alone);

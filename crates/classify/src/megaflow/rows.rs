@@ -10,7 +10,7 @@
 
 use thalweg_packet::{BATCH, Isa, Lanes, TransposedKeys};
 
-use super::flow::NEAR_WORDS;
+use super::flow::{Layout, NEAR_WORDS};
 
 /// Some words of one key.
 pub(super) type Row = [u64; NEAR_WORDS];
@@ -36,7 +36,7 @@ impl Rows {
     pub(super) fn turn(
         self,
         keys: &TransposedKeys,
-        words: &[u8; NEAR_WORDS],
+        words: &Layout,
         lanes: Lanes,
         rows: &mut [Row; BATCH],
     ) {
@@ -62,10 +62,10 @@ mod x86 {
         _mm512_unpacklo_epi64,
     };
 
-    use super::{BATCH, NEAR_WORDS, Row, TransposedKeys};
+    use super::{BATCH, Layout, NEAR_WORDS, Row, TransposedKeys};
 
     #[target_feature(enable = "avx512f")]
-    pub(super) fn turn(keys: &TransposedKeys, words: &[u8; NEAR_WORDS], rows: &mut [Row; BATCH]) {
+    pub(super) fn turn(keys: &TransposedKeys, words: &Layout, rows: &mut [Row; BATCH]) {
         for first in [0, 16] {
             // Words of 64 bits: `low` of lanes 0, 1, 4, 5, 8, ..., `high` of 2, 3, 6, ...
             let mut low = [_mm512_setzero_si512(); NEAR_WORDS];

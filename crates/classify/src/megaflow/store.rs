@@ -2,7 +2,7 @@
 
 use thalweg_packet::FlowKey;
 
-use super::flow::{Flow, NEAR_WORDS, WordMask};
+use super::flow::{Flow, Layout, WordMask};
 use super::rows::Row;
 use crate::hash::{self, Hasher, MaskedHalf};
 use crate::rule::Match;
@@ -44,9 +44,10 @@ impl Store {
     }
 
     /// A new subtable for `mask`; `None` when there can be no more.
-    pub(super) fn add_subtable(&mut self, mask: FlowKey) -> Option<u16> {
+    /// Its flows have the layout `wanted` if they can.
+    pub(super) fn add_subtable(&mut self, mask: FlowKey, wanted: Option<Layout>) -> Option<u16> {
         let halves = hash::halves(&mask);
-        let subtable = Subtable { words: WordMask::new(mask), halves, flows: 0 };
+        let subtable = Subtable { words: WordMask::new(mask, wanted), halves, flows: 0 };
         if let Some(at) = self.subtables.iter().position(Option::is_none) {
             self.subtables[at] = Some(subtable);
             return Some(at as u16);
@@ -115,15 +116,10 @@ impl Store {
     /// Whether the flow `handle` covers a key, when that can be told from its words
     /// numbered `words`, which are `row`.
     #[inline]
-    pub(super) fn covers_row(
-        &self,
-        handle: u32,
-        words: &[u8; NEAR_WORDS],
-        row: &Row,
-    ) -> Option<bool> {
+    pub(super) fn covers_row(&self, handle: u32, words: &Layout, row: &Row) -> Option<bool> {
         let flow = &self.flows[handle as usize];
         let mask = &self.subtable(flow.subtable).words;
-        if mask.near_words() == words { mask.covers_row(&flow.near, row) } else { None }
+        if mask.layout() == words { mask.covers_row(&flow.near, row) } else { None }
     }
 
     /// What the flow `handle` covers.
