@@ -91,7 +91,8 @@ fn new_rules_are_taken_up_while_packets_flow() {
         // One flow in four is of each port; after the reload another one.
         let web = report.types["web"].packets as f64 / report.packets_in as f64;
         assert!((0.2..0.3).contains(&web), "{web}");
-        assert!(report.classification["revalidated_away"] > 0, "{:?}", report.classification);
+        // Each of the four flows was looked up at most once before it, and some after.
+        assert!(report.classification["rule_lookups"] > 4, "{:?}", report.classification);
     }
 }
 
