@@ -8,33 +8,60 @@ pub(super) const FIELDS: usize = 14;
 /// The most bits a tracked field has.
 pub(super) const WIDEST: usize = 128;
 
+/// Tables of more subtables than this get their address bits in steps.
+const WIDE: usize = 64;
+
+/// The step, in bits. Where each bit counts by itself, large rule sets make so
+/// many masks that the megaflow layer spends its time on them; see
+/// docs/classification/rules.md for figures.
+const STEP: u8 = 4;
+
 /// A header field as a string of bits, its highest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tracked {
     high: Field,
     /// The lower half of a field of 128 bits.
     low: Option<Field>,
-    /// Whether a mask may hold some of its bits without the others. OpenFlow has
-    /// no way to write such a mask for these fields.
-    maskable: bool,
+    kind: Kind,
+    /// What a bit in a mask costs: more where packets of the same two hosts differ.
+    weight: u32,
 }
 
-/// The tracked fields. The first are asked first: those that tell most rules apart.
+/// How much of the field a proof takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// As many bits as it needs; in large tables, steps of them.
+    Address,
+    /// As many bits as it needs.
+    Number,
+    /// All that the subtable asks for. OpenFlow cannot write a mask of a part.
+    Name,
+}
+
+const fn tracked(high: Field, kind: Kind, weight: u32) -> Tracked {
+    Tracked { high, low: None, kind, weight }
+}
+
+const fn address128(field: [Field; 2]) -> Tracked {
+    Tracked { high: field[0], low: Some(field[1]), kind: Kind::Address, weight: 1 }
+}
+
+/// The tracked fields. Of proofs of equal cost, that by the earlier field is taken.
 pub(super) const TRACKED: [Tracked; FIELDS] = [
-    Tracked { high: field::NW_DST, low: None, maskable: true },
-    Tracked { high: field::NW_SRC, low: None, maskable: true },
-    Tracked { high: field::TP_DST, low: None, maskable: true },
-    Tracked { high: field::TP_SRC, low: None, maskable: true },
-    Tracked { high: field::IPV6_DST[0], low: Some(field::IPV6_DST[1]), maskable: true },
-    Tracked { high: field::IPV6_SRC[0], low: Some(field::IPV6_SRC[1]), maskable: true },
-    Tracked { high: field::NW_PROTO, low: None, maskable: false },
-    Tracked { high: field::DL_TYPE, low: None, maskable: false },
-    Tracked { high: field::VLAN_TCI, low: None, maskable: true },
-    Tracked { high: field::IN_PORT, low: None, maskable: false },
-    Tracked { high: field::DL_DST, low: None, maskable: true },
-    Tracked { high: field::DL_SRC, low: None, maskable: true },
-    Tracked { high: field::METADATA, low: None, maskable: true },
-    Tracked { high: field::TUN_ID, low: None, maskable: true },
+    tracked(field::NW_DST, Kind::Address, 1),
+    tracked(field::NW_SRC, Kind::Address, 1),
+    tracked(field::TP_DST, Kind::Number, 2),
+    tracked(field::TP_SRC, Kind::Number, 8),
+    address128(field::IPV6_DST),
+    address128(field::IPV6_SRC),
+    tracked(field::NW_PROTO, Kind::Name, 1),
+    tracked(field::DL_TYPE, Kind::Name, 1),
+    tracked(field::VLAN_TCI, Kind::Number, 1),
+    tracked(field::IN_PORT, Kind::Name, 1),
+    tracked(field::DL_DST, Kind::Address, 1),
+    tracked(field::DL_SRC, Kind::Address, 1),
+    tracked(field::METADATA, Kind::Number, 1),
+    tracked(field::TUN_ID, Kind::Number, 1),
 ];
 
 impl Tracked {
@@ -68,17 +95,22 @@ impl Tracked {
         }
     }
 
-    /// How many of the field's first `len` bits `mask` does not hold yet.
+    /// What it costs to add the field's first `len` bits to `mask`.
     #[inline]
-    pub(super) fn missing(self, len: u8, mask: &FlowKey) -> u32 {
-        (ones(len) & !self.bits(mask)).count_ones()
+    pub(super) fn cost(self, len: u8, mask: &FlowKey) -> u32 {
+        (ones(len) & !self.bits(mask)).count_ones() * self.weight
     }
 
-    /// How many bits tell a key from all prefixes of length `len` when it parts
-    /// from them at bit number `differing`.
+    /// How many bits are taken to tell a key from all prefixes of length `len`
+    /// when it parts from them at bit number `differing`, in a table of so many
+    /// subtables. Never more than the subtable itself looks at.
     #[inline]
-    pub(super) fn examined(self, differing: u8, len: u8) -> u8 {
-        if self.maskable { differing } else { len }
+    pub(super) fn examined(self, differing: u8, len: u8, subtables: usize) -> u8 {
+        match self.kind {
+            Kind::Address if subtables > WIDE => differing.next_multiple_of(STEP).min(len),
+            Kind::Address | Kind::Number => differing,
+            Kind::Name => len,
+        }
     }
 }
 
@@ -100,9 +132,9 @@ mod tests {
             assert_eq!(u32::from(whole), parts.map(|f| u32::from(f.bits)).sum::<u32>());
             for len in 0..=whole {
                 let mut mask = FlowKey::default();
-                assert_eq!(tracked.missing(len, &mask), u32::from(len));
+                assert_eq!(tracked.cost(len, &mask), u32::from(len) * tracked.weight);
                 tracked.add_prefix(len, &mut mask);
-                assert_eq!((tracked.prefix_len(&mask), tracked.missing(len, &mask)), (len, 0));
+                assert_eq!((tracked.prefix_len(&mask), tracked.cost(len, &mask)), (len, 0));
                 let set: u32 = mask.words.iter().map(|w| w.count_ones()).sum();
                 assert_eq!(set, u32::from(len), "no bit of another field");
             }

@@ -15,6 +15,7 @@ mod fields;
 mod hash_trie;
 mod order;
 mod search;
+mod signature;
 mod stages;
 mod subtable;
 mod table;

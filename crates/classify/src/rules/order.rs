@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fields::FIELDS;
+use super::signature::Signature;
 use super::subtable::Subtable;
 use crate::rule::Rank;
 
@@ -17,8 +17,8 @@ pub(super) type Place = (Rank, u64);
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) place: Place,
-    /// How many bits of each tracked field its mask begins with.
-    pub(super) prefix_lens: [u8; FIELDS],
+    /// The prefixes that its mask asks for.
+    pub(super) signature: Signature,
     pub(super) subtable: Arc<Subtable>,
 }
 

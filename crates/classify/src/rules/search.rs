@@ -4,108 +4,154 @@ use thalweg_packet::FlowKey;
 
 use super::fields::{FIELDS, TRACKED, WIDEST};
 use super::order::{Order, Slot};
-use super::subtable::{Ranked, Reached};
-use super::trie::{Differing, Trie};
+use super::signature::{PAIRS, Pairs, Signature};
+use super::subtable::{Ranked, Reached, Subtable};
+use super::trie::Trie;
+
+/// Subtables searched that are remembered without asking for memory.
+const REMEMBERED: usize = 32;
 
 /// One search: a key against all subtables.
 pub(super) struct Search<'a> {
     order: &'a Order,
     key: &'a FlowKey,
-    /// The tracked fields that any rule looks at.
-    fields: [usize; FIELDS],
-    count: usize,
-    differing: [Differing; FIELDS],
+    /// The pairs of field and length of which no prefix matches the key.
+    dead: Signature,
+    /// For each of those, its field, and how many bits of the key show it.
+    shown_by: [(u8, u8); PAIRS],
 }
 
-/// The winner so far, and the number of slots visited.
-struct Winner {
-    rule: Option<Ranked>,
-    /// Its place among the slots.
-    at: usize,
+/// A subtable that was searched, and how far.
+type Tried<'a> = (&'a Subtable, Reached);
+
+/// What the first pass over the subtables found.
+struct Outcome<'a> {
+    winner: Option<(Ranked, &'a Subtable)>,
+    /// How many slots it came to.
     visited: usize,
+    tried: [Option<Tried<'a>>; REMEMBERED],
+    count: usize,
+    more: Vec<Tried<'a>>,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(order: &'a Order, tries: &[Trie; FIELDS], key: &'a FlowKey) -> Self {
-        let mut search = Self {
-            order,
-            key,
-            fields: [0; FIELDS],
-            count: 0,
-            differing: [[0; WIDEST + 1]; FIELDS],
-        };
-        for (field, trie) in tries.iter().enumerate().filter(|(_, t)| !t.is_empty()) {
-            trie.differing(TRACKED[field].bits(key), &mut search.differing[field]);
-            search.fields[search.count] = field;
-            search.count += 1;
+    pub(super) fn new(
+        order: &'a Order,
+        tries: &[Trie; FIELDS],
+        pairs: &Pairs,
+        key: &'a FlowKey,
+    ) -> Self {
+        let mut search = Self { order, key, dead: Signature::default(), shown_by: [(0, 0); PAIRS] };
+        let used = tries.iter().zip(TRACKED).enumerate().filter(|(_, (t, _))| !t.is_empty());
+        for (field, (trie, tracked)) in used {
+            let mut differing = [0; WIDEST + 1];
+            trie.differing(tracked.bits(key), &mut differing);
+            for asked in pairs.of_field(field) {
+                let bits = differing[usize::from(asked.len)];
+                if bits > 0 {
+                    search.dead.add(asked.pair);
+                    let bits = tracked.examined(bits, asked.len, order.len());
+                    search.shown_by[usize::from(asked.pair)] = (field as u8, bits);
+                }
+            }
         }
         search
     }
 
     /// The winning rule, and the bits that prove it.
     pub(super) fn run(&self) -> (Option<Ranked>, FlowKey) {
-        let winner = self.winner();
-        (winner.rule, self.proof(&winner))
+        let outcome = self.find();
+        (outcome.winner.map(|(rule, _)| rule), self.proof(&outcome))
     }
 
-    fn winner(&self) -> Winner {
-        let mut winner = Winner { rule: None, at: 0, visited: 0 };
-        for (at, slot) in self.order.iter().enumerate() {
-            if winner.rule.is_some_and(|(rank, _)| rank <= slot.place.0) {
+    fn find(&self) -> Outcome<'a> {
+        let mut outcome = Outcome {
+            winner: None,
+            visited: 0,
+            tried: [None; REMEMBERED],
+            count: 0,
+            more: Vec::new(),
+        };
+        for slot in self.order.iter() {
+            // Of equal rank is only the same rule.
+            if outcome.winner.is_some_and(|((rank, _), _)| rank <= slot.place.0) {
                 break;
             }
-            winner.visited = at + 1;
-            if !self.is_skipped(slot)
-                && let Reached::Match(found) = slot.subtable.search(self.key)
-                && winner.rule.is_none_or(|best| found.0 < best.0)
-            {
-                (winner.rule, winner.at) = (Some(found), at);
+            outcome.visited += 1;
+            if !slot.signature.meets(&self.dead) {
+                outcome.try_subtable(&slot.subtable, self.key);
             }
         }
-        winner
+        outcome
     }
 
     /// The bits that show, for every subtable visited, that it has no better
-    /// rule. One of them is the winner's: its bits come first, since what they
-    /// show of others costs nothing. Then those that leave no choice, then the
+    /// rule. The winner's own come first, since what they show of others costs
+    /// nothing. Then those of subtables that only a search rules out, then the
     /// cheapest prefix for each of the rest.
-    fn proof(&self, winner: &Winner) -> FlowKey {
-        let slots = || self.order.iter().enumerate().take(winner.visited);
-        let mut mask = FlowKey::default();
-        if let Some((_, slot)) = slots().find(|(at, _)| winner.rule.is_some() && *at == winner.at) {
-            mask = *slot.subtable.mask();
-        }
-        for (_, slot) in slots().filter(|(_, s)| !self.is_skipped(s)) {
-            if !slot.subtable.is_ruled_out(self.key, &mask) {
-                slot.subtable.add_examined(slot.subtable.search(self.key), &mut mask);
+    fn proof(&self, outcome: &Outcome) -> FlowKey {
+        let mut mask = outcome.winner.map_or(FlowKey::default(), |(_, s)| *s.mask());
+        for (subtable, reached) in outcome.tried() {
+            if !subtable.is_ruled_out(self.key, &mask) {
+                subtable.add_examined(reached, &mut mask);
             }
         }
-        for (_, slot) in slots().filter(|(_, s)| self.is_skipped(s)) {
-            self.add_prefix(slot, &mut mask);
+        let mut shown = self.shown(&mask);
+        for slot in self.order.iter().take(outcome.visited) {
+            if slot.signature.meets(&self.dead)
+                && !slot.signature.meets(&shown)
+                && !slot.subtable.is_ruled_out(self.key, &mask)
+            {
+                self.add_prefix(slot, &mut mask);
+                shown = self.shown(&mask);
+            }
         }
         mask
     }
 
-    /// The fields whose prefixes show that no pattern of `slot` matches, and how
-    /// many bits show it.
-    fn ruling_out<'s>(&'s self, slot: &'s Slot) -> impl Iterator<Item = (usize, u8)> + 's {
-        self.fields[..self.count].iter().filter_map(|&field| {
-            let len = slot.prefix_lens[field];
-            let differing = self.differing[field][usize::from(len)];
-            (differing > 0).then(|| (field, TRACKED[field].examined(differing, len)))
-        })
-    }
-
-    fn is_skipped(&self, slot: &Slot) -> bool {
-        self.ruling_out(slot).next().is_some()
-    }
-
-    /// Adds the prefix that rules `slot` out with the fewest new bits.
-    fn add_prefix(&self, slot: &Slot, mask: &mut FlowKey) {
-        let missing = |&(field, len): &(usize, u8)| TRACKED[field].missing(len, mask);
-        let Some(cheapest) = self.ruling_out(slot).min_by_key(missing) else { return };
-        if missing(&cheapest) > 0 && !slot.subtable.is_ruled_out(self.key, mask) {
-            TRACKED[cheapest.0].add_prefix(cheapest.1, mask);
+    /// The dead pairs that the bits of `mask` show to be dead.
+    fn shown(&self, mask: &FlowKey) -> Signature {
+        let have = TRACKED.map(|field| field.prefix_len(mask));
+        let mut shown = Signature::default();
+        for pair in self.dead.pairs() {
+            let (field, bits) = self.shown_by[usize::from(pair)];
+            if bits <= have[usize::from(field)] {
+                shown.add(pair);
+            }
         }
+        shown
+    }
+
+    /// Adds the prefix that rules `slot` out at the least cost.
+    fn add_prefix(&self, slot: &Slot, mask: &mut FlowKey) {
+        let prefixes = slot.signature.and(&self.dead).pairs();
+        let prefixes = prefixes.map(|pair| self.shown_by[usize::from(pair)]);
+        // Of equal ones the first field: the mask is to depend on the rules alone.
+        let cost =
+            |&(field, bits): &(u8, u8)| (TRACKED[usize::from(field)].cost(bits, mask), field, bits);
+        if let Some((field, bits)) = prefixes.min_by_key(cost) {
+            TRACKED[usize::from(field)].add_prefix(bits, mask);
+        }
+    }
+}
+
+impl<'a> Outcome<'a> {
+    fn try_subtable(&mut self, subtable: &'a Subtable, key: &FlowKey) {
+        let reached = subtable.search(key);
+        if let Reached::Match(found) = reached
+            && self.winner.is_none_or(|((rank, _), _)| found.0 < rank)
+        {
+            self.winner = Some((found, subtable));
+        }
+        if let Some(place) = self.tried.get_mut(self.count) {
+            *place = Some((subtable, reached));
+            self.count += 1;
+        } else {
+            self.more.push((subtable, reached));
+        }
+    }
+
+    fn tried(&self) -> impl Iterator<Item = Tried<'a>> {
+        self.tried[..self.count].iter().flatten().chain(&self.more).copied()
     }
 }

@@ -8,6 +8,7 @@ use super::fields::{FIELDS, TRACKED};
 use super::hash_trie::{HashTrie, Item};
 use super::order::{Order, Place, Slot};
 use super::search::Search;
+use super::signature::Pairs;
 use super::subtable::{Change, Ranked, Subtable};
 use super::trie::Trie;
 use crate::hash;
@@ -34,6 +35,7 @@ pub struct RuleTable {
     masks: HashTrie<Place>,
     order: Order,
     tries: [Trie; FIELDS],
+    pairs: Arc<Pairs>,
     /// The number that the next subtable gets.
     serial: u64,
     default_type: PacketType,
@@ -61,6 +63,7 @@ impl RuleTable {
             masks: HashTrie::default(),
             order: Order::default(),
             tries: Default::default(),
+            pairs: Arc::default(),
             serial: 0,
             default_type,
         }
@@ -124,7 +127,7 @@ impl RuleTable {
 
     /// Finds the winning rule for `key`, and bits that decide it.
     pub fn lookup(&self, key: &FlowKey) -> Found {
-        let (rule, mask) = Search::new(&self.order, &self.tries, key).run();
+        let (rule, mask) = Search::new(&self.order, &self.tries, &self.pairs, key).run();
         Found {
             rule: rule.map(|(rank, _)| rank.rule()),
             packet_type: rule.map_or(self.default_type, |(_, t)| t),
@@ -168,8 +171,8 @@ impl RuleTable {
         let subtable = Subtable::new(mask);
         let place = (best, self.serial);
         self.serial += 1;
-        let prefix_lens = subtable.prefix_lens();
-        self.order.insert(Slot { place, prefix_lens, subtable: Arc::new(subtable) });
+        let signature = Arc::make_mut(&mut self.pairs).add(subtable.prefix_lens());
+        self.order.insert(Slot { place, signature, subtable: Arc::new(subtable) });
         self.masks.insert(hash::words(&mask.words), place);
         place
     }
@@ -207,6 +210,8 @@ impl RuleTable {
         if let Some(moved) = moved {
             slot.place = moved;
             self.order.insert(slot);
+        } else {
+            Arc::make_mut(&mut self.pairs).remove(slot.signature);
         }
     }
 }
