@@ -1,0 +1,99 @@
+//! Over the ClassBench sets, the table agrees with a linear scan, and the mask of
+//! each answer proves it.
+
+#[path = "support/classbench.rs"]
+mod files;
+#[path = "support/proof.rs"]
+mod proof;
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use thalweg_classify::source::Source;
+use thalweg_classify::{LinearTable, Rule, RuleId, RuleTable, classbench};
+use thalweg_packet::{FlowKey, PacketType};
+
+use files::{headers, key, read, rule_files, trace_of};
+
+/// Patterns compared with keys, for each set: what bounds the time.
+const COMPARISONS: usize = 6_000_000;
+
+/// All rule files that are in IPv4.
+fn all_rule_files() -> Option<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in ["wustl", "partitionsort", "neurocuts", "large", "dpdk-acl"] {
+        files.extend(rule_files(folder)?);
+    }
+    files.retain(|path| !path.to_string_lossy().contains("v6"));
+    Some(files)
+}
+
+/// The keys of the trace that goes with `rules`, if there is one.
+fn trace(rules: &Path) -> Vec<FlowKey> {
+    let path = trace_of(rules);
+    if !path.is_file() {
+        return Vec::new();
+    }
+    headers(&path).iter().map(|(header, _)| key(header)).collect()
+}
+
+/// The key that agrees with `key` on the bits of `mask`, and with `other` elsewhere.
+fn filled(key: &FlowKey, mask: &FlowKey, other: &FlowKey) -> FlowKey {
+    FlowKey {
+        words: std::array::from_fn(|i| {
+            key.words[i] & mask.words[i] | other.words[i] & !mask.words[i]
+        }),
+    }
+}
+
+/// A key that some rule matches, or one that differs from such a key in a word.
+fn random_key(rules: &[Rule], rng: &mut StdRng) -> FlowKey {
+    let rule = &rules[rng.random_range(0..rules.len())];
+    let pattern = &rule.matches[rng.random_range(0..rule.matches.len())];
+    let random = key(&rng.random());
+    let mut key = filled(pattern.value(), pattern.mask(), &random);
+    if rng.random_ratio(1, 3) {
+        let word = [11, 12, 18][rng.random_range(0..3usize)];
+        key.words[word] = random.words[word];
+    }
+    key
+}
+
+#[test]
+fn masks_prove_the_answers_over_all_rule_sets() {
+    let Some(files) = all_rule_files() else { return };
+    let rng = &mut StdRng::seed_from_u64(3);
+    let (mut searched, mut flipped, mut wide) = (0, 0, 0);
+    for path in &files {
+        let source = Source::new(path, read(path));
+        let rules = classbench::parse(&source, RuleId(0), 1 << 20, PacketType(1)).unwrap();
+        let mut table = RuleTable::new(PacketType(0));
+        table.extend(rules.iter().cloned());
+        wide += usize::from(table.subtables() > 64);
+        let patterns: usize = rules.iter().map(|r| r.matches.len()).sum();
+        let count = (COMPARISONS / patterns).min(2000);
+        let from_trace = trace(path);
+        let oracle = LinearTable::new(rules.clone(), PacketType(0));
+        for n in 0..count {
+            let key = if n % 2 == 0 && !from_trace.is_empty() {
+                from_trace[rng.random_range(0..from_trace.len())]
+            } else {
+                random_key(&rules, rng)
+            };
+            let found = table.lookup(&key);
+            let flaw = proof::flaw(&rules, &key, &found);
+            assert_eq!(flaw, None, "{} {key:?}", path.display());
+            searched += 1;
+            if n % 4 == 0 {
+                let other = random_key(&rules, rng);
+                let packet = filled(&key, &found.mask, &other);
+                assert_eq!(oracle.lookup(&packet), (found.rule, found.packet_type));
+                flipped += 1;
+            }
+        }
+    }
+    println!("{} rule sets, {searched} searches, {flipped} keys flipped", files.len());
+    assert!(files.len() >= 49 && searched > 20_000 && flipped > 5000 && wide > 20);
+}
