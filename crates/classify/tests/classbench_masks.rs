@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use thalweg_classify::source::Source;
-use thalweg_classify::{LinearTable, Rule, RuleId, RuleTable, classbench};
+use thalweg_classify::{LinearTable, Match, Rule, RuleId, RuleTable, SharedRules, classbench};
 use thalweg_packet::{FlowKey, PacketType};
 
 use files::{headers, key, read, rule_files, trace_of};
@@ -28,6 +28,15 @@ fn all_rule_files() -> Option<Vec<PathBuf>> {
     }
     files.retain(|path| !path.to_string_lossy().contains("v6"));
     Some(files)
+}
+
+/// The rules of a file, and a table of them.
+fn load(path: &Path) -> (Vec<Rule>, RuleTable) {
+    let source = Source::new(path, read(path));
+    let rules = classbench::parse(&source, RuleId(0), 1 << 20, PacketType(1)).unwrap();
+    let mut table = RuleTable::new(PacketType(0));
+    table.extend(rules.iter().cloned());
+    (rules, table)
 }
 
 /// The keys of the trace that goes with `rules`, if there is one.
@@ -67,10 +76,7 @@ fn masks_prove_the_answers_over_all_rule_sets() {
     let rng = &mut StdRng::seed_from_u64(3);
     let (mut searched, mut flipped, mut wide) = (0, 0, 0);
     for path in &files {
-        let source = Source::new(path, read(path));
-        let rules = classbench::parse(&source, RuleId(0), 1 << 20, PacketType(1)).unwrap();
-        let mut table = RuleTable::new(PacketType(0));
-        table.extend(rules.iter().cloned());
+        let (rules, table) = load(path);
         wide += usize::from(table.subtables() > 64);
         let patterns: usize = rules.iter().map(|r| r.matches.len()).sum();
         let count = (COMPARISONS / patterns).min(2000);
@@ -96,4 +102,42 @@ fn masks_prove_the_answers_over_all_rule_sets() {
     }
     println!("{} rule sets, {searched} searches, {flipped} keys flipped", files.len());
     assert!(files.len() >= 49 && searched > 20_000 && flipped > 5000 && wide > 20);
+}
+
+#[test]
+fn single_changes_to_a_large_set_are_right_at_once() {
+    let Some(files) = rule_files("large") else { return };
+    let rng = &mut StdRng::seed_from_u64(4);
+    for path in &files {
+        let (mut rules, table) = load(path);
+        let next = table.next_id().0;
+        let shared = SharedRules::new(table);
+        let mut won = 0;
+        for n in 0..60 {
+            let mut changed = rules[rng.random_range(0..rules.len())].clone();
+            if n % 3 == 0 {
+                let before = shared.load();
+                shared.update(|table| assert!(table.remove(changed.id).is_some()));
+                rules.retain(|rule| rule.id != changed.id);
+                assert_eq!(before.len(), rules.len() + 1, "who reads still has the old one");
+            } else {
+                // A pattern that is there, or one that is new, above most rules.
+                changed.id = RuleId(next + n);
+                changed.priority = (1 << 20) - rng.random_range(0..1000);
+                if n % 3 == 1 {
+                    let moved = |m: &Match| Match::new(random_key(&rules, rng), *m.mask());
+                    changed.matches = changed.matches.iter().map(moved).collect();
+                }
+                shared.update(|table| table.insert(changed.clone()));
+                rules.push(changed.clone());
+            }
+            let table = shared.load();
+            for key in [random_key(std::slice::from_ref(&changed), rng), random_key(&rules, rng)] {
+                let found = table.lookup(&key);
+                assert_eq!(proof::flaw(&rules, &key, &found), None, "{n} {key:?}");
+                won += usize::from(found.rule == Some(changed.id));
+            }
+        }
+        assert!(won > 10, "the new rules are met: {won}");
+    }
 }

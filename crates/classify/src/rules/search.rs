@@ -3,10 +3,11 @@
 use thalweg_packet::FlowKey;
 
 use super::fields::{FIELDS, TRACKED, WIDEST};
-use super::order::{Order, Slot};
+use super::order::Order;
 use super::signature::{PAIRS, Pairs, Signature};
 use super::subtable::{Ranked, Reached, Subtable};
 use super::trie::Trie;
+use crate::rule::Rank;
 
 /// Subtables searched that are remembered without asking for memory.
 const REMEMBERED: usize = 32;
@@ -27,8 +28,6 @@ type Tried<'a> = (&'a Subtable, Reached);
 /// What the first pass over the subtables found.
 struct Outcome<'a> {
     winner: Option<(Ranked, &'a Subtable)>,
-    /// How many slots it came to.
-    visited: usize,
     tried: [Option<Tried<'a>>; REMEMBERED],
     count: usize,
     more: Vec<Tried<'a>>,
@@ -65,28 +64,28 @@ impl<'a> Search<'a> {
     }
 
     fn find(&self) -> Outcome<'a> {
-        let mut outcome = Outcome {
-            winner: None,
-            visited: 0,
-            tried: [None; REMEMBERED],
-            count: 0,
-            more: Vec::new(),
-        };
-        for slot in self.order.iter() {
+        let mut outcome =
+            Outcome { winner: None, tried: [None; REMEMBERED], count: 0, more: Vec::new() };
+        for (signatures, slots) in self.order.runs() {
             // Of equal rank is only the same rule.
-            if outcome.winner.is_some_and(|((rank, _), _)| rank <= slot.place.0) {
+            if outcome.rank().is_some_and(|rank| rank <= slots[0].place.0) {
                 break;
             }
-            outcome.visited += 1;
-            if !slot.signature.meets(&self.dead) {
+            for (signature, slot) in signatures.iter().zip(slots) {
+                if signature.meets(&self.dead) {
+                    continue;
+                }
+                if outcome.rank().is_some_and(|rank| rank <= slot.place.0) {
+                    break;
+                }
                 outcome.try_subtable(&slot.subtable, self.key);
             }
         }
         outcome
     }
 
-    /// The bits that show, for every subtable visited, that it has no better
-    /// rule. The winner's own come first, since what they show of others costs
+    /// The bits that show, for every subtable that has a better rule, that none of
+    /// these matches. The winner's own come first, since what they show of others costs
     /// nothing. Then those of subtables that only a search rules out, then the
     /// cheapest prefix for each of the rest.
     fn proof(&self, outcome: &Outcome) -> FlowKey {
@@ -97,13 +96,15 @@ impl<'a> Search<'a> {
             }
         }
         let mut shown = self.shown(&mask);
-        for slot in self.order.iter().take(outcome.visited) {
-            if slot.signature.meets(&self.dead)
-                && !slot.signature.meets(&shown)
-                && !slot.subtable.is_ruled_out(self.key, &mask)
-            {
-                self.add_prefix(slot, &mut mask);
-                shown = self.shown(&mask);
+        for (signatures, slots) in self.order.runs_before(outcome.rank()) {
+            for (signature, slot) in signatures.iter().zip(slots) {
+                if !signature.meets(&shown)
+                    && signature.meets(&self.dead)
+                    && !slot.subtable.is_ruled_out(self.key, &mask)
+                {
+                    self.add_prefix(signature, &mut mask);
+                    shown = self.shown(&mask);
+                }
             }
         }
         mask
@@ -122,9 +123,9 @@ impl<'a> Search<'a> {
         shown
     }
 
-    /// Adds the prefix that rules `slot` out at the least cost.
-    fn add_prefix(&self, slot: &Slot, mask: &mut FlowKey) {
-        let prefixes = slot.signature.and(&self.dead).pairs();
+    /// Adds the prefix that rules a subtable of `signature` out at the least cost.
+    fn add_prefix(&self, signature: &Signature, mask: &mut FlowKey) {
+        let prefixes = signature.and(&self.dead).pairs();
         let prefixes = prefixes.map(|pair| self.shown_by[usize::from(pair)]);
         // Of equal ones the first field: the mask is to depend on the rules alone.
         let cost =
@@ -136,10 +137,15 @@ impl<'a> Search<'a> {
 }
 
 impl<'a> Outcome<'a> {
+    /// The winner's rank.
+    fn rank(&self) -> Option<Rank> {
+        self.winner.map(|((rank, _), _)| rank)
+    }
+
     fn try_subtable(&mut self, subtable: &'a Subtable, key: &FlowKey) {
         let reached = subtable.search(key);
         if let Reached::Match(found) = reached
-            && self.winner.is_none_or(|((rank, _), _)| found.0 < rank)
+            && self.rank().is_none_or(|rank| found.0 < rank)
         {
             self.winner = Some((found, subtable));
         }

@@ -138,7 +138,7 @@ impl RuleTable {
     /// The place of the subtable of `mask`.
     fn place(&self, mask: &FlowKey) -> Option<Place> {
         let has_mask =
-            |place: &Place| self.order.get(*place).is_some_and(|slot| slot.subtable.mask() == mask);
+            |place: &Place| self.order.get(*place).is_some_and(|subtable| subtable.mask() == mask);
         self.masks.find(hash::words(&mask.words), has_mask).copied()
     }
 
@@ -172,7 +172,7 @@ impl RuleTable {
         let place = (best, self.serial);
         self.serial += 1;
         let signature = Arc::make_mut(&mut self.pairs).add(subtable.prefix_lens());
-        self.order.insert(Slot { place, signature, subtable: Arc::new(subtable) });
+        self.order.insert(Slot { place, subtable: Arc::new(subtable) }, signature);
         self.masks.insert(hash::words(&mask.words), place);
         place
     }
@@ -193,11 +193,11 @@ impl RuleTable {
     /// Moves the subtable of `mask` from `place` to where it now belongs, or out
     /// when it is empty.
     fn reorder(&mut self, mask: &FlowKey, place: Place) {
-        let Some(best) = self.order.get(place).map(|slot| slot.subtable.best()) else { return };
+        let Some(best) = self.order.get(place).map(Subtable::best) else { return };
         if best == Some(place.0) {
             return;
         }
-        let Some(mut slot) = self.order.remove(place) else { return };
+        let Some((mut slot, signature)) = self.order.remove(place) else { return };
         let moved = best.map(|best| (best, place.1));
         self.masks.change(
             hash::words(&mask.words),
@@ -209,9 +209,9 @@ impl RuleTable {
         );
         if let Some(moved) = moved {
             slot.place = moved;
-            self.order.insert(slot);
+            self.order.insert(slot, signature);
         } else {
-            Arc::make_mut(&mut self.pairs).remove(slot.signature);
+            Arc::make_mut(&mut self.pairs).remove(signature);
         }
     }
 }
