@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::signature::Signature;
+use super::signature::{PAIRS, Signature};
 use super::subtable::Subtable;
 use crate::rule::Rank;
 
-/// A chunk of more slots is cut in two.
-const FULL: usize = 64;
+/// Slots of a chunk: a bit for each in a word.
+const FULL: usize = u64::BITS as usize;
 
 /// A subtable's place in the order: its best rank, then its number, because one
 /// rule may be the best of several subtables.
@@ -17,6 +17,7 @@ pub(super) type Place = (Rank, u64);
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) place: Place,
+    pub(super) signature: Signature,
     pub(super) subtable: Arc<Subtable>,
 }
 
@@ -27,12 +28,74 @@ pub(super) struct Order {
     len: usize,
 }
 
-/// Neighbouring slots; never none. Their signatures, which a search compares
-/// before it looks at anything else, lie together.
-#[derive(Clone, Debug, Default)]
-struct Chunk {
-    signatures: Vec<Signature>,
+/// Neighbouring slots; never none.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
     slots: Vec<Slot>,
+    /// For each pair, the slots that have it, so that one step asks all of them.
+    having: [u64; PAIRS],
+}
+
+impl Chunk {
+    fn new(slots: Vec<Slot>) -> Self {
+        let mut chunk = Self { slots: Vec::new(), having: [0; PAIRS] };
+        slots.into_iter().for_each(|slot| chunk.insert(chunk.slots.len(), slot));
+        chunk
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The best rank of any slot.
+    pub(super) fn best(&self) -> Rank {
+        self.slots[0].place.0
+    }
+
+    /// The slots that have none of `pairs`.
+    pub(super) fn without(&self, pairs: &[u8]) -> u64 {
+        !self.with(pairs) & u64::MAX >> (FULL - self.slots.len())
+    }
+
+    /// The slots that have any of `pairs`.
+    pub(super) fn with(&self, pairs: &[u8]) -> u64 {
+        pairs.iter().fold(0, |any, pair| any | self.having[usize::from(*pair)])
+    }
+
+    /// The slots that have just one of `pairs`.
+    pub(super) fn with_one(&self, pairs: &[u8]) -> u64 {
+        let count = |(any, more): (u64, u64), pair: &u8| {
+            let having = self.having[usize::from(*pair)];
+            (any | having, more | any & having)
+        };
+        let (any, more) = pairs.iter().fold((0, 0), count);
+        any & !more
+    }
+
+    fn insert(&mut self, at: usize, slot: Slot) {
+        let before = !(u64::MAX << at);
+        for slots in &mut self.having {
+            *slots = *slots & before | (*slots & !before) << 1;
+        }
+        for pair in slot.signature.pairs() {
+            self.having[usize::from(pair)] |= 1 << at;
+        }
+        self.slots.insert(at, slot);
+    }
+
+    fn remove(&mut self, at: usize) -> Slot {
+        let before = !(u64::MAX << at);
+        for slots in &mut self.having {
+            *slots = *slots & before | *slots >> 1 & !before;
+        }
+        self.slots.remove(at)
+    }
+
+    /// Takes the slots from `at` on away.
+    fn split_off(&mut self, at: usize) -> Self {
+        self.having.iter_mut().for_each(|slots| *slots &= !(u64::MAX << at));
+        Self::new(self.slots.split_off(at))
+    }
 }
 
 impl Order {
@@ -40,23 +103,9 @@ impl Order {
         self.len
     }
 
-    /// The slots, and their signatures, in runs.
-    pub(super) fn runs(&self) -> impl Iterator<Item = (&[Signature], &[Slot])> {
-        self.chunks.iter().map(|c| (&c.signatures[..], &c.slots[..]))
-    }
-
-    /// The same, but only the slots that have a better rule than `rank`.
-    pub(super) fn runs_before(
-        &self,
-        rank: Option<Rank>,
-    ) -> impl Iterator<Item = (&[Signature], &[Slot])> {
-        let is_better = move |slot: &Slot| rank.is_none_or(|rank| slot.place.0 < rank);
-        self.runs().take_while(move |(_, slots)| is_better(&slots[0])).map(
-            move |(signatures, slots)| {
-                let end = slots.partition_point(is_better);
-                (&signatures[..end], &slots[..end])
-            },
-        )
+    /// The slots, in chunks.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().map(|c| &**c)
     }
 
     /// Where the slot of `place` is, or would be.
@@ -79,32 +128,105 @@ impl Order {
         Some(Arc::make_mut(&mut slot.subtable))
     }
 
-    pub(super) fn insert(&mut self, slot: Slot, signature: Signature) {
+    pub(super) fn insert(&mut self, slot: Slot) {
         let (chunk, at) = self.position(slot.place);
         let at = at.unwrap_or_else(|at| at);
         self.len += 1;
-        if self.chunks.is_empty() {
-            self.chunks.push(Arc::default());
+        let Some(shared) = self.chunks.get_mut(chunk) else {
+            self.chunks.push(Arc::new(Chunk::new(vec![slot])));
+            return;
+        };
+        if shared.slots.len() < FULL {
+            Arc::make_mut(shared).insert(at, slot);
+            return;
         }
-        let run = Arc::make_mut(&mut self.chunks[chunk]);
-        run.slots.insert(at, slot);
-        run.signatures.insert(at, signature);
-        if run.slots.len() > FULL {
-            let slots = run.slots.split_off(FULL / 2);
-            let signatures = run.signatures.split_off(FULL / 2);
-            self.chunks.insert(chunk + 1, Arc::new(Chunk { signatures, slots }));
-        }
+        // Where subtables come in order, chunks are to be full.
+        let later = if at == FULL {
+            Chunk::new(vec![slot])
+        } else {
+            let full = Arc::make_mut(shared);
+            let mut later = full.split_off(FULL / 2);
+            match at.checked_sub(FULL / 2) {
+                Some(at) => later.insert(at, slot),
+                None => full.insert(at, slot),
+            }
+            later
+        };
+        self.chunks.insert(chunk + 1, Arc::new(later));
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Option<(Slot, Signature)> {
+    pub(super) fn remove(&mut self, place: Place) -> Option<Slot> {
         let (chunk, at) = self.position(place);
         let at = at.ok()?;
-        let run = Arc::make_mut(&mut self.chunks[chunk]);
-        let removed = (run.slots.remove(at), run.signatures.remove(at));
-        if run.slots.is_empty() {
+        let slot = Arc::make_mut(&mut self.chunks[chunk]).remove(at);
+        if self.chunks[chunk].slots.is_empty() {
             self.chunks.remove(chunk);
         }
         self.len -= 1;
-        Some(removed)
+        Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Rule, RuleId};
+    use thalweg_packet::{FlowKey, PacketType};
+
+    fn slot(number: u32) -> Slot {
+        let rule = Rule {
+            id: RuleId(number),
+            priority: 0,
+            matches: Vec::new(),
+            packet_type: PacketType(0),
+            text: String::new(),
+        };
+        let mut signature = Signature::default();
+        signature.add(number as u8);
+        signature.add(number as u8 / 2 + 100);
+        let subtable = Arc::new(Subtable::new(FlowKey::default()));
+        Slot { place: (rule.rank(), 0), signature, subtable }
+    }
+
+    /// Whether `order` holds just the slots of `numbers`, in order.
+    fn holds(order: &Order, numbers: &[u32]) -> bool {
+        let mut expected = numbers.iter();
+        let agree = order.chunks().all(|chunk| {
+            chunk.slots().iter().enumerate().all(|(at, slot)| {
+                let Some(&number) = expected.next() else { return false };
+                let (own, shared) = (number as u8, number as u8 / 2 + 100);
+                let is = |slots: u64| slots == 1 << at;
+                slot.place == self::slot(number).place
+                    && is(chunk.with(&[own]))
+                    && is(!chunk.without(&[own]) & chunk.with(&[own, shared]) & 1 << at)
+                    && chunk.with_one(&[own, shared]) & 1 << at == 0
+            })
+        });
+        agree && expected.next().is_none() && order.len() == numbers.len()
+    }
+
+    #[test]
+    fn slots_stay_in_order_and_keep_their_pairs() {
+        // Upwards, downwards, and from the middle, over several chunks.
+        let middle = (0..99).map(|n| n * 50 % 99);
+        for numbers in [(0..99).collect::<Vec<u32>>(), (0..99).rev().collect(), middle.collect()] {
+            let mut order = Order::default();
+            let mut there = Vec::new();
+            for number in &numbers {
+                order.insert(slot(*number));
+                there.push(*number);
+                there.sort_unstable();
+                assert!(holds(&order, &there), "{there:?}");
+            }
+            let whole = order.clone();
+            for number in numbers {
+                assert!(order.get(slot(number).place).is_some());
+                assert!(order.remove(slot(number).place).is_some());
+                assert!(order.remove(slot(number).place).is_none());
+                there.retain(|n| *n != number);
+                assert!(holds(&order, &there), "{there:?}");
+            }
+            assert!(holds(&whole, &(0..99).collect::<Vec<_>>()));
+        }
     }
 }

@@ -4,7 +4,7 @@ use thalweg_packet::FlowKey;
 
 use super::fields::{FIELDS, TRACKED, WIDEST};
 use super::order::Order;
-use super::signature::{PAIRS, Pairs, Signature};
+use super::signature::{PAIRS, PairList, Pairs, Signature};
 use super::subtable::{Ranked, Reached, Subtable};
 use super::trie::Trie;
 use crate::rule::Rank;
@@ -18,6 +18,7 @@ pub(super) struct Search<'a> {
     key: &'a FlowKey,
     /// The pairs of field and length of which no prefix matches the key.
     dead: Signature,
+    dead_list: PairList,
     /// For each of those, its field, and how many bits of the key show it.
     shown_by: [(u8, u8); PAIRS],
 }
@@ -40,7 +41,13 @@ impl<'a> Search<'a> {
         pairs: &Pairs,
         key: &'a FlowKey,
     ) -> Self {
-        let mut search = Self { order, key, dead: Signature::default(), shown_by: [(0, 0); PAIRS] };
+        let mut search = Self {
+            order,
+            key,
+            dead: Signature::default(),
+            dead_list: PairList::new(),
+            shown_by: [(0, 0); PAIRS],
+        };
         let used = tries.iter().zip(TRACKED).enumerate().filter(|(_, (t, _))| !t.is_empty());
         for (field, (trie, tracked)) in used {
             let mut differing = [0; WIDEST + 1];
@@ -49,6 +56,7 @@ impl<'a> Search<'a> {
                 let bits = differing[usize::from(asked.len)];
                 if bits > 0 {
                     search.dead.add(asked.pair);
+                    search.dead_list.push(asked.pair);
                     let bits = tracked.examined(bits, asked.len, order.len());
                     search.shown_by[usize::from(asked.pair)] = (field as u8, bits);
                 }
@@ -66,15 +74,13 @@ impl<'a> Search<'a> {
     fn find(&self) -> Outcome<'a> {
         let mut outcome =
             Outcome { winner: None, tried: [None; REMEMBERED], count: 0, more: Vec::new() };
-        for (signatures, slots) in self.order.runs() {
+        for chunk in self.order.chunks() {
             // Of equal rank is only the same rule.
-            if outcome.rank().is_some_and(|rank| rank <= slots[0].place.0) {
+            if outcome.rank().is_some_and(|rank| rank <= chunk.best()) {
                 break;
             }
-            for (signature, slot) in signatures.iter().zip(slots) {
-                if signature.meets(&self.dead) {
-                    continue;
-                }
+            for at in bits(chunk.without(self.dead_list.pairs())) {
+                let slot = &chunk.slots()[at];
                 if outcome.rank().is_some_and(|rank| rank <= slot.place.0) {
                     break;
                 }
@@ -86,8 +92,9 @@ impl<'a> Search<'a> {
 
     /// The bits that show, for every subtable that has a better rule, that none of
     /// these matches. The winner's own come first, since what they show of others costs
-    /// nothing. Then those of subtables that only a search rules out, then the
-    /// cheapest prefix for each of the rest.
+    /// nothing. Then those of subtables that only a search rules out. Then the
+    /// prefixes without which a subtable is not ruled out, and last the cheapest
+    /// one for each subtable that none of these rules out.
     fn proof(&self, outcome: &Outcome) -> FlowKey {
         let mut mask = outcome.winner.map_or(FlowKey::default(), |(_, s)| *s.mask());
         for (subtable, reached) in outcome.tried() {
@@ -95,37 +102,48 @@ impl<'a> Search<'a> {
                 subtable.add_examined(reached, &mut mask);
             }
         }
-        let mut shown = self.shown(&mask);
-        for (signatures, slots) in self.order.runs_before(outcome.rank()) {
-            for (signature, slot) in signatures.iter().zip(slots) {
-                if !signature.meets(&shown)
-                    && signature.meets(&self.dead)
-                    && !slot.subtable.is_ruled_out(self.key, &mask)
-                {
-                    self.add_prefix(signature, &mut mask);
-                    shown = self.shown(&mask);
-                }
-            }
-        }
+        self.add_prefixes::<true>(outcome.rank(), &mut mask);
+        self.add_prefixes::<false>(outcome.rank(), &mut mask);
         mask
     }
 
+    /// Adds prefixes until every skipped subtable that has a better rule than
+    /// `rank` is ruled out, or only those that leave no choice of prefix.
+    fn add_prefixes<const NO_CHOICE: bool>(&self, rank: Option<Rank>, mask: &mut FlowKey) {
+        let is_better = |best: Rank| rank.is_none_or(|rank| best < rank);
+        let dead = self.dead_list.pairs();
+        let mut shown = self.shown(mask);
+        for chunk in self.order.chunks().take_while(|c| is_better(c.best())) {
+            let skipped = if NO_CHOICE { chunk.with_one(dead) } else { chunk.with(dead) };
+            let mut open = skipped & !chunk.with(shown.pairs());
+            while let Some(at) = bits(open).next() {
+                open &= open - 1;
+                let slot = &chunk.slots()[at];
+                if is_better(slot.place.0) && !slot.subtable.is_ruled_out(self.key, mask) {
+                    self.add_prefix(slot.signature.and(&self.dead), mask);
+                    shown = self.shown(mask);
+                    open &= !chunk.with(shown.pairs());
+                }
+            }
+        }
+    }
+
     /// The dead pairs that the bits of `mask` show to be dead.
-    fn shown(&self, mask: &FlowKey) -> Signature {
+    fn shown(&self, mask: &FlowKey) -> PairList {
         let have = TRACKED.map(|field| field.prefix_len(mask));
-        let mut shown = Signature::default();
-        for pair in self.dead.pairs() {
+        let mut shown = PairList::new();
+        for &pair in self.dead_list.pairs() {
             let (field, bits) = self.shown_by[usize::from(pair)];
             if bits <= have[usize::from(field)] {
-                shown.add(pair);
+                shown.push(pair);
             }
         }
         shown
     }
 
-    /// Adds the prefix that rules a subtable of `signature` out at the least cost.
-    fn add_prefix(&self, signature: &Signature, mask: &mut FlowKey) {
-        let prefixes = signature.and(&self.dead).pairs();
+    /// Adds the prefix of one of the pairs in `dead`, the one that costs the least.
+    fn add_prefix(&self, dead: Signature, mask: &mut FlowKey) {
+        let prefixes = dead.pairs();
         let prefixes = prefixes.map(|pair| self.shown_by[usize::from(pair)]);
         // Of equal ones the first field: the mask is to depend on the rules alone.
         let cost =
@@ -160,4 +178,11 @@ impl<'a> Outcome<'a> {
     fn tried(&self) -> impl Iterator<Item = Tried<'a>> {
         self.tried[..self.count].iter().flatten().chain(&self.more).copied()
     }
+}
+
+/// The numbers of the bits set in `word`.
+fn bits(word: u64) -> impl Iterator<Item = usize> {
+    let first = Some(word).filter(|w| *w != 0);
+    let next = |left: &u64| Some(left & (left - 1)).filter(|l| *l != 0);
+    std::iter::successors(first, next).map(|left| left.trailing_zeros() as usize)
 }

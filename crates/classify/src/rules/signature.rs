@@ -1,11 +1,11 @@
-//! Which prefixes a subtable asks for, as a set that is compared in one step.
+//! Which prefixes subtables ask for.
 
 use super::fields::FIELDS;
 
 /// The most pairs that have a bit.
 pub(super) const PAIRS: usize = 256;
 
-/// Pairs of a tracked field and a length of prefix, a bit for each.
+/// Pairs of a tracked field and a length of prefix, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Signature([u64; PAIRS / 64]);
 
@@ -45,6 +45,28 @@ impl Signature {
     fn unused(&self) -> Option<u8> {
         let word = self.0.iter().position(|w| *w != u64::MAX)?;
         Some((word * 64) as u8 + self.0[word].trailing_ones() as u8)
+    }
+}
+
+/// Pairs one after the other.
+#[derive(Clone, Debug)]
+pub(super) struct PairList {
+    pairs: [u8; PAIRS],
+    count: usize,
+}
+
+impl PairList {
+    pub(super) fn new() -> Self {
+        Self { pairs: [0; PAIRS], count: 0 }
+    }
+
+    pub(super) fn push(&mut self, pair: u8) {
+        self.pairs[self.count] = pair;
+        self.count += 1;
+    }
+
+    pub(super) fn pairs(&self) -> &[u8] {
+        &self.pairs[..self.count]
     }
 }
 

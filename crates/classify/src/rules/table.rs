@@ -172,7 +172,7 @@ impl RuleTable {
         let place = (best, self.serial);
         self.serial += 1;
         let signature = Arc::make_mut(&mut self.pairs).add(subtable.prefix_lens());
-        self.order.insert(Slot { place, subtable: Arc::new(subtable) }, signature);
+        self.order.insert(Slot { place, signature, subtable: Arc::new(subtable) });
         self.masks.insert(hash::words(&mask.words), place);
         place
     }
@@ -197,7 +197,7 @@ impl RuleTable {
         if best == Some(place.0) {
             return;
         }
-        let Some((mut slot, signature)) = self.order.remove(place) else { return };
+        let Some(mut slot) = self.order.remove(place) else { return };
         let moved = best.map(|best| (best, place.1));
         self.masks.change(
             hash::words(&mask.words),
@@ -209,9 +209,9 @@ impl RuleTable {
         );
         if let Some(moved) = moved {
             slot.place = moved;
-            self.order.insert(slot, signature);
+            self.order.insert(slot);
         } else {
-            Arc::make_mut(&mut self.pairs).remove(signature);
+            Arc::make_mut(&mut self.pairs).remove(slot.signature);
         }
     }
 }
