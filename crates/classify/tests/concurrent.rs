@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use thalweg_classify::{
     Classifier, Config, Found, LinearTable, Lookup, Match, Rule, RuleId, RuleTable, SharedRules,
 };
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, field};
+use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 const RULES: usize = 150;
 const CHANGES: usize = 4000;
@@ -184,7 +184,8 @@ fn a_classifier_answers_by_rules_that_were_current_during_the_call() {
         observe(&progress, &changer, |keys| {
             let mut out = [Lookup::default(); BATCH];
             let now = Nanoseconds(0);
-            classifier.classify_batch(keys, Lanes::ALL, &[64; BATCH], now, &mut out);
+            let batch = TransposedKeys::from_keys(keys);
+            classifier.classify_batch(&batch, Lanes::ALL, &[64; BATCH], now, &mut out);
             out
         })
     });

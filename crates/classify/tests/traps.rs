@@ -11,7 +11,7 @@ use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, MatchLayer, Rule, RuleId, RuleTable, SharedRules,
     flow_syntax,
 };
-use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, field};
+use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 /// Rules in flow syntax, each with a packet type of its own, counted from 1.
 fn rules(texts: &[&str]) -> Vec<Rule> {
@@ -70,6 +70,7 @@ fn check(texts: &[&str], keys: &[FlowKey]) -> usize {
         for key in later.iter().chain(earlier) {
             let mut out = [Lookup::default(); BATCH];
             let (batch, lanes) = ([*key; BATCH], Lanes::first(1));
+            let batch = TransposedKeys::from_keys(&batch);
             classifier.classify_batch(&batch, lanes, &[64; BATCH], Nanoseconds(0), &mut out);
             assert_eq!((out[0].rule, out[0].packet_type), oracle.lookup(key), "{texts:?} {key:?}");
             shared_answers += usize::from(out[0].layer == MatchLayer::Megaflow);
