@@ -25,6 +25,8 @@ struct Options {
     hairpinning: bool,
     #[serde(default = "max_mappings")]
     max_mappings: Spanned<usize>,
+    #[serde(default = "max_sessions")]
+    max_sessions: Spanned<usize>,
     #[serde(default)]
     timeouts_s: Timeouts,
 }
@@ -39,6 +41,10 @@ fn yes() -> bool {
 
 fn max_mappings() -> Spanned<usize> {
     Spanned::new(0..0, 1 << 20)
+}
+
+fn max_sessions() -> Spanned<usize> {
+    Spanned::new(0..0, 1 << 22)
 }
 
 /// Whom a mapping lets in (RFC 4787, section 5).
@@ -80,6 +86,7 @@ pub(super) struct Config {
     pub(super) filtering: Filtering,
     pub(super) hairpinning: bool,
     pub(super) max_mappings: usize,
+    pub(super) max_sessions: usize,
     timeouts: Timeouts,
 }
 
@@ -93,8 +100,8 @@ impl Config {
         self.external.contains(&address)
     }
 
-    pub(super) fn timeout(&self, kind: super::mapping::Life) -> Nanoseconds {
-        use super::mapping::Life;
+    pub(super) fn timeout(&self, kind: super::session::Life) -> Nanoseconds {
+        use super::session::Life;
         let t = self.timeouts;
         Nanoseconds::from_secs(match kind {
             Life::Udp => t.udp,
@@ -115,6 +122,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
         filtering: options.filtering,
         hairpinning: options.hairpinning,
         max_mappings: *options.max_mappings.get_ref(),
+        max_sessions: *options.max_sessions.get_ref(),
         timeouts: options.timeouts_s,
     };
     for text in &options.inside {
@@ -155,6 +163,10 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
     if !(1..=1 << 26).contains(options.max_mappings.get_ref()) {
         let span = options.max_mappings.span();
         errors.push(section.error(span, "bad number of mappings", "1 to 67108864"));
+    }
+    if !(1..=1 << 28).contains(options.max_sessions.get_ref()) {
+        let span = options.max_sessions.span();
+        errors.push(section.error(span, "bad number of sessions", "1 to 268435456"));
     }
     if errors.is_empty() { Ok(config) } else { Err(BuildError(errors)) }
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use thalweg_packet::checksum::{Checksum, update_u16, update_u32};
+use thalweg_packet::checksum::{self, Checksum, ChecksumStatus, update_u16, update_u32};
 use thalweg_packet::{Batch, DropReason, FlowKey, field, write};
 
 use super::Protocol;
@@ -29,6 +29,10 @@ pub(super) fn error(
     let headers = *batch.headers(lane);
     let l4 = headers.l4 as usize;
     let end = headers.end as usize;
+    // The new checksum is made from all bytes, and would heal a damaged packet.
+    if checksum::verify(batch.bytes(lane), &headers) == ChecksumStatus::BadTransport {
+        return Err(DropReason::BadChecksum);
+    }
     let quote = batch.bytes(lane).get(l4 + ICMP..end).ok_or(DropReason::Malformed)?;
     let quoted = Quoted::read(quote).ok_or(DropReason::Malformed)?;
     // The quoted packet went the other way: what is our side in it is its

@@ -1,6 +1,6 @@
-//! Mappings between inside and external end points.
+//! Mappings between inside and external end points, and their sessions.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use hashbrown::HashMap;
@@ -9,84 +9,38 @@ use thalweg_packet::{DropReason, Nanoseconds};
 
 use super::Protocol;
 use super::config::{Config, Filtering};
+use super::session::{Remote, Session};
 use crate::state::StateError;
 
 /// An address and a port (or echo identifier) of a protocol.
 pub(super) type EndPoint = (Protocol, Ipv4Addr, u16);
 
-/// The most remote end points that one mapping remembers for filtering; beyond,
-/// the oldest is forgotten.
-const MAX_REMOTES: usize = 256;
-
-/// What decides how long a mapping may be idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) enum Life {
-    Udp,
-    TcpEstablished,
-    TcpTransitory,
-    Echo,
-}
-
-/// A mapping, as it is kept and as it travels.
+/// A mapping, as it is kept and as it travels. It lasts as long as its sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) inside: EndPoint,
     pub(super) external: EndPoint,
-    last_used: Nanoseconds,
-    life: Life,
-    /// TCP: a packet was seen out and in, and a FIN out and in.
-    talked: [bool; 2],
-    finished: [bool; 2],
-    /// Whom the host inside has sent to, oldest first.
-    remotes: VecDeque<(Ipv4Addr, u16)>,
+    /// Whom the host inside has sent to.
+    sessions: BTreeMap<Remote, Session>,
 }
-
-/// TCP flags, as far as they change a mapping's life.
-const FIN: u16 = 1;
-const SYN: u16 = 2;
-const RST: u16 = 4;
 
 impl Record {
-    /// Notes a packet; only those from inside keep a mapping alive (RFC 4787
-    /// REQ-6).
-    fn packet(&mut self, outward: bool, flags: Option<u16>, now: Nanoseconds) {
-        if outward {
-            self.last_used = self.last_used.max(now);
-        }
-        let Some(flags) = flags else { return };
-        let way = usize::from(!outward);
-        if flags & SYN != 0 && outward {
-            (self.talked, self.finished) = ([false; 2], [false; 2]);
-        }
-        self.talked[way] = true;
-        self.finished[way] |= flags & FIN != 0;
-        if flags & RST != 0 {
-            self.finished = [true; 2];
-        }
-        self.life = if self.talked == [true; 2] && self.finished != [true; 2] {
-            Life::TcpEstablished
-        } else {
-            Life::TcpTransitory
-        };
-    }
-
-    fn remember(&mut self, remote: (Ipv4Addr, u16)) {
-        if !self.remotes.contains(&remote) {
-            if self.remotes.len() >= MAX_REMOTES {
-                self.remotes.pop_front();
-            }
-            self.remotes.push_back(remote);
-        }
-    }
-
+    /// Whether a packet from this end may come in.
     fn admits(&self, remote: (Ipv4Addr, u16), filtering: Filtering) -> bool {
+        let exact = Remote::new(self.inside.0, remote, filtering);
         match filtering {
             Filtering::EndpointIndependent => true,
-            Filtering::AddressDependent => self.remotes.iter().any(|r| r.0 == remote.0),
-            Filtering::AddressAndPortDependent => self.remotes.contains(&remote),
+            Filtering::AddressAndPortDependent => self.sessions.contains_key(&exact),
+            Filtering::AddressDependent => {
+                let (address, least) = (remote.0, Remote { address: remote.0, port: 0 });
+                self.sessions.range(least..=Remote { address, port: u16::MAX }).next().is_some()
+            }
         }
     }
 }
+
+/// When to look whether a session is idle: its `due`.
+type Due = (Nanoseconds, EndPoint, Remote);
 
 /// All mappings, found by either end.
 #[derive(Debug)]
@@ -94,8 +48,10 @@ pub(super) struct Mappings {
     config: Config,
     by_inside: HashMap<EndPoint, Record>,
     by_external: HashMap<EndPoint, EndPoint>,
-    /// Mappings by the time at which to look whether they are idle.
-    due: BTreeSet<(Nanoseconds, EndPoint)>,
+    /// One entry for each session, not later than the session ends.
+    due: BTreeSet<Due>,
+    /// Ports in use, by protocol, external address and parity.
+    in_use: HashMap<(Protocol, Ipv4Addr, bool), usize>,
     pub(super) created: u64,
     pub(super) expired: u64,
     pub(super) refused: u64,
@@ -108,6 +64,7 @@ impl Mappings {
             by_inside: HashMap::new(),
             by_external: HashMap::new(),
             due: BTreeSet::new(),
+            in_use: HashMap::new(),
             created: 0,
             expired: 0,
             refused: 0,
@@ -118,22 +75,36 @@ impl Mappings {
         self.by_inside.len()
     }
 
-    /// The external end point of a packet from `inside` to `remote`; makes the
-    /// mapping when there is none.
+    /// How many sessions all mappings have.
+    pub(super) fn sessions(&self) -> usize {
+        self.due.len()
+    }
+
+    /// The external end point of a packet from `inside` to `remote`; makes
+    /// mapping and session when there are none.
     pub(super) fn outward(
         &mut self,
         inside: EndPoint,
         remote: (Ipv4Addr, u16),
-        flags: Option<u16>,
+        flags: u16,
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
-        if !self.by_inside.contains_key(&inside) {
-            self.create(inside, now)?;
+        let with = Remote::new(inside.0, remote, self.config.filtering);
+        let known = self.by_inside.get(&inside).map(|r| r.sessions.contains_key(&with));
+        if known != Some(true) && self.sessions() >= self.config.max_sessions {
+            self.refused += 1;
+            return Err(DropReason::StateFull);
+        }
+        if known.is_none() {
+            self.create(inside)?;
         }
         let record = self.by_inside.get_mut(&inside).ok_or(DropReason::StateFull)?;
-        record.remember(remote);
         let external = record.external;
-        self.count(inside, true, flags, now);
+        if known != Some(true) {
+            record.sessions.insert(with, Session::new(now));
+            self.look_at(inside, with);
+        }
+        self.count(inside, with, true, flags, now);
         Ok(external)
     }
 
@@ -142,7 +113,7 @@ impl Mappings {
         &mut self,
         external: EndPoint,
         remote: (Ipv4Addr, u16),
-        flags: Option<u16>,
+        flags: u16,
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
         let inside = *self.by_external.get(&external).ok_or(DropReason::NoMapping)?;
@@ -150,20 +121,37 @@ impl Mappings {
         if !record.admits(remote, self.config.filtering) {
             return Err(DropReason::NoMapping);
         }
-        self.count(inside, false, flags, now);
+        let with = Remote::new(inside.0, remote, self.config.filtering);
+        self.count(inside, with, false, flags, now);
         Ok(inside)
     }
 
-    /// Notes a packet of a mapping. When it now lives shorter, its end is looked
-    /// for anew.
-    fn count(&mut self, inside: EndPoint, outward: bool, flags: Option<u16>, now: Nanoseconds) {
-        let Some(record) = self.by_inside.get_mut(&inside) else { return };
-        let before = record.life;
-        record.packet(outward, flags, now);
-        if record.life != before {
-            let due = record.last_used.plus(self.config.timeout(record.life));
-            self.due.insert((due, inside));
+    /// Notes a packet of a session, if there is that session.
+    fn count(
+        &mut self,
+        inside: EndPoint,
+        with: Remote,
+        outward: bool,
+        flags: u16,
+        now: Nanoseconds,
+    ) {
+        let record = self.by_inside.get_mut(&inside);
+        let Some(session) = record.and_then(|r| r.sessions.get_mut(&with)) else { return };
+        let before = session.life(inside.0);
+        session.packet(inside.0, outward, flags, now);
+        // It may now end earlier. When it ends later, that is found when it is due.
+        if session.life(inside.0) != before {
+            self.look_at(inside, with);
         }
+    }
+
+    /// Has a session be looked at when it may end.
+    fn look_at(&mut self, inside: EndPoint, with: Remote) {
+        let record = self.by_inside.get_mut(&inside);
+        let Some(session) = record.and_then(|r| r.sessions.get_mut(&with)) else { return };
+        self.due.remove(&(session.due, inside, with));
+        session.due = session.last_used.plus(self.config.timeout(session.life(inside.0)));
+        self.due.insert((session.due, inside, with));
     }
 
     /// The inside end point of a mapping, for an ICMP error, which neither
@@ -177,7 +165,7 @@ impl Mappings {
         self.by_inside.get(&inside).map(|r| r.external)
     }
 
-    fn create(&mut self, inside: EndPoint, now: Nanoseconds) -> Result<(), DropReason> {
+    fn create(&mut self, inside: EndPoint) -> Result<(), DropReason> {
         if self.by_inside.len() >= self.config.max_mappings {
             self.refused += 1;
             return Err(DropReason::StateFull);
@@ -186,33 +174,23 @@ impl Mappings {
             self.refused += 1;
             return Err(DropReason::NoPort);
         };
-        let life = match inside.0 {
-            Protocol::Tcp => Life::TcpTransitory,
-            Protocol::Udp => Life::Udp,
-            Protocol::Echo => Life::Echo,
-        };
         self.created += 1;
-        self.insert(Record {
-            inside,
-            external,
-            last_used: now,
-            life,
-            talked: [false; 2],
-            finished: [false; 2],
-            remotes: VecDeque::new(),
-        });
+        self.insert(Record { inside, external, sessions: BTreeMap::new() });
         Ok(())
     }
 
     fn insert(&mut self, record: Record) {
-        let due = record.last_used.plus(self.config.timeout(record.life));
-        self.due.insert((due, record.inside));
-        self.by_external.insert(record.external, record.inside);
-        self.by_inside.insert(record.inside, record);
+        let inside = record.inside;
+        *self.in_use.entry(parity_of(record.external)).or_default() += 1;
+        self.by_external.insert(record.external, inside);
+        let with: Vec<Remote> = record.sessions.keys().copied().collect();
+        self.by_inside.insert(inside, record);
+        with.into_iter().for_each(|with| self.look_at(inside, with));
     }
 
     /// A free external end point: always the same address for a host (pooling
-    /// is paired: RFC 4787 REQ-2), and its own port where that is free, else one of the same parity (RFC 4787 REQ-3, REQ-4).
+    /// is paired: RFC 4787 REQ-2), and its own port where that is free, else one
+    /// of the same parity (RFC 4787 REQ-3, REQ-4).
     fn choose(&self, inside: EndPoint) -> Option<EndPoint> {
         let (protocol, host, port) = inside;
         let mixed = (u64::from(u32::from(host)) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -223,8 +201,15 @@ impl Mappings {
         if self.config.ports.contains(&port) && free(port) {
             return Some((protocol, address, port));
         }
-        // Where the search begins is hard to tell from outside (RFC 6056).
         let span = u32::from(high - low) + 1;
+        // Every other port of the range, beginning with its first or second.
+        let all = (span + u32::from((low ^ port) & 1 == 0)) >> 1;
+        let used = self.in_use.get(&parity_of((protocol, address, port)));
+        // Asked again and again when all are in use: then without a search.
+        if used.is_some_and(|used| *used >= all as usize) {
+            return None;
+        }
+        // Where the search begins is hard to tell from outside (RFC 6056).
         let mixed = u64::from(u32::from(host)) << 16 | u64::from(port);
         let start = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % span;
         let candidates = (0..span).map(|i| low + ((start + i) % span) as u16);
@@ -232,20 +217,23 @@ impl Mappings {
         Some((protocol, address, port))
     }
 
-    /// Ends mappings that have been idle for long.
+    /// Ends sessions that have been idle for long, and mappings without sessions.
     pub(super) fn expire(&mut self, now: Nanoseconds) {
-        while let Some(&(due, inside)) = self.due.first()
+        while let Some(&(due, inside, with)) = self.due.first()
             && due <= now
         {
             self.due.pop_first();
-            let Some(record) = self.by_inside.get(&inside) else { continue };
-            let ends = record.last_used.plus(self.config.timeout(record.life));
-            if ends <= now {
+            let Some(record) = self.by_inside.get_mut(&inside) else { continue };
+            let Some(session) = record.sessions.get(&with) else { continue };
+            if session.last_used.plus(self.config.timeout(session.life(inside.0))) > now {
+                // It was used since.
+                self.look_at(inside, with);
+                continue;
+            }
+            record.sessions.remove(&with);
+            if record.sessions.is_empty() {
                 self.remove(inside);
                 self.expired += 1;
-            } else {
-                // It was used since; look again when it may be idle.
-                self.due.insert((ends, inside));
             }
         }
     }
@@ -253,6 +241,9 @@ impl Mappings {
     fn remove(&mut self, inside: EndPoint) {
         let Some(record) = self.by_inside.remove(&inside) else { return };
         self.by_external.remove(&record.external);
+        if let Some(used) = self.in_use.get_mut(&parity_of(record.external)) {
+            *used -= 1;
+        }
     }
 
     /// All mappings in a fixed order.
@@ -264,7 +255,7 @@ impl Mappings {
 
     /// Takes over mappings; all of them, or none when one is in the way.
     pub(super) fn take_over(&mut self, records: &[Record]) -> Result<(), StateError> {
-        let mut ends = BTreeSet::new();
+        let (mut insides, mut externals) = (BTreeSet::new(), BTreeSet::new());
         for (index, r) in records.iter().enumerate() {
             let refuse = |what: &str| {
                 Err(StateError::Record { index, what: format!("{what}: {:?}", r.inside) })
@@ -274,16 +265,28 @@ impl Mappings {
             }
             let known = self.by_inside.contains_key(&r.inside)
                 || self.by_external.contains_key(&r.external)
-                || !ends.insert(r.external);
+                || !insides.insert(r.inside)
+                || !externals.insert(r.external);
             if known || r.inside.0 != r.external.0 {
                 return refuse("the mapping is in conflict with another");
             }
+            if r.sessions.is_empty() {
+                return refuse("the mapping has no session");
+            }
         }
-        if self.len() + records.len() > self.config.max_mappings {
-            let what = "more mappings than this NAT may have".into();
+        let sessions: usize = records.iter().map(|r| r.sessions.len()).sum();
+        if self.len() + records.len() > self.config.max_mappings
+            || self.sessions() + sessions > self.config.max_sessions
+        {
+            let what = "more mappings or sessions than this NAT may have".into();
             return Err(StateError::Record { index: records.len(), what });
         }
         records.iter().cloned().for_each(|record| self.insert(record));
         Ok(())
     }
+}
+
+/// What ports are counted by.
+fn parity_of((protocol, address, port): EndPoint) -> (Protocol, Ipv4Addr, bool) {
+    (protocol, address, port & 1 == 1)
 }

@@ -6,8 +6,10 @@
 //! are let in by the filtering that the configuration says.
 
 mod config;
+mod fragments;
 mod icmp;
 mod mapping;
+mod session;
 mod translate;
 
 use serde::{Deserialize, Serialize};
@@ -16,8 +18,9 @@ use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds, field};
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section, Sharing};
 use config::Config;
+use fragments::Fragments;
 use mapping::{Mappings, Record};
-use translate::{Direction, Fragments};
+use translate::Direction;
 
 pub(crate) fn build(
     section: &Section<'_>,
@@ -92,9 +95,14 @@ impl NetworkFunction for Nat {
         Ok(records.len())
     }
 
+    fn state_version(&self) -> u16 {
+        2 // 1 had no sessions
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("mappings", self.mappings.len() as u64),
+            ("sessions", self.mappings.sessions() as u64),
             ("created", self.mappings.created),
             ("expired", self.mappings.expired),
             ("refused", self.mappings.refused),

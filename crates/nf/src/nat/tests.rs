@@ -124,11 +124,11 @@ proptest! {
             }
         }
         let mut stream = Vec::new();
-        let mut writer = StateWriter::new(&mut stream, "nat", 1).unwrap();
+        let mut writer = StateWriter::new(&mut stream, "nat", 2).unwrap();
         whole.export_state(&mut writer).unwrap();
         writer.finish().unwrap();
         let mut moved = nat("ports = '1024-1031'\n");
-        moved.import_state(&mut StateReader::new(&mut &stream[..], "nat", 1).unwrap()).unwrap();
+        moved.import_state(&mut StateReader::new(&mut &stream[..], "nat", 2).unwrap()).unwrap();
         for (i, (kind, host, port, remote, flags, back)) in second.into_iter().enumerate() {
             let known = packet(kind, ([10, 0, 0, host], port), ([198, 51, 100, remote], 80), flags);
             let sent = if back && !seen.is_empty() { seen[i % seen.len()].clone() } else { known };
@@ -292,4 +292,111 @@ fn nonsense_is_refused_with_its_place() {
         let error = built(text).err().unwrap_or_else(|| panic!("accepted: {text}"));
         assert!(error.to_string().starts_with("chain.toml:"), "{error}");
     }
+}
+
+/// The IPv4 address and port that a packet comes from.
+fn source_of(bytes: &[u8]) -> ([u8; 4], u16) {
+    let std::net::IpAddr::V4(address) = tuple(bytes).src else { unreachable!() };
+    (address.octets(), tuple(bytes).src_port)
+}
+
+const FIN_ACK: u8 = 17;
+const SYN: u8 = 2;
+const SYN_ACK: u8 = 18;
+const ACK: u8 = 16;
+const RST: u8 = 4;
+
+/// Opens a TCP connection from `from` to `to`; the external end.
+fn connect(
+    nat: &mut dyn NetworkFunction,
+    from: ([u8; 4], u16),
+    to: ([u8; 4], u16),
+    seconds: u64,
+) -> ([u8; 4], u16) {
+    let external = source_of(&pass(nat, &packet(0, from, to, SYN), seconds).unwrap());
+    pass(nat, &packet(0, to, external, SYN_ACK), seconds).unwrap();
+    pass(nat, &packet(0, from, to, ACK), seconds).unwrap();
+    external
+}
+
+#[test]
+fn closing_one_connection_leaves_another_of_the_same_port_alone() {
+    let mut nat = nat("");
+    let (inside, other) = (([10, 0, 0, 1], 5000), ([198, 51, 100, 9], 443));
+    let external = connect(&mut *nat, inside, REMOTE, 0);
+    assert_eq!(connect(&mut *nat, inside, other, 0), external);
+    pass(&mut *nat, &packet(0, inside, REMOTE, FIN_ACK), 1).unwrap();
+    pass(&mut *nat, &packet(0, REMOTE, external, FIN_ACK), 1).unwrap();
+    assert!(pass(&mut *nat, &packet(0, other, external, ACK), 7000).is_ok());
+}
+
+#[test]
+fn a_reset_of_an_idle_connection_leaves_it_four_minutes() {
+    let mut nat = nat("");
+    let external = connect(&mut *nat, ([10, 0, 0, 1], 5000), REMOTE, 0);
+    pass(&mut *nat, &packet(0, REMOTE, external, RST), 1000).unwrap();
+    assert!(pass(&mut *nat, &packet(0, REMOTE, external, ACK), 1239).is_ok());
+    let late = pass(&mut *nat, &packet(0, REMOTE, external, ACK), 1240);
+    assert_eq!(late, Err(DropReason::NoMapping));
+}
+
+#[test]
+fn a_corrupt_icmp_error_is_dropped_and_not_healed() {
+    let mut nat = nat("");
+    let out = pass(&mut *nat, &packet(1, ([10, 0, 0, 1], 5001), REMOTE, 0), 1).unwrap();
+    let mut error = error_about(&out);
+    assert!(pass(&mut *nat, &error, 1).is_ok());
+    let last = error.len() - 1;
+    error[last] ^= 1;
+    assert_eq!(pass(&mut *nat, &error, 1), Err(DropReason::BadChecksum));
+}
+
+#[test]
+fn an_echo_is_answered_under_every_filtering() {
+    for filtering in ["endpoint-independent", "address-dependent", "address-and-port-dependent"] {
+        let mut nat = nat(&format!("filtering = '{filtering}'\n"));
+        // An identifier below 1024 cannot be kept.
+        let out = pass(&mut *nat, &packet(3, ([10, 0, 0, 1], 7), REMOTE, 0), 1).unwrap();
+        let back = pass(&mut *nat, &answer(3, &out), 1).unwrap();
+        assert_eq!(parsed(&back).0.get(field::ICMP_ID), 7, "{filtering}");
+    }
+}
+
+#[test]
+fn a_mapping_follows_as_many_remotes_as_there_are() {
+    let mut nat = nat("");
+    let inside = ([10, 0, 0, 1], 5000);
+    for n in 0..1000u16 {
+        let remote = ([198, 51, (n >> 8) as u8, n as u8], 53);
+        pass(&mut *nat, &packet(1, inside, remote, 0), 1).unwrap();
+    }
+    let external = source_of(&pass(&mut *nat, &packet(1, inside, REMOTE, 0), 1).unwrap());
+    assert!(pass(&mut *nat, &packet(1, ([198, 51, 0, 0], 53), external, 0), 1).is_ok());
+}
+
+/// What a router on the way says about a packet whose TTL ran out.
+fn error_about(bytes: &[u8]) -> Vec<u8> {
+    let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
+    let mut batch = Batch::new(pool);
+    let lane = batch.push_bytes(bytes).unwrap();
+    batch.parse(Lanes::ALL, Decapsulate::No);
+    let mut error = Vec::new();
+    let router = std::net::IpAddr::V4([203, 0, 113, 9].into());
+    icmp_error::build(&batch, lane, IcmpError::TimeExceeded, router, &mut error).unwrap();
+    error
+}
+
+#[test]
+fn sessions_are_bounded_and_ports_come_free_with_the_last_of_a_mapping() {
+    let mut nat = nat("max_sessions = 2\nports = '2000-2001'\n");
+    let sent = |port, remote| packet(0, ([10, 0, 0, 1], port), ([198, 51, 100, remote], 80), SYN);
+    pass(&mut *nat, &sent(2000, 1), 0).unwrap();
+    pass(&mut *nat, &sent(2000, 2), 100).unwrap();
+    assert_eq!(pass(&mut *nat, &sent(2000, 3), 100), Err(DropReason::StateFull));
+    assert!(nat.figures().contains(&("sessions", 2)) && nat.figures().contains(&("refused", 1)));
+    // The first session ends at 240, the mapping with the second at 340.
+    pass(&mut *nat, &sent(2000, 2), 240).unwrap();
+    assert_eq!(pass(&mut *nat, &sent(2002, 1), 241), Err(DropReason::NoPort));
+    pass(&mut *nat, &sent(2002, 1), 480).unwrap();
+    assert!(nat.figures().contains(&("mappings", 1)) && nat.figures().contains(&("expired", 1)));
 }

@@ -2,17 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-use hashbrown::HashMap;
 use thalweg_packet::{Batch, DropReason, FlowKey, Layer, Nanoseconds, field, write};
 
 use super::Protocol;
+use super::fragments::{FragmentId, Fragments};
 use super::icmp;
 use super::mapping::{EndPoint, Mappings};
-
-/// How long the first fragment of a packet is remembered (RFC 4787 REQ-14).
-const FRAGMENT_LIFE: Nanoseconds = Nanoseconds::from_secs(30);
-/// The most packets whose fragments are followed at a time.
-const MAX_FRAGMENTED: usize = 4096;
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,27 +16,6 @@ pub(super) enum Direction {
     In,
     /// From inside to an external address of ours.
     Hairpin,
-}
-
-/// Source, destination, protocol and identification of a fragmented packet.
-type FragmentId = (u32, u32, u8, u16);
-
-/// What first fragments were translated to, for those that follow.
-#[derive(Debug, Default)]
-pub(super) struct Fragments(HashMap<FragmentId, (Ipv4Addr, Nanoseconds)>);
-
-impl Fragments {
-    pub(super) fn expire(&mut self, now: Nanoseconds) {
-        if !self.0.is_empty() {
-            self.0.retain(|_, (_, made)| now.since(*made) < FRAGMENT_LIFE);
-        }
-    }
-
-    fn remember(&mut self, id: FragmentId, address: Ipv4Addr, now: Nanoseconds) {
-        if self.0.len() < MAX_FRAGMENTED {
-            self.0.insert(id, (address, now));
-        }
-    }
 }
 
 /// Translates the packet of `lane`; says what was done.
@@ -54,9 +28,10 @@ pub(super) fn packet(
     now: Nanoseconds,
 ) -> Result<String, DropReason> {
     let (key, headers) = (batch.key(lane), *batch.headers(lane));
-    let id = fragment_id(batch.bytes(lane), headers.l3 as usize, &key);
+    let id = FragmentId::read(batch.bytes(lane), headers.l3 as usize, &key);
+    let id = id.ok_or(DropReason::Malformed)?;
     if key.get(field::NW_FRAG) & field::FRAG_LATER != 0 {
-        let (address, _) = fragments.0.get(&id).copied().ok_or(DropReason::UnknownFragment)?;
+        let address = fragments.get(id).ok_or(DropReason::UnknownFragment)?;
         set_address(batch, lane, direction, address);
         return Ok(format!("fragment, as its first: {address}"));
     }
@@ -66,7 +41,7 @@ pub(super) fn packet(
     let Some((protocol, source, destination)) = ends(&key, headers.layer) else {
         return Err(unsupported(&key, headers.layer));
     };
-    let flags = (protocol == Protocol::Tcp).then(|| key.get(field::TCP_FLAGS) as u16);
+    let flags = if protocol == Protocol::Tcp { key.get(field::TCP_FLAGS) as u16 } else { 0 };
     let (to, said) = if direction == Direction::Out {
         let to = mappings.outward((protocol, source.0, source.1), destination, flags, now)?;
         (to, format!("{}:{} -> {}:{}", source.0, source.1, to.1, to.2))
@@ -110,12 +85,6 @@ fn ends(key: &FlowKey, layer: Layer) -> Option<Ends> {
     };
     let address = |f| Ipv4Addr::from(key.get(f) as u32);
     Some((protocol, (address(field::NW_SRC), from), (address(field::NW_DST), to)))
-}
-
-fn fragment_id(bytes: &[u8], l3: usize, key: &FlowKey) -> FragmentId {
-    let id = bytes.get(l3 + 4..l3 + 6).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-    let (src, dst) = (key.get(field::NW_SRC) as u32, key.get(field::NW_DST) as u32);
-    (src, dst, key.get(field::NW_PROTO) as u8, id)
 }
 
 fn set_address(batch: &mut Batch, lane: usize, direction: Direction, address: Ipv4Addr) {

@@ -1,0 +1,105 @@
+//! Fragments after the first carry no ports; they follow their first.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+use hashbrown::HashMap;
+use thalweg_packet::{FlowKey, Nanoseconds, field};
+
+/// How long the first fragment of a packet is remembered.
+const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
+/// The most packets whose fragments are followed at a time; beyond, the oldest
+/// is forgotten.
+const MOST: usize = 4096;
+
+/// What the fragments of one packet have in common (RFC 791).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FragmentId {
+    source: u32,
+    destination: u32,
+    protocol: u8,
+    identification: u16,
+}
+
+impl FragmentId {
+    /// The id of the IPv4 packet whose header is at `l3` of `bytes`.
+    pub(super) fn read(bytes: &[u8], l3: usize, key: &FlowKey) -> Option<Self> {
+        let identification = bytes.get(l3 + 4..)?.first_chunk::<2>()?;
+        Some(Self {
+            source: key.get(field::NW_SRC) as u32,
+            destination: key.get(field::NW_DST) as u32,
+            protocol: key.get(field::NW_PROTO) as u8,
+            identification: u16::from_be_bytes(*identification),
+        })
+    }
+}
+
+/// What first fragments were translated to, for those that follow.
+#[derive(Debug, Default)]
+pub(super) struct Fragments {
+    found: HashMap<FragmentId, (Ipv4Addr, Nanoseconds)>,
+    /// In order of time; ids seen again stand in it twice.
+    order: VecDeque<(FragmentId, Nanoseconds)>,
+}
+
+impl Fragments {
+    /// The address that the first fragment got.
+    pub(super) fn get(&self, id: FragmentId) -> Option<Ipv4Addr> {
+        self.found.get(&id).map(|(address, _)| *address)
+    }
+
+    pub(super) fn remember(&mut self, id: FragmentId, address: Ipv4Addr, now: Nanoseconds) {
+        while self.order.len() >= MOST {
+            self.forget_oldest();
+        }
+        self.found.insert(id, (address, now));
+        self.order.push_back((id, now));
+    }
+
+    pub(super) fn expire(&mut self, now: Nanoseconds) {
+        while self.order.front().is_some_and(|(_, made)| made.plus(LIFE) <= now) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((id, made)) = self.order.pop_front() else { return };
+        if self.found.get(&id).is_some_and(|(_, newest)| *newest == made) {
+            self.found.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(identification: u16) -> FragmentId {
+        FragmentId { source: 1, destination: 2, protocol: 17, identification }
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_may_be_and_no_longer() {
+        let mut fragments = Fragments::default();
+        for n in 0..=MOST as u16 {
+            fragments.remember(id(n), Ipv4Addr::LOCALHOST, Nanoseconds(u64::from(n)));
+        }
+        assert_eq!((fragments.found.len(), fragments.order.len()), (MOST, MOST));
+        assert_eq!(fragments.get(id(0)), None);
+        assert!(fragments.get(id(1)).is_some());
+        fragments.expire(Nanoseconds(1).plus(LIFE));
+        assert_eq!(fragments.get(id(1)), None);
+        assert!(fragments.get(id(2)).is_some());
+    }
+
+    #[test]
+    fn an_id_used_again_lives_from_then_on() {
+        let mut fragments = Fragments::default();
+        fragments.remember(id(1), Ipv4Addr::LOCALHOST, Nanoseconds(0));
+        fragments.remember(id(1), Ipv4Addr::BROADCAST, Nanoseconds::from_secs(20));
+        fragments.expire(Nanoseconds::from_secs(49));
+        assert_eq!(fragments.get(id(1)), Some(Ipv4Addr::BROADCAST));
+        fragments.expire(Nanoseconds::from_secs(50));
+        assert_eq!(fragments.get(id(1)), None);
+    }
+}

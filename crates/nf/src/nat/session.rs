@@ -1,0 +1,165 @@
+//! Sessions: whom a host inside has sent to through one of its mappings, and
+//! for how long that counts.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use thalweg_packet::Nanoseconds;
+
+use super::Protocol;
+use super::config::Filtering;
+
+/// TCP flags, as far as they change a session's life.
+const FIN: u16 = 1;
+const SYN: u16 = 2;
+const RST: u16 = 4;
+const ACK: u16 = 16;
+
+/// What decides how long a session may be idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Udp,
+    TcpEstablished,
+    TcpTransitory,
+    Echo,
+}
+
+/// Who a session is with, as exactly as the filtering wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Remote {
+    pub(super) address: Ipv4Addr,
+    pub(super) port: u16,
+}
+
+impl Remote {
+    /// The session of packets between a mapping of `protocol` and this end. TCP
+    /// connections are always told apart, because each has a life of its own; an
+    /// echo has no remote port.
+    pub(super) fn new(
+        protocol: Protocol,
+        (address, port): (Ipv4Addr, u16),
+        filtering: Filtering,
+    ) -> Self {
+        match (protocol, filtering) {
+            (Protocol::Tcp, _) | (Protocol::Udp, Filtering::AddressAndPortDependent) => {
+                Self { address, port }
+            }
+            (_, Filtering::EndpointIndependent) => Self { address: Ipv4Addr::UNSPECIFIED, port: 0 },
+            _ => Self { address, port: 0 },
+        }
+    }
+}
+
+/// How far a session has come, and when it was last used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Session {
+    pub(super) last_used: Nanoseconds,
+    /// TCP: a segment came in; one other than the first SYN went out.
+    answered: bool,
+    confirmed: bool,
+    /// TCP: a FIN went out, and one came in.
+    finished: [bool; 2],
+    /// TCP: a reset was the last to be said.
+    reset: bool,
+    /// When it is looked at whether the session is idle.
+    #[serde(skip)]
+    pub(super) due: Nanoseconds,
+}
+
+impl Session {
+    pub(super) fn new(now: Nanoseconds) -> Self {
+        Self {
+            last_used: now,
+            answered: false,
+            confirmed: false,
+            finished: [false; 2],
+            reset: false,
+            due: now,
+        }
+    }
+
+    /// Notes a packet, with its TCP flags; only those from inside keep a session
+    /// alive (RFC 4787 REQ-6).
+    pub(super) fn packet(
+        &mut self,
+        protocol: Protocol,
+        outward: bool,
+        flags: u16,
+        now: Nanoseconds,
+    ) {
+        if outward {
+            self.last_used = self.last_used.max(now);
+        }
+        if protocol == Protocol::Tcp {
+            let before = self.life(protocol);
+            self.segment(outward, flags);
+            // What closes an idle connection leaves it the time of a closing one.
+            if (before, self.life(protocol)) == (Life::TcpEstablished, Life::TcpTransitory) {
+                self.last_used = self.last_used.max(now);
+            }
+        }
+    }
+
+    /// Follows a TCP connection (RFC 5382 REQ-5).
+    fn segment(&mut self, outward: bool, flags: u16) {
+        if outward && flags & (SYN | ACK | RST) == SYN {
+            *self = Self { due: self.due, ..Self::new(self.last_used) };
+        } else if flags & RST != 0 {
+            self.reset = true;
+        } else if outward {
+            // A host that goes on has not seen the reset, or not believed it
+            // (RFC 7857, section 2.2).
+            self.reset = false;
+            self.confirmed |= flags & SYN == 0;
+            self.finished[0] |= flags & FIN != 0;
+        } else {
+            self.answered = true;
+            self.finished[1] |= flags & FIN != 0;
+        }
+    }
+
+    pub(super) fn life(&self, protocol: Protocol) -> Life {
+        let open = self.answered && self.confirmed && self.finished != [true; 2] && !self.reset;
+        match protocol {
+            Protocol::Udp => Life::Udp,
+            Protocol::Echo => Life::Echo,
+            Protocol::Tcp if open => Life::TcpEstablished,
+            Protocol::Tcp => Life::TcpTransitory,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life_after(segments: &[(bool, u16)]) -> Life {
+        let mut session = Session::new(Nanoseconds(0));
+        for (outward, flags) in segments {
+            session.packet(Protocol::Tcp, *outward, *flags, Nanoseconds(0));
+        }
+        session.life(Protocol::Tcp)
+    }
+
+    #[test]
+    fn a_connection_is_established_from_the_handshake_to_the_second_fin() {
+        let open = [(true, SYN), (false, SYN | ACK), (true, ACK)];
+        let with = |more: &[(bool, u16)]| life_after(&[&open, more].concat());
+        assert_eq!(life_after(&open[..2]), Life::TcpTransitory);
+        assert_eq!(with(&[]), Life::TcpEstablished);
+        assert_eq!(with(&[(true, FIN | ACK)]), Life::TcpEstablished);
+        assert_eq!(with(&[(true, FIN | ACK), (false, FIN | ACK)]), Life::TcpTransitory);
+        assert_eq!(with(&[(true, FIN), (false, FIN), (true, ACK)]), Life::TcpTransitory);
+        assert_eq!(with(&[(false, RST)]), Life::TcpTransitory);
+        assert_eq!(with(&[(false, RST), (false, ACK)]), Life::TcpTransitory);
+        assert_eq!(with(&[(false, RST), (true, ACK)]), Life::TcpEstablished);
+        assert_eq!(with(&[(true, SYN)]), Life::TcpTransitory);
+    }
+
+    #[test]
+    fn what_comes_in_alone_establishes_nothing() {
+        assert_eq!(life_after(&[(true, SYN), (false, ACK), (false, ACK)]), Life::TcpTransitory);
+        // A connection older than the NAT.
+        assert_eq!(life_after(&[(true, ACK), (false, ACK)]), Life::TcpEstablished);
+    }
+}
