@@ -91,10 +91,10 @@ impl<'a> Search<'a> {
     }
 
     /// The bits that show, for every subtable that has a better rule, that none of
-    /// these matches. The winner's own come first, since what they show of others costs
-    /// nothing. Then those of subtables that only a search rules out. Then the
-    /// prefixes without which a subtable is not ruled out, and last the cheapest
-    /// one for each subtable that none of these rules out.
+    /// these matches. The winner's own come first, since what they show of others
+    /// costs nothing. Then those of subtables that only a search rules out. Then
+    /// the prefixes of subtables that leave no choice, and last the cheapest prefix
+    /// for each subtable that is still open.
     fn proof(&self, outcome: &Outcome) -> FlowKey {
         let mut mask = outcome.winner.map_or(FlowKey::default(), |(_, s)| *s.mask());
         for (subtable, reached) in outcome.tried() {
