@@ -101,18 +101,23 @@ impl RuleTable {
 
     /// Adds `rule`, in place of one with the same number.
     pub fn insert(&mut self, rule: Rule) {
-        self.remove(rule.id);
-        for pattern in &rule.matches {
-            self.insert_match(pattern, (rule.rank(), rule.packet_type));
-        }
-        self.rules.insert(under(rule.id), Arc::new(rule));
+        self.extend([rule]);
     }
 
-    /// Adds many rules.
+    /// Adds many rules. Faster than one by one: those of a subtable go together.
     pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
+        let mut added: Vec<Arc<Rule>> = Vec::new();
         for rule in rules {
-            self.insert(rule);
+            if self.rule(rule.id).is_some() {
+                // It may be one of these.
+                self.insert_patterns(&std::mem::take(&mut added));
+                self.remove(rule.id);
+            }
+            let rule = Arc::new(rule);
+            self.rules.insert(under(rule.id), rule.clone());
+            added.push(rule);
         }
+        self.insert_patterns(&added);
     }
 
     /// Removes the rule numbered `id`, and returns it.
@@ -142,17 +147,27 @@ impl RuleTable {
         self.masks.find(hash::words(&mask.words), has_mask).copied()
     }
 
-    fn insert_match(&mut self, pattern: &Match, rule: Ranked) {
-        let place = self
-            .place(pattern.mask())
-            .unwrap_or_else(|| self.add_subtable(*pattern.mask(), rule.0));
-        let Some(subtable) = self.order.get_mut(place) else { return };
-        let change = subtable.insert(pattern.value(), rule);
-        if change == Change::Pattern {
+    /// Adds the patterns of `rules`, subtable by subtable, the best rule first.
+    fn insert_patterns(&mut self, rules: &[Arc<Rule>]) {
+        let patterns = rules.iter().flat_map(|rule| {
+            let ranked = (rule.rank(), rule.packet_type);
+            rule.matches.iter().map(move |m| (hash::words(&m.mask().words), ranked, m))
+        });
+        let mut patterns: Vec<_> = patterns.collect();
+        patterns.sort_unstable_by_key(|(hash, (rank, _), _)| (*hash, *rank));
+        for group in patterns.chunk_by(|a, b| a.2.mask() == b.2.mask()) {
+            let (_, (best, _), first) = group[0];
+            let place =
+                self.place(first.mask()).unwrap_or_else(|| self.add_subtable(*first.mask(), best));
+            let Some(subtable) = self.order.get_mut(place) else { continue };
             let prefix_lens = subtable.prefix_lens();
-            self.each_prefix(pattern.value(), prefix_lens, Trie::insert);
+            let is_new = |(_, rule, m): &&(u64, Ranked, &Match)| {
+                subtable.insert(m.value(), *rule) == Change::Pattern
+            };
+            let new: Vec<_> = group.iter().filter(is_new).map(|(.., m)| m.value()).collect();
+            self.each_prefix(&new, prefix_lens, Trie::insert);
+            self.reorder(first.mask(), place);
         }
-        self.reorder(pattern.mask(), place);
     }
 
     fn remove_match(&mut self, pattern: &Match, rank: Rank) {
@@ -161,7 +176,7 @@ impl RuleTable {
         let change = subtable.remove(pattern.value(), rank);
         if change == Change::Pattern {
             let prefix_lens = subtable.prefix_lens();
-            self.each_prefix(pattern.value(), prefix_lens, Trie::remove);
+            self.each_prefix(&[pattern.value()], prefix_lens, Trie::remove);
         }
         self.reorder(pattern.mask(), place);
     }
@@ -177,16 +192,16 @@ impl RuleTable {
         place
     }
 
+    /// Changes the tries by the prefixes of `values` that have `lens` bits.
     fn each_prefix(
         &mut self,
-        value: &FlowKey,
+        values: &[&FlowKey],
         lens: [u8; FIELDS],
         change: impl Fn(&mut Trie, u128, u8),
     ) {
-        for ((trie, tracked), len) in self.tries.iter_mut().zip(TRACKED).zip(lens) {
-            if len > 0 {
-                change(trie, tracked.bits(value), len);
-            }
+        let tries = self.tries.iter_mut().zip(TRACKED).zip(lens);
+        for ((trie, tracked), len) in tries.filter(|(_, len)| *len > 0) {
+            values.iter().for_each(|value| change(trie, tracked.bits(value), len));
         }
     }
 
@@ -248,8 +263,8 @@ mod tests {
     #[test]
     fn a_rule_given_twice_is_replaced_and_a_removed_mask_is_gone() {
         let mut table = RuleTable::new(PacketType(0));
-        table.insert(rule(0, 10, 0, 7));
-        table.insert(rule(0, 3, 1, 7));
+        table.insert(rule(0, 12, 2, 7));
+        table.extend([rule(0, 10, 0, 7), rule(0, 3, 1, 7)]);
         assert_eq!((table.len(), table.subtables(), table.next_id()), (1, 1, RuleId(1)));
         assert_eq!(table.rule(RuleId(0)).map(|r| r.priority), Some(3));
         table.remove(RuleId(0));
