@@ -179,6 +179,48 @@ fn rules_that_are_gone_leave_no_trace() {
     });
 }
 
+#[test]
+fn a_search_from_an_earlier_mask_tells_whether_it_still_proves() {
+    let seen = Cell::new([0u64; 3]);
+    proptest!(ProptestConfig::with_cases(2000), |(
+        all in rules(), keys in proptest::collection::vec((key(), key()), 8),
+        changed in any::<prop::sample::Index>(), adds in any::<bool>(),
+    )| {
+        let mut before = RuleTable::new(PacketType(0));
+        before.extend(all.iter().cloned());
+        let (mut after, mut active) = (before.clone(), all.clone());
+        if !all.is_empty() {
+            after.remove(active.swap_remove(changed.index(all.len())).id);
+        }
+        if adds {
+            (before, after, active) = (after, before, all);
+        }
+        for (key, other) in keys {
+            let found = before.lookup(&key);
+            // The megaflow layer knows the bits of the mask only.
+            let masked = key.masked(&found.mask);
+            prop_assert_eq!(before.lookup_from(&masked, &found.mask), found);
+            let again = after.lookup_from(&masked, &found.mask);
+            prop_assert!(is_within(&found.mask, &again.mask));
+            prop_assert_eq!(flaw(&active, &masked, &again), None);
+            let holds = again == found;
+            if holds {
+                let not_mask = FlowKey { words: found.mask.words.map(|w| !w) };
+                let packet = masked.union(&other.masked(&not_mask));
+                prop_assert_eq!(flaw(&active, &packet, &found), None);
+            }
+            let right = flaw(&active, &masked, &found).is_none();
+            let mut counts = seen.get();
+            counts[usize::from(holds) + usize::from(right && !holds) * 2] += 1;
+            seen.set(counts);
+        }
+    });
+    let [wrong, holds, dropped] = seen.get();
+    println!("{wrong} wrong, {holds} hold, {dropped} right but not seen to be");
+    assert!(holds > 5000 && wrong > 50, "vacuous run: {wrong} {holds}");
+    assert!(dropped * 20 < holds, "too many are given up: {dropped} of {holds}");
+}
+
 /// A line of a filter file whose prefixes and port ranges overlap others'.
 fn line() -> impl Strategy<Value = String> {
     let address = (prop_oneof![Just(10u8), Just(11)], 0u8..3, 0u8..4, 0u8..=32)

@@ -3,7 +3,7 @@
 use thalweg_packet::FlowKey;
 
 use super::fields::{FIELDS, TRACKED, WIDEST};
-use super::order::Order;
+use super::order::{Order, Slot};
 use super::signature::{PAIRS, PairList, Pairs, Signature};
 use super::subtable::{Ranked, Reached, Subtable};
 use super::trie::Trie;
@@ -23,8 +23,8 @@ pub(super) struct Search<'a> {
     shown_by: [(u8, u8); PAIRS],
 }
 
-/// A subtable that was searched, and how far.
-type Tried<'a> = (&'a Subtable, Reached);
+/// A slot whose subtable was searched, and how far.
+type Tried<'a> = (&'a Slot, Reached);
 
 /// What the first pass over the subtables found.
 struct Outcome<'a> {
@@ -65,26 +65,26 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// The winning rule, and the bits that prove it.
-    pub(super) fn run(&self) -> (Option<Ranked>, FlowKey) {
-        let outcome = self.find();
-        (outcome.winner.map(|(rule, _)| rule), self.proof(&outcome))
+    /// The winning rule, and the bits that prove it, those of `examined` among
+    /// them.
+    pub(super) fn run(&self, examined: &FlowKey) -> (Option<Ranked>, FlowKey) {
+        let outcome = self.find(examined);
+        (outcome.winner.map(|(rule, _)| rule), self.proof(&outcome, examined))
     }
 
-    fn find(&self) -> Outcome<'a> {
+    fn find(&self, examined: &FlowKey) -> Outcome<'a> {
         let mut outcome =
             Outcome { winner: None, tried: [None; REMEMBERED], count: 0, more: Vec::new() };
         for chunk in self.order.chunks() {
-            // Of equal rank is only the same rule.
-            if outcome.rank().is_some_and(|rank| rank <= chunk.best()) {
+            if outcome.rank().is_some_and(|rank| rank < chunk.best()) {
                 break;
             }
             for at in bits(chunk.without(self.dead_list.pairs())) {
                 let slot = &chunk.slots()[at];
-                if outcome.rank().is_some_and(|rank| rank <= slot.place.0) {
+                if outcome.rank().is_some_and(|rank| rank < slot.place.0) {
                     break;
                 }
-                outcome.try_subtable(&slot.subtable, self.key);
+                outcome.try_slot(slot, self.key, examined);
             }
         }
         outcome
@@ -95,11 +95,12 @@ impl<'a> Search<'a> {
     /// costs nothing. Then those of subtables that only a search rules out. Then
     /// the prefixes of subtables that leave no choice, and last the cheapest prefix
     /// for each subtable that is still open.
-    fn proof(&self, outcome: &Outcome) -> FlowKey {
-        let mut mask = outcome.winner.map_or(FlowKey::default(), |(_, s)| *s.mask());
-        for (subtable, reached) in outcome.tried() {
-            if !subtable.is_ruled_out(self.key, &mask) {
-                subtable.add_examined(reached, &mut mask);
+    fn proof(&self, outcome: &Outcome, examined: &FlowKey) -> FlowKey {
+        let mut mask = outcome.winner.map_or(*examined, |(_, s)| examined.union(s.mask()));
+        let is_better = |slot: &Slot| outcome.rank().is_none_or(|rank| slot.place.0 < rank);
+        for (slot, reached) in outcome.tried().filter(|(slot, _)| is_better(slot)) {
+            if !slot.subtable.is_ruled_out(self.key, &mask) {
+                slot.subtable.add_examined(reached, &mut mask);
             }
         }
         self.add_prefixes::<true>(outcome.rank(), &mut mask);
@@ -119,7 +120,7 @@ impl<'a> Search<'a> {
             while let Some(at) = bits(open).next() {
                 open &= open - 1;
                 let slot = &chunk.slots()[at];
-                if is_better(slot.place.0) && !slot.subtable.is_ruled_out(self.key, mask) {
+                if is_better(slot.place.0) && !slot.subtable.is_shown_to_fail(self.key, mask) {
                     self.add_prefix(slot.signature.and(&self.dead), mask);
                     shown = self.shown(mask);
                     open &= !chunk.with(shown.pairs());
@@ -160,18 +161,24 @@ impl<'a> Outcome<'a> {
         self.winner.map(|((rank, _), _)| rank)
     }
 
-    fn try_subtable(&mut self, subtable: &'a Subtable, key: &FlowKey) {
-        let reached = subtable.search(key);
-        if let Reached::Match(found) = reached
-            && self.rank().is_none_or(|rank| found.0 < rank)
-        {
-            self.winner = Some((found, subtable));
+    /// Searches the subtable of `slot`. Where the winning rule has several
+    /// patterns that match, the one wins that adds the fewest bits to `examined`.
+    fn try_slot(&mut self, slot: &'a Slot, key: &FlowKey, examined: &FlowKey) {
+        let reached = slot.subtable.search(key);
+        if let Reached::Match(found) = reached {
+            let adds = |subtable: &Subtable| subtable.bits_beyond(examined);
+            let wins = self.winner.is_none_or(|(best, subtable)| {
+                found.0 < best.0 || found.0 == best.0 && adds(&slot.subtable) < adds(subtable)
+            });
+            if wins {
+                self.winner = Some((found, &slot.subtable));
+            }
         }
         if let Some(place) = self.tried.get_mut(self.count) {
-            *place = Some((subtable, reached));
+            *place = Some((slot, reached));
             self.count += 1;
         } else {
-            self.more.push((subtable, reached));
+            self.more.push((slot, reached));
         }
     }
 

@@ -176,6 +176,22 @@ impl Subtable {
         }
     }
 
+    /// How many bits the mask has that `examined` has not.
+    pub(super) fn bits_beyond(&self, examined: &FlowKey) -> u32 {
+        let words = self.mask().words.iter().zip(&examined.words);
+        words.map(|(mask, examined)| (mask & !examined).count_ones()).sum()
+    }
+
+    /// Whether the bits in `examined` alone show that `key`, which has none of the
+    /// patterns, has none.
+    pub(super) fn is_shown_to_fail(&self, key: &FlowKey, examined: &FlowKey) -> bool {
+        let mut all = *examined;
+        self.is_ruled_out(key, examined) || {
+            self.add_examined(self.search(key), &mut all);
+            all == *examined
+        }
+    }
+
     /// Whether the bits in `examined` alone show that `key` has none of the
     /// patterns. Only asked of a few entries: many would take long.
     pub(super) fn is_ruled_out(&self, key: &FlowKey, examined: &FlowKey) -> bool {

@@ -132,7 +132,18 @@ impl RuleTable {
 
     /// Finds the winning rule for `key`, and bits that decide it.
     pub fn lookup(&self, key: &FlowKey) -> Found {
-        let (rule, mask) = Search::new(&self.order, &self.tries, &self.pairs, key).run();
+        self.lookup_from(key, &FlowKey::default())
+    }
+
+    /// Finds the winning rule for `key`, and bits that decide it, when those of
+    /// `examined` are to be among them.
+    ///
+    /// Tells whether an earlier answer still holds for all keys that it was given
+    /// for: it does if the rule is the same and `examined` is all of the mask. A
+    /// plain [`lookup`](Self::lookup) could find other bits that do as well.
+    pub fn lookup_from(&self, key: &FlowKey, examined: &FlowKey) -> Found {
+        let search = Search::new(&self.order, &self.tries, &self.pairs, key);
+        let (rule, mask) = search.run(examined);
         Found {
             rule: rule.map(|(rank, _)| rank.rule()),
             packet_type: rule.map_or(self.default_type, |(_, t)| t),
