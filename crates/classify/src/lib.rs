@@ -12,6 +12,7 @@
 
 pub mod classbench;
 mod classifier;
+pub mod cuckoo;
 mod emc;
 mod emc_control;
 mod flow_register;

@@ -1,0 +1,144 @@
+//! A cuckoo hash table that one thread writes while many read.
+//!
+//! A bucket is one cache line of eight signatures and eight numbers of entries. A
+//! key has two buckets; the second is found from the first by the signature alone
+//! (partial-key cuckoo hashing), so that entries change buckets without their keys
+//! being looked at. A full bucket makes room by the shortest way there is (breadth
+//! first), and the table fills to 95 %.
+//!
+//! Readers take no lock. A bucket has a version, odd while it is written: a reader
+//! that sees the same even versions before and after its search has seen the
+//! buckets as they were at one moment, and searches again otherwise. So it never
+//! misses a key that is being moved, and never takes a value for another key
+//! (optimistic cuckoo hashing: Fan, Andersen and Kaminsky, "MemC3: Compact and
+//! Concurrent MemCache with Dumber Caching and Smarter Hashing", NSDI 2013).
+//!
+//! ```
+//! use thalweg_classify::cuckoo::{self, HashKind};
+//!
+//! let (mut writer, reader) = cuckoo::table::<2>(1000, HashKind::Murmur3, 7);
+//! writer.insert(&[1, 2], 10);
+//! let mut values = [None; 2];
+//! reader.get_batch(&[[1, 2], [3, 4]], &mut values);
+//! assert_eq!(values, [Some(10), None]);
+//! ```
+
+mod bucket;
+mod hash;
+#[cfg(all(test, loom))]
+mod model;
+mod search;
+mod sync;
+mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use hash::Hash;
+pub use hash::HashKind;
+use table::{Core, Table};
+
+/// Keys that one step of a batch lookup works at together.
+pub const STEP: usize = 32;
+
+/// The table that readers read now; growing puts another in its place.
+type Shared<const W: usize> = Arc<ArcSwap<Core<W>>>;
+
+/// A table for keys of `W` words of 64 bits (1 to 32), with room for at least
+/// `entries` keys: the one who writes it, and the first of those who read it.
+pub fn table<const W: usize>(entries: usize, kind: HashKind, seed: u32) -> (Writer<W>, Reader<W>) {
+    const { assert!(W >= 1 && W <= 32, "keys have 8 to 256 bytes") };
+    let table = Table::with_room(entries, Hash::new(kind, seed));
+    let shared = Arc::new(ArcSwap::new(table.core().clone()));
+    (Writer { table, shared: shared.clone() }, Reader { shared })
+}
+
+/// The one who writes a table.
+#[derive(Debug)]
+pub struct Writer<const W: usize> {
+    table: Table<W>,
+    shared: Shared<W>,
+}
+
+impl<const W: usize> Writer<W> {
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many entries there are places for.
+    pub fn places(&self) -> usize {
+        self.table.core().places()
+    }
+
+    /// Another reader of the table.
+    pub fn reader(&self) -> Reader<W> {
+        Reader { shared: self.shared.clone() }
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u64; W]) -> Option<u64> {
+        self.table.core().get(key)
+    }
+
+    /// Gives `key` the value `value`; returns the one it had. Grows the table when
+    /// there is no place; readers go on in the old one until the new is whole.
+    pub fn insert(&mut self, key: &[u64; W], value: u64) -> Option<u64> {
+        loop {
+            if let Ok(before) = self.table.insert(key, value) {
+                return before;
+            }
+            let entries = self.places() * 2;
+            let mut larger = Table::with_room(entries, self.table.core().hash());
+            while !self.iter().all(|(key, value)| larger.insert(&key, value).is_ok()) {
+                // Chance may have it that it does not fit; then twice the room does.
+                larger = Table::with_room(larger.core().places() * 2, self.table.core().hash());
+            }
+            self.shared.store(larger.core().clone());
+            self.table = larger;
+        }
+    }
+
+    /// Removes `key`; returns its value.
+    pub fn remove(&mut self, key: &[u64; W]) -> Option<u64> {
+        self.table.remove(key)
+    }
+
+    /// All keys with their values, in no order that matters.
+    pub fn iter(&self) -> impl Iterator<Item = ([u64; W], u64)> + '_ {
+        self.table.iter()
+    }
+}
+
+/// One who reads a table while it is written.
+#[derive(Clone, Debug)]
+pub struct Reader<const W: usize> {
+    shared: Shared<W>,
+}
+
+impl<const W: usize> Reader<W> {
+    /// The value of `key`.
+    pub fn get(&self, key: &[u64; W]) -> Option<u64> {
+        self.shared.load().get(key)
+    }
+
+    /// The values of `keys`, into the elements of `values` beside them; where one is
+    /// longer, the rest of it is left alone.
+    ///
+    /// Works at [`STEP`] keys at a time in passes, so that the loads of one key go on
+    /// while others are worked at.
+    pub fn get_batch(&self, keys: &[[u64; W]], values: &mut [Option<u64>]) {
+        let core = self.shared.load();
+        for (keys, values) in keys.chunks(STEP).zip(values.chunks_mut(STEP)) {
+            core.get_step(keys, values);
+        }
+    }
+}

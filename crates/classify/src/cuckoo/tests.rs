@@ -1,0 +1,122 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Keys of few values, so that actions meet each other.
+fn key<const W: usize>(n: u64) -> [u64; W] {
+    std::array::from_fn(|i| n.wrapping_mul(i as u64 + 1))
+}
+
+/// Against a map of the standard library.
+fn follows_a_map<const W: usize>(actions: &[(u8, u64)], kind: HashKind) {
+    let (mut writer, reader) = table::<W>(1, kind, 3);
+    let mut map = HashMap::new();
+    for (n, (what, at)) in actions.iter().enumerate() {
+        let key = key::<W>(*at);
+        if *what < 3 {
+            assert_eq!(writer.insert(&key, n as u64), map.insert(key, n as u64));
+        } else {
+            assert_eq!(writer.remove(&key), map.remove(&key));
+        }
+        assert_eq!(writer.len(), map.len());
+    }
+    assert_eq!(writer.iter().collect::<HashMap<_, _>>(), map);
+    let keys: Vec<_> = (0..70).map(key::<W>).collect();
+    let mut values = vec![Some(0); keys.len()];
+    reader.get_batch(&keys, &mut values);
+    for (key, value) in keys.iter().zip(values) {
+        assert_eq!(value, map.get(key).copied());
+        assert_eq!(reader.get(key), value);
+        assert_eq!(writer.get(key), value);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_table_follows_a_map(
+        actions in prop::collection::vec((0u8..5, 0u64..70), 0..400), crc in any::<bool>(),
+    ) {
+        let kind = if crc { HashKind::Crc32c } else { HashKind::Murmur3 };
+        follows_a_map::<1>(&actions, kind);
+        follows_a_map::<2>(&actions, kind);
+        follows_a_map::<8>(&actions, kind);
+        follows_a_map::<32>(&actions, kind);
+    }
+}
+
+#[test]
+fn it_fills_to_95_percent_without_growing() {
+    for kind in [HashKind::Murmur3, HashKind::Crc32c] {
+        for bits in [10, 13, 16] {
+            let (mut writer, reader) = table::<2>((1 << bits) * 94 / 100, kind, 9);
+            assert_eq!(writer.places(), 1 << bits);
+            let keys = (1 << bits) as u64 * 949 / 1000;
+            (0..keys).for_each(|n| assert_eq!(writer.insert(&key(n), n), None));
+            assert_eq!(writer.places(), 1 << bits, "{kind:?}: grown at 2^{bits}");
+            (0..keys).for_each(|n| assert_eq!(reader.get(&key(n)), Some(n)));
+        }
+    }
+}
+
+#[test]
+fn a_batch_takes_what_both_sides_have() {
+    let (mut writer, reader) = table::<1>(10, HashKind::Murmur3, 1);
+    (0..10).for_each(|n| assert_eq!(writer.insert(&[n], n + 100), None));
+    for (keys, places) in [(0, 5), (5, 0), (3, 7), (7, 3), (40, 100)] {
+        let asked: Vec<[u64; 1]> = (0..keys as u64).map(|n| [n]).collect();
+        let mut values = vec![Some(7); places];
+        reader.get_batch(&asked, &mut values);
+        for (n, value) in values.into_iter().enumerate() {
+            let expected = if n >= keys { Some(7) } else { (n < 10).then_some(n as u64 + 100) };
+            assert_eq!(value, expected);
+        }
+    }
+}
+
+/// Readers always find what is always there, with its own value, while a writer
+/// inserts and removes so much that entries are moved all the time and the table
+/// grows.
+#[test]
+fn readers_never_miss_a_key_that_is_being_moved() {
+    const LASTING: u64 = 700;
+    let (mut writer, reader) = table::<2>(900, HashKind::Murmur3, 5);
+    (0..LASTING).for_each(|n| assert_eq!(writer.insert(&key(n), n), None));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (reader, done) = (reader.clone(), &done);
+                scope.spawn(move || {
+                    let keys: Vec<[u64; 2]> = (0..LASTING).map(key).collect();
+                    let mut values = vec![None; keys.len()];
+                    let mut rounds = 0u64;
+                    while !done.load(Ordering::Relaxed) || rounds < 20 {
+                        reader.get_batch(&keys, &mut values);
+                        for (n, value) in values.iter().enumerate() {
+                            assert_eq!(*value, Some(n as u64), "round {rounds}");
+                        }
+                        let one = rounds * 7 % LASTING;
+                        assert_eq!(reader.get(&key(one)), Some(one));
+                        rounds += 1;
+                    }
+                    rounds
+                })
+            })
+            .collect();
+        let places = writer.places();
+        for round in 0..3000u64 {
+            let fresh = |i: u64| key::<2>(1_000_000 + round * 300 + i);
+            (0..250).for_each(|i| assert_eq!(writer.insert(&fresh(i), i), None));
+            if round == 2000 {
+                (0..2000).for_each(|i| assert_eq!(writer.insert(&key(1 << 40 | i), i), None));
+            }
+            (0..250).for_each(|i| assert_eq!(writer.remove(&fresh(i)), Some(i)));
+        }
+        assert!(writer.places() > places, "it never grew");
+        done.store(true, Ordering::Relaxed);
+        assert!(readers.into_iter().all(|r| r.join().unwrap() >= 20));
+    });
+}
