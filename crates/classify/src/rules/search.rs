@@ -12,10 +12,16 @@ use crate::rule::Rank;
 /// Subtables searched that are remembered without asking for memory.
 const REMEMBERED: usize = 32;
 
+/// Bits of this cost are added only after a search did not do without them: a bit
+/// of a source port.
+const DEAR: u32 = 8;
+
 /// One search: a key against all subtables.
 pub(super) struct Search<'a> {
     order: &'a Order,
     key: &'a FlowKey,
+    /// Bits that the mask is to have.
+    examined: &'a FlowKey,
     /// The pairs of field and length of which no prefix matches the key.
     dead: Signature,
     dead_list: PairList,
@@ -40,10 +46,12 @@ impl<'a> Search<'a> {
         tries: &[Trie; FIELDS],
         pairs: &Pairs,
         key: &'a FlowKey,
+        examined: &'a FlowKey,
     ) -> Self {
         let mut search = Self {
             order,
             key,
+            examined,
             dead: Signature::default(),
             dead_list: PairList::new(),
             shown_by: [(0, 0); PAIRS],
@@ -65,14 +73,13 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// The winning rule, and the bits that prove it, those of `examined` among
-    /// them.
-    pub(super) fn run(&self, examined: &FlowKey) -> (Option<Ranked>, FlowKey) {
-        let outcome = self.find(examined);
-        (outcome.winner.map(|(rule, _)| rule), self.proof(&outcome, examined))
+    /// The winning rule, and the bits that prove it.
+    pub(super) fn run(&self) -> (Option<Ranked>, FlowKey) {
+        let outcome = self.find();
+        (outcome.winner.map(|(rule, _)| rule), self.proof(&outcome))
     }
 
-    fn find(&self, examined: &FlowKey) -> Outcome<'a> {
+    fn find(&self) -> Outcome<'a> {
         let mut outcome =
             Outcome { winner: None, tried: [None; REMEMBERED], count: 0, more: Vec::new() };
         for chunk in self.order.chunks() {
@@ -84,7 +91,7 @@ impl<'a> Search<'a> {
                 if outcome.rank().is_some_and(|rank| rank < slot.place.0) {
                     break;
                 }
-                outcome.try_slot(slot, self.key, examined);
+                outcome.try_slot(slot, self.key, self.examined);
             }
         }
         outcome
@@ -95,8 +102,9 @@ impl<'a> Search<'a> {
     /// costs nothing. Then those of subtables that only a search rules out. Then
     /// the prefixes of subtables that leave no choice, and last the cheapest prefix
     /// for each subtable that is still open.
-    fn proof(&self, outcome: &Outcome, examined: &FlowKey) -> FlowKey {
-        let mut mask = outcome.winner.map_or(*examined, |(_, s)| examined.union(s.mask()));
+    fn proof(&self, outcome: &Outcome) -> FlowKey {
+        let mut mask =
+            outcome.winner.map_or(*self.examined, |(_, s)| self.examined.union(s.mask()));
         let is_better = |slot: &Slot| outcome.rank().is_none_or(|rank| slot.place.0 < rank);
         for (slot, reached) in outcome.tried().filter(|(slot, _)| is_better(slot)) {
             if !slot.subtable.is_ruled_out(self.key, &mask) {
@@ -120,8 +128,7 @@ impl<'a> Search<'a> {
             while let Some(at) = bits(open).next() {
                 open &= open - 1;
                 let slot = &chunk.slots()[at];
-                if is_better(slot.place.0) && !slot.subtable.is_shown_to_fail(self.key, mask) {
-                    self.add_prefix(slot.signature.and(&self.dead), mask);
+                if is_better(slot.place.0) && self.add_prefix(slot, mask) {
                     shown = self.shown(mask);
                     open &= !chunk.with(shown.pairs());
                 }
@@ -142,16 +149,26 @@ impl<'a> Search<'a> {
         shown
     }
 
-    /// Adds the prefix of one of the pairs in `dead`, the one that costs the least.
-    fn add_prefix(&self, dead: Signature, mask: &mut FlowKey) {
-        let prefixes = dead.pairs();
+    /// Adds the prefix that rules `slot` out at the least cost, unless the bits of
+    /// `mask` do. Says whether it did.
+    fn add_prefix(&self, slot: &Slot, mask: &mut FlowKey) -> bool {
+        if slot.subtable.is_ruled_out(self.key, mask) {
+            return false;
+        }
+        let prefixes = slot.signature.and(&self.dead).pairs();
         let prefixes = prefixes.map(|pair| self.shown_by[usize::from(pair)]);
         // Of equal ones the first field: the mask is to depend on the rules alone.
         let cost =
-            |&(field, bits): &(u8, u8)| (TRACKED[usize::from(field)].cost(bits, mask), field, bits);
-        if let Some((field, bits)) = prefixes.min_by_key(cost) {
-            TRACKED[usize::from(field)].add_prefix(bits, mask);
+            |(field, bits): (u8, u8)| (TRACKED[usize::from(field)].cost(bits, mask), field, bits);
+        let Some((cost, field, bits)) = prefixes.map(cost).min() else { return false };
+        // A search takes time, which bits are worth that cost much, or any when the
+        // question is whether there are some.
+        let is_worth_it = cost >= DEAR || *self.examined != FlowKey::default();
+        if is_worth_it && slot.subtable.is_shown_to_fail(self.key, mask) {
+            return false;
         }
+        TRACKED[usize::from(field)].add_prefix(bits, mask);
+        true
     }
 }
 

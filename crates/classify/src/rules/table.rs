@@ -142,8 +142,8 @@ impl RuleTable {
     /// for: it does if the rule is the same and `examined` is all of the mask. A
     /// plain [`lookup`](Self::lookup) could find other bits that do as well.
     pub fn lookup_from(&self, key: &FlowKey, examined: &FlowKey) -> Found {
-        let search = Search::new(&self.order, &self.tries, &self.pairs, key);
-        let (rule, mask) = search.run(examined);
+        let search = Search::new(&self.order, &self.tries, &self.pairs, key, examined);
+        let (rule, mask) = search.run();
         Found {
             rule: rule.map(|(rank, _)| rank.rule()),
             packet_type: rule.map_or(self.default_type, |(_, t)| t),
