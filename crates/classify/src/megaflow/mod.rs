@@ -264,17 +264,17 @@ impl Megaflows {
     /// Whether the megaflow `handle` is not doubtful, or `rules` still give it its
     /// answer.
     ///
-    /// They do only if a new search looks at no bit outside its mask: then its
-    /// masked key stands for every packet it covers.
+    /// They do only if the bits of its mask prove the same answer by the new rules:
+    /// then its masked key stands for every packet it covers.
     fn is_right(&self, handle: u32, rules: &RuleTable) -> bool {
         if !self.is_doubtful(handle) {
             return true;
         }
         let pattern = self.store.pattern(handle);
-        let found = rules.lookup(pattern.value());
+        let found = rules.lookup_from(pattern.value(), pattern.mask());
         let flow = &self.store.flows[handle as usize];
         (found.rule, found.packet_type) == (flow.rule(), flow.packet_type)
-            && found.mask.union(pattern.mask()) == *pattern.mask()
+            && found.mask == *pattern.mask()
     }
 
     /// Ends the doubt about the megaflow `handle`: whether `rules` still give it
