@@ -15,7 +15,7 @@
 use thalweg_packet::{BATCH, FlowKey, Half, Lanes, TransposedKeys};
 
 use super::flow::{Layout, NEAR_WORDS};
-use super::index::{Index, Refused};
+use super::index::Index;
 use super::rows::Rows;
 use super::store::Store;
 use crate::hash::{self, Hasher, MaskedHalf};
@@ -154,15 +154,19 @@ impl Family {
     /// Indexes the flows of all members anew, but for `except`.
     pub(super) fn rebuild(&mut self, store: &Store, hasher: Hasher, except: Option<u32>) {
         let flows = self.members().map(|m| store.subtable(m).flows).sum::<usize>();
-        let beyond = self.beyond.len();
         self.index = Index::with_room(flows * 2);
-        self.beyond = Index::with_room(beyond * 2);
-        for handle in store.handles().filter(|h| Some(*h) != except) {
-            if self.members.contains(&store.flows[handle as usize].subtable) {
-                // What finds no place is found by no search: a miss, after which
-                // it is made again.
-                self.place(store, hasher, handle);
-            }
+        let of_us = |handle: &u32| {
+            let number = store.flows[*handle as usize].subtable;
+            Some(*handle) != except && self.members.contains(&number)
+        };
+        let handles: Vec<u32> = store.handles().filter(of_us).collect();
+        let crowded = handles.into_iter().filter(|handle| !self.place(store, hasher, *handle));
+        let crowded: Vec<u32> = crowded.collect();
+        self.beyond = Index::with_room(crowded.len() * 2);
+        for handle in crowded {
+            // What finds no place is found by no search: a miss, after which it is
+            // made again.
+            self.place_beyond(store, hasher, handle);
         }
     }
 
@@ -172,24 +176,28 @@ impl Family {
         if self.index.wants_room() || self.beyond.wants_room() {
             self.rebuild(store, hasher, Some(handle));
         }
-        self.place(store, hasher, handle)
+        self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle)
     }
 
+    /// Puts a flow where its coarse hash says, if there is a place.
     fn place(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);
-        match self.index.insert(coarse, handle) {
-            Ok(()) => true,
-            Err(Refused::Full | Refused::Crowded) => {
-                let number = store.flows[handle as usize].subtable;
-                let full = store.full_hash(hasher, number, |word| key.words[word]);
-                let placed = self.beyond.insert(full, handle).is_ok();
-                if placed {
-                    self.index.add_note(coarse, self.bit(number));
-                }
-                placed
-            }
+        self.index.insert(coarse, handle).is_ok()
+    }
+
+    /// Puts a flow where its full hash says, and notes so where its coarse hash
+    /// leads.
+    fn place_beyond(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
+        let key = *store.pattern(handle).value();
+        let number = store.flows[handle as usize].subtable;
+        let full = store.full_hash(hasher, number, |word| key.words[word]);
+        let placed = self.beyond.insert(full, handle).is_ok();
+        if placed {
+            let coarse = hasher.masked(&self.halves, |word| key.words[word]);
+            self.index.add_note(coarse, self.bit(number));
         }
+        placed
     }
 
     fn bit(&self, subtable: u16) -> u64 {

@@ -136,6 +136,24 @@ fn a_family_whose_members_do_not_fit_together_is_taken_apart() {
     assert!((0..4000).all(|n| find(&mut flows, flow(n).0).is_some()));
 }
 
+/// A mask with few bits makes all flows before it agree in the coarse bits.
+#[test]
+fn a_mask_that_makes_a_family_coarser_loses_no_flow() {
+    let mut flows = megaflows(1000);
+    let network = 0x0a00_u64 << 48;
+    for n in 0..50 {
+        assert!(flows.insert(&key(12, network | n), &found(key(12, u64::MAX))).is_some());
+    }
+    assert!(flows.insert(&key(12, network), &found(key(12, 0xffff << 48))).is_some());
+    assert_eq!(flows.families.len(), 1);
+    let indexed = |handle: &u32| {
+        let pattern = flows.store.pattern(*handle);
+        let wanted = |h: u32| h == *handle;
+        flows.families[0].peek(&flows.store, flows.hasher, pattern.value(), wanted).is_some()
+    };
+    assert_eq!(flows.store.handles().filter(indexed).count(), 51);
+}
+
 /// Masks like those of real rule sets: prefixes of addresses, and ports or not.
 fn mask() -> impl Strategy<Value = FlowKey> {
     let prefix = prop::sample::select(vec![0u32, 8, 12, 16, 24, 32]);
