@@ -24,6 +24,7 @@ mod megaflow;
 mod prefetch;
 mod rule;
 mod rules;
+pub mod sfh;
 mod shared;
 pub mod source;
 mod stages;
