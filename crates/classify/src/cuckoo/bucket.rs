@@ -29,12 +29,9 @@ impl Signatures {
     /// The ways that have `signature`, as bits.
     #[inline]
     pub(super) fn equal(self, signature: u16) -> u32 {
-        let mut ways = 0;
-        for way in 0..WAYS {
-            let at = (self.0[way / IN_WORD] >> (way % IN_WORD * 16)) as u16;
-            ways |= u32::from(at == signature) << way;
-        }
-        ways
+        let words = self.0.iter().enumerate();
+        let all = words.fold(0, |ways, (i, word)| ways | equal(*word, signature) << (i * IN_WORD));
+        all & ((1 << WAYS) - 1)
     }
 
     /// The signature of `way`.
@@ -42,6 +39,20 @@ impl Signatures {
     pub(super) fn get(self, way: usize) -> u16 {
         (self.0[way / IN_WORD] >> (way % IN_WORD * 16)) as u16
     }
+}
+
+/// Which of the four numbers of 16 bits in `word` are `signature`, as bits: all four
+/// are compared at once.
+#[inline]
+fn equal(word: u64, signature: u16) -> u32 {
+    const ONES: u64 = 0x0001_0001_0001_0001;
+    const HIGH: u64 = ONES << 15;
+    let difference = word ^ (u64::from(signature) * ONES);
+    // The high bit of each number that is not zero; no carry leaves a number.
+    let other = ((difference & !HIGH) + !HIGH) | difference;
+    let same = (!other & HIGH) >> 15;
+    // Moves bits 0, 16, 32 and 48 to 48, 49, 50 and 51.
+    (same.wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48) as u32 & 0xf
 }
 
 impl Bucket {

@@ -31,7 +31,7 @@ impl Hash {
         Self { kind, seed, sse42 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn of<const W: usize>(&self, key: &[u64; W]) -> u32 {
         match self.kind {
             HashKind::Murmur3 => {
@@ -42,7 +42,7 @@ impl Hash {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn crc32c<const W: usize>(&self, key: &[u64; W]) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if self.sse42 {
@@ -77,7 +77,7 @@ mod x86 {
 
     use std::arch::x86_64::_mm_crc32_u64;
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn crc32c<const W: usize>(seed: u32, key: &[u64; W]) -> u32 {
         // SAFETY: the caller has asked the processor for SSE4.2.
         unsafe { with_sse42(seed, key) }

@@ -25,6 +25,7 @@
 
 mod bucket;
 mod hash;
+mod level;
 #[cfg(all(test, loom))]
 mod model;
 mod search;
@@ -136,9 +137,6 @@ impl<const W: usize> Reader<W> {
     /// Works at [`STEP`] keys at a time in passes, so that the loads of one key go on
     /// while others are worked at.
     pub fn get_batch(&self, keys: &[[u64; W]], values: &mut [Option<u64>]) {
-        let core = self.shared.load();
-        for (keys, values) in keys.chunks(STEP).zip(values.chunks_mut(STEP)) {
-            core.get_step(keys, values);
-        }
+        level::get_batch(&self.shared.load(), keys, values);
     }
 }

@@ -61,6 +61,7 @@ impl<const W: usize> Core<W> {
     /// and ask for the entries; compare. What is not settled then (keys in their
     /// second bucket, absent keys, buckets that were written) is searched one by one;
     /// their second buckets were asked for in the second pass.
+    #[inline(always)]
     pub(super) fn get_step(&self, keys: &[[u64; W]], values: &mut [Option<u64>]) {
         let count = keys.len().min(values.len()).min(STEP);
         let mut places = [Places { signature: 0, first: 0, second: 0 }; STEP];
