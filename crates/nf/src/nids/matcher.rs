@@ -42,7 +42,8 @@ impl Search<'_> {
             PayloadTest::Content(content) => self.content(content, rest, cursor),
             PayloadTest::Regex(regex) => self.regex(regex, rest, cursor),
             PayloadTest::IsDataAt { at, relative, negated } => {
-                let end = if *relative { cursor as i64 + at } else { at + 1 };
+                let from = if *relative { cursor as i64 } else { 1 };
+                let end = from.saturating_add(*at);
                 (end <= self.payload.len() as i64) != *negated && self.from(rest, cursor)
             }
             PayloadTest::ByteTest(test) => {
@@ -161,7 +162,7 @@ impl Search<'_> {
         } else {
             (number & mask) >> mask.trailing_zeros().min(63)
         };
-        Some((number, start + count))
+        Some((number, start.saturating_add(count)))
     }
 
     fn jump(&self, jump: &ByteJump, cursor: usize) -> Option<usize> {
@@ -205,10 +206,10 @@ fn bounds(content: &Content, len: usize, cursor: usize) -> (usize, usize) {
     let clamp = |at: i64| at.clamp(0, len as i64) as usize;
     let (mut start, mut end) = (0, len);
     if content.is_relative() {
-        let from = cursor as i64 + content.distance.unwrap_or(0);
+        let from = (cursor as i64).saturating_add(content.distance.unwrap_or(0));
         start = clamp(from);
         if let Some(within) = content.within {
-            end = clamp(from + within);
+            end = clamp(from.saturating_add(within));
         }
     }
     start = start.max(content.offset.unwrap_or(0));

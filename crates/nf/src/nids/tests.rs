@@ -310,5 +310,46 @@ fn alerts_agree_with_suricatas_own_tests() {
     assert!(run >= 15 && checks >= 25, "{run} tests, {checks} checks");
 }
 
+#[test]
+fn numbers_at_the_ends_of_their_range_are_survived() {
+    let most = i64::MAX;
+    for options in [
+        format!("content:\"a\"; content:\"y\"; distance:{most};"),
+        format!("content:\"a\"; content:\"y\"; distance:1; within:{most};"),
+        format!("content:\"a\"; isdataat:{most},relative;"),
+        format!("content:\"a\"; isdataat:{most};"),
+        format!("content:\"a\"; byte_test:1,=,1,{most},relative;"),
+        format!("tos:{}<>5; content:\"a\";", u64::MAX),
+    ] {
+        let rule = format!("alert udp any any -> any any ({options} sid:1;)");
+        if let Ok((mut bench, _)) = Bench::try_new(&rule, "") {
+            bench.send(&[udp(b"xxay")]);
+        }
+    }
+}
+
+#[test]
+fn a_rule_goes_on_behind_a_backslash() {
+    for end in ["\\\n", "\\\r\n"] {
+        let rule = format!(
+            "alert udp any any -> any any (msg:\"m\"; {end}  content:\"a\"; {end}{end} sid:7;{end})\n"
+        );
+        let mut bench = Bench::new(&rule, "");
+        bench.send(&[udp(b"xxay")]);
+        assert_eq!(bench.sids(), [7]);
+    }
+}
+
+#[test]
+fn a_rules_own_priority_counts_before_that_of_its_class() {
+    for options in ["priority:1; classtype:misc-activity;", "classtype:misc-activity; priority:1;"]
+    {
+        let rule = format!("alert udp any any -> any any (content:\"a\"; {options} sid:1;)");
+        let mut bench = Bench::new(&rule, "");
+        bench.send(&[udp(b"a")]);
+        assert_eq!(bench.alerts()[0]["alert"]["severity"], 1, "{options}");
+    }
+}
+
 /// Tests whose rules are all supported and whose alerts still differ, and why.
 const EXPLAINED: &[(&str, &str)] = &[];

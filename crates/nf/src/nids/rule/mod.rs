@@ -77,6 +77,8 @@ pub(super) struct Rule {
     pub(super) rev: u32,
     pub(super) category: String,
     pub(super) severity: u8,
+    /// Whether the severity is the rule's own and not its class's.
+    pub(super) prioritised: bool,
     pub(super) flow: FlowTest,
     pub(super) bits: Vec<FlowBit>,
     pub(super) no_alert: bool,

@@ -22,9 +22,17 @@ pub(super) fn option(
         "gid" => rule.gid = needed()?.number()?,
         "rev" => rule.rev = needed()?.number()?,
         "classtype" => {
-            (rule.category, rule.severity) = classification(needed()?.text);
+            let severity;
+            (rule.category, severity) = classification(needed()?.text);
+            // A priority of the rule's own counts, wherever it stands.
+            if !rule.prioritised {
+                rule.severity = severity;
+            }
         }
-        "priority" => rule.severity = needed()?.number()?,
+        "priority" => {
+            rule.severity = needed()?.number()?;
+            rule.prioritised = true;
+        }
         "noalert" => rule.no_alert = true,
         "flow" => flow(rule, needed()?)?,
         "flowbits" => flow_bits(rule, needed()?)?,
@@ -222,7 +230,7 @@ fn range(what: What, value: Piece<'_>) -> Result<Condition, Fault> {
                 if high <= low.saturating_add(1) && what != What::Tos {
                     return Err(value.fault("an empty range", "low<>high, without the ends"));
                 }
-                (low + 1, high.saturating_sub(1))
+                (low.saturating_add(1), high.saturating_sub(1))
             } else if let Some((low, high)) = value.split_once('-') {
                 (number(low)?, number(high)?)
             } else {

@@ -96,6 +96,7 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<Rule, Fault> {
         rev: 0,
         category: String::new(),
         severity: 3,
+        prioritised: false,
         flow: FlowTest::default(),
         bits: Vec::new(),
         no_alert: false,

@@ -43,9 +43,18 @@ impl Piece<'_> {
         self.start..self.start + self.text.len()
     }
 
+    /// Without blanks at both ends, nor backslashes that continue a line.
     pub(super) fn trim(self) -> Self {
-        let lead = self.text.len() - self.text.trim_start().len();
-        Self { text: self.text.trim(), start: self.start + lead }
+        let mut text = self.text.trim_start();
+        while let Some(rest) = text.strip_prefix("\\\n").or_else(|| text.strip_prefix("\\\r\n")) {
+            text = rest.trim_start();
+        }
+        let lead = self.text.len() - text.len();
+        let mut text = text.trim_end();
+        while let Some(rest) = continued(self.from(lead).text, text) {
+            text = rest.trim_end();
+        }
+        Self { text, start: self.start + lead }
     }
 
     pub(super) fn from(self, at: usize) -> Self {
@@ -96,6 +105,14 @@ impl Piece<'_> {
     pub(super) fn number<T: std::str::FromStr>(self) -> Result<T, Fault> {
         self.text.parse().map_err(|_| self.fault("bad number", "a number in range"))
     }
+}
+
+/// `text`, a beginning of `whole`, without the backslash at its end, if the line ends
+/// behind that.
+fn continued<'a>(whole: &str, text: &'a str) -> Option<&'a str> {
+    let behind = &whole[text.len()..];
+    let ends = behind.starts_with('\n') || behind.starts_with("\r\n");
+    text.strip_suffix('\\').filter(|_| ends)
 }
 
 /// The parts of an option list: between semicolons that no backslash escapes
