@@ -10,6 +10,7 @@
 //! Rules are written in `ovs-ofctl` flow syntax ([`flow_syntax`]) or as
 //! ClassBench filter files ([`classbench`]).
 
+pub mod bloom;
 pub mod classbench;
 mod classifier;
 pub mod cuckoo;
@@ -21,6 +22,7 @@ mod hash;
 mod linear;
 mod lookup;
 mod megaflow;
+mod memory;
 mod prefetch;
 mod rule;
 mod rules;
@@ -36,6 +38,7 @@ pub use classifier::{Classifier, Config};
 pub use linear::LinearTable;
 pub use lookup::{Explanation, LayerStats, Lookup, MatchLayer};
 pub use megaflow::{Megaflow, MegaflowStats};
+pub use memory::Pages;
 pub use rule::{Match, Rule, RuleId};
 pub use rules::{Found, RuleTable};
 pub use shared::SharedRules;

@@ -18,3 +18,18 @@ pub(crate) fn read<T>(slice: &[T], at: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slice, at);
 }
+
+/// Begins to bring the cache line that lies `elements` after the first of `slice`
+/// into the second-level cache; there need be none.
+#[inline(always)]
+pub(crate) fn ahead<T>(slice: &[T], elements: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: prefetching is allowed for any address and changes no state of
+        // the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(slice.as_ptr().wrapping_add(elements).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, elements);
+}

@@ -1,0 +1,183 @@
+//! Lookup in a split-block filter, sixteen keys at a time.
+//!
+//! The hashes of a vector of keys are found some vectors before its blocks are
+//! tested, so that the blocks come while other keys are hashed; the eight bits of a
+//! key are tested by one instruction.
+//!
+//! `unsafe` here: blocks are loaded by position without a check against their number
+//! each time, by functions compiled for more than the build's target.
+#![allow(unsafe_code)]
+
+use core::arch::x86_64::{
+    __m256i, _mm256_mullo_epi32, _mm256_sllv_epi32, _mm256_srli_epi32, _mm256_testc_si256,
+};
+
+use thalweg_packet::Isa;
+
+use super::bits::{Input, Output};
+use super::lanes512::{Function, LANES, append};
+use super::split_block::{Blocks, SALTS, WORDS};
+use super::{lanes256, lanes512};
+use crate::prefetch;
+
+/// Vectors whose hashes are kept: a power of two more than `BEHIND`.
+const RING: usize = 16;
+/// How many vectors testing is behind hashing.
+const BEHIND: usize = 8;
+/// How far ahead the input is asked for, in keys.
+const AHEAD: usize = 1024;
+/// Filters of so many bytes do not stay in the first-level cache.
+const FAR_FROM: usize = 32 << 10;
+
+/// The blocks and bits of a vector of keys.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Hashed {
+    blocks: [u32; LANES],
+    bits: [u32; LANES],
+}
+
+/// The keys that are in the filter, in order.
+///
+/// # Panics
+/// When the processor lacks the instructions of `isa`, or they are none.
+pub(super) fn select(isa: Isa, blocks: &Blocks, input: Input, output: &mut Output) -> usize {
+    assert!(isa.is_available(), "the processor lacks {isa}");
+    let shift = blocks.reduction().shift().is_some();
+    let far = size_of_val(blocks.blocks()) >= FAR_FROM;
+    macro_rules! call {
+        ($function:ident) => {
+            match (shift, far) {
+                // SAFETY: the processor was asked above.
+                (true, true) => unsafe { $function::<true, true>(blocks, input, output) },
+                // SAFETY: likewise.
+                (true, false) => unsafe { $function::<true, false>(blocks, input, output) },
+                // SAFETY: likewise.
+                (false, true) => unsafe { $function::<false, true>(blocks, input, output) },
+                // SAFETY: likewise.
+                (false, false) => unsafe { $function::<false, false>(blocks, input, output) },
+            }
+        };
+    }
+    match isa {
+        Isa::Scalar => blocks.scalar(input, output),
+        Isa::Avx2 => call!(with_avx2),
+        Isa::Avx512 => call!(with_avx512),
+    }
+}
+
+#[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+fn with_avx512<const SHIFT: bool, const FAR: bool>(
+    blocks: &Blocks,
+    input: Input,
+    output: &mut Output,
+) -> usize {
+    let functions = [0, 1].map(|n| Function::new(blocks.hashes(), n));
+    let mut ring = [Hashed { blocks: [0; LANES], bits: [0; LANES] }; RING];
+    let (whole, rest) = input.keys.as_chunks::<LANES>();
+    let (payloads, _) = input.payloads.as_chunks::<LANES>();
+    let mut found = 0;
+    for v in 0..whole.len() + BEHIND {
+        if let Some(keys) = whole.get(v) {
+            prefetch::ahead(keys, AHEAD);
+            let hashed = &mut ring[v % RING];
+            let keys = lanes512::load(keys);
+            let at = lanes512::reduce::<SHIFT>(blocks.reduction(), functions[0].hash(keys));
+            lanes512::store(&mut hashed.blocks, at);
+            lanes512::store(&mut hashed.bits, functions[1].hash(keys));
+            if FAR {
+                ask(blocks, hashed);
+            }
+        }
+        if v >= BEHIND {
+            let v = v - BEHIND;
+            let passed = test(blocks, &ring[v % RING]);
+            append(output.keys, found, passed, lanes512::load(&whole[v]));
+            append(output.payloads, found, passed, lanes512::load(&payloads[v]));
+            found += passed.count_ones() as usize;
+        }
+    }
+    finish(blocks, input, output, rest.len(), found)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn with_avx2<const SHIFT: bool, const FAR: bool>(
+    blocks: &Blocks,
+    input: Input,
+    output: &mut Output,
+) -> usize {
+    let hashes = blocks.hashes();
+    let all = |table: &[u32], n: usize| lanes256::all(table[n]);
+    let mut ring = [Hashed { blocks: [0; LANES], bits: [0; LANES] }; RING];
+    let (whole, rest) = input.keys.as_chunks::<LANES>();
+    let (payloads, _) = input.payloads.as_chunks::<LANES>();
+    let mut found = 0;
+    for v in 0..whole.len() + BEHIND {
+        if let Some(keys) = whole.get(v) {
+            let hashed = &mut ring[v % RING];
+            let halves = keys.as_chunks().0.iter().zip(hashed.blocks.as_chunks_mut().0);
+            for ((keys, at), bits) in halves.zip(hashed.bits.as_chunks_mut().0) {
+                let keys = lanes256::load(keys);
+                let hash =
+                    |n| lanes256::hash(keys, all(&hashes.multipliers, n), all(&hashes.seeds, n));
+                lanes256::store(at, lanes256::reduce::<SHIFT>(blocks.reduction(), hash(0)));
+                lanes256::store(bits, hash(1));
+            }
+            if FAR {
+                ask(blocks, hashed);
+            }
+        }
+        if v >= BEHIND {
+            let v = v - BEHIND;
+            let mut passed = test(blocks, &ring[v % RING]);
+            while passed != 0 {
+                let lane = passed.trailing_zeros() as usize;
+                output.put(found, whole[v][lane], payloads[v][lane]);
+                found += 1;
+                passed &= passed - 1;
+            }
+        }
+    }
+    finish(blocks, input, output, rest.len(), found)
+}
+
+/// Looks the last `rest` keys up one by one.
+fn finish(blocks: &Blocks, input: Input, output: &mut Output, rest: usize, found: usize) -> usize {
+    let from = input.keys.len() - rest;
+    let last = Input { keys: &input.keys[from..], payloads: &input.payloads[from..] };
+    let mut output =
+        Output { keys: &mut output.keys[found..], payloads: &mut output.payloads[found..] };
+    found + blocks.scalar(last, &mut output)
+}
+
+/// Asks for the blocks of a vector of keys.
+#[inline]
+fn ask(blocks: &Blocks, hashed: &Hashed) {
+    for at in hashed.blocks {
+        prefetch::read(blocks.blocks(), at as usize);
+    }
+}
+
+/// The keys of a vector whose bits are all set, as bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn test(blocks: &Blocks, hashed: &Hashed) -> u16 {
+    let salts = lanes256::load(&SALTS);
+    let mut passed = 0;
+    for (lane, (at, bits)) in hashed.blocks.iter().zip(hashed.bits).enumerate() {
+        let positions = _mm256_srli_epi32::<27>(_mm256_mullo_epi32(lanes256::all(bits), salts));
+        let bits = _mm256_sllv_epi32(lanes256::all(1), positions);
+        passed |= (_mm256_testc_si256(block(blocks, *at), bits) as u16) << lane;
+    }
+    passed
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn block(blocks: &Blocks, at: u32) -> __m256i {
+    const { assert!(WORDS == lanes256::LANES) };
+    // SAFETY: reduced hashes are less than the range, and there are as many blocks
+    // (`Blocks`).
+    let block = unsafe { blocks.blocks().get_unchecked(at as usize) };
+    lanes256::load(block)
+}
