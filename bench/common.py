@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,26 @@ def run(program, *arguments, core=None, environment=None):
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     return done.stdout
+
+
+def build_bench(folder):
+    """Builds the bench program in `folder` and gives its path."""
+    run("cargo", "build", "--release", "--locked", "--manifest-path", HERE / folder / "Cargo.toml")
+    metadata = json.loads(run("cargo", "metadata", "--format-version", 1, "--no-deps",
+                              "--manifest-path", HERE / folder / "Cargo.toml"))
+    return Path(metadata["target_directory"]) / f"release/thalweg-bench-{folder}"
+
+
+def build_dpdk_peer(name):
+    """Builds bench/peers/`name`.c, which needs libdpdk-dev, and gives its path."""
+    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "libdpdk"))
+    source, program = HERE / f"peers/{name}.c", work_folder() / name
+    run("cc", "-O3", "-march=native", source, "-o", program, *flags)
+    return program
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 def measure(program, chain, packets, core=None, environment=None):

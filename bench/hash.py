@@ -10,24 +10,10 @@ lookups find their key, batches of 32, readers that need no lock.
 
 import argparse
 import json
-import shlex
 import statistics
 from pathlib import Path
 
-from common import HERE, cpu_model, lines_svg, run, work_folder
-
-
-def build(work):
-    run("cargo", "build", "--release", "--locked", "--manifest-path", HERE / "hash/Cargo.toml")
-    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "libdpdk"))
-    source, peer = HERE / "peers/rte_hash.c", work / "rte_hash"
-    run("cc", "-O3", "-march=native", source, "-o", peer, *flags)
-    metadata = json.loads(run("cargo", "metadata", "--format-version", 1, "--no-deps"))
-    return Path(metadata["target_directory"]) / "release/thalweg-bench-hash", peer
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+from common import build_bench, build_dpdk_peer, cpu_model, json_lines, lines_svg, run
 
 
 def main():
@@ -36,11 +22,11 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()
-    ours, peer = build(work_folder())
+    ours, peer = build_bench("hash"), build_dpdk_peer("rte_hash")
     eal = ["--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "-m", 3000]
     ns = {}
     for _ in range(options.rounds):
-        for line in lines(run(ours)) + lines(run(peer, *eal)):
+        for line in json_lines(run(ours) + run(peer, *eal)):
             ns.setdefault((line["key_bytes"], line["entries"]), {}).setdefault(line["table"], []).append(line["ns"])
     rows = []
     for (key_bytes, entries), tables in sorted(ns.items()):

@@ -9,7 +9,10 @@
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
-    __m256i, _mm256_mullo_epi32, _mm256_sllv_epi32, _mm256_srli_epi32, _mm256_testc_si256,
+    __m256i, _mm_cmpeq_epi8_mask, _mm_set1_epi8, _mm_setr_epi16, _mm256_mullo_epi32,
+    _mm256_sllv_epi32, _mm256_srli_epi32, _mm256_testc_si256, _mm512_add_epi32,
+    _mm512_castsi256_si512, _mm512_inserti64x4, _mm512_mullo_epi32, _mm512_permutexvar_epi32,
+    _mm512_setr_epi32, _mm512_sllv_epi32, _mm512_srli_epi32, _mm512_test_epi32_mask,
 };
 
 use thalweg_packet::Isa;
@@ -66,7 +69,7 @@ pub(super) fn select(isa: Isa, blocks: &Blocks, input: Input, output: &mut Outpu
     }
 }
 
-#[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt")]
 fn with_avx512<const SHIFT: bool, const FAR: bool>(
     blocks: &Blocks,
     input: Input,
@@ -91,7 +94,7 @@ fn with_avx512<const SHIFT: bool, const FAR: bool>(
         }
         if v >= BEHIND {
             let v = v - BEHIND;
-            let passed = test(blocks, &ring[v % RING]);
+            let passed = test_pairs(blocks, &ring[v % RING]);
             append(output.keys, found, passed, lanes512::load(&whole[v]));
             append(output.payloads, found, passed, lanes512::load(&payloads[v]));
             found += passed.count_ones() as usize;
@@ -170,6 +173,31 @@ fn test(blocks: &Blocks, hashed: &Hashed) -> u16 {
         passed |= (_mm256_testc_si256(block(blocks, *at), bits) as u16) << lane;
     }
     passed
+}
+
+/// As `test`, two keys at a time.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn test_pairs(blocks: &Blocks, hashed: &Hashed) -> u16 {
+    let salts = lanes256::load(&SALTS);
+    let salts = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(salts), salts);
+    let all_bits = lanes512::load(&hashed.bits);
+    // The first key of a pair in the lower half, the second in the upper.
+    let mut pair = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    // A byte for each key: the words that have its bits.
+    let mut words = [0u16; LANES / 2];
+    for (words, at) in words.iter_mut().zip(hashed.blocks.as_chunks::<2>().0) {
+        let bits = _mm512_mullo_epi32(_mm512_permutexvar_epi32(pair, all_bits), salts);
+        let bits = _mm512_sllv_epi32(lanes512::all(1), _mm512_srli_epi32::<27>(bits));
+        let [first, second] = at.map(|at| block(blocks, at));
+        let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
+        *words = _mm512_test_epi32_mask(both, bits);
+        pair = _mm512_add_epi32(pair, lanes512::all(2));
+    }
+    let words = words.map(|words| i16::from_ne_bytes(words.to_le_bytes()));
+    let [a, b, c, d, e, f, g, h] = words;
+    let words = _mm_setr_epi16(a, b, c, d, e, f, g, h);
+    _mm_cmpeq_epi8_mask(words, _mm_set1_epi8(-1))
 }
 
 #[inline]
