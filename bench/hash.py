@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The concurrent cuckoo table against DPDK's rte_hash and hashbrown.
 
-    bench/hash.py [--rounds 3] [--json FILE] [--svg FILE]
+    bench/hash.py [--rounds 3] [--json FILE] [--svg FILE] [BITS...]
 
 Builds bench/hash and bench/peers/rte_hash.c (which needs libdpdk-dev) and runs one
 after the other, round by round, over the same keys: 90 % of the places filled, all
-lookups find their key, batches of 32, readers that need no lock.
+lookups find their key, batches of 32, readers that need no lock. Tables have 2^BITS
+places. DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages (as ours
+asks for transparent ones), else ordinary ones; the output tells which.
 """
 
 import argparse
@@ -16,18 +18,33 @@ from pathlib import Path
 from common import build_bench, build_dpdk_peer, cpu_model, json_lines, lines_svg, run
 
 
+# What the largest of DPDK's tables takes.
+MEMORY_MB = 6000
+
+
+def huge_pages():
+    """Options of DPDK: none if there are huge pages enough."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free_kb = int(fields["HugePages_Free"]) * int(fields["Hugepagesize"].split()[0])
+    return [] if free_kb >= MEMORY_MB << 10 else ["--no-huge"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bits", nargs="*", type=int, default=[10, 14, 17, 20, 22, 24], metavar="BITS")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()
     ours, peer = build_bench("hash"), build_dpdk_peer("rte_hash")
-    eal = ["--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "-m", 3000]
+    pages = huge_pages()
+    eal = [*pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]
     ns = {}
     for _ in range(options.rounds):
-        for line in json_lines(run(ours) + run(peer, *eal)):
-            ns.setdefault((line["key_bytes"], line["entries"]), {}).setdefault(line["table"], []).append(line["ns"])
+        for bits in options.bits:
+            for line in json_lines(run(ours, bits) + run(peer, *eal, "--", bits)):
+                of = ns.setdefault((line["key_bytes"], line["entries"]), {})
+                of.setdefault(line["table"], []).append(line["ns"])
     rows = []
     for (key_bytes, entries), tables in sorted(ns.items()):
         median = {name: statistics.median(values) for name, values in tables.items()}
@@ -35,7 +52,7 @@ def main():
                      "to_rte_hash": median["rte_hash"] / median["cuckoo"],
                      "to_hashbrown": median["hashbrown"] / median["cuckoo"]})
     result = {"schema": "thalweg.bench.hash/1", "processor": cpu_model(), "rounds": options.rounds,
-              "rows": rows}
+              "huge_pages_for_dpdk": not pages, "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     if options.svg:
@@ -45,7 +62,8 @@ def main():
         labels = {n: f"2^{n}" for n in range(40)}
         options.svg.write_text(lines_svg("Lookups of 16-byte keys", "places", "million a second",
                                          series, labels))
-    print(f"{result['processor']}; {options.rounds} interleaved rounds; ns a lookup\n")
+    print(f"{result['processor']}; {options.rounds} interleaved rounds; ns a lookup; DPDK on "
+          f"{'ordinary' if pages else 'huge'} pages\n")
     print("| key | places | cuckoo | single hash | hashbrown | rte_hash | times rte_hash | times hashbrown |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for r in rows:

@@ -5,12 +5,15 @@
 //! each line; so large tables ask for transparent huge pages and say whether they
 //! came.
 //!
-//! `unsafe` here: a mapping of bytes is seen as words.
+//! `unsafe` here: a mapping of bytes is seen as other types.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::AtomicU64;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 /// The size of a huge page.
 const HUGE: usize = 2 << 20;
@@ -29,70 +32,96 @@ pub enum Pages {
     HugeMissing,
 }
 
-/// A slice of zeroed words that begins a page, or a huge page.
+/// Types that zero bytes are a value of, that need no dropping, and that are aligned
+/// to no more than 4 KB.
+///
+/// # Safety
+/// All of that.
+pub(crate) unsafe trait Zero {}
+
+// SAFETY: an integer.
+unsafe impl Zero for u32 {}
+// SAFETY: an integer in a cell.
+unsafe impl Zero for AtomicU64 {}
+// SAFETY: an array has what its elements have.
+unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
+
+/// A slice that was zero at first, and begins a page or a huge page.
 #[derive(Debug)]
-pub(crate) struct Words {
-    map: MmapMut,
+pub(crate) struct Zeroed<T> {
+    map: MmapRaw,
     start: usize,
     len: usize,
     pages: Pages,
+    of: PhantomData<[T]>,
 }
 
-impl Words {
-    /// `len` zeroed words.
-    pub(crate) fn zeroed(len: usize) -> io::Result<Self> {
-        let bytes = len.checked_mul(4).ok_or(io::ErrorKind::OutOfMemory)?;
+impl<T: Zero> Zeroed<T> {
+    /// `len` zeroed elements.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if bytes < ASK_FROM {
-            let map = MmapMut::map_anon(bytes.max(1))?;
-            return Ok(Self { map, start: 0, len, pages: Pages::Ordinary });
+            let map = MmapMut::map_anon(bytes.max(1))?.into();
+            return Ok(Self { map, start: 0, len, pages: Pages::Ordinary, of: PhantomData });
         }
         // Room to begin at a multiple of the huge page's size.
         let whole = bytes.next_multiple_of(HUGE);
-        let map = MmapMut::map_anon(whole + HUGE)?;
+        let mut map = MmapMut::map_anon(whole + HUGE)?;
         let start = map.as_ptr().align_offset(HUGE);
-        let mut words = Self { map, start, len, pages: Pages::HugeMissing };
-        words.ask_for_huge_pages(whole);
-        Ok(words)
+        let pages = ask_for_huge_pages(&mut map, start..start + whole);
+        Ok(Self { map: map.into(), start, len, pages, of: PhantomData })
     }
-
-    #[cfg(target_os = "linux")]
-    fn ask_for_huge_pages(&mut self, whole: usize) {
-        if self.map.advise_range(memmap2::Advice::HugePage, self.start, whole).is_err() {
-            return;
-        }
-        // The kernel decides when a page is first written.
-        for page in self.map[self.start..self.start + whole].chunks_mut(4096) {
-            // Volatile, because a zero over a zero is otherwise left out.
-            // SAFETY: `page` is not empty, so its first byte can be written.
-            unsafe { page.as_mut_ptr().write_volatile(0) };
-        }
-        let first = self.map.as_ptr() as usize + self.start;
-        if huge_bytes(first, first + whole).is_some_and(|huge| huge * 10 >= whole * 9) {
-            self.pages = Pages::Huge;
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn ask_for_huge_pages(&mut self, _whole: usize) {}
 
     pub(crate) fn pages(&self) -> Pages {
         self.pages
     }
 
-    #[inline]
-    pub(crate) fn as_slice(&self) -> &[u32] {
-        let first = self.map[self.start..][..self.len * 4].as_ptr();
-        // SAFETY: the slice above has `len` words, begins a page, and any bits
-        // make a word.
-        unsafe { std::slice::from_raw_parts(first.cast(), self.len) }
+    fn first(&self) -> *mut T {
+        self.map.as_mut_ptr().wrapping_add(self.start).cast()
     }
+}
+
+impl<T: Zero> Deref for Zeroed<T> {
+    type Target = [T];
 
     #[inline]
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u32] {
-        let first = self.map[self.start..][..self.len * 4].as_mut_ptr();
-        // SAFETY: as in `as_slice`, and `self` is borrowed for as long.
-        unsafe { std::slice::from_raw_parts_mut(first.cast(), self.len) }
+    fn deref(&self) -> &[T] {
+        // SAFETY: the mapping has room for `len` elements from `start`, which begins
+        // a page; it was zero, which is a value of `T`, and nobody else has it.
+        unsafe { std::slice::from_raw_parts(self.first(), self.len) }
     }
+}
+
+impl<T: Zero> DerefMut for Zeroed<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `self` is borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(self.first(), self.len) }
+    }
+}
+
+/// Asks for huge pages for a range of `map`, and says what came.
+#[cfg(target_os = "linux")]
+fn ask_for_huge_pages(map: &mut MmapMut, range: Range<usize>) -> Pages {
+    if map.advise_range(memmap2::Advice::HugePage, range.start, range.len()).is_err() {
+        return Pages::HugeMissing;
+    }
+    let first = map.as_ptr() as usize + range.start;
+    // The kernel decides when a page is first written.
+    for page in map[range.clone()].chunks_mut(4096) {
+        // Volatile, because a zero over a zero is otherwise left out.
+        // SAFETY: `page` is not empty, so its first byte can be written.
+        unsafe { page.as_mut_ptr().write_volatile(0) };
+    }
+    match huge_bytes(first, first + range.len()) {
+        Some(huge) if huge * 10 >= range.len() * 9 => Pages::Huge,
+        _ => Pages::HugeMissing,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask_for_huge_pages(_map: &mut MmapMut, _range: Range<usize>) -> Pages {
+    Pages::HugeMissing
 }
 
 /// How much of `from..to` lies on huge pages, as the kernel says.
@@ -119,11 +148,11 @@ mod tests {
     #[test]
     fn words_are_zero_and_can_be_written() -> io::Result<()> {
         for len in [0, 1, 1000, (2 << 20) / 4, (5 << 20) / 4 + 1] {
-            let mut words = Words::zeroed(len)?;
-            assert_eq!(words.as_slice().len(), len);
-            assert!(words.as_slice().iter().all(|w| *w == 0));
-            words.as_mut_slice().fill(7);
-            assert!(words.as_slice().iter().all(|w| *w == 7));
+            let mut words = Zeroed::<u32>::new(len)?;
+            assert_eq!(words.len(), len);
+            assert!(words.iter().all(|w| *w == 0));
+            words.fill(7);
+            assert!(words.iter().all(|w| *w == 7));
             assert_eq!(words.pages() == Pages::Ordinary, len * 4 < ASK_FROM);
         }
         Ok(())

@@ -19,6 +19,21 @@ pub(crate) fn read<T>(slice: &[T], at: usize) {
     let _ = (slice, at);
 }
 
+/// As [`read`], without a look at the length: an index beyond the end asks for what
+/// lies there.
+#[inline(always)]
+pub(crate) fn near<T>(slice: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching is allowed for any address and changes no state of
+        // the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, at);
+}
+
 /// Begins to bring the cache line that lies `elements` after the first of `slice`
 /// into the second-level cache; there need be none.
 #[inline(always)]

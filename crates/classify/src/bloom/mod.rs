@@ -38,7 +38,7 @@ mod variant;
 
 use thalweg_packet::Isa;
 
-use crate::memory::{Pages, Words};
+use crate::memory::{Pages, Zeroed};
 use crate::prefetch;
 use bits::{Bits, Input, Output};
 pub use hash::MAX_HASHES;
@@ -74,7 +74,7 @@ pub enum BloomError {
 /// A Bloom filter: `k` bits in the whole of it for each key.
 #[derive(Debug)]
 pub struct BloomFilter {
-    words: Words,
+    words: Zeroed<u32>,
     reduction: Reduction,
     hashes: Hashes,
     variant: Variant,
@@ -90,7 +90,7 @@ impl BloomFilter {
         if !(1..=MAX_HASHES).contains(&hashes) {
             return Err(BloomError::Hashes(hashes));
         }
-        let words = Words::zeroed(bits.div_ceil(32) as usize)
+        let words = Zeroed::<u32>::new(bits.div_ceil(32) as usize)
             .map_err(|source| BloomError::Memory { bits, source })?;
         Ok(Self {
             words,
@@ -152,7 +152,7 @@ impl BloomFilter {
     pub fn insert(&mut self, key: u32) {
         for n in 0..self.hashes.count {
             let position = self.reduction.reduce(self.hashes.hash(n, key));
-            self.words.as_mut_slice()[position as usize / 32] |= 1 << (position % 32);
+            self.words[position as usize / 32] |= 1 << (position % 32);
         }
     }
 
@@ -164,7 +164,7 @@ impl BloomFilter {
             if let Some(key) = keys.get(n) {
                 for function in 0..self.hashes.count {
                     let position = self.reduction.reduce(self.hashes.hash(function, *key));
-                    prefetch::read(self.words.as_slice(), position as usize / 32);
+                    prefetch::read(&self.words, position as usize / 32);
                 }
             }
             if let Some(key) = n.checked_sub(AHEAD).and_then(|n| keys.get(n)) {
@@ -213,6 +213,6 @@ impl BloomFilter {
     }
 
     fn seen(&self) -> Bits<'_> {
-        Bits::new(self.words.as_slice(), self.reduction, &self.hashes)
+        Bits::new(&self.words, self.reduction, &self.hashes)
     }
 }

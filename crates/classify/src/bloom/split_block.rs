@@ -12,7 +12,7 @@ use super::bits::{Input, Output};
 use super::hash::{Hashes, Reduction};
 #[cfg(target_arch = "x86_64")]
 use super::split_block_lanes as lanes;
-use crate::memory::{Pages, Words};
+use crate::memory::{Pages, Zeroed};
 use crate::prefetch;
 
 /// Words of a block.
@@ -34,7 +34,7 @@ pub(super) const SALTS: [u32; WORDS] = [
 /// A Bloom filter that touches one cache line a key.
 #[derive(Debug)]
 pub struct SplitBlockFilter {
-    words: Words,
+    words: Zeroed<u32>,
     blocks: Reduction,
     /// One function finds the block, the other the bits in it.
     hashes: Hashes,
@@ -58,7 +58,7 @@ impl SplitBlockFilter {
         if !(1..=1 << 32).contains(&blocks) {
             return Err(BloomError::Bits(bits));
         }
-        let words = Words::zeroed(blocks as usize * WORDS)
+        let words = Zeroed::<u32>::new(blocks as usize * WORDS)
             .map_err(|source| BloomError::Memory { bits, source })?;
         let (blocks, hashes) = (Reduction::new(blocks), Hashes::new(2, seed));
         Ok(Self { words, blocks, hashes, isa: Isa::active() })
@@ -97,7 +97,7 @@ impl SplitBlockFilter {
     /// Puts `key` into the set.
     pub fn insert(&mut self, key: u32) {
         let (block, bits) = (self.seen().block_of(key), self.seen().bits_of(key));
-        let block = &mut self.words.as_mut_slice()[block * WORDS..][..WORDS];
+        let block = &mut self.words[block * WORDS..][..WORDS];
         for (word, bit) in block.iter_mut().zip(bits) {
             *word |= bit;
         }
@@ -162,7 +162,7 @@ impl SplitBlockFilter {
     }
 
     fn seen(&self) -> Blocks<'_> {
-        let (blocks, _) = self.words.as_slice().as_chunks();
+        let (blocks, _) = &self.words.as_chunks();
         Blocks::new(blocks, self.blocks, &self.hashes)
     }
 }

@@ -42,6 +42,33 @@ impl Hash {
         }
     }
 
+    /// The seed, if the hash is MurmurHash3.
+    #[inline(always)]
+    pub(super) fn murmur3_seed(&self) -> Option<u32> {
+        (self.kind == HashKind::Murmur3).then_some(self.seed)
+    }
+
+    /// The hashes of `keys`, one for each element of `hashes`.
+    #[inline(always)]
+    pub(super) fn of_all<const W: usize>(&self, keys: &[[u64; W]], hashes: &mut [u32]) {
+        match self.kind {
+            HashKind::Murmur3 => {
+                for (hash, key) in hashes.iter_mut().zip(keys) {
+                    *hash = self.of(key);
+                }
+            }
+            HashKind::Crc32c => {
+                for (hash, key) in hashes.iter_mut().zip(keys) {
+                    *hash = self.crc32c(key);
+                }
+                // By itself, so that it becomes vector instructions.
+                for hash in hashes {
+                    *hash = spread(*hash);
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     fn crc32c<const W: usize>(&self, key: &[u64; W]) -> u32 {
         #[cfg(target_arch = "x86_64")]
@@ -53,11 +80,11 @@ impl Hash {
 }
 
 /// CRC is linear: keys that differ little have checksums that differ alike. A
-/// multiplication makes the upper bits depend on all of them.
-#[inline]
+/// multiplication makes the bits depend on each other.
+#[inline(always)]
 fn spread(crc: u32) -> u32 {
-    let product = u64::from(crc).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (product >> 32) as u32
+    let product = u64::from(crc) * 0x9e37_79b1;
+    (product >> 32) as u32 ^ product as u32
 }
 
 /// CRC32C (polynomial 0x1edc6f41, reflected) of one more word, without inversion

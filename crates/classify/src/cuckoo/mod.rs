@@ -16,27 +16,31 @@
 //! ```
 //! use thalweg_classify::cuckoo::{self, HashKind};
 //!
-//! let (mut writer, reader) = cuckoo::table::<2>(1000, HashKind::Murmur3, 7);
+//! let (mut writer, mut reader) = cuckoo::table::<2>(1000, HashKind::Murmur3, 7);
 //! writer.insert(&[1, 2], 10);
-//! let mut values = [None; 2];
-//! reader.get_batch(&[[1, 2], [3, 4]], &mut values);
-//! assert_eq!(values, [Some(10), None]);
+//! let mut values = [0; cuckoo::STEP];
+//! assert_eq!(reader.get_step(&[[1, 2], [3, 4]], &mut values), 0b01);
+//! assert_eq!(values[0], 10);
 //! ```
 
-mod bucket;
 mod hash;
-mod level;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+mod lanes;
+mod line;
 #[cfg(all(test, loom))]
 mod model;
 mod search;
+mod store;
 mod sync;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod zeroed;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Cache};
+use thalweg_packet::Isa;
 
 use hash::Hash;
 pub use hash::HashKind;
@@ -50,17 +54,31 @@ type Shared<const W: usize> = Arc<ArcSwap<Core<W>>>;
 
 /// A table for keys of `W` words of 64 bits (1 to 32), with room for at least
 /// `entries` keys: the one who writes it, and the first of those who read it.
+///
+/// # Panics
+/// When there is no memory for it.
 pub fn table<const W: usize>(entries: usize, kind: HashKind, seed: u32) -> (Writer<W>, Reader<W>) {
+    table_at(Isa::active(), entries, kind, seed)
+}
+
+/// As [`table`], with the instructions of `isa` or fewer.
+fn table_at<const W: usize>(
+    isa: Isa,
+    entries: usize,
+    kind: HashKind,
+    seed: u32,
+) -> (Writer<W>, Reader<W>) {
     const { assert!(W >= 1 && W <= 32, "keys have 8 to 256 bytes") };
-    let table = Table::with_room(entries, Hash::new(kind, seed));
+    let table = Table::with_room(entries, Hash::new(kind, seed), isa);
     let shared = Arc::new(ArcSwap::new(table.core().clone()));
-    (Writer { table, shared: shared.clone() }, Reader { shared })
+    (Writer { table, isa, shared: shared.clone() }, Reader { shared: Cache::new(shared) })
 }
 
 /// The one who writes a table.
 #[derive(Debug)]
 pub struct Writer<const W: usize> {
     table: Table<W>,
+    isa: Isa,
     shared: Shared<W>,
 }
 
@@ -82,61 +100,85 @@ impl<const W: usize> Writer<W> {
 
     /// Another reader of the table.
     pub fn reader(&self) -> Reader<W> {
-        Reader { shared: self.shared.clone() }
+        Reader { shared: Cache::new(self.shared.clone()) }
     }
 
     /// The value of `key`.
-    pub fn get(&self, key: &[u64; W]) -> Option<u64> {
+    pub fn get(&self, key: &[u64; W]) -> Option<u32> {
         self.table.core().get(key)
     }
 
     /// Gives `key` the value `value`; returns the one it had. Grows the table when
     /// there is no place; readers go on in the old one until the new is whole.
-    pub fn insert(&mut self, key: &[u64; W], value: u64) -> Option<u64> {
+    pub fn insert(&mut self, key: &[u64; W], value: u32) -> Option<u32> {
         loop {
             if let Ok(before) = self.table.insert(key, value) {
                 return before;
             }
-            let entries = self.places() * 2;
-            let mut larger = Table::with_room(entries, self.table.core().hash());
+            let mut larger = self.empty_with_room(self.places() * 2);
             while !self.iter().all(|(key, value)| larger.insert(&key, value).is_ok()) {
                 // Chance may have it that it does not fit; then twice the room does.
-                larger = Table::with_room(larger.core().places() * 2, self.table.core().hash());
+                larger = self.empty_with_room(larger.core().places() * 2);
             }
             self.shared.store(larger.core().clone());
             self.table = larger;
         }
     }
 
+    fn empty_with_room(&self, entries: usize) -> Table<W> {
+        Table::with_room(entries, self.table.core().hash(), self.isa)
+    }
+
     /// Removes `key`; returns its value.
-    pub fn remove(&mut self, key: &[u64; W]) -> Option<u64> {
+    pub fn remove(&mut self, key: &[u64; W]) -> Option<u32> {
         self.table.remove(key)
     }
 
     /// All keys with their values, in no order that matters.
-    pub fn iter(&self) -> impl Iterator<Item = ([u64; W], u64)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = ([u64; W], u32)> + '_ {
         self.table.iter()
     }
 }
 
 /// One who reads a table while it is written.
+///
+/// Keeps the table that it read last; when the table has grown since, that one's
+/// memory goes with the reader's next lookup.
 #[derive(Clone, Debug)]
 pub struct Reader<const W: usize> {
-    shared: Shared<W>,
+    shared: Cache<Shared<W>, Arc<Core<W>>>,
 }
 
 impl<const W: usize> Reader<W> {
     /// The value of `key`.
-    pub fn get(&self, key: &[u64; W]) -> Option<u64> {
+    pub fn get(&mut self, key: &[u64; W]) -> Option<u32> {
         self.shared.load().get(key)
+    }
+
+    /// The values of up to [`STEP`] keys; the result says, as bits, which keys there
+    /// are. The values of the others mean nothing.
+    ///
+    /// Works in passes over all keys, so that the loads of one key go on while others
+    /// are worked at.
+    ///
+    /// # Panics
+    /// When there are more keys.
+    #[inline]
+    pub fn get_step(&mut self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+        self.shared.load().get_step(keys, values)
     }
 
     /// The values of `keys`, into the elements of `values` beside them; where one is
     /// longer, the rest of it is left alone.
-    ///
-    /// Works at [`STEP`] keys at a time in passes, so that the loads of one key go on
-    /// while others are worked at.
-    pub fn get_batch(&self, keys: &[[u64; W]], values: &mut [Option<u64>]) {
-        level::get_batch(&self.shared.load(), keys, values);
+    pub fn get_batch(&mut self, keys: &[[u64; W]], values: &mut [Option<u32>]) {
+        let core = self.shared.load();
+        for (keys, values) in keys.chunks(STEP).zip(values.chunks_mut(STEP)) {
+            let count = keys.len().min(values.len());
+            let mut step = [0; STEP];
+            let found = core.get_step(&keys[..count], &mut step);
+            for (n, (value, there)) in values.iter_mut().zip(step).take(count).enumerate() {
+                *value = (found >> n & 1 == 1).then_some(there);
+            }
+        }
     }
 }

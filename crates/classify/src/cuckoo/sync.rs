@@ -2,9 +2,9 @@
 //! checker.
 
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Lets another thread go on, while a writer is at work.
 #[inline]

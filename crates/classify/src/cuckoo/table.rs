@@ -1,13 +1,15 @@
-//! The table of one size: what readers see, and what its writer knows besides.
+//! The table of one size: what readers see, and what its writer does to it.
 
 use std::sync::Arc;
 
-use super::bucket::{Bucket, EMPTY, WAYS};
+use thalweg_packet::Isa;
+
 use super::hash::Hash;
-use super::sync::{AtomicU64, Ordering};
+use super::search::Level;
+use super::store::{Form, Store};
 
 /// Buckets that a search for room looks at, before the table is called full.
-const SEARCH: usize = 256;
+const SEARCH: usize = 2048;
 /// The part of its places that a table fills, in percent.
 const LOAD: usize = 95;
 
@@ -19,105 +21,108 @@ pub(super) struct Full;
 #[derive(Debug)]
 pub(super) struct Core<const W: usize> {
     hash: Hash,
-    buckets: Box<[Bucket]>,
-    entries: Box<[Entry<W>]>,
-}
-
-/// A key and its value. Written only while no bucket names it, but for the value.
-#[derive(Debug)]
-#[repr(align(16))]
-pub(super) struct Entry<const W: usize> {
-    key: [AtomicU64; W],
-    value: AtomicU64,
+    level: Level,
+    store: Store<W>,
 }
 
 /// Where a key may be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
+    /// Of the key, not 0.
     pub(super) signature: u16,
-    pub(super) first: usize,
-    pub(super) second: usize,
+    pub(super) first: u32,
+    pub(super) second: u32,
 }
 
 impl<const W: usize> Core<W> {
-    pub(super) fn places(&self) -> usize {
-        self.buckets.len() * WAYS
+    #[inline(always)]
+    pub(super) fn store(&self) -> &Store<W> {
+        &self.store
     }
 
+    #[inline(always)]
+    pub(super) fn level(&self) -> Level {
+        self.level
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.store.buckets() * Form::<W>::WAYS
+    }
+
+    #[inline(always)]
     pub(super) fn hash(&self) -> Hash {
         self.hash
     }
 
-    #[inline]
+    /// Where the key with `hash` may be. Plain arithmetic without branches, so that it
+    /// becomes vector instructions when it is asked for many hashes.
+    #[inline(always)]
     pub(super) fn places_of(&self, hash: u32) -> Places {
-        let mask = self.buckets.len() - 1;
+        let first = self.reduce(hash);
         // The upper bits of a product depend on all bits of the hash.
-        let signature = (hash.wrapping_mul(0x9e37_79b1) >> 16) as u16;
-        let signature = signature.max(1);
-        let first = hash as usize & mask;
-        Places { signature, first, second: other(first, signature, mask) }
+        let signature = ((hash.wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1);
+        Places { signature, first, second: self.other(first, signature) }
     }
 
-    #[inline]
-    pub(super) fn bucket(&self, at: usize) -> &Bucket {
-        &self.buckets[at]
+    /// The other bucket of a key that has one in `bucket`: the sum of both is a number
+    /// that the signature alone gives, so an entry moves without its key being
+    /// hashed.
+    #[inline(always)]
+    pub(super) fn other(&self, bucket: u32, signature: u16) -> u32 {
+        let sum = self.reduce(u32::from(signature).wrapping_mul(0x85eb_ca6b));
+        let other = sum.wrapping_sub(bucket);
+        // Below zero it has wrapped around, and wraps back.
+        if sum < bucket { other.wrapping_add(self.store.buckets() as u32) } else { other }
     }
 
-    #[inline]
-    pub(super) fn buckets(&self) -> &[Bucket] {
-        &self.buckets
+    /// Maps a hash to a bucket (Lemire, "Fast random integer generation in an
+    /// interval", 2019).
+    #[inline(always)]
+    fn reduce(&self, hash: u32) -> u32 {
+        // There are fewer than 2^32: a multiplication of halves, which vectors have.
+        (u64::from(hash) * u64::from(self.store.buckets() as u32) >> 32) as u32
     }
 
-    #[inline]
-    pub(super) fn entries(&self) -> &[Entry<W>] {
-        &self.entries
+    /// Bucket and way of `key`; for the writer, whom nobody disturbs.
+    pub(super) fn find(&self, key: &[u64; W]) -> Option<(usize, usize)> {
+        let places = self.places_of(self.hash.of(key));
+        [places.first, places.second].into_iter().find_map(|bucket| {
+            let bucket = bucket as usize;
+            let state = self.store.line(bucket).state();
+            Some((bucket, self.store.way_of(bucket, state, key, places.signature)?))
+        })
     }
-}
-
-impl<const W: usize> Entry<W> {
-    #[inline]
-    pub(super) fn has(&self, key: &[u64; W]) -> bool {
-        let words = self.key.iter().zip(key);
-        words.fold(0, |d, (at, word)| d | at.load(Ordering::Relaxed) ^ word) == 0
-    }
-
-    #[inline]
-    pub(super) fn value(&self) -> u64 {
-        self.value.load(Ordering::Relaxed)
-    }
-}
-
-#[inline]
-fn other(bucket: usize, signature: u16, mask: usize) -> usize {
-    let spread = u32::from(signature).wrapping_mul(0x5bd1_e995) >> 3;
-    (bucket ^ spread as usize) & mask
 }
 
 /// The table as its writer has it.
 #[derive(Debug)]
 pub(super) struct Table<const W: usize> {
     core: Arc<Core<W>>,
-    free: Vec<u32>,
+    len: usize,
+}
+
+/// A bucket that a search for room has come to: from which index of the search, and
+/// which way leads to it.
+struct Reached {
+    bucket: usize,
+    from: Option<(usize, usize)>,
 }
 
 impl<const W: usize> Table<W> {
-    /// An empty table that takes at least `entries` keys.
-    pub(super) fn with_room(entries: usize, hash: Hash) -> Self {
+    /// An empty table that takes at least `entries` keys, looked up with the
+    /// instructions of `isa` or fewer.
+    ///
+    /// # Panics
+    /// When there is no memory for it.
+    pub(super) fn with_room(entries: usize, hash: Hash, isa: Isa) -> Self {
         let places = (entries.max(1) * 100).div_ceil(LOAD);
-        Self::with_buckets(places.div_ceil(WAYS).next_power_of_two().max(2), hash)
+        Self::with_buckets(places.div_ceil(Form::<W>::WAYS).max(2), hash, isa)
     }
 
-    pub(super) fn with_buckets(buckets: usize, hash: Hash) -> Self {
-        let entry =
-            |_| Entry { key: std::array::from_fn(|_| AtomicU64::new(0)), value: AtomicU64::new(0) };
-        let core = Core {
-            hash,
-            buckets: (0..buckets).map(|_| Bucket::new()).collect(),
-            entries: (0..buckets * WAYS).map(entry).collect(),
-        };
-        // Low numbers come first.
-        let free = (0..(buckets * WAYS) as u32).rev().collect();
-        Self { core: Arc::new(core), free }
+    pub(super) fn with_buckets(buckets: usize, hash: Hash, isa: Isa) -> Self {
+        assert!(u32::try_from(buckets).is_ok(), "{buckets} buckets are more than 2^32");
+        let store = Store::new(buckets).expect("there is memory for the table");
+        Self { core: Arc::new(Core { hash, level: Level::of(isa), store }), len: 0 }
     }
 
     pub(super) fn core(&self) -> &Arc<Core<W>> {
@@ -125,74 +130,69 @@ impl<const W: usize> Table<W> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.core.entries.len() - self.free.len()
+        self.len
     }
 
-    pub(super) fn insert(&mut self, key: &[u64; W], value: u64) -> Result<Option<u64>, Full> {
-        if let Some((bucket, way)) = self.core.find(key) {
-            let entry = &self.core.entries[self.core.buckets[bucket].entry(way) as usize];
-            let before = entry.value();
-            // Readers see the old value or the new one.
-            entry.value.store(value, Ordering::Relaxed);
+    pub(super) fn insert(&mut self, key: &[u64; W], value: u32) -> Result<Option<u32>, Full> {
+        let store = &self.core.store;
+        if let Some(place) = self.core.find(key) {
+            let before = store.value(place.0, place.1);
+            store.set_value(place, value);
             return Ok(Some(before));
         }
-        if self.free.len() * 100 <= self.core.entries.len() * (100 - LOAD) {
+        if self.len * 100 >= self.core.places() * LOAD {
             return Err(Full);
         }
         let places = self.core.places_of(self.core.hash.of(key));
-        let (bucket, way) = self.make_room(places).ok_or(Full)?;
-        let number = self.free.pop().ok_or(Full)?;
-        let entry = &self.core.entries[number as usize];
-        for (place, word) in entry.key.iter().zip(key) {
-            place.store(*word, Ordering::Relaxed);
-        }
-        entry.value.store(value, Ordering::Relaxed);
-        self.core.buckets[bucket].set(way, places.signature, number);
+        let place = self.make_room(places).ok_or(Full)?;
+        store.fill(place, key, places.signature, value);
+        self.len += 1;
         Ok(None)
     }
 
-    pub(super) fn remove(&mut self, key: &[u64; W]) -> Option<u64> {
-        let (bucket, way) = self.core.find(key)?;
-        let bucket = &self.core.buckets[bucket];
-        let number = bucket.entry(way);
-        bucket.set(way, EMPTY, 0);
-        self.free.push(number);
-        Some(self.core.entries[number as usize].value())
+    pub(super) fn remove(&mut self, key: &[u64; W]) -> Option<u32> {
+        let place = self.core.find(key)?;
+        let value = self.core.store.value(place.0, place.1);
+        self.core.store.free(place);
+        self.len -= 1;
+        Some(value)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = ([u64; W], u64)> + '_ {
-        self.core.buckets.iter().flat_map(move |bucket| {
-            let signatures = bucket.signatures();
-            let taken = (0..WAYS).filter(move |way| signatures.get(*way) != EMPTY);
-            taken.map(move |way| {
-                let entry = &self.core.entries[bucket.entry(way) as usize];
-                let key = std::array::from_fn(|i| entry.key[i].load(Ordering::Relaxed));
-                (key, entry.value())
-            })
-        })
+    pub(super) fn iter(&self) -> impl Iterator<Item = ([u64; W], u32)> + '_ {
+        let store = &self.core.store;
+        store.taken().map(|(bucket, way)| (store.key(bucket, way), store.value(bucket, way)))
     }
 
-    /// A free place in one of both buckets, made free if need be.
+    /// The signature of a place that is taken.
+    fn signature(&self, bucket: usize, way: usize) -> u16 {
+        if Form::<W>::INLINE {
+            let hash = self.core.hash.of(&self.core.store.key(bucket, way));
+            return self.core.places_of(hash).signature;
+        }
+        self.core.store.signature(bucket, way)
+    }
+
+    /// A free place in one of both buckets, made free if need be by moving as few
+    /// entries as can be (a search in breadth).
     fn make_room(&self, places: Places) -> Option<(usize, usize)> {
-        // (bucket, how it was reached: the search's index of the bucket before, and
-        // the way there).
-        let mut reached =
-            [places.first, places.second].map(|bucket| (bucket, usize::MAX, 0)).to_vec();
-        for (at, ..) in &reached {
-            if let Some(way) = self.free_way(*at) {
-                return Some((*at, way));
+        let store = &self.core.store;
+        let both = [places.first as usize, places.second as usize];
+        for bucket in both {
+            if let Some(way) = store.free_way(bucket) {
+                return Some((bucket, way));
             }
         }
-        let mask = self.core.buckets.len() - 1;
+        let mut reached: Vec<_> =
+            both.into_iter().map(|bucket| Reached { bucket, from: None }).collect();
         let mut next = 0;
-        while let Some(&(at, ..)) = reached.get(next) {
-            for way in 0..WAYS {
-                let to = other(at, self.core.buckets[at].signatures().get(way), mask);
-                if let Some(free) = self.free_way(to) {
+        while let Some(&Reached { bucket, .. }) = reached.get(next) {
+            for way in 0..Form::<W>::WAYS {
+                let to = self.core.other(bucket as u32, self.signature(bucket, way)) as usize;
+                if let Some(free) = store.free_way(to) {
                     return Some(self.move_along(&reached, (next, way), (to, free)));
                 }
-                if reached.len() < SEARCH && reached.iter().all(|(b, ..)| *b != to) {
-                    reached.push((to, next, way));
+                if reached.len() < SEARCH && !is_on_the_way(&reached, next, to) {
+                    reached.push(Reached { bucket: to, from: Some((next, way)) });
                 }
             }
             next += 1;
@@ -200,32 +200,37 @@ impl<const W: usize> Table<W> {
         None
     }
 
-    fn free_way(&self, bucket: usize) -> Option<usize> {
-        let free = self.core.buckets[bucket].signatures().equal(EMPTY);
-        (free != 0).then(|| free.trailing_zeros() as usize)
-    }
-
     /// Moves the entry at `from` (index in the search, way) to the free place `to`,
     /// then the one before it into its place, and so on back; returns the place that
     /// comes free. Each entry is in its new bucket before it leaves the old one.
     fn move_along(
         &self,
-        reached: &[(usize, usize, usize)],
+        reached: &[Reached],
         from: (usize, usize),
-        to: (usize, usize),
+        mut to: (usize, usize),
     ) -> (usize, usize) {
-        let ((mut from, mut way), mut to) = (from, to);
+        let store = &self.core.store;
+        let (mut index, mut way) = from;
         loop {
-            let (at, before, way_before) = reached[from];
-            let bucket = &self.core.buckets[at];
-            let signature = bucket.signatures().get(way);
-            self.core.buckets[to.0].set(to.1, signature, bucket.entry(way));
-            bucket.set(way, EMPTY, 0);
-            if before == usize::MAX {
-                return (at, way);
-            }
-            to = (at, way);
-            (from, way) = (before, way_before);
+            let Reached { bucket, from } = reached[index];
+            let key = store.key(bucket, way);
+            store.fill(to, &key, self.signature(bucket, way), store.value(bucket, way));
+            store.free((bucket, way));
+            let Some(before) = from else { return (bucket, way) };
+            to = (bucket, way);
+            (index, way) = before;
         }
+    }
+}
+
+/// Whether the way to `reached[index]` goes through `bucket`: moving along it twice
+/// would move an entry that has gone.
+fn is_on_the_way(reached: &[Reached], mut index: usize, bucket: usize) -> bool {
+    loop {
+        if reached[index].bucket == bucket {
+            return true;
+        }
+        let Some((before, _)) = reached[index].from else { return false };
+        index = before;
     }
 }

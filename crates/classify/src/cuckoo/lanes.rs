@@ -1,0 +1,550 @@
+//! Batch lookup with AVX-512.
+//!
+//! In passes over up to 32 keys. The passes over single keys only load, compare and
+//! put aside; what it means for sixteen keys is worked out at once. Whether a key is
+//! found cannot be foreseen, so nothing branches on it until all are looked at.
+//!
+//! `unsafe` here: lines are loaded whole by an instruction that the compiler does not
+//! look into. To the language, a load that is no atomic one and meets another
+//! thread's store is an error, and there are no atomic ones of 64 bytes. To the
+//! processor the instruction is a number of loads that come after the loads before
+//! it and before those after it; that what they gave is of one moment, the version
+//! of the line says, which is read before and after.
+#![allow(unsafe_code)]
+
+use std::arch::asm;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use core::arch::x86_64::{
+    __m128i, __m512i, _mm_cmpeq_epi16_mask, _mm_loadu_si128, _mm_set1_epi16, _mm_storeu_si128,
+    _mm512_add_epi32, _mm512_and_si512, _mm512_broadcast_i64x2, _mm512_castsi512_si256,
+    _mm512_cmpeq_epi32_mask, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epu32_mask,
+    _mm512_cvtepu8_epi32, _mm512_extracti64x2_epi64, _mm512_inserti64x4, _mm512_loadu_si512,
+    _mm512_lzcnt_epi32, _mm512_mask_expand_epi32, _mm512_mask_mov_epi32, _mm512_mullo_epi32,
+    _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_rol_epi32, _mm512_set1_epi32,
+    _mm512_setr_epi32, _mm512_shuffle_i64x2, _mm512_slli_epi32, _mm512_srli_epi32,
+    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_test_epi32_mask, _mm512_testn_epi32_mask,
+    _mm512_xor_si512, _pdep_u32,
+};
+
+use thalweg_packet::Isa;
+
+use super::STEP;
+use super::line::{Line, State};
+use super::search::AllPlaces;
+use super::store::{Form, Store};
+use super::table::Core;
+use crate::prefetch;
+
+/// That the processor has the instructions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Available(());
+
+impl Available {
+    /// Asks the processor.
+    pub(super) fn ask() -> Option<Self> {
+        Isa::Avx512.is_available().then_some(Self(()))
+    }
+}
+
+/// The values of up to [`STEP`] keys, and as bits, which keys there are; the other
+/// values mean nothing.
+#[inline]
+pub(super) fn step<const W: usize>(
+    _: Available,
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    values: &mut [u32; STEP],
+) -> u32 {
+    assert!(keys.len() <= STEP, "{} keys are more than a step", keys.len());
+    // SAFETY: there is an `Available`, so the processor was asked.
+    unsafe { get_step(core, keys, values) }
+}
+
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn get_step<const W: usize>(core: &Core<W>, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+    let mut places = AllPlaces::new();
+    let found = if Form::<W>::INLINE {
+        inline(core, keys, &mut places, values)
+    } else {
+        signatures(core, keys, &mut places, values)
+    };
+    found | absent_or_changing(core, keys, &places, all_of(keys.len()) & !found, values)
+}
+
+/// Hashes the sixteen keys from `from` on, or as many as there are.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn find_places<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    from: usize,
+    places: &mut AllPlaces,
+) {
+    let keys = &keys[from.min(keys.len())..];
+    let mut hashes = [0; LANES];
+    match (core.hash().murmur3_seed(), keys.as_flattened().first_chunk()) {
+        (Some(seed), Some(words)) if W == 2 => store(&mut hashes, 0, murmur3(seed, words)),
+        _ => core.hash().of_all(keys, &mut hashes),
+    }
+    places.set(core, from, &hashes);
+}
+
+/// MurmurHash3 of sixteen keys of two words.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn murmur3(seed: u32, keys: &[u64; 2 * LANES]) -> __m512i {
+    let (rows, _) = keys.as_chunks();
+    let halves = columns([0, 1, 2, 3].map(|n| {
+        let row: &[u64; LANES / 2] = &rows[n];
+        // SAFETY: the array has the 64 bytes that are read.
+        unsafe { _mm512_loadu_si512(row.as_ptr().cast()) }
+    }));
+    let all = |n: u32| _mm512_set1_epi32(n as i32);
+    let mut hash = all(seed);
+    for half in halves {
+        let half = _mm512_rol_epi32::<15>(_mm512_mullo_epi32(half, all(0xcc9e_2d51)));
+        hash = _mm512_xor_si512(hash, _mm512_mullo_epi32(half, all(0x1b87_3593)));
+        hash = _mm512_rol_epi32::<13>(hash);
+        // Five times, as one and four times.
+        hash = _mm512_add_epi32(hash, _mm512_slli_epi32::<2>(hash));
+        hash = _mm512_add_epi32(hash, all(0xe654_6b64));
+    }
+    let hash = _mm512_xor_si512(hash, all(16));
+    let hash = _mm512_xor_si512(hash, _mm512_srli_epi32::<16>(hash));
+    let hash = _mm512_mullo_epi32(hash, all(0x85eb_ca6b));
+    let hash = _mm512_xor_si512(hash, _mm512_srli_epi32::<13>(hash));
+    let hash = _mm512_mullo_epi32(hash, all(0xc2b2_ae35));
+    _mm512_xor_si512(hash, _mm512_srli_epi32::<16>(hash))
+}
+
+/// The columns of sixteen rows of four numbers, four rows in a vector.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn columns(rows: [__m512i; 4]) -> [__m512i; 4] {
+    let [a, b, c, d] = rows;
+    let two = |of: __m512i| {
+        let low = _mm512_permutex2var_epi32(a, of, b);
+        let high = _mm512_permutex2var_epi32(c, of, d);
+        let first = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
+        [first, _mm512_shuffle_i64x2::<0b11_10_11_10>(low, high)]
+    };
+    let of = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    let ([first, second], [third, fourth]) =
+        (two(of), two(_mm512_add_epi32(of, _mm512_set1_epi32(2))));
+    [first, second, third, fourth]
+}
+
+/// Lines of so many bytes are near enough to be looked at without asking for them.
+const NEAR: usize = 512 << 10;
+/// Keys that are worked at together.
+const LANES: usize = 16;
+/// Where they begin.
+const GROUPS: [usize; STEP / LANES] = [0, LANES];
+/// All keys of a step, as bits.
+fn all_of(keys: usize) -> u32 {
+    // Twice, as a shift by 32 is none.
+    !(u32::MAX << (keys / 2) << keys.div_ceil(2))
+}
+
+/// What lines with keys in them say of the keys they were looked up for.
+#[repr(align(64))]
+struct Looks {
+    /// The lines' states before and after.
+    before: [u32; STEP],
+    after: [u32; STEP],
+    /// The words of the line that are equal to those of the key, as bits.
+    equal: [u8; STEP],
+    /// The values and the state.
+    values: [[u32; 4]; STEP],
+}
+
+impl Looks {
+    fn new() -> Self {
+        Self { before: [0; STEP], after: [0; STEP], equal: [0; STEP], values: [[0; 4]; STEP] }
+    }
+
+    /// Looks for `key` in a line; the result is number `n`.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+    )]
+    fn add<const W: usize>(&mut self, n: usize, line: &Line, key: &[u64; W]) {
+        self.before[n] = line.state().0;
+        let words = load_line(line);
+        self.equal[n] = _mm512_cmpeq_epi64_mask(words, repeat(key));
+        let values = _mm512_extracti64x2_epi64::<3>(words);
+        // SAFETY: the array has the 16 bytes that are written.
+        unsafe { _mm_storeu_si128(self.values[n].as_mut_ptr().cast(), values) };
+        self.after[n] = line.state_after().0;
+    }
+
+    /// The values that were found for sixteen keys from `from` on, and as bits, for
+    /// which.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+    )]
+    fn found(&self, from: usize) -> (__m512i, u16) {
+        const { assert!(Form::<2>::VALUES == 12 || cfg!(loom)) };
+        let before = load(&self.before, from);
+        let is_whole = is_whole(before, load(&self.after, from));
+        // Both words of a key; the bits of the state lie where the first word is.
+        let equal = bytes(&self.equal, from);
+        let equal = _mm512_and_si512(equal, _mm512_srli_epi32::<1>(equal));
+        let hit = _mm512_and_si512(equal, before);
+        let rows = self.values.as_flattened();
+        let [first, second, third, _] =
+            columns([0, 4, 8, 12].map(|row| load(rows, 4 * (from + row))));
+        let in_way =
+            |way| _mm512_test_epi32_mask(hit, _mm512_set1_epi32(Form::<2>::taken(way) as i32));
+        let value = _mm512_mask_mov_epi32(first, in_way(1), second);
+        let value = _mm512_mask_mov_epi32(value, in_way(2), third);
+        (value, (in_way(0) | in_way(1) | in_way(2)) & is_whole)
+    }
+}
+
+/// For keys that lie in the lines.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn inline<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    places: &mut AllPlaces,
+    values: &mut [u32; STEP],
+) -> u32 {
+    let lines = core.store().lines();
+    for from in GROUPS {
+        find_places(core, keys, from, places);
+        for first in &places.first[from..from + LANES] {
+            prefetch::near(lines, *first as usize);
+        }
+    }
+    let mut looks = Looks::new();
+    let mut found = 0;
+    for from in GROUPS {
+        let firsts = places.first[from..from + LANES].iter();
+        for (n, (key, first)) in keys.iter().skip(from).zip(firsts).enumerate() {
+            looks.add(from + n, line(lines, *first), key);
+        }
+        let (value, of) = looks.found(from);
+        store(values, from, value);
+        let of = u32::from(of) << from & all_of(keys.len());
+        found |= of;
+        if size_of_val(lines) > NEAR {
+            for n in ones(all_of(keys.len()) & 0xffff << from & !of) {
+                prefetch::near(lines, places.second[n] as usize);
+            }
+        }
+    }
+    found | inline_second(core, keys, places, all_of(keys.len()) & !found, &mut looks, values)
+}
+
+/// Looks `rest` of the keys up in their second lines.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn inline_second<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    places: &AllPlaces,
+    rest: u32,
+    looks: &mut Looks,
+    values: &mut [u32; STEP],
+) -> u32 {
+    let lines = core.store().lines();
+    // One behind the other.
+    for (at, n) in ones(rest).enumerate() {
+        looks.add(at, line(lines, places.second[n]), &keys[n]);
+    }
+    let (mut found, mut at) = (0, 0);
+    for from in GROUPS {
+        let of = (rest >> from) as u16;
+        let (value, there) = looks.found(at);
+        let value = _mm512_mask_expand_epi32(load(values, from), of, value);
+        store(values, from, value);
+        found |= _pdep_u32(u32::from(there), u32::from(of)) << from;
+        at += of.count_ones() as usize;
+    }
+    found
+}
+
+/// Looks those of the keys up that were not found: one after the other, in both lines.
+fn absent_or_changing<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    places: &AllPlaces,
+    rest: u32,
+    values: &mut [u32; STEP],
+) -> u32 {
+    let mut found = 0;
+    for n in ones(rest) {
+        if let Some(value) = core.search(&keys[n], places.of(n)) {
+            values[n] = value;
+            found |= 1 << n;
+        }
+    }
+    found
+}
+
+/// The numbers of the bits that are set.
+#[inline(always)]
+fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let n = bits.trailing_zeros() as usize;
+        (bits != 0).then(|| {
+            bits &= bits - 1;
+            n
+        })
+    })
+}
+
+/// The line of `bucket`.
+#[inline(always)]
+fn line(lines: &[Line], bucket: u32) -> &Line {
+    &lines[bucket as usize]
+}
+
+/// The sixteen numbers from `from` on.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn load(of: &[u32], from: usize) -> __m512i {
+    let of: &[u32; LANES] = of[from..].first_chunk().expect("sixteen numbers");
+    // SAFETY: the array has the 64 bytes that are read.
+    unsafe { _mm512_loadu_si512(of.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn store(to: &mut [u32], from: usize, v: __m512i) {
+    let to: &mut [u32; LANES] = to[from..].first_chunk_mut().expect("sixteen numbers");
+    // SAFETY: the array has the 64 bytes that are written.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), v) };
+}
+
+/// Sixteen bytes from `from` on, each in a lane.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn bytes(of: &[u8; STEP], from: usize) -> __m512i {
+    let of: &[u8; LANES] = of[from..].first_chunk().expect("sixteen bytes");
+    // SAFETY: the array has the 16 bytes that are read.
+    _mm512_cvtepu8_epi32(unsafe { _mm_loadu_si128(of.as_ptr().cast()) })
+}
+
+/// Whether lines were as at one moment, by their states before and after.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn is_whole(before: __m512i, after: __m512i) -> u16 {
+    let changing = _mm512_set1_epi32(State::CHANGING as i32);
+    _mm512_cmpeq_epi32_mask(before, after) & _mm512_testn_epi32_mask(before, changing)
+}
+
+/// A key of one or two words, as often as it fits.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn repeat<const W: usize>(key: &[u64; W]) -> __m512i {
+    let mut words = [0; 2];
+    words[..W].copy_from_slice(key);
+    // SAFETY: the array has the 16 bytes that are read.
+    let key = unsafe { _mm_loadu_si128(words.as_ptr().cast()) };
+    _mm512_broadcast_i64x2(key)
+}
+
+/// Where keys may lie by their signatures, and what their lines were like.
+#[repr(align(64))]
+struct Candidates {
+    /// Of the first and the second lines.
+    equal: [[u8; STEP]; 2],
+    before: [[u32; STEP]; 2],
+    /// Where the key may be.
+    bucket: [u32; STEP],
+    way: [u32; STEP],
+}
+
+/// For keys that lie by themselves.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn signatures<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    places: &mut AllPlaces,
+    values: &mut [u32; STEP],
+) -> u32 {
+    let (lines, words) = (core.store().lines(), core.store().keys());
+    for from in GROUPS {
+        find_places(core, keys, from, places);
+        for n in from..from + LANES {
+            prefetch::near(lines, places.first[n] as usize);
+            prefetch::near(lines, places.second[n] as usize);
+        }
+    }
+    let mut candidates = Candidates::new();
+    let mut found = 0;
+    for from in GROUPS {
+        candidates.find(lines, from..keys.len().min(from + LANES), places);
+        found |= u32::from(candidates.choose(from, places)) << from;
+        for n in from..from + LANES {
+            let at = Store::<W>::key_at(candidates.bucket[n] as usize, candidates.way[n] as usize);
+            for line in 0..W.div_ceil(8) {
+                prefetch::near(words, at + 8 * line);
+            }
+        }
+    }
+    let (mut after, mut equal) = ([0; STEP], 0u32);
+    for (n, key) in keys.iter().enumerate() {
+        let (bucket, way) = (candidates.bucket[n], candidates.way[n] as usize);
+        let at = Store::<W>::key_at(bucket as usize, way);
+        equal |= u32::from(is_equal(&words[at..at + W], key)) << n;
+        let line = line(lines, bucket);
+        values[n] = line.half(Form::<W>::VALUES + way);
+        after[n] = line.state_after().0;
+    }
+    let still = GROUPS.map(|from| {
+        let before = candidates.before(from, places);
+        u32::from(is_whole(before, load(&after, from))) << from
+    });
+    found & equal & still.into_iter().fold(0, |all, of| all | of)
+}
+
+impl Candidates {
+    fn new() -> Self {
+        Self { equal: [[0; STEP]; 2], before: [[0; STEP]; 2], bucket: [0; STEP], way: [0; STEP] }
+    }
+
+    /// Compares the signatures of some keys with those in their lines.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+    )]
+    fn find(&mut self, lines: &[Line], keys: Range<usize>, places: &AllPlaces) {
+        for n in keys {
+            let signature = _mm_set1_epi16(places.signature[n] as i16);
+            for (side, bucket) in [places.first[n], places.second[n]].into_iter().enumerate() {
+                let line = line(lines, bucket);
+                self.before[side][n] = line.state().0;
+                self.equal[side][n] = _mm_cmpeq_epi16_mask(load_signatures(line), signature);
+            }
+        }
+    }
+
+    /// Chooses the first place that has its signature for each of sixteen keys; says
+    /// as bits, for which keys there is one.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+    )]
+    fn choose(&mut self, from: usize, places: &AllPlaces) -> u16 {
+        const WAYS: i32 = Form::<3>::WAYS as i32;
+        let number = |n: i32| _mm512_set1_epi32(n);
+        let [first, second] = &self.equal;
+        let second = _mm512_slli_epi32::<{ WAYS as u32 }>(bytes(second, from));
+        let equal = _mm512_or_si512(bytes(first, from), second);
+        let is_there = _mm512_test_epi32_mask(equal, equal);
+        // The lowest bit; the last place of the second bucket if there is none.
+        let equal = _mm512_or_si512(equal, number(1 << (2 * WAYS - 1)));
+        let lowest = _mm512_and_si512(equal, _mm512_sub_epi32(number(0), equal));
+        let way = _mm512_sub_epi32(number(31), _mm512_lzcnt_epi32(lowest));
+        let in_first = _mm512_cmplt_epu32_mask(way, number(WAYS));
+        let (first, second) = (load(&places.first, from), load(&places.second, from));
+        store(&mut self.bucket, from, _mm512_mask_mov_epi32(second, in_first, first));
+        store(&mut self.way, from, _mm512_and_si512(way, number(WAYS - 1)));
+        is_there
+    }
+
+    /// The states that the chosen lines of sixteen keys had before.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+    )]
+    fn before(&self, from: usize, places: &AllPlaces) -> __m512i {
+        let in_first = _mm512_cmpeq_epi32_mask(load(&self.bucket, from), load(&places.first, from));
+        let [first, second] = &self.before;
+        _mm512_mask_mov_epi32(load(second, from), in_first, load(first, from))
+    }
+}
+
+/// Whether `there` are the words of `key`.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn is_equal<const W: usize>(there: &[AtomicU64], key: &[u64; W]) -> bool {
+    let (lines, words) = key.as_chunks::<8>();
+    let (lines_there, words_there) = there.as_chunks::<8>();
+    let lines = lines.iter().zip(lines_there).fold(u8::MAX, |equal, (line, there)| {
+        // SAFETY: the array has the 64 bytes that are read.
+        let line = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
+        equal & _mm512_cmpeq_epi64_mask(load_words(there), line)
+    });
+    let words = words
+        .iter()
+        .zip(words_there)
+        .fold(0, |other, (word, there)| other | word ^ there.load(Ordering::Relaxed));
+    (lines == u8::MAX) & (words == 0)
+}
+
+/// The words of a line.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_line(line: &Line) -> __m512i {
+    let words: __m512i;
+    // SAFETY: the line has the 64 bytes that are read, and begins at a multiple of 64.
+    // See the module for other threads.
+    unsafe {
+        asm!("vmovdqa64 {}, [{}]", out(zmm_reg) words, in(reg) line,
+            options(nostack, preserves_flags, readonly));
+    }
+    words
+}
+
+/// Eight words that another thread may write.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_words(from: &[AtomicU64; 8]) -> __m512i {
+    let words: __m512i;
+    // SAFETY: the array has the 64 bytes that are read. See the module for other
+    // threads.
+    unsafe {
+        asm!("vmovdqu64 {}, [{}]", out(zmm_reg) words, in(reg) from,
+            options(nostack, preserves_flags, readonly));
+    }
+    words
+}
+
+/// The signatures of a line.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn load_signatures(line: &Line) -> __m128i {
+    let signatures: __m128i;
+    // SAFETY: the line has more than the 16 bytes that are read. See the module for
+    // other threads.
+    unsafe {
+        asm!("vmovdqa {}, [{}]", out(xmm_reg) signatures, in(reg) line,
+            options(nostack, preserves_flags, readonly));
+    }
+    signatures
+}
