@@ -13,7 +13,6 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use core::arch::x86_64::{
@@ -66,27 +65,45 @@ pub(super) fn step<const W: usize>(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
 )]
 fn get_step<const W: usize>(core: &Core<W>, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+    let Some(whole) = keys.first_chunk() else {
+        // Others in the places that are free: nobody looks at what is found for them.
+        let mut whole = [[0; W]; STEP];
+        whole[..keys.len()].copy_from_slice(keys);
+        return get_whole_step(core, &whole, values) & ((1 << keys.len()) - 1);
+    };
+    get_whole_step(core, whole, values)
+}
+
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn get_whole_step<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]; STEP],
+    values: &mut [u32; STEP],
+) -> u32 {
     let mut places = AllPlaces::new();
     let found = if Form::<W>::INLINE {
         inline(core, keys, &mut places, values)
     } else {
         signatures(core, keys, &mut places, values)
     };
-    found | absent_or_changing(core, keys, &places, all_of(keys.len()) & !found, values)
+    found | absent_or_changing(core, keys, &places, !found, values)
 }
 
-/// Hashes the sixteen keys from `from` on, or as many as there are.
+/// Hashes the sixteen keys from `from` on.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
 )]
 fn find_places<const W: usize>(
     core: &Core<W>,
-    keys: &[[u64; W]],
+    keys: &[[u64; W]; STEP],
     from: usize,
     places: &mut AllPlaces,
 ) {
-    let keys = &keys[from.min(keys.len())..];
+    let keys = &keys[from..from + LANES];
     let mut hashes = [0; LANES];
     match (core.hash().murmur3_seed(), keys.as_flattened().first_chunk()) {
         (Some(seed), Some(words)) if W == 2 => store(&mut hashes, 0, murmur3(seed, words)),
@@ -150,12 +167,6 @@ const NEAR: usize = 512 << 10;
 const LANES: usize = 16;
 /// Where they begin.
 const GROUPS: [usize; STEP / LANES] = [0, LANES];
-/// All keys of a step, as bits.
-fn all_of(keys: usize) -> u32 {
-    // Twice, as a shift by 32 is none.
-    !(u32::MAX << (keys / 2) << keys.div_ceil(2))
-}
-
 /// What lines with keys in them say of the keys they were looked up for.
 #[repr(align(64))]
 struct Looks {
@@ -220,7 +231,7 @@ impl Looks {
 )]
 fn inline<const W: usize>(
     core: &Core<W>,
-    keys: &[[u64; W]],
+    keys: &[[u64; W]; STEP],
     places: &mut AllPlaces,
     values: &mut [u32; STEP],
 ) -> u32 {
@@ -234,21 +245,19 @@ fn inline<const W: usize>(
     let mut looks = Looks::new();
     let mut found = 0;
     for from in GROUPS {
-        let firsts = places.first[from..from + LANES].iter();
-        for (n, (key, first)) in keys.iter().skip(from).zip(firsts).enumerate() {
-            looks.add(from + n, line(lines, *first), key);
+        for n in from..from + LANES {
+            looks.add(n, line(core, places.first[n]), &keys[n]);
         }
         let (value, of) = looks.found(from);
         store(values, from, value);
-        let of = u32::from(of) << from & all_of(keys.len());
-        found |= of;
+        found |= u32::from(of) << from;
         if size_of_val(lines) > NEAR {
-            for n in ones(all_of(keys.len()) & 0xffff << from & !of) {
-                prefetch::near(lines, places.second[n] as usize);
+            for n in ones(u32::from(!of)) {
+                prefetch::near(lines, places.second[from + n] as usize);
             }
         }
     }
-    found | inline_second(core, keys, places, all_of(keys.len()) & !found, &mut looks, values)
+    found | inline_second(core, keys, places, !found, &mut looks, values)
 }
 
 /// Looks `rest` of the keys up in their second lines.
@@ -258,16 +267,17 @@ fn inline<const W: usize>(
 )]
 fn inline_second<const W: usize>(
     core: &Core<W>,
-    keys: &[[u64; W]],
+    keys: &[[u64; W]; STEP],
     places: &AllPlaces,
     rest: u32,
     looks: &mut Looks,
     values: &mut [u32; STEP],
 ) -> u32 {
-    let lines = core.store().lines();
     // One behind the other.
-    for (at, n) in ones(rest).enumerate() {
-        looks.add(at, line(lines, places.second[n]), &keys[n]);
+    let mut at = 0;
+    for n in ones(rest) {
+        looks.add(at % STEP, line(core, places.second[n]), &keys[n]);
+        at += 1;
     }
     let (mut found, mut at) = (0, 0);
     for from in GROUPS {
@@ -284,7 +294,7 @@ fn inline_second<const W: usize>(
 /// Looks those of the keys up that were not found: one after the other, in both lines.
 fn absent_or_changing<const W: usize>(
     core: &Core<W>,
-    keys: &[[u64; W]],
+    keys: &[[u64; W]; STEP],
     places: &AllPlaces,
     rest: u32,
     values: &mut [u32; STEP],
@@ -311,10 +321,12 @@ fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The line of `bucket`.
+/// The line of a bucket that `core` gave for a hash.
 #[inline(always)]
-fn line(lines: &[Line], bucket: u32) -> &Line {
-    &lines[bucket as usize]
+fn line<const W: usize>(core: &Core<W>, bucket: u32) -> &Line {
+    // SAFETY: places are reduced to the number of buckets, and all are in `AllPlaces`
+    // of the core at hand, or still 0, and there are two buckets at least.
+    unsafe { core.store().lines().get_unchecked(bucket as usize) }
 }
 
 /// The sixteen numbers from `from` on.
@@ -390,7 +402,7 @@ struct Candidates {
 )]
 fn signatures<const W: usize>(
     core: &Core<W>,
-    keys: &[[u64; W]],
+    keys: &[[u64; W]; STEP],
     places: &mut AllPlaces,
     values: &mut [u32; STEP],
 ) -> u32 {
@@ -405,7 +417,7 @@ fn signatures<const W: usize>(
     let mut candidates = Candidates::new();
     let mut found = 0;
     for from in GROUPS {
-        candidates.find(lines, from..keys.len().min(from + LANES), places);
+        candidates.find(core, from, places);
         found |= u32::from(candidates.choose(from, places)) << from;
         for n in from..from + LANES {
             let at = Store::<W>::key_at(candidates.bucket[n] as usize, candidates.way[n] as usize);
@@ -419,7 +431,7 @@ fn signatures<const W: usize>(
         let (bucket, way) = (candidates.bucket[n], candidates.way[n] as usize);
         let at = Store::<W>::key_at(bucket as usize, way);
         equal |= u32::from(is_equal(&words[at..at + W], key)) << n;
-        let line = line(lines, bucket);
+        let line = line(core, bucket);
         values[n] = line.half(Form::<W>::VALUES + way);
         after[n] = line.state_after().0;
     }
@@ -435,16 +447,16 @@ impl Candidates {
         Self { equal: [[0; STEP]; 2], before: [[0; STEP]; 2], bucket: [0; STEP], way: [0; STEP] }
     }
 
-    /// Compares the signatures of some keys with those in their lines.
+    /// Compares the signatures of sixteen keys with those in their lines.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
     )]
-    fn find(&mut self, lines: &[Line], keys: Range<usize>, places: &AllPlaces) {
-        for n in keys {
+    fn find<const W: usize>(&mut self, core: &Core<W>, from: usize, places: &AllPlaces) {
+        for n in from..from + LANES {
             let signature = _mm_set1_epi16(places.signature[n] as i16);
-            for (side, bucket) in [places.first[n], places.second[n]].into_iter().enumerate() {
-                let line = line(lines, bucket);
+            for (side, buckets) in [&places.first, &places.second].into_iter().enumerate() {
+                let line = line(core, buckets[n]);
                 self.before[side][n] = line.state().0;
                 self.equal[side][n] = _mm_cmpeq_epi16_mask(load_signatures(line), signature);
             }
