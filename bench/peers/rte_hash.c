@@ -16,6 +16,8 @@
 
 #define ROUNDS 7
 #define LOOKUPS (1u << 20)
+/* Timed together; their keys are made just before. */
+#define CHUNK 1024
 #define BATCH 32
 
 static uint64_t splitmix64(uint64_t *state)
@@ -46,6 +48,24 @@ static double now(void)
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
+static int look_up(const struct rte_hash *table, const uint64_t *asked, unsigned words,
+                   uint64_t *sum)
+{
+    for (unsigned i = 0; i < CHUNK; i += BATCH) {
+        const void *keys[BATCH];
+        int32_t positions[BATCH];
+        for (unsigned k = 0; k < BATCH; k++)
+            keys[k] = asked + (i + k) * words;
+        rte_hash_lookup_bulk(table, keys, BATCH, positions);
+        for (unsigned k = 0; k < BATCH; k++) {
+            if (positions[k] < 0)
+                return 1;
+            *sum += positions[k];
+        }
+    }
+    return 0;
+}
+
 static int measure(unsigned bits, unsigned words)
 {
     uint64_t entries = (1ull << bits) * 9 / 10, key[8], state = 42, sum = 0;
@@ -61,32 +81,24 @@ static int measure(unsigned bits, unsigned words)
         if (rte_hash_add_key(table, key) < 0)
             return fprintf(stderr, "2^%u: no place for key %lu\n", bits, n), 1;
     }
-    unsigned different = 2u << bits;
-    different = different < 1u << 14 ? 1u << 14 : different < LOOKUPS ? different : LOOKUPS;
-    uint64_t *asked = malloc((size_t)different * words * 8);
-    for (unsigned i = 0; i < different; i++)
-        make_key(asked + (size_t)i * words, words, splitmix64(&state) % entries);
+    static uint64_t asked[CHUNK * 8];
     double ns[ROUNDS];
     for (unsigned round = 0; round < ROUNDS; round++) {
-        double start = now();
-        for (unsigned i = 0; i < LOOKUPS; i += BATCH) {
-            const void *keys[BATCH];
-            int32_t positions[BATCH];
-            for (unsigned k = 0; k < BATCH; k++)
-                keys[k] = asked + (size_t)((i + k) % different) * words;
-            rte_hash_lookup_bulk(table, keys, BATCH, positions);
-            for (unsigned k = 0; k < BATCH; k++) {
-                if (positions[k] < 0)
-                    return fprintf(stderr, "a key is missing\n"), 1;
-                sum += positions[k];
-            }
+        double elapsed = 0;
+        state = 42;
+        for (unsigned i = 0; i < LOOKUPS; i += CHUNK) {
+            for (unsigned k = 0; k < CHUNK; k++)
+                make_key(asked + k * words, words, splitmix64(&state) % entries);
+            double start = now();
+            if (look_up(table, asked, words, &sum))
+                return fprintf(stderr, "a key is missing\n"), 1;
+            elapsed += now() - start;
         }
-        ns[round] = (now() - start) / LOOKUPS;
+        ns[round] = elapsed / LOOKUPS;
     }
     qsort(ns, ROUNDS, sizeof *ns, by_value);
     printf("{\"table\": \"rte_hash\", \"key_bytes\": %u, \"entries\": %u, \"ns\": %.3f, \"sum\": %lu}\n",
            8 * words, 1u << bits, ns[ROUNDS / 2], sum);
-    free(asked);
     rte_hash_free(table);
     return 0;
 }

@@ -13,10 +13,12 @@ use thalweg_classify::cuckoo::{self, HashKind, Reader};
 use thalweg_classify::sfh::SingleHashTable;
 
 const ROUNDS: usize = 7;
-/// Lookups of a round: at most so many different ones, and all of them so often that
-/// there are as many.
+/// Lookups of a round.
 const LOOKUPS: usize = 1 << 20;
-const BATCH: usize = 32;
+/// Lookups that are timed together. Their keys are made just before, so that they are
+/// near, as those of packets are that were just parsed.
+const CHUNK: usize = 1024;
+const BATCH: usize = cuckoo::STEP;
 
 /// The next of a sequence of numbers that peers make too: splitmix64 (Steele, Lea
 /// and Flood, OOPSLA 2014).
@@ -32,36 +34,32 @@ fn key<const W: usize>(n: u64) -> [u64; W] {
     std::array::from_fn(|_| splitmix64(&mut state))
 }
 
-/// How many different lookups there are: twice the entries, so that small tables are
-/// measured and not the memory that the keys come from.
-fn different(bits: u32) -> usize {
-    LOOKUPS.min((2 << bits).max(1 << 14))
+/// Nanoseconds a lookup of `lookup`, which looks up a chunk of keys among `entries`.
+fn round<const W: usize>(entries: u64, mut lookup: impl FnMut(&[[u64; W]]) -> u64) -> f64 {
+    let (mut state, mut elapsed, mut sum) = (42, 0, 0);
+    let mut keys = vec![[0; W]; CHUNK];
+    for _ in 0..LOOKUPS / CHUNK {
+        keys.iter_mut().for_each(|asked| *asked = key(splitmix64(&mut state) % entries));
+        let start = Instant::now();
+        sum += lookup(&keys);
+        elapsed += start.elapsed().as_nanos();
+    }
+    black_box(sum);
+    elapsed as f64 / LOOKUPS as f64
 }
 
-fn cuckoo_round<const W: usize>(reader: &mut Reader<W>, asked: &[[u64; W]]) -> f64 {
+fn in_batches<const W: usize>(reader: &mut Reader<W>, keys: &[[u64; W]]) -> u64 {
     let mut values = [0; BATCH];
-    let start = Instant::now();
     let mut sum = 0;
-    for keys in repeated(asked).flat_map(|asked| asked.chunks_exact(BATCH)) {
+    for keys in keys.chunks_exact(BATCH) {
         assert_eq!(reader.get_step(keys, &mut values), u32::MAX, "a key is missing");
         sum += values.iter().map(|value| u64::from(*value)).sum::<u64>();
     }
-    black_box(sum);
-    per_lookup(start, LOOKUPS)
+    sum
 }
 
-fn plain_round<const W: usize>(asked: &[[u64; W]], get: impl Fn(&[u64; W]) -> u32) -> f64 {
-    let start = Instant::now();
-    black_box(repeated(asked).flatten().map(|key| u64::from(get(key))).sum::<u64>());
-    per_lookup(start, LOOKUPS)
-}
-
-fn repeated<T>(asked: &[T]) -> impl Iterator<Item = &[T]> {
-    std::iter::repeat_n(asked, LOOKUPS / asked.len())
-}
-
-fn per_lookup(start: Instant, lookups: usize) -> f64 {
-    start.elapsed().as_nanos() as f64 / lookups as f64
+fn one_by_one<const W: usize>(keys: &[[u64; W]], get: impl Fn(&[u64; W]) -> u32) -> u64 {
+    keys.iter().map(|key| u64::from(get(key))).sum()
 }
 
 fn measure<const W: usize>(bits: u32, hash: HashKind) {
@@ -79,14 +77,13 @@ fn measure<const W: usize>(bits: u32, hash: HashKind) {
     }
     let load = entries as f64 / writer.places() as f64;
     assert!((0.895..0.905).contains(&load), "the load is {load}");
-    let mut state = 42;
-    let asked: Vec<[u64; W]> =
-        (0..different(bits)).map(|_| key(splitmix64(&mut state) % entries)).collect();
     let mut rounds = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
-        rounds[0].push(cuckoo_round(&mut reader, &asked));
-        rounds[1].push(plain_round(&asked, |key| single.get(key).unwrap_or(0) as u32));
-        rounds[2].push(plain_round(&asked, |key| map.get(key).copied().unwrap_or(0)));
+        rounds[0].push(round(entries, |keys| in_batches(&mut reader, keys)));
+        let get = |key: &_| single.get(key).unwrap_or(0) as u32;
+        rounds[1].push(round(entries, |keys| one_by_one(keys, get)));
+        let get = |key: &_| map.get(key).copied().unwrap_or(0);
+        rounds[2].push(round(entries, |keys| one_by_one(keys, get)));
     }
     for (name, mut ns) in ["cuckoo", "single hash", "hashbrown"].into_iter().zip(rounds) {
         ns.sort_by(f64::total_cmp);

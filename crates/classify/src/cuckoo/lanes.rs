@@ -241,6 +241,13 @@ fn inline<const W: usize>(
         for first in &places.first[from..from + LANES] {
             prefetch::near(lines, *first as usize);
         }
+        // A third of the keys lie in their second line: asking for all of these now
+        // beats waiting for those.
+        if size_of_val(lines) > NEAR {
+            for second in &places.second[from..from + LANES] {
+                prefetch::near(lines, *second as usize);
+            }
+        }
     }
     let mut looks = Looks::new();
     let mut found = 0;
@@ -251,11 +258,6 @@ fn inline<const W: usize>(
         let (value, of) = looks.found(from);
         store(values, from, value);
         found |= u32::from(of) << from;
-        if size_of_val(lines) > NEAR {
-            for n in ones(u32::from(!of)) {
-                prefetch::near(lines, places.second[from + n] as usize);
-            }
-        }
     }
     found | inline_second(core, keys, places, !found, &mut looks, values)
 }
