@@ -21,10 +21,10 @@ use core::arch::x86_64::{
     _mm512_cmpeq_epi32_mask, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epu32_mask,
     _mm512_cvtepu8_epi32, _mm512_extracti64x2_epi64, _mm512_inserti64x4, _mm512_loadu_si512,
     _mm512_lzcnt_epi32, _mm512_mask_expand_epi32, _mm512_mask_mov_epi32, _mm512_mullo_epi32,
-    _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_rol_epi32, _mm512_set1_epi32,
-    _mm512_setr_epi32, _mm512_shuffle_i64x2, _mm512_slli_epi32, _mm512_srli_epi32,
-    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_test_epi32_mask, _mm512_testn_epi32_mask,
-    _mm512_xor_si512, _pdep_u32,
+    _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_permutexvar_epi32, _mm512_rol_epi32,
+    _mm512_set1_epi32, _mm512_setr_epi32, _mm512_shuffle_i64x2, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_test_epi32_mask,
+    _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
 };
 
 use thalweg_packet::Isa;
@@ -161,7 +161,9 @@ fn columns(rows: [__m512i; 4]) -> [__m512i; 4] {
     [first, second, third, fourth]
 }
 
-/// Lines of so many bytes are near enough to be looked at without asking for them.
+/// So many bytes of lines fit into the first-level cache: there is nothing to ask for.
+const NEAREST: usize = 32 << 10;
+/// So many bytes are near enough not to ask for lines that few keys lie in.
 const NEAR: usize = 512 << 10;
 /// Keys that are worked at together.
 const LANES: usize = 16;
@@ -238,8 +240,10 @@ fn inline<const W: usize>(
     let lines = core.store().lines();
     for from in GROUPS {
         find_places(core, keys, from, places);
-        for first in &places.first[from..from + LANES] {
-            prefetch::near(lines, *first as usize);
+        if size_of_val(lines) > NEAREST {
+            for first in &places.first[from..from + LANES] {
+                prefetch::near(lines, *first as usize);
+            }
         }
         // A third of the keys lie in their second line: asking for all of these now
         // beats waiting for those.
@@ -251,10 +255,10 @@ fn inline<const W: usize>(
     }
     let mut looks = Looks::new();
     let mut found = 0;
+    for n in 0..STEP {
+        looks.add(n, line(core, places.first[n]), &keys[n]);
+    }
     for from in GROUPS {
-        for n in from..from + LANES {
-            looks.add(n, line(core, places.first[n]), &keys[n]);
-        }
         let (value, of) = looks.found(from);
         store(values, from, value);
         found |= u32::from(of) << from;
@@ -282,9 +286,14 @@ fn inline_second<const W: usize>(
         at += 1;
     }
     let (mut found, mut at) = (0, 0);
+    let (all, there) = looks.found(0);
     for from in GROUPS {
         let of = (rest >> from) as u16;
-        let (value, there) = looks.found(at);
+        let (value, there) = if at + of.count_ones() as usize <= LANES {
+            (_mm512_permutexvar_epi32(from_lane(at), all), there >> at)
+        } else {
+            looks.found(at)
+        };
         let value = _mm512_mask_expand_epi32(load(values, from), of, value);
         store(values, from, value);
         found |= _pdep_u32(u32::from(there), u32::from(of)) << from;
@@ -329,6 +338,16 @@ fn line<const W: usize>(core: &Core<W>, bucket: u32) -> &Line {
     // SAFETY: places are reduced to the number of buckets, and all are in `AllPlaces`
     // of the core at hand, or still 0, and there are two buckets at least.
     unsafe { core.store().lines().get_unchecked(bucket as usize) }
+}
+
+/// The numbers of lanes from `lane` on.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn from_lane(lane: usize) -> __m512i {
+    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    _mm512_add_epi32(lanes, _mm512_set1_epi32(lane as i32))
 }
 
 /// The sixteen numbers from `from` on.

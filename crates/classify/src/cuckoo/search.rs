@@ -21,16 +21,23 @@ impl AllPlaces {
 
     /// Sets the places of the keys from `from` on, by their hashes.
     #[inline(always)]
-    pub(super) fn set<const W: usize>(&mut self, core: &Core<W>, from: usize, hashes: &[u32]) {
-        let to = from + hashes.len();
-        let (signature, first) = (&mut self.signature[from..to], &mut self.first[from..to]);
-        let second = &mut self.second[from..to];
-        for (n, hash) in hashes.iter().enumerate() {
-            let places = core.places_of(*hash);
+    pub(super) fn set<const W: usize, const N: usize>(
+        &mut self,
+        core: &Core<W>,
+        from: usize,
+        hashes: &[u32; N],
+    ) {
+        // Into arrays of their own, which the compiler knows apart.
+        let (mut signature, mut first, mut second) = ([0; N], [0; N], [0; N]);
+        for n in 0..N {
+            let places = core.places_of(hashes[n]);
             signature[n] = places.signature;
             first[n] = places.first;
             second[n] = places.second;
         }
+        self.signature[from..from + N].copy_from_slice(&signature);
+        self.first[from..from + N].copy_from_slice(&first);
+        self.second[from..from + N].copy_from_slice(&second);
     }
 
     /// Where key `n` may be.
