@@ -18,18 +18,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_cmpeq_epi16_mask, _mm_loadu_si128, _mm_set1_epi16, _mm_storeu_si128,
     _mm512_add_epi32, _mm512_and_si512, _mm512_broadcast_i64x2, _mm512_castsi512_si256,
-    _mm512_cmpeq_epi32_mask, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epu32_mask,
-    _mm512_cvtepu8_epi32, _mm512_extracti64x2_epi64, _mm512_inserti64x4, _mm512_loadu_si512,
-    _mm512_lzcnt_epi32, _mm512_mask_expand_epi32, _mm512_mask_mov_epi32, _mm512_mullo_epi32,
-    _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_permutexvar_epi32, _mm512_rol_epi32,
-    _mm512_set1_epi32, _mm512_setr_epi32, _mm512_shuffle_i64x2, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_test_epi32_mask,
-    _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
+    _mm512_cmpeq_epi32_mask, _mm512_cmpeq_epi64_mask, _mm512_cvtepu8_epi32,
+    _mm512_extracti64x2_epi64, _mm512_inserti64x4, _mm512_loadu_si512, _mm512_lzcnt_epi32,
+    _mm512_mask_expand_epi32, _mm512_mask_mov_epi32, _mm512_mullo_epi32, _mm512_or_si512,
+    _mm512_permutex2var_epi32, _mm512_permutexvar_epi32, _mm512_rol_epi32, _mm512_rolv_epi32,
+    _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setzero_si512, _mm512_shuffle_i64x2,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_si512, _mm512_sub_epi32,
+    _mm512_test_epi32_mask, _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
 };
 
 use thalweg_packet::Isa;
 
 use super::STEP;
+use super::hints::Hints;
 use super::line::{Line, State};
 use super::search::AllPlaces;
 use super::store::{Form, Store};
@@ -92,7 +93,7 @@ fn get_whole_step<const W: usize>(
     found | absent_or_changing(core, keys, &places, !found, values)
 }
 
-/// Hashes the sixteen keys from `from` on.
+/// Hashes the sixteen keys from `from` on, finds their places, and gives the hashes.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -102,7 +103,7 @@ fn find_places<const W: usize>(
     keys: &[[u64; W]; STEP],
     from: usize,
     places: &mut AllPlaces,
-) {
+) -> __m512i {
     let keys = &keys[from..from + LANES];
     let mut hashes = [0; LANES];
     match (core.hash().murmur3_seed(), keys.as_flattened().first_chunk()) {
@@ -110,6 +111,48 @@ fn find_places<const W: usize>(
         _ => core.hash().of_all(keys, &mut hashes),
     }
     places.set(core, from, &hashes);
+    load(&hashes, 0)
+}
+
+/// Hashes all keys and asks for the lines that will be looked at, as far as they are not
+/// near.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn ask_for_lines<const W: usize>(core: &Core<W>, keys: &[[u64; W]; STEP], places: &mut AllPlaces) {
+    let lines = core.store().lines();
+    let mut hinted = [0; STEP];
+    for from in GROUPS {
+        let hashes = find_places(core, keys, from, places);
+        if size_of_val(lines) > NEAREST {
+            for first in &places.first[from..from + LANES] {
+                prefetch::near(lines, *first as usize);
+            }
+        }
+        if size_of_val(lines) > NEAR {
+            // The first line again costs nothing.
+            let (first, second) = (load(&places.first, from), load(&places.second, from));
+            let may_be_in_second = look_at_hints(core.hints(), hashes);
+            store(&mut hinted, from, _mm512_mask_mov_epi32(first, may_be_in_second, second));
+        }
+    }
+    if size_of_val(lines) > NEAR {
+        for line in hinted {
+            prefetch::near(lines, line as usize);
+        }
+    }
+}
+
+/// Which of sixteen keys may lie in their second bucket.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn look_at_hints(hints: &Hints, hashes: __m512i) -> u16 {
+    let at = _mm512_and_si512(hashes, _mm512_set1_epi32(hints.mask() as i32));
+    let half_words = gather(hints.words(), _mm512_srli_epi32::<5>(at));
+    _mm512_test_epi32_mask(half_words, _mm512_rolv_epi32(_mm512_set1_epi32(1), at))
 }
 
 /// MurmurHash3 of sixteen keys of two words.
@@ -237,22 +280,7 @@ fn inline<const W: usize>(
     places: &mut AllPlaces,
     values: &mut [u32; STEP],
 ) -> u32 {
-    let lines = core.store().lines();
-    for from in GROUPS {
-        find_places(core, keys, from, places);
-        if size_of_val(lines) > NEAREST {
-            for first in &places.first[from..from + LANES] {
-                prefetch::near(lines, *first as usize);
-            }
-        }
-        // A third of the keys lie in their second line: asking for all of these now
-        // beats waiting for those.
-        if size_of_val(lines) > NEAR {
-            for second in &places.second[from..from + LANES] {
-                prefetch::near(lines, *second as usize);
-            }
-        }
-    }
+    ask_for_lines(core, keys, places);
     let mut looks = Looks::new();
     let mut found = 0;
     for n in 0..STEP {
@@ -405,14 +433,15 @@ fn repeat<const W: usize>(key: &[u64; W]) -> __m512i {
     _mm512_broadcast_i64x2(key)
 }
 
-/// Where keys may lie by their signatures, and what their lines were like.
+/// Where keys may lie by their signatures.
 #[repr(align(64))]
 struct Candidates {
-    /// Of the first and the second lines.
-    equal: [[u8; STEP]; 2],
-    before: [[u32; STEP]; 2],
-    /// Where the key may be.
+    /// What is equal to the signature in lines, as bits.
+    equal: [u8; STEP],
+    /// The lines' buckets, and their states before.
     bucket: [u32; STEP],
+    before: [u32; STEP],
+    /// The first way that is equal.
     way: [u32; STEP],
 }
 
@@ -427,96 +456,96 @@ fn signatures<const W: usize>(
     places: &mut AllPlaces,
     values: &mut [u32; STEP],
 ) -> u32 {
-    let (lines, words) = (core.store().lines(), core.store().keys());
-    for from in GROUPS {
-        find_places(core, keys, from, places);
-        for n in from..from + LANES {
-            prefetch::near(lines, places.first[n] as usize);
-            prefetch::near(lines, places.second[n] as usize);
-        }
+    ask_for_lines(core, keys, places);
+    let mut candidates =
+        Candidates { equal: [0; STEP], bucket: places.first, before: [0; STEP], way: [0; STEP] };
+    for n in 0..STEP {
+        candidates.look(core, n, places);
     }
-    let mut candidates = Candidates::new();
-    let mut found = 0;
-    for from in GROUPS {
-        candidates.find(core, from, places);
-        found |= u32::from(candidates.choose(from, places)) << from;
-        for n in from..from + LANES {
-            let at = Store::<W>::key_at(candidates.bucket[n] as usize, candidates.way[n] as usize);
-            for line in 0..W.div_ceil(8) {
-                prefetch::near(words, at + 8 * line);
-            }
-        }
+    let mut are_there = candidates.choose(core, u32::MAX);
+    // Most of the others lie in their second line.
+    let rest = !are_there;
+    for n in ones(rest) {
+        candidates.bucket[n] = places.second[n];
+        candidates.look(core, n, places);
     }
-    let (mut after, mut equal) = ([0; STEP], 0u32);
-    for (n, key) in keys.iter().enumerate() {
-        let (bucket, way) = (candidates.bucket[n], candidates.way[n] as usize);
-        let at = Store::<W>::key_at(bucket as usize, way);
-        equal |= u32::from(is_equal(&words[at..at + W], key)) << n;
-        let line = line(core, bucket);
-        values[n] = line.half(Form::<W>::VALUES + way);
-        after[n] = line.state_after().0;
+    if rest != 0 {
+        are_there |= candidates.choose(core, rest);
     }
-    let still = GROUPS.map(|from| {
-        let before = candidates.before(from, places);
-        u32::from(is_whole(before, load(&after, from))) << from
-    });
-    found & equal & still.into_iter().fold(0, |all, of| all | of)
+    are_there & candidates.compare(core, keys, values)
 }
 
 impl Candidates {
-    fn new() -> Self {
-        Self { equal: [[0; STEP]; 2], before: [[0; STEP]; 2], bucket: [0; STEP], way: [0; STEP] }
-    }
-
-    /// Compares the signatures of sixteen keys with those in their lines.
+    /// Compares the signature of key `n` with those in its line.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
     )]
-    fn find<const W: usize>(&mut self, core: &Core<W>, from: usize, places: &AllPlaces) {
-        for n in from..from + LANES {
-            let signature = _mm_set1_epi16(places.signature[n] as i16);
-            for (side, buckets) in [&places.first, &places.second].into_iter().enumerate() {
-                let line = line(core, buckets[n]);
-                self.before[side][n] = line.state().0;
-                self.equal[side][n] = _mm_cmpeq_epi16_mask(load_signatures(line), signature);
-            }
-        }
+    fn look<const W: usize>(&mut self, core: &Core<W>, n: usize, places: &AllPlaces) {
+        let line = line(core, self.bucket[n]);
+        self.before[n] = line.state().0;
+        let signature = _mm_set1_epi16(places.signature[n] as i16);
+        self.equal[n] = _mm_cmpeq_epi16_mask(load_signatures(line), signature);
     }
 
-    /// Chooses the first place that has its signature for each of sixteen keys; says
-    /// as bits, for which keys there is one.
+    /// Chooses the first way that is equal, for all keys, and asks for what lies there
+    /// for `some`; says for which of these there is one.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
     )]
-    fn choose(&mut self, from: usize, places: &AllPlaces) -> u16 {
-        const WAYS: i32 = Form::<3>::WAYS as i32;
+    fn choose<const W: usize>(&mut self, core: &Core<W>, some: u32) -> u32 {
         let number = |n: i32| _mm512_set1_epi32(n);
-        let [first, second] = &self.equal;
-        let second = _mm512_slli_epi32::<{ WAYS as u32 }>(bytes(second, from));
-        let equal = _mm512_or_si512(bytes(first, from), second);
-        let is_there = _mm512_test_epi32_mask(equal, equal);
-        // The lowest bit; the last place of the second bucket if there is none.
-        let equal = _mm512_or_si512(equal, number(1 << (2 * WAYS - 1)));
-        let lowest = _mm512_and_si512(equal, _mm512_sub_epi32(number(0), equal));
-        let way = _mm512_sub_epi32(number(31), _mm512_lzcnt_epi32(lowest));
-        let in_first = _mm512_cmplt_epu32_mask(way, number(WAYS));
-        let (first, second) = (load(&places.first, from), load(&places.second, from));
-        store(&mut self.bucket, from, _mm512_mask_mov_epi32(second, in_first, first));
-        store(&mut self.way, from, _mm512_and_si512(way, number(WAYS - 1)));
-        is_there
+        let mut are_there = 0;
+        for from in GROUPS {
+            let equal = bytes(&self.equal, from);
+            are_there |= u32::from(_mm512_test_epi32_mask(equal, equal)) << from;
+            // The lowest bit; the last way if there is none.
+            let equal = _mm512_or_si512(equal, number(1 << (Form::<W>::WAYS - 1)));
+            let lowest = _mm512_and_si512(equal, _mm512_sub_epi32(number(0), equal));
+            let way = _mm512_sub_epi32(number(31), _mm512_lzcnt_epi32(lowest));
+            store(&mut self.way, from, way);
+        }
+        let words = core.store().keys();
+        let ask = |n: usize| {
+            let at = Store::<W>::key_at(self.bucket[n] as usize, self.way[n] as usize);
+            (0..W.div_ceil(8)).for_each(|line| prefetch::near(words, at + 8 * line));
+        };
+        if some == u32::MAX {
+            (0..STEP).for_each(ask);
+        } else {
+            ones(some).for_each(ask);
+        }
+        are_there & some
     }
 
-    /// The states that the chosen lines of sixteen keys had before.
+    /// Compares all keys with those in the chosen places, and gives the values there;
+    /// says for which keys the places have them.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
     )]
-    fn before(&self, from: usize, places: &AllPlaces) -> __m512i {
-        let in_first = _mm512_cmpeq_epi32_mask(load(&self.bucket, from), load(&places.first, from));
-        let [first, second] = &self.before;
-        _mm512_mask_mov_epi32(load(second, from), in_first, load(first, from))
+    fn compare<const W: usize>(
+        &self,
+        core: &Core<W>,
+        keys: &[[u64; W]; STEP],
+        values: &mut [u32; STEP],
+    ) -> u32 {
+        let words = core.store().keys();
+        let (mut after, mut equal) = ([0; STEP], 0);
+        for n in 0..STEP {
+            let (bucket, way) = (self.bucket[n], self.way[n] as usize);
+            let at = Store::<W>::key_at(bucket as usize, way);
+            // SAFETY: `line` says it of buckets; ways are those of a bucket, and there
+            // are `W` words for each.
+            let there = unsafe { words.get_unchecked(at..at + W) };
+            equal |= u32::from(is_equal(there, &keys[n])) << n;
+            let line = line(core, bucket);
+            values[n] = line.half(Form::<W>::VALUES + way);
+            after[n] = line.state_after().0;
+        }
+        let whole = |from| u32::from(is_whole(load(&self.before, from), load(&after, from)));
+        equal & (whole(0) | whole(LANES) << LANES)
     }
 }
 
@@ -580,4 +609,19 @@ fn load_signatures(line: &Line) -> __m128i {
             options(nostack, preserves_flags, readonly));
     }
     signatures
+}
+
+/// The half words at sixteen places of `words`, which another thread may write.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn gather(words: &[AtomicU64], at: __m512i) -> __m512i {
+    let mut half_words = _mm512_setzero_si512();
+    // SAFETY: hints lie within the words. See the module for other threads.
+    unsafe {
+        asm!("kxnorw {all}, {all}, {all}",
+            "vpgatherdd {to}{{{all}}}, [{from} + {at}*4]",
+            all = out(kreg) _, to = inout(zmm_reg) half_words, from = in(reg) words.as_ptr(),
+            at = in(zmm_reg) at, options(nostack, preserves_flags, readonly));
+    }
+    half_words
 }

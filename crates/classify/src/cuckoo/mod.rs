@@ -24,6 +24,7 @@
 //! ```
 
 mod hash;
+mod hints;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod lanes;
 mod line;
