@@ -58,6 +58,13 @@ fn in_batches<const W: usize>(reader: &mut Reader<W>, keys: &[[u64; W]]) -> u64 
     sum
 }
 
+fn many<const W: usize>(reader: &mut Reader<W>, keys: &[[u64; W]]) -> u64 {
+    let (mut values, mut found) = ([0; CHUNK], [0; CHUNK / BATCH]);
+    reader.get_many(keys, &mut values, &mut found);
+    assert_eq!(found, [u32::MAX; CHUNK / BATCH], "a key is missing");
+    values.iter().map(|value| u64::from(*value)).sum()
+}
+
 fn one_by_one<const W: usize>(keys: &[[u64; W]], get: impl Fn(&[u64; W]) -> u32) -> u64 {
     keys.iter().map(|key| u64::from(get(key))).sum()
 }
@@ -77,15 +84,18 @@ fn measure<const W: usize>(bits: u32, hash: HashKind) {
     }
     let load = entries as f64 / writer.places() as f64;
     assert!((0.895..0.905).contains(&load), "the load is {load}");
-    let mut rounds = [const { Vec::new() }; 3];
+    let mut rounds = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {
-        rounds[0].push(round(entries, |keys| in_batches(&mut reader, keys)));
+        rounds[0].push(round(entries, |keys| many(&mut reader, keys)));
+        rounds[3].push(round(entries, |keys| in_batches(&mut reader, keys)));
         let get = |key: &_| single.get(key).unwrap_or(0) as u32;
         rounds[1].push(round(entries, |keys| one_by_one(keys, get)));
         let get = |key: &_| map.get(key).copied().unwrap_or(0);
         rounds[2].push(round(entries, |keys| one_by_one(keys, get)));
     }
-    for (name, mut ns) in ["cuckoo", "single hash", "hashbrown"].into_iter().zip(rounds) {
+    for (name, mut ns) in
+        ["cuckoo", "single hash", "hashbrown", "cuckoo by 32"].into_iter().zip(rounds)
+    {
         ns.sort_by(f64::total_cmp);
         let line = json!({"table": name, "key_bytes": 8 * W, "entries": 1u64 << bits, "ns": ns[ROUNDS / 2]});
         println!("{line}");

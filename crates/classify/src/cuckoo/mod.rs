@@ -156,30 +156,29 @@ impl<const W: usize> Reader<W> {
         self.shared.load().get(key)
     }
 
-    /// The values of up to [`STEP`] keys; the result says, as bits, which keys there
-    /// are. The values of the others mean nothing.
+    /// The values of `keys`, into the elements of `values` beside them; bit `n % STEP`
+    /// of `found[n / STEP]` says whether there is key `n`. The values of keys that there
+    /// are not mean nothing.
     ///
-    /// Works in passes over all keys, so that the loads of one key go on while others
-    /// are worked at.
+    /// Works at [`STEP`] keys at a time, in passes, and asks for the memory of the next
+    /// ones before, so that loads go on while others are worked at.
     ///
     /// # Panics
-    /// When there are more keys.
+    /// When there are not as many values as keys, or one word of bits for each [`STEP`]
+    /// begun.
     #[inline]
-    pub fn get_step(&mut self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
-        self.shared.load().get_step(keys, values)
+    pub fn get_many(&mut self, keys: &[[u64; W]], values: &mut [u32], found: &mut [u32]) {
+        self.shared.load().get_many(keys, values, found);
     }
 
-    /// The values of `keys`, into the elements of `values` beside them; where one is
-    /// longer, the rest of it is left alone.
-    pub fn get_batch(&mut self, keys: &[[u64; W]], values: &mut [Option<u32>]) {
-        let core = self.shared.load();
-        for (keys, values) in keys.chunks(STEP).zip(values.chunks_mut(STEP)) {
-            let count = keys.len().min(values.len());
-            let mut step = [0; STEP];
-            let found = core.get_step(&keys[..count], &mut step);
-            for (n, (value, there)) in values.iter_mut().zip(step).take(count).enumerate() {
-                *value = (found >> n & 1 == 1).then_some(there);
-            }
-        }
+    /// As [`get_many`](Self::get_many) for up to [`STEP`] keys; gives the bits.
+    ///
+    /// # Panics
+    /// When there are more keys, or fewer values.
+    #[inline]
+    pub fn get_step(&mut self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+        let mut found = [0];
+        self.get_many(keys, &mut values[..keys.len()], &mut found[..keys.len().div_ceil(STEP)]);
+        found[0]
     }
 }

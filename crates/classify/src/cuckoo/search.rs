@@ -15,7 +15,7 @@ pub(super) struct AllPlaces {
 }
 
 impl AllPlaces {
-    pub(super) fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { signature: [0; STEP], first: [0; STEP], second: [0; STEP] }
     }
 
@@ -71,22 +71,26 @@ impl<const W: usize> Core<W> {
         }
     }
 
-    /// The values of up to [`STEP`] keys, and as bits, which keys there are; the other
-    /// values mean nothing.
-    ///
-    /// # Panics
-    /// When there are more keys.
+    /// As [`Reader::get_many`](super::Reader::get_many).
     #[inline]
-    pub(super) fn get_step(&self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+    pub(super) fn get_many(&self, keys: &[[u64; W]], values: &mut [u32], found: &mut [u32]) {
+        assert_eq!(keys.len(), values.len(), "each key has a value");
+        assert_eq!(keys.len().div_ceil(STEP), found.len(), "each step has a word of bits");
         match self.level() {
             #[cfg(all(target_arch = "x86_64", not(loom)))]
-            Level::Avx512(available) => super::lanes::step(available, self, keys, values),
-            Level::Plain => self.get_step_plainly(keys, values),
+            Level::Avx512(available) => {
+                super::lanes::get_many(available, self, keys, values, found);
+            }
+            Level::Plain => {
+                let steps = keys.chunks(STEP).zip(values.chunks_mut(STEP)).zip(found);
+                steps.for_each(|((keys, values), found)| *found = self.get_step(keys, values));
+            }
         }
     }
 
-    /// Hashes all keys and asks for their buckets, then searches one by one.
-    fn get_step_plainly(&self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+    /// The values of up to [`STEP`] keys: hashes all and asks for their buckets, then
+    /// searches one by one.
+    fn get_step(&self, keys: &[[u64; W]], values: &mut [u32]) -> u32 {
         let (mut places, mut hashes) = (AllPlaces::new(), [0; STEP]);
         self.hash().of_all(keys, &mut hashes);
         places.set(self, 0, &hashes);

@@ -10,6 +10,14 @@ fn key<const W: usize>(n: u64) -> [u64; W] {
     std::array::from_fn(|i| n.wrapping_mul(i as u64 + 1))
 }
 
+fn many<const W: usize>(reader: &mut Reader<W>, keys: &[[u64; W]]) -> Vec<Option<u32>> {
+    let mut values = vec![0; keys.len()];
+    let mut found = vec![0; keys.len().div_ceil(STEP)];
+    reader.get_many(keys, &mut values, &mut found);
+    let is_there = |n: usize| found[n / STEP] >> (n % STEP) & 1 == 1;
+    values.into_iter().enumerate().map(|(n, value)| is_there(n).then_some(value)).collect()
+}
+
 /// Against a map of the standard library.
 fn follows_a_map<const W: usize>(actions: &[(u8, u64)], kind: HashKind) {
     Isa::available().for_each(|isa| follows_a_map_at::<W>(isa, actions, kind));
@@ -29,9 +37,7 @@ fn follows_a_map_at<const W: usize>(isa: Isa, actions: &[(u8, u64)], kind: HashK
     }
     assert_eq!(writer.iter().collect::<HashMap<_, _>>(), map);
     let keys: Vec<_> = (0..70).map(key::<W>).collect();
-    let mut values = vec![Some(0); keys.len()];
-    reader.get_batch(&keys, &mut values);
-    for (key, value) in keys.iter().zip(values) {
+    for (key, value) in keys.iter().zip(many(&mut reader, &keys)) {
         assert_eq!(value, map.get(key).copied());
         assert_eq!(reader.get(key), value);
         assert_eq!(writer.get(key), value);
@@ -76,16 +82,21 @@ fn it_fills_to_95_percent_without_growing() {
 }
 
 #[test]
-fn a_batch_takes_what_both_sides_have() {
-    let (mut writer, mut reader) = table::<1>(10, HashKind::Murmur3, 1);
-    (0..10).for_each(|n| assert_eq!(writer.insert(&[n], n as u32 + 100), None));
-    for (keys, places) in [(0, 5), (5, 0), (3, 7), (7, 3), (40, 100)] {
-        let asked: Vec<[u64; 1]> = (0..keys as u64).map(|n| [n]).collect();
-        let mut values = vec![Some(7); places];
-        reader.get_batch(&asked, &mut values);
-        for (n, value) in values.into_iter().enumerate() {
-            let expected = if n >= keys { Some(7) } else { (n < 10).then_some(n as u32 + 100) };
-            assert_eq!(value, expected);
+fn many_keys_are_found_at_every_number_of_them() {
+    for isa in Isa::available() {
+        let (mut writer, mut reader) = table_at::<2>(isa, 200, HashKind::Murmur3, 1);
+        let (mut long, mut of_long) = table_at::<9>(isa, 200, HashKind::Crc32c, 1);
+        for n in 0..150 {
+            assert_eq!(writer.insert(&key(n), n as u32 + 100), None);
+            assert_eq!(long.insert(&key(n), n as u32 + 100), None);
+        }
+        for count in 0..200 {
+            let expected: Vec<_> =
+                (0..count).map(|n| (n < 150).then_some(n as u32 + 100)).collect();
+            let asked: Vec<_> = (0..count).map(key).collect();
+            assert_eq!(many(&mut reader, &asked), expected, "{isa}");
+            let asked: Vec<_> = (0..count).map(key).collect();
+            assert_eq!(many(&mut of_long, &asked), expected, "{isa}");
         }
     }
 }
@@ -105,12 +116,10 @@ fn readers_never_miss_a_key_that_is_being_moved() {
                 let (mut reader, done) = (reader.clone(), &done);
                 scope.spawn(move || {
                     let keys: Vec<[u64; 2]> = (0..LASTING).map(key).collect();
-                    let mut values = vec![None; keys.len()];
                     let mut rounds = 0u64;
                     while !done.load(Ordering::Relaxed) || rounds < 20 {
-                        reader.get_batch(&keys, &mut values);
-                        for (n, value) in values.iter().enumerate() {
-                            assert_eq!(*value, Some(n as u32), "round {rounds}");
+                        for (n, value) in many(&mut reader, &keys).into_iter().enumerate() {
+                            assert_eq!(value, Some(n as u32), "round {rounds}");
                         }
                         let one = rounds * 7 % LASTING;
                         assert_eq!(reader.get(&key(one)), Some(one as u32));
