@@ -174,11 +174,9 @@ impl<const W: usize> Reader<W> {
     /// As [`get_many`](Self::get_many) for up to [`STEP`] keys; gives the bits.
     ///
     /// # Panics
-    /// When there are more keys, or fewer values.
+    /// When there are more keys.
     #[inline]
     pub fn get_step(&mut self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
-        let mut found = [0];
-        self.get_many(keys, &mut values[..keys.len()], &mut found[..keys.len().div_ceil(STEP)]);
-        found[0]
+        self.shared.load().get_step(keys, values)
     }
 }

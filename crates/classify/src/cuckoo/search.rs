@@ -72,7 +72,6 @@ impl<const W: usize> Core<W> {
     }
 
     /// As [`Reader::get_many`](super::Reader::get_many).
-    #[inline]
     pub(super) fn get_many(&self, keys: &[[u64; W]], values: &mut [u32], found: &mut [u32]) {
         assert_eq!(keys.len(), values.len(), "each key has a value");
         assert_eq!(keys.len().div_ceil(STEP), found.len(), "each step has a word of bits");
@@ -83,14 +82,24 @@ impl<const W: usize> Core<W> {
             }
             Level::Plain => {
                 let steps = keys.chunks(STEP).zip(values.chunks_mut(STEP)).zip(found);
-                steps.for_each(|((keys, values), found)| *found = self.get_step(keys, values));
+                steps.for_each(|((keys, values), found)| *found = self.one_by_one(keys, values));
             }
         }
     }
 
-    /// The values of up to [`STEP`] keys: hashes all and asks for their buckets, then
-    /// searches one by one.
-    fn get_step(&self, keys: &[[u64; W]], values: &mut [u32]) -> u32 {
+    /// As [`Reader::get_step`](super::Reader::get_step).
+    #[inline]
+    pub(super) fn get_step(&self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+        assert!(keys.len() <= STEP, "{} keys are more than a step", keys.len());
+        match self.level() {
+            #[cfg(all(target_arch = "x86_64", not(loom)))]
+            Level::Avx512(available) => super::lanes::get_step(available, self, keys, values),
+            Level::Plain => self.one_by_one(keys, values),
+        }
+    }
+
+    /// Hashes up to [`STEP`] keys and asks for their buckets, then searches one by one.
+    fn one_by_one(&self, keys: &[[u64; W]], values: &mut [u32]) -> u32 {
         let (mut places, mut hashes) = (AllPlaces::new(), [0; STEP]);
         self.hash().of_all(keys, &mut hashes);
         places.set(self, 0, &hashes);

@@ -35,6 +35,8 @@ const GROUPS: [usize; STEP / LANES] = [0, LANES];
 const NEAREST: usize = 32 << 10;
 /// So many bytes are near enough not to ask for lines that few keys lie in.
 const NEAR: usize = 512 << 10;
+/// With more bytes, asking for a line costs more than finding out that it is not needed.
+const FAR: usize = 8 << 20;
 
 /// That the processor has the instructions.
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +62,20 @@ pub(super) fn get_many<const W: usize>(
     unsafe { with_avx512(core, keys, values, found) }
 }
 
-/// How far work at a step has come.
-struct Work {
-    places: AllPlaces,
-    candidates: Candidates,
+/// As [`Core::get_many`] for up to [`STEP`] keys; gives the bits.
+#[inline]
+pub(super) fn get_step<const W: usize>(
+    _: Available,
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    values: &mut [u32; STEP],
+) -> u32 {
+    match keys.first_chunk() {
+        // SAFETY: there is an `Available`, so the processor was asked.
+        Some(whole) => unsafe { whole_step(core, whole, values) },
+        // SAFETY: likewise.
+        None => unsafe { part_of_step(core, keys, values) },
+    }
 }
 
 #[target_feature(
@@ -75,36 +87,91 @@ fn with_avx512<const W: usize>(
     values: &mut [u32],
     found: &mut [u32],
 ) {
-    // Steps that are under way at the same time, each a stage behind the one before.
-    let stages = if Form::<W>::INLINE { 2 } else { 3 };
-    let (whole, rest) = keys.as_chunks::<STEP>();
-    // Zeros in the places that are free: nobody looks at what is found for them.
-    let mut last = [[0; W]; STEP];
-    last[..rest.len()].copy_from_slice(rest);
-    let keys_of = |step: usize| whole.get(step).unwrap_or(&last);
-    let steps = keys.len().div_ceil(STEP);
-    let mut work = [const { Work { places: AllPlaces::new(), candidates: Candidates::new() } }; 4];
-    for n in 0..steps + stages - 1 {
-        if n < steps {
-            ask_for_lines(core, keys_of(n), &mut work[n % 4].places);
+    let (steps, rest) = keys.as_chunks::<STEP>();
+    let (values_of, values_of_rest) = values.as_chunks_mut::<STEP>();
+    let (found_of, found_of_rest) = found.split_at_mut(steps.len());
+    let store = core.store();
+    if size_of_val(store.lines()) + size_of_val(store.keys()) > FAR {
+        overlapping(core, steps, values_of, found_of);
+    } else {
+        for ((keys, values), found) in steps.iter().zip(values_of).zip(found_of) {
+            *found = whole_step(core, keys, values);
         }
-        if !Form::<W>::INLINE && (1..=steps).contains(&n) {
-            let Work { places, candidates } = &mut work[(n - 1) % 4];
+    }
+    if let [found] = found_of_rest {
+        let mut values = [0; STEP];
+        *found = part_of_step(core, rest, &mut values);
+        values_of_rest.copy_from_slice(&values[..rest.len()]);
+    }
+}
+
+/// One step after the other.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn whole_step<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]; STEP],
+    values: &mut [u32; STEP],
+) -> u32 {
+    let mut places = AllPlaces::new();
+    ask_for_lines(core, keys, &mut places);
+    let found = if Form::<W>::INLINE {
+        inline::find(core, keys, &places, values)
+    } else {
+        let mut candidates = Candidates::new();
+        candidates.find(core, &places);
+        candidates.compare(core, keys, values)
+    };
+    found | absent_or_changing(core, keys, &places, !found, values)
+}
+
+/// A step of fewer keys.
+#[inline(never)]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn part_of_step<const W: usize>(
+    core: &Core<W>,
+    keys: &[[u64; W]],
+    values: &mut [u32; STEP],
+) -> u32 {
+    // Zeros in the places that are free: nobody looks at what is found for them.
+    let mut whole = [[0; W]; STEP];
+    whole[..keys.len()].copy_from_slice(keys);
+    whole_step(core, &whole, values) & ((1 << keys.len()) - 1)
+}
+
+/// Steps that are under way at the same time, each a stage behind the one before.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+fn overlapping<const W: usize>(
+    core: &Core<W>,
+    steps: &[[[u64; W]; STEP]],
+    values: &mut [[u32; STEP]],
+    found: &mut [u32],
+) {
+    let stages = if Form::<W>::INLINE { 2 } else { 3 };
+    let mut work = [const { (AllPlaces::new(), Candidates::new()) }; 3];
+    for n in 0..steps.len() + stages - 1 {
+        if let Some(keys) = steps.get(n) {
+            ask_for_lines(core, keys, &mut work[n % 3].0);
+        }
+        if !Form::<W>::INLINE && (1..=steps.len()).contains(&n) {
+            let (places, candidates) = &mut work[(n - 1) % 3];
             candidates.find(core, places);
         }
         let Some(step) = (n + 1).checked_sub(stages) else { continue };
-        let (keys, Work { places, candidates }) = (keys_of(step), &work[step % 4]);
-        let mut there = [0; STEP];
+        let (places, candidates) = &work[step % 3];
+        let (keys, values) = (&steps[step], &mut values[step]);
         let of = if Form::<W>::INLINE {
-            inline::find(core, keys, places, &mut there)
+            inline::find(core, keys, places, values)
         } else {
-            candidates.compare(core, keys, &mut there)
+            candidates.compare(core, keys, values)
         };
-        let of = of | absent_or_changing(core, keys, places, !of, &mut there);
-        let values = &mut values[step * STEP..];
-        let count = values.len().min(STEP);
-        values[..count].copy_from_slice(&there[..count]);
-        found[step] = of & (u32::MAX >> (STEP - count));
+        found[step] = of | absent_or_changing(core, keys, places, !of, values);
     }
 }
 
@@ -145,7 +212,7 @@ fn ask_for_lines<const W: usize>(core: &Core<W>, keys: &[[u64; W]; STEP], places
                 prefetch::near(lines, *first as usize);
             }
         }
-        if size_of_val(lines) > NEAR {
+        if size_of_val(lines) > FAR {
             // The first line again costs nothing.
             let (first, second) = (load(&places.first, from), load(&places.second, from));
             let may_be_in_second = look_at_hints(core.hints(), hashes);
@@ -153,7 +220,7 @@ fn ask_for_lines<const W: usize>(core: &Core<W>, keys: &[[u64; W]; STEP], places
         }
     }
     if size_of_val(lines) > NEAR {
-        for line in hinted {
+        for line in if size_of_val(lines) > FAR { hinted } else { places.second } {
             prefetch::near(lines, line as usize);
         }
     }
