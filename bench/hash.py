@@ -8,6 +8,10 @@ after the other, round by round, over the same keys: 90 % of the places filled, 
 lookups find their key, batches of 32, readers that need no lock. Tables have 2^BITS
 places. DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages (as ours
 asks for transparent ones), else ordinary ones; the output tells which.
+
+Ours has two calls: `get_step` looks up 32 keys, `get_many` as many as there are (here
+1024), and overlaps steps where the table is far from the core. The ratios are those
+of the faster one; both are printed.
 """
 
 import argparse
@@ -48,9 +52,10 @@ def main():
     rows = []
     for (key_bytes, entries), tables in sorted(ns.items()):
         median = {name: statistics.median(values) for name, values in tables.items()}
+        ours_ns = min(median["get_step"], median["get_many"])
         rows.append({"key_bytes": key_bytes, "entries": entries, "ns": median,
-                     "to_rte_hash": median["rte_hash"] / median["cuckoo"],
-                     "to_hashbrown": median["hashbrown"] / median["cuckoo"]})
+                     "to_rte_hash": median["rte_hash"] / ours_ns,
+                     "to_hashbrown": median["hashbrown"] / ours_ns})
     result = {"schema": "thalweg.bench.hash/1", "processor": cpu_model(), "rounds": options.rounds,
               "huge_pages_for_dpdk": not pages, "rows": rows}
     if options.json:
@@ -64,11 +69,12 @@ def main():
                                          series, labels))
     print(f"{result['processor']}; {options.rounds} interleaved rounds; ns a lookup; DPDK on "
           f"{'ordinary' if pages else 'huge'} pages\n")
-    print("| key | places | cuckoo | single hash | hashbrown | rte_hash | times rte_hash | times hashbrown |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| key | places | get_step | get_many | single hash | hashbrown | rte_hash "
+          "| times rte_hash | times hashbrown |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for r in rows:
         n = r["ns"]
-        print(f"| {r['key_bytes']} B | 2^{r['entries'].bit_length() - 1} | {n['cuckoo']:.1f} "
+        print(f"| {r['key_bytes']} B | 2^{r['entries'].bit_length() - 1} | {n['get_step']:.1f} | {n['get_many']:.1f} "
               f"| {n['single hash']:.1f} | {n['hashbrown']:.1f} | {n['rte_hash']:.1f} "
               f"| {r['to_rte_hash']:.2f} | {r['to_hashbrown']:.2f} |")
 

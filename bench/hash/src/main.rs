@@ -58,9 +58,13 @@ fn in_batches<const W: usize>(reader: &mut Reader<W>, keys: &[[u64; W]]) -> u64 
     sum
 }
 
-fn many<const W: usize>(reader: &mut Reader<W>, keys: &[[u64; W]]) -> u64 {
-    let (mut values, mut found) = ([0; CHUNK], [0; CHUNK / BATCH]);
-    reader.get_many(keys, &mut values, &mut found);
+fn many<const W: usize>(
+    reader: &mut Reader<W>,
+    keys: &[[u64; W]],
+    values: &mut [u32; CHUNK],
+) -> u64 {
+    let mut found = [0; CHUNK / BATCH];
+    reader.get_many(keys, values, &mut found);
     assert_eq!(found, [u32::MAX; CHUNK / BATCH], "a key is missing");
     values.iter().map(|value| u64::from(*value)).sum()
 }
@@ -84,9 +88,10 @@ fn measure<const W: usize>(bits: u32, hash: HashKind) {
     }
     let load = entries as f64 / writer.places() as f64;
     assert!((0.895..0.905).contains(&load), "the load is {load}");
+    let mut values = [0; CHUNK];
     let mut rounds = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {
-        rounds[0].push(round(entries, |keys| many(&mut reader, keys)));
+        rounds[0].push(round(entries, |keys| many(&mut reader, keys, &mut values)));
         rounds[3].push(round(entries, |keys| in_batches(&mut reader, keys)));
         let get = |key: &_| single.get(key).unwrap_or(0) as u32;
         rounds[1].push(round(entries, |keys| one_by_one(keys, get)));
@@ -94,7 +99,7 @@ fn measure<const W: usize>(bits: u32, hash: HashKind) {
         rounds[2].push(round(entries, |keys| one_by_one(keys, get)));
     }
     for (name, mut ns) in
-        ["cuckoo", "single hash", "hashbrown", "cuckoo by 32"].into_iter().zip(rounds)
+        ["get_many", "single hash", "hashbrown", "get_step"].into_iter().zip(rounds)
     {
         ns.sort_by(f64::total_cmp);
         let line = json!({"table": name, "key_bytes": 8 * W, "entries": 1u64 << bits, "ns": ns[ROUNDS / 2]});
@@ -109,8 +114,6 @@ fn main() {
         .collect();
     for bits in sizes {
         measure::<2>(bits, HashKind::Murmur3);
-        if std::env::var("ONLY16").is_err() {
-            measure::<8>(bits, HashKind::Crc32c);
-        }
+        measure::<8>(bits, HashKind::Nh);
     }
 }

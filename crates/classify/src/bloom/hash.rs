@@ -97,7 +97,7 @@ impl Reduction {
     /// Less than the range.
     #[inline]
     pub(super) fn reduce(self, hash: u32) -> u32 {
-        (u64::from(hash) * self.range >> 32) as u32
+        ((u64::from(hash) * self.range) >> 32) as u32
     }
 }
 

@@ -87,7 +87,7 @@ impl<const W: usize> Core<W> {
     #[inline(always)]
     fn reduce(&self, hash: u32) -> u32 {
         // There are fewer than 2^32: a multiplication of halves, which vectors have.
-        (u64::from(hash) * u64::from(self.store.buckets() as u32) >> 32) as u32
+        ((u64::from(hash) * u64::from(self.store.buckets() as u32)) >> 32) as u32
     }
 
     /// Bucket and way of `key`; for the writer, whom nobody disturbs.

@@ -87,8 +87,8 @@ pub(super) fn find<const W: usize>(
 ) -> u32 {
     let mut looks = Looks::new();
     let mut found = 0;
-    for n in 0..STEP {
-        looks.add(n, line(core, places.first[n]), &keys[n]);
+    for (n, (key, place)) in keys.iter().zip(&places.first).enumerate() {
+        looks.add(n, line(core, *place), key);
     }
     for from in GROUPS {
         let (value, of) = looks.found(from);
@@ -112,23 +112,22 @@ fn in_second<const W: usize>(
     values: &mut [u32; STEP],
 ) -> u32 {
     // One behind the other.
-    let mut at = 0;
-    for n in ones(rest) {
+    for (at, n) in ones(rest).enumerate() {
         looks.add(at % STEP, line(core, places.second[n]), &keys[n]);
-        at += 1;
     }
     let (mut found, mut at) = (0, 0);
     let (all, there) = looks.found(0);
     for from in GROUPS {
         let of = (rest >> from) as u16;
         let (value, there) = if at + of.count_ones() as usize <= LANES {
-            (_mm512_permutexvar_epi32(from_lane(at), all), there >> at)
+            (_mm512_permutexvar_epi32(from_lane(at), all), u32::from(there) >> at)
         } else {
-            looks.found(at)
+            let (value, there) = looks.found(at);
+            (value, u32::from(there))
         };
         let value = _mm512_mask_expand_epi32(load(values, from), of, value);
         store(values, from, value);
-        found |= _pdep_u32(u32::from(there), u32::from(of)) << from;
+        found |= _pdep_u32(there, u32::from(of)) << from;
         at += of.count_ones() as usize;
     }
     found

@@ -25,7 +25,7 @@ use super::store::Form;
 use super::table::Core;
 use crate::prefetch;
 use signatures::Candidates;
-use vectors::{load, look_at_hints, murmur3, ones, store};
+use vectors::{load, look_at_hints, murmur3, nh, ones, store};
 
 /// Keys that are worked at together.
 const LANES: usize = 16;
@@ -190,7 +190,10 @@ fn find_places<const W: usize>(
     let mut hashes = [0; LANES];
     match (core.hash().murmur3_seed(), keys.as_flattened().first_chunk()) {
         (Some(seed), Some(words)) if W == 2 => store(&mut hashes, 0, murmur3(seed, words)),
-        _ => core.hash().of_all(keys, &mut hashes),
+        _ => match core.hash().nh_addends() {
+            Some(addends) if W.is_multiple_of(8) => nh(addends, keys, &mut hashes),
+            _ => core.hash().of_all(keys, &mut hashes),
+        },
     }
     places.set(core, from, &hashes);
     load(&hashes, 0)

@@ -156,5 +156,5 @@ fn is_equal<const W: usize>(there: &[AtomicU64], key: &[u64; W]) -> bool {
         .iter()
         .zip(words_there)
         .fold(0, |other, (word, there)| other | word ^ there.load(Ordering::Relaxed));
-    (lines == u8::MAX) & (words == 0)
+    lines == u8::MAX && words == 0
 }

@@ -12,15 +12,17 @@ use std::arch::asm;
 use std::sync::atomic::AtomicU64;
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_loadu_si128, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_si256,
-    _mm512_cmpeq_epi32_mask, _mm512_cvtepu8_epi32, _mm512_inserti64x4, _mm512_loadu_si512,
-    _mm512_mullo_epi32, _mm512_permutex2var_epi32, _mm512_rol_epi32, _mm512_rolv_epi32,
-    _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setzero_si512, _mm512_shuffle_i64x2,
-    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_si512, _mm512_test_epi32_mask,
+    __m128i, __m512i, _mm_loadu_si128, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512,
+    _mm512_castsi512_si256, _mm512_cmpeq_epi32_mask, _mm512_cvtepu8_epi32, _mm512_inserti64x4,
+    _mm512_loadu_si512, _mm512_mul_epu32, _mm512_mullo_epi32, _mm512_permutex2var_epi32,
+    _mm512_reduce_add_epi64, _mm512_rol_epi32, _mm512_rolv_epi32, _mm512_set1_epi32,
+    _mm512_setr_epi32, _mm512_setzero_si512, _mm512_shuffle_i64x2, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_srli_epi64, _mm512_storeu_si512, _mm512_test_epi32_mask,
     _mm512_testn_epi32_mask, _mm512_xor_si512,
 };
 
 use super::{LANES, STEP};
+use crate::cuckoo::hash::{MAX_WORDS, finish_nh};
 use crate::cuckoo::hints::Hints;
 use crate::cuckoo::line::{Line, State};
 
@@ -135,6 +137,34 @@ pub(super) fn murmur3(seed: u32, keys: &[u64; 2 * LANES]) -> __m512i {
     let hash = _mm512_xor_si512(hash, _mm512_srli_epi32::<13>(hash));
     let hash = _mm512_mullo_epi32(hash, all(0xc2b2_ae35));
     _mm512_xor_si512(hash, _mm512_srli_epi32::<16>(hash))
+}
+
+/// NH of keys of a multiple of eight words.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
+)]
+pub(super) fn nh<const W: usize>(
+    addends: &[u64; MAX_WORDS],
+    keys: &[[u64; W]],
+    hashes: &mut [u32; LANES],
+) {
+    let (addends, _) = addends.as_chunks::<8>();
+    let mut sums = [0u64; LANES];
+    for (key, sum) in keys.iter().zip(&mut sums) {
+        let (lines, _) = key.as_chunks::<8>();
+        let products = lines.iter().zip(addends).map(|(line, addends)| {
+            // SAFETY: the array has the 64 bytes that are read.
+            let line = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
+            // SAFETY: likewise.
+            let addends = unsafe { _mm512_loadu_si512(addends.as_ptr().cast()) };
+            let halves = _mm512_add_epi32(line, addends);
+            _mm512_mul_epu32(halves, _mm512_srli_epi64::<32>(halves))
+        });
+        let all = products.fold(_mm512_setzero_si512(), |all, of| _mm512_add_epi64(all, of));
+        *sum = _mm512_reduce_add_epi64(all) as u64;
+    }
+    *hashes = sums.map(finish_nh);
 }
 
 /// Which of sixteen keys may lie in their second bucket.
