@@ -27,10 +27,11 @@ MEMORY_MB = 6000
 
 
 def huge_pages():
-    """Options of DPDK: none if there are huge pages enough."""
+    """Options of DPDK: none if there are huge pages enough, and a place to get them from."""
+    mounted = any(line.split()[2] == "hugetlbfs" for line in Path("/proc/mounts").read_text().splitlines())
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free_kb = int(fields["HugePages_Free"]) * int(fields["Hugepagesize"].split()[0])
-    return [] if free_kb >= MEMORY_MB << 10 else ["--no-huge"]
+    return [] if mounted and free_kb >= MEMORY_MB << 10 else ["--no-huge"]
 
 
 def main():

@@ -8,6 +8,8 @@
 //! key, and the false-positive rate of a filter of 256 MB is 1.7 times what
 //! it should be. With a multiplier of its own, each function has its own `f`.
 
+use crate::hash::splitmix64;
+
 /// The most hash functions a filter can have.
 pub const MAX_HASHES: usize = 8;
 
@@ -58,14 +60,6 @@ impl Hashes {
         let h = (h ^ h >> 13).wrapping_mul(FINAL_MULTIPLIERS[1]);
         h ^ h >> 16
     }
-}
-
-/// Mixes `n` (Steele, Lea and Flood, OOPSLA 2014).
-fn splitmix64(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// Maps hashes to `0..range`: the high half of the product (Lemire, "Fast random

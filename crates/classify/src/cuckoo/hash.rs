@@ -1,6 +1,6 @@
 //! The hashes that a table may use.
 
-use crate::hash::{finish, step};
+use crate::hash::{finish, splitmix64, step};
 
 /// Which hash a table uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +111,6 @@ fn nh<const W: usize>(key: &[u64; W], addends: &[u64; MAX_WORDS]) -> u64 {
 #[inline(always)]
 pub(super) fn finish_nh(sum: u64) -> u32 {
     (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
-}
-
-/// The number `n` of a random sequence (Steele, Lea and Flood, OOPSLA 2014).
-fn splitmix64(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// CRC is linear: keys that differ little have checksums that differ alike. A

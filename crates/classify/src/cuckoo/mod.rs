@@ -1,9 +1,9 @@
 //! A cuckoo hash table that one thread writes while many read.
 //!
-//! A bucket is one cache line of eight signatures and eight numbers of entries. A
-//! key has two buckets; the second is found from the first by the signature alone
-//! (partial-key cuckoo hashing), so that entries change buckets without their keys
-//! being looked at. A full bucket makes room by the shortest way there is (breadth
+//! A bucket is one cache line: of three keys with their values where keys have up to 16
+//! bytes, else of eight signatures and values, with the keys beside. A key has two
+//! buckets; the second is found from the first by the signature alone (partial-key
+//! cuckoo hashing). A full bucket makes room by the shortest way there is (breadth
 //! first), and the table fills to 95 %.
 //!
 //! Readers take no lock. A bucket has a version, odd while it is written: a reader
@@ -127,7 +127,7 @@ impl<const W: usize> Writer<W> {
     }
 
     fn empty_with_room(&self, entries: usize) -> Table<W> {
-        Table::with_room(entries, self.table.core().hash(), self.isa)
+        Table::with_room(entries, *self.table.core().hash(), self.isa)
     }
 
     /// Removes `key`; returns its value.

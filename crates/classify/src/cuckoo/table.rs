@@ -57,8 +57,8 @@ impl<const W: usize> Core<W> {
     }
 
     #[inline(always)]
-    pub(super) fn hash(&self) -> Hash {
-        self.hash
+    pub(super) fn hash(&self) -> &Hash {
+        &self.hash
     }
 
     /// Where the key with `hash` may be. Plain arithmetic without branches, so that it

@@ -34,6 +34,14 @@ pub(crate) fn fold(h: u64, word: u64) -> u64 {
     ((product >> 64) as u64 ^ product as u64).rotate_left(23)
 }
 
+/// The number `n` of a random sequence (Steele, Lea and Flood, OOPSLA 2014).
+pub(crate) const fn splitmix64(n: u64) -> u64 {
+    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
 /// Where 64-bit hashing begins.
 pub(crate) const SEED: u64 = 0x243f_6a88_85a3_08d3;
 
