@@ -24,7 +24,6 @@
 //! ```
 
 mod hash;
-mod hints;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod lanes;
 mod line;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use thalweg_packet::Isa;
 
 use super::hash::Hash;
-use super::hints::Hints;
 use super::search::Level;
 use super::store::{Form, Store};
 
@@ -23,7 +22,6 @@ pub(super) struct Full;
 pub(super) struct Core<const W: usize> {
     hash: Hash,
     level: Level,
-    hints: Hints,
     store: Store<W>,
 }
 
@@ -45,11 +43,6 @@ impl<const W: usize> Core<W> {
     #[inline(always)]
     pub(super) fn level(&self) -> Level {
         self.level
-    }
-
-    #[inline(always)]
-    pub(super) fn hints(&self) -> &Hints {
-        &self.hints
     }
 
     pub(super) fn places(&self) -> usize {
@@ -128,10 +121,8 @@ impl<const W: usize> Table<W> {
 
     pub(super) fn with_buckets(buckets: usize, hash: Hash, isa: Isa) -> Self {
         assert!(u32::try_from(buckets).is_ok(), "{buckets} buckets are more than 2^32");
-        let no_memory = "there is memory for the table";
-        let store = Store::new(buckets).expect(no_memory);
-        let hints = Hints::new(buckets * Form::<W>::WAYS).expect(no_memory);
-        Self { core: Arc::new(Core { hash, level: Level::of(isa), hints, store }), len: 0 }
+        let store = Store::new(buckets).expect("there is memory for the table");
+        Self { core: Arc::new(Core { hash, level: Level::of(isa), store }), len: 0 }
     }
 
     pub(super) fn core(&self) -> &Arc<Core<W>> {
@@ -152,8 +143,9 @@ impl<const W: usize> Table<W> {
         if self.len * 100 >= self.core.places() * LOAD {
             return Err(Full);
         }
-        let place = self.make_room(self.core.places_of(self.core.hash.of(key))).ok_or(Full)?;
-        self.fill(place, key, value);
+        let places = self.core.places_of(self.core.hash.of(key));
+        let place = self.make_room(places).ok_or(Full)?;
+        self.core.store.fill(place, key, places.signature, value);
         self.len += 1;
         Ok(None)
     }
@@ -169,16 +161,6 @@ impl<const W: usize> Table<W> {
     pub(super) fn iter(&self) -> impl Iterator<Item = ([u64; W], u32)> + '_ {
         let store = &self.core.store;
         store.taken().map(|(bucket, way)| (store.key(bucket, way), store.value(bucket, way)))
-    }
-
-    /// Puts a key into a free place of one of its buckets.
-    fn fill(&self, place: (usize, usize), key: &[u64; W], value: u32) {
-        let hash = self.core.hash.of(key);
-        let places = self.core.places_of(hash);
-        if place.0 != places.first as usize {
-            self.core.hints.set(hash);
-        }
-        self.core.store.fill(place, key, places.signature, value);
     }
 
     /// The signature of a place that is taken.
@@ -231,7 +213,8 @@ impl<const W: usize> Table<W> {
         let (mut index, mut way) = from;
         loop {
             let Reached { bucket, from } = reached[index];
-            self.fill(to, &store.key(bucket, way), store.value(bucket, way));
+            let (key, value) = (store.key(bucket, way), store.value(bucket, way));
+            store.fill(to, &key, self.signature(bucket, way), value);
             store.free((bucket, way));
             let Some(before) = from else { return (bucket, way) };
             to = (bucket, way);

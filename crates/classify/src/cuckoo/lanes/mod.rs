@@ -14,8 +14,6 @@ mod inline;
 mod signatures;
 mod vectors;
 
-use core::arch::x86_64::{__m512i, _mm512_mask_mov_epi32};
-
 use thalweg_packet::Isa;
 
 use super::STEP;
@@ -25,7 +23,7 @@ use super::store::Form;
 use super::table::Core;
 use crate::prefetch;
 use signatures::Candidates;
-use vectors::{load, look_at_hints, murmur3, nh, ones, store};
+use vectors::{murmur3, nh, ones, store};
 
 /// Keys that are worked at together.
 const LANES: usize = 16;
@@ -35,7 +33,8 @@ const GROUPS: [usize; STEP / LANES] = [0, LANES];
 const NEAREST: usize = 32 << 10;
 /// So many bytes are near enough not to ask for lines that few keys lie in.
 const NEAR: usize = 512 << 10;
-/// With more bytes, asking for a line costs more than finding out that it is not needed.
+/// With more bytes, keys and all, waiting for a step's memory costs more than overlapping it
+/// with the next step.
 const FAR: usize = 8 << 20;
 
 /// That the processor has the instructions.
@@ -175,7 +174,7 @@ fn overlapping<const W: usize>(
     }
 }
 
-/// Hashes the sixteen keys from `from` on, finds their places, and gives the hashes.
+/// Hashes the sixteen keys from `from` on and finds their places.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -185,7 +184,7 @@ fn find_places<const W: usize>(
     keys: &[[u64; W]; STEP],
     from: usize,
     places: &mut AllPlaces,
-) -> __m512i {
+) {
     let keys = &keys[from..from + LANES];
     let mut hashes = [0; LANES];
     match (core.hash().murmur3_seed(), keys.as_flattened().first_chunk()) {
@@ -196,7 +195,6 @@ fn find_places<const W: usize>(
         },
     }
     places.set(core, from, &hashes);
-    load(&hashes, 0)
 }
 
 /// Hashes all keys and asks for the lines that will be looked at, as far as they are not
@@ -207,24 +205,17 @@ fn find_places<const W: usize>(
 )]
 fn ask_for_lines<const W: usize>(core: &Core<W>, keys: &[[u64; W]; STEP], places: &mut AllPlaces) {
     let lines = core.store().lines();
-    let mut hinted = [0; STEP];
     for from in GROUPS {
-        let hashes = find_places(core, keys, from, places);
+        find_places(core, keys, from, places);
         if size_of_val(lines) > NEAREST {
             for first in &places.first[from..from + LANES] {
                 prefetch::near(lines, *first as usize);
             }
         }
-        if size_of_val(lines) > FAR {
-            // The first line again costs nothing.
-            let (first, second) = (load(&places.first, from), load(&places.second, from));
-            let may_be_in_second = look_at_hints(core.hints(), hashes);
-            store(&mut hinted, from, _mm512_mask_mov_epi32(first, may_be_in_second, second));
-        }
     }
     if size_of_val(lines) > NEAR {
-        for line in if size_of_val(lines) > FAR { hinted } else { places.second } {
-            prefetch::near(lines, line as usize);
+        for second in places.second {
+            prefetch::near(lines, second as usize);
         }
     }
 }

@@ -12,18 +12,16 @@ use std::arch::asm;
 use std::sync::atomic::AtomicU64;
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_loadu_si128, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512,
-    _mm512_castsi512_si256, _mm512_cmpeq_epi32_mask, _mm512_cvtepu8_epi32, _mm512_inserti64x4,
-    _mm512_loadu_si512, _mm512_mul_epu32, _mm512_mullo_epi32, _mm512_permutex2var_epi32,
-    _mm512_reduce_add_epi64, _mm512_rol_epi32, _mm512_rolv_epi32, _mm512_set1_epi32,
-    _mm512_setr_epi32, _mm512_setzero_si512, _mm512_shuffle_i64x2, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_srli_epi64, _mm512_storeu_si512, _mm512_test_epi32_mask,
-    _mm512_testn_epi32_mask, _mm512_xor_si512,
+    __m128i, __m512i, _mm_loadu_si128, _mm512_add_epi32, _mm512_add_epi64, _mm512_castsi512_si256,
+    _mm512_cmpeq_epi32_mask, _mm512_cvtepu8_epi32, _mm512_inserti64x4, _mm512_loadu_si512,
+    _mm512_mul_epu32, _mm512_mullo_epi32, _mm512_permutex2var_epi32, _mm512_reduce_add_epi64,
+    _mm512_rol_epi32, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setzero_si512,
+    _mm512_shuffle_i64x2, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_srli_epi64,
+    _mm512_storeu_si512, _mm512_testn_epi32_mask, _mm512_xor_si512,
 };
 
 use super::{LANES, STEP};
 use crate::cuckoo::hash::{MAX_WORDS, finish_nh};
-use crate::cuckoo::hints::Hints;
 use crate::cuckoo::line::{Line, State};
 
 /// The numbers of the bits that are set.
@@ -167,17 +165,6 @@ pub(super) fn nh<const W: usize>(
     *hashes = sums.map(finish_nh);
 }
 
-/// Which of sixteen keys may lie in their second bucket.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
-pub(super) fn look_at_hints(hints: &Hints, hashes: __m512i) -> u16 {
-    let at = _mm512_and_si512(hashes, _mm512_set1_epi32(hints.mask() as i32));
-    let half_words = gather(hints.words(), _mm512_srli_epi32::<5>(at));
-    _mm512_test_epi32_mask(half_words, _mm512_rolv_epi32(_mm512_set1_epi32(1), at))
-}
-
 /// The words of a line.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -218,19 +205,4 @@ pub(super) fn load_signatures(line: &Line) -> __m128i {
             options(nostack, preserves_flags, readonly));
     }
     signatures
-}
-
-/// The half words at sixteen places of `words`, which another thread may write.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn gather(words: &[AtomicU64], at: __m512i) -> __m512i {
-    let mut half_words = _mm512_setzero_si512();
-    // SAFETY: hints lie within the words. See the module for other threads.
-    unsafe {
-        asm!("kxnorw {all}, {all}, {all}",
-            "vpgatherdd {to}{{{all}}}, [{from} + {at}*4]",
-            all = out(kreg) _, to = inout(zmm_reg) half_words, from = in(reg) words.as_ptr(),
-            at = in(zmm_reg) at, options(nostack, preserves_flags, readonly));
-    }
-    half_words
 }
