@@ -98,7 +98,8 @@ pub(crate) struct WorkerCounters {
     /// Losses between NFs: no route, too many hops.
     pub(crate) chain_drops: DropCounts,
     pub(crate) layers: LayerStats,
-    /// Cycles spent on batches, all in all.
+    /// Cycles spent on batches, all in all. The inline runtime, which knows its whole time,
+    /// has them taken only with those of the stages.
     pub(crate) busy_cycles: u64,
     /// Of those, cycles spent on parsing and on transmitting; taken only when asked
     /// for.

@@ -65,12 +65,10 @@ impl Worker {
 
     /// Takes fresh packets through their chains. The batch is empty after.
     pub(crate) fn ingress(&mut self, batch: &mut Batch, exit: &mut dyn Exit) {
-        let start = cycles::now();
+        let start = self.reading();
         let lanes = batch.lanes();
         batch.parse(lanes, self.routing.decapsulate);
-        if self.timed {
-            self.counters.parse_cycles += cycles::now().wrapping_sub(start);
-        }
+        self.counters.parse_cycles += self.reading().wrapping_sub(start);
         let times = &batch.meta.timestamp;
         self.now = lanes.into_iter().fold(self.now, |now, lane| now.max(times[lane]));
         if let Some(tracer) = &mut self.tracer {
@@ -78,16 +76,21 @@ impl Worker {
         }
         self.classify(batch, lanes);
         self.forward(batch, lanes, None, 0, exit);
-        self.counters.busy_cycles += cycles::now().wrapping_sub(start);
+        self.counters.busy_cycles += self.reading().wrapping_sub(start);
+    }
+
+    /// The cycle counter, if the time of stages is taken: reading it costs as much as a
+    /// packet's parsing, so others are not made to pay for it.
+    #[inline]
+    fn reading(&self) -> u64 {
+        if self.timed { cycles::now() } else { 0 }
     }
 
     /// Takes packets on that come back from the pinned NF `nf`.
     pub(crate) fn resume(&mut self, batch: &mut Batch, nf: NfIndex, exit: &mut dyn Exit) {
-        let start = cycles::now();
         let lanes = batch.lanes();
         batch.parse(lanes, self.routing.decapsulate);
         self.forward(batch, lanes, Some(nf), 0, exit);
-        self.counters.busy_cycles += cycles::now().wrapping_sub(start);
     }
 
     fn classify(&mut self, batch: &mut Batch, lanes: Lanes) {
@@ -95,18 +98,20 @@ impl Worker {
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), self.now, &mut found);
         let Some(first) = lanes.into_iter().next() else { return };
         let packet_type = found[first].packet_type;
+        let (mut alike, mut bytes) = (true, 0);
+        for lane in lanes {
+            batch.meta.packet_type[lane] = found[lane].packet_type;
+            alike &= found[lane].packet_type == packet_type;
+            bytes += u64::from(batch.lens()[lane]);
+        }
         // A batch of one type is counted as a whole, lest its packets wait for each
         // other's counts.
-        if lanes.into_iter().all(|lane| found[lane].packet_type == packet_type) {
-            let bytes = lanes.into_iter().map(|lane| u64::from(batch.lens()[lane])).sum();
-            lanes.into_iter().for_each(|lane| batch.meta.packet_type[lane] = packet_type);
+        if alike {
             self.count_type(packet_type, lanes.count() as u64, bytes);
             return;
         }
         for lane in lanes {
-            let packet_type = found[lane].packet_type;
-            batch.meta.packet_type[lane] = packet_type;
-            self.count_type(packet_type, 1, u64::from(batch.lens()[lane]));
+            self.count_type(found[lane].packet_type, 1, u64::from(batch.lens()[lane]));
         }
     }
 
@@ -144,7 +149,7 @@ impl Worker {
                 exit.to_pinned(nf, batch, lanes);
             }
         }
-        let start = if self.timed { cycles::now() } else { 0 };
+        let start = self.reading();
         while let Some((output, lanes)) = queues.pop_output() {
             exit.transmit(output, batch, lanes);
             if let Some(tracer) = &mut self.tracer {
@@ -152,9 +157,7 @@ impl Worker {
             }
         }
         batch.release(Lanes::ALL);
-        if self.timed {
-            self.counters.transmit_cycles += cycles::now().wrapping_sub(start);
-        }
+        self.counters.transmit_cycles += self.reading().wrapping_sub(start);
         self.spare_queues.push(queues);
     }
 

@@ -243,29 +243,42 @@ impl Batch {
         &mut self,
         packets: impl Iterator<Item = (&'a [u8], u32, Nanoseconds)>,
     ) -> usize {
-        let capacity = self.capacity();
-        let reset = self.is_empty();
-        if reset {
-            self.reset_lanes();
+        if !self.is_empty() {
+            return packets.map_while(|packet| self.push_copy(packet)).count();
         }
-        let mut taken = 0;
-        for (bytes, wire_len, timestamp) in packets {
-            let Some(lane) = self.vacant().filter(|_| bytes.len() <= capacity) else { break };
-            let Some(mut frame) = self.reserve.pop().or_else(|| self.pool.take()) else { break };
+        self.reset_lanes();
+        let capacity = self.capacity();
+        // In variables of its own, lest each packet waits for what the one before it
+        // wrote to memory.
+        let (mut reserve, mut taken) = (std::mem::take(&mut self.reserve), 0);
+        for (bytes, wire_len, timestamp) in packets.take(BATCH) {
+            if bytes.len() > capacity {
+                break;
+            }
+            let Some(mut frame) = reserve.pop().or_else(|| self.pool.take()) else { break };
             let offset = self.place(&frame, bytes.len());
             copy(bytes, &mut self.pool.bytes_mut(&mut frame)[offset..offset + bytes.len()]);
-            self.frames[lane] = Some(frame);
-            self.offsets[lane] = offset as u16;
-            self.lens[lane] = bytes.len() as u16;
-            if !reset {
-                self.reset_lane(lane);
-            }
-            self.meta.wire_len[lane] = wire_len;
-            self.meta.timestamp[lane] = timestamp;
-            self.occupied.insert(lane);
+            self.frames[taken] = Some(frame);
+            self.offsets[taken] = offset as u16;
+            self.lens[taken] = bytes.len() as u16;
+            self.meta.wire_len[taken] = wire_len;
+            self.meta.timestamp[taken] = timestamp;
             taken += 1;
         }
+        self.reserve = reserve;
+        self.occupied = Lanes::first(taken);
         taken
+    }
+
+    /// One of [`push_copies`](Self::push_copies).
+    fn push_copy(
+        &mut self,
+        (bytes, wire_len, timestamp): (&[u8], u32, Nanoseconds),
+    ) -> Option<usize> {
+        let lane = self.push_bytes(bytes)?;
+        self.meta.wire_len[lane] = wire_len;
+        self.meta.timestamp[lane] = timestamp;
+        Some(lane)
     }
 
     /// Gives an empty lane what a packet has by default.

@@ -128,18 +128,24 @@ impl Outputs {
             self.fail(e.to_string(), control);
             return;
         }
+        let Some(first) = lanes.into_iter().next() else { return };
+        let received_at = &batch.meta.received_at;
+        let (mut bytes, mut together) = (0, true);
+        for lane in lanes {
+            bytes += u64::from(batch.lens()[lane]);
+            together &= received_at[lane] == received_at[first];
+        }
         counters.packets += packets;
-        counters.bytes += lanes.into_iter().map(|l| batch.packet_len(l) as u64).sum::<u64>();
+        counters.bytes += bytes;
         control.packets_out.fetch_add(packets, Relaxed);
         let now = cycles::now();
         // Packets of one batch were received together, as a rule.
-        let mut left = lanes;
-        while let Some(lane) = left.into_iter().next() {
-            let received_at = batch.meta.received_at[lane];
-            let same = |other: &usize| batch.meta.received_at[*other] == received_at;
-            let together = left.into_iter().filter(same).collect::<Lanes>();
-            left = left.without(together);
-            self.latency.record(now.wrapping_sub(received_at), together.count() as u64);
+        if together {
+            self.latency.record(now.wrapping_sub(received_at[first]), packets);
+            return;
+        }
+        for lane in lanes {
+            self.latency.record(now.wrapping_sub(received_at[lane]), 1);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rtrb::Consumer;
-use thalweg_packet::{Batch, Lanes, Packet, Pool};
+use thalweg_packet::{Batch, Lanes, Packet, Pool, cycles};
 
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use crate::counters::WorkerCounters;
@@ -53,6 +53,7 @@ impl WorkerThread {
         let mut idle = Idle::default();
         let (mut exports, mut dropped) = (0, 0);
         while !self.shared.end.load(Ordering::Acquire) {
+            let start = cycles::now();
             let mut worked = false;
             for (nf, ring) in &mut self.from_pinned {
                 if fill(&mut batch, ring) {
@@ -69,6 +70,7 @@ impl WorkerThread {
                 worked |= ring.push();
             }
             if worked {
+                self.worker.counters.busy_cycles += cycles::now().wrapping_sub(start);
                 let drops = self.worker.drops();
                 self.shared.drops.fetch_add(drops - dropped, Ordering::Relaxed);
                 dropped = drops;

@@ -5,8 +5,8 @@
 //! signature alone (partial-key cuckoo hashing: Fan, Andersen and Kaminsky,
 //! "MemC3", NSDI 2013), so that handles can be moved without their keys.
 
-/// Handles of a bucket.
-const WAYS: usize = 8;
+use super::signatures::{WAYS, equal};
+
 /// Nothing lies here; no signature is 0.
 const EMPTY: u16 = 0;
 /// Handles with one and the same hash that an index takes: looking one up
@@ -250,16 +250,6 @@ impl Index {
         }
         false
     }
-}
-
-/// The ways whose signature is `signature`, as bits.
-#[inline(always)]
-fn equal(signatures: &[u16; WAYS], signature: u16) -> u32 {
-    let mut ways = 0;
-    for (way, s) in signatures.iter().enumerate() {
-        ways |= u32::from(*s == signature) << way;
-    }
-    ways
 }
 
 #[cfg(test)]

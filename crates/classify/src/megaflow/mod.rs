@@ -5,6 +5,7 @@ mod family;
 mod flow;
 mod index;
 mod rows;
+mod signatures;
 mod store;
 #[cfg(test)]
 mod tests;
