@@ -35,6 +35,7 @@ mod stages;
 use rules as rule_table;
 
 pub use classifier::{Classifier, Config};
+pub use hash::Signatures;
 pub use linear::LinearTable;
 pub use lookup::{Explanation, LayerStats, Lookup, MatchLayer};
 pub use megaflow::{Megaflow, MegaflowStats};

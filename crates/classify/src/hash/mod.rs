@@ -5,8 +5,10 @@
 //! right.
 
 pub(crate) mod lanes;
+mod signatures;
 
 pub(crate) use lanes::Hasher;
+pub use signatures::Signatures;
 use thalweg_packet::FlowKey;
 
 /// Takes 32 bits into the running hash `h`.
