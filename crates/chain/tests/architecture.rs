@@ -59,7 +59,7 @@ fn every_crate_uses_only_crates_that_the_architecture_allows() {
         }
         seen.push(name);
     }
-    for name in ["packet", "classify", "io", "nf", "chain", "cli"] {
+    for name in ["packet", "classify", "io", "nf", "chain", "sim", "cli"] {
         assert!(seen.iter().any(|s| s == name), "crate '{name}' was not found");
     }
 }

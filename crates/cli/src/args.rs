@@ -66,6 +66,9 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
   thalweg profile --svg profile.svg
   thalweg profile --emc-entries 0 --json")]
     Profile(Profile),
+    /// Simulate flow lookups: software, near-cache accelerators, ternary memory
+    #[command(subcommand)]
+    Sim(Sim),
     /// Say what this machine has for packet processing, and what it would gain
     #[command(after_help = "Examples:
   thalweg doctor
@@ -164,6 +167,72 @@ pub struct Profile {
     /// Places of the exact-match cache, 0 to do without
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub emc_entries: usize,
+}
+
+/// The commands of `thalweg sim`.
+#[derive(Debug, Subcommand)]
+pub enum Sim {
+    /// Simulate one workload by several methods and compare them
+    #[command(after_help = "Examples:
+  thalweg sim run
+  thalweg sim run --set workload.entries=1048576 --set workload.stream=dependent
+  thalweg sim run machine.toml --method lock-free,halo-blocking --json")]
+    Run(SimRun),
+    /// Simulate every combination of some settings, one line of JSON for each
+    #[command(after_help = "Examples:
+  thalweg sim sweep --over workload.entries=1024,131072 --over workload.occupancy=0.25,0.75 out.jsonl
+  thalweg sim sweep --over workload.tuples=5,10,15,20 --set workload.entries=1024 tuples.jsonl
+
+A sweep that was stopped goes on where it was when it is started again with the same
+file: what it holds is not simulated again.")]
+    Sweep(SimSweep),
+    /// Print the whole configuration, with its defaults
+    #[command(after_help = "Examples:
+  thalweg sim config > machine.toml
+  thalweg sim config machine.toml --set core.width=6")]
+    Config(SimConfig),
+}
+
+/// A simulation's configuration.
+#[derive(Debug, Args)]
+pub struct SimConfig {
+    /// A file with settings that differ from the defaults
+    pub file: Option<PathBuf>,
+    /// A setting on top of the file's; may be repeated
+    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// Arguments of `thalweg sim run`.
+#[derive(Debug, Args)]
+pub struct SimRun {
+    #[command(flatten)]
+    pub config: SimConfig,
+    /// Who looks up, instead of workload.method [default: all]
+    #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
+    pub method: Vec<String>,
+    /// Print the reports as JSON (schema thalweg.sim.run/1)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `thalweg sim sweep`.
+#[derive(Debug, Args)]
+pub struct SimSweep {
+    /// The file to write: reports as lines of JSON (schema thalweg.sim.run/1)
+    pub output: PathBuf,
+    /// A setting and its values; may be repeated
+    #[arg(long, value_name = "TABLE.KEY=VALUE,...", required = true)]
+    pub over: Vec<String>,
+    /// A file with settings that differ from the defaults
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A setting that all have; may be repeated
+    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Simulations at the same time [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
 }
 
 /// Arguments of `thalweg doctor`.

@@ -18,6 +18,9 @@ pub enum Failure {
     /// Files that the user wrote are wrong.
     #[error("bad configuration")]
     Configuration(Vec<SourceError>),
+    /// A simulation's configuration is wrong.
+    #[error("{0}; nothing was started")]
+    Simulation(String),
     /// The work failed.
     #[error("{0}")]
     Run(String),
@@ -36,7 +39,7 @@ impl Failure {
         match self {
             Self::Run(_) | Self::Told | Self::Output(_) => 1,
             Self::Usage(_) => 2,
-            Self::Configuration(_) => 78,
+            Self::Configuration(_) | Self::Simulation(_) => 78,
         }
     }
 

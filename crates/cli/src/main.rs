@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod run;
 mod signals;
+mod simulate;
 mod summary;
 mod trace;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options),
         Command::Profile(options) => profile::profile(options, arguments.quiet),
+        Command::Sim(options) => simulate::simulate(options, arguments.quiet),
         Command::Doctor(options) => doctor::doctor(options),
         Command::Completions { shell } => completions(*shell),
         Command::Man { command } => man(command.as_deref()),

@@ -1,0 +1,133 @@
+//! `thalweg sim`: simulations of flow lookup.
+
+mod sweep;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use thalweg_sim::config::{Config, ConfigError, Method};
+use thalweg_sim::experiment::{self, Report};
+
+use crate::args;
+use crate::errors::Failure;
+use crate::report::number_table;
+
+/// Does what `options` say.
+pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
+    match options {
+        args::Sim::Run(options) => run(options),
+        args::Sim::Sweep(options) => sweep::sweep(options, quiet),
+        args::Sim::Config(options) => {
+            let config = load(options.file.as_deref(), &options.settings)?;
+            Ok(io::stdout().write_all(config.to_toml().as_bytes())?)
+        }
+    }
+}
+
+/// The configuration of a file and settings.
+fn load(file: Option<&Path>, settings: &[String]) -> Result<Config, Failure> {
+    let text = match file {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|e| Failure::Simulation(format!("{}: {e}", path.display())))?,
+        None => String::new(),
+    };
+    Config::with_settings(&text, settings).map_err(|e| {
+        let place = match (&e, file) {
+            (ConfigError::Syntax(_) | ConfigError::Range { .. }, Some(path)) => {
+                format!("{}: ", path.display())
+            }
+            _ => String::new(),
+        };
+        Failure::Simulation(format!("{place}{}", e.to_string().trim_end()))
+    })
+}
+
+/// The name of a method in configurations.
+fn name(method: Method) -> String {
+    match serde_json::to_value(method) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{method:?}"),
+    }
+}
+
+fn methods(names: &[String]) -> Result<Vec<Method>, Failure> {
+    if names.is_empty() {
+        return Ok(Method::ALL.to_vec());
+    }
+    let of = |wanted: &String| {
+        let known = Method::ALL.into_iter().find(|method| name(*method) == *wanted);
+        known.ok_or_else(|| {
+            let all: Vec<String> = Method::ALL.into_iter().map(name).collect();
+            Failure::Usage(format!("there is no method '{wanted}'; there are {}", all.join(", ")))
+        })
+    };
+    names.iter().map(of).collect()
+}
+
+fn run(options: &args::SimRun) -> Result<(), Failure> {
+    let methods = methods(&options.method)?;
+    let config = load(options.config.file.as_deref(), &options.config.settings)?;
+    let reports =
+        experiment::compare(&config, &methods).map_err(|e| Failure::Simulation(e.to_string()))?;
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &reports).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    Ok(show(&mut out, &reports)?)
+}
+
+fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
+    let Some(first) = reports.first() else { return Ok(()) };
+    let work = &first.config.workload;
+    writeln!(
+        out,
+        "{} keys of {} bytes in {} table{} ({:.1} MiB), {} lookups, {:.0} % found",
+        first.keys,
+        work.key_bytes,
+        work.tuples,
+        if work.tuples == 1 { "" } else { "s" },
+        first.table_bytes as f64 / f64::from(1 << 20),
+        first.lookups,
+        100.0 * first.hits as f64 / first.lookups as f64,
+    )?;
+    let reference = reports.iter().find(|r| r.config.workload.method == Method::LockFree);
+    let headings = [
+        "method",
+        "cycles",
+        "95 %",
+        "speed-up",
+        "operations",
+        "mispredicted",
+        "L1 misses",
+        "L2 misses",
+        "LLC misses",
+        "query",
+    ];
+    let mut table = number_table(&headings, 1);
+    for report in reports {
+        let of = &report.per_lookup;
+        let query = of.query_compute + of.query_data + of.query_transport + of.query_queue;
+        let gain = reference
+            .map_or_else(String::new, |r| format!("{:.2}", r.cycles.mean / report.cycles.mean));
+        table.add_row([
+            name(report.config.workload.method),
+            format!("{:.1}", report.cycles.mean),
+            format!("± {:.1}", report.cycles.half_width),
+            gain,
+            format!("{:.0}", of.operations),
+            format!("{:.2}", of.mispredictions),
+            format!("{:.2}", of.l1_misses),
+            format!("{:.2}", of.l2_misses),
+            format!("{:.2}", of.llc_misses + of.accelerator_misses),
+            if of.queries > 0.0 { format!("{:.0}", query / of.queries) } else { String::new() },
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    writeln!(
+        out,
+        "cycles a lookup, and what a lookup takes in the mean; speed-up over lock-free;\n\
+         query: cycles from the core's instruction to the result"
+    )
+}

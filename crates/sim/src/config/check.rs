@@ -1,0 +1,292 @@
+//! Reading a configuration, and whether it can be simulated.
+
+use super::Config;
+
+/// Why a configuration cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It is no configuration: a wrong key, a wrong type. The message has line and key.
+    #[error(transparent)]
+    Syntax(#[from] toml::de::Error),
+    /// A setting beside the file is none.
+    #[error("'{setting}' is no setting; expected {expected}")]
+    Setting {
+        /// What was given.
+        setting: String,
+        /// What it should look like.
+        expected: &'static str,
+    },
+    /// A setting beside the file names a wrong key or value.
+    #[error("setting '{setting}': {message}")]
+    Refused {
+        /// What was given.
+        setting: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A value is out of range.
+    #[error("{key} is {value}; it can be {allowed}")]
+    Range {
+        /// The key with its table.
+        key: &'static str,
+        /// What it is.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+}
+
+/// The most memory that a simulated table may take: 16 GiB.
+const MEMORY: u64 = 16 << 30;
+
+impl Config {
+    /// Reads a configuration and checks it.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// As [`from_toml`](Self::from_toml), with `settings` in the form `table.key=value`
+    /// on top, later ones winning.
+    pub fn with_settings<S: AsRef<str>>(text: &str, settings: &[S]) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)?;
+        let config =
+            settings.iter().try_fold(config, |config, setting| config.set(setting.as_ref()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// With one setting more, unchecked.
+    fn set(self, setting: &str) -> Result<Self, ConfigError> {
+        let form = || ConfigError::Setting {
+            setting: setting.to_owned(),
+            expected: "table.key=value, as in workload.entries=1024",
+        };
+        let (path, value) = setting.split_once('=').ok_or_else(form)?;
+        let (table, key) = path.trim().split_once('.').ok_or_else(form)?;
+        let value = value.trim();
+        // A word needs no quotation marks.
+        let quoted = value.starts_with(|c: char| c.is_ascii_alphabetic());
+        let value = if quoted { format!("\"{value}\"") } else { value.to_owned() };
+        let refused = |e: toml::de::Error| ConfigError::Refused {
+            setting: setting.to_owned(),
+            message: e.message().to_owned(),
+        };
+        let line: toml::Table =
+            toml::from_str(&format!("[{table}]\n{key} = {value}")).map_err(refused)?;
+        let mut all: toml::Table =
+            toml::from_str(&self.to_toml()).expect("what was written can be read");
+        for (table, settings) in line {
+            let known = all.entry(table).or_insert_with(|| toml::Table::new().into());
+            if let (Some(known), Some(settings)) = (known.as_table_mut(), settings.as_table()) {
+                known.extend(settings.clone());
+            }
+        }
+        all.try_into().map_err(refused)
+    }
+
+    /// The whole configuration as TOML.
+    ///
+    /// # Panics
+    /// Never: all of it has a form in TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a configuration has only tables and plain values")
+    }
+
+    /// Checks every value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_machine()?;
+        self.check_workload()
+    }
+
+    fn check_machine(&self) -> Result<(), ConfigError> {
+        let (core, llc, mesh, dram) = (&self.core, &self.llc, &self.mesh, &self.dram);
+        fraction("core.ghz", core.ghz, 0.1, 10.0)?;
+        range("core.width", core.width.into(), 1, 16)?;
+        for (key, value) in [
+            ("core.rob", core.rob),
+            ("core.lq", core.lq),
+            ("core.sq", core.sq),
+            ("core.iq", core.iq),
+        ] {
+            range(key, value as u64, 8, 1024)?;
+        }
+        for (key, value) in [
+            ("core.alu_ports", core.alu_ports),
+            ("core.load_ports", core.load_ports),
+            ("core.store_ports", core.store_ports),
+        ] {
+            range(key, value.into(), 1, 16)?;
+        }
+        range("core.frontend_depth", core.frontend_depth, 1, 100)?;
+        range("core.redirect", core.redirect, 0, 100)?;
+        range("core.mshr", core.mshr as u64, 1, 256)?;
+        power_of_two("llc.slices", llc.slices as u64, 64)?;
+        cache("l1d.kib", self.l1d.kib << 10, "l1d.ways", self.l1d.ways)?;
+        cache("l2.kib", self.l2.kib << 10, "l2.ways", self.l2.ways)?;
+        cache("llc.mib", (llc.mib << 20) / llc.slices.max(1) as u64, "llc.ways", llc.ways)?;
+        range("l1d.load_to_use", self.l1d.load_to_use, 1, 100)?;
+        range("l2.load_to_use", self.l2.load_to_use, self.l1d.load_to_use, 200)?;
+        range("llc.ports_per_slice", llc.ports_per_slice.into(), 1, 16)?;
+        let tiles = (mesh.cols * mesh.rows) as u64;
+        if tiles != llc.slices as u64 {
+            return Err(ConfigError::Range {
+                key: "mesh.cols x mesh.rows",
+                value: tiles.to_string(),
+                allowed: format!("{} (llc.slices)", llc.slices),
+            });
+        }
+        range("mesh.hop", mesh.hop, 0, 100)?;
+        range("mesh.link_bytes", mesh.link_bytes, 1, 64)?;
+        power_of_two("dram.channels", dram.channels as u64, 16)?;
+        power_of_two("dram.ranks", dram.ranks as u64, 8)?;
+        power_of_two("dram.bank_groups", dram.bank_groups as u64, 8)?;
+        power_of_two("dram.banks", dram.banks as u64, 8)?;
+        fraction("dram.mhz", dram.mhz, 100.0, 10_000.0)?;
+        fraction("dram.controller_ns", dram.controller_ns, 0.0, 1000.0)?;
+        for (key, value) in [
+            ("dram.t_cl", dram.t_cl),
+            ("dram.t_rcd", dram.t_rcd),
+            ("dram.t_rp", dram.t_rp),
+            ("dram.t_ras", dram.t_ras),
+            ("dram.t_ccd_l", dram.t_ccd_l),
+            ("dram.burst", dram.burst),
+            ("dram.t_faw", dram.t_faw),
+        ] {
+            range(key, value, 1, 1000)?;
+        }
+        range("dram.t_refi", dram.t_refi, 2, 1_000_000)?;
+        range("dram.t_rfc", dram.t_rfc, 0, dram.t_refi - 1)?;
+        let halo = &self.halo;
+        range("halo.scoreboard", halo.scoreboard as u64, 1, 1024)?;
+        range("halo.in_flight_per_table", halo.in_flight_per_table as u64, 1, 1024)?;
+        range("halo.metadata_entries", halo.metadata_entries as u64, 1, 1024)?;
+        range("halo.hash_ii", halo.hash_ii, 1, 1000)?;
+        range("halo.nb_batch", halo.nb_batch, 1, 8)
+    }
+
+    fn check_workload(&self) -> Result<(), ConfigError> {
+        let (sim, work) = (&self.sim, &self.workload);
+        range("sim.measured_lookups", sim.measured_lookups, 1, 1 << 40)?;
+        range("sim.batches", sim.batches, 2, sim.measured_lookups)?;
+        power_of_two("workload.entries", work.entries, 1 << 26)?;
+        range("workload.entries", work.entries, 8, 1 << 26)?;
+        fraction("workload.occupancy", work.occupancy, 0.01, 0.95)?;
+        fraction("workload.hit_rate", work.hit_rate, 0.0, 1.0)?;
+        range("workload.key_bytes", work.key_bytes, 4, 256)?;
+        range("workload.tuples", work.tuples, 1, 64)?;
+        let bytes = work.tuples * work.entries * (8 + (work.key_bytes + 8).next_multiple_of(16));
+        if bytes > MEMORY {
+            return Err(ConfigError::Range {
+                key: "workload.entries x workload.tuples",
+                value: format!("{} ({bytes} bytes)", work.entries * work.tuples),
+                allowed: format!("so many that tables take at most {MEMORY} bytes"),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn range(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let allowed = format!("{least} to {most}");
+    Err(ConfigError::Range { key, value: value.to_string(), allowed })
+}
+
+fn fraction(key: &'static str, value: f64, least: f64, most: f64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let allowed = format!("{least} to {most}");
+    Err(ConfigError::Range { key, value: value.to_string(), allowed })
+}
+
+fn power_of_two(key: &'static str, value: u64, most: u64) -> Result<(), ConfigError> {
+    if value.is_power_of_two() && value <= most {
+        return Ok(());
+    }
+    let allowed = format!("a power of two up to {most}");
+    Err(ConfigError::Range { key, value: value.to_string(), allowed })
+}
+
+/// A cache has whole sets.
+fn cache(
+    key: &'static str,
+    bytes: u64,
+    ways_key: &'static str,
+    ways: usize,
+) -> Result<(), ConfigError> {
+    range(ways_key, ways as u64, 1, 64)?;
+    let set = 64 * ways as u64;
+    if bytes > 0 && bytes <= 1 << 32 && bytes.is_multiple_of(set) {
+        return Ok(());
+    }
+    let allowed = format!("so much that sets of {ways} lines of 64 bytes fill it");
+    Err(ConfigError::Range { key, value: format!("{bytes} bytes"), allowed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Config::from_toml(text).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn the_defaults_can_be_simulated_and_written_and_read() {
+        let config = Config::default();
+        config.check().unwrap();
+        assert_eq!(Config::from_toml(&config.to_toml()).unwrap(), config);
+        assert_eq!(Config::from_toml("").unwrap(), config);
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_key_and_what_it_may_be() {
+        let cases = [
+            ("[llc]\nslices = 12", "llc.slices is 12; it can be a power of two up to 64"),
+            ("[mesh]\ncols = 5", "mesh.cols x mesh.rows is 20; it can be 16 (llc.slices)"),
+            ("[core]\nmshr = 0", "core.mshr is 0; it can be 1 to 256"),
+            ("[workload]\noccupancy = 1.5", "workload.occupancy is 1.5; it can be 0.01 to 0.95"),
+            ("[l1d]\nways = 7", "l1d.kib is 32768 bytes; it can be so much that sets of 7"),
+            ("[workload]\nentries = 67108864\ntuples = 60", "at most 17179869184 bytes"),
+        ];
+        for (text, expected) in cases {
+            assert!(refusal(text).contains(expected), "{text}: {}", refusal(text));
+        }
+    }
+
+    #[test]
+    fn settings_lie_on_top_of_the_file() {
+        let text = "[workload]\nentries = 64\ntuples = 3";
+        let settings = ["workload.entries=128", "workload.method=tcam", "core.ghz=3.5"];
+        let config = Config::with_settings(text, &settings).unwrap();
+        let work = config.workload;
+        assert_eq!((work.entries, work.tuples, work.method), (128, 3, super::super::Method::Tcam));
+        assert!((config.core.ghz - 3.5).abs() < 1e-9);
+        for (wrong, told) in [
+            ("entries", "expected table.key=value"),
+            ("entries=5", "expected table.key=value"),
+            ("workload.entry=5", "unknown field `entry`"),
+            ("work.entries=5", "unknown field `work`"),
+            ("workload.entries=many", "setting 'workload.entries=many': invalid type"),
+            ("workload.entries=]", "setting 'workload.entries=]'"),
+            ("workload.entries=9", "workload.entries is 9; it can be a power of two"),
+        ] {
+            let error = Config::with_settings("", &[wrong]).expect_err(wrong).to_string();
+            assert!(error.contains(told), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_key_is_told_with_its_line() {
+        let told = refusal("[core]\nwidth = 4\nrobb = 3");
+        assert!(told.contains("line 3") && told.contains("robb"), "{told}");
+        assert!(refusal("[cores]\n").contains("cores"));
+        assert!(refusal("[workload]\nmethod = \"magic\"").contains("halo-blocking"));
+    }
+}

@@ -1,0 +1,117 @@
+//! What is looked up, and how.
+
+use serde::{Deserialize, Serialize};
+
+/// The workload of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkloadConfig {
+    /// Places of each table.
+    pub entries: u64,
+    /// The part of them that is filled.
+    pub occupancy: f64,
+    /// Bytes of a key.
+    pub key_bytes: u64,
+    /// The part of lookups whose key is there.
+    pub hit_rate: f64,
+    /// Which keys are looked up.
+    pub pick: Pick,
+    /// The kind of table.
+    pub table: Table,
+    /// Tables that are searched one after the other for each key (tuple space search);
+    /// 1 is a single lookup.
+    pub tuples: u64,
+    /// Who looks up.
+    pub method: Method,
+    /// What lookups wait for.
+    pub stream: Stream,
+}
+
+impl Default for WorkloadConfig {
+    fn default() -> Self {
+        Self {
+            entries: 1 << 17,
+            occupancy: 0.75,
+            key_bytes: 16,
+            hit_rate: 1.0,
+            pick: Pick::Uniform,
+            table: Table::Cuckoo,
+            tuples: 1,
+            method: Method::LockFree,
+            stream: Stream::Independent,
+        }
+    }
+}
+
+/// Which keys are looked up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pick {
+    /// All alike.
+    #[default]
+    Uniform,
+    /// Only those that the warm-up looked up: the one reading of the paper under which
+    /// tables of 2^20 entries and more lie in the last-level cache.
+    Recent,
+}
+
+/// The kind of table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Table {
+    /// Two buckets of eight entries a key.
+    #[default]
+    Cuckoo,
+    /// One bucket of eight entries a key (the paper's single-function hash table).
+    SingleFunction,
+}
+
+/// Who looks up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Software without a lock, in the manner of `rte_hash`.
+    Scalar,
+    /// The same, with the table's change counter read before and after.
+    #[default]
+    LockFree,
+    /// The same, under a reader-writer lock.
+    ReadLock,
+    /// Software, eight keys at a time with prefetching.
+    Bulk,
+    /// The accelerator, one blocking instruction a lookup.
+    HaloBlocking,
+    /// The accelerator, several lookups under way.
+    HaloNonBlocking,
+    /// Ternary memory.
+    Tcam,
+    /// Ternary memory built from static memory.
+    SramTcam,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Scalar,
+        Self::LockFree,
+        Self::ReadLock,
+        Self::Bulk,
+        Self::HaloBlocking,
+        Self::HaloNonBlocking,
+        Self::Tcam,
+        Self::SramTcam,
+    ];
+}
+
+/// What a lookup waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stream {
+    /// Nothing: lookups overlap as far as the core lets them.
+    #[default]
+    Independent,
+    /// The result of the one before.
+    Dependent,
+    /// The end of all instructions before.
+    Fenced,
+}

@@ -1,0 +1,394 @@
+//! An out-of-order core in one pass over its micro-operations.
+//!
+//! Each operation is fetched, dispatched, issued, completed and retired when it comes,
+//! in program order; the times come from what it needs: room in the queues, its
+//! sources, a port, the caches. A mispredicted branch stops fetch until it is resolved.
+//! Operations of the wrong path are not simulated.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::calendar::{Calendar, Cycle};
+use crate::config::{Config, CoreConfig};
+use crate::machine::{Access, Address, Memory};
+
+use super::predictor::Predictor;
+use super::store_buffer::StoreBuffer;
+
+/// A value that an operation made; operations name their sources by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// A value that was always there.
+    pub const NONE: Self = Self(0);
+}
+
+/// What a micro-operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Arithmetic that takes so many cycles.
+    Alu(u8),
+    /// A load.
+    Load(Address),
+    /// A store.
+    Store(Address),
+    /// A load of which nobody waits for the value.
+    Prefetch(Address),
+    /// An atomic read-modify-write: what is behind it waits for its end.
+    Locked(Address),
+    /// A conditional branch of the program's place `pc`.
+    Branch {
+        /// Which branch it is.
+        pc: u32,
+        /// Whether it is taken.
+        taken: bool,
+    },
+    /// A jump or call through a pointer.
+    Indirect {
+        /// Which branch it is.
+        pc: u32,
+        /// Where to.
+        target: u32,
+    },
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreCounts {
+    /// Operations.
+    pub operations: u64,
+    /// Loads.
+    pub loads: u64,
+    /// Stores.
+    pub stores: u64,
+    /// Branches of both kinds.
+    pub branches: u64,
+    /// Those that were mispredicted.
+    pub mispredictions: u64,
+}
+
+/// Values that are remembered; sources lie closer behind their users.
+const VALUES: usize = 1 << 13;
+/// An operation that waits less than this for its issue takes no place among those that
+/// fill the scheduler; places for those that are just passing through are held free.
+const PASSING: Cycle = 8;
+
+/// Times of the entries of a queue that are given back in order.
+#[derive(Clone, Debug)]
+struct Queue {
+    free: Box<[Cycle]>,
+    next: usize,
+}
+
+impl Queue {
+    fn new(entries: usize) -> Self {
+        Self { free: vec![0; entries].into(), next: 0 }
+    }
+
+    /// When the next entry is free.
+    #[inline]
+    fn available(&self) -> Cycle {
+        self.free[self.next]
+    }
+
+    /// Takes it until `until`.
+    #[inline]
+    fn take(&mut self, until: Cycle) {
+        self.free[self.next] = until;
+        self.next = if self.next + 1 == self.free.len() { 0 } else { self.next + 1 };
+    }
+}
+
+/// Cycles in which so many operations pass in order.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    width: u32,
+    at: Cycle,
+    used: u32,
+}
+
+impl Stage {
+    fn new(width: u32) -> Self {
+        Self { width, at: 0, used: 0 }
+    }
+
+    /// The cycle of the next operation, which does not come before `earliest`.
+    #[inline]
+    fn pass(&mut self, earliest: Cycle) -> Cycle {
+        if earliest > self.at {
+            (self.at, self.used) = (earliest, 1);
+        } else if self.used < self.width {
+            self.used += 1;
+        } else {
+            (self.at, self.used) = (self.at + 1, 1);
+        }
+        self.at
+    }
+}
+
+/// The core.
+#[derive(Clone, Debug)]
+pub struct Core {
+    config: CoreConfig,
+    forwarding: Cycle,
+    fetch: Stage,
+    /// Before this nothing is fetched.
+    fetch_from: Cycle,
+    dispatch: Stage,
+    /// Before this nothing is dispatched.
+    dispatch_from: Cycle,
+    retire: Stage,
+    rob: Queue,
+    lq: Queue,
+    sq: Queue,
+    waiting: BinaryHeap<Reverse<Cycle>>,
+    alu: Calendar,
+    load: Calendar,
+    store: Calendar,
+    /// When the values of the last operations are there.
+    values: Box<[Cycle]>,
+    next: u32,
+    stores: StoreBuffer,
+    last_drain: Cycle,
+    predictor: Predictor,
+    /// How often what happened.
+    pub counts: CoreCounts,
+}
+
+impl Core {
+    /// An idle core.
+    pub fn new(config: &Config) -> Self {
+        let core = config.core;
+        Self {
+            config: core,
+            forwarding: config.l1d.load_to_use,
+            fetch: Stage::new(core.width),
+            fetch_from: 0,
+            dispatch: Stage::new(core.width),
+            dispatch_from: 0,
+            retire: Stage::new(core.width),
+            rob: Queue::new(core.rob),
+            lq: Queue::new(core.lq),
+            sq: Queue::new(core.sq),
+            waiting: BinaryHeap::new(),
+            alu: Calendar::new(core.alu_ports),
+            load: Calendar::new(core.load_ports),
+            store: Calendar::new(core.store_ports),
+            values: vec![0; VALUES].into(),
+            next: 1,
+            stores: StoreBuffer::new(),
+            last_drain: 0,
+            predictor: Predictor::default(),
+            counts: CoreCounts::default(),
+        }
+    }
+
+    /// When the last operation so far retires.
+    pub fn now(&self) -> Cycle {
+        self.retire.at
+    }
+
+    /// When all stores so far are in the cache.
+    pub fn drained(&self) -> Cycle {
+        self.last_drain
+    }
+
+    /// When a value is there.
+    #[inline]
+    pub fn ready(&self, tag: Tag) -> Cycle {
+        self.values[tag.0 as usize % VALUES]
+    }
+
+    #[inline]
+    fn all_ready(&self, sources: &[Tag]) -> Cycle {
+        sources.iter().map(|tag| self.ready(*tag)).max().unwrap_or(0)
+    }
+
+    /// Fetches and dispatches an operation; the first cycle in which it can issue.
+    #[inline]
+    fn enter(&mut self) -> Cycle {
+        self.counts.operations += 1;
+        let fetched = self.fetch.pass(self.fetch_from);
+        let earliest = (fetched + self.config.frontend_depth)
+            .max(self.rob.available())
+            .max(self.dispatch_from)
+            .max(self.scheduler());
+        let dispatched = self.dispatch.pass(earliest);
+        // Fetch cannot run ahead of a dispatch that is held up by more than its queue.
+        self.fetch_from =
+            self.fetch_from.max(dispatched.saturating_sub(2 * self.config.frontend_depth));
+        dispatched + 1
+    }
+
+    /// When the scheduler has room.
+    #[inline]
+    fn scheduler(&mut self) -> Cycle {
+        let room = self.config.iq - (self.config.width as usize * 2).min(self.config.iq / 2);
+        while let Some(Reverse(issue)) = self.waiting.peek().copied() {
+            if issue <= self.dispatch.at {
+                self.waiting.pop();
+            } else if self.waiting.len() >= room {
+                self.waiting.pop();
+                return issue;
+            } else {
+                break;
+            }
+        }
+        0
+    }
+
+    /// Notes when an operation issues that could from `entered` on.
+    #[inline]
+    fn issued(&mut self, entered: Cycle, issue: Cycle) {
+        if issue > entered + PASSING {
+            self.waiting.push(Reverse(issue));
+        }
+    }
+
+    /// Retires an operation that is complete at `complete`, with a value then.
+    #[inline]
+    fn leave(&mut self, complete: Cycle) -> Tag {
+        let retired = self.retire.pass(complete + 1);
+        self.rob.take(retired);
+        let tag = Tag(self.next);
+        self.values[self.next as usize % VALUES] = complete;
+        self.next = self.next.checked_add(1).unwrap_or(1);
+        tag
+    }
+
+    /// Takes an operation in, which needs the values of `sources`.
+    #[inline]
+    pub fn push(&mut self, memory: &mut Memory, op: Op, sources: &[Tag]) -> Tag {
+        match op {
+            Op::Alu(latency) => {
+                let entered = self.enter();
+                let issue = self.alu.reserve(entered.max(self.all_ready(sources)));
+                self.issued(entered, issue);
+                self.leave(issue + Cycle::from(latency))
+            }
+            Op::Load(address) => self.load(memory, address, sources),
+            Op::Store(address) => self.store(memory, address, sources),
+            Op::Prefetch(address) => {
+                let entered = self.enter();
+                let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+                self.issued(entered, issue);
+                memory.core(address, Access::Prefetch, issue);
+                self.leave(issue + 1)
+            }
+            Op::Locked(address) => {
+                self.counts.loads += 1;
+                self.counts.stores += 1;
+                self.dispatch_from = self.dispatch_from.max(self.now());
+                let entered = self.enter();
+                let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+                let done = memory.core(address, Access::Write, issue.max(self.last_drain)).at;
+                // As long as the cache takes to take the new value in.
+                self.dispatch_from = done + self.forwarding;
+                self.leave(done + self.forwarding)
+            }
+            Op::Branch { pc, taken } => {
+                let right = self.predictor.branch(pc, taken);
+                self.branch(right, taken, sources)
+            }
+            Op::Indirect { pc, target } => {
+                let right = self.predictor.indirect(pc, target);
+                self.branch(right, true, sources)
+            }
+        }
+    }
+
+    fn load(&mut self, memory: &mut Memory, address: Address, sources: &[Tag]) -> Tag {
+        self.counts.loads += 1;
+        self.dispatch_from = self.dispatch_from.max(self.lq.available());
+        let entered = self.enter();
+        let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+        self.issued(entered, issue);
+        let complete = match self.stores.forward(address, issue) {
+            Some(known) => known.max(issue) + self.forwarding,
+            None => memory.core(address, Access::Read, issue).at,
+        };
+        let tag = self.leave(complete);
+        self.lq.take(self.retire.at);
+        tag
+    }
+
+    fn store(&mut self, memory: &mut Memory, address: Address, sources: &[Tag]) -> Tag {
+        self.counts.stores += 1;
+        self.dispatch_from = self.dispatch_from.max(self.sq.available());
+        let entered = self.enter();
+        let issue = self.store.reserve(entered.max(self.all_ready(sources)));
+        self.issued(entered, issue);
+        let tag = self.leave(issue + 1);
+        // Into the cache in order, once it has retired.
+        let begun = self.retire.at.max(self.last_drain);
+        let drained = memory.core(address, Access::Write, begun).at;
+        // A store that hits takes one cycle of the cache; a miss is waited for.
+        self.last_drain = drained.saturating_sub(self.forwarding).max(begun) + 1;
+        self.stores.store(address, issue + 1, drained);
+        self.sq.take(self.last_drain);
+        tag
+    }
+
+    fn branch(&mut self, right: bool, taken: bool, sources: &[Tag]) -> Tag {
+        self.counts.branches += 1;
+        let entered = self.enter();
+        let issue = self.alu.reserve(entered.max(self.all_ready(sources)));
+        self.issued(entered, issue);
+        let resolved = issue + 1;
+        if !right {
+            self.counts.mispredictions += 1;
+            self.fetch_from = resolved + self.config.redirect;
+        } else if taken {
+            // The rest of the fetch group is lost.
+            self.fetch_from = self.fetch_from.max(self.fetch.at + 1);
+        }
+        self.leave(resolved)
+    }
+
+    /// Nothing behind is dispatched before all before is complete.
+    pub fn fence(&mut self) {
+        self.dispatch_from = self.dispatch_from.max(self.now());
+    }
+
+    /// Takes an operation in that another unit completes: `complete` says when, for the
+    /// cycle in which it can begin. With `serialise`, nothing behind is dispatched
+    /// before.
+    pub fn external(
+        &mut self,
+        sources: &[Tag],
+        serialise: bool,
+        complete: impl FnOnce(Cycle) -> Cycle,
+    ) -> Tag {
+        self.counts.loads += 1;
+        self.dispatch_from = self.dispatch_from.max(self.lq.available());
+        let entered = self.enter();
+        let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+        self.issued(entered, issue);
+        let complete = complete(issue);
+        if serialise {
+            self.dispatch_from = self.dispatch_from.max(complete);
+        }
+        let tag = self.leave(complete);
+        self.lq.take(self.retire.at);
+        tag
+    }
+
+    /// The result register of an operation that retires like a store, once another unit
+    /// has accepted it: `accepted` says when.
+    pub fn external_store(
+        &mut self,
+        sources: &[Tag],
+        accepted: impl FnOnce(Cycle) -> Cycle,
+    ) -> Tag {
+        self.counts.stores += 1;
+        self.dispatch_from = self.dispatch_from.max(self.sq.available());
+        let entered = self.enter();
+        let issue = self.store.reserve(entered.max(self.all_ready(sources)));
+        self.issued(entered, issue);
+        let accepted = accepted(issue);
+        let tag = self.leave(issue + 1);
+        self.sq.take(accepted.max(self.retire.at));
+        tag
+    }
+}

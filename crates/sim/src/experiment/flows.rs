@@ -1,0 +1,75 @@
+//! Which keys are looked up.
+
+use rand_xoshiro::Xoshiro256StarStar;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::config::{Config, Pick};
+
+/// A key: the table that has it, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    /// The table; any, when no table has it.
+    pub(super) table: usize,
+    /// Its number.
+    pub(super) key: u32,
+    /// Whether a table has it.
+    pub(super) inside: bool,
+}
+
+/// The first number of keys that no table has.
+const OUTSIDE: u32 = 1 << 31;
+
+/// Draws flows.
+#[derive(Clone, Debug)]
+pub(super) struct Flows {
+    random: Xoshiro256StarStar,
+    tables: u64,
+    keys: u64,
+    /// Of 2^32 lookups so many find their key.
+    hits: u64,
+    recent: Vec<Flow>,
+}
+
+impl Flows {
+    /// Flows over tables with `keys` keys each.
+    pub(super) fn new(config: &Config, keys: u64) -> Self {
+        let hits = (config.workload.hit_rate * (1u64 << 32) as f64) as u64;
+        let mut flows = Self {
+            random: Xoshiro256StarStar::seed_from_u64(config.sim.seed),
+            tables: config.workload.tuples,
+            keys,
+            hits,
+            recent: Vec::new(),
+        };
+        if config.workload.pick == Pick::Recent {
+            let recent = config.sim.warmup_lookups.max(1);
+            flows.recent = (0..recent).map(|_| flows.draw()).collect();
+        }
+        flows
+    }
+
+    /// A number below `n`.
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.random.next_u64()) * u128::from(n)) >> 64) as u64
+    }
+
+    fn draw(&mut self) -> Flow {
+        let (table, key) = (self.below(self.tables) as usize, self.below(self.keys) as u32);
+        let inside = self.below(1 << 32) < self.hits;
+        Flow { table, key: if inside { key } else { key | OUTSIDE }, inside }
+    }
+
+    /// The flow of the next packet.
+    pub(super) fn next(&mut self) -> Flow {
+        if self.recent.is_empty() {
+            return self.draw();
+        }
+        let at = self.below(self.recent.len() as u64);
+        self.recent[at as usize]
+    }
+
+    /// The flows that alone are looked up, if not all are.
+    pub(super) fn recent(&self) -> &[Flow] {
+        &self.recent
+    }
+}

@@ -1,0 +1,376 @@
+//! Lookup after lookup, by one of the methods.
+
+use std::sync::Arc;
+
+use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
+use crate::engine::Tag;
+use crate::halo::{Halo, Query};
+use crate::machine::{Address, Layout, Machine, Region};
+use crate::software::{Answer, KeyAt, Software};
+use crate::table::{HashTable, Walk};
+use crate::tcam::Tcam;
+
+use super::flows::{Flow, Flows};
+use super::statistics::Mean;
+use super::{PerLookup, Report};
+
+/// Buffers that packets lie in, one after the other; a key is in the first line of its.
+const BUFFERS: u64 = 64;
+/// Bytes of a buffer.
+const BUFFER: u64 = 256;
+/// Keys of a bulk lookup.
+const BULK: usize = 8;
+/// Operations of the loop around a lookup beside the writing of the key.
+const LOOP: u32 = 10;
+
+/// Places in the program, for the branch predictor.
+mod pc {
+    pub(super) const FOUND: u32 = 10;
+    pub(super) const TUPLES: u32 = 11;
+    pub(super) const POLL: u32 = 12;
+    pub(super) const LOOP: u32 = 13;
+}
+
+/// The tables and where everything lies; the same for all methods.
+#[derive(Debug)]
+struct World {
+    tables: Vec<HashTable>,
+    buffers: Region,
+    results: Region,
+    software: Software,
+}
+
+/// A run that can begin.
+#[derive(Clone, Debug)]
+pub(super) struct Lookups {
+    config: Config,
+    world: Arc<World>,
+    machine: Machine,
+    halo: Halo,
+    tcam: Tcam,
+    flows: Flows,
+    /// Keys that were written so far.
+    written: u64,
+    /// What the next lookup waits for.
+    last: Tag,
+    hits: u64,
+}
+
+/// A key in its buffer.
+struct Written {
+    flow: Flow,
+    at: KeyAt,
+}
+
+impl Lookups {
+    /// Tables filled, caches as they are after long use.
+    pub(super) fn new(config: &Config) -> Self {
+        let work = &config.workload;
+        let choices = match work.table {
+            Table::Cuckoo => 2,
+            Table::SingleFunction => 1,
+        };
+        let mut layout = Layout::default();
+        let (buffers, results) = (layout.region(BUFFERS * BUFFER), layout.region(work.tuples * 64));
+        let software = Software::new(layout.region(4096));
+        let keys = ((work.entries as f64 * work.occupancy) as u32).max(1);
+        let tables = (0..work.tuples).map(|number| {
+            let seed = config.sim.seed << 8 | number;
+            let mut table =
+                HashTable::new(work.entries, choices, work.key_bytes, seed, &mut layout);
+            // With one choice a key may find no place; it is looked up in vain then.
+            (0..keys).for_each(|key| {
+                table.insert(key);
+            });
+            table
+        });
+        let tables = tables.collect();
+        let mut lookups = Self {
+            config: config.clone(),
+            world: Arc::new(World { tables, buffers, results, software }),
+            machine: Machine::new(config),
+            halo: Halo::new(config),
+            tcam: Tcam::new(config, work.method),
+            flows: Flows::new(config, keys.into()),
+            written: 0,
+            last: Tag::NONE,
+            hits: 0,
+        };
+        lookups.warm();
+        lookups
+    }
+
+    /// The same by another method.
+    pub(super) fn with(mut self, method: Method) -> Self {
+        self.config.workload.method = method;
+        self.tcam = Tcam::new(&self.config, method);
+        self
+    }
+
+    /// Fills the caches as long use does: each line is touched once, and once more in the
+    /// mean, in no order.
+    fn warm(&mut self) {
+        let world = self.world.clone();
+        for table in &world.tables {
+            (0..4).for_each(|n| self.machine.memory.warm(table.metadata(n), true));
+        }
+        if self.config.workload.pick == Pick::Recent {
+            let mut walk = Walk::default();
+            for flow in self.flows.recent().to_vec() {
+                let table = &world.tables[flow.table];
+                table.walk(flow.key, &mut walk);
+                let buckets = walk.buckets.iter().map(|bucket| table.bucket(*bucket));
+                let slots = walk.candidates.iter().map(|c| table.slot(c.key));
+                buckets.chain(slots).for_each(|line| self.machine.memory.warm(line, true));
+            }
+            return;
+        }
+        for table in &world.tables {
+            (0..table.line_count()).for_each(|n| self.machine.memory.warm(table.line(n), true));
+        }
+        let lines: u64 = world.tables.iter().map(HashTable::line_count).sum();
+        for _ in 0..lines {
+            let table = self.flows.below(world.tables.len() as u64) as usize;
+            let line = self.flows.below(world.tables[table].line_count());
+            self.machine.memory.warm(world.tables[table].line(line), true);
+        }
+    }
+
+    /// The whole run.
+    pub(super) fn run(mut self) -> Report {
+        let sim = self.config.sim;
+        self.lookups(sim.warmup_lookups);
+        let (core, memory) = (self.machine.core.counts, self.machine.memory.counts);
+        let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
+        let mut batches = Vec::new();
+        let mut lookups = 0;
+        for batch in 0..sim.batches {
+            let until = sim.measured_lookups * (batch + 1) / sim.batches;
+            let (start, of_batch) = (self.machine.now(), until - lookups);
+            self.lookups(of_batch);
+            batches.push((self.machine.now() - start) as f64 / of_batch as f64);
+            lookups = until;
+        }
+        let each = |after: u64, before: u64| (after - before) as f64 / lookups as f64;
+        let (core_now, memory_now) = (self.machine.core.counts, self.machine.memory.counts);
+        let mut per_lookup = PerLookup {
+            operations: each(core_now.operations, core.operations),
+            loads: each(core_now.loads, core.loads),
+            stores: each(core_now.stores, core.stores),
+            branches: each(core_now.branches, core.branches),
+            mispredictions: each(core_now.mispredictions, core.mispredictions),
+            l1_misses: each(memory_now.l1_misses, memory.l1_misses),
+            l2_misses: each(memory_now.l2_misses, memory.l2_misses),
+            llc_misses: each(memory_now.llc_misses, memory.llc_misses),
+            queries: each(self.halo.queries, queries),
+            accelerator_accesses: each(
+                memory_now.accelerator_accesses,
+                memory.accelerator_accesses,
+            ),
+            accelerator_misses: each(memory_now.accelerator_misses, memory.accelerator_misses),
+            snoops: each(memory_now.snoops, memory.snoops),
+            ..PerLookup::default()
+        };
+        per_lookup.parts(&self.halo.parts.since(&parts), lookups as f64);
+        Report {
+            schema: "thalweg.sim.run/1",
+            keys: self.world.tables.iter().map(HashTable::len).sum(),
+            table_bytes: self.world.tables.iter().map(|t| t.line_count() * 64).sum(),
+            lookups,
+            hits: self.hits - hits,
+            cycles: Mean::of(&batches),
+            batches,
+            per_lookup,
+            config: self.config,
+        }
+    }
+
+    fn lookups(&mut self, count: u64) {
+        let mut left = count;
+        while left > 0 {
+            let together = match self.config.workload.method {
+                Method::Bulk => left.min(BULK as u64),
+                Method::HaloNonBlocking => left.min(self.config.halo.nb_batch),
+                _ => 1,
+            };
+            match self.config.workload.method {
+                Method::Bulk => self.bulk(together),
+                Method::HaloNonBlocking => self.non_blocking(together),
+                _ => self.one(),
+            }
+            left -= together;
+        }
+    }
+
+    /// A packet comes: its key is written to its buffer, as parsing does.
+    fn write_key(&mut self) -> Written {
+        let flow = self.flows.next();
+        let address = self.world.buffers.at(self.written % BUFFERS * BUFFER);
+        self.written += 1;
+        let m = &mut self.machine;
+        m.alus(LOOP / 2, &[]);
+        let from = match self.config.workload.stream {
+            Stream::Independent => Tag::NONE,
+            Stream::Dependent => m.alu(&[self.last]),
+            Stream::Fenced => {
+                m.core.fence();
+                Tag::NONE
+            }
+        };
+        for at in (0..self.config.workload.key_bytes).step_by(8) {
+            m.store(address.plus(at), &[from]);
+        }
+        m.alus(LOOP / 2, &[]);
+        Written { flow, at: KeyAt { address, from } }
+    }
+
+    /// What is done with a result.
+    fn use_result(&mut self, answer: Answer) {
+        self.hits += u64::from(answer.found);
+        self.machine.branch(pc::FOUND, answer.found, &[answer.tag]);
+        self.machine.branch(pc::LOOP, true, &[]);
+        self.last = answer.tag;
+    }
+
+    /// The key's walk through table `number`.
+    fn walk(&self, flow: Flow, number: usize, walk: &mut Walk) {
+        // Another table does not have the key, whatever its number.
+        let outside = 1 << 31;
+        let key = if flow.table == number { flow.key } else { flow.key | outside };
+        self.world.tables[number].walk(key, walk);
+    }
+
+    /// One key: table after table until one has it.
+    fn one(&mut self) {
+        let key = self.write_key();
+        let (world, method) = (self.world.clone(), self.config.workload.method);
+        if matches!(method, Method::Tcam | Method::SramTcam) {
+            let answer = self.ternary(&key);
+            return self.use_result(answer);
+        }
+        let mut walk = Walk::default();
+        let mut answer = Answer { tag: Tag::NONE, found: false };
+        for (number, table) in world.tables.iter().enumerate() {
+            self.walk(key.flow, number, &mut walk);
+            answer = if method == Method::HaloBlocking {
+                self.blocking(table, &key, &walk)
+            } else {
+                world.software.lookup(&mut self.machine, table, key.at, &walk, method)
+            };
+            let more = !answer.found && number + 1 < world.tables.len();
+            if world.tables.len() > 1 {
+                self.machine.branch(pc::TUPLES, more, &[answer.tag]);
+            }
+            if !more {
+                break;
+            }
+        }
+        self.use_result(answer);
+    }
+
+    fn ternary(&mut self, key: &Written) -> Answer {
+        let Self { machine, tcam, config, world, .. } = self;
+        let mut walk = Walk::default();
+        world.tables[key.flow.table].walk(key.flow.key, &mut walk);
+        let serialise = config.halo.blocking == Blocking::Serialise;
+        let (memory, bytes) = (&mut machine.memory, config.workload.key_bytes);
+        let sources = [key.at.from];
+        let tag = machine.core.external(&sources, serialise, |now| tcam.search(memory, bytes, now));
+        Answer { tag, found: key.flow.inside && walk.found }
+    }
+
+    fn blocking(&mut self, table: &HashTable, key: &Written, walk: &Walk) -> Answer {
+        let Machine { core, memory } = &mut self.machine;
+        let (halo, address) = (&mut self.halo, key.at.address);
+        let serialise = self.config.halo.blocking == Blocking::Serialise;
+        // Not before the key is in the cache, where the accelerator finds it.
+        let drained = core.drained();
+        let tag = core.external(&[key.at.from], serialise, |now| {
+            let query = Query { table, key: address, walk };
+            let answered = halo.query(memory, query, now.max(drained));
+            halo.to_core(memory, answered)
+        });
+        Answer { tag, found: walk.found }
+    }
+
+    fn bulk(&mut self, count: u64) {
+        let world = self.world.clone();
+        let keys: Vec<Written> = (0..count).map(|_| self.write_key()).collect();
+        let mut answers: Vec<Option<Answer>> = vec![None; keys.len()];
+        for (number, table) in world.tables.iter().enumerate() {
+            let open: Vec<usize> =
+                (0..keys.len()).filter(|n| answers[*n].is_none_or(|a| !a.found)).collect();
+            if open.is_empty() {
+                break;
+            }
+            let at: Vec<KeyAt> = open.iter().map(|n| keys[*n].at).collect();
+            let mut walks = vec![Walk::default(); open.len()];
+            for (n, walk) in open.iter().zip(&mut walks) {
+                self.walk(keys[*n].flow, number, walk);
+            }
+            let mut found = Vec::with_capacity(open.len());
+            world.software.bulk(&mut self.machine, table, &at, &walks, &mut found);
+            open.iter().zip(found).for_each(|(n, answer)| answers[*n] = Some(answer));
+        }
+        answers.into_iter().flatten().for_each(|answer| self.use_result(answer));
+    }
+
+    /// Lookups that do not block: of several keys in all tables, with a line of results
+    /// for each table; then the lines are asked for one after the other.
+    fn non_blocking(&mut self, count: u64) {
+        let world = self.world.clone();
+        let keys: Vec<Written> = (0..count).map(|_| self.write_key()).collect();
+        let mut found = vec![false; keys.len()];
+        let mut readable = vec![0; world.tables.len()];
+        let mut walk = Walk::default();
+        for (number, table) in world.tables.iter().enumerate() {
+            let results = world.results.at(number as u64 * 64);
+            for (n, key) in keys.iter().enumerate() {
+                self.walk(key.flow, number, &mut walk);
+                let at = self.ask(table, key, &walk, results.plus(8 * n as u64));
+                readable[number] = readable[number].max(at);
+                found[n] |= walk.found;
+            }
+        }
+        let mut tag = Tag::NONE;
+        for (number, at) in readable.into_iter().enumerate() {
+            tag = self.poll(world.results.at(number as u64 * 64), at);
+        }
+        found.into_iter().for_each(|found| self.use_result(Answer { tag, found }));
+    }
+
+    /// Issues a lookup that does not block; when its result can be read.
+    fn ask(&mut self, table: &HashTable, key: &Written, walk: &Walk, result: Address) -> u64 {
+        let Machine { core, memory } = &mut self.machine;
+        let (halo, drained, mut readable) = (&mut self.halo, core.drained(), 0);
+        core.external_store(&[key.at.from], |now| {
+            let query = Query { table, key: key.at.address, walk };
+            let answered = halo.query(memory, query, now.max(drained));
+            readable = halo.to_memory(memory, answered, result);
+            answered.accepted
+        });
+        readable
+    }
+
+    /// Reads a line of results until all are there.
+    fn poll(&mut self, results: Address, readable: u64) -> Tag {
+        let mut from = Tag::NONE;
+        loop {
+            let Machine { core, memory } = &mut self.machine;
+            let mut read = 0;
+            let line = core.external(&[from], false, |now| {
+                let at = memory.snapshot(results, now);
+                read = at.0;
+                at.1
+            });
+            let m = &mut self.machine;
+            let pending = m.chain(2, line);
+            let again = read < readable;
+            m.branch(pc::POLL, again, &[pending]);
+            if !again {
+                return line;
+            }
+            from = pending;
+        }
+    }
+}

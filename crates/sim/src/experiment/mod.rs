@@ -1,0 +1,104 @@
+//! Running a configuration, and what is seen.
+
+mod flows;
+mod lookups;
+mod statistics;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use crate::config::{Config, ConfigError, Method};
+use crate::halo::Parts;
+
+use lookups::Lookups;
+pub use statistics::Mean;
+
+/// What a run has shown. Counts and times are of the measured lookups, those of a
+/// lookup where they are said to be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Form of this report.
+    pub schema: &'static str,
+    /// The whole configuration.
+    pub config: Config,
+    /// Keys in the tables.
+    pub keys: u64,
+    /// Bytes of all buckets and keys.
+    pub table_bytes: u64,
+    /// Lookups measured.
+    pub lookups: u64,
+    /// Of those, how many found their key.
+    pub hits: u64,
+    /// Cycles a lookup.
+    pub cycles: Mean,
+    /// Cycles a lookup, batch by batch.
+    pub batches: Vec<f64>,
+    /// The same, a lookup.
+    pub per_lookup: PerLookup,
+}
+
+/// Means over the lookups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PerLookup {
+    /// Micro-operations.
+    pub operations: f64,
+    /// Loads.
+    pub loads: f64,
+    /// Stores.
+    pub stores: f64,
+    /// Branches.
+    pub branches: f64,
+    /// Mispredicted ones.
+    pub mispredictions: f64,
+    /// Lines missed in the first-level cache.
+    pub l1_misses: f64,
+    /// In the second.
+    pub l2_misses: f64,
+    /// In the last.
+    pub llc_misses: f64,
+    /// Queries to accelerators.
+    pub queries: f64,
+    /// Accesses of accelerators.
+    pub accelerator_accesses: f64,
+    /// Of those, from main memory.
+    pub accelerator_misses: f64,
+    /// Of those, from the core's caches.
+    pub snoops: f64,
+    /// Cycles of queries: decoding, hashing, comparing.
+    pub query_compute: f64,
+    /// Waiting for data.
+    pub query_data: f64,
+    /// Between core and accelerator.
+    pub query_transport: f64,
+    /// Waiting for the accelerator.
+    pub query_queue: f64,
+}
+
+impl PerLookup {
+    fn parts(&mut self, parts: &Parts, lookups: f64) {
+        self.query_compute = parts.compute as f64 / lookups;
+        self.query_data = parts.data as f64 / lookups;
+        self.query_transport = parts.transport as f64 / lookups;
+        self.query_queue = parts.queue as f64 / lookups;
+    }
+}
+
+/// Simulates `config`.
+///
+/// # Errors
+/// When it cannot be simulated.
+pub fn run(config: &Config) -> Result<Report, ConfigError> {
+    config.check()?;
+    Ok(Lookups::new(config).run())
+}
+
+/// Simulates `config` with each of `methods`.
+///
+/// # Errors
+/// When it cannot be simulated.
+pub fn compare(config: &Config, methods: &[Method]) -> Result<Vec<Report>, ConfigError> {
+    config.check()?;
+    let prepared = Lookups::new(config);
+    Ok(methods.iter().map(|method| prepared.clone().with(*method).run()).collect())
+}

@@ -1,0 +1,332 @@
+//! The way of a load through the caches, for a core and for an accelerator.
+
+use crate::calendar::{Calendar, Cycle};
+use crate::config::Config;
+
+use super::address::{Address, line_of};
+use super::cache::{Cache, LINE, LineNumber};
+use super::dram::Dram;
+use super::mesh::{Mesh, Tile};
+
+/// The tile of the core: one that is as far from all slices as the average tile is.
+const CORE: Tile = Tile(1);
+/// Bytes of a request on the mesh.
+const REQUEST: u64 = 8;
+
+/// What an access wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The value.
+    Read,
+    /// To write.
+    Write,
+    /// The line in the caches, and nobody waits for it.
+    Prefetch,
+}
+
+/// Who had the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The first-level cache.
+    L1,
+    /// The second-level cache.
+    L2,
+    /// The last-level cache.
+    Llc,
+    /// A private cache, asked by the last-level one.
+    Snooped,
+    /// Main memory.
+    Dram,
+}
+
+/// The end of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// When the value is there.
+    pub at: Cycle,
+    /// From where.
+    pub level: Level,
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryCounts {
+    /// Lines that the core missed in its first-level cache.
+    pub l1_misses: u64,
+    /// In its second-level cache.
+    pub l2_misses: u64,
+    /// In the last-level cache.
+    pub llc_misses: u64,
+    /// Accesses of accelerators.
+    pub accelerator_accesses: u64,
+    /// Those that missed in the last-level cache.
+    pub accelerator_misses: u64,
+    /// Those that found their line written by the core.
+    pub snoops: u64,
+}
+
+/// All below the core.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    l1: Cache,
+    l2: Cache,
+    /// Slices of the last-level cache.
+    slices: Vec<Cache>,
+    slice_ports: Vec<Calendar>,
+    mesh: Mesh,
+    dram: Dram,
+    /// When each register for a miss under way is free again.
+    mshr: Vec<Cycle>,
+    seed: u64,
+    times: Times,
+    /// How often what happened.
+    pub counts: MemoryCounts,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    l1: Cycle,
+    l2: Cycle,
+    egress: Cycle,
+    ingress: Cycle,
+    cha: Cycle,
+    tag_data: Cycle,
+}
+
+impl Memory {
+    /// Empty caches.
+    pub fn new(config: &Config) -> Self {
+        let (llc, mesh) = (&config.llc, &config.mesh);
+        let slice = Cache::new((llc.mib << 20) / llc.slices as u64, llc.ways);
+        Self {
+            l1: Cache::new(config.l1d.kib << 10, config.l1d.ways),
+            l2: Cache::new(config.l2.kib << 10, config.l2.ways),
+            slices: vec![slice; llc.slices],
+            slice_ports: vec![Calendar::new(llc.ports_per_slice); llc.slices],
+            mesh: Mesh::new(mesh.cols, mesh.rows, mesh.hop, mesh.link_bytes),
+            dram: Dram::new(&config.dram, config.core.ghz),
+            mshr: vec![0; config.core.mshr],
+            seed: config.sim.seed,
+            times: Times {
+                l1: config.l1d.load_to_use,
+                l2: config.l2.load_to_use,
+                egress: mesh.core_egress,
+                ingress: mesh.core_ingress,
+                cha: llc.cha_pipeline,
+                tag_data: llc.tag_data,
+            },
+            counts: MemoryCounts::default(),
+        }
+    }
+
+    /// The physical line of `address`.
+    #[inline]
+    pub fn line(&self, address: Address) -> LineNumber {
+        line_of(address, self.seed)
+    }
+
+    /// The slice that a line lies in: all bits of its number take part.
+    #[inline]
+    pub fn slice(&self, line: LineNumber) -> Tile {
+        let slices = self.slices.len() as u64;
+        let bits = slices.trailing_zeros().max(1);
+        let (mut folded, mut rest) = (0, line);
+        while rest != 0 {
+            folded ^= rest;
+            rest >>= bits;
+        }
+        Tile((folded % slices) as usize)
+    }
+
+    /// An access of the core to the line of `address`, issued at `now`.
+    #[inline]
+    pub fn core(&mut self, address: Address, access: Access, now: Cycle) -> Done {
+        let line = self.line(address);
+        let done = match self.l1.touch(line) {
+            Some(arrives) => Done { at: arrives.max(now + self.times.l1), level: Level::L1 },
+            None => self.core_miss(line, now),
+        };
+        if access == Access::Write {
+            self.l1.set_dirty(line, true);
+        }
+        done
+    }
+
+    fn core_miss(&mut self, line: LineNumber, now: Cycle) -> Done {
+        self.counts.l1_misses += 1;
+        let register = (0..self.mshr.len()).min_by_key(|at| self.mshr[*at]).unwrap_or(0);
+        let start = now.max(self.mshr[register]);
+        let done = match self.l2.touch(line) {
+            Some(arrives) => Done { at: arrives.max(start + self.times.l2), level: Level::L2 },
+            None => self.core_far(line, start),
+        };
+        self.mshr[register] = done.at;
+        self.fill_l1(line, done.at);
+        done
+    }
+
+    /// A miss of both private caches.
+    fn core_far(&mut self, line: LineNumber, start: Cycle) -> Done {
+        self.counts.l2_misses += 1;
+        let home = self.slice(line);
+        let sent = start + self.times.l2 + self.times.egress;
+        let arrived = self.mesh.send(CORE, home, REQUEST, sent);
+        let (data, level) = self.home(home, line, arrived);
+        if level == Level::Dram {
+            self.counts.llc_misses += 1;
+        }
+        let at = self.mesh.send(home, CORE, LINE, data) + self.times.ingress;
+        if let Some(out) = self.l2.fill(line, at, false)
+            && out.dirty
+        {
+            self.write_back(out.line, at);
+        }
+        Done { at, level }
+    }
+
+    /// Asks a slice for a line, from memory if need be.
+    fn home(&mut self, home: Tile, line: LineNumber, arrived: Cycle) -> (Cycle, Level) {
+        let begun = self.slice_ports[home.0].reserve(arrived + self.times.cha);
+        let tags = begun + self.times.tag_data;
+        if let Some(arrives) = self.touch_slice(home, line) {
+            return (arrives.max(tags), Level::Llc);
+        }
+        let (data, _) = self.dram.access(line, tags);
+        self.fill_slice(home, line, data, false);
+        (data, Level::Dram)
+    }
+
+    fn touch_slice(&mut self, home: Tile, line: LineNumber) -> Option<Cycle> {
+        let within = self.within_slice(line);
+        self.slices[home.0].touch(within)
+    }
+
+    /// Lines of a slice by a number without the bits that chose the slice, so that all
+    /// its sets are used.
+    fn within_slice(&self, line: LineNumber) -> LineNumber {
+        line / self.slices.len() as u64
+    }
+
+    fn fill_slice(&mut self, home: Tile, line: LineNumber, arrives: Cycle, dirty: bool) {
+        let within = self.within_slice(line);
+        if let Some(out) = self.slices[home.0].fill(within, arrives, dirty)
+            && out.dirty
+        {
+            // Which of the neighbours it was does not matter to the memory's bus.
+            self.dram.access(out.line * self.slices.len() as u64, arrives);
+        }
+    }
+
+    fn fill_l1(&mut self, line: LineNumber, arrives: Cycle) {
+        if let Some(out) = self.l1.fill(line, arrives, false)
+            && out.dirty
+        {
+            if self.l2.holds(out.line) {
+                self.l2.set_dirty(out.line, true);
+            } else if let Some(out) = self.l2.fill(out.line, arrives, true)
+                && out.dirty
+            {
+                self.write_back(out.line, arrives);
+            }
+        }
+    }
+
+    fn write_back(&mut self, line: LineNumber, now: Cycle) {
+        let home = self.slice(line);
+        let arrived = self.mesh.send(CORE, home, LINE, now);
+        let at = self.slice_ports[home.0].reserve(arrived);
+        self.fill_slice(home, line, at, true);
+    }
+
+    /// A read of the accelerator at `tile`. It allocates in no private cache.
+    pub fn accelerator_read(&mut self, tile: Tile, address: Address, now: Cycle) -> Done {
+        self.counts.accelerator_accesses += 1;
+        let line = self.line(address);
+        let home = self.slice(line);
+        let arrived = self.mesh.send(tile, home, REQUEST, now);
+        let begun = self.slice_ports[home.0].reserve(arrived);
+        let tags = begun + self.times.tag_data;
+        let (data, level) = if self.is_written_by_core(line) {
+            (self.snoop(home, line, tags), Level::Snooped)
+        } else if let Some(arrives) = self.touch_slice(home, line) {
+            (arrives.max(tags), Level::Llc)
+        } else {
+            self.counts.accelerator_misses += 1;
+            let (data, _) = self.dram.access(line, tags);
+            self.fill_slice(home, line, data, false);
+            (data, Level::Dram)
+        };
+        Done { at: self.mesh.send(home, tile, LINE, data), level }
+    }
+
+    /// A write of eight bytes by the accelerator at `tile` into a line at its home
+    /// slice, which takes it from the private caches; when others can read it.
+    pub fn accelerator_write(&mut self, tile: Tile, address: Address, now: Cycle) -> Cycle {
+        let line = self.line(address);
+        let home = self.slice(line);
+        let arrived = self.mesh.send(tile, home, REQUEST, now);
+        let begun = self.slice_ports[home.0].reserve(arrived);
+        let mut at = begun + self.times.tag_data;
+        if self.is_written_by_core(line) {
+            at = self.snoop(home, line, at);
+        }
+        self.l1.remove(line);
+        self.l2.remove(line);
+        self.fill_slice(home, line, at, true);
+        at
+    }
+
+    /// A read of the core at the home slice that changes nothing: when the slice is
+    /// read, and when the core has the value.
+    pub fn snapshot(&mut self, address: Address, now: Cycle) -> (Cycle, Cycle) {
+        let home = self.slice(self.line(address));
+        let arrived = self.mesh.send(CORE, home, REQUEST, now + self.times.egress);
+        let begun = self.slice_ports[home.0].reserve(arrived + self.times.cha);
+        let read = begun + self.times.tag_data;
+        (read, self.mesh.send(home, CORE, LINE, read) + self.times.ingress)
+    }
+
+    /// A message of `bytes` bytes from the core to `tile`.
+    pub fn from_core(&mut self, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
+        self.mesh.send(CORE, tile, bytes, now + self.times.egress)
+    }
+
+    /// A message of `bytes` bytes from `tile` to the core.
+    pub fn to_core(&mut self, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
+        self.mesh.send(tile, CORE, bytes, now) + self.times.ingress
+    }
+
+    fn is_written_by_core(&mut self, line: LineNumber) -> bool {
+        self.l1.is_dirty(line) || self.l2.is_dirty(line)
+    }
+
+    /// Has the core give a line that it wrote to its home slice; when that has it.
+    fn snoop(&mut self, home: Tile, line: LineNumber, now: Cycle) -> Cycle {
+        self.counts.snoops += 1;
+        let asked = self.mesh.send(home, CORE, REQUEST, now);
+        let back = self.mesh.send(CORE, home, LINE, asked + self.times.l2);
+        self.l1.set_dirty(line, false);
+        self.l2.set_dirty(line, false);
+        self.fill_slice(home, line, back, true);
+        back
+    }
+
+    /// Brings lines into the caches without time passing, as far as they would be there
+    /// after long use: the last-level cache, and with `near` the core's too.
+    pub fn warm(&mut self, address: Address, near: bool) {
+        let line = self.line(address);
+        let home = self.slice(line);
+        if self.touch_slice(home, line).is_none() {
+            let within = self.within_slice(line);
+            self.slices[home.0].fill(within, 0, false);
+        }
+        if near {
+            if self.l2.touch(line).is_none() {
+                self.l2.fill(line, 0, false);
+            }
+            if self.l1.touch(line).is_none() {
+                self.l1.fill(line, 0, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Latencies of an idle machine, and queues against theory.
+
+use super::*;
+use crate::config::Config;
+
+/// The mean cycles of a chase through `bytes` bytes of lines in a random order.
+fn chase(config: &Config, bytes: u64) -> f64 {
+    let mut memory = Memory::new(config);
+    let region = Layout::default().region(bytes);
+    let lines = bytes / LINE;
+    // A full period, since the increment is odd and the multiplier is 1 modulo 4.
+    let next =
+        |n: u64| n.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f) % lines;
+    let mut at = 0;
+    for _ in 0..2 * lines {
+        memory.warm(region.at(at * LINE), true);
+        at = next(at);
+    }
+    let (start, steps) = (1_000_000, 20_000);
+    let mut now = start;
+    for _ in 0..steps {
+        now = memory.core(region.at(at * LINE), Access::Read, now).at;
+        at = next(at);
+    }
+    (now - start) as f64 / f64::from(steps)
+}
+
+#[test]
+fn a_chase_takes_the_latency_of_the_level_it_fits_into() {
+    let config = Config::default();
+    assert!((chase(&config, 16 << 10) - 5.0).abs() < 0.1);
+    assert!((chase(&config, 256 << 10) - 14.0).abs() < 1.5);
+    let llc = chase(&config, 8 << 20);
+    assert!((llc - 62.0).abs() < 6.0, "{llc}");
+    let dram = chase(&config, 128 << 20) - llc;
+    assert!((70.0..130.0).contains(&dram), "{dram}");
+}
+
+#[test]
+fn slices_have_equal_parts_of_the_lines() {
+    let memory = Memory::new(&Config::default());
+    let region = Layout::default().region(16 << 20);
+    let mut counts = [0u32; 16];
+    for line in 0..(16 << 20) / LINE {
+        counts[memory.slice(memory.line(region.at(line * LINE))).0] += 1;
+    }
+    assert!(counts.iter().all(|n| n.abs_diff(16 << 10) < 400), "{counts:?}");
+}
+
+#[test]
+fn an_accelerator_is_nearer_to_the_cache_than_the_core() {
+    let mut memory = Memory::new(&Config::default());
+    let region = Layout::default().region(1 << 20);
+    let address = region.at(4096);
+    memory.warm(address, false);
+    let home = memory.slice(memory.line(address));
+    let here = memory.accelerator_read(home, address, 1000);
+    assert_eq!(here, Done { at: 1012, level: Level::Llc });
+    let there = memory.accelerator_read(Tile((home.0 + 2) % 16), address, 2000);
+    assert!(there.at > 2012 && there.at < 2012 + 2 * 2 * 6 + 1, "{there:?}");
+    let core = memory.core(address, Access::Read, 3000);
+    assert!(core.at > 3045 && core.level == Level::Llc, "{core:?}");
+}
+
+#[test]
+fn a_line_that_the_core_wrote_is_fetched_from_it_once() {
+    let mut memory = Memory::new(&Config::default());
+    let address = Layout::default().region(64).at(0);
+    memory.core(address, Access::Write, 100);
+    let home = memory.slice(memory.line(address));
+    let first = memory.accelerator_read(home, address, 1000);
+    assert_eq!(first.level, Level::Snooped);
+    assert!(first.at >= 1012 + 14, "{first:?}");
+    let second = memory.accelerator_read(home, address, 2000);
+    assert_eq!((second.level, memory.counts.snoops), (Level::Llc, 1));
+    // And the core still has it.
+    assert_eq!(memory.core(address, Access::Read, 3000).level, Level::L1);
+    memory.accelerator_write(home, address, 4000);
+    assert_eq!(memory.core(address, Access::Read, 5000).level, Level::Llc);
+}
+
+#[test]
+fn memory_gives_three_quarters_of_its_bandwidth_to_a_stream() {
+    let config = Config::default();
+    let mut memory = Memory::new(&config);
+    let lines = 20_000;
+    let region = Layout::default().region(lines * LINE);
+    // As many misses under way as there may be, whatever the core.
+    let last =
+        (0..lines).map(|n| memory.core(region.at(n * LINE), Access::Read, 1).at).max().unwrap_or(0);
+    let seconds = last as f64 / (config.core.ghz * 1e9);
+    let rate = (lines * LINE) as f64 / seconds / 19.2e9;
+    assert!((0.5..1.0).contains(&rate), "{rate}");
+}
+
+/// Mean wait of random requests to a server of one request in `service` cycles, each at
+/// the rate `load / service`.
+fn mean_wait(load: f64, service: u64, mut reserve: impl FnMut(u64, u64) -> u64) -> f64 {
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let (mut now, mut waited) = (0.0f64, 0);
+    let requests = 400_000;
+    for _ in 0..requests {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let uniform = ((random >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        now += -uniform.ln() * service as f64 / load;
+        let arrival = now.ceil() as u64;
+        waited += reserve(arrival, service) - arrival;
+    }
+    waited as f64 / f64::from(requests)
+}
+
+#[test]
+fn a_resource_queues_as_m_d_1_does() {
+    use crate::calendar::Calendar;
+    // Long service, so that whole cycles hardly matter.
+    let service = 40;
+    for load in [0.3, 0.5, 0.7] {
+        let mut calendar = Calendar::new(1);
+        let wait = mean_wait(load, service, |at, duration| calendar.reserve_run(at, duration));
+        // Pollaczek and Khinchine, for a constant service time.
+        let theory = load / (2.0 * (1.0 - load)) * service as f64;
+        assert!((wait / theory - 1.0).abs() < 0.03, "{load}: {wait}, not {theory}");
+    }
+}
