@@ -186,6 +186,22 @@ pub enum Sim {
 A sweep that was stopped goes on where it was when it is started again with the same
 file: what it holds is not simulated again.")]
     Sweep(SimSweep),
+    /// Simulate what the HALO paper claims, and say what of it holds
+    #[command(after_help = "Examples:
+  thalweg sim claims --out report
+  thalweg sim claims --out report --set llc.tag_data=24
+
+Writes figures (SVG and CSV), tables and claims.md into the folder. What was simulated is
+kept in runs.jsonl there: started again, it goes on where it was stopped.")]
+    Claims(SimPaper),
+    /// Simulate and draw one figure of the HALO paper
+    #[command(after_help = "Examples:
+  thalweg sim figure 11 --out report")]
+    Figure(SimNumber),
+    /// Simulate and print one table of the HALO paper
+    #[command(after_help = "Examples:
+  thalweg sim table 4 --out report")]
+    Table(SimNumber),
     /// Print the whole configuration, with its defaults
     #[command(after_help = "Examples:
   thalweg sim config > machine.toml
@@ -214,6 +230,32 @@ pub struct SimRun {
     /// Print the reports as JSON (schema thalweg.sim.run/1)
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `thalweg sim claims`.
+#[derive(Debug, Args)]
+pub struct SimPaper {
+    /// The folder to write into; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    pub out: PathBuf,
+    /// A file with settings of the machine that differ from the defaults
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A setting on top of the file's; may be repeated
+    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Simulations at the same time [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Arguments of `thalweg sim figure` and `thalweg sim table`.
+#[derive(Debug, Args)]
+pub struct SimNumber {
+    /// Its number in the paper
+    pub number: String,
+    #[command(flatten)]
+    pub paper: SimPaper,
 }
 
 /// Arguments of `thalweg sim sweep`.

@@ -8,55 +8,86 @@
 /// Core cycles since the simulation began.
 pub type Cycle = u64;
 
-/// Cycles that a calendar remembers. What lies further back than this behind the
-/// latest booking counts as full.
-const RING: usize = 4096;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    cycle: Cycle,
-    used: u32,
-}
+/// Cycles of a block: the bits of a word.
+const BLOCK: u64 = 64;
+/// Blocks that a calendar remembers: 4096 cycles. What lies further back than this behind
+/// the latest booking counts as full.
+const BLOCKS: usize = 64;
 
 /// A resource that serves so many requests a cycle.
+///
+/// A bit a cycle for each request that it can serve: small, as machines have many of
+/// them and time goes on through all.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    slots: Box<[Slot]>,
-    width: u32,
+    width: usize,
+    /// Which block each place holds.
+    numbers: [u64; BLOCKS],
+    /// The bookings of each place: as many words as the width.
+    booked: Box<[u64]>,
 }
 
 impl Calendar {
     /// Nothing is booked yet.
+    ///
+    /// # Panics
+    /// When `width` is 0.
     pub fn new(width: u32) -> Self {
-        Self { slots: vec![Slot::default(); RING].into_boxed_slice(), width }
+        assert!(width > 0, "a resource serves somebody");
+        let width = width as usize;
+        Self { width, numbers: [0; BLOCKS], booked: vec![0; BLOCKS * width].into() }
     }
 
+    /// The bookings of a block, which is made the one that its place holds; `None` when
+    /// it is forgotten.
     #[inline]
-    fn slot(&mut self, cycle: Cycle) -> &mut Slot {
-        &mut self.slots[cycle as usize % RING]
+    fn block(&mut self, number: u64) -> Option<&mut [u64]> {
+        let place = number as usize % BLOCKS;
+        let booked = &mut self.booked[place * self.width..(place + 1) * self.width];
+        match self.numbers[place].cmp(&number) {
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Greater => return None,
+            std::cmp::Ordering::Less => {
+                self.numbers[place] = number;
+                booked.fill(0);
+            }
+        }
+        Some(booked)
     }
 
+    /// The cycles of a block in which nobody more is served, as bits.
     #[inline]
-    fn is_free(&mut self, cycle: Cycle) -> bool {
-        let width = self.width;
-        let slot = self.slot(cycle);
-        slot.cycle < cycle || slot.cycle == cycle && slot.used < width
+    fn full(&mut self, number: u64) -> u64 {
+        self.block(number).map_or(u64::MAX, |booked| booked.iter().fold(u64::MAX, |a, b| a & b))
+    }
+
+    /// The first cycle from `earliest` on that is not full.
+    #[inline]
+    fn free(&mut self, earliest: Cycle) -> Cycle {
+        let mut number = earliest / BLOCK;
+        let mut before = (1 << (earliest % BLOCK)) - 1;
+        loop {
+            let full = self.full(number) | before;
+            if full != u64::MAX {
+                return number * BLOCK + u64::from(full.trailing_ones());
+            }
+            (number, before) = (number + 1, 0);
+        }
     }
 
     #[inline]
     fn book(&mut self, cycle: Cycle) {
-        let slot = self.slot(cycle);
-        let used = if slot.cycle == cycle { slot.used } else { 0 };
-        *slot = Slot { cycle, used: used + 1 };
+        let bit = 1 << (cycle % BLOCK);
+        let Some(booked) = self.block(cycle / BLOCK) else { return };
+        if let Some(word) = booked.iter_mut().find(|word| **word & bit == 0) {
+            *word |= bit;
+        }
     }
 
     /// Books the first free cycle from `earliest` on, and gives it.
     #[inline]
     pub fn reserve(&mut self, earliest: Cycle) -> Cycle {
-        let mut at = earliest;
-        while !self.is_free(at) {
-            at += 1;
-        }
+        let at = self.free(earliest);
         self.book(at);
         at
     }
@@ -65,13 +96,25 @@ impl Calendar {
     /// first of them. Nothing is booked for a duration of 0.
     #[inline]
     pub fn reserve_run(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
+        // Mostly nobody else is there, and all of it lies in one block.
+        let offset = earliest % BLOCK;
+        if self.width == 1 && duration > 0 && offset + duration <= BLOCK {
+            let run = (u64::MAX >> (BLOCK - duration)) << offset;
+            if let Some([booked]) = self.block(earliest / BLOCK)
+                && *booked & run == 0
+            {
+                *booked |= run;
+                return earliest;
+            }
+        }
         let mut start = earliest;
         let mut at = start;
         while at < start + duration {
-            if !self.is_free(at) {
-                start = at + 1;
+            let free = self.free(at);
+            if free != at {
+                start = free;
             }
-            at += 1;
+            at = free + 1;
         }
         (start..start + duration).for_each(|cycle| self.book(cycle));
         start

@@ -230,7 +230,7 @@ impl Halo {
     /// Buckets and keys.
     fn search(&mut self, memory: &mut Memory, tile: Tile, query: &Query<'_>, clock: &mut Clock) {
         let (table, walk, config) = (query.table, query.walk, self.config);
-        let mut arrived: Vec<Option<Cycle>> = vec![None; walk.buckets.len()];
+        let mut arrived = [None; 2];
         if config.bucket_fetch == BucketFetch::Parallel {
             let begun = clock.now;
             for (bucket, at) in walk.buckets.iter().zip(&mut arrived) {

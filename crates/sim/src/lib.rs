@@ -9,10 +9,13 @@
 
 pub mod calendar;
 pub mod config;
+pub mod energy;
 pub mod engine;
 pub mod experiment;
+pub mod flow_register;
 pub mod halo;
 pub mod machine;
+pub mod report;
 pub mod software;
 pub mod table;
 pub mod tcam;

@@ -58,7 +58,7 @@ pub struct HashTable {
 }
 
 /// Spreads all bits of `n` over all (Steele, Lea and Flood, OOPSLA 2014).
-fn mix(n: u64) -> u64 {
+pub(crate) fn mix(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31

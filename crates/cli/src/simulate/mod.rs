@@ -1,12 +1,14 @@
 //! `thalweg sim`: simulations of flow lookup.
 
+mod paper;
+mod progress;
 mod sweep;
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use thalweg_sim::config::{Config, ConfigError, Method};
-use thalweg_sim::experiment::{self, Report};
+use thalweg_sim::experiment::{self, Report, StoreError};
 
 use crate::args;
 use crate::errors::Failure;
@@ -17,6 +19,9 @@ pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
     match options {
         args::Sim::Run(options) => run(options),
         args::Sim::Sweep(options) => sweep::sweep(options, quiet),
+        args::Sim::Claims(options) => paper::claims(options, quiet),
+        args::Sim::Figure(options) => paper::figure(options, quiet),
+        args::Sim::Table(options) => paper::table(options, quiet),
         args::Sim::Config(options) => {
             let config = load(options.file.as_deref(), &options.settings)?;
             Ok(io::stdout().write_all(config.to_toml().as_bytes())?)
@@ -40,6 +45,20 @@ fn load(file: Option<&Path>, settings: &[String]) -> Result<Config, Failure> {
         };
         Failure::Simulation(format!("{place}{}", e.to_string().trim_end()))
     })
+}
+
+/// What a store's failure is for the user.
+fn failure(error: StoreError) -> Failure {
+    match error {
+        StoreError::Config(e) => Failure::Simulation(e.to_string()),
+        other => Failure::Run(other.to_string()),
+    }
+}
+
+/// How many simulations run at the same time.
+fn threads(asked: Option<u16>) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    asked.map_or_else(processors, usize::from)
 }
 
 /// The name of a method in configurations.

@@ -58,6 +58,20 @@ impl Config {
         Ok(config)
     }
 
+    /// The part of the configuration that tables and warm caches depend on; the rest is
+    /// that of the defaults.
+    #[must_use]
+    pub fn prepared(&self) -> Self {
+        let default = Self::default();
+        let workload = super::WorkloadConfig {
+            method: default.workload.method,
+            stream: default.workload.stream,
+            ..self.workload
+        };
+        let core = super::CoreConfig { ghz: self.core.ghz, mshr: self.core.mshr, ..default.core };
+        Self { workload, core, halo: default.halo, tcam: default.tcam, ..self.clone() }
+    }
+
     /// With one setting more, unchecked.
     fn set(self, setting: &str) -> Result<Self, ConfigError> {
         let form = || ConfigError::Setting {

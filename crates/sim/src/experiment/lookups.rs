@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
-use crate::engine::Tag;
+use crate::engine::{Core, Tag};
 use crate::halo::{Halo, Query};
 use crate::machine::{Address, Layout, Machine, Region};
 use crate::software::{Answer, KeyAt, Software};
@@ -22,6 +22,11 @@ const BUFFER: u64 = 256;
 const BULK: usize = 8;
 /// Operations of the loop around a lookup beside the writing of the key.
 const LOOP: u32 = 10;
+
+/// Half of the confidence interval, as a part of the mean, at which more is measured.
+const MOST_DOUBT: f64 = 0.02;
+/// How often, at most.
+const MOST_ROUNDS: u32 = 8;
 
 /// Places in the program, for the branch predictor.
 mod pc {
@@ -54,6 +59,8 @@ pub(super) struct Lookups {
     /// What the next lookup waits for.
     last: Tag,
     hits: u64,
+    // Reused, so that a lookup allocates nothing.
+    walk: Walk,
 }
 
 /// A key in its buffer.
@@ -95,15 +102,19 @@ impl Lookups {
             written: 0,
             last: Tag::NONE,
             hits: 0,
+            walk: Walk::default(),
         };
         lookups.warm();
         lookups
     }
 
-    /// The same by another method.
-    pub(super) fn with(mut self, method: Method) -> Self {
-        self.config.workload.method = method;
-        self.tcam = Tcam::new(&self.config, method);
+    /// The same tables and caches under a configuration that is prepared alike (see
+    /// [`Config::prepared`]).
+    pub(super) fn with(mut self, config: &Config) -> Self {
+        self.config = config.clone();
+        self.machine.core = Core::new(config);
+        self.halo = Halo::new(config);
+        self.tcam = Tcam::new(config, config.workload.method);
         self
     }
 
@@ -142,14 +153,14 @@ impl Lookups {
         self.lookups(sim.warmup_lookups);
         let (core, memory) = (self.machine.core.counts, self.machine.memory.counts);
         let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
-        let mut batches = Vec::new();
-        let mut lookups = 0;
-        for batch in 0..sim.batches {
-            let until = sim.measured_lookups * (batch + 1) / sim.batches;
-            let (start, of_batch) = (self.machine.now(), until - lookups);
-            self.lookups(of_batch);
-            batches.push((self.machine.now() - start) as f64 / of_batch as f64);
-            lookups = until;
+        let (mut batches, mut lookups, mut cycles) = (Vec::new(), 0, Mean::default());
+        for _ in 0..MOST_ROUNDS {
+            self.measure(&mut batches);
+            lookups += sim.measured_lookups;
+            cycles = Mean::of(&batches);
+            if cycles.half_width <= MOST_DOUBT * cycles.mean {
+                break;
+            }
         }
         let each = |after: u64, before: u64| (after - before) as f64 / lookups as f64;
         let (core_now, memory_now) = (self.machine.core.counts, self.machine.memory.counts);
@@ -173,15 +184,28 @@ impl Lookups {
         };
         per_lookup.parts(&self.halo.parts.since(&parts), lookups as f64);
         Report {
-            schema: "thalweg.sim.run/1",
+            schema: "thalweg.sim.run/1".into(),
             keys: self.world.tables.iter().map(HashTable::len).sum(),
             table_bytes: self.world.tables.iter().map(|t| t.line_count() * 64).sum(),
             lookups,
             hits: self.hits - hits,
-            cycles: Mean::of(&batches),
+            cycles,
             batches,
             per_lookup,
             config: self.config,
+        }
+    }
+
+    /// Does the lookups of a round, and adds the cycles that one took in each batch.
+    fn measure(&mut self, batches: &mut Vec<f64>) {
+        let sim = self.config.sim;
+        let mut done = 0;
+        for batch in 1..=sim.batches {
+            let until = sim.measured_lookups * batch / sim.batches;
+            let (start, of_batch) = (self.machine.now(), until - done);
+            self.lookups(of_batch);
+            batches.push((self.machine.now() - start) as f64 / of_batch as f64);
+            done = until;
         }
     }
 
@@ -248,7 +272,7 @@ impl Lookups {
             let answer = self.ternary(&key);
             return self.use_result(answer);
         }
-        let mut walk = Walk::default();
+        let mut walk = std::mem::take(&mut self.walk);
         let mut answer = Answer { tag: Tag::NONE, found: false };
         for (number, table) in world.tables.iter().enumerate() {
             self.walk(key.flow, number, &mut walk);
@@ -265,13 +289,13 @@ impl Lookups {
                 break;
             }
         }
+        self.walk = walk;
         self.use_result(answer);
     }
 
     fn ternary(&mut self, key: &Written) -> Answer {
-        let Self { machine, tcam, config, world, .. } = self;
-        let mut walk = Walk::default();
-        world.tables[key.flow.table].walk(key.flow.key, &mut walk);
+        let Self { machine, tcam, config, world, walk, .. } = self;
+        world.tables[key.flow.table].walk(key.flow.key, walk);
         let serialise = config.halo.blocking == Blocking::Serialise;
         let (memory, bytes) = (&mut machine.memory, config.workload.key_bytes);
         let sources = [key.at.from];
@@ -322,7 +346,7 @@ impl Lookups {
         let keys: Vec<Written> = (0..count).map(|_| self.write_key()).collect();
         let mut found = vec![false; keys.len()];
         let mut readable = vec![0; world.tables.len()];
-        let mut walk = Walk::default();
+        let mut walk = std::mem::take(&mut self.walk);
         for (number, table) in world.tables.iter().enumerate() {
             let results = world.results.at(number as u64 * 64);
             for (n, key) in keys.iter().enumerate() {
@@ -332,6 +356,7 @@ impl Lookups {
                 found[n] |= walk.found;
             }
         }
+        self.walk = walk;
         let mut tag = Tag::NONE;
         for (number, at) in readable.into_iter().enumerate() {
             tag = self.poll(world.results.at(number as u64 * 64), at);

@@ -3,23 +3,25 @@
 mod flows;
 mod lookups;
 mod statistics;
+mod store;
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigError, Method};
 use crate::halo::Parts;
 
 use lookups::Lookups;
 pub use statistics::Mean;
+pub use store::{Store, StoreError};
 
 /// What a run has shown. Counts and times are of the measured lookups, those of a
 /// lookup where they are said to be.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Form of this report.
-    pub schema: &'static str,
+    pub schema: String,
     /// The whole configuration.
     pub config: Config,
     /// Keys in the tables.
@@ -39,7 +41,7 @@ pub struct Report {
 }
 
 /// Means over the lookups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerLookup {
     /// Micro-operations.
     pub operations: f64,
@@ -100,5 +102,10 @@ pub fn run(config: &Config) -> Result<Report, ConfigError> {
 pub fn compare(config: &Config, methods: &[Method]) -> Result<Vec<Report>, ConfigError> {
     config.check()?;
     let prepared = Lookups::new(config);
-    Ok(methods.iter().map(|method| prepared.clone().with(*method).run()).collect())
+    let by = |method: &Method| {
+        let mut config = config.clone();
+        config.workload.method = *method;
+        prepared.clone().with(&config).run()
+    };
+    Ok(methods.iter().map(by).collect())
 }

@@ -1,9 +1,9 @@
 //! Means and how sure they are.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A mean with its 95 % confidence interval: `mean` plus or minus `half_width`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
     /// The mean.
     pub mean: f64,

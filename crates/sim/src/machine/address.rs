@@ -21,8 +21,8 @@ impl Address {
 
 /// Bits of the offset within a page of 2 MiB.
 const PAGE_BITS: u32 = 21;
-/// Bits of a page's number: 2 TiB of memory.
-const NUMBER_BITS: u32 = 20;
+/// Bits of a page's number: 64 GiB of memory.
+const NUMBER_BITS: u32 = 15;
 
 /// The physical line of an address: pages lie in no order, as a system that has run for
 /// a while gives them.
@@ -89,9 +89,10 @@ mod tests {
     #[test]
     fn different_pages_lie_in_different_places() {
         for seed in [0, 1, 99] {
-            let lines: HashSet<_> =
-                (0..1u64 << 16).map(|page| line_of(Address(page << PAGE_BITS), seed)).collect();
-            assert_eq!(lines.len(), 1 << 16);
+            let lines: HashSet<_> = (0..1u64 << NUMBER_BITS)
+                .map(|page| line_of(Address(page << PAGE_BITS), seed))
+                .collect();
+            assert_eq!(lines.len(), 1 << NUMBER_BITS);
             let (a, b) = (line_of(Address(64), seed), line_of(Address(128), seed));
             assert_eq!(a + 1, b);
         }

@@ -9,27 +9,49 @@ pub type LineNumber = u64;
 pub const LINE: u64 = 64;
 
 /// A set-associative cache with least-recently-used replacement.
+///
+/// A set is its lines in the order of their use, the last used first; a line is one word:
+/// its tag, whether it was written here, and when its data arrives. So an access of the
+/// simulated cache is as few accesses of the real one as can be.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    sets: usize,
+    sets: u64,
     ways: usize,
     places: Vec<Place>,
-    /// Counts accesses, for the order of use.
-    clock: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// `EMPTY`, or the line that lies here.
-    line: LineNumber,
-    /// When its data is there: a line that was asked for has its place at once.
-    arrives: Cycle,
-    used: u32,
-    dirty: bool,
-}
+/// A line in its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u64);
 
-const EMPTY: LineNumber = LineNumber::MAX;
-const VACANT: Place = Place { line: EMPTY, arrives: 0, used: 0, dirty: false };
+/// Bits of a place that say when its data arrives: three minutes of simulated time.
+const ARRIVES: u32 = 39;
+/// The bit that says that it was written here.
+const DIRTY: u64 = 1 << ARRIVES;
+
+impl Place {
+    /// Nothing lies here: the tag is none.
+    const EMPTY: Self = Self(u64::MAX);
+
+    fn new(tag: u64, arrives: Cycle, dirty: bool) -> Self {
+        debug_assert!(tag < u64::MAX >> (ARRIVES + 1) && arrives < DIRTY, "{tag} {arrives}");
+        Self(tag << (ARRIVES + 1) | u64::from(dirty) << ARRIVES | arrives)
+    }
+
+    #[inline]
+    fn tag(self) -> u64 {
+        self.0 >> (ARRIVES + 1)
+    }
+
+    fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    #[inline]
+    fn arrives(self) -> Cycle {
+        self.0 & (DIRTY - 1)
+    }
+}
 
 /// A line that made room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,68 +68,78 @@ impl Cache {
     /// # Panics
     /// When the number of sets is 0.
     pub fn new(bytes: u64, ways: usize) -> Self {
-        let sets = (bytes / LINE) as usize / ways;
+        let sets = bytes / LINE / ways as u64;
         assert!(sets > 0, "a cache of {bytes} bytes has no set of {ways} lines");
-        Self { sets, ways, places: vec![VACANT; sets * ways], clock: 0 }
+        Self { sets, ways, places: vec![Place::EMPTY; sets as usize * ways] }
     }
 
+    /// The number of a line's set, and its tag there.
     #[inline]
-    fn set(&mut self, line: LineNumber) -> &mut [Place] {
-        // Mostly a power of two; a division costs little beside the misses.
-        let first = (line % self.sets as u64) as usize * self.ways;
-        &mut self.places[first..first + self.ways]
+    fn set(&self, line: LineNumber) -> (u64, u64) {
+        if self.sets.is_power_of_two() {
+            return (line & (self.sets - 1), line >> self.sets.trailing_zeros());
+        }
+        (line % self.sets, line / self.sets)
+    }
+
+    /// The places of a line's set, and which of them has it.
+    #[inline]
+    fn find(&mut self, line: LineNumber) -> (&mut [Place], Option<usize>) {
+        let (set, tag) = self.set(line);
+        let first = set as usize * self.ways;
+        let places = &mut self.places[first..first + self.ways];
+        let way = places.iter().position(|place| place.tag() == tag);
+        (places, way)
     }
 
     /// When the data of `line` is there, if the cache holds it; counts as use.
     #[inline]
     pub fn touch(&mut self, line: LineNumber) -> Option<Cycle> {
-        self.clock += 1;
-        let clock = self.clock;
-        let place = self.set(line).iter_mut().find(|place| place.line == line)?;
-        place.used = clock;
-        Some(place.arrives)
+        let (places, way) = self.find(line);
+        places[..=way?].rotate_right(1);
+        Some(places[0].arrives())
     }
 
     /// Whether the cache holds `line`; no use.
     pub fn holds(&mut self, line: LineNumber) -> bool {
-        self.set(line).iter().any(|place| place.line == line)
+        self.find(line).1.is_some()
     }
 
     /// Whether the cache holds `line` and it was written there.
     pub fn is_dirty(&mut self, line: LineNumber) -> bool {
-        self.set(line).iter().any(|place| place.line == line && place.dirty)
+        let (places, way) = self.find(line);
+        way.is_some_and(|way| places[way].is_dirty())
     }
 
     /// Says that `line`, if it is here, was written, or was written back.
     pub fn set_dirty(&mut self, line: LineNumber, dirty: bool) {
-        let place = self.set(line).iter_mut().find(|place| place.line == line);
-        if let Some(place) = place {
-            place.dirty = dirty;
+        if let (places, Some(way)) = self.find(line) {
+            places[way] = Place::new(places[way].tag(), places[way].arrives(), dirty);
         }
     }
 
     /// Takes in `line`, whose data arrives at `arrives`; the line that had to go.
     pub fn fill(&mut self, line: LineNumber, arrives: Cycle, dirty: bool) -> Option<Evicted> {
-        self.clock += 1;
-        let new = Place { line, arrives, used: self.clock, dirty };
-        let set = self.set(line);
-        let place = match set.iter().position(|place| place.line == line) {
-            Some(at) => at,
-            None => (0..set.len()).min_by_key(|at| set[*at].used).unwrap_or(0),
-        };
-        let old = std::mem::replace(&mut set[place], new);
-        if old.line == line {
-            set[place].dirty |= old.dirty;
-            set[place].arrives = old.arrives.min(arrives);
+        let ((set, tag), sets) = (self.set(line), self.sets);
+        let (places, way) = self.find(line);
+        if let Some(way) = way {
+            let old = places[way];
+            places[..=way].rotate_right(1);
+            places[0] = Place::new(tag, old.arrives().min(arrives), old.is_dirty() || dirty);
             return None;
         }
-        (old.line != EMPTY).then_some(Evicted { line: old.line, dirty: old.dirty })
+        places.rotate_right(1);
+        let old = std::mem::replace(&mut places[0], Place::new(tag, arrives, dirty));
+        let evicted = Evicted { line: old.tag() * sets + set, dirty: old.is_dirty() };
+        (old != Place::EMPTY).then_some(evicted)
     }
 
     /// Forgets `line`; whether it was written here.
     pub fn remove(&mut self, line: LineNumber) -> bool {
-        let place = self.set(line).iter_mut().find(|place| place.line == line);
-        place.is_some_and(|place| std::mem::replace(place, VACANT).dirty)
+        let (places, Some(way)) = self.find(line) else { return false };
+        let old = std::mem::replace(&mut places[way], Place::EMPTY);
+        places[way..].rotate_left(1);
+        old.is_dirty()
     }
 }
 

@@ -1,0 +1,76 @@
+//! `thalweg sim claims`, `figure` and `table`: the experiments of the HALO paper.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use thalweg_sim::experiment::Store;
+use thalweg_sim::report::{self, Artefact, File};
+
+use super::progress::Progress;
+use super::{failure, load, threads};
+use crate::args;
+use crate::errors::Failure;
+
+/// Simulates what the artefacts need and gives their files.
+fn produce(
+    options: &args::SimPaper,
+    artefacts: &[Artefact],
+    quiet: bool,
+) -> Result<(Store, Vec<File>), Failure> {
+    let config = load(options.config.as_deref(), &options.settings)?;
+    let wrong = |e: io::Error| Failure::Run(format!("{}: {e}", options.out.display()));
+    std::fs::create_dir_all(&options.out).map_err(wrong)?;
+    let mut store = Store::open(&options.out.join("runs.jsonl")).map_err(failure)?;
+    let runs: Vec<_> = artefacts.iter().flat_map(|artefact| artefact.runs(&config)).collect();
+    let progress = Progress::start(quiet);
+    store
+        .simulate(&runs, threads(options.threads), |done, all| progress.show(done, all))
+        .map_err(failure)?;
+    let files: Vec<File> =
+        artefacts.iter().flat_map(|artefact| artefact.files(&config, &store)).collect();
+    files.iter().try_for_each(|file| write(&options.out, file))?;
+    Ok((store, files))
+}
+
+fn write(folder: &Path, file: &File) -> Result<(), Failure> {
+    let path = folder.join(&file.name);
+    std::fs::write(&path, &file.text).map_err(|e| Failure::Run(format!("{}: {e}", path.display())))
+}
+
+pub(super) fn claims(options: &args::SimPaper, quiet: bool) -> Result<(), Failure> {
+    let (store, _) = produce(options, &Artefact::ALL, quiet)?;
+    let config = load(options.config.as_deref(), &options.settings)?;
+    let text = report::claims(&config, &store);
+    write(&options.out, &File { name: "claims.md".into(), text: text.clone() })?;
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+pub(super) fn figure(options: &args::SimNumber, quiet: bool) -> Result<(), Failure> {
+    one(options, quiet, "figure")
+}
+
+pub(super) fn table(options: &args::SimNumber, quiet: bool) -> Result<(), Failure> {
+    one(options, quiet, "table")
+}
+
+/// Writes the files of one figure or table, and shows its numbers.
+fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure> {
+    let wanted = format!("{kind}-{}", options.number);
+    let artefact = Artefact::ALL.into_iter().find(|artefact| artefact.name() == wanted);
+    let artefact = artefact.ok_or_else(|| {
+        let known = Artefact::ALL.into_iter().map(Artefact::name);
+        let numbers: Vec<_> =
+            known.filter_map(|name| name.strip_prefix(kind)?.strip_prefix('-')).collect();
+        Failure::Usage(format!(
+            "there is no {kind} {} to simulate; there are {}",
+            options.number,
+            numbers.join(", ")
+        ))
+    })?;
+    let (_, files) = produce(&options.paper, &[artefact], quiet)?;
+    let mut out = io::stdout().lock();
+    for file in files.iter().filter(|file| file.is_csv()) {
+        out.write_all(file.text.as_bytes())?;
+    }
+    Ok(())
+}

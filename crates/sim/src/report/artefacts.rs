@@ -1,0 +1,368 @@
+//! Figures and tables.
+
+use crate::config::{Config, Method, Stream, Table};
+use crate::energy;
+use crate::experiment::Store;
+use crate::flow_register::FlowRegister;
+
+use super::File;
+use super::chart::Chart;
+use super::grid::{
+    self, FLOWS, OCCUPANCIES, OCCUPANCY, SHOWN, SIZES, TUPLES, cycles, report, single,
+};
+
+/// A figure or table of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Artefact {
+    /// Misses of cuckoo and single-function tables.
+    Figure4,
+    /// How well the flow register counts.
+    Figure8b,
+    /// Lookups in one table, by its size and occupancy.
+    Figure9,
+    /// Where the time of a lookup goes.
+    Figure10,
+    /// Tuple space search.
+    Figure11,
+    /// Instructions of a software lookup.
+    Table1,
+    /// Energy and area.
+    Table4,
+}
+
+impl Artefact {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Figure4,
+        Self::Figure8b,
+        Self::Figure9,
+        Self::Figure10,
+        Self::Figure11,
+        Self::Table1,
+        Self::Table4,
+    ];
+
+    /// The name of its files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Figure4 => "figure-4",
+            Self::Figure8b => "figure-8b",
+            Self::Figure9 => "figure-9",
+            Self::Figure10 => "figure-10",
+            Self::Figure11 => "figure-11",
+            Self::Table1 => "table-1",
+            Self::Table4 => "table-4",
+        }
+    }
+
+    /// The simulations that it needs, over the machine of `base`.
+    pub fn runs(self, base: &Config) -> Vec<Config> {
+        match self {
+            Self::Figure4 => {
+                let of = |table| FLOWS.map(|flows| grid::flows(base, flows, table));
+                [of(Table::Cuckoo), of(Table::SingleFunction)].concat()
+            }
+            Self::Figure8b => Vec::new(),
+            Self::Figure9 => figure_9_runs(base),
+            Self::Figure10 => {
+                PLACES.iter().flat_map(|(_, bits)| figure_10_runs(base, *bits)).collect()
+            }
+            Self::Figure11 => figure_11_runs(base),
+            Self::Table1 => vec![table_1_run(base)],
+            Self::Table4 => vec![halo_rate(base)],
+        }
+    }
+
+    /// Its files, once its simulations have ended.
+    ///
+    /// # Panics
+    /// When they have not.
+    pub fn files(self, base: &Config, store: &Store) -> Vec<File> {
+        let named = |kind: &str, text| File { name: format!("{}.{kind}", self.name()), text };
+        match self {
+            Self::Table1 => vec![named("csv", table_1(base, store))],
+            Self::Table4 => vec![named("csv", table_4(base, store))],
+            _ => {
+                let chart = match self {
+                    Self::Figure4 => figure_4(base, store),
+                    Self::Figure8b => figure_8b(base),
+                    Self::Figure9 => figure_9(base, store),
+                    Self::Figure10 => figure_10(base, store),
+                    _ => figure_11(base, store),
+                };
+                vec![named("svg", chart.svg()), named("csv", chart.csv())]
+            }
+        }
+    }
+}
+
+fn named(method: Method, more: &str) -> String {
+    format!("{method:?}{more}")
+}
+
+fn figure_4(base: &Config, store: &Store) -> Chart<'static> {
+    let mut series = Vec::new();
+    for (name, table) in [("cuckoo", Table::Cuckoo), ("single-function", Table::SingleFunction)] {
+        let per_kilo_loads = |misses: fn(&crate::experiment::PerLookup) -> f64| {
+            let of = |flows: &u64| {
+                let seen = &report(store, &grid::flows(base, *flows, table)).per_lookup;
+                1000.0 * misses(seen) / seen.loads
+            };
+            FLOWS.iter().map(of).collect::<Vec<_>>()
+        };
+        series.push((format!("{name} L2"), per_kilo_loads(|seen| seen.l2_misses)));
+        series.push((format!("{name} LLC"), per_kilo_loads(|seen| seen.llc_misses)));
+    }
+    Chart {
+        title: "Figure 4: misses of both kinds of table",
+        x: "flows",
+        y: "misses in 1000 loads",
+        points: FLOWS.iter().map(u64::to_string).collect(),
+        series,
+    }
+}
+
+/// Bits of the registers of figure 8b.
+const REGISTERS: [usize; 4] = [16, 32, 64, 128];
+/// Flows that they count.
+const COUNTED: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+/// Windows for each.
+const WINDOWS: u64 = 1000;
+
+/// What a register of `bits` bits counts of `flows` flows, in the mean over many windows.
+fn counted(base: &Config, bits: usize, flows: u64) -> f64 {
+    let in_window = |window: u64| {
+        let mut register = FlowRegister::new(bits);
+        let hash = |n| crate::table::mix(base.sim.seed << 40 ^ window << 20 ^ n);
+        (0..flows).for_each(|n| register.note(hash(n)));
+        register.flows().unwrap_or_else(|| bits as f64 * (bits as f64).ln())
+    };
+    (0..WINDOWS).map(in_window).sum::<f64>() / WINDOWS as f64
+}
+
+/// How far registers of 32 bits and more are off in the mean, at twice as many flows.
+pub(super) fn register_error_percent(base: &Config) -> f64 {
+    let error = |bits: &usize| {
+        let flows = 2 * *bits as u64;
+        (counted(base, *bits, flows) / flows as f64 - 1.0).abs()
+    };
+    100.0 * REGISTERS.iter().filter(|bits| **bits >= 32).map(error).fold(0.0, f64::max)
+}
+
+fn figure_8b(base: &Config) -> Chart<'static> {
+    let of = |bits: &usize| {
+        let values = COUNTED.iter().map(|flows| counted(base, *bits, *flows)).collect();
+        (format!("{bits} bits"), values)
+    };
+    let mut series: Vec<_> = REGISTERS.iter().map(of).collect();
+    series.push(("flows".into(), COUNTED.iter().map(|n| *n as f64).collect()));
+    Chart {
+        title: "Figure 8b: flows that the register counts",
+        x: "flows",
+        y: "counted",
+        points: COUNTED.iter().map(u64::to_string).collect(),
+        series,
+    }
+}
+
+fn figure_9_runs(base: &Config) -> Vec<Config> {
+    let mut runs = Vec::new();
+    for bits in SIZES {
+        for occupancy in OCCUPANCIES {
+            for method in SHOWN {
+                runs.push(single(base, bits, occupancy, method, Stream::Independent));
+            }
+        }
+        for method in [Method::LockFree, Method::HaloBlocking, Method::Tcam, Method::SramTcam] {
+            runs.push(single(base, bits, OCCUPANCY, method, Stream::Dependent));
+        }
+        runs.push(grid::polled(base, bits));
+    }
+    runs
+}
+
+/// Throughput over that of lock-free software with the same stream.
+fn figure_9(base: &Config, store: &Store) -> Chart<'static> {
+    let against = |bits: u32, occupancy: f64, method: Method, stream: Stream| {
+        cycles(store, &single(base, bits, occupancy, Method::LockFree, stream))
+            / cycles(store, &single(base, bits, occupancy, method, stream))
+    };
+    let mut series = Vec::new();
+    for method in SHOWN.into_iter().skip(1) {
+        let of = |bits: &u32| against(*bits, OCCUPANCY, method, Stream::Independent);
+        series.push((named(method, ""), SIZES.iter().map(of).collect()));
+    }
+    for occupancy in OCCUPANCIES {
+        let of = |bits: &u32| against(*bits, occupancy, Method::HaloBlocking, Stream::Independent);
+        let name = named(Method::HaloBlocking, &format!(" {:.0} % full", 100.0 * occupancy));
+        series.push((name, SIZES.iter().map(of).collect()));
+    }
+    for method in [Method::HaloBlocking, Method::Tcam] {
+        let of = |bits: &u32| against(*bits, OCCUPANCY, method, Stream::Dependent);
+        series.push((named(method, " dependent"), SIZES.iter().map(of).collect()));
+    }
+    Chart {
+        title: "Figure 9: lookups in one table, over lock-free software",
+        x: "places",
+        y: "times",
+        points: SIZES.iter().map(|bits| format!("2^{bits}")).collect(),
+        series,
+    }
+}
+
+/// Where the tables of figure 10 lie.
+pub(super) const PLACES: [(&str, u32); 2] = [("LLC", 18), ("DRAM", 24)];
+/// A table in the first-level cache: what its lookups take is computing.
+pub(super) const NEAR: u32 = 3;
+
+fn figure_10_runs(base: &Config, bits: u32) -> Vec<Config> {
+    let of = |bits, method| single(base, bits, OCCUPANCY, method, Stream::Fenced);
+    let software = [Method::Scalar, Method::LockFree, Method::ReadLock];
+    let mut runs = vec![of(bits, Method::HaloBlocking)];
+    runs.extend(software.into_iter().flat_map(|method| [of(bits, method), of(NEAR, method)]));
+    runs
+}
+
+/// Cycles of a fenced lookup: computing, data, locking, transport.
+pub(super) struct Split {
+    pub(super) compute: f64,
+    pub(super) data: f64,
+    pub(super) lock: f64,
+    pub(super) transport: f64,
+}
+
+/// A software lookup under `method`: what it takes in the first-level cache is computing,
+/// what it takes more is data, and what it takes more than without a lock is locking.
+pub(super) fn software_split(base: &Config, store: &Store, bits: u32, method: Method) -> Split {
+    let of = |bits, method| cycles(store, &single(base, bits, OCCUPANCY, method, Stream::Fenced));
+    let compute = of(NEAR, Method::Scalar);
+    let plain = of(bits, Method::Scalar);
+    Split { compute, data: plain - compute, lock: of(bits, method) - plain, transport: 0.0 }
+}
+
+/// A lookup of the accelerator; what the core does is computing.
+pub(super) fn halo_split(base: &Config, store: &Store, bits: u32) -> Split {
+    let run = single(base, bits, OCCUPANCY, Method::HaloBlocking, Stream::Fenced);
+    let seen = report(store, &run);
+    let of = &seen.per_lookup;
+    let transport = of.query_transport + of.query_queue;
+    let compute = seen.cycles.mean - transport - of.query_data;
+    Split { compute, data: of.query_data, lock: 0.0, transport }
+}
+
+fn figure_10(base: &Config, store: &Store) -> Chart<'static> {
+    let mut columns = Vec::new();
+    for (place, bits) in PLACES {
+        for method in [Method::Scalar, Method::LockFree, Method::ReadLock] {
+            let split = software_split(base, store, bits, method);
+            columns.push((format!("{place} {method:?}"), split));
+        }
+        columns.push((format!("{place} HALO"), halo_split(base, store, bits)));
+    }
+    let of = |part: fn(&Split) -> f64| columns.iter().map(|(_, split)| part(split)).collect();
+    let series = vec![
+        ("compute".into(), of(|split| split.compute)),
+        ("data".into(), of(|split| split.data)),
+        ("lock".into(), of(|split| split.lock)),
+        ("transport".into(), of(|split| split.transport)),
+    ];
+    Chart {
+        title: "Figure 10: where the cycles of a fenced lookup go",
+        x: "table and method",
+        y: "cycles",
+        points: columns.iter().map(|(name, _)| name.clone()).collect(),
+        series,
+    }
+}
+
+fn figure_11_runs(base: &Config) -> Vec<Config> {
+    let shown = TUPLES.into_iter().flat_map(|n| SHOWN.map(|method| grid::tuples(base, n, method)));
+    let swept = TUPLES.into_iter().flat_map(|n| {
+        let of = move |(in_flight, keys)| grid::tuples_as(base, n, in_flight, keys);
+        SWEPT.map(of)
+    });
+    shown.chain(swept).collect()
+}
+
+/// Queries of a table under way, and keys asked for at a time, that figure 11 sweeps.
+pub(super) const SWEPT: [(usize, u64); 4] = [(1, 1), (1, 8), (2, 8), (10, 1)];
+
+fn figure_11(base: &Config, store: &Store) -> Chart<'static> {
+    let software = |n| cycles(store, &grid::tuples(base, n, Method::LockFree));
+    let mut series = Vec::new();
+    for method in SHOWN.into_iter().skip(1) {
+        let of = |n: &u64| software(*n) / cycles(store, &grid::tuples(base, *n, method));
+        series.push((named(method, ""), TUPLES.iter().map(of).collect()));
+    }
+    for (in_flight, keys) in SWEPT {
+        let of =
+            |n: &u64| software(*n) / cycles(store, &grid::tuples_as(base, *n, in_flight, keys));
+        let name = named(Method::HaloNonBlocking, &format!(" {in_flight} under way {keys} keys"));
+        series.push((name, TUPLES.iter().map(of).collect()));
+    }
+    Chart {
+        title: "Figure 11: tuple space search, over lock-free software",
+        x: "tuples",
+        y: "times",
+        points: TUPLES.iter().map(u64::to_string).collect(),
+        series,
+    }
+}
+
+pub(super) fn table_1_run(base: &Config) -> Config {
+    single(base, 12, OCCUPANCY, Method::LockFree, Stream::Independent)
+}
+
+fn table_1(base: &Config, store: &Store) -> String {
+    let of = &report(store, &table_1_run(base)).per_lookup;
+    let share = |n: f64| format!("{n:.1},{:.1}", 100.0 * n / of.operations);
+    let arithmetic = of.operations - of.loads - of.stores - of.branches;
+    format!(
+        "operations,a lookup,percent\nall,{}\nloads,{}\nstores,{}\nbranches,{}\narithmetic,{}\n",
+        share(of.operations),
+        share(of.loads),
+        share(of.stores),
+        share(of.branches),
+        share(arithmetic),
+    )
+}
+
+/// What tells the rate of queries for static power.
+fn halo_rate(base: &Config) -> Config {
+    single(base, 18, OCCUPANCY, Method::HaloNonBlocking, Stream::Independent)
+}
+
+/// Table 4, with the energy of a query: static power counts as much as there are queries.
+fn table_4(base: &Config, store: &Store) -> String {
+    let rate = base.core.ghz * 1e9 / cycles(store, &halo_rate(base));
+    let heading = "unit,area in tiles,static mW,dynamic nJ a query,all nJ a query,\
+                   dynamic over HALO\n";
+    let mut rows = Vec::new();
+    let slices = base.llc.slices as f64;
+    let mut row = |name: String, unit: energy::Unit, units: f64| {
+        let numbers = [
+            unit.area * units,
+            unit.static_mw * units,
+            unit.dynamic_nj,
+            energy::query_nj(unit, units, rate),
+            unit.dynamic_nj / energy::HALO.dynamic_nj,
+        ];
+        let numbers = numbers.map(|number| format!("{number:.3}")).join(",");
+        rows.push(format!("{name},{numbers}\n"));
+    };
+    row(format!("HALO x {slices}"), energy::HALO, slices);
+    for (bytes, unit) in energy::TCAM {
+        let (power, area) = energy::SRAM_TCAM;
+        row(format!("TCAM {} KB", bytes / 1024.0), unit, 1.0);
+        let sram = energy::Unit {
+            area: unit.area * area,
+            static_mw: unit.static_mw * power,
+            dynamic_nj: unit.dynamic_nj * power,
+        };
+        row(format!("SRAM-TCAM {} KB", bytes / 1024.0), sram, 1.0);
+    }
+    heading.to_owned()
+        + &rows.concat()
+        + "# Area and power are inputs (Table 4 of the paper), not results. From 1 KB to 10 KB its\n\
+            # area grows 66 times, which no physics explains.\n"
+}

@@ -1,0 +1,96 @@
+//! The simulations that figures are made of.
+
+use crate::config::{Config, Method, Stream, Table};
+use crate::experiment::{Report, Store};
+
+/// Sizes of single tables, as powers of two.
+pub(super) const SIZES: [u32; 8] = [3, 6, 9, 12, 15, 18, 21, 24];
+/// How full they are.
+pub(super) const OCCUPANCIES: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
+/// How full where that is not varied.
+pub(super) const OCCUPANCY: f64 = 0.75;
+/// Numbers of tables of a tuple space.
+pub(super) const TUPLES: [u64; 4] = [5, 10, 15, 20];
+/// Flows of the comparison of both kinds of table: 95 % of a power of two each, from a
+/// thousand to four million.
+pub(super) const FLOWS: [u64; 5] = [972, 7_782, 124_518, 996_147, 3_984_588];
+/// About a million.
+pub(super) const MILLION: u64 = FLOWS[3];
+/// Methods that figures show.
+pub(super) const SHOWN: [Method; 6] = [
+    Method::LockFree,
+    Method::Bulk,
+    Method::HaloBlocking,
+    Method::HaloNonBlocking,
+    Method::Tcam,
+    Method::SramTcam,
+];
+
+/// A lookup in one table of `2^bits` places.
+pub(super) fn single(
+    base: &Config,
+    bits: u32,
+    occupancy: f64,
+    method: Method,
+    stream: Stream,
+) -> Config {
+    let mut config = base.clone();
+    let work = &mut config.workload;
+    (work.entries, work.occupancy, work.tuples) = (1 << bits, occupancy, 1);
+    (work.method, work.stream) = (method, stream);
+    config
+}
+
+/// A search through `tuples` tables of 1024 places.
+pub(super) fn tuples(base: &Config, tuples: u64, method: Method) -> Config {
+    let mut config = single(base, 10, OCCUPANCY, method, Stream::Independent);
+    config.workload.tuples = tuples;
+    config
+}
+
+/// The same by accelerators that have so many queries of a table under way, asked for so
+/// many keys at a time.
+pub(super) fn tuples_as(base: &Config, n: u64, in_flight: usize, keys: u64) -> Config {
+    let mut config = tuples(base, n, Method::HaloNonBlocking);
+    config.halo.in_flight_per_table = in_flight;
+    config.halo.nb_batch = keys;
+    config
+}
+
+/// Non-blocking lookups whose results are asked for one by one, at accelerators that
+/// serve a table's queries one after the other.
+pub(super) fn polled(base: &Config, bits: u32) -> Config {
+    let mut config = single(base, bits, OCCUPANCY, Method::HaloNonBlocking, Stream::Dependent);
+    config.halo.in_flight_per_table = 1;
+    config.halo.nb_batch = 1;
+    config
+}
+
+/// A table of so many flows: a cuckoo table as full as it can be, or a single-function
+/// table a fifth full.
+pub(super) fn flows(base: &Config, flows: u64, table: Table) -> Config {
+    let part = match table {
+        Table::Cuckoo => 0.95,
+        Table::SingleFunction => 0.2,
+    };
+    // The nearest power of two, so that both are about as full as they should be.
+    let entries = 1u64 << (flows as f64 / part).log2().round() as u32;
+    let mut config =
+        single(base, entries.trailing_zeros(), OCCUPANCY, Method::LockFree, Stream::Independent);
+    config.workload.table = table;
+    config.workload.occupancy = flows as f64 / entries as f64;
+    config
+}
+
+/// The report of a configuration that is in the grid.
+///
+/// # Panics
+/// When it was not simulated.
+pub(super) fn report<'a>(store: &'a Store, config: &Config) -> &'a Report {
+    store.get(config).expect("an artefact's runs were simulated")
+}
+
+/// Its cycles a lookup.
+pub(super) fn cycles(store: &Store, config: &Config) -> f64 {
+    report(store, config).cycles.mean
+}
