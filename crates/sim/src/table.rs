@@ -49,6 +49,8 @@ pub struct HashTable {
     /// Number of the key of each entry; meaningless where the signature is 0.
     keys: Vec<u32>,
     len: u64,
+    /// The highest number of a key that was put in, and one.
+    numbers: u64,
     key_bytes: u64,
     slot_bytes: u64,
     bucket_lines: Region,
@@ -84,6 +86,7 @@ impl HashTable {
             signatures: vec![0; entries as usize],
             keys: vec![0; entries as usize],
             len: 0,
+            numbers: 0,
             key_bytes,
             slot_bytes,
             bucket_lines: layout.region(entries / WAYS as u64 * LINE),
@@ -122,7 +125,7 @@ impl HashTable {
         self.metadata.at(n * LINE)
     }
 
-    /// Line `n` of the buckets and, behind them, the keys.
+    /// Line `n` of the buckets and, behind them, the keys that there are.
     pub fn line(&self, n: u64) -> Address {
         let buckets = self.bucket_lines.bytes() / LINE;
         match n.checked_sub(buckets) {
@@ -133,7 +136,7 @@ impl HashTable {
 
     /// How many lines those are.
     pub fn line_count(&self) -> u64 {
-        (self.bucket_lines.bytes() + self.key_slots.bytes()) / LINE
+        (self.bucket_lines.bytes() + self.numbers * self.slot_bytes).div_ceil(LINE)
     }
 
     fn buckets(&self) -> u64 {
@@ -170,6 +173,7 @@ impl HashTable {
         self.signatures[place] = signature;
         self.keys[place] = key;
         self.len += 1;
+        self.numbers = self.numbers.max(u64::from(key) + 1);
         true
     }
 

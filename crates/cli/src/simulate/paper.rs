@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use thalweg_sim::config::Config;
 use thalweg_sim::experiment::Store;
 use thalweg_sim::report::{self, Artefact, File};
 
@@ -11,23 +12,30 @@ use super::{failure, load, threads};
 use crate::args;
 use crate::errors::Failure;
 
-/// Simulates what the artefacts need and gives their files.
+/// Simulates what the artefacts need on each of `machines`; gives what was simulated and
+/// the artefacts' files for the first.
 fn produce(
     options: &args::SimPaper,
+    machines: &[Config],
     artefacts: &[Artefact],
     quiet: bool,
 ) -> Result<(Store, Vec<File>), Failure> {
-    let config = load(options.config.as_deref(), &options.settings)?;
     let wrong = |e: io::Error| Failure::Run(format!("{}: {e}", options.out.display()));
     std::fs::create_dir_all(&options.out).map_err(wrong)?;
     let mut store = Store::open(&options.out.join("runs.jsonl")).map_err(failure)?;
-    let runs: Vec<_> = artefacts.iter().flat_map(|artefact| artefact.runs(&config)).collect();
+    let of = |machine: &Config| {
+        artefacts.iter().flat_map(|artefact| artefact.runs(machine)).collect::<Vec<_>>()
+    };
+    let runs: Vec<_> = machines.iter().flat_map(of).collect();
     let progress = Progress::start(quiet);
     store
         .simulate(&runs, threads(options.threads), |done, all| progress.show(done, all))
         .map_err(failure)?;
-    let files: Vec<File> =
-        artefacts.iter().flat_map(|artefact| artefact.files(&config, &store)).collect();
+    let first = machines.first();
+    let files = first
+        .into_iter()
+        .flat_map(|machine| artefacts.iter().flat_map(|artefact| artefact.files(machine, &store)));
+    let files: Vec<File> = files.collect();
     files.iter().try_for_each(|file| write(&options.out, file))?;
     Ok((store, files))
 }
@@ -38,8 +46,9 @@ fn write(folder: &Path, file: &File) -> Result<(), Failure> {
 }
 
 pub(super) fn claims(options: &args::SimPaper, quiet: bool) -> Result<(), Failure> {
-    let (store, _) = produce(options, &Artefact::ALL, quiet)?;
     let config = load(options.config.as_deref(), &options.settings)?;
+    let machines = report::machines(&config);
+    let (store, _) = produce(options, &machines, &Artefact::ALL, quiet)?;
     let text = report::claims(&config, &store);
     write(&options.out, &File { name: "claims.md".into(), text: text.clone() })?;
     Ok(io::stdout().write_all(text.as_bytes())?)
@@ -67,7 +76,8 @@ fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure
             numbers.join(", ")
         ))
     })?;
-    let (_, files) = produce(&options.paper, &[artefact], quiet)?;
+    let config = load(options.paper.config.as_deref(), &options.paper.settings)?;
+    let (_, files) = produce(&options.paper, &[config], &[artefact], quiet)?;
     let mut out = io::stdout().lock();
     for file in files.iter().filter(|file| file.is_csv()) {
         out.write_all(file.text.as_bytes())?;

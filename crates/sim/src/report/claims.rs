@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::config::Config;
+use crate::config::{Config, KeySource};
 use crate::experiment::Store;
 
 use super::metrics::{self, Metric};
@@ -55,27 +55,47 @@ fn number(value: f64) -> String {
     if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
+/// Machines that the claims are simulated on: the one configured, and, as the paper does not
+/// say where the key of a query is, one whose queries bring it along.
+pub fn machines(config: &Config) -> Vec<Config> {
+    let mut inline = config.clone();
+    inline.halo.key_source = KeySource::Inline;
+    if inline == *config { vec![inline] } else { vec![config.clone(), inline] }
+}
+
 /// The claims of the paper, what was simulated beside them, and the verdicts, as Markdown.
 ///
 /// # Panics
-/// When a simulation that an artefact names is missing in `store`.
+/// When a simulation that an artefact names, for one of the [`machines`], is missing in
+/// `store`.
 pub fn claims(config: &Config, store: &Store) -> String {
-    let metrics = metrics::all(config, store);
+    let machines: Vec<Vec<Metric>> =
+        machines(config).iter().map(|machine| metrics::all(machine, store)).collect();
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for claim in read().claim {
-        let metric = metrics.iter().find(|metric| metric.name == claim.metric);
-        let verdict = metric.map_or("not testable", |metric| claim.verdict(metric.value));
-        let simulated = metric.map_or_else(|| "-".to_owned(), Metric::to_string);
+        let of = |metrics: &Vec<Metric>| {
+            let metric = metrics.iter().find(|metric| metric.name == claim.metric);
+            let verdict = metric.map_or("not testable", |metric| claim.verdict(metric.value));
+            (metric.map_or_else(|| "-".to_owned(), Metric::to_string), verdict)
+        };
+        let seen: Vec<(String, &str)> = machines.iter().map(of).collect();
         let band = claim.band.map(number).join(" to ");
-        let cells = [&claim.text, &claim.paper, &simulated, &band, verdict];
+        let cells = seen.iter().flat_map(|(value, verdict)| [value.as_str(), *verdict]);
+        let cells: Vec<&str> =
+            [&*claim.text, &*claim.paper, &*band].into_iter().chain(cells).collect();
         rows.push(format!("| {} |\n", cells.join(" | ")));
-        if verdict != "in band" && !claim.why.is_empty() {
+        if seen[0].1 != "in band" && !claim.why.is_empty() {
             notes.push(format!("- **{}**: {}.\n", claim.text, claim.why));
         }
     }
     let mut text = "# The claims of the HALO paper\n\n\
-        | claim | paper | simulated | band | verdict |\n| --- | --- | --- | --- | --- |\n"
+        | claim | paper | band | simulated | verdict |"
         .to_owned();
+    text += if machines.len() > 1 {
+        " key in the query | verdict |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+    } else {
+        "\n| --- | --- | --- | --- | --- |\n"
+    };
     text += &rows.concat();
     if !notes.is_empty() {
         text += "\n## What moves those outside their bands\n\n";

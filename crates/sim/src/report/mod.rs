@@ -13,7 +13,7 @@ mod metrics;
 mod tests;
 
 pub use artefacts::Artefact;
-pub use claims::claims;
+pub use claims::{claims, machines};
 
 /// A file of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
