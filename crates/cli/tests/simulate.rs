@@ -70,7 +70,7 @@ fn a_figure_is_drawn_and_its_simulations_are_kept() {
         [&figure[..], &SHORT[..4]].concat()
     };
     let csv = succeeds(folder.path(), &arguments("11"));
-    assert!(csv.starts_with("tuples,Bulk,HaloBlocking") && csv.lines().count() == 5, "{csv}");
+    assert!(csv.starts_with("tuples,bulk,halo-blocking") && csv.lines().count() == 5, "{csv}");
     let read = |name: &str| std::fs::read_to_string(folder.path().join("report").join(name));
     assert_eq!(read("figure-11.csv").unwrap(), csv);
     assert!(read("figure-11.svg").unwrap().contains("</svg>"));

@@ -61,22 +61,14 @@ fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(processors, usize::from)
 }
 
-/// The name of a method in configurations.
-fn name(method: Method) -> String {
-    match serde_json::to_value(method) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{method:?}"),
-    }
-}
-
 fn methods(names: &[String]) -> Result<Vec<Method>, Failure> {
     if names.is_empty() {
         return Ok(Method::ALL.to_vec());
     }
     let of = |wanted: &String| {
-        let known = Method::ALL.into_iter().find(|method| name(*method) == *wanted);
+        let known = Method::ALL.into_iter().find(|method| method.name() == wanted);
         known.ok_or_else(|| {
-            let all: Vec<String> = Method::ALL.into_iter().map(name).collect();
+            let all = Method::ALL.map(Method::name);
             Failure::Usage(format!("there is no method '{wanted}'; there are {}", all.join(", ")))
         })
     };
@@ -131,7 +123,7 @@ fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
         let gain = reference
             .map_or_else(String::new, |r| format!("{:.2}", r.cycles.mean / report.cycles.mean));
         table.add_row([
-            name(report.config.workload.method),
+            report.config.workload.method.name().to_owned(),
             format!("{:.1}", report.cycles.mean),
             format!("± {:.1}", report.cycles.half_width),
             gain,

@@ -297,6 +297,15 @@ mod tests {
     }
 
     #[test]
+    fn methods_have_the_names_that_configurations_have() {
+        for method in super::super::Method::ALL {
+            let setting = format!("workload.method={}", method.name());
+            let config = Config::with_settings("", &[setting]).unwrap();
+            assert_eq!(config.workload.method, method);
+        }
+    }
+
+    #[test]
     fn a_wrong_key_is_told_with_its_line() {
         let told = refusal("[core]\nwidth = 4\nrobb = 3");
         assert!(told.contains("line 3") && told.contains("robb"), "{told}");

@@ -101,6 +101,20 @@ impl Method {
         Self::Tcam,
         Self::SramTcam,
     ];
+
+    /// Its name in configurations and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::LockFree => "lock-free",
+            Self::ReadLock => "read-lock",
+            Self::Bulk => "bulk",
+            Self::HaloBlocking => "halo-blocking",
+            Self::HaloNonBlocking => "halo-non-blocking",
+            Self::Tcam => "tcam",
+            Self::SramTcam => "sram-tcam",
+        }
+    }
 }
 
 /// What a lookup waits for.

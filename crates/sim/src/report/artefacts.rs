@@ -6,7 +6,7 @@ use crate::experiment::Store;
 use crate::flow_register::FlowRegister;
 
 use super::File;
-use super::chart::Chart;
+use super::chart::{Chart, Kind};
 use super::grid::{
     self, FLOWS, OCCUPANCIES, OCCUPANCY, SHOWN, SIZES, TUPLES, cycles, report, single,
 };
@@ -83,21 +83,31 @@ impl Artefact {
             Self::Table1 => vec![named("csv", table_1(base, store))],
             Self::Table4 => vec![named("csv", table_4(base, store))],
             _ => {
-                let chart = match self {
-                    Self::Figure4 => figure_4(base, store),
-                    Self::Figure8b => figure_8b(base),
-                    Self::Figure9 => figure_9(base, store),
-                    Self::Figure10 => figure_10(base, store),
-                    _ => figure_11(base, store),
+                let charts = match self {
+                    Self::Figure4 => vec![("", figure_4(base, store))],
+                    Self::Figure8b => vec![("", figure_8b(base))],
+                    Self::Figure9 => vec![
+                        ("", figure_9(base, store)),
+                        ("-occupancy", figure_9_occupancy(base, store)),
+                    ],
+                    Self::Figure10 => vec![("", figure_10(base, store))],
+                    _ => vec![("", figure_11(base, store))],
                 };
-                vec![named("svg", chart.svg()), named("csv", chart.csv())]
+                let of = |(more, chart): (&str, Chart<'_>)| {
+                    let name = |kind| format!("{}{more}.{kind}", self.name());
+                    [
+                        File { name: name("svg"), text: chart.svg() },
+                        File { name: name("csv"), text: chart.csv() },
+                    ]
+                };
+                charts.into_iter().flat_map(of).collect()
             }
         }
     }
 }
 
 fn named(method: Method, more: &str) -> String {
-    format!("{method:?}{more}")
+    format!("{}{more}", method.name())
 }
 
 fn figure_4(base: &Config, store: &Store) -> Chart<'static> {
@@ -114,6 +124,7 @@ fn figure_4(base: &Config, store: &Store) -> Chart<'static> {
         series.push((format!("{name} LLC"), per_kilo_loads(|seen| seen.llc_misses)));
     }
     Chart {
+        kind: Kind::Lines,
         title: "Figure 4: misses of both kinds of table",
         x: "flows",
         y: "misses in 1000 loads",
@@ -157,6 +168,7 @@ fn figure_8b(base: &Config) -> Chart<'static> {
     let mut series: Vec<_> = REGISTERS.iter().map(of).collect();
     series.push(("flows".into(), COUNTED.iter().map(|n| *n as f64).collect()));
     Chart {
+        kind: Kind::Lines,
         title: "Figure 8b: flows that the register counts",
         x: "flows",
         y: "counted",
@@ -181,28 +193,47 @@ fn figure_9_runs(base: &Config) -> Vec<Config> {
     runs
 }
 
-/// Throughput over that of lock-free software with the same stream.
+/// Cycles of lock-free software over those of `method`, with the same stream.
+fn gain(base: &Config, store: &Store, bits: u32, of: (f64, Method, Stream)) -> f64 {
+    let (occupancy, method, stream) = of;
+    cycles(store, &single(base, bits, occupancy, Method::LockFree, stream))
+        / cycles(store, &single(base, bits, occupancy, method, stream))
+}
+
 fn figure_9(base: &Config, store: &Store) -> Chart<'static> {
-    let against = |bits: u32, occupancy: f64, method: Method, stream: Stream| {
-        cycles(store, &single(base, bits, occupancy, Method::LockFree, stream))
-            / cycles(store, &single(base, bits, occupancy, method, stream))
-    };
     let mut series = Vec::new();
     for method in SHOWN.into_iter().skip(1) {
-        let of = |bits: &u32| against(*bits, OCCUPANCY, method, Stream::Independent);
+        let of = |bits: &u32| gain(base, store, *bits, (OCCUPANCY, method, Stream::Independent));
         series.push((named(method, ""), SIZES.iter().map(of).collect()));
     }
-    for occupancy in OCCUPANCIES {
-        let of = |bits: &u32| against(*bits, occupancy, Method::HaloBlocking, Stream::Independent);
-        let name = named(Method::HaloBlocking, &format!(" {:.0} % full", 100.0 * occupancy));
-        series.push((name, SIZES.iter().map(of).collect()));
-    }
     for method in [Method::HaloBlocking, Method::Tcam] {
-        let of = |bits: &u32| against(*bits, OCCUPANCY, method, Stream::Dependent);
+        let of = |bits: &u32| gain(base, store, *bits, (OCCUPANCY, method, Stream::Dependent));
         series.push((named(method, " dependent"), SIZES.iter().map(of).collect()));
     }
     Chart {
+        kind: Kind::Lines,
         title: "Figure 9: lookups in one table, over lock-free software",
+        x: "places",
+        y: "times",
+        points: SIZES.iter().map(|bits| format!("2^{bits}")).collect(),
+        series,
+    }
+}
+
+/// The same by how full tables are.
+fn figure_9_occupancy(base: &Config, store: &Store) -> Chart<'static> {
+    let mut series = Vec::new();
+    for method in [Method::HaloBlocking, Method::HaloNonBlocking] {
+        for occupancy in OCCUPANCIES {
+            let of =
+                |bits: &u32| gain(base, store, *bits, (occupancy, method, Stream::Independent));
+            let name = named(method, &format!(" {:.0} % full", 100.0 * occupancy));
+            series.push((name, SIZES.iter().map(of).collect()));
+        }
+    }
+    Chart {
+        kind: Kind::Lines,
+        title: "Figure 9: by occupancy, over lock-free software",
         x: "places",
         y: "times",
         points: SIZES.iter().map(|bits| format!("2^{bits}")).collect(),
@@ -255,7 +286,7 @@ fn figure_10(base: &Config, store: &Store) -> Chart<'static> {
     for (place, bits) in PLACES {
         for method in [Method::Scalar, Method::LockFree, Method::ReadLock] {
             let split = software_split(base, store, bits, method);
-            columns.push((format!("{place} {method:?}"), split));
+            columns.push((format!("{place} {}", method.name()), split));
         }
         columns.push((format!("{place} HALO"), halo_split(base, store, bits)));
     }
@@ -267,6 +298,7 @@ fn figure_10(base: &Config, store: &Store) -> Chart<'static> {
         ("transport".into(), of(|split| split.transport)),
     ];
     Chart {
+        kind: Kind::Bars,
         title: "Figure 10: where the cycles of a fenced lookup go",
         x: "table and method",
         y: "cycles",
@@ -301,6 +333,7 @@ fn figure_11(base: &Config, store: &Store) -> Chart<'static> {
         series.push((name, TUPLES.iter().map(of).collect()));
     }
     Chart {
+        kind: Kind::Lines,
         title: "Figure 11: tuple space search, over lock-free software",
         x: "tuples",
         y: "times",
