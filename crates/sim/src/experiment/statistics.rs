@@ -24,9 +24,12 @@ impl Mean {
 
 /// The quantile of 97.5 % of Student's distribution (Abramowitz and Stegun, 26.7.5).
 fn student(freedom: f64) -> f64 {
-    let z: f64 = 1.959_964;
-    let (z3, z5) = (z.powi(3), z.powi(5));
-    z + (z3 + z) / (4.0 * freedom) + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * freedom.powi(2))
+    let z = 1.959_964;
+    // Products, which are the same on every machine; powers need not be.
+    let z3 = z * z * z;
+    let z5 = z3 * z * z;
+    let second = (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * freedom * freedom);
+    z + (z3 + z) / (4.0 * freedom) + second
 }
 
 #[cfg(test)]
