@@ -183,8 +183,8 @@ impl Config {
 
     fn check_workload(&self) -> Result<(), ConfigError> {
         let (sim, work) = (&self.sim, &self.workload);
-        range("sim.measured_lookups", sim.measured_lookups, 1, 1 << 40)?;
-        range("sim.batches", sim.batches, 2, sim.measured_lookups)?;
+        range("sim.batches", sim.batches, 2, 1000)?;
+        range("sim.measured_lookups", sim.measured_lookups, sim.batches, 1 << 40)?;
         power_of_two("workload.entries", work.entries, 1 << 26)?;
         range("workload.entries", work.entries, 8, 1 << 26)?;
         fraction("workload.occupancy", work.occupancy, 0.01, 0.95)?;

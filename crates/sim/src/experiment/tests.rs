@@ -1,7 +1,9 @@
 //! Whole runs.
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::config::{BucketFetch, KeySource, Pick, Stream, Table};
+use crate::config::{Blocking, BucketFetch, KeySource, Pick, Stream, Table};
 
 fn config(entries: u64, method: Method) -> Config {
     let mut config = Config::default();
@@ -142,6 +144,44 @@ fn the_gain_of_asking_all_tables_at_once_grows_with_their_number() {
     };
     let gains = [gain(1), gain(5), gain(10), gain(20)];
     assert!(gains.is_sorted(), "{gains:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// What passes the check can be simulated.
+    #[test]
+    fn no_configuration_that_is_allowed_fails(
+        machine in (1u32..9, 8usize..200, 8usize..130, 8usize..130, 8usize..100, 1usize..30),
+        (cols, rows) in prop::sample::select(vec![(1usize, 1usize), (2, 1), (1, 4), (4, 2), (8, 8)]),
+        caches in (1u64..40, 1usize..9, 1u64..5, 1u32..3),
+        work in (3u32..12, 1u64..5, 4u64..257, 0.01..0.95f64, 0.0..1.0f64),
+        choices in (0usize..Method::ALL.len(), any::<[bool; 5]>(), 1u64..9, 1usize..12),
+    ) {
+        let mut config = Config::default();
+        (config.core.width, config.core.rob, config.core.lq, config.core.sq, _, _) = machine;
+        (config.core.iq, config.core.mshr) = (machine.4, machine.5);
+        (config.mesh.cols, config.mesh.rows, config.llc.slices) = (cols, rows, cols * rows);
+        config.l1d.kib = caches.0 * caches.1 as u64;
+        (config.l1d.ways, config.llc.mib) = (caches.1, caches.2);
+        config.llc.ports_per_slice = caches.3;
+        let (bits, tuples, key_bytes, occupancy, hit_rate) = work;
+        config.workload.entries = 1 << bits;
+        (config.workload.tuples, config.workload.key_bytes) = (tuples, key_bytes);
+        (config.workload.occupancy, config.workload.hit_rate) = (occupancy, hit_rate);
+        let (method, [inline, sequential, load_like, recent, single], nb_batch, in_flight) = choices;
+        config.workload.method = Method::ALL[method];
+        if inline { config.halo.key_source = KeySource::Inline; }
+        if sequential { config.halo.bucket_fetch = BucketFetch::Sequential; }
+        if load_like { config.halo.blocking = Blocking::LoadLike; }
+        if recent { config.workload.pick = Pick::Recent; }
+        if single { config.workload.table = Table::SingleFunction; }
+        (config.halo.nb_batch, config.halo.in_flight_per_table) = (nb_batch, in_flight);
+        (config.sim.warmup_lookups, config.sim.measured_lookups) = (5, 20);
+        prop_assume!(config.check().is_ok());
+        let report = run(&config).unwrap();
+        prop_assert!(report.cycles.mean > 0.0 && report.hits <= report.lookups);
+    }
 }
 
 #[test]

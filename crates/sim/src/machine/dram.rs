@@ -43,17 +43,6 @@ struct Timing {
     controller: Cycle,
 }
 
-/// What an access met in its bank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowState {
-    /// The row was open.
-    Open,
-    /// None was open.
-    Closed,
-    /// Another was open.
-    Conflict,
-}
-
 impl Dram {
     /// Memory for cores of `ghz` GHz.
     pub fn new(config: &DramConfig, ghz: f64) -> Self {
@@ -80,20 +69,20 @@ impl Dram {
         }
     }
 
-    /// Reads or writes `line`; when its data is at the controller's end, and how the
-    /// row was.
-    pub fn access(&mut self, line: LineNumber, now: Cycle) -> (Cycle, RowState) {
+    /// Reads or writes `line`; when its data is at the controller's end.
+    pub fn access(&mut self, line: LineNumber, now: Cycle) -> Cycle {
         let t = self.timing;
         let (channel, bank, row) = self.place(line);
         let arrived = self.after_refresh(now + t.controller);
         let start = arrived.max(self.banks[bank].ready);
-        let (state, activated) = match self.banks[bank].row {
-            Some(open) if open == row => (RowState::Open, None),
+        // An open row is read at once, another is closed before.
+        let activated = match self.banks[bank].row {
+            Some(open) if open == row => None,
             Some(_) => {
                 let closed = start.max(self.banks[bank].may_close) + t.precharge;
-                (RowState::Conflict, Some(self.activate(channel, closed)))
+                Some(self.activate(channel, closed))
             }
-            None => (RowState::Closed, Some(self.activate(channel, start))),
+            None => Some(self.activate(channel, start)),
         };
         let bank = &mut self.banks[bank];
         let command = activated.map_or(start, |at| at + t.activate);
@@ -103,7 +92,7 @@ impl Dram {
         bank.row = Some(row);
         let data = self.bus[channel].reserve_run(command + t.column, t.burst);
         bank.ready = data - t.column + t.column_to_column;
-        (data + t.burst, state)
+        data + t.burst
     }
 
     /// The first activation that four in a window allow.

@@ -8,8 +8,9 @@ use super::cache::{Cache, LINE, LineNumber};
 use super::dram::Dram;
 use super::mesh::{Mesh, Tile};
 
-/// The tile of the core: one that is as far from all slices as the average tile is.
-const CORE: Tile = Tile(1);
+/// The tile of the core in the default mesh: one that is as far from all slices as the
+/// average tile is.
+const CORE: usize = 1;
 /// Bytes of a request on the mesh.
 const REQUEST: u64 = 8;
 
@@ -74,6 +75,7 @@ pub struct Memory {
     slices: Vec<Cache>,
     slice_ports: Vec<Calendar>,
     mesh: Mesh,
+    core: Tile,
     dram: Dram,
     /// When each register for a miss under way is free again.
     mshr: Vec<Cycle>,
@@ -104,6 +106,7 @@ impl Memory {
             slices: vec![slice; llc.slices],
             slice_ports: vec![Calendar::new(llc.ports_per_slice); llc.slices],
             mesh: Mesh::new(mesh.cols, mesh.rows, mesh.hop, mesh.link_bytes),
+            core: Tile(CORE % llc.slices),
             dram: Dram::new(&config.dram, config.core.ghz),
             mshr: vec![0; config.core.mshr],
             seed: config.sim.seed,
@@ -170,12 +173,12 @@ impl Memory {
         self.counts.l2_misses += 1;
         let home = self.slice(line);
         let sent = start + self.times.l2 + self.times.egress;
-        let arrived = self.mesh.send(CORE, home, REQUEST, sent);
+        let arrived = self.mesh.send(self.core, home, REQUEST, sent);
         let (data, level) = self.home(home, line, arrived);
         if level == Level::Dram {
             self.counts.llc_misses += 1;
         }
-        let at = self.mesh.send(home, CORE, LINE, data) + self.times.ingress;
+        let at = self.mesh.send(home, self.core, LINE, data) + self.times.ingress;
         if let Some(out) = self.l2.fill(line, at, false)
             && out.dirty
         {
@@ -191,7 +194,7 @@ impl Memory {
         if let Some(arrives) = self.touch_slice(home, line) {
             return (arrives.max(tags), Level::Llc);
         }
-        let (data, _) = self.dram.access(line, tags);
+        let data = self.dram.access(line, tags);
         self.fill_slice(home, line, data, false);
         (data, Level::Dram)
     }
@@ -233,7 +236,7 @@ impl Memory {
 
     fn write_back(&mut self, line: LineNumber, now: Cycle) {
         let home = self.slice(line);
-        let arrived = self.mesh.send(CORE, home, LINE, now);
+        let arrived = self.mesh.send(self.core, home, LINE, now);
         let at = self.slice_ports[home.0].reserve(arrived);
         self.fill_slice(home, line, at, true);
     }
@@ -252,7 +255,7 @@ impl Memory {
             (arrives.max(tags), Level::Llc)
         } else {
             self.counts.accelerator_misses += 1;
-            let (data, _) = self.dram.access(line, tags);
+            let data = self.dram.access(line, tags);
             self.fill_slice(home, line, data, false);
             (data, Level::Dram)
         };
@@ -280,20 +283,20 @@ impl Memory {
     /// read, and when the core has the value.
     pub fn snapshot(&mut self, address: Address, now: Cycle) -> (Cycle, Cycle) {
         let home = self.slice(self.line(address));
-        let arrived = self.mesh.send(CORE, home, REQUEST, now + self.times.egress);
+        let arrived = self.mesh.send(self.core, home, REQUEST, now + self.times.egress);
         let begun = self.slice_ports[home.0].reserve(arrived + self.times.cha);
         let read = begun + self.times.tag_data;
-        (read, self.mesh.send(home, CORE, LINE, read) + self.times.ingress)
+        (read, self.mesh.send(home, self.core, LINE, read) + self.times.ingress)
     }
 
     /// A message of `bytes` bytes from the core to `tile`.
     pub fn from_core(&mut self, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
-        self.mesh.send(CORE, tile, bytes, now + self.times.egress)
+        self.mesh.send(self.core, tile, bytes, now + self.times.egress)
     }
 
     /// A message of `bytes` bytes from `tile` to the core.
     pub fn to_core(&mut self, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
-        self.mesh.send(tile, CORE, bytes, now) + self.times.ingress
+        self.mesh.send(tile, self.core, bytes, now) + self.times.ingress
     }
 
     fn is_written_by_core(&mut self, line: LineNumber) -> bool {
@@ -303,8 +306,8 @@ impl Memory {
     /// Has the core give a line that it wrote to its home slice; when that has it.
     fn snoop(&mut self, home: Tile, line: LineNumber, now: Cycle) -> Cycle {
         self.counts.snoops += 1;
-        let asked = self.mesh.send(home, CORE, REQUEST, now);
-        let back = self.mesh.send(CORE, home, LINE, asked + self.times.l2);
+        let asked = self.mesh.send(home, self.core, REQUEST, now);
+        let back = self.mesh.send(self.core, home, LINE, asked + self.times.l2);
         self.l1.set_dirty(line, false);
         self.l2.set_dirty(line, false);
         self.fill_slice(home, line, back, true);

@@ -11,7 +11,7 @@ mod tests;
 
 pub use address::{Address, Layout, Region};
 pub use cache::{Cache, Evicted, LINE, LineNumber};
-pub use dram::{Dram, RowState};
+pub use dram::Dram;
 pub use host::Machine;
 pub use memory::{Access, Done, Level, Memory, MemoryCounts};
 pub use mesh::{Mesh, Tile};
