@@ -1,6 +1,6 @@
 //! Reading a configuration, and whether it can be simulated.
 
-use super::Config;
+use super::{Config, Method};
 
 /// Why a configuration cannot be simulated.
 #[derive(Debug, thiserror::Error)]
@@ -191,6 +191,11 @@ impl Config {
         fraction("workload.hit_rate", work.hit_rate, 0.0, 1.0)?;
         range("workload.key_bytes", work.key_bytes, 4, 256)?;
         range("workload.tuples", work.tuples, 1, 64)?;
+        let together = matches!(work.method, Method::Bulk | Method::HaloNonBlocking);
+        range("workload.flows", work.flows, 0, if together { 0 } else { 1 << 40 })?;
+        power_of_two("emc.entries", self.emc.entries, 1 << 20)?;
+        let inverse = self.emc.insert_inverse_probability;
+        range("emc.insert_inverse_probability", inverse, 1, 1 << 32)?;
         let bytes = work.tuples * work.entries * (8 + (work.key_bytes + 8).next_multiple_of(16));
         if bytes > MEMORY {
             return Err(ConfigError::Range {
@@ -264,6 +269,7 @@ mod tests {
         let cases = [
             ("[llc]\nslices = 12", "llc.slices is 12; it can be a power of two up to 64"),
             ("[mesh]\ncols = 5", "mesh.cols x mesh.rows is 20; it can be 16 (llc.slices)"),
+            ("[workload]\nflows = 9\nmethod = \"bulk\"", "workload.flows is 9; it can be 0 to 0"),
             ("[core]\nmshr = 0", "core.mshr is 0; it can be 1 to 256"),
             ("[workload]\noccupancy = 1.5", "workload.occupancy is 1.5; it can be 0.01 to 0.95"),
             ("[l1d]\nways = 7", "l1d.kib is 32768 bytes; it can be so much that sets of 7"),

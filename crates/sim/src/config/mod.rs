@@ -21,6 +21,8 @@ pub struct Config {
     pub sim: SimConfig,
     /// What is looked up, and how.
     pub workload: WorkloadConfig,
+    /// The exact-match cache of a switch.
+    pub emc: EmcConfig,
     /// The cores.
     pub core: CoreConfig,
     /// The first-level data cache of a core.
@@ -56,6 +58,23 @@ pub struct SimConfig {
 impl Default for SimConfig {
     fn default() -> Self {
         Self { seed: 1, warmup_lookups: 10_000, measured_lookups: 50_000, batches: 20 }
+    }
+}
+
+/// The exact-match cache of a switch, where `workload.flows` asks for one. The defaults are
+/// those of Open vSwitch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmcConfig {
+    /// Entries.
+    pub entries: u64,
+    /// A missed flow is put in once in so many times.
+    pub insert_inverse_probability: u64,
+}
+
+impl Default for EmcConfig {
+    fn default() -> Self {
+        Self { entries: 8192, insert_inverse_probability: 100 }
     }
 }
 

@@ -21,6 +21,9 @@ pub struct WorkloadConfig {
     /// Tables that are searched one after the other for each key (tuple space search);
     /// 1 is a single lookup.
     pub tuples: u64,
+    /// Flows of a switch: they share the keys of the tables, and have an exact-match cache
+    /// before them. 0: no switch, each key by itself.
+    pub flows: u64,
     /// Who looks up.
     pub method: Method,
     /// What lookups wait for.
@@ -37,6 +40,7 @@ impl Default for WorkloadConfig {
             pick: Pick::Uniform,
             table: Table::Cuckoo,
             tuples: 1,
+            flows: 0,
             method: Method::LockFree,
             stream: Stream::Independent,
         }

@@ -4,6 +4,7 @@ use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::config::{Config, Pick};
+use crate::table::mix;
 
 /// A key: the table that has it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub(super) struct Flow {
     pub(super) key: u32,
     /// Whether a table has it.
     pub(super) inside: bool,
+    /// The number of the flow, where there are flows.
+    pub(super) number: u64,
 }
 
 /// The first number of keys that no table has.
@@ -28,6 +31,8 @@ pub(super) struct Flows {
     /// Of 2^32 lookups so many find their key.
     hits: u64,
     recent: Vec<Flow>,
+    /// How many flows share the keys; 0 if each key is by itself.
+    flows: u64,
 }
 
 impl Flows {
@@ -40,6 +45,7 @@ impl Flows {
             keys,
             hits,
             recent: Vec::new(),
+            flows: config.workload.flows,
         };
         if config.workload.pick == Pick::Recent {
             let recent = config.sim.warmup_lookups.max(1);
@@ -54,9 +60,16 @@ impl Flows {
     }
 
     fn draw(&mut self) -> Flow {
-        let (table, key) = (self.below(self.tables) as usize, self.below(self.keys) as u32);
+        let mut number = 0;
+        let (table, key) = if self.flows > 0 {
+            number = self.below(self.flows);
+            (number % self.tables, mix(number) % self.keys)
+        } else {
+            (self.below(self.tables), self.below(self.keys))
+        };
         let inside = self.below(1 << 32) < self.hits;
-        Flow { table, key: if inside { key } else { key | OUTSIDE }, inside }
+        let key = if inside { key as u32 } else { key as u32 | OUTSIDE };
+        Flow { table: table as usize, key, inside, number }
     }
 
     /// The flow of the next packet.

@@ -10,6 +10,7 @@ use crate::software::{Answer, KeyAt, Software};
 use crate::table::{HashTable, Walk};
 use crate::tcam::Tcam;
 
+use super::emc::Emc;
 use super::flows::{Flow, Flows};
 use super::statistics::Mean;
 use super::{PerLookup, Report};
@@ -54,6 +55,10 @@ pub(super) struct Lookups {
     halo: Halo,
     tcam: Tcam,
     flows: Flows,
+    emc: Option<Emc>,
+    emc_hits: u64,
+    /// Cycles until the exact-match cache had answered.
+    emc_cycles: u64,
     /// Keys that were written so far.
     written: u64,
     /// What the next lookup waits for.
@@ -92,6 +97,7 @@ impl Lookups {
             table
         });
         let tables = tables.collect();
+        let emc = (work.flows > 0).then(|| Emc::new(&config.emc, &mut layout));
         let mut lookups = Self {
             config: config.clone(),
             world: Arc::new(World { tables, buffers, results, software }),
@@ -99,6 +105,9 @@ impl Lookups {
             halo: Halo::new(config),
             tcam: Tcam::new(config, work.method),
             flows: Flows::new(config, keys.into()),
+            emc,
+            emc_hits: 0,
+            emc_cycles: 0,
             written: 0,
             last: Tag::NONE,
             hits: 0,
@@ -122,6 +131,9 @@ impl Lookups {
     /// mean, in no order.
     fn warm(&mut self) {
         let world = self.world.clone();
+        if let Some(emc) = &mut self.emc {
+            emc.warm(|| self.flows.next().number);
+        }
         for table in &world.tables {
             (0..4).for_each(|n| self.machine.memory.warm(table.metadata(n), true));
         }
@@ -153,6 +165,7 @@ impl Lookups {
         self.lookups(sim.warmup_lookups);
         let (core, memory) = (self.machine.core.counts, self.machine.memory.counts);
         let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
+        let (emc_hits, emc_cycles) = (self.emc_hits, self.emc_cycles);
         let (mut batches, mut lookups, mut cycles) = (Vec::new(), 0, Mean::default());
         for _ in 0..MOST_ROUNDS {
             self.measure(&mut batches);
@@ -174,6 +187,8 @@ impl Lookups {
             l2_misses: each(memory_now.l2_misses, memory.l2_misses),
             llc_misses: each(memory_now.llc_misses, memory.llc_misses),
             queries: each(self.halo.queries, queries),
+            emc_hits: each(self.emc_hits, emc_hits),
+            emc_cycles: each(self.emc_cycles, emc_cycles),
             accelerator_accesses: each(
                 memory_now.accelerator_accesses,
                 memory.accelerator_accesses,
@@ -268,6 +283,9 @@ impl Lookups {
     fn one(&mut self) {
         let key = self.write_key();
         let (world, method) = (self.world.clone(), self.config.workload.method);
+        if let Some(answer) = self.ask_emc(&key) {
+            return self.use_result(answer);
+        }
         if matches!(method, Method::Tcam | Method::SramTcam) {
             let answer = self.ternary(&key);
             return self.use_result(answer);
@@ -291,6 +309,21 @@ impl Lookups {
         }
         self.walk = walk;
         self.use_result(answer);
+        if let Some(emc) = &mut self.emc {
+            emc.missed(&mut self.machine, key.flow.number);
+        }
+    }
+
+    /// Asks the exact-match cache, if there is one.
+    fn ask_emc(&mut self, key: &Written) -> Option<Answer> {
+        let emc = self.emc.as_ref()?;
+        let start = self.machine.now();
+        // The hash that came with the packet.
+        let packet = self.machine.load(key.at.address.plus(BUFFER - 8), &[key.at.from]);
+        let (hit, tag) = emc.ask(&mut self.machine, key.flow.number, packet);
+        self.emc_cycles += self.machine.now() - start;
+        self.emc_hits += u64::from(hit);
+        hit.then_some(Answer { tag, found: key.flow.inside })
     }
 
     fn ternary(&mut self, key: &Written) -> Answer {

@@ -1,5 +1,6 @@
 //! Running a configuration, and what is seen.
 
+mod emc;
 mod flows;
 mod lookups;
 mod statistics;
@@ -59,6 +60,10 @@ pub struct PerLookup {
     pub l2_misses: f64,
     /// In the last.
     pub llc_misses: f64,
+    /// Packets that the exact-match cache knew, and cycles until it had answered.
+    pub emc_hits: f64,
+    /// See `emc_hits`.
+    pub emc_cycles: f64,
     /// Queries to accelerators.
     pub queries: f64,
     /// Accesses of accelerators.

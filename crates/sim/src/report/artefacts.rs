@@ -8,12 +8,15 @@ use crate::flow_register::FlowRegister;
 use super::File;
 use super::chart::{Chart, Kind};
 use super::grid::{
-    self, FLOWS, OCCUPANCIES, OCCUPANCY, SHOWN, SIZES, TUPLES, cycles, report, single,
+    self, FLOWS, OCCUPANCIES, OCCUPANCY, OTHER_CYCLES, SHOWN, SIZES, TRAFFIC, TUPLES, cycles,
+    report, single,
 };
 
 /// A figure or table of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Artefact {
+    /// Cycles of a switch's packet, by traffic.
+    Figure3,
     /// Misses of cuckoo and single-function tables.
     Figure4,
     /// How well the flow register counts.
@@ -32,7 +35,8 @@ pub enum Artefact {
 
 impl Artefact {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::Figure3,
         Self::Figure4,
         Self::Figure8b,
         Self::Figure9,
@@ -45,6 +49,7 @@ impl Artefact {
     /// The name of its files.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Figure3 => "figure-3",
             Self::Figure4 => "figure-4",
             Self::Figure8b => "figure-8b",
             Self::Figure9 => "figure-9",
@@ -58,6 +63,9 @@ impl Artefact {
     /// The simulations that it needs, over the machine of `base`.
     pub fn runs(self, base: &Config) -> Vec<Config> {
         match self {
+            Self::Figure3 => {
+                TRAFFIC.iter().map(|(_, flows, rules)| grid::switch(base, *flows, *rules)).collect()
+            }
             Self::Figure4 => {
                 let of = |table| FLOWS.map(|flows| grid::flows(base, flows, table));
                 [of(Table::Cuckoo), of(Table::SingleFunction)].concat()
@@ -84,6 +92,7 @@ impl Artefact {
             Self::Table4 => vec![named("csv", table_4(base, store))],
             _ => {
                 let charts = match self {
+                    Self::Figure3 => vec![("", figure_3(base, store))],
                     Self::Figure4 => vec![("", figure_4(base, store))],
                     Self::Figure8b => vec![("", figure_8b(base))],
                     Self::Figure9 => vec![
@@ -108,6 +117,30 @@ impl Artefact {
 
 fn named(method: Method, more: &str) -> String {
     format!("{}{more}", method.name())
+}
+
+/// Cycles of a packet: elsewhere, in the exact-match cache, in the megaflow layer.
+pub(super) fn switch_split(base: &Config, store: &Store) -> Vec<[f64; 3]> {
+    let of = |(_, flows, rules): &(&str, u64, u64)| {
+        let seen = report(store, &grid::switch(base, *flows, *rules));
+        let emc = seen.per_lookup.emc_cycles;
+        [OTHER_CYCLES, emc, seen.cycles.mean - emc]
+    };
+    TRAFFIC.iter().map(of).collect()
+}
+
+fn figure_3(base: &Config, store: &Store) -> Chart<'static> {
+    let split = switch_split(base, store);
+    let names = ["other (an input)", "exact-match cache", "megaflow"];
+    let of = |(n, name): (usize, &str)| (name.to_owned(), split.iter().map(|s| s[n]).collect());
+    Chart {
+        kind: Kind::Bars,
+        title: "Figure 3: cycles of a packet in a switch",
+        x: "traffic",
+        y: "cycles",
+        points: TRAFFIC.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+        series: names.into_iter().enumerate().map(of).collect(),
+    }
 }
 
 fn figure_4(base: &Config, store: &Store) -> Chart<'static> {

@@ -80,6 +80,17 @@ pub(super) fn all(base: &Config, store: &Store) -> Vec<Metric> {
     };
     let cuckoo = misses(Table::Cuckoo).max(1e-6);
     add("sfh_over_cuckoo", (misses(Table::SingleFunction) / cuckoo, 0.0));
+    let split = artefacts::switch_split(base, store);
+    let of = |split: &[f64; 3]| (split.iter().sum::<f64>(), split[1] + split[2]);
+    let totals: Vec<(f64, f64)> = split.iter().map(of).collect();
+    let share = |(all, classification): (f64, f64)| 100.0 * classification / all;
+    let (least, most) = (totals[0], totals[totals.len() - 1]);
+    add("switch_cycles_least", (least.0, 0.0));
+    add("switch_cycles_most", (most.0, 0.0));
+    add("switch_share_least_percent", (share(least), 0.0));
+    add("switch_share_most_percent", (share(most), 0.0));
+    let steps = totals.windows(2).map(|pair| pair[1].0 / pair[0].0);
+    add("switch_growth", (steps.fold(f64::MAX, f64::min), 0.0));
     let operations = report(store, &artefacts::table_1_run(base)).per_lookup.operations;
     add("operations", (operations, 0.0));
     debug_assert!(cycles(store, &artefacts::table_1_run(base)) > 0.0);
