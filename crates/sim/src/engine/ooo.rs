@@ -320,12 +320,11 @@ impl Core {
         let issue = self.store.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
         let tag = self.leave(issue + 1);
-        // Into the cache in order, once it has retired.
-        let begun = self.retire.at.max(self.last_drain);
-        let drained = memory.core(address, Access::Write, begun).at;
-        // A store that hits takes one cycle of the cache; a miss is waited for.
-        self.last_drain = drained.saturating_sub(self.forwarding).max(begun) + 1;
-        self.stores.store(address, issue + 1, drained);
+        // Once it has retired its line is asked for, beside those of other stores; into
+        // the cache they go in order, one a cycle.
+        let owned = memory.core(address, Access::Write, self.retire.at).at;
+        self.last_drain = owned.saturating_sub(self.forwarding).max(self.last_drain) + 1;
+        self.stores.store(address, issue + 1, self.last_drain + self.forwarding);
         self.sq.take(self.last_drain);
         tag
     }

@@ -382,6 +382,8 @@ impl Lookups {
         let mut walk = std::mem::take(&mut self.walk);
         for (number, table) in world.tables.iter().enumerate() {
             let results = world.results.at(number as u64 * 64);
+            // A result that is not there yet is 0: one vector store clears the line.
+            self.machine.store(results, &[]);
             for (n, key) in keys.iter().enumerate() {
                 self.walk(key.flow, number, &mut walk);
                 let at = self.ask(table, key, &walk, results.plus(8 * n as u64));

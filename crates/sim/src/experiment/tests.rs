@@ -103,6 +103,8 @@ fn slower_parts_never_make_a_lookup_faster() {
     for method in [Method::LockFree, Method::HaloBlocking, Method::HaloNonBlocking] {
         let base = config(1 << 16, method);
         let mean = cycles(&base);
+        // Who asks for results somewhat later may be spared a round of asking.
+        let least = if method == Method::HaloNonBlocking { 0.96 } else { 0.99 };
         let slower: [(&str, Change); 6] = [
             ("llc", |c| c.llc.tag_data *= 2),
             ("mesh", |c| c.mesh.hop *= 2),
@@ -113,7 +115,7 @@ fn slower_parts_never_make_a_lookup_faster() {
         ];
         for (what, change) in slower {
             let other = cycles(&changed(&base, change));
-            assert!(other >= mean * 0.98, "{method:?} {what}: {other} {mean}");
+            assert!(other >= mean * least, "{method:?} {what}: {other} {mean}");
         }
     }
 }
