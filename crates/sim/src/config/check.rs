@@ -1,5 +1,7 @@
 //! Reading a configuration, and whether it can be simulated.
 
+use crate::machine::{LEAST_SETS, LINE};
+
 use super::{Config, Method};
 
 /// Why a configuration cannot be simulated.
@@ -37,6 +39,8 @@ pub enum ConfigError {
     },
 }
 
+/// The most lookups: their time can be counted.
+const MOST_LOOKUPS: u64 = 1 << 24;
 /// The most memory that a simulated table may take: 16 GiB.
 const MEMORY: u64 = 16 << 30;
 
@@ -184,7 +188,8 @@ impl Config {
     fn check_workload(&self) -> Result<(), ConfigError> {
         let (sim, work) = (&self.sim, &self.workload);
         range("sim.batches", sim.batches, 2, 1000)?;
-        range("sim.measured_lookups", sim.measured_lookups, sim.batches, 1 << 40)?;
+        range("sim.measured_lookups", sim.measured_lookups, sim.batches, MOST_LOOKUPS)?;
+        range("sim.warmup_lookups", sim.warmup_lookups, 0, MOST_LOOKUPS)?;
         power_of_two("workload.entries", work.entries, 1 << 26)?;
         range("workload.entries", work.entries, 8, 1 << 26)?;
         fraction("workload.occupancy", work.occupancy, 0.01, 0.95)?;
@@ -240,11 +245,12 @@ fn cache(
     ways: usize,
 ) -> Result<(), ConfigError> {
     range(ways_key, ways as u64, 1, 64)?;
-    let set = 64 * ways as u64;
-    if bytes > 0 && bytes <= 1 << 32 && bytes.is_multiple_of(set) {
+    let set = LINE * ways as u64;
+    if (set * LEAST_SETS..=1 << 32).contains(&bytes) && bytes.is_multiple_of(set) {
         return Ok(());
     }
-    let allowed = format!("so much that sets of {ways} lines of 64 bytes fill it");
+    let allowed =
+        format!("so much that sets of {ways} lines of {LINE} bytes fill it, {LEAST_SETS} or more");
     Err(ConfigError::Range { key, value: format!("{bytes} bytes"), allowed })
 }
 

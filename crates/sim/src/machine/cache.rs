@@ -24,8 +24,11 @@ pub struct Cache {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place(u64);
 
-/// Bits of a place that say when its data arrives: three minutes of simulated time.
-const ARRIVES: u32 = 39;
+/// Bits of a place that say when its data arrives: two minutes of simulated time. What is
+/// left is enough for the tags of 64 GiB in 64 sets, and one more for none.
+const ARRIVES: u32 = 38;
+/// The fewest sets of a cache whose tags fit, over all memory.
+pub const LEAST_SETS: u64 = 64;
 /// The bit that says that it was written here.
 const DIRTY: u64 = 1 << ARRIVES;
 

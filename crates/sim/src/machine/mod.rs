@@ -10,7 +10,7 @@ mod mesh;
 mod tests;
 
 pub use address::{Address, Layout, Region};
-pub use cache::{Cache, Evicted, LINE, LineNumber};
+pub use cache::{Cache, Evicted, LEAST_SETS, LINE, LineNumber};
 pub use dram::Dram;
 pub use host::Machine;
 pub use memory::{Access, Done, Level, Memory, MemoryCounts};
