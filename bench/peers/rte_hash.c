@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <rte_eal.h>
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
+
+#include "common.h"
 
 #define ROUNDS 7
 #define LOOKUPS (1u << 20)
@@ -20,32 +21,11 @@
 #define CHUNK 1024
 #define BATCH 32
 
-static uint64_t splitmix64(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
 static void make_key(uint64_t *key, unsigned words, uint64_t n)
 {
     uint64_t state = n;
     for (unsigned i = 0; i < words; i++)
         key[i] = splitmix64(&state);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
 static int look_up(const struct rte_hash *table, const uint64_t *asked, unsigned words,

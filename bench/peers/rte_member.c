@@ -10,36 +10,16 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <rte_eal.h>
 #include <rte_member.h>
+
+#include "common.h"
 
 #define ROUNDS 9
 #define LOOKUPS (1u << 20)
 #define BULK 64
 #define INSIDE (1u << 20)
-
-static uint64_t splitmix64(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
-}
 
 static void measure(struct rte_member_setsum *filter, uint64_t bytes, unsigned hit_percent,
                     const uint32_t *inside, uint32_t count)
