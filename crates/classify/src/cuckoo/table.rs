@@ -85,7 +85,11 @@ impl<const W: usize> Core<W> {
 
     /// Bucket and way of `key`; for the writer, whom nobody disturbs.
     pub(super) fn find(&self, key: &[u64; W]) -> Option<(usize, usize)> {
-        let places = self.places_of(self.hash.of(key));
+        self.find_at(key, self.places_of(self.hash.of(key)))
+    }
+
+    /// The same for a key whose places are known.
+    fn find_at(&self, key: &[u64; W], places: Places) -> Option<(usize, usize)> {
         [places.first, places.second].into_iter().find_map(|bucket| {
             let bucket = bucket as usize;
             let state = self.store.line(bucket).state();
@@ -134,8 +138,9 @@ impl<const W: usize> Table<W> {
     }
 
     pub(super) fn insert(&mut self, key: &[u64; W], value: u32) -> Result<Option<u32>, Full> {
-        let store = &self.core.store;
-        if let Some(place) = self.core.find(key) {
+        let (core, store) = (&self.core, &self.core.store);
+        let places = core.places_of(core.hash.of(key));
+        if let Some(place) = core.find_at(key, places) {
             let before = store.value(place.0, place.1);
             store.set_value(place, value);
             return Ok(Some(before));
@@ -143,9 +148,8 @@ impl<const W: usize> Table<W> {
         if self.len * 100 >= self.core.places() * LOAD {
             return Err(Full);
         }
-        let places = self.core.places_of(self.core.hash.of(key));
         let place = self.make_room(places).ok_or(Full)?;
-        self.core.store.fill(place, key, places.signature, value);
+        store.fill(place, key, places.signature, value);
         self.len += 1;
         Ok(None)
     }
