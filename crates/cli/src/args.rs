@@ -232,21 +232,28 @@ pub struct SimRun {
     pub json: bool,
 }
 
+/// What many simulations have in common.
+#[derive(Debug, Args)]
+pub struct SimGrid {
+    /// A file with settings that differ from the defaults
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A setting that all have, on top of the file's; may be repeated
+    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Simulations at the same time [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
 /// Arguments of `thalweg sim claims`.
 #[derive(Debug, Args)]
 pub struct SimPaper {
     /// The folder to write into; made if need be
     #[arg(long, value_name = "FOLDER")]
     pub out: PathBuf,
-    /// A file with settings of the machine that differ from the defaults
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// A setting on top of the file's; may be repeated
-    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
-    pub settings: Vec<String>,
-    /// Simulations at the same time [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub grid: SimGrid,
 }
 
 /// Arguments of `thalweg sim figure` and `thalweg sim table`.
@@ -266,15 +273,8 @@ pub struct SimSweep {
     /// A setting and its values; may be repeated
     #[arg(long, value_name = "TABLE.KEY=VALUE,...", required = true)]
     pub over: Vec<String>,
-    /// A file with settings that differ from the defaults
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// A setting that all have; may be repeated
-    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
-    pub settings: Vec<String>,
-    /// Simulations at the same time [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub grid: SimGrid,
 }
 
 /// Arguments of `thalweg doctor`.

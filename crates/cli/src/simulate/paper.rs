@@ -29,7 +29,7 @@ fn produce(
     let runs: Vec<_> = machines.iter().flat_map(of).collect();
     let progress = Progress::start(quiet);
     store
-        .simulate(&runs, threads(options.threads), |done, all| progress.show(done, all))
+        .simulate(&runs, threads(options.grid.threads), |done, all| progress.show(done, all))
         .map_err(failure)?;
     let first = machines.first();
     let files = first
@@ -46,7 +46,7 @@ fn write(folder: &Path, file: &File) -> Result<(), Failure> {
 }
 
 pub(super) fn claims(options: &args::SimPaper, quiet: bool) -> Result<(), Failure> {
-    let config = load(options.config.as_deref(), &options.settings)?;
+    let config = load(options.grid.config.as_deref(), &options.grid.settings)?;
     let machines = report::machines(&config);
     let (store, _) = produce(options, &machines, &Artefact::ALL, quiet)?;
     let text = report::claims(&config, &store);
@@ -76,7 +76,7 @@ fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure
             numbers.join(", ")
         ))
     })?;
-    let config = load(options.paper.config.as_deref(), &options.paper.settings)?;
+    let config = load(options.paper.grid.config.as_deref(), &options.paper.grid.settings)?;
     let (_, files) = produce(&options.paper, &[config], &[artefact], quiet)?;
     let mut out = io::stdout().lock();
     for file in files.iter().filter(|file| file.is_csv()) {

@@ -18,13 +18,13 @@ pub(super) fn sweep(options: &args::SimSweep, quiet: bool) -> Result<(), Failure
     }
     let progress = Progress::start(quiet);
     store
-        .simulate(&points, threads(options.threads), |done, all| progress.show(done, all))
+        .simulate(&points, threads(options.grid.threads), |done, all| progress.show(done, all))
         .map_err(failure)
 }
 
 /// All combinations, each checked before anything runs.
 fn points(options: &args::SimSweep) -> Result<Vec<Config>, Failure> {
-    let mut combinations = vec![options.settings.clone()];
+    let mut combinations = vec![options.grid.settings.clone()];
     for over in &options.over {
         let (key, values) = over.split_once('=').ok_or_else(|| {
             Failure::Usage(format!("'{over}' is no setting; expected table.key=value,value"))
@@ -39,5 +39,5 @@ fn points(options: &args::SimSweep) -> Result<Vec<Config>, Failure> {
             .flat_map(|settings| values.split(',').map(move |value| with(settings, value)))
             .collect();
     }
-    combinations.iter().map(|settings| load(options.config.as_deref(), settings)).collect()
+    combinations.iter().map(|settings| load(options.grid.config.as_deref(), settings)).collect()
 }
