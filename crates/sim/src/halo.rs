@@ -7,7 +7,7 @@
 
 use crate::calendar::{Calendar, Cycle};
 use crate::config::{BucketFetch, Config, HaloConfig, KeySource};
-use crate::machine::{Address, Memory, Tile};
+use crate::machine::{Address, LINE, Memory, Tile};
 use crate::table::{HashTable, Walk};
 
 /// Bytes of a query without its key: table, key's address, result's address.
@@ -165,11 +165,7 @@ impl Halo {
         clock.compute(config.decode);
         self.metadata(memory, tile, query.table, &mut clock);
         if !inline {
-            // A key that crosses lines takes as many reads.
-            let lines = (query.key.0 % 64 + query.table.key_bytes()).div_ceil(64);
-            let reads = (0..lines)
-                .map(|n| memory.accelerator_read(tile, query.key.plus(64 * n), clock.now).at);
-            let at = reads.max().unwrap_or(clock.now);
+            let at = read(memory, tile, query.key, query.table.key_bytes(), clock.now);
             clock.data(at);
         }
         let begun = self.tiles[tile.0].hash.reserve_run(clock.now, config.hash_ii);
@@ -246,10 +242,7 @@ impl Halo {
             let mut found = false;
             for candidate in walk.candidates.iter().filter(|c| c.choice == choice) {
                 let slot = table.slot(candidate.key);
-                let lines = (slot.0 % 64 + 8 + table.key_bytes()).div_ceil(64);
-                let reads = (0..lines)
-                    .map(|n| memory.accelerator_read(tile, slot.plus(64 * n), clock.now).at);
-                let at = reads.max().unwrap_or(clock.now);
+                let at = read(memory, tile, slot, 8 + table.key_bytes(), clock.now);
                 clock.data(at);
                 clock.compute(config.key_compare);
                 found = walk.found && Some(candidate) == walk.candidates.last();
@@ -275,6 +268,13 @@ impl Halo {
         self.parts.add(&answered.parts);
         at
     }
+}
+
+/// Reads `bytes` bytes, all of their lines at once; when the last is there.
+fn read(memory: &mut Memory, tile: Tile, from: Address, bytes: u64, now: Cycle) -> Cycle {
+    let lines = (from.0 % LINE + bytes).div_ceil(LINE);
+    let reads = (0..lines).map(|n| memory.accelerator_read(tile, from.plus(LINE * n), now).at);
+    reads.max().unwrap_or(now)
 }
 
 #[cfg(test)]

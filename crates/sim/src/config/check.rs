@@ -1,5 +1,7 @@
 //! Reading a configuration, and whether it can be simulated.
 
+use std::fmt::Display;
+
 use crate::machine::{LEAST_SETS, LINE};
 
 use super::{Config, Method};
@@ -121,8 +123,8 @@ impl Config {
 
     fn check_machine(&self) -> Result<(), ConfigError> {
         let (core, llc, mesh, dram) = (&self.core, &self.llc, &self.mesh, &self.dram);
-        fraction("core.ghz", core.ghz, 0.1, 10.0)?;
-        range("core.width", core.width.into(), 1, 16)?;
+        range("core.ghz", core.ghz, 0.1, 10.0)?;
+        range("core.width", core.width, 1, 16)?;
         for (key, value) in [
             ("core.rob", core.rob),
             ("core.lq", core.lq),
@@ -136,7 +138,7 @@ impl Config {
             ("core.load_ports", core.load_ports),
             ("core.store_ports", core.store_ports),
         ] {
-            range(key, value.into(), 1, 16)?;
+            range(key, value, 1, 16)?;
         }
         range("core.frontend_depth", core.frontend_depth, 1, 100)?;
         range("core.redirect", core.redirect, 0, 100)?;
@@ -147,7 +149,7 @@ impl Config {
         cache("llc.mib", (llc.mib << 20) / llc.slices.max(1) as u64, "llc.ways", llc.ways)?;
         range("l1d.load_to_use", self.l1d.load_to_use, 1, 100)?;
         range("l2.load_to_use", self.l2.load_to_use, self.l1d.load_to_use, 200)?;
-        range("llc.ports_per_slice", llc.ports_per_slice.into(), 1, 16)?;
+        range("llc.ports_per_slice", llc.ports_per_slice, 1, 16)?;
         let tiles = (mesh.cols * mesh.rows) as u64;
         if tiles != llc.slices as u64 {
             return Err(ConfigError::Range {
@@ -162,8 +164,8 @@ impl Config {
         power_of_two("dram.ranks", dram.ranks as u64, 8)?;
         power_of_two("dram.bank_groups", dram.bank_groups as u64, 8)?;
         power_of_two("dram.banks", dram.banks as u64, 8)?;
-        fraction("dram.mhz", dram.mhz, 100.0, 10_000.0)?;
-        fraction("dram.controller_ns", dram.controller_ns, 0.0, 1000.0)?;
+        range("dram.mhz", dram.mhz, 100.0, 10_000.0)?;
+        range("dram.controller_ns", dram.controller_ns, 0.0, 1000.0)?;
         for (key, value) in [
             ("dram.t_cl", dram.t_cl),
             ("dram.t_rcd", dram.t_rcd),
@@ -192,8 +194,8 @@ impl Config {
         range("sim.warmup_lookups", sim.warmup_lookups, 0, MOST_LOOKUPS)?;
         power_of_two("workload.entries", work.entries, 1 << 26)?;
         range("workload.entries", work.entries, 8, 1 << 26)?;
-        fraction("workload.occupancy", work.occupancy, 0.01, 0.95)?;
-        fraction("workload.hit_rate", work.hit_rate, 0.0, 1.0)?;
+        range("workload.occupancy", work.occupancy, 0.01, 0.95)?;
+        range("workload.hit_rate", work.hit_rate, 0.0, 1.0)?;
         range("workload.key_bytes", work.key_bytes, 4, 256)?;
         range("workload.tuples", work.tuples, 1, 64)?;
         let together = matches!(work.method, Method::Bulk | Method::HaloNonBlocking);
@@ -213,16 +215,13 @@ impl Config {
     }
 }
 
-fn range(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    let allowed = format!("{least} to {most}");
-    Err(ConfigError::Range { key, value: value.to_string(), allowed })
-}
-
-fn fraction(key: &'static str, value: f64, least: f64, most: f64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) {
+fn range<T: PartialOrd + Display>(
+    key: &'static str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), ConfigError> {
+    if (&least..=&most).contains(&&value) {
         return Ok(());
     }
     let allowed = format!("{least} to {most}");

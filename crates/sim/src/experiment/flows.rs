@@ -20,7 +20,7 @@ pub(super) struct Flow {
 }
 
 /// The first number of keys that no table has.
-const OUTSIDE: u32 = 1 << 31;
+pub(super) const OUTSIDE: u32 = 1 << 31;
 
 /// Draws flows.
 #[derive(Clone, Debug)]

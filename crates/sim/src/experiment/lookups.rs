@@ -11,7 +11,7 @@ use crate::table::{HashTable, Walk};
 use crate::tcam::Tcam;
 
 use super::emc::Emc;
-use super::flows::{Flow, Flows};
+use super::flows::{Flow, Flows, OUTSIDE};
 use super::statistics::Mean;
 use super::{PerLookup, Report};
 
@@ -274,28 +274,35 @@ impl Lookups {
     /// The key's walk through table `number`.
     fn walk(&self, flow: Flow, number: usize, walk: &mut Walk) {
         // Another table does not have the key, whatever its number.
-        let outside = 1 << 31;
-        let key = if flow.table == number { flow.key } else { flow.key | outside };
+        let key = if flow.table == number { flow.key } else { flow.key | OUTSIDE };
         self.world.tables[number].walk(key, walk);
     }
 
-    /// One key: table after table until one has it.
+    /// One key.
     fn one(&mut self) {
         let key = self.write_key();
-        let (world, method) = (self.world.clone(), self.config.workload.method);
         if let Some(answer) = self.ask_emc(&key) {
             return self.use_result(answer);
         }
-        if matches!(method, Method::Tcam | Method::SramTcam) {
-            let answer = self.ternary(&key);
-            return self.use_result(answer);
+        let answer = match self.config.workload.method {
+            Method::Tcam | Method::SramTcam => self.ternary(&key),
+            method => self.table_after_table(&key, method),
+        };
+        self.use_result(answer);
+        if let Some(emc) = &mut self.emc {
+            emc.missed(&mut self.machine, key.flow.number);
         }
+    }
+
+    /// Searches table after table until one has the key.
+    fn table_after_table(&mut self, key: &Written, method: Method) -> Answer {
+        let world = self.world.clone();
         let mut walk = std::mem::take(&mut self.walk);
         let mut answer = Answer { tag: Tag::NONE, found: false };
         for (number, table) in world.tables.iter().enumerate() {
             self.walk(key.flow, number, &mut walk);
             answer = if method == Method::HaloBlocking {
-                self.blocking(table, &key, &walk)
+                self.blocking(table, key, &walk)
             } else {
                 world.software.lookup(&mut self.machine, table, key.at, &walk, method)
             };
@@ -308,10 +315,7 @@ impl Lookups {
             }
         }
         self.walk = walk;
-        self.use_result(answer);
-        if let Some(emc) = &mut self.emc {
-            emc.missed(&mut self.machine, key.flow.number);
-        }
+        answer
     }
 
     /// Asks the exact-match cache, if there is one.

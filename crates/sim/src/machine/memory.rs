@@ -175,9 +175,7 @@ impl Memory {
         let sent = start + self.times.l2 + self.times.egress;
         let arrived = self.mesh.send(self.core, home, REQUEST, sent);
         let (data, level) = self.home(home, line, arrived);
-        if level == Level::Dram {
-            self.counts.llc_misses += 1;
-        }
+        self.counts.llc_misses += u64::from(level == Level::Dram);
         let at = self.mesh.send(home, self.core, LINE, data) + self.times.ingress;
         if let Some(out) = self.l2.fill(line, at, false)
             && out.dirty
@@ -190,7 +188,12 @@ impl Memory {
     /// Asks a slice for a line, from memory if need be.
     fn home(&mut self, home: Tile, line: LineNumber, arrived: Cycle) -> (Cycle, Level) {
         let begun = self.slice_ports[home.0].reserve(arrived + self.times.cha);
-        let tags = begun + self.times.tag_data;
+        self.slice_or_memory(home, line, begun + self.times.tag_data)
+    }
+
+    /// The data of a line whose slice has looked its tags up at `tags`: the slice's own, or
+    /// that of memory.
+    fn slice_or_memory(&mut self, home: Tile, line: LineNumber, tags: Cycle) -> (Cycle, Level) {
         if let Some(arrives) = self.touch_slice(home, line) {
             return (arrives.max(tags), Level::Llc);
         }
@@ -251,14 +254,10 @@ impl Memory {
         let tags = begun + self.times.tag_data;
         let (data, level) = if self.is_written_by_core(line) {
             (self.snoop(home, line, tags), Level::Snooped)
-        } else if let Some(arrives) = self.touch_slice(home, line) {
-            (arrives.max(tags), Level::Llc)
         } else {
-            self.counts.accelerator_misses += 1;
-            let data = self.dram.access(line, tags);
-            self.fill_slice(home, line, data, false);
-            (data, Level::Dram)
+            self.slice_or_memory(home, line, tags)
         };
+        self.counts.accelerator_misses += u64::from(level == Level::Dram);
         Done { at: self.mesh.send(home, tile, LINE, data), level }
     }
 

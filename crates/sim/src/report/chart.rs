@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use plotters::coord::CoordTranslate;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 540);
@@ -81,12 +82,7 @@ impl Chart<'_> {
                 .label(name)
                 .legend(move |at| key(at, colour));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
+        legend(&mut chart)?;
         area.present()?;
         Ok(())
     }
@@ -129,12 +125,7 @@ impl Chart<'_> {
             chart.draw_series(drawn)?.label(name).legend(move |at| key(at, colour));
             below.iter_mut().zip(values).for_each(|(below, value)| *below += value);
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
+        legend(&mut chart)?;
         area.present()?;
         Ok(())
     }
@@ -154,4 +145,16 @@ impl Chart<'_> {
 /// What stands before a series' name.
 fn key((x, y): (i32, i32), colour: RGBColor) -> Rectangle<(i32, i32)> {
     Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
+}
+
+/// Names the series that were drawn.
+fn legend<'a, DB: DrawingBackend + 'a, CT: CoordTranslate>(
+    chart: &mut ChartContext<'a, DB, CT>,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()
 }
