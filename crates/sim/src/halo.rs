@@ -7,7 +7,7 @@
 
 use crate::calendar::{Calendar, Cycle};
 use crate::config::{BucketFetch, Config, HaloConfig, KeySource};
-use crate::machine::{Address, LINE, Memory, Tile};
+use crate::machine::{Address, CoreId, LINE, Memory, Tile};
 use crate::table::{HashTable, Walk};
 
 /// Bytes of a query without its key: table, key's address, result's address.
@@ -18,6 +18,8 @@ pub(crate) const RESULT: u64 = 8;
 /// A lookup that an accelerator is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
+    /// The core that asks.
+    pub core: CoreId,
     /// The table.
     pub table: &'a HashTable,
     /// Where the key lies.
@@ -68,6 +70,8 @@ impl Parts {
 /// The end of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
+    /// The core that asked.
+    pub core: CoreId,
     /// When the accelerator had taken it in.
     pub accepted: Cycle,
     /// When it has the result.
@@ -157,7 +161,7 @@ impl Halo {
         let mut clock = Clock { now, parts: Parts::default() };
         let inline = config.key_source == KeySource::Inline;
         let bytes = QUERY + if inline { query.table.key_bytes() } else { 0 };
-        clock.transport(memory.from_core(tile, bytes, now));
+        clock.transport(memory.from_core(query.core, tile, bytes, now));
         let (place, turn) = self.take_place(tile, &query, clock.now);
         clock.queue(place.1);
         let accepted = clock.now;
@@ -178,7 +182,7 @@ impl Halo {
         let (_, under_way) = &mut accelerator.under_way[turn.0.0];
         under_way[turn.0.1] = clock.now;
         self.queries += 1;
-        Answered { accepted, at: clock.now, tile, parts: clock.parts }
+        Answered { core: query.core, accepted, at: clock.now, tile, parts: clock.parts }
     }
 
     /// A place on the scoreboard, and one among the queries of the table: which, and
@@ -209,15 +213,19 @@ impl Halo {
     /// Has the table's metadata at hand.
     fn metadata(&mut self, memory: &mut Memory, tile: Tile, table: &HashTable, clock: &mut Clock) {
         let id = table.metadata(0);
+        let line = memory.line(id);
         let held = &mut self.tiles[tile.0].metadata;
         let known = held.iter().position(|other| *other == id);
         if let Some(at) = known {
             held.remove(at);
-        } else {
+        }
+        // Who wrote it has cleared the bit.
+        if known.is_none() || !memory.locks.is_watched(line) {
             if held.len() == self.config.metadata_entries {
                 held.remove(0);
             }
             clock.data(memory.accelerator_read(tile, id, clock.now).at);
+            memory.locks.watch(line);
         }
         self.tiles[tile.0].metadata.push(id);
         clock.compute(self.config.metadata_hit);
@@ -255,7 +263,7 @@ impl Halo {
 
     /// Brings a result back to the core's register; when it is there.
     pub fn to_core(&mut self, memory: &mut Memory, mut answered: Answered) -> Cycle {
-        let at = memory.to_core(answered.tile, RESULT, answered.at);
+        let at = memory.to_core(answered.core, answered.tile, RESULT, answered.at);
         answered.parts.transport += at - answered.at;
         self.parts.add(&answered.parts);
         at
@@ -309,7 +317,7 @@ mod tests {
         let ask = |n: u32| {
             rig.table.walk(n, &mut walk);
             let key = rig.keys.at(64 * u64::from(n));
-            let query = Query { table: &rig.table, key, walk: &walk };
+            let query = Query { core: CoreId(0), table: &rig.table, key, walk: &walk };
             rig.halo.query(&mut rig.memory, query, 1000)
         };
         (0..queries).map(ask).collect()
@@ -355,7 +363,7 @@ mod tests {
             let mut rig = rig(|_| ());
             if written {
                 let key = rig.keys.at(0);
-                rig.memory.core(key, crate::machine::Access::Write, 10);
+                rig.memory.core(CoreId(0), key, crate::machine::Access::Write, 10);
             }
             together(&mut rig, 1)[0].at
         };

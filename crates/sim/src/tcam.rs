@@ -3,7 +3,7 @@
 use crate::calendar::{Calendar, Cycle};
 use crate::config::{Config, Method};
 use crate::halo::RESULT;
-use crate::machine::{Memory, Tile};
+use crate::machine::{CoreId, Memory, Tile};
 
 /// The tile that it is beside: one in the middle.
 const TILE: Tile = Tile(6);
@@ -29,12 +29,18 @@ impl Tcam {
         Self { tile, search, begins: Calendar::new(1), searches: 0 }
     }
 
-    /// Searches for a key of `key_bytes` bytes that the core sends at `now`; when the
+    /// Searches for a key of `key_bytes` bytes that `core` sends at `now`; when the
     /// core has the result.
-    pub fn search(&mut self, memory: &mut Memory, key_bytes: u64, now: Cycle) -> Cycle {
+    pub fn search(
+        &mut self,
+        memory: &mut Memory,
+        core: CoreId,
+        key_bytes: u64,
+        now: Cycle,
+    ) -> Cycle {
         self.searches += 1;
-        let arrived = memory.from_core(self.tile, key_bytes, now);
+        let arrived = memory.from_core(core, self.tile, key_bytes, now);
         let found = self.begins.reserve(arrived) + self.search;
-        memory.to_core(self.tile, RESULT, found)
+        memory.to_core(core, self.tile, RESULT, found)
     }
 }

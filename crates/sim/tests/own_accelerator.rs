@@ -58,7 +58,8 @@ fn cycles(entries: usize) -> f64 {
         let hit = cache.ask(key);
         if entries > 0 {
             // The instruction: it takes the key's address, and blocks nothing.
-            let answer = machine.core.external(&[Tag::NONE], false, |now| now + FlowCache::LATENCY);
+            let (core, memory) = machine.parts();
+            let answer = core.external(memory, &[], false, |_, now| now + FlowCache::LATENCY);
             machine.branch(HIT, hit, &[answer]);
         }
         if !hit || entries == 0 {

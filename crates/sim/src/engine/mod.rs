@@ -2,6 +2,7 @@
 
 mod ooo;
 mod predictor;
+mod stages;
 mod store_buffer;
 #[cfg(test)]
 mod tests;

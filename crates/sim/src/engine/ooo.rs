@@ -8,11 +8,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::calendar::{Calendar, Cycle};
+use crate::calendar::Cycle;
 use crate::config::{Config, CoreConfig};
-use crate::machine::{Access, Address, Memory};
+use crate::machine::{Access, Address, CoreId, Memory};
 
 use super::predictor::Predictor;
+use super::stages::{Queue, Stage};
 use super::store_buffer::StoreBuffer;
 
 /// A value that an operation made; operations name their sources by it.
@@ -74,63 +75,12 @@ const VALUES: usize = 1 << 13;
 /// fill the scheduler; places for those that are just passing through are held free.
 const PASSING: Cycle = 8;
 
-/// Times of the entries of a queue that are given back in order.
-#[derive(Clone, Debug)]
-struct Queue {
-    free: Box<[Cycle]>,
-    next: usize,
-}
-
-impl Queue {
-    fn new(entries: usize) -> Self {
-        Self { free: vec![0; entries].into(), next: 0 }
-    }
-
-    /// When the next entry is free.
-    #[inline]
-    fn available(&self) -> Cycle {
-        self.free[self.next]
-    }
-
-    /// Takes it until `until`.
-    #[inline]
-    fn take(&mut self, until: Cycle) {
-        self.free[self.next] = until;
-        self.next = if self.next + 1 == self.free.len() { 0 } else { self.next + 1 };
-    }
-}
-
-/// Cycles in which so many operations pass in order.
-#[derive(Clone, Copy, Debug)]
-struct Stage {
-    width: u32,
-    at: Cycle,
-    used: u32,
-}
-
-impl Stage {
-    fn new(width: u32) -> Self {
-        Self { width, at: 0, used: 0 }
-    }
-
-    /// The cycle of the next operation, which does not come before `earliest`.
-    #[inline]
-    fn pass(&mut self, earliest: Cycle) -> Cycle {
-        if earliest > self.at {
-            (self.at, self.used) = (earliest, 1);
-        } else if self.used < self.width {
-            self.used += 1;
-        } else {
-            (self.at, self.used) = (self.at + 1, 1);
-        }
-        self.at
-    }
-}
-
-/// The core.
+/// A core; or one of two threads of it, each of which has half of its queues.
 #[derive(Clone, Debug)]
 pub struct Core {
+    id: CoreId,
     config: CoreConfig,
+    shares_fetch: bool,
     forwarding: Cycle,
     fetch: Stage,
     /// Before this nothing is fetched.
@@ -143,9 +93,6 @@ pub struct Core {
     lq: Queue,
     sq: Queue,
     waiting: BinaryHeap<Reverse<Cycle>>,
-    alu: Calendar,
-    load: Calendar,
-    store: Calendar,
     /// When the values of the last operations are there.
     values: Box<[Cycle]>,
     next: u32,
@@ -157,10 +104,16 @@ pub struct Core {
 }
 
 impl Core {
-    /// An idle core.
-    pub fn new(config: &Config) -> Self {
-        let core = config.core;
+    /// An idle core, alone or one of two threads on its ports and caches, which share
+    /// its queues in equal parts.
+    pub fn new(config: &Config, id: CoreId, threads: usize) -> Self {
+        let mut core = config.core;
+        for entries in [&mut core.rob, &mut core.lq, &mut core.sq, &mut core.iq] {
+            *entries /= threads;
+        }
         Self {
+            id,
+            shares_fetch: threads > 1,
             config: core,
             forwarding: config.l1d.load_to_use,
             fetch: Stage::new(core.width),
@@ -172,9 +125,6 @@ impl Core {
             lq: Queue::new(core.lq),
             sq: Queue::new(core.sq),
             waiting: BinaryHeap::new(),
-            alu: Calendar::new(core.alu_ports),
-            load: Calendar::new(core.load_ports),
-            store: Calendar::new(core.store_ports),
             values: vec![0; VALUES].into(),
             next: 1,
             stores: StoreBuffer::new(),
@@ -182,6 +132,11 @@ impl Core {
             predictor: Predictor::default(),
             counts: CoreCounts::default(),
         }
+    }
+
+    /// Which core it is, or on which it is a thread.
+    pub fn id(&self) -> CoreId {
+        self.id
     }
 
     /// When the last operation so far retires.
@@ -207,9 +162,13 @@ impl Core {
 
     /// Fetches and dispatches an operation; the first cycle in which it can issue.
     #[inline]
-    fn enter(&mut self) -> Cycle {
+    fn enter(&mut self, memory: &mut Memory) -> Cycle {
         self.counts.operations += 1;
-        let fetched = self.fetch.pass(self.fetch_from);
+        let mut fetched = self.fetch.pass(self.fetch_from);
+        if self.shares_fetch {
+            fetched = memory.ports(self.id).fetch.reserve(fetched);
+            self.fetch.catch_up(fetched);
+        }
         let earliest = (fetched + self.config.frontend_depth)
             .max(self.rob.available())
             .max(self.dispatch_from)
@@ -262,38 +221,41 @@ impl Core {
     pub fn push(&mut self, memory: &mut Memory, op: Op, sources: &[Tag]) -> Tag {
         match op {
             Op::Alu(latency) => {
-                let entered = self.enter();
-                let issue = self.alu.reserve(entered.max(self.all_ready(sources)));
+                let entered = self.enter(memory);
+                let issue = memory.ports(self.id).alu.reserve(entered.max(self.all_ready(sources)));
                 self.issued(entered, issue);
                 self.leave(issue + Cycle::from(latency))
             }
             Op::Load(address) => self.load(memory, address, sources),
             Op::Store(address) => self.store(memory, address, sources),
             Op::Prefetch(address) => {
-                let entered = self.enter();
-                let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+                let entered = self.enter(memory);
+                let issue =
+                    memory.ports(self.id).load.reserve(entered.max(self.all_ready(sources)));
                 self.issued(entered, issue);
-                memory.core(address, Access::Prefetch, issue);
+                memory.core(self.id, address, Access::Prefetch, issue);
                 self.leave(issue + 1)
             }
             Op::Locked(address) => {
                 self.counts.loads += 1;
                 self.counts.stores += 1;
                 self.dispatch_from = self.dispatch_from.max(self.now());
-                let entered = self.enter();
-                let issue = self.load.reserve(entered.max(self.all_ready(sources)));
-                let done = memory.core(address, Access::Write, issue.max(self.last_drain)).at;
+                let entered = self.enter(memory);
+                let issue =
+                    memory.ports(self.id).load.reserve(entered.max(self.all_ready(sources)));
+                let done =
+                    memory.core(self.id, address, Access::Write, issue.max(self.last_drain)).at;
                 // As long as the cache takes to take the new value in.
                 self.dispatch_from = done + self.forwarding;
                 self.leave(done + self.forwarding)
             }
             Op::Branch { pc, taken } => {
                 let right = self.predictor.branch(pc, taken);
-                self.branch(right, taken, sources)
+                self.branch(memory, right, taken, sources)
             }
             Op::Indirect { pc, target } => {
                 let right = self.predictor.indirect(pc, target);
-                self.branch(right, true, sources)
+                self.branch(memory, right, true, sources)
             }
         }
     }
@@ -301,12 +263,12 @@ impl Core {
     fn load(&mut self, memory: &mut Memory, address: Address, sources: &[Tag]) -> Tag {
         self.counts.loads += 1;
         self.dispatch_from = self.dispatch_from.max(self.lq.available());
-        let entered = self.enter();
-        let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+        let entered = self.enter(memory);
+        let issue = memory.ports(self.id).load.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
         let complete = match self.stores.forward(address, issue) {
             Some(known) => known.max(issue) + self.forwarding,
-            None => memory.core(address, Access::Read, issue).at,
+            None => memory.core(self.id, address, Access::Read, issue).at,
         };
         let tag = self.leave(complete);
         self.lq.take(self.retire.at);
@@ -316,23 +278,23 @@ impl Core {
     fn store(&mut self, memory: &mut Memory, address: Address, sources: &[Tag]) -> Tag {
         self.counts.stores += 1;
         self.dispatch_from = self.dispatch_from.max(self.sq.available());
-        let entered = self.enter();
-        let issue = self.store.reserve(entered.max(self.all_ready(sources)));
+        let entered = self.enter(memory);
+        let issue = memory.ports(self.id).store.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
         let tag = self.leave(issue + 1);
         // Once it has retired its line is asked for, beside those of other stores; into
         // the cache they go in order, one a cycle.
-        let owned = memory.core(address, Access::Write, self.retire.at).at;
+        let owned = memory.core(self.id, address, Access::Write, self.retire.at).at;
         self.last_drain = owned.saturating_sub(self.forwarding).max(self.last_drain) + 1;
         self.stores.store(address, issue + 1, self.last_drain + self.forwarding);
         self.sq.take(self.last_drain);
         tag
     }
 
-    fn branch(&mut self, right: bool, taken: bool, sources: &[Tag]) -> Tag {
+    fn branch(&mut self, memory: &mut Memory, right: bool, taken: bool, sources: &[Tag]) -> Tag {
         self.counts.branches += 1;
-        let entered = self.enter();
-        let issue = self.alu.reserve(entered.max(self.all_ready(sources)));
+        let entered = self.enter(memory);
+        let issue = memory.ports(self.id).alu.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
         let resolved = issue + 1;
         if !right {
@@ -355,16 +317,17 @@ impl Core {
     /// before.
     pub fn external(
         &mut self,
+        memory: &mut Memory,
         sources: &[Tag],
         serialise: bool,
-        complete: impl FnOnce(Cycle) -> Cycle,
+        complete: impl FnOnce(&mut Memory, Cycle) -> Cycle,
     ) -> Tag {
         self.counts.loads += 1;
         self.dispatch_from = self.dispatch_from.max(self.lq.available());
-        let entered = self.enter();
-        let issue = self.load.reserve(entered.max(self.all_ready(sources)));
+        let entered = self.enter(memory);
+        let issue = memory.ports(self.id).load.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
-        let complete = complete(issue);
+        let complete = complete(memory, issue);
         if serialise {
             self.dispatch_from = self.dispatch_from.max(complete);
         }
@@ -377,15 +340,16 @@ impl Core {
     /// has accepted it: `accepted` says when.
     pub fn external_store(
         &mut self,
+        memory: &mut Memory,
         sources: &[Tag],
-        accepted: impl FnOnce(Cycle) -> Cycle,
+        accepted: impl FnOnce(&mut Memory, Cycle) -> Cycle,
     ) -> Tag {
         self.counts.stores += 1;
         self.dispatch_from = self.dispatch_from.max(self.sq.available());
-        let entered = self.enter();
-        let issue = self.store.reserve(entered.max(self.all_ready(sources)));
+        let entered = self.enter(memory);
+        let issue = memory.ports(self.id).store.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
-        let accepted = accepted(issue);
+        let accepted = accepted(memory, issue);
         let tag = self.leave(issue + 1);
         self.sq.take(accepted.max(self.retire.at));
         tag

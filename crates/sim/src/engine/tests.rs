@@ -3,7 +3,7 @@
 use super::*;
 use crate::calendar::Cycle;
 use crate::config::Config;
-use crate::machine::{Layout, Memory};
+use crate::machine::{CoreId, Layout, Memory};
 
 struct Rig {
     core: Core,
@@ -13,7 +13,11 @@ struct Rig {
 
 impl Rig {
     fn new(config: &Config) -> Self {
-        Self { core: Core::new(config), memory: Memory::new(config), layout: Layout::default() }
+        Self {
+            core: Core::new(config, CoreId(0), 1),
+            memory: Memory::new(config),
+            layout: Layout::default(),
+        }
     }
 
     fn push(&mut self, op: Op, sources: &[Tag]) -> Tag {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
-use crate::engine::{Core, Tag};
+use crate::engine::Tag;
 use crate::halo::{Halo, Query};
-use crate::machine::{Address, Layout, Machine, Region};
+use crate::machine::{Address, Layout, Machine, Memory, Region};
 use crate::software::{Answer, KeyAt, Software};
 use crate::table::{HashTable, Walk};
 use crate::tcam::Tcam;
@@ -121,7 +121,7 @@ impl Lookups {
     /// [`Config::prepared`]).
     pub(super) fn with(mut self, config: &Config) -> Self {
         self.config = config.clone();
-        self.machine.core = Core::new(config);
+        self.machine.renew_core(config);
         self.halo = Halo::new(config);
         self.tcam = Tcam::new(config, config.workload.method);
         self
@@ -163,7 +163,7 @@ impl Lookups {
     pub(super) fn run(mut self) -> Report {
         let sim = self.config.sim;
         self.lookups(sim.warmup_lookups);
-        let (core, memory) = (self.machine.core.counts, self.machine.memory.counts);
+        let (core, memory) = (self.machine.core().counts, self.machine.memory.counts);
         let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
         let (emc_hits, emc_cycles) = (self.emc_hits, self.emc_cycles);
         let (mut batches, mut lookups, mut cycles) = (Vec::new(), 0, Mean::default());
@@ -176,7 +176,7 @@ impl Lookups {
             }
         }
         let each = |after: u64, before: u64| (after - before) as f64 / lookups as f64;
-        let (core_now, memory_now) = (self.machine.core.counts, self.machine.memory.counts);
+        let (core_now, memory_now) = (self.machine.core().counts, self.machine.memory.counts);
         let mut per_lookup = PerLookup {
             operations: each(core_now.operations, core.operations),
             loads: each(core_now.loads, core.loads),
@@ -252,7 +252,7 @@ impl Lookups {
             Stream::Independent => Tag::NONE,
             Stream::Dependent => m.alu(&[self.last]),
             Stream::Fenced => {
-                m.core.fence();
+                m.fence();
                 Tag::NONE
             }
         };
@@ -334,20 +334,21 @@ impl Lookups {
         let Self { machine, tcam, config, world, walk, .. } = self;
         world.tables[key.flow.table].walk(key.flow.key, walk);
         let serialise = config.halo.blocking == Blocking::Serialise;
-        let (memory, bytes) = (&mut machine.memory, config.workload.key_bytes);
-        let sources = [key.at.from];
-        let tag = machine.core.external(&sources, serialise, |now| tcam.search(memory, bytes, now));
+        let (core, memory) = machine.parts();
+        let (id, bytes) = (core.id(), config.workload.key_bytes);
+        let search = |memory: &mut Memory, now| tcam.search(memory, id, bytes, now);
+        let tag = core.external(memory, &[key.at.from], serialise, search);
         Answer { tag, found: key.flow.inside && walk.found }
     }
 
     fn blocking(&mut self, table: &HashTable, key: &Written, walk: &Walk) -> Answer {
-        let Machine { core, memory } = &mut self.machine;
+        let (core, memory) = self.machine.parts();
         let (halo, address) = (&mut self.halo, key.at.address);
         let serialise = self.config.halo.blocking == Blocking::Serialise;
         // Not before the key is in the cache, where the accelerator finds it.
-        let drained = core.drained();
-        let tag = core.external(&[key.at.from], serialise, |now| {
-            let query = Query { table, key: address, walk };
+        let (id, drained) = (core.id(), core.drained());
+        let tag = core.external(memory, &[key.at.from], serialise, |memory, now| {
+            let query = Query { core: id, table, key: address, walk };
             let answered = halo.query(memory, query, now.max(drained));
             halo.to_core(memory, answered)
         });
@@ -405,10 +406,11 @@ impl Lookups {
 
     /// Issues a lookup that does not block; when its result can be read.
     fn ask(&mut self, table: &HashTable, key: &Written, walk: &Walk, result: Address) -> u64 {
-        let Machine { core, memory } = &mut self.machine;
+        let (core, memory) = self.machine.parts();
         let (halo, drained, mut readable) = (&mut self.halo, core.drained(), 0);
-        core.external_store(&[key.at.from], |now| {
-            let query = Query { table, key: key.at.address, walk };
+        let id = core.id();
+        core.external_store(memory, &[key.at.from], |memory, now| {
+            let query = Query { core: id, table, key: key.at.address, walk };
             let answered = halo.query(memory, query, now.max(drained));
             readable = halo.to_memory(memory, answered, result);
             answered.accepted
@@ -420,10 +422,10 @@ impl Lookups {
     fn poll(&mut self, results: Address, readable: u64) -> Tag {
         let mut from = Tag::NONE;
         loop {
-            let Machine { core, memory } = &mut self.machine;
-            let mut read = 0;
-            let line = core.external(&[from], false, |now| {
-                let at = memory.snapshot(results, now);
+            let (core, memory) = self.machine.parts();
+            let (id, mut read) = (core.id(), 0);
+            let line = core.external(memory, &[from], false, |memory, now| {
+                let at = memory.snapshot(id, results, now);
                 read = at.0;
                 at.1
             });

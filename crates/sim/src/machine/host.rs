@@ -1,4 +1,4 @@
-//! A core over its memory, and short names for what programs emit.
+//! Cores over their memory, and short names for what programs emit.
 
 use crate::calendar::Cycle;
 use crate::config::Config;
@@ -6,31 +6,87 @@ use crate::engine::{Core, Op, Tag};
 
 use super::address::Address;
 use super::memory::Memory;
+use super::private::CoreId;
 
-/// A core with its memory.
+/// Cores, or threads of one, with their memory. One of them runs: what is emitted is its.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The core.
-    pub core: Core,
-    /// What is below it.
+    cores: Vec<Core>,
+    runs: usize,
+    /// What is below them.
     pub memory: Memory,
 }
 
 impl Machine {
-    /// An idle machine.
+    /// An idle machine of one core.
     pub fn new(config: &Config) -> Self {
-        Self { core: Core::new(config), memory: Memory::new(config) }
+        Self::with_cores(config, 1)
     }
 
-    /// When the last operation so far retires.
+    /// An idle machine of `cores` cores.
+    pub fn with_cores(config: &Config, cores: usize) -> Self {
+        let core = |n| Core::new(config, CoreId(n), 1);
+        let memory = Memory::with_cores(config, cores);
+        Self { cores: (0..cores).map(core).collect(), runs: 0, memory }
+    }
+
+    /// An idle machine of one core with two threads.
+    pub fn with_threads(config: &Config) -> Self {
+        let thread = Core::new(config, CoreId(0), 2);
+        Self { cores: vec![thread.clone(), thread], runs: 0, memory: Memory::new(config) }
+    }
+
+    /// The same caches below cores that have done nothing yet.
+    pub fn renew_core(&mut self, config: &Config) {
+        self.cores[self.runs] = Core::new(config, self.core().id(), 1);
+    }
+
+    /// The core or thread that runs.
+    #[inline]
+    pub fn core(&self) -> &Core {
+        &self.cores[self.runs]
+    }
+
+    /// Core or thread `n` runs from now on.
+    ///
+    /// # Panics
+    /// Later, when there is none of that number.
+    pub fn run(&mut self, n: usize) {
+        self.runs = n;
+    }
+
+    /// That which is furthest behind runs from now on; gives its number.
+    pub fn run_furthest_behind(&mut self) -> usize {
+        let clocks = self.cores.iter().map(Core::now).enumerate();
+        self.runs = clocks.min_by_key(|(_, now)| *now).map_or(0, |(n, _)| n);
+        self.runs
+    }
+
+    /// The core that runs, and the memory.
+    #[inline]
+    pub fn parts(&mut self) -> (&mut Core, &mut Memory) {
+        (&mut self.cores[self.runs], &mut self.memory)
+    }
+
+    /// When the last operation so far of the core that runs retires.
     pub fn now(&self) -> Cycle {
-        self.core.now()
+        self.core().now()
+    }
+
+    /// Nothing behind is dispatched before all before is complete.
+    pub fn fence(&mut self) {
+        self.cores[self.runs].fence();
+    }
+
+    #[inline]
+    fn push(&mut self, op: Op, sources: &[Tag]) -> Tag {
+        self.cores[self.runs].push(&mut self.memory, op, sources)
     }
 
     /// Arithmetic of one cycle.
     #[inline]
     pub fn alu(&mut self, sources: &[Tag]) -> Tag {
-        self.core.push(&mut self.memory, Op::Alu(1), sources)
+        self.push(Op::Alu(1), sources)
     }
 
     /// `n` operations of one cycle, none of which needs the one before.
@@ -48,43 +104,43 @@ impl Machine {
     /// A multiplication.
     #[inline]
     pub fn multiply(&mut self, sources: &[Tag]) -> Tag {
-        self.core.push(&mut self.memory, Op::Alu(3), sources)
+        self.push(Op::Alu(3), sources)
     }
 
     /// A load.
     #[inline]
     pub fn load(&mut self, address: Address, sources: &[Tag]) -> Tag {
-        self.core.push(&mut self.memory, Op::Load(address), sources)
+        self.push(Op::Load(address), sources)
     }
 
     /// A store.
     #[inline]
     pub fn store(&mut self, address: Address, sources: &[Tag]) -> Tag {
-        self.core.push(&mut self.memory, Op::Store(address), sources)
+        self.push(Op::Store(address), sources)
     }
 
     /// A prefetch.
     #[inline]
     pub fn prefetch(&mut self, address: Address, sources: &[Tag]) {
-        self.core.push(&mut self.memory, Op::Prefetch(address), sources);
+        self.push(Op::Prefetch(address), sources);
     }
 
     /// An atomic read-modify-write.
     #[inline]
     pub fn locked(&mut self, address: Address, sources: &[Tag]) -> Tag {
-        self.core.push(&mut self.memory, Op::Locked(address), sources)
+        self.push(Op::Locked(address), sources)
     }
 
     /// A comparison and the branch on it.
     #[inline]
     pub fn branch(&mut self, pc: u32, taken: bool, sources: &[Tag]) {
         let compared = self.alu(sources);
-        self.core.push(&mut self.memory, Op::Branch { pc, taken }, &[compared]);
+        self.push(Op::Branch { pc, taken }, &[compared]);
     }
 
     /// A jump or call through a pointer.
     #[inline]
     pub fn indirect(&mut self, pc: u32, target: u32, sources: &[Tag]) {
-        self.core.push(&mut self.memory, Op::Indirect { pc, target }, sources);
+        self.push(Op::Indirect { pc, target }, sources);
     }
 }

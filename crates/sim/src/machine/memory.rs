@@ -6,11 +6,10 @@ use crate::config::Config;
 use super::address::{Address, line_of};
 use super::cache::{Cache, LINE, LineNumber};
 use super::dram::Dram;
+use super::locks::Locks;
 use super::mesh::{Mesh, Tile};
+use super::private::{CoreId, Ports, Private};
 
-/// The tile of the core in the default mesh: one that is as far from all slices as the
-/// average tile is.
-const CORE: usize = 1;
 /// Bytes of a request on the mesh.
 const REQUEST: u64 = 8;
 
@@ -64,21 +63,21 @@ pub struct MemoryCounts {
     pub accelerator_misses: u64,
     /// Those that found their line written by the core.
     pub snoops: u64,
+    /// Copies that a core lost because another one wrote.
+    pub invalidations: u64,
 }
 
 /// All below the core.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    l1: Cache,
-    l2: Cache,
+    cores: Vec<Private>,
     /// Slices of the last-level cache.
     slices: Vec<Cache>,
     slice_ports: Vec<Calendar>,
     mesh: Mesh,
-    core: Tile,
     dram: Dram,
-    /// When each register for a miss under way is free again.
-    mshr: Vec<Cycle>,
+    /// Lines that accelerators hold, and those whose changes they are told of.
+    pub locks: Locks,
     seed: u64,
     times: Times,
     /// How often what happened.
@@ -96,19 +95,22 @@ struct Times {
 }
 
 impl Memory {
-    /// Empty caches.
+    /// Empty caches, of one core.
     pub fn new(config: &Config) -> Self {
+        Self::with_cores(config, 1)
+    }
+
+    /// Empty caches of `cores` cores.
+    pub fn with_cores(config: &Config, cores: usize) -> Self {
         let (llc, mesh) = (&config.llc, &config.mesh);
         let slice = Cache::new((llc.mib << 20) / llc.slices as u64, llc.ways);
         Self {
-            l1: Cache::new(config.l1d.kib << 10, config.l1d.ways),
-            l2: Cache::new(config.l2.kib << 10, config.l2.ways),
+            cores: (0..cores).map(|n| Private::new(config, CoreId(n))).collect(),
             slices: vec![slice; llc.slices],
             slice_ports: vec![Calendar::new(llc.ports_per_slice); llc.slices],
             mesh: Mesh::new(mesh.cols, mesh.rows, mesh.hop, mesh.link_bytes),
-            core: Tile(CORE % llc.slices),
             dram: Dram::new(&config.dram, config.core.ghz),
-            mshr: vec![0; config.core.mshr],
+            locks: Locks::default(),
             seed: config.sim.seed,
             times: Times {
                 l1: config.l1d.load_to_use,
@@ -141,46 +143,88 @@ impl Memory {
         Tile((folded % slices) as usize)
     }
 
-    /// An access of the core to the line of `address`, issued at `now`.
+    /// What the threads of a core issue through.
     #[inline]
-    pub fn core(&mut self, address: Address, access: Access, now: Cycle) -> Done {
-        let line = self.line(address);
-        let done = match self.l1.touch(line) {
-            Some(arrives) => Done { at: arrives.max(now + self.times.l1), level: Level::L1 },
-            None => self.core_miss(line, now),
-        };
-        if access == Access::Write {
-            self.l1.set_dirty(line, true);
-        }
-        done
+    pub fn ports(&mut self, core: CoreId) -> &mut Ports {
+        &mut self.cores[core.0].ports
     }
 
-    fn core_miss(&mut self, line: LineNumber, now: Cycle) -> Done {
-        self.counts.l1_misses += 1;
-        let register = (0..self.mshr.len()).min_by_key(|at| self.mshr[*at]).unwrap_or(0);
-        let start = now.max(self.mshr[register]);
-        let done = match self.l2.touch(line) {
-            Some(arrives) => Done { at: arrives.max(start + self.times.l2), level: Level::L2 },
-            None => self.core_far(line, start),
+    /// An access of a core to the line of `address`, issued at `now`.
+    #[inline]
+    pub fn core(&mut self, core: CoreId, address: Address, access: Access, now: Cycle) -> Done {
+        let line = self.line(address);
+        let done = match self.cores[core.0].l1.touch(line) {
+            Some(arrives) => Done { at: arrives.max(now + self.times.l1), level: Level::L1 },
+            None => self.core_miss(core, line, now),
         };
-        self.mshr[register] = done.at;
-        self.fill_l1(line, done.at);
+        if access == Access::Write { self.own(core, line, done) } else { done }
+    }
+
+    /// Makes a line that a core has its own, for writing.
+    #[inline]
+    fn own(&mut self, core: CoreId, line: LineNumber, done: Done) -> Done {
+        let alone = self.cores.len() == 1;
+        let l1 = &mut self.cores[core.0].l1;
+        if l1.is_dirty(line) {
+            return done;
+        }
+        l1.set_dirty(line, true);
+        self.locks.written(line);
+        if alone { done } else { Done { at: self.invalidate(core, line, done.at), ..done } }
+    }
+
+    /// Takes a line from all cores but one; when that is done.
+    fn invalidate(&mut self, core: CoreId, line: LineNumber, now: Cycle) -> Cycle {
+        let holds = |other: &mut Private| other.l1.holds(line) || other.l2.holds(line);
+        let others = (0..self.cores.len()).filter(|n| *n != core.0);
+        let sharers: Vec<usize> = others.filter(|n| holds(&mut self.cores[*n])).collect();
+        if sharers.is_empty() {
+            return now;
+        }
+        let (tile, home) = (self.cores[core.0].tile, self.slice(line));
+        let sent = now + self.times.egress;
+        let asked = self.mesh.send(tile, home, REQUEST, sent) + self.times.cha;
+        let mut last = asked;
+        for other in sharers {
+            self.counts.invalidations += 1;
+            let to = self.cores[other].tile;
+            let there = self.mesh.send(home, to, REQUEST, asked);
+            let dirty = self.cores[other].remove(line);
+            let back = self.mesh.send(to, home, REQUEST, there + self.times.l2);
+            if dirty {
+                self.fill_slice(home, line, back, true);
+            }
+            last = last.max(back);
+        }
+        self.mesh.send(home, tile, REQUEST, last) + self.times.ingress
+    }
+
+    fn core_miss(&mut self, core: CoreId, line: LineNumber, now: Cycle) -> Done {
+        self.counts.l1_misses += 1;
+        let (register, free) = self.cores[core.0].miss_register();
+        let start = now.max(free);
+        let done = match self.cores[core.0].l2.touch(line) {
+            Some(arrives) => Done { at: arrives.max(start + self.times.l2), level: Level::L2 },
+            None => self.core_far(core, line, start),
+        };
+        self.cores[core.0].mshr[register] = done.at;
+        self.fill_l1(core, line, done.at);
         done
     }
 
     /// A miss of both private caches.
-    fn core_far(&mut self, line: LineNumber, start: Cycle) -> Done {
+    fn core_far(&mut self, core: CoreId, line: LineNumber, start: Cycle) -> Done {
         self.counts.l2_misses += 1;
-        let home = self.slice(line);
+        let (home, tile) = (self.slice(line), self.cores[core.0].tile);
         let sent = start + self.times.l2 + self.times.egress;
-        let arrived = self.mesh.send(self.core, home, REQUEST, sent);
+        let arrived = self.mesh.send(tile, home, REQUEST, sent);
         let (data, level) = self.home(home, line, arrived);
         self.counts.llc_misses += u64::from(level == Level::Dram);
-        let at = self.mesh.send(home, self.core, LINE, data) + self.times.ingress;
-        if let Some(out) = self.l2.fill(line, at, false)
+        let at = self.mesh.send(home, tile, LINE, data) + self.times.ingress;
+        if let Some(out) = self.cores[core.0].l2.fill(line, at, false)
             && out.dirty
         {
-            self.write_back(out.line, at);
+            self.write_back(tile, out.line, at);
         }
         Done { at, level }
     }
@@ -188,7 +232,11 @@ impl Memory {
     /// Asks a slice for a line, from memory if need be.
     fn home(&mut self, home: Tile, line: LineNumber, arrived: Cycle) -> (Cycle, Level) {
         let begun = self.slice_ports[home.0].reserve(arrived + self.times.cha);
-        self.slice_or_memory(home, line, begun + self.times.tag_data)
+        let tags = begun + self.times.tag_data;
+        match self.writer(line).filter(|_| self.cores.len() > 1) {
+            Some(writer) => (self.snoop(writer, home, line, tags), Level::Snooped),
+            None => self.slice_or_memory(home, line, tags),
+        }
     }
 
     /// The data of a line whose slice has looked its tags up at `tags`: the slice's own, or
@@ -223,23 +271,25 @@ impl Memory {
         }
     }
 
-    fn fill_l1(&mut self, line: LineNumber, arrives: Cycle) {
-        if let Some(out) = self.l1.fill(line, arrives, false)
+    fn fill_l1(&mut self, core: CoreId, line: LineNumber, arrives: Cycle) {
+        let Private { tile, l1, l2, .. } = &mut self.cores[core.0];
+        let tile = *tile;
+        if let Some(out) = l1.fill(line, arrives, false)
             && out.dirty
         {
-            if self.l2.holds(out.line) {
-                self.l2.set_dirty(out.line, true);
-            } else if let Some(out) = self.l2.fill(out.line, arrives, true)
+            if l2.holds(out.line) {
+                l2.set_dirty(out.line, true);
+            } else if let Some(out) = l2.fill(out.line, arrives, true)
                 && out.dirty
             {
-                self.write_back(out.line, arrives);
+                self.write_back(tile, out.line, arrives);
             }
         }
     }
 
-    fn write_back(&mut self, line: LineNumber, now: Cycle) {
+    fn write_back(&mut self, tile: Tile, line: LineNumber, now: Cycle) {
         let home = self.slice(line);
-        let arrived = self.mesh.send(self.core, home, LINE, now);
+        let arrived = self.mesh.send(tile, home, LINE, now);
         let at = self.slice_ports[home.0].reserve(arrived);
         self.fill_slice(home, line, at, true);
     }
@@ -252,10 +302,9 @@ impl Memory {
         let arrived = self.mesh.send(tile, home, REQUEST, now);
         let begun = self.slice_ports[home.0].reserve(arrived);
         let tags = begun + self.times.tag_data;
-        let (data, level) = if self.is_written_by_core(line) {
-            (self.snoop(home, line, tags), Level::Snooped)
-        } else {
-            self.slice_or_memory(home, line, tags)
+        let (data, level) = match self.writer(line) {
+            Some(writer) => (self.snoop(writer, home, line, tags), Level::Snooped),
+            None => self.slice_or_memory(home, line, tags),
         };
         self.counts.accelerator_misses += u64::from(level == Level::Dram);
         Done { at: self.mesh.send(home, tile, LINE, data), level }
@@ -269,52 +318,58 @@ impl Memory {
         let arrived = self.mesh.send(tile, home, REQUEST, now);
         let begun = self.slice_ports[home.0].reserve(arrived);
         let mut at = begun + self.times.tag_data;
-        if self.is_written_by_core(line) {
-            at = self.snoop(home, line, at);
+        if let Some(writer) = self.writer(line) {
+            at = self.snoop(writer, home, line, at);
         }
-        self.l1.remove(line);
-        self.l2.remove(line);
+        self.cores.iter_mut().for_each(|core| {
+            core.remove(line);
+        });
         self.fill_slice(home, line, at, true);
         at
     }
 
-    /// A read of the core at the home slice that changes nothing: when the slice is
+    /// A read of a core at the home slice that changes nothing: when the slice is
     /// read, and when the core has the value.
-    pub fn snapshot(&mut self, address: Address, now: Cycle) -> (Cycle, Cycle) {
-        let home = self.slice(self.line(address));
-        let arrived = self.mesh.send(self.core, home, REQUEST, now + self.times.egress);
+    pub fn snapshot(&mut self, core: CoreId, address: Address, now: Cycle) -> (Cycle, Cycle) {
+        let (home, tile) = (self.slice(self.line(address)), self.cores[core.0].tile);
+        let arrived = self.mesh.send(tile, home, REQUEST, now + self.times.egress);
         let begun = self.slice_ports[home.0].reserve(arrived + self.times.cha);
         let read = begun + self.times.tag_data;
-        (read, self.mesh.send(home, self.core, LINE, read) + self.times.ingress)
+        (read, self.mesh.send(home, tile, LINE, read) + self.times.ingress)
     }
 
-    /// A message of `bytes` bytes from the core to `tile`.
-    pub fn from_core(&mut self, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
-        self.mesh.send(self.core, tile, bytes, now + self.times.egress)
+    /// A message of `bytes` bytes from a core to `tile`.
+    pub fn from_core(&mut self, core: CoreId, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
+        self.mesh.send(self.cores[core.0].tile, tile, bytes, now + self.times.egress)
     }
 
-    /// A message of `bytes` bytes from `tile` to the core.
-    pub fn to_core(&mut self, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
-        self.mesh.send(tile, self.core, bytes, now) + self.times.ingress
+    /// A message of `bytes` bytes from `tile` to a core.
+    pub fn to_core(&mut self, core: CoreId, tile: Tile, bytes: u64, now: Cycle) -> Cycle {
+        self.mesh.send(tile, self.cores[core.0].tile, bytes, now) + self.times.ingress
     }
 
-    fn is_written_by_core(&mut self, line: LineNumber) -> bool {
-        self.l1.is_dirty(line) || self.l2.is_dirty(line)
+    /// The core whose caches have a line in a form that the last-level cache does not.
+    #[inline]
+    fn writer(&mut self, line: LineNumber) -> Option<CoreId> {
+        let wrote = |core: &mut Private| core.l1.is_dirty(line) || core.l2.is_dirty(line);
+        self.cores.iter_mut().position(wrote).map(CoreId)
     }
 
-    /// Has the core give a line that it wrote to its home slice; when that has it.
-    fn snoop(&mut self, home: Tile, line: LineNumber, now: Cycle) -> Cycle {
+    /// Has a core give a line that it wrote to its home slice; when that has it.
+    fn snoop(&mut self, writer: CoreId, home: Tile, line: LineNumber, now: Cycle) -> Cycle {
         self.counts.snoops += 1;
-        let asked = self.mesh.send(home, self.core, REQUEST, now);
-        let back = self.mesh.send(self.core, home, LINE, asked + self.times.l2);
-        self.l1.set_dirty(line, false);
-        self.l2.set_dirty(line, false);
+        let tile = self.cores[writer.0].tile;
+        let asked = self.mesh.send(home, tile, REQUEST, now);
+        let back = self.mesh.send(tile, home, LINE, asked + self.times.l2);
+        let writer = &mut self.cores[writer.0];
+        writer.l1.set_dirty(line, false);
+        writer.l2.set_dirty(line, false);
         self.fill_slice(home, line, back, true);
         back
     }
 
     /// Brings lines into the caches without time passing, as far as they would be there
-    /// after long use: the last-level cache, and with `near` the core's too.
+    /// after long use: the last-level cache, and with `near` the cores' too.
     pub fn warm(&mut self, address: Address, near: bool) {
         let line = self.line(address);
         let home = self.slice(line);
@@ -323,12 +378,7 @@ impl Memory {
             self.slices[home.0].fill(within, 0, false);
         }
         if near {
-            if self.l2.touch(line).is_none() {
-                self.l2.fill(line, 0, false);
-            }
-            if self.l1.touch(line).is_none() {
-                self.l1.fill(line, 0, false);
-            }
+            self.cores.iter_mut().for_each(|core| core.warm(line));
         }
     }
 }

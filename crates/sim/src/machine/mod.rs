@@ -4,8 +4,10 @@ mod address;
 mod cache;
 mod dram;
 mod host;
+mod locks;
 mod memory;
 mod mesh;
+mod private;
 #[cfg(test)]
 mod tests;
 
@@ -13,5 +15,7 @@ pub use address::{Address, Layout, Region};
 pub use cache::{Cache, Evicted, LEAST_SETS, LINE, LineNumber};
 pub use dram::Dram;
 pub use host::Machine;
+pub use locks::Locks;
 pub use memory::{Access, Done, Level, Memory, MemoryCounts};
 pub use mesh::{Mesh, Tile};
+pub use private::{CoreId, Ports};

@@ -19,7 +19,7 @@ fn chase(config: &Config, bytes: u64) -> f64 {
     let (start, steps) = (1_000_000, 20_000);
     let mut now = start;
     for _ in 0..steps {
-        now = memory.core(region.at(at * LINE), Access::Read, now).at;
+        now = memory.core(CoreId(0), region.at(at * LINE), Access::Read, now).at;
         at = next(at);
     }
     (now - start) as f64 / f64::from(steps)
@@ -58,7 +58,7 @@ fn an_accelerator_is_nearer_to_the_cache_than_the_core() {
     assert_eq!(here, Done { at: 1012, level: Level::Llc });
     let there = memory.accelerator_read(Tile((home.0 + 2) % 16), address, 2000);
     assert!(there.at > 2012 && there.at < 2012 + 2 * 2 * 6 + 1, "{there:?}");
-    let core = memory.core(address, Access::Read, 3000);
+    let core = memory.core(CoreId(0), address, Access::Read, 3000);
     assert!(core.at > 3045 && core.level == Level::Llc, "{core:?}");
 }
 
@@ -66,7 +66,7 @@ fn an_accelerator_is_nearer_to_the_cache_than_the_core() {
 fn a_line_that_the_core_wrote_is_fetched_from_it_once() {
     let mut memory = Memory::new(&Config::default());
     let address = Layout::default().region(64).at(0);
-    memory.core(address, Access::Write, 100);
+    memory.core(CoreId(0), address, Access::Write, 100);
     let home = memory.slice(memory.line(address));
     let first = memory.accelerator_read(home, address, 1000);
     assert_eq!(first.level, Level::Snooped);
@@ -74,9 +74,9 @@ fn a_line_that_the_core_wrote_is_fetched_from_it_once() {
     let second = memory.accelerator_read(home, address, 2000);
     assert_eq!((second.level, memory.counts.snoops), (Level::Llc, 1));
     // And the core still has it.
-    assert_eq!(memory.core(address, Access::Read, 3000).level, Level::L1);
+    assert_eq!(memory.core(CoreId(0), address, Access::Read, 3000).level, Level::L1);
     memory.accelerator_write(home, address, 4000);
-    assert_eq!(memory.core(address, Access::Read, 5000).level, Level::Llc);
+    assert_eq!(memory.core(CoreId(0), address, Access::Read, 5000).level, Level::Llc);
 }
 
 /// The part of a channel's bandwidth that a stream of reads gets, with so many misses
@@ -87,7 +87,7 @@ fn stream(misses: usize) -> f64 {
     let mut memory = Memory::new(&config);
     let lines = 20_000;
     let region = Layout::default().region(lines * LINE);
-    let read = |n| memory.core(region.at(n * LINE), Access::Read, 1).at;
+    let read = |n| memory.core(CoreId(0), region.at(n * LINE), Access::Read, 1).at;
     let last = (0..lines).map(read).max().unwrap_or(0);
     let seconds = last as f64 / (config.core.ghz * 1e9);
     (lines * LINE) as f64 / seconds / 19.2e9

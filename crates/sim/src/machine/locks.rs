@@ -1,0 +1,108 @@
+//! Lines that accelerators hold, and lines whose changes they are told of.
+//!
+//! A query locks the lines that it reads until it has its answer (HALO, section 4.4): a core
+//! that wants to write one gets a snoop miss, and asks again. Readers are not held up, and
+//! several queries may hold the same line. And an accelerator that keeps a table's metadata
+//! sets a bit (CV) at its home slice: who writes the line clears it, and the accelerator
+//! fetches the metadata anew.
+
+use std::collections::HashMap;
+
+use crate::calendar::Cycle;
+
+use super::cache::LineNumber;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Lock {
+    holders: u32,
+    /// Until when it is held by those that have given it up.
+    until: Cycle,
+}
+
+/// Locks and CV bits of all slices.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    lines: HashMap<LineNumber, Lock>,
+    /// Lines with the CV bit, in order.
+    watched: Vec<LineNumber>,
+    /// Locks taken so far.
+    pub taken: u64,
+    /// Locks given up so far.
+    pub given_up: u64,
+    /// Writes that found their line locked.
+    pub snoop_misses: u64,
+}
+
+impl Locks {
+    /// Takes a line, for one holder more.
+    pub fn take(&mut self, line: LineNumber) {
+        self.taken += 1;
+        self.lines.entry(line).or_default().holders += 1;
+    }
+
+    /// Gives a line up at `at`.
+    ///
+    /// # Panics
+    /// In a debug build, when nobody holds it.
+    pub fn give_up(&mut self, line: LineNumber, at: Cycle) {
+        let lock = self.lines.entry(line).or_default();
+        debug_assert!(lock.holders > 0, "line {line} is held by nobody");
+        self.given_up += 1;
+        lock.holders = lock.holders.saturating_sub(1);
+        lock.until = lock.until.max(at);
+    }
+
+    /// Whether a write of `line` that arrives at `now` finds it locked; counted.
+    pub fn refuses(&mut self, line: LineNumber, now: Cycle) -> bool {
+        let refused = self.lines.get(&line).is_some_and(|l| l.holders > 0 || l.until > now);
+        self.snoop_misses += u64::from(refused);
+        refused
+    }
+
+    /// Sets the CV bit of a line.
+    pub fn watch(&mut self, line: LineNumber) {
+        if let Err(at) = self.watched.binary_search(&line) {
+            self.watched.insert(at, line);
+        }
+    }
+
+    /// Whether the CV bit of a line is set.
+    pub fn is_watched(&self, line: LineNumber) -> bool {
+        self.watched.binary_search(&line).is_ok()
+    }
+
+    /// A core has made a line its own: its CV bit is cleared.
+    #[inline]
+    pub(super) fn written(&mut self, line: LineNumber) {
+        if let Ok(at) = self.watched.binary_search(&line) {
+            self.watched.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_refused_until_its_last_holder_gave_it_up() {
+        let mut locks = Locks::default();
+        assert!(!locks.refuses(7, 0));
+        locks.take(7);
+        locks.take(7);
+        locks.give_up(7, 30);
+        assert!(locks.refuses(7, 40) && !locks.refuses(8, 40));
+        locks.give_up(7, 20);
+        assert!(locks.refuses(7, 29) && !locks.refuses(7, 30));
+        assert_eq!((locks.taken, locks.given_up, locks.snoop_misses), (2, 2, 2));
+    }
+
+    #[test]
+    fn a_watched_line_is_told_of_once() {
+        let mut locks = Locks::default();
+        [9, 3, 9].into_iter().for_each(|line| locks.watch(line));
+        assert!(locks.is_watched(3) && locks.is_watched(9));
+        locks.written(9);
+        assert!(locks.is_watched(3) && !locks.is_watched(9));
+    }
+}
