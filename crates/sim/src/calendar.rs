@@ -96,15 +96,17 @@ impl Calendar {
     /// first of them. Nothing is booked for a duration of 0.
     #[inline]
     pub fn reserve_run(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
-        // Mostly nobody else is there, and all of it lies in one block.
-        let offset = earliest % BLOCK;
-        if self.width == 1 && duration > 0 && offset + duration <= BLOCK {
-            let run = (u64::MAX >> (BLOCK - duration)) << offset;
-            if let Some([booked]) = self.block(earliest / BLOCK)
-                && *booked & run == 0
-            {
-                *booked |= run;
-                return earliest;
+        // Mostly there is room for all of it within one block.
+        if self.width == 1
+            && (1..=BLOCK).contains(&duration)
+            && let Some([booked]) = self.block(earliest / BLOCK)
+        {
+            let free = !(*booked | ((1 << (earliest % BLOCK)) - 1));
+            let starts = (1..duration).fold(free, |starts, cycle| starts & free >> cycle);
+            if starts != 0 {
+                let start = starts.trailing_zeros();
+                *booked |= (u64::MAX >> (BLOCK - duration)) << start;
+                return earliest / BLOCK * BLOCK + u64::from(start);
             }
         }
         let mut start = earliest;

@@ -155,6 +155,20 @@ impl HashTable {
         (bucket ^ u64::from(signature)) & (self.buckets() - 1)
     }
 
+    /// The buckets of a key, without repetition of the first where it has one choice.
+    #[inline]
+    pub(crate) fn buckets_of(&self, key: u32) -> [u64; 2] {
+        let (first, signature) = self.place(key);
+        [first, if self.choices == 2 { self.other(first, signature) } else { first }]
+    }
+
+    /// A word of a bucket as it lies in our own memory.
+    #[inline]
+    pub(crate) fn look(&self, bucket: u64) -> u64 {
+        let first = bucket as usize * WAYS;
+        u64::from(self.signatures[first]) ^ u64::from(self.keys[first])
+    }
+
     fn choices_of(&self, key: u32) -> (Vec<u64>, u16) {
         let (first, signature) = self.place(key);
         let second = (self.choices == 2).then(|| self.other(first, signature));

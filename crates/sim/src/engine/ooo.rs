@@ -5,15 +5,12 @@
 //! sources, a port, the caches. A mispredicted branch stops fetch until it is resolved.
 //! Operations of the wrong path are not simulated.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crate::calendar::Cycle;
 use crate::config::{Config, CoreConfig};
 use crate::machine::{Access, Address, CoreId, Memory};
 
 use super::predictor::Predictor;
-use super::stages::{Queue, Stage};
+use super::stages::{Queue, Stage, Waiting};
 use super::store_buffer::StoreBuffer;
 
 /// A value that an operation made; operations name their sources by it.
@@ -92,7 +89,7 @@ pub struct Core {
     rob: Queue,
     lq: Queue,
     sq: Queue,
-    waiting: BinaryHeap<Reverse<Cycle>>,
+    waiting: Waiting,
     /// When the values of the last operations are there.
     values: Box<[Cycle]>,
     next: u32,
@@ -124,7 +121,7 @@ impl Core {
             rob: Queue::new(core.rob),
             lq: Queue::new(core.lq),
             sq: Queue::new(core.sq),
-            waiting: BinaryHeap::new(),
+            waiting: Waiting::default(),
             values: vec![0; VALUES].into(),
             next: 1,
             stores: StoreBuffer::new(),
@@ -184,24 +181,15 @@ impl Core {
     #[inline]
     fn scheduler(&mut self) -> Cycle {
         let room = self.config.iq - (self.config.width as usize * 2).min(self.config.iq / 2);
-        while let Some(Reverse(issue)) = self.waiting.peek().copied() {
-            if issue <= self.dispatch.at {
-                self.waiting.pop();
-            } else if self.waiting.len() >= room {
-                self.waiting.pop();
-                return issue;
-            } else {
-                break;
-            }
-        }
-        0
+        self.waiting.forget_until(self.dispatch.at);
+        if self.waiting.len() >= room { self.waiting.pop().unwrap_or(0) } else { 0 }
     }
 
     /// Notes when an operation issues that could from `entered` on.
     #[inline]
     fn issued(&mut self, entered: Cycle, issue: Cycle) {
         if issue > entered + PASSING {
-            self.waiting.push(Reverse(issue));
+            self.waiting.push(issue);
         }
     }
 

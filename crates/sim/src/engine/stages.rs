@@ -1,5 +1,7 @@
 //! What operations pass in order.
 
+use std::collections::VecDeque;
+
 use crate::calendar::Cycle;
 
 /// Times of the entries of a queue that are given back in order.
@@ -58,6 +60,40 @@ impl Stage {
     pub(super) fn catch_up(&mut self, cycle: Cycle) {
         if cycle > self.at {
             (self.at, self.used) = (cycle, 1);
+        }
+    }
+}
+
+/// Times at which operations leave the scheduler, in order: those that come later mostly
+/// leave later, so a new one has hardly anything behind it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    leave: VecDeque<Cycle>,
+}
+
+impl Waiting {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.leave.len()
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, at: Cycle) {
+        let behind = self.leave.iter().rev().take_while(|other| **other > at).count();
+        self.leave.insert(self.leave.len() - behind, at);
+    }
+
+    /// The first, which is forgotten.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Cycle> {
+        self.leave.pop_front()
+    }
+
+    /// Forgets those that have left at `now`.
+    #[inline]
+    pub(super) fn forget_until(&mut self, now: Cycle) {
+        while self.leave.front().is_some_and(|at| *at <= now) {
+            self.leave.pop_front();
         }
     }
 }

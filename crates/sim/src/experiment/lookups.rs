@@ -1,5 +1,6 @@
 //! Lookup after lookup, by one of the methods.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
@@ -64,9 +65,20 @@ pub(super) struct Lookups {
     /// What the next lookup waits for.
     last: Tag,
     hits: u64,
+    ahead: Ahead,
     // Reused, so that a lookup allocates nothing.
     walk: Walk,
 }
+
+/// Flows that come next, drawn together: their lines are looked at before they are
+/// simulated, so that our own cache misses overlap.
+#[derive(Clone, Debug, Default)]
+struct Ahead {
+    flows: Vec<Flow>,
+}
+
+/// Flows that are drawn together.
+const AHEAD: usize = 16;
 
 /// A key in its buffer.
 struct Written {
@@ -111,6 +123,7 @@ impl Lookups {
             written: 0,
             last: Tag::NONE,
             hits: 0,
+            ahead: Ahead::default(),
             walk: Walk::default(),
         };
         lookups.warm();
@@ -241,9 +254,34 @@ impl Lookups {
         }
     }
 
+    /// The flow of the next packet.
+    fn next_flow(&mut self) -> Flow {
+        if let Some(flow) = self.ahead.flows.pop() {
+            return flow;
+        }
+        let (world, memory) = (&self.world, &self.machine.memory);
+        // Buckets first: where they lie does not depend on what is in them.
+        let mut seen = 0;
+        for _ in 0..AHEAD {
+            let flow = self.flows.next();
+            let table = &world.tables[flow.table];
+            for bucket in table.buckets_of(flow.key) {
+                seen ^= memory.look(table.bucket(bucket)) ^ table.look(bucket);
+            }
+            self.ahead.flows.push(flow);
+        }
+        for flow in &self.ahead.flows {
+            // Where the key's slot lies, if it is there.
+            seen ^= memory.look(world.tables[flow.table].slot(flow.key & !OUTSIDE));
+        }
+        black_box(seen);
+        self.ahead.flows.reverse();
+        self.ahead.flows.pop().expect("some were drawn")
+    }
+
     /// A packet comes: its key is written to its buffer, as parsing does.
     fn write_key(&mut self) -> Written {
-        let flow = self.flows.next();
+        let flow = self.next_flow();
         let address = self.world.buffers.at(self.written % BUFFERS * BUFFER);
         self.written += 1;
         let m = &mut self.machine;

@@ -10,19 +10,33 @@ pub const LINE: u64 = 64;
 
 /// A set-associative cache with least-recently-used replacement.
 ///
-/// A set is its lines in the order of their use, the last used first; a line is one word:
-/// its tag, whether it was written here, and when its data arrives. So an access of the
-/// simulated cache is as few accesses of the real one as can be.
+/// A set is its lines in the order of their use, the last used first; a line is one word.
+/// So an access of the simulated cache is as few accesses of the real one as can be.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct Cache<P> {
     sets: u64,
     ways: usize,
-    places: Vec<Place>,
+    places: Vec<P>,
 }
 
-/// A line in its set.
+/// A place of a set: a line's tag, and whether it was written here.
+pub trait Place: Copy + Eq {
+    /// Nothing lies here: the tag is that of no line.
+    const EMPTY: Self;
+
+    /// A line whose data arrives at `arrives`.
+    fn new(tag: u64, arrives: Cycle, dirty: bool) -> Self;
+    /// Its tag.
+    fn tag(self) -> u64;
+    /// Whether it was written here.
+    fn is_dirty(self) -> bool;
+    /// When its data arrives.
+    fn arrives(self) -> Cycle;
+}
+
+/// A place that knows when its data arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place(u64);
+pub struct Timed(u64);
 
 /// Bits of a place that say when its data arrives: two minutes of simulated time. What is
 /// left is enough for the tags of 64 GiB in 64 sets, and one more for none.
@@ -32,8 +46,7 @@ pub const LEAST_SETS: u64 = 64;
 /// The bit that says that it was written here.
 const DIRTY: u64 = 1 << ARRIVES;
 
-impl Place {
-    /// Nothing lies here: the tag is none.
+impl Place for Timed {
     const EMPTY: Self = Self(u64::MAX);
 
     fn new(tag: u64, arrives: Cycle, dirty: bool) -> Self {
@@ -46,6 +59,7 @@ impl Place {
         self.0 >> (ARRIVES + 1)
     }
 
+    #[inline]
     fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
@@ -53,6 +67,36 @@ impl Place {
     #[inline]
     fn arrives(self) -> Cycle {
         self.0 & (DIRTY - 1)
+    }
+}
+
+/// A place of half the size, for caches so large that their tags are not in ours. Its user
+/// has to remember what has not arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Small(u32);
+
+impl Place for Small {
+    const EMPTY: Self = Self(u32::MAX);
+
+    #[inline]
+    fn new(tag: u64, _: Cycle, dirty: bool) -> Self {
+        debug_assert!(tag < u64::from(u32::MAX >> 1), "{tag}");
+        Self((tag as u32) << 1 | u32::from(dirty))
+    }
+
+    #[inline]
+    fn tag(self) -> u64 {
+        u64::from(self.0 >> 1)
+    }
+
+    #[inline]
+    fn is_dirty(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    #[inline]
+    fn arrives(self) -> Cycle {
+        0
     }
 }
 
@@ -65,7 +109,7 @@ pub struct Evicted {
     pub dirty: bool,
 }
 
-impl Cache {
+impl<P: Place> Cache<P> {
     /// An empty cache of `bytes` bytes.
     ///
     /// # Panics
@@ -73,7 +117,7 @@ impl Cache {
     pub fn new(bytes: u64, ways: usize) -> Self {
         let sets = bytes / LINE / ways as u64;
         assert!(sets > 0, "a cache of {bytes} bytes has no set of {ways} lines");
-        Self { sets, ways, places: vec![Place::EMPTY; sets as usize * ways] }
+        Self { sets, ways, places: vec![P::EMPTY; sets as usize * ways] }
     }
 
     /// The number of a line's set, and its tag there.
@@ -87,12 +131,18 @@ impl Cache {
 
     /// The places of a line's set, and which of them has it.
     #[inline]
-    fn find(&mut self, line: LineNumber) -> (&mut [Place], Option<usize>) {
+    fn find(&mut self, line: LineNumber) -> (&mut [P], Option<usize>) {
         let (set, tag) = self.set(line);
         let first = set as usize * self.ways;
         let places = &mut self.places[first..first + self.ways];
         let way = places.iter().position(|place| place.tag() == tag);
         (places, way)
+    }
+
+    /// The tag of the line of a set that was used last.
+    #[inline]
+    pub(super) fn look(&self, line: LineNumber) -> u64 {
+        self.places[self.set(line).0 as usize * self.ways].tag()
     }
 
     /// When the data of `line` is there, if the cache holds it; counts as use.
@@ -117,7 +167,7 @@ impl Cache {
     /// Says that `line`, if it is here, was written, or was written back.
     pub fn set_dirty(&mut self, line: LineNumber, dirty: bool) {
         if let (places, Some(way)) = self.find(line) {
-            places[way] = Place::new(places[way].tag(), places[way].arrives(), dirty);
+            places[way] = P::new(places[way].tag(), places[way].arrives(), dirty);
         }
     }
 
@@ -128,19 +178,19 @@ impl Cache {
         if let Some(way) = way {
             let old = places[way];
             places[..=way].rotate_right(1);
-            places[0] = Place::new(tag, old.arrives().min(arrives), old.is_dirty() || dirty);
+            places[0] = P::new(tag, old.arrives().min(arrives), old.is_dirty() || dirty);
             return None;
         }
         places.rotate_right(1);
-        let old = std::mem::replace(&mut places[0], Place::new(tag, arrives, dirty));
+        let old = std::mem::replace(&mut places[0], P::new(tag, arrives, dirty));
         let evicted = Evicted { line: old.tag() * sets + set, dirty: old.is_dirty() };
-        (old != Place::EMPTY).then_some(evicted)
+        (old != P::EMPTY).then_some(evicted)
     }
 
     /// Forgets `line`; whether it was written here.
     pub fn remove(&mut self, line: LineNumber) -> bool {
         let (places, Some(way)) = self.find(line) else { return false };
-        let old = std::mem::replace(&mut places[way], Place::EMPTY);
+        let old = std::mem::replace(&mut places[way], P::EMPTY);
         places[way..].rotate_left(1);
         old.is_dirty()
     }
@@ -156,7 +206,7 @@ mod tests {
         #[test]
         fn it_holds_the_lines_used_last(lines in prop::collection::vec(0u64..40, 1..200)) {
             let (sets, ways) = (4, 3);
-            let mut cache = Cache::new(sets * ways * LINE, ways as usize);
+            let mut cache = Cache::<Timed>::new(sets * ways * LINE, ways as usize);
             let mut order: Vec<Vec<u64>> = vec![Vec::new(); sets as usize];
             for line in lines {
                 let set = &mut order[(line % sets) as usize];
@@ -175,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_told_when_it_goes() {
-        let mut cache = Cache::new(2 * LINE, 1);
+        let mut cache = Cache::<Small>::new(2 * LINE, 1);
         cache.fill(0, 5, false);
         cache.set_dirty(0, true);
         assert!(cache.is_dirty(0) && !cache.is_dirty(1));

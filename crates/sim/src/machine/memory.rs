@@ -4,12 +4,14 @@ use crate::calendar::{Calendar, Cycle};
 use crate::config::Config;
 
 use super::address::{Address, line_of};
-use super::cache::{Cache, LINE, LineNumber};
+use super::cache::{Cache, LINE, LineNumber, Small};
 use super::dram::Dram;
 use super::locks::Locks;
 use super::mesh::{Mesh, Tile};
 use super::private::{CoreId, Ports, Private};
 
+/// Lines from memory that may be on their way.
+const ARRIVING: usize = 1024;
 /// Bytes of a request on the mesh.
 const REQUEST: u64 = 8;
 
@@ -72,7 +74,10 @@ pub struct MemoryCounts {
 pub struct Memory {
     cores: Vec<Private>,
     /// Slices of the last-level cache.
-    slices: Vec<Cache>,
+    slices: Vec<Cache<Small>>,
+    /// The last lines that came from memory, each in the place of its number's lowest bits,
+    /// and when they came.
+    arriving: Box<[(LineNumber, Cycle)]>,
     slice_ports: Vec<Calendar>,
     mesh: Mesh,
     dram: Dram,
@@ -107,6 +112,7 @@ impl Memory {
         Self {
             cores: (0..cores).map(|n| Private::new(config, CoreId(n))).collect(),
             slices: vec![slice; llc.slices],
+            arriving: vec![(0, 0); ARRIVING].into(),
             slice_ports: vec![Calendar::new(llc.ports_per_slice); llc.slices],
             mesh: Mesh::new(mesh.cols, mesh.rows, mesh.hop, mesh.link_bytes),
             dram: Dram::new(&config.dram, config.core.ghz),
@@ -242,17 +248,29 @@ impl Memory {
     /// The data of a line whose slice has looked its tags up at `tags`: the slice's own, or
     /// that of memory.
     fn slice_or_memory(&mut self, home: Tile, line: LineNumber, tags: Cycle) -> (Cycle, Level) {
-        if let Some(arrives) = self.touch_slice(home, line) {
-            return (arrives.max(tags), Level::Llc);
+        let place = line as usize % ARRIVING;
+        if self.touch_slice(home, line) {
+            let (arriving, at) = self.arriving[place];
+            return (if arriving == line { tags.max(at) } else { tags }, Level::Llc);
         }
         let data = self.dram.access(line, tags);
+        self.arriving[place] = (line, data);
         self.fill_slice(home, line, data, false);
         (data, Level::Dram)
     }
 
-    fn touch_slice(&mut self, home: Tile, line: LineNumber) -> Option<Cycle> {
+    /// Whether a slice holds a line; counts as use.
+    fn touch_slice(&mut self, home: Tile, line: LineNumber) -> bool {
         let within = self.within_slice(line);
-        self.slices[home.0].touch(within)
+        self.slices[home.0].touch(within).is_some()
+    }
+
+    /// Reads the tags that an access of `address` will be compared with, and gives a word of
+    /// them: nothing of the machine changes, but they are in our own cache afterwards.
+    #[inline]
+    pub fn look(&self, address: Address) -> u64 {
+        let line = self.line(address);
+        self.slices[self.slice(line).0].look(self.within_slice(line))
     }
 
     /// Lines of a slice by a number without the bits that chose the slice, so that all
@@ -373,7 +391,7 @@ impl Memory {
     pub fn warm(&mut self, address: Address, near: bool) {
         let line = self.line(address);
         let home = self.slice(line);
-        if self.touch_slice(home, line).is_none() {
+        if !self.touch_slice(home, line) {
             let within = self.within_slice(line);
             self.slices[home.0].fill(within, 0, false);
         }

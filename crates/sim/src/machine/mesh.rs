@@ -12,16 +12,25 @@ pub struct Mesh {
     columns: usize,
     hop: Cycle,
     link_bytes: u64,
+    /// Column and row of each tile.
+    places: Vec<(usize, usize)>,
     /// By tile and direction.
     links: Vec<[Calendar; 4]>,
 }
+
+/// Directions.
+const EAST: usize = 0;
+const WEST: usize = 1;
+const SOUTH: usize = 2;
+const NORTH: usize = 3;
 
 impl Mesh {
     /// `columns` by `rows` tiles; a hop takes `hop` cycles, and a link carries
     /// `link_bytes` bytes a cycle.
     pub fn new(columns: usize, rows: usize, hop: Cycle, link_bytes: u64) -> Self {
         let links = std::array::from_fn(|_| Calendar::new(1));
-        Self { columns, hop, link_bytes, links: vec![links; columns * rows] }
+        let places = (0..columns * rows).map(|tile| (tile % columns, tile / columns)).collect();
+        Self { columns, hop, link_bytes, places, links: vec![links; columns * rows] }
     }
 
     /// Hops between two tiles.
@@ -30,30 +39,27 @@ impl Mesh {
         (from.0.abs_diff(to.0) + from.1.abs_diff(to.1)) as u64
     }
 
+    #[inline]
     fn at(&self, tile: Tile) -> (usize, usize) {
-        (tile.0 % self.columns, tile.0 / self.columns)
+        self.places[tile.0]
     }
 
     /// Sends `bytes` bytes at `now`; when the first of them arrive. The rest follow
     /// behind, and those who want them wait no longer: cores take the part of a line
     /// that they asked for first.
     pub fn send(&mut self, from: Tile, to: Tile, bytes: u64, now: Cycle) -> Cycle {
-        let flits = bytes.div_ceil(self.link_bytes).max(1);
-        let (mut at, (to_column, to_row)) = (from.0, self.at(to));
-        let mut arrived = now;
-        while at != to.0 {
-            let (column, row) = self.at(Tile(at));
-            let (direction, next) = if column < to_column {
-                (0, at + 1)
-            } else if column > to_column {
-                (1, at - 1)
-            } else if row < to_row {
-                (2, at + self.columns)
-            } else {
-                (3, at - self.columns)
-            };
-            arrived = self.links[at][direction].reserve_run(arrived, flits) + self.hop;
-            at = next;
+        let flits = if bytes <= self.link_bytes { 1 } else { bytes.div_ceil(self.link_bytes) };
+        let ((column, row), (to_column, to_row)) = (self.at(from), self.at(to));
+        let (mut at, mut arrived) = (from.0, now);
+        let along = if column < to_column { (EAST, 1) } else { (WEST, usize::MAX) };
+        let across =
+            if row < to_row { (SOUTH, self.columns) } else { (NORTH, self.columns.wrapping_neg()) };
+        let steps = [(column.abs_diff(to_column), along), (row.abs_diff(to_row), across)];
+        for (count, (direction, step)) in steps {
+            for _ in 0..count {
+                arrived = self.links[at][direction].reserve_run(arrived, flits) + self.hop;
+                at = at.wrapping_add(step);
+            }
         }
         arrived
     }

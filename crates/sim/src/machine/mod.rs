@@ -12,7 +12,7 @@ mod private;
 mod tests;
 
 pub use address::{Address, Layout, Region};
-pub use cache::{Cache, Evicted, LEAST_SETS, LINE, LineNumber};
+pub use cache::{Cache, Evicted, LEAST_SETS, LINE, LineNumber, Place, Small, Timed};
 pub use dram::Dram;
 pub use host::Machine;
 pub use locks::Locks;

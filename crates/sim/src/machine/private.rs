@@ -3,7 +3,7 @@
 use crate::calendar::{Calendar, Cycle};
 use crate::config::Config;
 
-use super::cache::{Cache, LineNumber};
+use super::cache::{Cache, LineNumber, Timed};
 use super::mesh::Tile;
 
 /// The tile of the first core in the default mesh: one that is as far from all slices as
@@ -31,8 +31,8 @@ pub struct Ports {
 #[derive(Clone, Debug)]
 pub(super) struct Private {
     pub(super) tile: Tile,
-    pub(super) l1: Cache,
-    pub(super) l2: Cache,
+    pub(super) l1: Cache<Timed>,
+    pub(super) l2: Cache<Timed>,
     /// When each register for a miss under way is free again.
     pub(super) mshr: Vec<Cycle>,
     pub(super) ports: Ports,
