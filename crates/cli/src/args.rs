@@ -186,6 +186,14 @@ pub enum Sim {
 A sweep that was stopped goes on where it was when it is started again with the same
 file: what it holds is not simulated again.")]
     Sweep(SimSweep),
+    /// Simulate a writer beside readers: what lookups miss while entries are displaced
+    #[command(after_help = "Examples:
+  thalweg sim race
+  thalweg sim race --set workload.entries=64 --set race.readers=16 --json
+
+Keys that are always there are looked up while others come and go, under each guard: none,
+the change counter of software, the locks of accelerators.")]
+    Race(SimRace),
     /// Simulate what the HALO paper claims, and say what of it holds
     #[command(after_help = "Examples:
   thalweg sim claims --out report
@@ -227,7 +235,17 @@ pub struct SimRun {
     /// Who looks up, instead of workload.method [default: all]
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
     pub method: Vec<String>,
-    /// Print the reports as JSON (schema thalweg.sim.run/1)
+    /// Print the reports as JSON (schema thalweg.sim.run/2)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `thalweg sim race`.
+#[derive(Debug, Args)]
+pub struct SimRace {
+    #[command(flatten)]
+    pub config: SimConfig,
+    /// Print what was seen as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -268,7 +286,7 @@ pub struct SimNumber {
 /// Arguments of `thalweg sim sweep`.
 #[derive(Debug, Args)]
 pub struct SimSweep {
-    /// The file to write: reports as lines of JSON (schema thalweg.sim.run/1)
+    /// The file to write: reports as lines of JSON (schema thalweg.sim.run/2)
     pub output: PathBuf,
     /// A setting and its values; may be repeated
     #[arg(long, value_name = "TABLE.KEY=VALUE,...", required = true)]

@@ -26,11 +26,32 @@ fn a_run_compares_the_methods_and_says_so_in_json_too() {
         serde_json::from_str(&succeeds(folder.path(), &arguments)).unwrap();
     let reports = reports.as_array().unwrap();
     assert_eq!(reports.len(), 2);
-    assert_eq!(reports[0]["schema"], "thalweg.sim.run/1");
+    assert_eq!(reports[0]["schema"], "thalweg.sim.run/2");
     assert_eq!(reports[1]["config"]["workload"]["method"], "bulk");
     // All keys are found; a run that is not sure enough has more lookups.
     let found = |report: &serde_json::Value| report["hits"] == report["lookups"];
     assert!(reports.iter().all(|report| found(report) && report["hits"].as_u64() >= Some(400)));
+}
+
+#[test]
+fn a_race_misses_keys_only_without_a_guard() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        "sim.measured_lookups=100000",
+        "workload.entries=64",
+        "workload.occupancy=0.95",
+        "race.changing=0.5",
+        "race.readers=2",
+    ];
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    let arguments: Vec<&str> = ["sim", "race", "--json"].into_iter().chain(settings).collect();
+    let races: serde_json::Value =
+        serde_json::from_str(&succeeds(folder.path(), &arguments)).unwrap();
+    let missed = |n: usize| races[n]["false_negatives"].as_u64().unwrap();
+    assert_eq!((missed(1), missed(3)), (0, 0), "{races}");
+    assert!(missed(0) + missed(2) > 0, "{races}");
+    let table = succeeds(folder.path(), &["sim", "race", "--set", "sim.measured_lookups=2000"]);
+    assert!(table.contains("accelerators, locks"), "{table}");
 }
 
 #[test]

@@ -358,6 +358,21 @@ mod tests {
     }
 
     #[test]
+    fn metadata_is_fetched_again_when_a_core_has_changed_it() {
+        let mut rig = rig(|config| config.halo.key_source = KeySource::Inline);
+        let reads = |rig: &mut Rig| {
+            let before = rig.memory.counts.accelerator_accesses;
+            together(rig, 1);
+            rig.memory.counts.accelerator_accesses - before
+        };
+        let (first, second) = (reads(&mut rig), reads(&mut rig));
+        assert_eq!(first, second + 1);
+        let metadata = rig.table.metadata(0);
+        rig.memory.core(CoreId(0), metadata, crate::machine::Access::Write, 5000);
+        assert_eq!((reads(&mut rig), reads(&mut rig)), (first, second));
+    }
+
+    #[test]
     fn a_key_in_the_cores_cache_takes_longer_to_fetch() {
         let time = |written: bool| {
             let mut rig = rig(|_| ());

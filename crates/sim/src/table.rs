@@ -182,24 +182,23 @@ impl HashTable {
     /// Puts the next key in: they are numbered from 0. `false`, and nothing changed but
     /// the number used up, when there is no place.
     pub fn insert(&mut self, key: u32) -> bool {
-        let (choices, signature) = self.choices_of(key);
-        let Some(place) = self.make_room(&choices) else { return false };
-        self.signatures[place] = signature;
-        self.keys[place] = key;
-        self.len += 1;
-        self.numbers = self.numbers.max(u64::from(key) + 1);
+        let Some(room) = self.make_room(key) else { return false };
+        room.moves.iter().for_each(|entries| self.copy(*entries));
+        self.put(key, room.place);
         true
     }
 
-    /// A free place, by the shortest way of displacements.
-    fn make_room(&mut self, choices: &[u64]) -> Option<usize> {
+    /// How to make room for `key`: the moves, in order, and the entry that is free after
+    /// them. The shortest way of displacements; `None` if there is none.
+    pub(crate) fn make_room(&self, key: u32) -> Option<Room> {
+        let (choices, _) = self.choices_of(key);
         let mut reached: Vec<(u64, Option<(usize, usize)>)> =
             choices.iter().map(|bucket| (*bucket, None)).collect();
         let mut open: VecDeque<usize> = (0..reached.len()).collect();
         while let Some(at) = open.pop_front() {
             let bucket = reached[at].0;
             if let Some(free) = self.free(bucket) {
-                return Some(self.move_along(&reached, at, free));
+                return Some(moves_along(&reached, at, free));
             }
             if self.choices == 1 || reached.len() >= SEARCH {
                 continue;
@@ -215,18 +214,37 @@ impl HashTable {
         None
     }
 
-    fn move_along(
-        &mut self,
-        reached: &[(u64, Option<(usize, usize)>)],
-        mut at: usize,
-        mut free: usize,
-    ) -> usize {
-        while let Some((before, entry)) = reached[at].1 {
-            self.signatures[free] = self.signatures[entry];
-            self.keys[free] = self.keys[entry];
-            (at, free) = (before, entry);
-        }
-        free
+    /// Copies an entry over another.
+    pub(crate) fn copy(&mut self, (from, to): (usize, usize)) {
+        self.signatures[to] = self.signatures[from];
+        self.keys[to] = self.keys[from];
+    }
+
+    /// Puts a key into an entry of one of its buckets.
+    pub(crate) fn put(&mut self, key: u32, entry: usize) {
+        self.signatures[entry] = self.place(key).1;
+        self.keys[entry] = key;
+        self.len += 1;
+        self.numbers = self.numbers.max(u64::from(key) + 1);
+    }
+
+    /// The entry of a key.
+    pub(crate) fn entry_of(&self, key: u32) -> Option<usize> {
+        let (choices, signature) = self.choices_of(key);
+        let mut entries = choices.into_iter().flat_map(entries_of);
+        entries.find(|at| self.signatures[*at] == signature && self.keys[*at] == key)
+    }
+
+    /// Empties an entry.
+    pub(crate) fn clear(&mut self, entry: usize) {
+        self.signatures[entry] = 0;
+        self.len -= 1;
+    }
+
+    /// Whether a bucket has the key now.
+    pub(crate) fn bucket_has(&self, bucket: u64, key: u32) -> bool {
+        let signature = self.place(key).1;
+        entries_of(bucket).any(|at| self.signatures[at] == signature && self.keys[at] == key)
     }
 
     /// How a lookup of `key` goes.
@@ -252,6 +270,29 @@ impl HashTable {
             }
         }
     }
+}
+
+/// How room is made for a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Entries that are copied, from and to, in order: each is overwritten by the next.
+    pub(crate) moves: Vec<(usize, usize)>,
+    /// The entry for the key.
+    pub(crate) place: usize,
+}
+
+fn moves_along(reached: &[(u64, Option<(usize, usize)>)], mut at: usize, mut free: usize) -> Room {
+    let mut moves = Vec::new();
+    while let Some((before, entry)) = reached[at].1 {
+        moves.push((entry, free));
+        (at, free) = (before, entry);
+    }
+    Room { moves, place: free }
+}
+
+/// The bucket of an entry.
+pub(crate) fn bucket_of(entry: usize) -> u64 {
+    (entry / WAYS) as u64
 }
 
 /// The entries of a bucket.

@@ -2,6 +2,7 @@
 
 mod paper;
 mod progress;
+mod race;
 mod sweep;
 
 use std::io::{self, Write};
@@ -18,6 +19,7 @@ use crate::report::number_table;
 pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
     match options {
         args::Sim::Run(options) => run(options),
+        args::Sim::Race(options) => race::race(options),
         args::Sim::Sweep(options) => sweep::sweep(options, quiet),
         args::Sim::Claims(options) => paper::claims(options, quiet),
         args::Sim::Figure(options) => paper::figure(options, quiet),

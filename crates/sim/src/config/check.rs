@@ -184,7 +184,10 @@ impl Config {
         range("halo.in_flight_per_table", halo.in_flight_per_table as u64, 1, 1024)?;
         range("halo.metadata_entries", halo.metadata_entries as u64, 1, 1024)?;
         range("halo.hash_ii", halo.hash_ii, 1, 1000)?;
-        range("halo.nb_batch", halo.nb_batch, 1, 8)
+        range("halo.nb_batch", halo.nb_batch, 1, 8)?;
+        range("halo.snoop_miss_retry", halo.snoop_miss_retry, 1, 10_000)?;
+        range("race.readers", self.race.readers as u64, 1, 64)?;
+        range("race.changing", self.race.changing, 0.001, 0.9)
     }
 
     fn check_workload(&self) -> Result<(), ConfigError> {

@@ -39,6 +39,25 @@ pub struct Config {
     pub halo: HaloConfig,
     /// The ternary memory.
     pub tcam: TcamConfig,
+    /// A writer beside readers.
+    pub race: RaceConfig,
+}
+
+/// A table that is changed while it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RaceConfig {
+    /// Cores that look up.
+    pub readers: usize,
+    /// Of all the table's keys, the part that comes and goes; the rest stays, and must
+    /// be found.
+    pub changing: f64,
+}
+
+impl Default for RaceConfig {
+    fn default() -> Self {
+        Self { readers: 4, changing: 0.1 }
+    }
 }
 
 /// How long, and from which seed.
@@ -320,6 +339,8 @@ pub struct HaloConfig {
     pub blocking: Blocking,
     /// Lookups that do not block, issued before their results are asked for.
     pub nb_batch: u64,
+    /// After which a core that found a line locked asks again.
+    pub snoop_miss_retry: u64,
 }
 
 impl Default for HaloConfig {
@@ -339,6 +360,7 @@ impl Default for HaloConfig {
             bucket_fetch: BucketFetch::Parallel,
             blocking: Blocking::Serialise,
             nb_batch: 8,
+            snoop_miss_retry: 20,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::tcam::Tcam;
 
 use super::emc::Emc;
 use super::flows::{Flow, Flows, OUTSIDE};
-use super::statistics::Mean;
+use super::statistics::{Mean, warm_up};
 use super::{PerLookup, Report};
 
 /// Buffers that packets lie in, one after the other; a key is in the first line of its.
@@ -65,10 +65,35 @@ pub(super) struct Lookups {
     /// What the next lookup waits for.
     last: Tag,
     hits: u64,
+    observed: Observed,
     ahead: Ahead,
     // Reused, so that a lookup allocates nothing.
     walk: Walk,
 }
+
+/// Cycles of a lookup over stretches of the first measured ones, which tell whether they
+/// were warm.
+#[derive(Clone, Debug, Default)]
+struct Observed {
+    /// Lookups of a stretch; none are observed if 0.
+    every: u64,
+    since: u64,
+    start: u64,
+    cycles: Vec<f64>,
+}
+
+impl Observed {
+    fn note(&mut self, lookups: u64, now: u64) {
+        self.since += lookups;
+        if self.every > 0 && self.since >= self.every {
+            self.cycles.push((now - self.start) as f64 / self.since as f64);
+            (self.start, self.since) = (now, 0);
+        }
+    }
+}
+
+/// Stretches of a round that are observed.
+const STRETCHES: u64 = 200;
 
 /// Flows that come next, drawn together: their lines are looked at before they are
 /// simulated, so that our own cache misses overlap.
@@ -123,6 +148,7 @@ impl Lookups {
             written: 0,
             last: Tag::NONE,
             hits: 0,
+            observed: Observed::default(),
             ahead: Ahead::default(),
             walk: Walk::default(),
         };
@@ -180,8 +206,11 @@ impl Lookups {
         let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
         let (emc_hits, emc_cycles) = (self.emc_hits, self.emc_cycles);
         let (mut batches, mut lookups, mut cycles) = (Vec::new(), 0, Mean::default());
+        let every = (sim.measured_lookups / STRETCHES).max(1);
+        self.observed = Observed { every, start: self.machine.now(), ..Observed::default() };
         for _ in 0..MOST_ROUNDS {
             self.measure(&mut batches);
+            self.observed.every = 0;
             lookups += sim.measured_lookups;
             cycles = Mean::of(&batches);
             if cycles.half_width <= MOST_DOUBT * cycles.mean {
@@ -212,13 +241,14 @@ impl Lookups {
         };
         per_lookup.parts(&self.halo.parts.since(&parts), lookups as f64);
         Report {
-            schema: "thalweg.sim.run/1".into(),
+            schema: "thalweg.sim.run/2".into(),
             keys: self.world.tables.iter().map(HashTable::len).sum(),
             table_bytes: self.world.tables.iter().map(|t| t.line_count() * 64).sum(),
             lookups,
             hits: self.hits - hits,
             cycles,
             batches,
+            warm_up: (every * warm_up(&self.observed.cycles) as u64).min(lookups),
             per_lookup,
             config: self.config,
         }
@@ -251,6 +281,7 @@ impl Lookups {
                 _ => self.one(),
             }
             left -= together;
+            self.observed.note(together, self.machine.now());
         }
     }
 

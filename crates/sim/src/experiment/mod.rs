@@ -3,6 +3,7 @@
 mod emc;
 mod flows;
 mod lookups;
+mod race;
 mod statistics;
 mod store;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use crate::config::{Config, ConfigError, Method};
 use crate::halo::Parts;
 
 use lookups::Lookups;
+pub use race::{Race, race};
 pub use statistics::Mean;
 pub use store::{Store, StoreError};
 
@@ -37,6 +39,8 @@ pub struct Report {
     pub cycles: Mean,
     /// Cycles a lookup, batch by batch.
     pub batches: Vec<f64>,
+    /// The first of the measured lookups that are not like the rest, by MSER-5.
+    pub warm_up: u64,
     /// The same, a lookup.
     pub per_lookup: PerLookup,
 }

@@ -22,6 +22,22 @@ impl Mean {
     }
 }
 
+/// How many of the first observations a run's warm-up still shows in, by MSER-5 (White, "An
+/// effective truncation heuristic for bias reduction in simulation output", Simulation 69,
+/// 1997): means of five, and the cut at which the rest is surest of its mean. At most half.
+pub(super) fn warm_up(observations: &[f64]) -> usize {
+    let means: Vec<f64> =
+        observations.chunks_exact(5).map(|of| of.iter().sum::<f64>() / 5.0).collect();
+    let doubt = |cut: &usize| {
+        let rest = &means[*cut..];
+        let n = rest.len() as f64;
+        let mean = rest.iter().sum::<f64>() / n;
+        rest.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (n * n)
+    };
+    let cuts = 0..=means.len() / 2;
+    5 * cuts.min_by(|a, b| doubt(a).total_cmp(&doubt(b))).unwrap_or(0)
+}
+
 /// The quantile of 97.5 % of Student's distribution (Abramowitz and Stegun, 26.7.5).
 fn student(freedom: f64) -> f64 {
     let z = 1.959_964;
@@ -35,6 +51,16 @@ fn student(freedom: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warm_up_is_seen_where_there_is_one() {
+        let steady: Vec<f64> = (0..200).map(|n| 100.0 + f64::from(n * 7919 % 13)).collect();
+        assert!(warm_up(&steady) < 50, "{}", warm_up(&steady));
+        let slow = steady.iter().enumerate();
+        let slow: Vec<f64> = slow.map(|(n, x)| x + 500.0 / (1.0 + n as f64)).collect();
+        assert!((10..100).contains(&warm_up(&slow)), "{}", warm_up(&slow));
+        assert_eq!(warm_up(&[1.0; 4]), 0);
+    }
 
     #[test]
     fn the_interval_is_that_of_the_tables() {

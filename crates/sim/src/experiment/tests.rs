@@ -86,6 +86,15 @@ fn misses_are_those_of_the_level_that_the_table_fits_into() {
 }
 
 #[test]
+fn what_is_measured_is_warm() {
+    for method in Method::ALL {
+        let report =
+            run(&Config { sim: Config::default().sim, ..config(1 << 15, method) }).unwrap();
+        assert!(report.warm_up <= report.lookups / 4, "{method:?}: {}", report.warm_up);
+    }
+}
+
+#[test]
 fn waiting_for_more_never_takes_less() {
     let base = config(1 << 15, Method::LockFree);
     let of = |stream| cycles(&changed(&base, |c| c.workload.stream = stream));

@@ -8,21 +8,13 @@
 
 use std::collections::HashMap;
 
-use crate::calendar::Cycle;
-
 use super::cache::LineNumber;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Lock {
-    holders: u32,
-    /// Until when it is held by those that have given it up.
-    until: Cycle,
-}
 
 /// Locks and CV bits of all slices.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    lines: HashMap<LineNumber, Lock>,
+    /// How many hold a line.
+    holders: HashMap<LineNumber, u32>,
     /// Lines with the CV bit, in order.
     watched: Vec<LineNumber>,
     /// Locks taken so far.
@@ -37,24 +29,25 @@ impl Locks {
     /// Takes a line, for one holder more.
     pub fn take(&mut self, line: LineNumber) {
         self.taken += 1;
-        self.lines.entry(line).or_default().holders += 1;
+        *self.holders.entry(line).or_default() += 1;
     }
 
-    /// Gives a line up at `at`.
+    /// Gives a line up.
     ///
     /// # Panics
-    /// In a debug build, when nobody holds it.
-    pub fn give_up(&mut self, line: LineNumber, at: Cycle) {
-        let lock = self.lines.entry(line).or_default();
-        debug_assert!(lock.holders > 0, "line {line} is held by nobody");
+    /// When nobody holds it.
+    pub fn give_up(&mut self, line: LineNumber) {
+        let holders = self.holders.get_mut(&line).expect("who gives a line up holds it");
         self.given_up += 1;
-        lock.holders = lock.holders.saturating_sub(1);
-        lock.until = lock.until.max(at);
+        *holders -= 1;
+        if *holders == 0 {
+            self.holders.remove(&line);
+        }
     }
 
-    /// Whether a write of `line` that arrives at `now` finds it locked; counted.
-    pub fn refuses(&mut self, line: LineNumber, now: Cycle) -> bool {
-        let refused = self.lines.get(&line).is_some_and(|l| l.holders > 0 || l.until > now);
+    /// Whether a write of a line finds it locked; counted.
+    pub fn refuses(&mut self, line: LineNumber) -> bool {
+        let refused = self.holders.contains_key(&line);
         self.snoop_misses += u64::from(refused);
         refused
     }
@@ -87,14 +80,14 @@ mod tests {
     #[test]
     fn a_line_is_refused_until_its_last_holder_gave_it_up() {
         let mut locks = Locks::default();
-        assert!(!locks.refuses(7, 0));
+        assert!(!locks.refuses(7));
         locks.take(7);
         locks.take(7);
-        locks.give_up(7, 30);
-        assert!(locks.refuses(7, 40) && !locks.refuses(8, 40));
-        locks.give_up(7, 20);
-        assert!(locks.refuses(7, 29) && !locks.refuses(7, 30));
-        assert_eq!((locks.taken, locks.given_up, locks.snoop_misses), (2, 2, 2));
+        locks.give_up(7);
+        assert!(locks.refuses(7) && !locks.refuses(8));
+        locks.give_up(7);
+        assert!(!locks.refuses(7));
+        assert_eq!((locks.taken, locks.given_up, locks.snoop_misses), (2, 2, 1));
     }
 
     #[test]

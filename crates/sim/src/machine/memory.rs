@@ -386,6 +386,18 @@ impl Memory {
         back
     }
 
+    /// The cores that hold a line, and whether each wrote it.
+    #[cfg(test)]
+    pub(super) fn holders(&mut self, address: Address) -> Vec<(CoreId, bool)> {
+        let line = self.line(address);
+        let cores = self.cores.iter_mut().enumerate();
+        let held = cores.filter_map(|(n, core)| {
+            let wrote = core.l1.is_dirty(line) || core.l2.is_dirty(line);
+            (core.l1.holds(line) || core.l2.holds(line)).then_some((CoreId(n), wrote))
+        });
+        held.collect()
+    }
+
     /// Brings lines into the caches without time passing, as far as they would be there
     /// after long use: the last-level cache, and with `near` the cores' too.
     pub fn warm(&mut self, address: Address, near: bool) {

@@ -1,5 +1,7 @@
 //! Latencies of an idle machine, and queues against theory.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::config::Config;
 
@@ -77,6 +79,53 @@ fn a_line_that_the_core_wrote_is_fetched_from_it_once() {
     assert_eq!(memory.core(CoreId(0), address, Access::Read, 3000).level, Level::L1);
     memory.accelerator_write(home, address, 4000);
     assert_eq!(memory.core(CoreId(0), address, Access::Read, 5000).level, Level::Llc);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whoever writes a line has it alone, and nobody else is told an older value.
+    #[test]
+    fn a_line_that_was_written_has_one_holder(
+        accesses in prop::collection::vec((0usize..3, 0u64..24, 0u32..4), 1..200),
+    ) {
+        let mut memory = Memory::with_cores(&Config::default(), 3);
+        let region = Layout::default().region(24 * LINE);
+        for (now, (core, line, kind)) in accesses.into_iter().enumerate() {
+            let (address, now) = (region.at(line * LINE), 1000 * now as u64);
+            let before = memory.holders(address);
+            let other = before.iter().any(|(id, wrote)| id.0 != core && *wrote);
+            match kind {
+                0 | 1 => {
+                    let done = memory.core(CoreId(core), address, Access::Read, now);
+                    prop_assert_eq!(done.level == Level::Snooped, other);
+                }
+                2 => {
+                    memory.core(CoreId(core), address, Access::Write, now);
+                    prop_assert_eq!(memory.holders(address), vec![(CoreId(core), true)]);
+                }
+                _ => {
+                    memory.accelerator_write(Tile(core), address, now);
+                    prop_assert_eq!(memory.holders(address), vec![]);
+                }
+            }
+            let holders = memory.holders(address);
+            prop_assert!(holders.iter().all(|(_, wrote)| !wrote) || holders.len() == 1);
+        }
+    }
+}
+
+#[test]
+fn taking_a_line_from_another_core_takes_a_way_there_and_back() {
+    let mut memory = Memory::with_cores(&Config::default(), 2);
+    let address = Layout::default().region(64).at(0);
+    memory.core(CoreId(0), address, Access::Write, 100);
+    let own = memory.core(CoreId(0), address, Access::Write, 1000).at;
+    assert_eq!(own, 1005);
+    let read = memory.core(CoreId(1), address, Access::Read, 2000);
+    assert!(read.level == Level::Snooped && read.at > 2062, "{read:?}");
+    let write = memory.core(CoreId(1), address, Access::Write, 3000);
+    assert!(write.at > 3030 && memory.counts.invalidations == 1, "{write:?}");
 }
 
 /// The part of a channel's bandwidth that a stream of reads gets, with so many misses

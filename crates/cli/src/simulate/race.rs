@@ -1,0 +1,54 @@
+//! `thalweg sim race`: a writer beside readers.
+
+use std::io::{self, Write};
+
+use thalweg_sim::experiment::{self, Race};
+
+use super::load;
+use crate::args;
+use crate::errors::Failure;
+use crate::report::number_table;
+
+pub(super) fn race(options: &args::SimRace) -> Result<(), Failure> {
+    let config = load(options.config.file.as_deref(), &options.config.settings)?;
+    let races = experiment::race(&config).map_err(|e| Failure::Simulation(e.to_string()))?;
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &races).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    Ok(show(&mut out, &races)?)
+}
+
+fn show(out: &mut impl Write, races: &[Race]) -> io::Result<()> {
+    let headings = [
+        "guard",
+        "lookups",
+        "missed",
+        "retries",
+        "insertions",
+        "displaced",
+        "snoop misses",
+        "most of a write",
+        "cycles a lookup",
+        "a change",
+    ];
+    let mut table = number_table(&headings, 1);
+    for race in races {
+        table.add_row([
+            race.guard.name().to_owned(),
+            race.lookups.to_string(),
+            race.false_negatives.to_string(),
+            race.retries.to_string(),
+            race.insertions.to_string(),
+            race.displacements.to_string(),
+            race.snoop_misses.to_string(),
+            race.most_snoop_misses.to_string(),
+            format!("{:.0}", race.lookup_cycles),
+            format!("{:.0}", race.change_cycles),
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    writeln!(out, "missed: lookups that did not find a key that was there all the time")
+}
