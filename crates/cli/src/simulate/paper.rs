@@ -12,30 +12,26 @@ use super::{failure, load, threads};
 use crate::args;
 use crate::errors::Failure;
 
-/// Simulates what the artefacts need on each of `machines`; gives what was simulated and
-/// the artefacts' files for the first.
+/// Simulates what the artefacts need, and `more`; gives what was simulated and the
+/// artefacts' files.
 fn produce(
     options: &args::SimPaper,
-    machines: &[Config],
+    config: &Config,
     artefacts: &[Artefact],
+    more: Vec<Config>,
     quiet: bool,
 ) -> Result<(Store, Vec<File>), Failure> {
     let wrong = |e: io::Error| Failure::Run(format!("{}: {e}", options.out.display()));
     std::fs::create_dir_all(&options.out).map_err(wrong)?;
     let mut store = Store::open(&options.out.join("runs.jsonl")).map_err(failure)?;
-    let of = |machine: &Config| {
-        artefacts.iter().flat_map(|artefact| artefact.runs(machine)).collect::<Vec<_>>()
-    };
-    let runs: Vec<_> = machines.iter().flat_map(of).collect();
+    let of_artefacts = artefacts.iter().flat_map(|artefact| artefact.runs(config));
+    let runs: Vec<Config> = of_artefacts.chain(more).collect();
     let progress = Progress::start(quiet);
     store
         .simulate(&runs, threads(options.grid.threads), |done, all| progress.show(done, all))
         .map_err(failure)?;
-    let first = machines.first();
-    let files = first
-        .into_iter()
-        .flat_map(|machine| artefacts.iter().flat_map(|artefact| artefact.files(machine, &store)));
-    let files: Vec<File> = files.collect();
+    let files: Vec<File> =
+        artefacts.iter().flat_map(|artefact| artefact.files(config, &store)).collect();
     files.iter().try_for_each(|file| write(&options.out, file))?;
     Ok((store, files))
 }
@@ -47,8 +43,7 @@ fn write(folder: &Path, file: &File) -> Result<(), Failure> {
 
 pub(super) fn claims(options: &args::SimPaper, quiet: bool) -> Result<(), Failure> {
     let config = load(options.grid.config.as_deref(), &options.grid.settings)?;
-    let machines = report::machines(&config);
-    let (store, _) = produce(options, &machines, &Artefact::ALL, quiet)?;
+    let (store, _) = produce(options, &config, &Artefact::ALL, report::runs(&config), quiet)?;
     let text = report::claims(&config, &store);
     write(&options.out, &File { name: "claims.md".into(), text: text.clone() })?;
     Ok(io::stdout().write_all(text.as_bytes())?)
@@ -77,7 +72,7 @@ fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure
         ))
     })?;
     let config = load(options.paper.grid.config.as_deref(), &options.paper.grid.settings)?;
-    let (_, files) = produce(&options.paper, &[config], &[artefact], quiet)?;
+    let (_, files) = produce(&options.paper, &config, &[artefact], Vec::new(), quiet)?;
     let mut out = io::stdout().lock();
     for file in files.iter().filter(|file| file.is_csv()) {
         out.write_all(file.text.as_bytes())?;

@@ -88,7 +88,8 @@ impl Config {
         let (table, key) = path.trim().split_once('.').ok_or_else(form)?;
         let value = value.trim();
         // A word needs no quotation marks.
-        let quoted = value.starts_with(|c: char| c.is_ascii_alphabetic());
+        let word = value.starts_with(|c: char| c.is_ascii_alphabetic());
+        let quoted = word && value != "true" && value != "false";
         let value = if quoted { format!("\"{value}\"") } else { value.to_owned() };
         let refused = |e: toml::de::Error| ConfigError::Refused {
             setting: setting.to_owned(),
@@ -291,11 +292,12 @@ mod tests {
     #[test]
     fn settings_lie_on_top_of_the_file() {
         let text = "[workload]\nentries = 64\ntuples = 3";
-        let settings = ["workload.entries=128", "workload.method=tcam", "core.ghz=3.5"];
+        let settings =
+            ["workload.entries=128", "workload.method=tcam", "core.ghz=3.5", "workload.alone=true"];
         let config = Config::with_settings(text, &settings).unwrap();
         let work = config.workload;
         assert_eq!((work.entries, work.tuples, work.method), (128, 3, super::super::Method::Tcam));
-        assert!((config.core.ghz - 3.5).abs() < 1e-9);
+        assert!((config.core.ghz - 3.5).abs() < 1e-9 && work.alone);
         for (wrong, told) in [
             ("entries", "expected table.key=value"),
             ("entries=5", "expected table.key=value"),

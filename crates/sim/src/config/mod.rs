@@ -11,7 +11,7 @@ mod workload;
 use serde::{Deserialize, Serialize};
 
 pub use check::ConfigError;
-pub use workload::{Method, Pick, Stream, Table, WorkloadConfig};
+pub use workload::{Beside, Function, Method, Pick, Stream, Table, WorkloadConfig};
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

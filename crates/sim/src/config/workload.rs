@@ -28,6 +28,12 @@ pub struct WorkloadConfig {
     pub method: Method,
     /// What lookups wait for.
     pub stream: Stream,
+    /// The network function that the lookups are for.
+    pub function: Function,
+    /// What the core's other thread does meanwhile; it is measured, not the lookups.
+    pub beside: Beside,
+    /// Whether that is alone: nobody looks up, and the thread of the lookups waits.
+    pub alone: bool,
 }
 
 impl Default for WorkloadConfig {
@@ -43,6 +49,9 @@ impl Default for WorkloadConfig {
             flows: 0,
             method: Method::LockFree,
             stream: Stream::Independent,
+            function: Function::None,
+            beside: Beside::None,
+            alone: false,
         }
     }
 }
@@ -132,4 +141,34 @@ pub enum Stream {
     Dependent,
     /// The end of all instructions before.
     Fenced,
+}
+
+/// A network function: what is done for a packet beside its lookup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Function {
+    /// Nothing.
+    #[default]
+    None,
+    /// Network address translation: addresses, ports and checksums are written.
+    Nat,
+    /// Passive asset detection in the manner of prads: a host's record is kept.
+    Assets,
+    /// A packet filter: a rule's counters are kept, and its verdict.
+    Filter,
+}
+
+/// What a core's other thread does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beside {
+    /// There is none.
+    #[default]
+    None,
+    /// Access control: a packet's fields are walked through a trie.
+    Acl,
+    /// Intrusion detection: payload goes through an automaton of patterns.
+    Snort,
+    /// A user-level TCP stack: connections are found, their state kept, payload copied.
+    Mtcp,
 }

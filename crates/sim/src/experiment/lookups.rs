@@ -11,9 +11,11 @@ use crate::software::{Answer, KeyAt, Software};
 use crate::table::{HashTable, Walk};
 use crate::tcam::Tcam;
 
+use super::beside::Neighbour;
 use super::emc::Emc;
 use super::flows::{Flow, Flows, OUTSIDE};
-use super::statistics::{Mean, warm_up};
+use super::function::Program;
+use super::statistics::{Mean, Observed};
 use super::{PerLookup, Report};
 
 /// Buffers that packets lie in, one after the other; a key is in the first line of its.
@@ -22,6 +24,8 @@ const BUFFERS: u64 = 64;
 const BUFFER: u64 = 256;
 /// Keys of a bulk lookup.
 const BULK: usize = 8;
+/// The number of the thread that is the neighbour.
+const NEIGHBOUR: usize = 1;
 /// Operations of the loop around a lookup beside the writing of the key.
 const LOOP: u32 = 10;
 
@@ -45,6 +49,7 @@ struct World {
     buffers: Region,
     results: Region,
     software: Software,
+    function: Program,
 }
 
 /// A run that can begin.
@@ -57,6 +62,7 @@ pub(super) struct Lookups {
     tcam: Tcam,
     flows: Flows,
     emc: Option<Emc>,
+    neighbour: Option<Neighbour>,
     emc_hits: u64,
     /// Cycles until the exact-match cache had answered.
     emc_cycles: u64,
@@ -70,30 +76,6 @@ pub(super) struct Lookups {
     // Reused, so that a lookup allocates nothing.
     walk: Walk,
 }
-
-/// Cycles of a lookup over stretches of the first measured ones, which tell whether they
-/// were warm.
-#[derive(Clone, Debug, Default)]
-struct Observed {
-    /// Lookups of a stretch; none are observed if 0.
-    every: u64,
-    since: u64,
-    start: u64,
-    cycles: Vec<f64>,
-}
-
-impl Observed {
-    fn note(&mut self, lookups: u64, now: u64) {
-        self.since += lookups;
-        if self.every > 0 && self.since >= self.every {
-            self.cycles.push((now - self.start) as f64 / self.since as f64);
-            (self.start, self.since) = (now, 0);
-        }
-    }
-}
-
-/// Stretches of a round that are observed.
-const STRETCHES: u64 = 200;
 
 /// Flows that come next, drawn together: their lines are looked at before they are
 /// simulated, so that our own cache misses overlap.
@@ -135,14 +117,18 @@ impl Lookups {
         });
         let tables = tables.collect();
         let emc = (work.flows > 0).then(|| Emc::new(&config.emc, &mut layout));
+        let function = Program::new(work.function, keys.into(), &mut layout);
+        let neighbour = Neighbour::new(config, &mut layout);
+        let shared = neighbour.is_some();
         let mut lookups = Self {
             config: config.clone(),
-            world: Arc::new(World { tables, buffers, results, software }),
-            machine: Machine::new(config),
+            world: Arc::new(World { tables, buffers, results, software, function }),
+            machine: if shared { Machine::with_threads(config) } else { Machine::new(config) },
             halo: Halo::new(config),
             tcam: Tcam::new(config, work.method),
             flows: Flows::new(config, keys.into()),
             emc,
+            neighbour,
             emc_hits: 0,
             emc_cycles: 0,
             written: 0,
@@ -160,7 +146,7 @@ impl Lookups {
     /// [`Config::prepared`]).
     pub(super) fn with(mut self, config: &Config) -> Self {
         self.config = config.clone();
-        self.machine.renew_core(config);
+        self.machine.renew_cores(config);
         self.halo = Halo::new(config);
         self.tcam = Tcam::new(config, config.workload.method);
         self
@@ -175,6 +161,10 @@ impl Lookups {
         }
         for table in &world.tables {
             (0..4).for_each(|n| self.machine.memory.warm(table.metadata(n), true));
+        }
+        world.function.lines().for_each(|line| self.machine.memory.warm(line, true));
+        if let Some(neighbour) = &self.neighbour {
+            neighbour.lines().for_each(|line| self.machine.memory.warm(line, true));
         }
         if self.config.workload.pick == Pick::Recent {
             let mut walk = Walk::default();
@@ -205,12 +195,12 @@ impl Lookups {
         let (core, memory) = (self.machine.core().counts, self.machine.memory.counts);
         let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
         let (emc_hits, emc_cycles) = (self.emc_hits, self.emc_cycles);
+        let missed = self.l1_misses();
         let (mut batches, mut lookups, mut cycles) = (Vec::new(), 0, Mean::default());
-        let every = (sim.measured_lookups / STRETCHES).max(1);
-        self.observed = Observed { every, start: self.machine.now(), ..Observed::default() };
+        self.observed = Observed::begin(sim.measured_lookups, self.machine.now());
         for _ in 0..MOST_ROUNDS {
             self.measure(&mut batches);
-            self.observed.every = 0;
+            self.observed.end();
             lookups += sim.measured_lookups;
             cycles = Mean::of(&batches);
             if cycles.half_width <= MOST_DOUBT * cycles.mean {
@@ -225,7 +215,7 @@ impl Lookups {
             stores: each(core_now.stores, core.stores),
             branches: each(core_now.branches, core.branches),
             mispredictions: each(core_now.mispredictions, core.mispredictions),
-            l1_misses: each(memory_now.l1_misses, memory.l1_misses),
+            l1_misses: each(self.l1_misses(), missed),
             l2_misses: each(memory_now.l2_misses, memory.l2_misses),
             llc_misses: each(memory_now.llc_misses, memory.llc_misses),
             queries: each(self.halo.queries, queries),
@@ -248,7 +238,7 @@ impl Lookups {
             hits: self.hits - hits,
             cycles,
             batches,
-            warm_up: (every * warm_up(&self.observed.cycles) as u64).min(lookups),
+            warm_up: self.observed.warm_up(),
             per_lookup,
             config: self.config,
         }
@@ -267,21 +257,56 @@ impl Lookups {
         }
     }
 
+    /// Lines that whoever is measured missed in the first-level cache.
+    fn l1_misses(&self) -> u64 {
+        let all = self.machine.memory.counts.l1_misses;
+        self.neighbour.as_ref().map_or(all, |neighbour| neighbour.l1_misses)
+    }
+
+    /// So many lookups; or so many units of the neighbour's work, with as many lookups
+    /// beside them as there is time for.
     fn lookups(&mut self, count: u64) {
         let mut left = count;
         while left > 0 {
-            let together = match self.config.workload.method {
-                Method::Bulk => left.min(BULK as u64),
-                Method::HaloNonBlocking => left.min(self.config.halo.nb_batch),
-                _ => 1,
+            let done = match self.neighbour.take() {
+                None => self.step(left),
+                Some(mut neighbour) => {
+                    let its_turn = self.config.workload.alone
+                        || self.machine.run_furthest_behind() == NEIGHBOUR;
+                    if its_turn {
+                        self.machine.run(NEIGHBOUR);
+                        neighbour.work(&mut self.machine);
+                    } else {
+                        self.step(1);
+                    }
+                    self.neighbour = Some(neighbour);
+                    u64::from(its_turn)
+                }
             };
-            match self.config.workload.method {
-                Method::Bulk => self.bulk(together),
-                Method::HaloNonBlocking => self.non_blocking(together),
-                _ => self.one(),
+            left -= done;
+            if done > 0 {
+                self.observed.note(done, self.machine.now());
             }
-            left -= together;
-            self.observed.note(together, self.machine.now());
+        }
+    }
+
+    /// The next lookup, or those that are made together, at most `most`; how many.
+    fn step(&mut self, most: u64) -> u64 {
+        match self.config.workload.method {
+            Method::Bulk => {
+                let together = most.min(BULK as u64);
+                self.bulk(together);
+                together
+            }
+            Method::HaloNonBlocking => {
+                let together = most.min(self.config.halo.nb_batch);
+                self.non_blocking(together);
+                together
+            }
+            _ => {
+                self.one();
+                1
+            }
         }
     }
 
@@ -316,6 +341,7 @@ impl Lookups {
         let address = self.world.buffers.at(self.written % BUFFERS * BUFFER);
         self.written += 1;
         let m = &mut self.machine;
+        self.world.function.parse(m, address.plus(64));
         m.alus(LOOP / 2, &[]);
         let from = match self.config.workload.stream {
             Stream::Independent => Tag::NONE,
@@ -333,9 +359,11 @@ impl Lookups {
     }
 
     /// What is done with a result.
-    fn use_result(&mut self, answer: Answer) {
+    fn use_result(&mut self, key: &Written, answer: Answer) {
         self.hits += u64::from(answer.found);
         self.machine.branch(pc::FOUND, answer.found, &[answer.tag]);
+        let (packet, number) = (key.at.address.plus(64), key.flow.key & !OUTSIDE);
+        self.world.function.finish(&mut self.machine, packet, number.into(), answer);
         self.machine.branch(pc::LOOP, true, &[]);
         self.last = answer.tag;
     }
@@ -351,13 +379,13 @@ impl Lookups {
     fn one(&mut self) {
         let key = self.write_key();
         if let Some(answer) = self.ask_emc(&key) {
-            return self.use_result(answer);
+            return self.use_result(&key, answer);
         }
         let answer = match self.config.workload.method {
             Method::Tcam | Method::SramTcam => self.ternary(&key),
             method => self.table_after_table(&key, method),
         };
-        self.use_result(answer);
+        self.use_result(&key, answer);
         if let Some(emc) = &mut self.emc {
             emc.missed(&mut self.machine, key.flow.number);
         }
@@ -443,7 +471,10 @@ impl Lookups {
             world.software.bulk(&mut self.machine, table, &at, &walks, &mut found);
             open.iter().zip(found).for_each(|(n, answer)| answers[*n] = Some(answer));
         }
-        answers.into_iter().flatten().for_each(|answer| self.use_result(answer));
+        for (key, answer) in keys.iter().zip(answers) {
+            let answer = answer.expect("there is a table at least");
+            self.use_result(key, answer);
+        }
     }
 
     /// Lookups that do not block: of several keys in all tables, with a line of results
@@ -470,7 +501,9 @@ impl Lookups {
         for (number, at) in readable.into_iter().enumerate() {
             tag = self.poll(world.results.at(number as u64 * 64), at);
         }
-        found.into_iter().for_each(|found| self.use_result(Answer { tag, found }));
+        for (key, found) in keys.iter().zip(found) {
+            self.use_result(key, Answer { tag, found });
+        }
     }
 
     /// Issues a lookup that does not block; when its result can be read.

@@ -1,7 +1,9 @@
 //! Running a configuration, and what is seen.
 
+mod beside;
 mod emc;
 mod flows;
+mod function;
 mod lookups;
 mod race;
 mod statistics;

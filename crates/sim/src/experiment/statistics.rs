@@ -25,7 +25,7 @@ impl Mean {
 /// How many of the first observations a run's warm-up still shows in, by MSER-5 (White, "An
 /// effective truncation heuristic for bias reduction in simulation output", Simulation 69,
 /// 1997): means of five, and the cut at which the rest is surest of its mean. At most half.
-pub(super) fn warm_up(observations: &[f64]) -> usize {
+fn warm_up(observations: &[f64]) -> usize {
     let means: Vec<f64> =
         observations.chunks_exact(5).map(|of| of.iter().sum::<f64>() / 5.0).collect();
     let doubt = |cut: &usize| {
@@ -36,6 +36,47 @@ pub(super) fn warm_up(observations: &[f64]) -> usize {
     };
     let cuts = 0..=means.len() / 2;
     5 * cuts.min_by(|a, b| doubt(a).total_cmp(&doubt(b))).unwrap_or(0)
+}
+
+/// Stretches of the first round that are observed.
+const STRETCHES: u64 = 200;
+
+/// Cycles of a lookup over stretches of the first measured ones, which tell whether they
+/// were warm.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    /// Lookups of a stretch.
+    every: u64,
+    ended: bool,
+    since: u64,
+    start: u64,
+    cycles: Vec<f64>,
+}
+
+impl Observed {
+    /// Of a round of so many lookups that begins now.
+    pub(super) fn begin(lookups: u64, now: u64) -> Self {
+        Self { every: (lookups / STRETCHES).max(1), start: now, ..Self::default() }
+    }
+
+    /// So many more lookups have ended.
+    pub(super) fn note(&mut self, lookups: u64, now: u64) {
+        self.since += lookups;
+        if !self.ended && self.every > 0 && self.since >= self.every {
+            self.cycles.push((now - self.start) as f64 / self.since as f64);
+            (self.start, self.since) = (now, 0);
+        }
+    }
+
+    /// The round has ended; what comes is not observed.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// The first lookups that are not like the rest.
+    pub(super) fn warm_up(&self) -> u64 {
+        self.every * warm_up(&self.cycles) as u64
+    }
 }
 
 /// The quantile of 97.5 % of Student's distribution (Abramowitz and Stegun, 26.7.5).

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Blocking, BucketFetch, KeySource, Pick, Stream, Table};
+use crate::config::{Beside, Blocking, BucketFetch, Function, KeySource, Pick, Stream, Table};
 
 fn config(entries: u64, method: Method) -> Config {
     let mut config = Config::default();
@@ -202,4 +202,39 @@ fn recent_keys_of_a_large_table_stay_near() {
     let of = run(&recent).unwrap();
     assert!(of.per_lookup.llc_misses < 0.05, "{:?}", of.per_lookup);
     assert!(of.cycles.mean < cycles(&base));
+}
+
+#[test]
+fn a_neighbour_loses_more_beside_software_than_beside_the_accelerator() {
+    for beside in [Beside::Acl, Beside::Snort, Beside::Mtcp] {
+        let of = |method, alone| {
+            let config = changed(&config(1 << 12, method), |c| {
+                (c.workload.beside, c.workload.alone) = (beside, alone);
+            });
+            run(&config).unwrap()
+        };
+        let alone = of(Method::LockFree, true);
+        // Who is alone does not depend on how others would look up.
+        assert_eq!(alone.batches, of(Method::HaloBlocking, true).batches);
+        let (software, halo) = (of(Method::LockFree, false), of(Method::HaloBlocking, false));
+        let lost = |report: &Report| report.cycles.mean / alone.cycles.mean - 1.0;
+        let both = (lost(&software), lost(&halo));
+        assert!(both.0 > 0.03 && both.1 < both.0 / 2.0, "{beside:?}: {both:?}");
+    }
+}
+
+#[test]
+fn a_function_makes_its_packets_longer_whoever_looks_up() {
+    for method in [Method::LockFree, Method::Bulk, Method::HaloBlocking, Method::HaloNonBlocking] {
+        let of = |function| {
+            let config = changed(&config(1 << 12, method), |c| c.workload.function = function);
+            run(&config).unwrap()
+        };
+        let plain = of(Function::None);
+        for function in [Function::Nat, Function::Assets, Function::Filter] {
+            let report = of(function);
+            assert!(report.cycles.mean > plain.cycles.mean, "{method:?} {function:?}");
+            assert!(report.per_lookup.stores > plain.per_lookup.stores, "{method:?} {function:?}");
+        }
+    }
 }

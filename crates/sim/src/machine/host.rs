@@ -36,9 +36,12 @@ impl Machine {
         Self { cores: vec![thread.clone(), thread], runs: 0, memory: Memory::new(config) }
     }
 
-    /// The same caches below cores that have done nothing yet.
-    pub fn renew_core(&mut self, config: &Config) {
-        self.cores[self.runs] = Core::new(config, self.core().id(), 1);
+    /// The same caches below cores, or threads, that have done nothing yet.
+    pub fn renew_cores(&mut self, config: &Config) {
+        // Threads of a core have its number.
+        let threads = |of: CoreId| self.cores.iter().filter(|core| core.id() == of).count();
+        let new = |core: &Core| Core::new(config, core.id(), threads(core.id()));
+        self.cores = self.cores.iter().map(new).collect();
     }
 
     /// The core or thread that runs.

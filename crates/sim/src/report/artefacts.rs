@@ -1,6 +1,6 @@
 //! Figures and tables.
 
-use crate::config::{Config, Method, Stream, Table};
+use crate::config::{Beside, Config, Method, Stream, Table};
 use crate::energy;
 use crate::experiment::Store;
 use crate::flow_register::FlowRegister;
@@ -8,9 +8,10 @@ use crate::flow_register::FlowRegister;
 use super::File;
 use super::chart::{Chart, Kind};
 use super::grid::{
-    self, FLOWS, OCCUPANCIES, OCCUPANCY, OTHER_CYCLES, SHOWN, SIZES, TRAFFIC, TUPLES, cycles,
-    report, single,
+    self, BESIDE, FLOWS, FUNCTIONS, OCCUPANCIES, OCCUPANCY, OTHER_CYCLES, SHOWN, SIZES, TRAFFIC,
+    TUPLES, cycles, report, single,
 };
+use super::metrics::{Metric, Runs};
 
 /// A figure or table of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub enum Artefact {
     Figure10,
     /// Tuple space search.
     Figure11,
+    /// What runs on the core's other thread beside lookups.
+    Figure12,
+    /// Network functions.
+    Figure13,
     /// Instructions of a software lookup.
     Table1,
     /// Energy and area.
@@ -35,13 +40,15 @@ pub enum Artefact {
 
 impl Artefact {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Figure3,
         Self::Figure4,
         Self::Figure8b,
         Self::Figure9,
         Self::Figure10,
         Self::Figure11,
+        Self::Figure12,
+        Self::Figure13,
         Self::Table1,
         Self::Table4,
     ];
@@ -55,6 +62,8 @@ impl Artefact {
             Self::Figure9 => "figure-9",
             Self::Figure10 => "figure-10",
             Self::Figure11 => "figure-11",
+            Self::Figure12 => "figure-12",
+            Self::Figure13 => "figure-13",
             Self::Table1 => "table-1",
             Self::Table4 => "table-4",
         }
@@ -62,23 +71,9 @@ impl Artefact {
 
     /// The simulations that it needs, over the machine of `base`.
     pub fn runs(self, base: &Config) -> Vec<Config> {
-        match self {
-            Self::Figure3 => {
-                TRAFFIC.iter().map(|(_, flows, rules)| grid::switch(base, *flows, *rules)).collect()
-            }
-            Self::Figure4 => {
-                let of = |table| FLOWS.map(|flows| grid::flows(base, flows, table));
-                [of(Table::Cuckoo), of(Table::SingleFunction)].concat()
-            }
-            Self::Figure8b => Vec::new(),
-            Self::Figure9 => figure_9_runs(base),
-            Self::Figure10 => {
-                PLACES.iter().flat_map(|(_, bits)| figure_10_runs(base, *bits)).collect()
-            }
-            Self::Figure11 => figure_11_runs(base),
-            Self::Table1 => vec![table_1_run(base)],
-            Self::Table4 => vec![halo_rate(base)],
-        }
+        Store::wanted_by(|store| {
+            self.contents(base, store);
+        })
     }
 
     /// Its files, once its simulations have ended.
@@ -86,33 +81,47 @@ impl Artefact {
     /// # Panics
     /// When they have not.
     pub fn files(self, base: &Config, store: &Store) -> Vec<File> {
-        let named = |kind: &str, text| File { name: format!("{}.{kind}", self.name()), text };
-        match self {
-            Self::Table1 => vec![named("csv", table_1(base, store))],
-            Self::Table4 => vec![named("csv", table_4(base, store))],
-            _ => {
-                let charts = match self {
-                    Self::Figure3 => vec![("", figure_3(base, store))],
-                    Self::Figure4 => vec![("", figure_4(base, store))],
-                    Self::Figure8b => vec![("", figure_8b(base))],
-                    Self::Figure9 => vec![
-                        ("", figure_9(base, store)),
-                        ("-occupancy", figure_9_occupancy(base, store)),
-                    ],
-                    Self::Figure10 => vec![("", figure_10(base, store))],
-                    _ => vec![("", figure_11(base, store))],
-                };
-                let of = |(more, chart): (&str, Chart<'_>)| {
-                    let name = |kind| format!("{}{more}.{kind}", self.name());
-                    [
-                        File { name: name("svg"), text: chart.svg() },
-                        File { name: name("csv"), text: chart.csv() },
-                    ]
-                };
-                charts.into_iter().flat_map(of).collect()
+        let of = |content| match content {
+            Content::Chart(more, chart) => {
+                let name = |kind| format!("{}{more}.{kind}", self.name());
+                vec![
+                    File { name: name("svg"), text: chart.svg() },
+                    File { name: name("csv"), text: chart.csv() },
+                ]
             }
+            Content::Table(text) => vec![File { name: format!("{}.csv", self.name()), text }],
+        };
+        self.contents(base, store).into_iter().flat_map(of).collect()
+    }
+
+    fn contents(self, base: &Config, store: &Store) -> Vec<Content> {
+        let chart = |chart| vec![Content::Chart("", chart)];
+        match self {
+            Self::Figure3 => chart(figure_3(base, store)),
+            Self::Figure4 => chart(figure_4(base, store)),
+            Self::Figure8b => chart(figure_8b(base)),
+            Self::Figure9 => vec![
+                Content::Chart("", figure_9(base, store)),
+                Content::Chart("-occupancy", figure_9_occupancy(base, store)),
+            ],
+            Self::Figure10 => chart(figure_10(base, store)),
+            Self::Figure11 => chart(figure_11(base, store)),
+            Self::Figure12 => vec![
+                Content::Chart("", figure_12(Runs { base, store })),
+                Content::Chart("-misses", figure_12_misses(base, store)),
+            ],
+            Self::Figure13 => chart(figure_13(base, store)),
+            Self::Table1 => vec![Content::Table(table_1(base, store))],
+            Self::Table4 => vec![Content::Table(table_4(base, store))],
         }
     }
+}
+
+/// What an artefact consists of.
+enum Content {
+    /// A chart, and what its files' name has more than the artefact's.
+    Chart(&'static str, Chart<'static>),
+    Table(String),
 }
 
 fn named(method: Method, more: &str) -> String {
@@ -210,22 +219,6 @@ fn figure_8b(base: &Config) -> Chart<'static> {
     }
 }
 
-fn figure_9_runs(base: &Config) -> Vec<Config> {
-    let mut runs = Vec::new();
-    for bits in SIZES {
-        for occupancy in OCCUPANCIES {
-            for method in SHOWN {
-                runs.push(single(base, bits, occupancy, method, Stream::Independent));
-            }
-        }
-        for method in [Method::LockFree, Method::HaloBlocking, Method::Tcam, Method::SramTcam] {
-            runs.push(single(base, bits, OCCUPANCY, method, Stream::Dependent));
-        }
-        runs.push(grid::polled(base, bits));
-    }
-    runs
-}
-
 /// Cycles of lock-free software over those of `method`, with the same stream.
 fn gain(base: &Config, store: &Store, bits: u32, of: (f64, Method, Stream)) -> f64 {
     let (occupancy, method, stream) = of;
@@ -278,14 +271,6 @@ fn figure_9_occupancy(base: &Config, store: &Store) -> Chart<'static> {
 pub(super) const PLACES: [(&str, u32); 2] = [("LLC", 18), ("DRAM", 24)];
 /// A table in the first-level cache: what its lookups take is computing.
 pub(super) const NEAR: u32 = 3;
-
-fn figure_10_runs(base: &Config, bits: u32) -> Vec<Config> {
-    let of = |bits, method| single(base, bits, OCCUPANCY, method, Stream::Fenced);
-    let software = [Method::Scalar, Method::LockFree, Method::ReadLock];
-    let mut runs = vec![of(bits, Method::HaloBlocking)];
-    runs.extend(software.into_iter().flat_map(|method| [of(bits, method), of(NEAR, method)]));
-    runs
-}
 
 /// Cycles of a fenced lookup: computing, data, locking, transport.
 pub(super) struct Split {
@@ -340,15 +325,6 @@ fn figure_10(base: &Config, store: &Store) -> Chart<'static> {
     }
 }
 
-fn figure_11_runs(base: &Config) -> Vec<Config> {
-    let shown = TUPLES.into_iter().flat_map(|n| SHOWN.map(|method| grid::tuples(base, n, method)));
-    let swept = TUPLES.into_iter().flat_map(|n| {
-        let of = move |(in_flight, keys)| grid::tuples_as(base, n, in_flight, keys);
-        SWEPT.map(of)
-    });
-    shown.chain(swept).collect()
-}
-
 /// Queries of a table under way, and keys asked for at a time, that figure 11 sweeps.
 pub(super) const SWEPT: [(usize, u64); 4] = [(1, 1), (1, 8), (2, 8), (10, 1)];
 
@@ -372,6 +348,71 @@ fn figure_11(base: &Config, store: &Store) -> Chart<'static> {
         y: "times",
         points: TUPLES.iter().map(u64::to_string).collect(),
         series,
+    }
+}
+
+/// By how many percent less the other thread does beside lookups by `method` than beside a
+/// thread that waits.
+pub(super) fn drop_percent(runs: Runs<'_>, beside: Beside, flows: u64, method: Method) -> Metric {
+    let of = |method| report(runs.store, &grid::beside(runs.base, beside, flows, method)).cycles;
+    let (alone, shared) = (of(None), of(Some(method)));
+    let rate = alone.mean / shared.mean;
+    let relative = (alone.half_width / alone.mean).hypot(shared.half_width / shared.mean);
+    Metric { value: 100.0 * (1.0 - rate), half_width: 100.0 * rate * relative }
+}
+
+/// Methods whose lookups figure 12 has beside the other thread.
+const NEIGHBOURS: [Method; 3] = [Method::LockFree, Method::HaloBlocking, Method::HaloNonBlocking];
+
+fn figure_12(runs: Runs<'_>) -> Chart<'static> {
+    let of = |method: Method| {
+        let drop = |(_, beside, flows)| drop_percent(runs, beside, flows, method).value;
+        (named(method, ""), BESIDE.into_iter().map(drop).collect())
+    };
+    Chart {
+        kind: Kind::Lines,
+        title: "Figure 12: what the core's other thread loses beside lookups (weak evidence)",
+        x: "function and flows",
+        y: "percent",
+        points: BESIDE.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+        series: NEIGHBOURS.map(of).into(),
+    }
+}
+
+fn figure_12_misses(base: &Config, store: &Store) -> Chart<'static> {
+    let of = |method: Option<Method>| {
+        let misses = |(_, beside, flows)| {
+            report(store, &grid::beside(base, beside, flows, method)).per_lookup.l1_misses
+        };
+        let name = method.map_or_else(|| "alone".to_owned(), |method| named(method, ""));
+        (name, BESIDE.into_iter().map(misses).collect())
+    };
+    let methods = [None].into_iter().chain(NEIGHBOURS.map(Some));
+    Chart {
+        kind: Kind::Lines,
+        title: "Figure 12: lines that it misses in the first-level cache (weak evidence)",
+        x: "function and flows",
+        y: "a unit of its work",
+        points: BESIDE.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+        series: methods.map(of).collect(),
+    }
+}
+
+fn figure_13(base: &Config, store: &Store) -> Chart<'static> {
+    let of = |method: Method| {
+        let gain = |(_, function, flows)| {
+            let by = |method| cycles(store, &grid::function(base, function, flows, method));
+            by(Method::LockFree) / by(method)
+        };
+        (named(method, ""), FUNCTIONS.into_iter().map(gain).collect())
+    };
+    Chart {
+        kind: Kind::Lines,
+        title: "Figure 13: network functions, over lock-free software (weak evidence)",
+        x: "function and size",
+        y: "times",
+        points: FUNCTIONS.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+        series: [Method::Bulk, Method::HaloBlocking, Method::HaloNonBlocking].map(of).into(),
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::config::{Config, KeySource};
 use crate::experiment::Store;
 
-use super::metrics::{self, Metric};
+use super::metrics::{Metric, Runs};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +22,27 @@ pub(super) struct Claim {
     direction: [f64; 2],
     band: [f64; 2],
     why: String,
+    /// Assumptions that move it.
+    #[serde(default)]
+    moved_by: Vec<Assumption>,
+}
+
+/// Other settings, or another metric, under which a claim is looked at again.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Assumption {
+    text: String,
+    #[serde(default)]
+    settings: Vec<String>,
+    metric: Option<String>,
+}
+
+impl Assumption {
+    /// The machine of `base` under it.
+    fn machine(&self, base: &Config) -> Config {
+        let changed = Config::with_settings(&base.to_toml(), &self.settings);
+        changed.expect("claims.toml changes settings that there are")
+    }
 }
 
 /// The claims as they stand in the file.
@@ -63,29 +84,36 @@ pub fn machines(config: &Config) -> Vec<Config> {
     if inline == *config { vec![inline] } else { vec![config.clone(), inline] }
 }
 
+/// The simulations that the claims need on all [`machines`], and under the assumptions that
+/// move them.
+pub fn runs(config: &Config) -> Vec<Config> {
+    Store::wanted_by(|store| {
+        claims(config, store);
+    })
+}
+
 /// The claims of the paper, what was simulated beside them, and the verdicts, as Markdown.
 ///
 /// # Panics
-/// When a simulation that an artefact names, for one of the [`machines`], is missing in
-/// `store`.
+/// When a simulation of [`runs`] is missing in `store`.
 pub fn claims(config: &Config, store: &Store) -> String {
-    let machines: Vec<Vec<Metric>> =
-        machines(config).iter().map(|machine| metrics::all(machine, store)).collect();
+    let machines = machines(config);
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for claim in read().claim {
-        let of = |metrics: &Vec<Metric>| {
-            let metric = metrics.iter().find(|metric| metric.name == claim.metric);
+        let of = |base: &Config| {
+            let metric = Runs { base, store }.metric(&claim.metric);
             let verdict = metric.map_or("not testable", |metric| claim.verdict(metric.value));
-            (metric.map_or_else(|| "-".to_owned(), Metric::to_string), verdict)
+            (metric.map_or_else(|| "-".to_owned(), |metric| metric.to_string()), verdict)
         };
         let seen: Vec<(String, &str)> = machines.iter().map(of).collect();
+        let moved = claim.moved(config, store);
         let band = claim.band.map(number).join(" to ");
         let cells = seen.iter().flat_map(|(value, verdict)| [value.as_str(), *verdict]);
         let cells: Vec<&str> =
             [&*claim.text, &*claim.paper, &*band].into_iter().chain(cells).collect();
         rows.push(format!("| {} |\n", cells.join(" | ")));
         if seen[0].1 != "in band" && !claim.why.is_empty() {
-            notes.push(format!("- **{}**: {}.\n", claim.text, claim.why));
+            notes.push(format!("- **{}**: {}.\n{moved}", claim.text, claim.why));
         }
     }
     let mut text = "# The claims of the HALO paper\n\n\
@@ -105,4 +133,21 @@ pub fn claims(config: &Config, store: &Store) -> String {
         extremes have none. The machine:\n\n```toml\n";
     text += &config.to_toml();
     text + "```\n"
+}
+
+impl Claim {
+    /// What is simulated under each assumption that moves it, as lines of Markdown.
+    fn moved(&self, config: &Config, store: &Store) -> String {
+        let line = |assumption: &Assumption| {
+            let base = assumption.machine(config);
+            let name = assumption.metric.as_ref().unwrap_or(&self.metric);
+            let metric = Runs { base: &base, store }.metric(name);
+            let metric = metric.expect("claims.toml names metrics that there are");
+            let settings = assumption.settings.join("`, `");
+            let settings = if settings.is_empty() { settings } else { format!(" (`{settings}`)") };
+            let verdict = self.verdict(metric.value);
+            format!("  - {}{settings}: {metric}, {verdict}\n", assumption.text)
+        };
+        self.moved_by.iter().map(line).collect()
+    }
 }

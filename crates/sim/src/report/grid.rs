@@ -1,6 +1,6 @@
 //! The simulations that figures are made of.
 
-use crate::config::{Config, Method, Stream, Table};
+use crate::config::{Beside, Config, Function, Method, Stream, Table};
 use crate::experiment::{Report, Store};
 
 /// Sizes of single tables, as powers of two.
@@ -57,12 +57,12 @@ pub(super) fn tuples_as(base: &Config, n: u64, in_flight: usize, keys: u64) -> C
     config
 }
 
-/// Non-blocking lookups whose results are asked for one by one, at accelerators that
+/// Non-blocking lookups whose results are asked for `keys` at a time, at accelerators that
 /// serve a table's queries one after the other.
-pub(super) fn polled(base: &Config, bits: u32) -> Config {
+pub(super) fn polled(base: &Config, bits: u32, keys: u64) -> Config {
     let mut config = single(base, bits, OCCUPANCY, Method::HaloNonBlocking, Stream::Dependent);
     config.halo.in_flight_per_table = 1;
-    config.halo.nb_batch = 1;
+    config.halo.nb_batch = keys;
     config
 }
 
@@ -98,6 +98,53 @@ pub(super) const OTHER_CYCLES: f64 = 225.0;
 pub(super) fn switch(base: &Config, flows: u64, rules: u64) -> Config {
     let mut config = tuples(base, rules, Method::LockFree);
     config.workload.flows = flows;
+    config
+}
+
+/// Network functions with the number of their flows, hosts or rules.
+pub(super) const FUNCTIONS: [(&str, Function, u64); 9] = [
+    ("NAT 1K", Function::Nat, 1_000),
+    ("NAT 10K", Function::Nat, 10_000),
+    ("NAT 100K", Function::Nat, 100_000),
+    ("assets 1K", Function::Assets, 1_000),
+    ("assets 10K", Function::Assets, 10_000),
+    ("assets 100K", Function::Assets, 100_000),
+    ("filter 100", Function::Filter, 100),
+    ("filter 1K", Function::Filter, 1_000),
+    ("filter 10K", Function::Filter, 10_000),
+];
+
+/// What runs beside a switch, and the switch's flows.
+pub(super) const BESIDE: [(&str, Beside, u64); 9] = [
+    ("ACL 1K", Beside::Acl, 1_000),
+    ("ACL 10K", Beside::Acl, 10_000),
+    ("ACL 100K", Beside::Acl, 100_000),
+    ("Snort 1K", Beside::Snort, 1_000),
+    ("Snort 10K", Beside::Snort, 10_000),
+    ("Snort 100K", Beside::Snort, 100_000),
+    ("mTCP 1K", Beside::Mtcp, 1_000),
+    ("mTCP 10K", Beside::Mtcp, 10_000),
+    ("mTCP 100K", Beside::Mtcp, 100_000),
+];
+
+/// A table of so many keys, at most three quarters full.
+fn holding(base: &Config, keys: u64, method: Method) -> Config {
+    let entries = (keys * 4).div_ceil(3).next_power_of_two();
+    let occupancy = keys as f64 / entries as f64;
+    single(base, entries.trailing_zeros(), occupancy, method, Stream::Independent)
+}
+
+/// A network function over so many keys.
+pub(super) fn function(base: &Config, function: Function, keys: u64, method: Method) -> Config {
+    let mut config = holding(base, keys, method);
+    config.workload.function = function;
+    config
+}
+
+/// What runs beside lookups among so many keys by a method; or beside nobody.
+pub(super) fn beside(base: &Config, beside: Beside, keys: u64, method: Option<Method>) -> Config {
+    let mut config = holding(base, keys, method.unwrap_or_default());
+    (config.workload.beside, config.workload.alone) = (beside, method.is_none());
     config
 }
 

@@ -1,98 +1,237 @@
 //! The numbers that claims are about.
 
-use crate::config::{Config, Method, Stream, Table};
+use crate::config::{Beside, Config, Function, Method, Stream, Table};
 use crate::energy;
 use crate::experiment::Store;
 
 use super::artefacts::{self, NEAR, PLACES};
-use super::grid::{self, OCCUPANCY, SIZES, TUPLES, report, single};
+use super::grid::{self, BESIDE, FUNCTIONS, OCCUPANCY, SIZES, TUPLES, report, single};
 
 /// A number and half the width of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Metric {
-    pub(super) name: &'static str,
     pub(super) value: f64,
     pub(super) half_width: f64,
 }
 
-/// The quotient of two means, with the interval of independent errors.
-fn quotient(store: &Store, over: &Config, under: &Config) -> (f64, f64) {
-    let (over, under) = (report(store, over).cycles, report(store, under).cycles);
-    let value = over.mean / under.mean;
-    let relative = (over.half_width / over.mean).hypot(under.half_width / under.mean);
-    (value, value * relative)
+impl From<f64> for Metric {
+    /// A number that has no interval.
+    fn from(value: f64) -> Self {
+        Self { value, half_width: 0.0 }
+    }
 }
 
-/// All of them.
-///
-/// # Panics
-/// When a simulation that they need is missing.
-pub(super) fn all(base: &Config, store: &Store) -> Vec<Metric> {
-    let mut metrics = Vec::new();
-    let mut add = |name, (value, half_width)| metrics.push(Metric { name, value, half_width });
-    let dependent = |bits, method| single(base, bits, OCCUPANCY, method, Stream::Dependent);
-    let gain = |bits| {
-        quotient(store, &dependent(bits, Method::LockFree), &dependent(bits, Method::HaloBlocking))
-    };
-    let best = |of: (f64, f64), other: (f64, f64)| if other.0 > of.0 { other } else { of };
-    // Larger than the second-level cache, and within the last one.
-    let in_llc = SIZES.into_iter().filter(|bits| (15..=18).contains(bits));
-    add("single_llc", in_llc.map(gain).fold((0.0, 0.0), best));
-    let beyond: Vec<_> = SIZES.into_iter().filter(|bits| *bits > 20).map(gain).collect();
-    let n = beyond.len() as f64;
-    let half_width = beyond.iter().map(|(_, h)| h * h).sum::<f64>().sqrt() / n;
-    add("single_dram", (beyond.iter().map(|(value, _)| value).sum::<f64>() / n, half_width));
-    add("single_l1", gain(NEAR));
-    let (value, half_width) =
-        quotient(store, &grid::polled(base, 18), &dependent(18, Method::HaloBlocking));
-    add("polled_percent", (100.0 * (value - 1.0), 100.0 * half_width));
-    let against = |over, under| quotient(store, &dependent(18, over), &dependent(18, under));
-    add("tcam_over_halo", against(Method::HaloBlocking, Method::Tcam));
-    add("sram_over_tcam", against(Method::SramTcam, Method::Tcam));
-    for (name, (_, bits)) in ["data_llc", "data_dram"].into_iter().zip(PLACES) {
-        let software = artefacts::software_split(base, store, bits, Method::LockFree);
-        let halo = artefacts::halo_split(base, store, bits);
-        add(name, (software.data / halo.data, 0.0));
-        if name == "data_llc" {
-            add("compute_percent", (100.0 * (1.0 - halo.compute / software.compute), 0.0));
-            let locked = artefacts::software_split(base, store, bits, Method::ReadLock);
-            let total = locked.compute + locked.data + locked.lock;
-            add("lock_rw_percent", (100.0 * locked.lock / total, 0.0));
-        }
+impl Metric {
+    /// By how many percent it is more than 1.
+    fn percent_more(self) -> Self {
+        Self { value: 100.0 * (self.value - 1.0), half_width: 100.0 * self.half_width }
     }
-    let of_tuples = |n, method| {
-        quotient(store, &grid::tuples(base, n, Method::LockFree), &grid::tuples(base, n, method))
-    };
-    let gains = TUPLES.map(|n| of_tuples(n, Method::HaloNonBlocking));
-    add("tuples_20", gains[TUPLES.len() - 1]);
-    let growth = gains.windows(2).map(|pair| pair[1].0 / pair[0].0).fold(f64::MAX, f64::min);
-    add("tuples_growth", (growth, 0.0));
-    let blocking = TUPLES.map(|n| of_tuples(n, Method::HaloBlocking).0);
-    let mean = blocking.iter().sum::<f64>() / blocking.len() as f64;
-    let spread = blocking.iter().map(|gain| (gain / mean - 1.0).abs()).fold(0.0, f64::max);
-    add("tuples_blocking_spread_percent", (100.0 * spread, 0.0));
-    let faster = SIZES.into_iter().find(|bits| gain(*bits).0 > 1.0);
-    add("crossover", (faster.map_or(f64::INFINITY, |bits| f64::from(1u32 << bits)), 0.0));
-    add("register_error_percent", (artefacts::register_error_percent(base), 0.0));
-    let misses = |table| {
-        let seen = &report(store, &grid::flows(base, grid::MILLION, table)).per_lookup;
-        seen.llc_misses / seen.loads
-    };
-    let cuckoo = misses(Table::Cuckoo).max(1e-6);
-    add("sfh_over_cuckoo", (misses(Table::SingleFunction) / cuckoo, 0.0));
-    let split = artefacts::switch_split(base, store);
-    let of = |split: &[f64; 3]| (split.iter().sum::<f64>(), split[1] + split[2]);
-    let totals: Vec<(f64, f64)> = split.iter().map(of).collect();
-    let share = |(all, classification): (f64, f64)| 100.0 * classification / all;
-    let (least, most) = (totals[0], totals[totals.len() - 1]);
-    add("switch_cycles_least", (least.0, 0.0));
-    add("switch_cycles_most", (most.0, 0.0));
-    add("switch_share_least_percent", (share(least), 0.0));
-    add("switch_share_most_percent", (share(most), 0.0));
-    let steps = totals.windows(2).map(|pair| pair[1].0 / pair[0].0);
-    add("switch_growth", (steps.fold(f64::MAX, f64::min), 0.0));
-    let operations = report(store, &artefacts::table_1_run(base)).per_lookup.operations;
-    add("operations", (operations, 0.0));
-    add("energy_ratio", (energy::TCAM[3].1.dynamic_nj / energy::HALO.dynamic_nj, 0.0));
-    metrics
+
+    fn larger(self, other: Self) -> Self {
+        if other.value > self.value { other } else { self }
+    }
+}
+
+/// What metrics are taken from.
+#[derive(Clone, Copy)]
+pub(super) struct Runs<'a> {
+    pub(super) base: &'a Config,
+    pub(super) store: &'a Store,
+}
+
+impl Runs<'_> {
+    /// The quotient of two means, with the interval of independent errors.
+    fn quotient(self, over: &Config, under: &Config) -> Metric {
+        let (over, under) = (report(self.store, over).cycles, report(self.store, under).cycles);
+        let value = over.mean / under.mean;
+        let relative = (over.half_width / over.mean).hypot(under.half_width / under.mean);
+        Metric { value, half_width: value * relative }
+    }
+
+    /// Dependent lookups by `over`, compared with `under`.
+    fn dependent(self, bits: u32, over: Method, under: Method) -> Metric {
+        let of = |method| single(self.base, bits, OCCUPANCY, method, Stream::Dependent);
+        self.quotient(&of(over), &of(under))
+    }
+
+    fn gain(self, bits: u32) -> Metric {
+        self.dependent(bits, Method::LockFree, Method::HaloBlocking)
+    }
+
+    /// The best gain in tables that are larger than the second-level cache, and within the
+    /// last one.
+    fn single_llc(self) -> Metric {
+        let in_llc = SIZES.into_iter().filter(|bits| (15..=18).contains(bits));
+        in_llc.map(|bits| self.gain(bits)).fold(Metric::from(0.0), Metric::larger)
+    }
+
+    /// The mean gain beyond.
+    fn single_dram(self) -> Metric {
+        let beyond: Vec<Metric> =
+            SIZES.into_iter().filter(|bits| *bits > 20).map(|bits| self.gain(bits)).collect();
+        let n = beyond.len() as f64;
+        let squares = beyond.iter().map(|m| m.half_width * m.half_width).sum::<f64>();
+        let value = beyond.iter().map(|metric| metric.value).sum::<f64>() / n;
+        Metric { value, half_width: squares.sqrt() / n }
+    }
+
+    /// Non-blocking lookups of a table over blocking ones, where the accelerator serves one
+    /// query of a table after the other, and results are asked for `keys` at a time.
+    fn polled_percent(self, keys: u64) -> Metric {
+        let blocking = single(self.base, 18, OCCUPANCY, Method::HaloBlocking, Stream::Dependent);
+        self.quotient(&grid::polled(self.base, 18, keys), &blocking).percent_more()
+    }
+
+    /// How much faster data is accessed in one of [`PLACES`].
+    fn data(self, place: usize) -> f64 {
+        let bits = PLACES[place].1;
+        let software = artefacts::software_split(self.base, self.store, bits, Method::LockFree);
+        software.data / artefacts::halo_split(self.base, self.store, bits).data
+    }
+
+    fn compute_percent(self) -> f64 {
+        let bits = PLACES[0].1;
+        let software = artefacts::software_split(self.base, self.store, bits, Method::LockFree);
+        let halo = artefacts::halo_split(self.base, self.store, bits);
+        100.0 * (1.0 - halo.compute / software.compute)
+    }
+
+    fn lock_percent(self) -> f64 {
+        let bits = PLACES[0].1;
+        let locked = artefacts::software_split(self.base, self.store, bits, Method::ReadLock);
+        100.0 * locked.lock / (locked.compute + locked.data + locked.lock)
+    }
+
+    fn tuples(self, n: u64, method: Method) -> Metric {
+        let software = grid::tuples(self.base, n, Method::LockFree);
+        self.quotient(&software, &grid::tuples(self.base, n, method))
+    }
+
+    fn tuples_growth(self) -> f64 {
+        let gains = TUPLES.map(|n| self.tuples(n, Method::HaloNonBlocking).value);
+        gains.windows(2).map(|pair| pair[1] / pair[0]).fold(f64::MAX, f64::min)
+    }
+
+    fn blocking_spread_percent(self) -> f64 {
+        let gains = TUPLES.map(|n| self.tuples(n, Method::HaloBlocking).value);
+        let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+        100.0 * gains.iter().map(|gain| (gain / mean - 1.0).abs()).fold(0.0, f64::max)
+    }
+
+    fn crossover(self) -> f64 {
+        let gains = SIZES.map(|bits| (bits, self.gain(bits).value));
+        let faster = gains.into_iter().find(|(_, gain)| *gain > 1.0);
+        faster.map_or(f64::INFINITY, |(bits, _)| f64::from(1u32 << bits))
+    }
+
+    fn sfh_over_cuckoo(self) -> f64 {
+        let misses = |table| {
+            let run = grid::flows(self.base, grid::MILLION, table);
+            let seen = &report(self.store, &run).per_lookup;
+            seen.llc_misses / seen.loads
+        };
+        misses(Table::SingleFunction) / misses(Table::Cuckoo).max(1e-6)
+    }
+
+    /// Cycles of a switch's packet by traffic, and the part of classification.
+    fn switch(self) -> Vec<(f64, f64)> {
+        let split = artefacts::switch_split(self.base, self.store);
+        let of = |split: &[f64; 3]| {
+            let all = split.iter().sum::<f64>();
+            (all, 100.0 * (split[1] + split[2]) / all)
+        };
+        split.iter().map(of).collect()
+    }
+
+    fn switch_growth(self) -> f64 {
+        let steps = self.switch();
+        steps.windows(2).map(|pair| pair[1].0 / pair[0].0).fold(f64::MAX, f64::min)
+    }
+
+    /// The gains of network functions by non-blocking lookups.
+    fn functions(self) -> Vec<Metric> {
+        let of = |(function, flows): (Function, u64)| {
+            let by = |method| grid::function(self.base, function, flows, method);
+            self.quotient(&by(Method::LockFree), &by(Method::HaloNonBlocking))
+        };
+        FUNCTIONS.into_iter().map(|(_, function, flows)| of((function, flows))).collect()
+    }
+
+    /// By how many percent less the other thread does, the most of all.
+    fn drop_percent(self, method: Method) -> Metric {
+        let of = |beside, flows| artefacts::drop_percent(self, beside, flows, method);
+        BESIDE
+            .into_iter()
+            .map(|(_, beside, flows)| of(beside, flows))
+            .fold(Metric::from(f64::MIN), Metric::larger)
+    }
+
+    /// The largest drop by the accelerator as a part of that by software, of all.
+    fn drop_ratio(self) -> f64 {
+        let of = |(_, beside, flows): (&str, Beside, u64)| {
+            let by = |method| artefacts::drop_percent(self, beside, flows, method).value;
+            by(Method::HaloBlocking) / by(Method::LockFree)
+        };
+        BESIDE.into_iter().map(of).fold(f64::MIN, f64::max)
+    }
+
+    /// The least quotient of the other thread's misses beside software and beside the
+    /// accelerator.
+    fn drop_misses(self) -> f64 {
+        let of = |(_, beside, flows): (&str, Beside, u64)| {
+            let by = |method| {
+                let run = grid::beside(self.base, beside, flows, Some(method));
+                report(self.store, &run).per_lookup.l1_misses
+            };
+            by(Method::LockFree) / by(Method::HaloBlocking)
+        };
+        BESIDE.into_iter().map(of).fold(f64::MAX, f64::min)
+    }
+
+    /// The metric of a name; `None` where there is none.
+    ///
+    /// # Panics
+    /// When a simulation that it needs is missing.
+    pub(super) fn metric(self, name: &str) -> Option<Metric> {
+        let (first, last) = (0, grid::TRAFFIC.len() - 1);
+        let functions = |of: fn(f64, f64) -> f64, start| {
+            self.functions().iter().map(|metric| metric.value).fold(start, of)
+        };
+        Some(match name {
+            "single_llc" => self.single_llc(),
+            "single_dram" => self.single_dram(),
+            "single_l1" => self.gain(NEAR),
+            "polled_percent" => self.polled_percent(1),
+            "polled_three_percent" => self.polled_percent(3),
+            "polled_eight_percent" => self.polled_percent(8),
+            "tcam_over_halo" => self.dependent(18, Method::HaloBlocking, Method::Tcam),
+            "sram_over_tcam" => self.dependent(18, Method::SramTcam, Method::Tcam),
+            "compute_percent" => self.compute_percent().into(),
+            "data_llc" => self.data(0).into(),
+            "data_dram" => self.data(1).into(),
+            "lock_rw_percent" => self.lock_percent().into(),
+            "tuples_20" => self.tuples(TUPLES[TUPLES.len() - 1], Method::HaloNonBlocking),
+            "tuples_growth" => self.tuples_growth().into(),
+            "tuples_blocking_spread_percent" => self.blocking_spread_percent().into(),
+            "crossover" => self.crossover().into(),
+            "register_error_percent" => artefacts::register_error_percent(self.base).into(),
+            "sfh_over_cuckoo" => self.sfh_over_cuckoo().into(),
+            "switch_cycles_least" => self.switch()[first].0.into(),
+            "switch_cycles_most" => self.switch()[last].0.into(),
+            "switch_share_least_percent" => self.switch()[first].1.into(),
+            "switch_share_most_percent" => self.switch()[last].1.into(),
+            "switch_growth" => self.switch_growth().into(),
+            "operations" => {
+                report(self.store, &artefacts::table_1_run(self.base)).per_lookup.operations.into()
+            }
+            "energy_ratio" => (energy::TCAM[3].1.dynamic_nj / energy::HALO.dynamic_nj).into(),
+            "functions_least" => functions(f64::min, f64::MAX).into(),
+            "functions_most" => functions(f64::max, 0.0).into(),
+            "drop_software_percent" => self.drop_percent(Method::LockFree),
+            "drop_halo_percent" => self.drop_percent(Method::HaloBlocking),
+            "drop_ratio" => self.drop_ratio().into(),
+            "drop_misses" => self.drop_misses().into(),
+            _ => return None,
+        })
+    }
 }

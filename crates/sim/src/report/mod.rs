@@ -13,7 +13,7 @@ mod metrics;
 mod tests;
 
 pub use artefacts::Artefact;
-pub use claims::{claims, machines};
+pub use claims::{claims, machines, runs};
 
 /// A file of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
