@@ -2,7 +2,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 
-.PHONY: help build demo test bench fuzz lint doc clean
+.PHONY: help build demo test bench fuzz lint rtl doc clean
 
 help:            ## This list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ fuzz:            ## Run each fuzz target for FUZZ_SECONDS (60)
 lint:            ## Format, clippy, documentation and licences, as CI does
 	@scripts/setup.sh ci
 	scripts/lint.sh
+
+rtl:             ## Hold the accelerator in SystemVerilog against the simulator, and synthesise it
+	@scripts/setup.sh ci
+	rtl/check.sh
 
 clean:           ## Remove everything that was built
 	cargo clean

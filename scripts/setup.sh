@@ -94,6 +94,10 @@ need_ci_tools() {
         exit 1
     }
     have c++ || apt_install g++
+    local missing=()
+    have verilator || missing+=(verilator make)
+    have yosys || missing+=(yosys)
+    [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
     need_cargo_tool cargo-deny
     need_cargo_tool cargo-fuzz
 }

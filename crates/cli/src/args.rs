@@ -194,6 +194,12 @@ file: what it holds is not simulated again.")]
 Keys that are always there are looked up while others come and go, under each guard: none,
 the change counter of software, the locks of accelerators.")]
     Race(SimRace),
+    /// Write the queries of an accelerator step by step, for its RTL
+    #[command(after_help = "Examples:
+  thalweg sim queries --set workload.method=halo-blocking > queries.txt
+
+rtl/check.sh runs the accelerator in SystemVerilog on them.")]
+    Queries(SimConfig),
     /// Simulate what the HALO paper claims, and say what of it holds
     #[command(after_help = "Examples:
   thalweg sim claims --out report

@@ -55,6 +55,18 @@ fn a_race_misses_keys_only_without_a_guard() {
 }
 
 #[test]
+fn queries_are_written_for_an_accelerator_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let halo = ["--set", "workload.method=halo-blocking"];
+    let text = succeeds(folder.path(), &[&["sim", "queries"], &SHORT[..], &halo].concat());
+    let of = |word: &str| text.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!((of("table "), of("bucket "), of("query ")), (1, 8, 400));
+    let output = thalweg(folder.path(), &["sim", "queries"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && told.contains("workload.method is lock-free"), "{told}");
+}
+
+#[test]
 fn the_configuration_that_is_printed_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let config = succeeds(folder.path(), &["sim", "config", "--set", "core.width=6"]);

@@ -86,22 +86,62 @@ pub struct Answered {
 struct Accelerator {
     /// When each place of the scoreboard is free.
     scoreboard: Vec<Cycle>,
-    /// Tables whose metadata is here, the one used last behind.
-    metadata: Vec<Address>,
+    /// Tables whose metadata is here, or will be then; the one used last behind.
+    metadata: Vec<(Address, Cycle)>,
     hash: Calendar,
+    /// Of each a cycle: metadata read, a request to memory, a line from it, an answer.
+    known: Calendar,
+    requests: Calendar,
+    lines: Calendar,
+    answers: Calendar,
     /// When each of the queries that a table may have under way is done.
     under_way: Vec<(Address, Vec<Cycle>)>,
+}
+
+/// What a query read, and how long that took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// From where.
+    pub address: Address,
+    /// Cycles until it was there.
+    pub latency: Cycle,
+}
+
+/// A query step by step, for who builds the accelerator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The key.
+    pub key: u32,
+    /// Where it lies.
+    pub key_address: Address,
+    /// When the query came.
+    pub arrived: Cycle,
+    /// When it was answered.
+    pub at: Cycle,
+    /// Whether the key was found.
+    pub found: bool,
+    /// What it read, in order.
+    pub reads: Vec<Read>,
 }
 
 /// All accelerators, one a slice.
 #[derive(Clone, Debug)]
 pub struct Halo {
     config: HaloConfig,
+    /// Queries are recorded here, if it is there.
+    pub record: Option<Vec<Recorded>>,
     tiles: Vec<Accelerator>,
     /// Queries so far.
     pub queries: u64,
     /// Where their time went.
     pub parts: Parts,
+}
+
+/// A read that has ended: when its last line was asked for, and was there.
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    asked: Cycle,
+    at: Cycle,
 }
 
 /// A query's clock: time goes to one part after the other.
@@ -139,10 +179,15 @@ impl Halo {
             scoreboard: vec![0; config.halo.scoreboard],
             metadata: Vec::new(),
             hash: Calendar::new(1),
+            known: Calendar::new(1),
+            requests: Calendar::new(1),
+            lines: Calendar::new(1),
+            answers: Calendar::new(1),
             under_way: Vec::new(),
         };
         Self {
             config: config.halo,
+            record: None,
             tiles: vec![accelerator; config.llc.slices],
             queries: 0,
             parts: Parts::default(),
@@ -162,6 +207,12 @@ impl Halo {
         let inline = config.key_source == KeySource::Inline;
         let bytes = QUERY + if inline { query.table.key_bytes() } else { 0 };
         clock.transport(memory.from_core(query.core, tile, bytes, now));
+        let arrived = clock.now;
+        if let Some(record) = &mut self.record {
+            let (key, found) = (query.walk.key, query.walk.found);
+            let reads = Vec::new();
+            record.push(Recorded { key, key_address: query.key, arrived, at: 0, found, reads });
+        }
         let (place, turn) = self.take_place(tile, &query, clock.now);
         clock.queue(place.1);
         let accepted = clock.now;
@@ -169,18 +220,23 @@ impl Halo {
         clock.compute(config.decode);
         self.metadata(memory, tile, query.table, &mut clock);
         if !inline {
-            let at = read(memory, tile, query.key, query.table.key_bytes(), clock.now);
-            clock.data(at);
+            let bytes = query.table.key_bytes();
+            clock.data(self.read(memory, tile, query.key, bytes, clock.now).at);
         }
         let begun = self.tiles[tile.0].hash.reserve_run(clock.now, config.hash_ii);
         clock.queue(begun);
         clock.compute(config.hash_latency);
         self.search(memory, tile, &query, &mut clock);
-        clock.compute(config.commit);
         let accelerator = &mut self.tiles[tile.0];
+        let answered = accelerator.answers.reserve(clock.now);
+        clock.queue(answered);
+        clock.compute(config.commit);
         accelerator.scoreboard[place.0] = clock.now;
         let (_, under_way) = &mut accelerator.under_way[turn.0.0];
         under_way[turn.0.1] = clock.now;
+        if let Some(recorded) = self.record.as_mut().and_then(|record| record.last_mut()) {
+            recorded.at = clock.now;
+        }
         self.queries += 1;
         Answered { core: query.core, accepted, at: clock.now, tile, parts: clock.parts }
     }
@@ -215,19 +271,24 @@ impl Halo {
         let id = table.metadata(0);
         let line = memory.line(id);
         let held = &mut self.tiles[tile.0].metadata;
-        let known = held.iter().position(|other| *other == id);
-        if let Some(at) = known {
-            held.remove(at);
-        }
-        // Who wrote it has cleared the bit.
-        if known.is_none() || !memory.locks.is_watched(line) {
-            if held.len() == self.config.metadata_entries {
-                held.remove(0);
+        let known = held.iter().position(|(other, _)| *other == id).map(|at| held.remove(at).1);
+        let at = match known {
+            Some(at) if memory.locks.is_watched(line) => at,
+            // Who wrote it has cleared the bit.
+            _ => {
+                if held.len() == self.config.metadata_entries {
+                    held.remove(0);
+                }
+                memory.locks.watch(line);
+                // That it is not here is known when it would be.
+                clock.compute(self.config.metadata_hit);
+                self.read(memory, tile, id, 1, clock.now).at
             }
-            clock.data(memory.accelerator_read(tile, id, clock.now).at);
-            memory.locks.watch(line);
-        }
-        self.tiles[tile.0].metadata.push(id);
+        };
+        self.tiles[tile.0].metadata.push((id, at));
+        clock.data(at);
+        let read = self.tiles[tile.0].known.reserve(clock.now);
+        clock.queue(read);
         clock.compute(self.config.metadata_hit);
     }
 
@@ -236,22 +297,25 @@ impl Halo {
         let (table, walk, config) = (query.table, query.walk, self.config);
         let mut arrived = [None; 2];
         if config.bucket_fetch == BucketFetch::Parallel {
-            let begun = clock.now;
+            let (begun, mut asked) = (clock.now, clock.now);
             for (bucket, at) in walk.buckets.iter().zip(&mut arrived) {
-                *at = Some(memory.accelerator_read(tile, table.bucket(*bucket), begun).at);
+                let read = self.read(memory, tile, table.bucket(*bucket), LINE, begun);
+                (asked, *at) = (read.asked, Some(read.at));
             }
+            // Both are on their way before the first is looked at.
+            clock.data(asked + 1);
         }
         for (choice, bucket) in walk.buckets.iter().enumerate() {
             let at = arrived[choice].unwrap_or_else(|| {
-                memory.accelerator_read(tile, table.bucket(*bucket), clock.now).at
+                self.read(memory, tile, table.bucket(*bucket), LINE, clock.now).at
             });
             clock.data(at);
             clock.compute(config.sig_compare);
             let mut found = false;
             for candidate in walk.candidates.iter().filter(|c| c.choice == choice) {
                 let slot = table.slot(candidate.key);
-                let at = read(memory, tile, slot, 8 + table.key_bytes(), clock.now);
-                clock.data(at);
+                let read = self.read(memory, tile, slot, 8 + table.key_bytes(), clock.now);
+                clock.data(read.at);
                 clock.compute(config.key_compare);
                 found = walk.found && Some(candidate) == walk.candidates.last();
             }
@@ -259,6 +323,30 @@ impl Halo {
                 return;
             }
         }
+    }
+
+    /// Reads `bytes` bytes, all of their lines at once.
+    fn read(
+        &mut self,
+        memory: &mut Memory,
+        tile: Tile,
+        from: Address,
+        bytes: u64,
+        now: Cycle,
+    ) -> Arrived {
+        let lines = (from.0 % LINE + bytes).div_ceil(LINE);
+        let accelerator = &mut self.tiles[tile.0];
+        let (mut asked, mut at, mut latency) = (now, now, 0);
+        for n in 0..lines {
+            asked = accelerator.requests.reserve(now);
+            let arrived = memory.accelerator_read(tile, from.plus(LINE * n), asked).at;
+            latency = latency.max(arrived - asked);
+            at = at.max(accelerator.lines.reserve(arrived));
+        }
+        if let Some(recorded) = self.record.as_mut().and_then(|record| record.last_mut()) {
+            recorded.reads.push(Read { address: from, latency });
+        }
+        Arrived { asked, at }
     }
 
     /// Brings a result back to the core's register; when it is there.
@@ -276,13 +364,6 @@ impl Halo {
         self.parts.add(&answered.parts);
         at
     }
-}
-
-/// Reads `bytes` bytes, all of their lines at once; when the last is there.
-fn read(memory: &mut Memory, tile: Tile, from: Address, bytes: u64, now: Cycle) -> Cycle {
-    let lines = (from.0 % LINE + bytes).div_ceil(LINE);
-    let reads = (0..lines).map(|n| memory.accelerator_read(tile, from.plus(LINE * n), now).at);
-    reads.max().unwrap_or(now)
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub struct Candidate {
 /// The way of a lookup through a table, as far as the key's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
+    /// The key looked up.
+    pub key: u32,
     /// The buckets, first one first; one or two.
     pub buckets: Vec<u64>,
     /// The entries that are compared, in order; the last is the key if it is there.
@@ -125,6 +127,16 @@ impl HashTable {
         self.metadata.at(n * LINE)
     }
 
+    /// What is mixed into the hash.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Signatures and key numbers of a bucket; no entry where the signature is 0.
+    pub(crate) fn entries(&self, bucket: u64) -> impl Iterator<Item = (u16, u32)> + '_ {
+        entries_of(bucket).map(|at| (self.signatures[at], self.keys[at]))
+    }
+
     /// Line `n` of the buckets and, behind them, the keys that there are.
     pub fn line(&self, n: u64) -> Address {
         let buckets = self.bucket_lines.bytes() / LINE;
@@ -139,7 +151,8 @@ impl HashTable {
         (self.bucket_lines.bytes() + self.numbers * self.slot_bytes).div_ceil(LINE)
     }
 
-    fn buckets(&self) -> u64 {
+    /// How many buckets there are, a power of two.
+    pub(crate) fn buckets(&self) -> u64 {
         (self.signatures.len() / WAYS) as u64
     }
 
@@ -250,6 +263,7 @@ impl HashTable {
     /// How a lookup of `key` goes.
     pub fn walk(&self, key: u32, walk: &mut Walk) {
         let (first, signature) = self.place(key);
+        walk.key = key;
         walk.buckets.clear();
         walk.candidates.clear();
         walk.found = false;

@@ -24,6 +24,7 @@ pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
         args::Sim::Claims(options) => paper::claims(options, quiet),
         args::Sim::Figure(options) => paper::figure(options, quiet),
         args::Sim::Table(options) => paper::table(options, quiet),
+        args::Sim::Queries(options) => queries(options),
         args::Sim::Config(options) => {
             let config = load(options.file.as_deref(), &options.settings)?;
             Ok(io::stdout().write_all(config.to_toml().as_bytes())?)
@@ -75,6 +76,18 @@ fn methods(names: &[String]) -> Result<Vec<Method>, Failure> {
         })
     };
     names.iter().map(of).collect()
+}
+
+fn queries(options: &args::SimConfig) -> Result<(), Failure> {
+    let config = load(options.file.as_deref(), &options.settings)?;
+    if !matches!(config.workload.method, Method::HaloBlocking | Method::HaloNonBlocking) {
+        let method = config.workload.method.name();
+        return Err(Failure::Simulation(format!(
+            "workload.method is {method}; queries are those of halo-blocking or halo-non-blocking"
+        )));
+    }
+    let text = experiment::queries(&config).map_err(|e| Failure::Simulation(e.to_string()))?;
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 fn run(options: &args::SimRun) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
 use crate::engine::Tag;
-use crate::halo::{Halo, Query};
+use crate::halo::{Halo, Query, Recorded};
 use crate::machine::{Address, Layout, Machine, Memory, Region};
 use crate::software::{Answer, KeyAt, Software};
 use crate::table::{HashTable, Walk};
@@ -44,8 +44,8 @@ mod pc {
 
 /// The tables and where everything lies; the same for all methods.
 #[derive(Debug)]
-struct World {
-    tables: Vec<HashTable>,
+pub(super) struct World {
+    pub(super) tables: Vec<HashTable>,
     buffers: Region,
     results: Region,
     software: Software,
@@ -186,6 +186,14 @@ impl Lookups {
             let line = self.flows.below(world.tables[table].line_count());
             self.machine.memory.warm(world.tables[table].line(line), true);
         }
+    }
+
+    /// The queries to accelerators of the measured lookups, which are the first, and the
+    /// tables.
+    pub(super) fn record(mut self) -> (Arc<World>, Vec<Recorded>) {
+        self.halo.record = Some(Vec::new());
+        self.lookups(self.config.sim.measured_lookups);
+        (self.world, self.halo.record.unwrap_or_default())
     }
 
     /// The whole run.

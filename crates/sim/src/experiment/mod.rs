@@ -5,6 +5,7 @@ mod emc;
 mod flows;
 mod function;
 mod lookups;
+mod queries;
 mod race;
 mod statistics;
 mod store;
@@ -17,6 +18,7 @@ use crate::config::{Config, ConfigError, Method};
 use crate::halo::Parts;
 
 use lookups::Lookups;
+pub use queries::queries;
 pub use race::{Race, race};
 pub use statistics::Mean;
 pub use store::{Store, StoreError};
