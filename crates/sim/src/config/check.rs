@@ -143,6 +143,10 @@ impl Config {
         }
         range("core.frontend_depth", core.frontend_depth, 1, 100)?;
         range("core.redirect", core.redirect, 0, 100)?;
+        range("core.operations_each", core.operations_each, 1.0, 4.0)?;
+        range("core.block_cycles", core.block_cycles, 0, 100)?;
+        range("core.block_operations", core.block_operations, 0, 1024)?;
+        range("core.fence_cycles", core.fence_cycles, 0, 1000)?;
         range("core.mshr", core.mshr as u64, 1, 256)?;
         power_of_two("llc.slices", llc.slices as u64, 64)?;
         cache("l1d.kib", self.l1d.kib << 10, "l1d.ways", self.l1d.ways)?;

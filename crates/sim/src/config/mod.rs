@@ -123,8 +123,18 @@ pub struct CoreConfig {
     pub frontend_depth: u64,
     /// From a mispredicted branch's end to the fetch of the right path.
     pub redirect: u64,
+    /// What a fence takes when all before it is complete.
+    pub fence_cycles: u64,
     /// Misses of the first-level cache under way.
     pub mshr: usize,
+    /// Operations that decoding makes of one of a program's; what is more than one needs no
+    /// other.
+    pub operations_each: f64,
+    /// Cycles lost by fetch at each new block: behind a taken branch, and behind as many
+    /// operations as a block has.
+    pub block_cycles: u64,
+    /// Operations of a block, after decoding; 0: only taken branches end one.
+    pub block_operations: u32,
 }
 
 impl Default for CoreConfig {
@@ -141,7 +151,11 @@ impl Default for CoreConfig {
             store_ports: 1,
             frontend_depth: 8,
             redirect: 6,
+            fence_cycles: 33,
             mshr: 20,
+            operations_each: 1.0,
+            block_cycles: 0,
+            block_operations: 0,
         }
     }
 }

@@ -90,6 +90,10 @@ pub struct Core {
     lq: Queue,
     sq: Queue,
     waiting: Waiting,
+    /// Operations of the fetch block so far.
+    in_block: u32,
+    /// What decoding has still to make, in parts of an operation.
+    owed: f64,
     /// When the values of the last operations are there.
     values: Box<[Cycle]>,
     next: u32,
@@ -122,6 +126,8 @@ impl Core {
             lq: Queue::new(core.lq),
             sq: Queue::new(core.sq),
             waiting: Waiting::default(),
+            in_block: 0,
+            owed: 0.0,
             values: vec![0; VALUES].into(),
             next: 1,
             stores: StoreBuffer::new(),
@@ -160,7 +166,30 @@ impl Core {
     /// Fetches and dispatches an operation; the first cycle in which it can issue.
     #[inline]
     fn enter(&mut self, memory: &mut Memory) -> Cycle {
+        if self.config.operations_each > 1.0 {
+            self.crack(memory);
+        }
+        self.enter_one(memory)
+    }
+
+    /// Lets those pass that decoding makes beside the operation that comes.
+    fn crack(&mut self, memory: &mut Memory) {
+        self.owed += self.config.operations_each - 1.0;
+        while self.owed >= 1.0 {
+            self.owed -= 1.0;
+            let entered = self.enter_one(memory);
+            let issue = memory.ports(self.id).alu.reserve(entered);
+            self.leave(issue + 1);
+        }
+    }
+
+    #[inline]
+    fn enter_one(&mut self, memory: &mut Memory) -> Cycle {
         self.counts.operations += 1;
+        self.in_block += 1;
+        if self.in_block == self.config.block_operations {
+            self.next_block();
+        }
         let mut fetched = self.fetch.pass(self.fetch_from);
         if self.shares_fetch {
             fetched = memory.ports(self.id).fetch.reserve(fetched);
@@ -175,6 +204,13 @@ impl Core {
         self.fetch_from =
             self.fetch_from.max(dispatched.saturating_sub(2 * self.config.frontend_depth));
         dispatched + 1
+    }
+
+    /// Fetch goes on with another block.
+    #[inline]
+    fn next_block(&mut self) {
+        self.in_block = 0;
+        self.fetch_from = self.fetch_from.max(self.fetch.at + 1 + self.config.block_cycles);
     }
 
     /// When the scheduler has room.
@@ -290,14 +326,14 @@ impl Core {
             self.fetch_from = resolved + self.config.redirect;
         } else if taken {
             // The rest of the fetch group is lost.
-            self.fetch_from = self.fetch_from.max(self.fetch.at + 1);
+            self.next_block();
         }
         self.leave(resolved)
     }
 
     /// Nothing behind is dispatched before all before is complete.
     pub fn fence(&mut self) {
-        self.dispatch_from = self.dispatch_from.max(self.now());
+        self.dispatch_from = self.dispatch_from.max(self.now() + self.config.fence_cycles);
     }
 
     /// Takes an operation in that another unit completes: `complete` says when, for the

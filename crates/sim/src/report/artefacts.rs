@@ -283,7 +283,7 @@ pub(super) struct Split {
 /// A software lookup under `method`: what it takes in the first-level cache is computing,
 /// what it takes more is data, and what it takes more than without a lock is locking.
 pub(super) fn software_split(base: &Config, store: &Store, bits: u32, method: Method) -> Split {
-    let of = |bits, method| cycles(store, &single(base, bits, OCCUPANCY, method, Stream::Fenced));
+    let of = |bits, method| cycles(store, &grid::fenced(base, bits, method));
     let compute = of(NEAR, Method::Scalar);
     let plain = of(bits, Method::Scalar);
     Split { compute, data: plain - compute, lock: of(bits, method) - plain, transport: 0.0 }
@@ -291,8 +291,7 @@ pub(super) fn software_split(base: &Config, store: &Store, bits: u32, method: Me
 
 /// A lookup of the accelerator; what the core does is computing.
 pub(super) fn halo_split(base: &Config, store: &Store, bits: u32) -> Split {
-    let run = single(base, bits, OCCUPANCY, Method::HaloBlocking, Stream::Fenced);
-    let seen = report(store, &run);
+    let seen = report(store, &grid::fenced(base, bits, Method::HaloBlocking));
     let of = &seen.per_lookup;
     let transport = of.query_transport + of.query_queue;
     let compute = seen.cycles.mean - transport - of.query_data;

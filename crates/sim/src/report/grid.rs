@@ -41,6 +41,14 @@ pub(super) fn single(
     config
 }
 
+/// Lookups one after the other, with fences that take no time themselves: they are there to
+/// tell what a lookup takes, not part of it.
+pub(super) fn fenced(base: &Config, bits: u32, method: Method) -> Config {
+    let mut config = single(base, bits, OCCUPANCY, method, Stream::Fenced);
+    config.core.fence_cycles = 0;
+    config
+}
+
 /// A search through `tuples` tables of 1024 places.
 pub(super) fn tuples(base: &Config, tuples: u64, method: Method) -> Config {
     let mut config = single(base, 10, OCCUPANCY, method, Stream::Independent);
