@@ -75,18 +75,23 @@ impl Calendar {
         }
     }
 
+    /// Books a cycle, unless it is full.
     #[inline]
-    fn book(&mut self, cycle: Cycle) {
+    fn book(&mut self, cycle: Cycle) -> bool {
         let bit = 1 << (cycle % BLOCK);
-        let Some(booked) = self.block(cycle / BLOCK) else { return };
-        if let Some(word) = booked.iter_mut().find(|word| **word & bit == 0) {
-            *word |= bit;
-        }
+        let Some(booked) = self.block(cycle / BLOCK) else { return false };
+        let Some(word) = booked.iter_mut().find(|word| **word & bit == 0) else { return false };
+        *word |= bit;
+        true
     }
 
     /// Books the first free cycle from `earliest` on, and gives it.
     #[inline]
     pub fn reserve(&mut self, earliest: Cycle) -> Cycle {
+        // Mostly there is room at once.
+        if self.book(earliest) {
+            return earliest;
+        }
         let at = self.free(earliest);
         self.book(at);
         at
@@ -118,7 +123,9 @@ impl Calendar {
             }
             at = free + 1;
         }
-        (start..start + duration).for_each(|cycle| self.book(cycle));
+        (start..start + duration).for_each(|cycle| {
+            self.book(cycle);
+        });
         start
     }
 }

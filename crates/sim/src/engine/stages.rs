@@ -79,6 +79,9 @@ impl Waiting {
 
     #[inline]
     pub(super) fn push(&mut self, at: Cycle) {
+        if self.leave.back().is_none_or(|last| *last <= at) {
+            return self.leave.push_back(at);
+        }
         let behind = self.leave.iter().rev().take_while(|other| **other > at).count();
         self.leave.insert(self.leave.len() - behind, at);
     }

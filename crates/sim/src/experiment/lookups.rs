@@ -85,7 +85,7 @@ struct Ahead {
 }
 
 /// Flows that are drawn together.
-const AHEAD: usize = 16;
+const AHEAD: usize = 48;
 
 /// A key in its buffer.
 struct Written {

@@ -12,8 +12,17 @@ use super::private::{CoreId, Ports, Private};
 
 /// Lines from memory that may be on their way.
 const ARRIVING: usize = 1024;
+/// Words of the bits of written lines.
+const WRITTEN: usize = 128;
 /// Bytes of a request on the mesh.
 const REQUEST: u64 = 8;
+
+/// Word and bit of a line among those of written lines.
+#[inline]
+fn written_bit(line: LineNumber) -> (usize, u64) {
+    let place = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51;
+    ((place / 64) as usize, 1 << (place % 64))
+}
 
 /// What an access wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +90,9 @@ pub struct Memory {
     slice_ports: Vec<Calendar>,
     mesh: Mesh,
     dram: Dram,
+    /// A bit for the lines that some core has written, several to a bit: for most lines it
+    /// tells that their caches need not be searched.
+    written: [u64; WRITTEN],
     /// Lines that accelerators hold, and those whose changes they are told of.
     pub locks: Locks,
     seed: u64,
@@ -116,6 +128,7 @@ impl Memory {
             slice_ports: vec![Calendar::new(llc.ports_per_slice); llc.slices],
             mesh: Mesh::new(mesh.cols, mesh.rows, mesh.hop, mesh.link_bytes),
             dram: Dram::new(&config.dram, config.core.ghz),
+            written: [0; WRITTEN],
             locks: Locks::default(),
             seed: config.sim.seed,
             times: Times {
@@ -140,6 +153,11 @@ impl Memory {
     #[inline]
     pub fn slice(&self, line: LineNumber) -> Tile {
         let slices = self.slices.len() as u64;
+        if slices == 16 {
+            // The same in four steps: halves of halves on each other.
+            let folded = [32, 16, 8, 4].into_iter().fold(line, |line, by| line ^ line >> by);
+            return Tile((folded % 16) as usize);
+        }
         let bits = slices.trailing_zeros().max(1);
         let (mut folded, mut rest) = (0, line);
         while rest != 0 {
@@ -175,6 +193,8 @@ impl Memory {
             return done;
         }
         l1.set_dirty(line, true);
+        let (word, bit) = written_bit(line);
+        self.written[word] |= bit;
         self.locks.written(line);
         if alone { done } else { Done { at: self.invalidate(core, line, done.at), ..done } }
     }
@@ -369,6 +389,10 @@ impl Memory {
     /// The core whose caches have a line in a form that the last-level cache does not.
     #[inline]
     fn writer(&mut self, line: LineNumber) -> Option<CoreId> {
+        let (word, bit) = written_bit(line);
+        if self.written[word] & bit == 0 {
+            return None;
+        }
         let wrote = |core: &mut Private| core.l1.is_dirty(line) || core.l2.is_dirty(line);
         self.cores.iter_mut().position(wrote).map(CoreId)
     }
