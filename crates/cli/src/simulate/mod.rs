@@ -8,7 +8,7 @@ mod sweep;
 use std::io::{self, Write};
 use std::path::Path;
 
-use thalweg_sim::config::{Config, ConfigError, Method};
+use thalweg_sim::config::{Beside, Config, ConfigError, Method};
 use thalweg_sim::experiment::{self, Report, StoreError};
 
 use crate::args;
@@ -107,16 +107,20 @@ fn run(options: &args::SimRun) -> Result<(), Failure> {
 fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     let Some(first) = reports.first() else { return Ok(()) };
     let work = &first.config.workload;
+    let measured = if work.beside == Beside::None {
+        let found = 100.0 * first.hits as f64 / first.lookups as f64;
+        format!("{} lookups, {found:.0} % found", first.lookups)
+    } else {
+        format!("{} units of the other thread's work, each said as a lookup", first.lookups)
+    };
     writeln!(
         out,
-        "{} keys of {} bytes in {} table{} ({:.1} MiB), {} lookups, {:.0} % found",
+        "{} keys of {} bytes in {} table{} ({:.1} MiB), {measured}",
         first.keys,
         work.key_bytes,
         work.tuples,
         if work.tuples == 1 { "" } else { "s" },
         first.table_bytes as f64 / f64::from(1 << 20),
-        first.lookups,
-        100.0 * first.hits as f64 / first.lookups as f64,
     )?;
     let reference = reports.iter().find(|r| r.config.workload.method == Method::LockFree);
     let headings = [

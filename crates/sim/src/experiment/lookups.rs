@@ -285,7 +285,7 @@ impl Lookups {
                         self.machine.run(NEIGHBOUR);
                         neighbour.work(&mut self.machine);
                     } else {
-                        self.step(1);
+                        self.step(u64::MAX);
                     }
                     self.neighbour = Some(neighbour);
                     u64::from(its_turn)

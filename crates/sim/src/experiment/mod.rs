@@ -35,9 +35,10 @@ pub struct Report {
     pub keys: u64,
     /// Bytes of all buckets and keys.
     pub table_bytes: u64,
-    /// Lookups measured.
+    /// Lookups measured; units of the other thread's work where there is one, and all that
+    /// is said of a lookup is said of those.
     pub lookups: u64,
-    /// Of those, how many found their key.
+    /// Lookups meanwhile that found their key.
     pub hits: u64,
     /// Cycles a lookup.
     pub cycles: Mean,
