@@ -216,6 +216,14 @@ kept in runs.jsonl there: started again, it goes on where it was stopped.")]
     #[command(after_help = "Examples:
   thalweg sim table 4 --out report")]
     Table(SimNumber),
+    /// Measure this machine's caches by a pointer chase, and print them as a configuration
+    #[command(after_help = "Examples:
+  thalweg sim calibrate --out host.toml
+  thalweg sim run host.toml
+
+Measures only the time of loads that wait for each other, through more and more memory; what
+the core has (width, queues, ports) is that of the configuration it begins with.")]
+    Calibrate(SimCalibrate),
     /// Print the whole configuration, with its defaults
     #[command(after_help = "Examples:
   thalweg sim config > machine.toml
@@ -244,6 +252,20 @@ pub struct SimRun {
     /// Print the reports as JSON (schema thalweg.sim.run/2)
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `thalweg sim calibrate`.
+#[derive(Debug, Args)]
+pub struct SimCalibrate {
+    #[command(flatten)]
+    pub config: SimConfig,
+    /// The file to write, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// The most memory to chase through; it has to be much more than the last cache
+    #[arg(long, value_name = "MIB", default_value_t = 192,
+        value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub most: u64,
 }
 
 /// Arguments of `thalweg sim race`.

@@ -55,6 +55,17 @@ fn a_race_misses_keys_only_without_a_guard() {
 }
 
 #[test]
+fn a_chase_that_does_not_reach_memory_calibrates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("host.toml");
+    let arguments = ["sim", "calibrate", "--most", "1", "--out", "host.toml"];
+    let output = thalweg(folder.path(), &arguments);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && told.contains("the chase shows"), "{told}");
+    assert!(!out.exists());
+}
+
+#[test]
 fn queries_are_written_for_an_accelerator_only() {
     let folder = tempfile::tempdir().unwrap();
     let halo = ["--set", "workload.method=halo-blocking"];

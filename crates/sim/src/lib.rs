@@ -8,6 +8,7 @@
 //! nothing of the results that the paper claims.
 
 pub mod calendar;
+pub mod calibrate;
 pub mod config;
 pub mod energy;
 pub mod engine;

@@ -1,5 +1,6 @@
 //! `thalweg sim`: simulations of flow lookup.
 
+mod calibrate;
 mod paper;
 mod progress;
 mod race;
@@ -19,6 +20,7 @@ use crate::report::number_table;
 pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
     match options {
         args::Sim::Run(options) => run(options),
+        args::Sim::Calibrate(options) => calibrate::calibrate(options, quiet),
         args::Sim::Race(options) => race::race(options),
         args::Sim::Sweep(options) => sweep::sweep(options, quiet),
         args::Sim::Claims(options) => paper::claims(options, quiet),

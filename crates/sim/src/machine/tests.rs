@@ -3,29 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::calibrate::simulated_chase as chase;
 use crate::config::Config;
-
-/// The mean cycles of a chase through `bytes` bytes of lines in a random order.
-fn chase(config: &Config, bytes: u64) -> f64 {
-    let mut memory = Memory::new(config);
-    let region = Layout::default().region(bytes);
-    let lines = bytes / LINE;
-    // A full period, since the increment is odd and the multiplier is 1 modulo 4.
-    let next =
-        |n: u64| n.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f) % lines;
-    let mut at = 0;
-    for _ in 0..2 * lines {
-        memory.warm(region.at(at * LINE), true);
-        at = next(at);
-    }
-    let (start, steps) = (1_000_000, 20_000);
-    let mut now = start;
-    for _ in 0..steps {
-        now = memory.core(CoreId(0), region.at(at * LINE), Access::Read, now).at;
-        at = next(at);
-    }
-    (now - start) as f64 / f64::from(steps)
-}
 
 #[test]
 fn a_chase_takes_the_latency_of_the_level_it_fits_into() {
