@@ -56,6 +56,14 @@ def build_dpdk_peer(name):
     return program
 
 
+def huge_pages(memory_mb):
+    """Options of DPDK: none if there are huge pages enough for it, and a place to get them from."""
+    mounted = any(line.split()[2] == "hugetlbfs" for line in Path("/proc/mounts").read_text().splitlines())
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free_kb = int(fields["HugePages_Free"]) * int(fields["Hugepagesize"].split()[0])
+    return [] if mounted and free_kb >= memory_mb << 10 else ["--no-huge"]
+
+
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 

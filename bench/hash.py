@@ -19,19 +19,11 @@ import json
 import statistics
 from pathlib import Path
 
-from common import build_bench, build_dpdk_peer, cpu_model, json_lines, lines_svg, run
+from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, lines_svg, run
 
 
 # What the largest of DPDK's tables takes.
 MEMORY_MB = 6000
-
-
-def huge_pages():
-    """Options of DPDK: none if there are huge pages enough, and a place to get them from."""
-    mounted = any(line.split()[2] == "hugetlbfs" for line in Path("/proc/mounts").read_text().splitlines())
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free_kb = int(fields["HugePages_Free"]) * int(fields["Hugepagesize"].split()[0])
-    return [] if mounted and free_kb >= MEMORY_MB << 10 else ["--no-huge"]
 
 
 def main():
@@ -42,7 +34,7 @@ def main():
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()
     ours, peer = build_bench("hash"), build_dpdk_peer("rte_hash")
-    pages = huge_pages()
+    pages = huge_pages(MEMORY_MB)
     eal = [*pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]
     ns = {}
     for _ in range(options.rounds):
