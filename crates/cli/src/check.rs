@@ -7,6 +7,7 @@ use thalweg_chain::{Plan, PlanOptions};
 
 use crate::args::{self, GraphFormat};
 use crate::errors::Failure;
+use crate::report::write_json;
 
 /// Loads the chain file, which checks it as a whole, and prints its graph.
 pub fn check(options: &args::Check) -> Result<(), Failure> {
@@ -16,8 +17,7 @@ pub fn check(options: &args::Check) -> Result<(), Failure> {
     if options.json {
         let warnings = plan.warnings();
         let document = json!({ "schema": "thalweg.check/1", "graph": graph, "warnings": warnings });
-        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, &document)?;
         return Ok(());
     }
     let picture = match options.format {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::args;
 use crate::errors::Failure;
-use crate::report::plain_table;
+use crate::report::{plain_table, write_json};
 
 #[derive(Debug, Serialize)]
 struct Diagnosis {
@@ -42,8 +42,7 @@ pub fn doctor(options: &args::Doctor) -> Result<(), Failure> {
     };
     let mut out = io::stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &diagnosis).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, &diagnosis)?;
     } else {
         show(&mut out, &diagnosis)?;
     }

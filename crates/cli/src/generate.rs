@@ -8,6 +8,7 @@ use thalweg_io::{CaptureOutput, IoError, Output};
 
 use crate::args::{Filling, Gen};
 use crate::errors::Failure;
+use crate::report::write_json;
 
 /// Makes the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
@@ -32,8 +33,7 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
         let document = json!({
             "schema": "thalweg.gen/1", "file": file, "packets": packets, "bytes": bytes, "spec": spec,
         });
-        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, &document)?;
     } else {
         writeln!(out, "{file}: {packets} packets, {bytes} bytes, {} flows", spec.flows)?;
     }

@@ -1,6 +1,15 @@
-//! Readable tables.
+//! Readable tables, and JSON.
+
+use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+/// A document as JSON that can be read, with the end of its last line.
+pub fn write_json(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, document)?;
+    writeln!(out)
+}
 
 /// A table without lines, under headings, columns two blanks apart.
 pub fn plain_table(headings: &[&str]) -> Table {

@@ -1,6 +1,6 @@
 //! `thalweg run`: sends traffic through a chain.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 
 use thalweg_chain::{Control, PlanOptions, RunOptions};
@@ -9,6 +9,7 @@ use crate::args;
 use crate::check::load;
 use crate::errors::Failure;
 use crate::progress::ProgressLine;
+use crate::report::write_json;
 use crate::signals;
 use crate::summary;
 
@@ -31,8 +32,7 @@ pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
 
     let mut out = io::stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &report).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, &report)?;
     } else {
         summary::show(&mut out, &report)?;
     }

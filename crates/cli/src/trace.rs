@@ -7,6 +7,7 @@ use thalweg_chain::{PlanOptions, RunOptions};
 use crate::args;
 use crate::check::load;
 use crate::errors::Failure;
+use crate::report::write_json;
 
 /// Sends packets through the chain up to the asked one, and prints its way.
 pub fn trace(options: &args::Trace) -> Result<(), Failure> {
@@ -15,8 +16,7 @@ pub fn trace(options: &args::Trace) -> Result<(), Failure> {
         .map_err(|e| Failure::Run(e.to_string()))?;
     let mut out = io::stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &trace).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, &trace)?;
     } else {
         write!(out, "{trace}")?;
     }

@@ -4,12 +4,10 @@
 //! where it is level. What the mesh and the memory's controller take is set so that a
 //! simulated chase takes as long.
 
-use rand_xoshiro::Xoshiro256StarStar;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
 use crate::calendar::Cycle;
 use crate::config::{Config, ConfigError};
 use crate::machine::{Access, CoreId, LINE, Layout, Memory};
+use crate::random::Random;
 
 /// What was measured on a machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,14 +64,19 @@ fn levels(chase: &[(u64, f64)]) -> Vec<Level> {
     levels
 }
 
+/// What is chased through: from 8 KiB to `most` bytes, two sizes to each doubling.
+pub fn sizes(most: u64) -> impl Iterator<Item = u64> {
+    let sizes = (13..37).flat_map(|bits| [1 << bits, 3 << (bits - 1)]);
+    sizes.take_while(move |bytes| *bytes <= most)
+}
+
 /// The lines of a chase in the order in which they follow each other: one cycle through all
 /// (Sattolo, 1986), the same for equal numbers of lines.
 pub fn cycle_through(lines: u64) -> Vec<u64> {
-    let mut random = Xoshiro256StarStar::seed_from_u64(lines);
+    let mut random = Random::new(lines);
     let mut next: Vec<u64> = (0..lines).collect();
     for last in (1..next.len()).rev() {
-        let other = (u128::from(random.next_u64()) * last as u128) >> 64;
-        next.swap(last, other as usize);
+        next.swap(last, random.index(last));
     }
     next
 }
@@ -139,14 +142,11 @@ fn both(first: Cycle, second: Cycle, more: i64) -> (Cycle, Cycle) {
 mod tests {
     use super::*;
 
-    /// Sizes of a chase: two to each doubling.
-    fn sizes() -> impl Iterator<Item = u64> {
-        (13..28).flat_map(|bits| [1u64 << bits, 3 << (bits - 1)])
-    }
+    const MOST: u64 = 192 << 20;
 
     fn chased(config: &Config) -> Measured {
         let ns = |bytes| simulated_chase(config, bytes) / config.core.ghz;
-        Measured { ghz: config.core.ghz, chase: sizes().map(|b| (b, ns(b))).collect() }
+        Measured { ghz: config.core.ghz, chase: sizes(MOST).map(|b| (b, ns(b))).collect() }
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_chase_without_levels_is_refused() {
-        let flat = Measured { ghz: 2.0, chase: sizes().map(|bytes| (bytes, 2.0)).collect() };
+        let flat = Measured { ghz: 2.0, chase: sizes(MOST).map(|bytes| (bytes, 2.0)).collect() };
         let told = fit(&Config::default(), &flat).unwrap_err().to_string();
         assert!(told.contains("shows 1 levels"), "{told}");
         let none = Measured { ghz: 2.0, chase: Vec::new() };

@@ -11,7 +11,7 @@ use crate::machine::{Address, CoreId, LINE, Memory, Tile};
 use crate::table::{HashTable, Walk};
 
 /// Bytes of a query without its key: table, key's address, result's address.
-const QUERY: u64 = 24;
+pub(crate) const QUERY: u64 = 24;
 /// Bytes of a result.
 pub(crate) const RESULT: u64 = 8;
 
@@ -234,7 +234,7 @@ impl Halo {
         accelerator.scoreboard[place.0] = clock.now;
         let (_, under_way) = &mut accelerator.under_way[turn.0.0];
         under_way[turn.0.1] = clock.now;
-        if let Some(recorded) = self.record.as_mut().and_then(|record| record.last_mut()) {
+        if let Some(recorded) = self.recorded() {
             recorded.at = clock.now;
         }
         self.queries += 1;
@@ -325,6 +325,11 @@ impl Halo {
         }
     }
 
+    /// The record of the query that goes on, if there is one.
+    fn recorded(&mut self) -> Option<&mut Recorded> {
+        self.record.as_mut()?.last_mut()
+    }
+
     /// Reads `bytes` bytes, all of their lines at once.
     fn read(
         &mut self,
@@ -343,7 +348,7 @@ impl Halo {
             latency = latency.max(arrived - asked);
             at = at.max(accelerator.lines.reserve(arrived));
         }
-        if let Some(recorded) = self.record.as_mut().and_then(|record| record.last_mut()) {
+        if let Some(recorded) = self.recorded() {
             recorded.reads.push(Read { address: from, latency });
         }
         Arrived { asked, at }

@@ -182,10 +182,8 @@ impl HashTable {
         u64::from(self.signatures[first]) ^ u64::from(self.keys[first])
     }
 
-    fn choices_of(&self, key: u32) -> (Vec<u64>, u16) {
-        let (first, signature) = self.place(key);
-        let second = (self.choices == 2).then(|| self.other(first, signature));
-        ([Some(first), second].into_iter().flatten().collect(), signature)
+    fn choices_of(&self, key: u32) -> Vec<u64> {
+        self.buckets_of(key)[..self.choices].to_vec()
     }
 
     fn free(&self, bucket: u64) -> Option<usize> {
@@ -204,7 +202,7 @@ impl HashTable {
     /// How to make room for `key`: the moves, in order, and the entry that is free after
     /// them. The shortest way of displacements; `None` if there is none.
     pub(crate) fn make_room(&self, key: u32) -> Option<Room> {
-        let (choices, _) = self.choices_of(key);
+        let choices = self.choices_of(key);
         let mut reached: Vec<(u64, Option<(usize, usize)>)> =
             choices.iter().map(|bucket| (*bucket, None)).collect();
         let mut open: VecDeque<usize> = (0..reached.len()).collect();
@@ -243,9 +241,7 @@ impl HashTable {
 
     /// The entry of a key.
     pub(crate) fn entry_of(&self, key: u32) -> Option<usize> {
-        let (choices, signature) = self.choices_of(key);
-        let mut entries = choices.into_iter().flat_map(entries_of);
-        entries.find(|at| self.signatures[*at] == signature && self.keys[*at] == key)
+        self.choices_of(key).into_iter().find_map(|bucket| self.entry_in(bucket, key))
     }
 
     /// Empties an entry.
@@ -254,10 +250,10 @@ impl HashTable {
         self.len -= 1;
     }
 
-    /// Whether a bucket has the key now.
-    pub(crate) fn bucket_has(&self, bucket: u64, key: u32) -> bool {
+    /// The entry of a bucket that has a key.
+    pub(crate) fn entry_in(&self, bucket: u64, key: u32) -> Option<usize> {
         let signature = self.place(key).1;
-        entries_of(bucket).any(|at| self.signatures[at] == signature && self.keys[at] == key)
+        entries_of(bucket).find(|at| self.signatures[*at] == signature && self.keys[*at] == key)
     }
 
     /// How a lookup of `key` goes.

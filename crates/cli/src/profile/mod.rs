@@ -18,7 +18,7 @@ use self::mixes::{MIXES, Mix};
 use crate::args;
 use crate::check::load;
 use crate::errors::Failure;
-use crate::report::number_table;
+use crate::report::{number_table, write_json};
 use crate::signals;
 
 /// The stages of the path, in its order: the report's name, and a reader's.
@@ -78,8 +78,7 @@ pub fn profile(options: &args::Profile, quiet: bool) -> Result<(), Failure> {
     }
     let mut out = io::stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &profile).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json(&mut out, &profile)?;
     } else {
         show(&mut out, &profile)?;
     }

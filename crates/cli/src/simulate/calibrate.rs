@@ -41,13 +41,11 @@ pub(super) fn calibrate(options: &args::SimCalibrate, quiet: bool) -> Result<(),
     Ok(())
 }
 
-/// Chases through two sizes for each doubling, from 8 KiB to `most` bytes, several times: who
-/// else is on the machine takes its caches for a while, and not always the same while.
+/// Chases through up to `most` bytes, several times: who else is on the machine takes its caches for a while, and not always the same while.
 fn measure(most: u64, quiet: bool) -> Result<Measured, Failure> {
-    let sizes = (13..37).flat_map(|bits| [1 << bits, 3 << (bits - 1)]);
-    let sizes: Vec<u64> = sizes.take_while(|bytes| *bytes <= most).collect();
     let (ghz, shown) = (clock(), !quiet && io::stderr().is_terminal());
-    let mut chase: Vec<(u64, f64)> = sizes.iter().map(|bytes| (*bytes, f64::INFINITY)).collect();
+    let mut chase: Vec<(u64, f64)> =
+        calibrate::sizes(most).map(|bytes| (bytes, f64::INFINITY)).collect();
     for sweep in 1..=SWEEPS {
         for (bytes, least) in &mut chase {
             if shown {

@@ -14,7 +14,7 @@ use thalweg_sim::experiment::{self, Report, StoreError};
 
 use crate::args;
 use crate::errors::Failure;
-use crate::report::number_table;
+use crate::report::{number_table, write_json};
 
 /// Does what `options` say.
 pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
@@ -99,9 +99,7 @@ fn run(options: &args::SimRun) -> Result<(), Failure> {
         experiment::compare(&config, &methods).map_err(|e| Failure::Simulation(e.to_string()))?;
     let mut out = io::stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &reports).map_err(io::Error::from)?;
-        writeln!(out)?;
-        return Ok(());
+        return Ok(write_json(&mut out, &reports)?);
     }
     Ok(show(&mut out, &reports)?)
 }

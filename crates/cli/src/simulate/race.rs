@@ -7,16 +7,14 @@ use thalweg_sim::experiment::{self, Race};
 use super::load;
 use crate::args;
 use crate::errors::Failure;
-use crate::report::number_table;
+use crate::report::{number_table, write_json};
 
 pub(super) fn race(options: &args::SimRace) -> Result<(), Failure> {
     let config = load(options.config.file.as_deref(), &options.config.settings)?;
     let races = experiment::race(&config).map_err(|e| Failure::Simulation(e.to_string()))?;
     let mut out = io::stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &races).map_err(io::Error::from)?;
-        writeln!(out)?;
-        return Ok(());
+        return Ok(write_json(&mut out, &races)?);
     }
     Ok(show(&mut out, &races)?)
 }

@@ -4,12 +4,10 @@
 //! an automaton, the connections of a TCP stack. **Weak evidence**: sizes are ours, after
 //! the published algorithms, and no result is tuned.
 
-use rand_xoshiro::Xoshiro256StarStar;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
 use crate::config::{Beside, Config};
 use crate::engine::Tag;
 use crate::machine::{Address, Layout, Machine, Region};
+use crate::random::Random;
 use crate::table::mix;
 
 /// Places in the program, for the branch predictor.
@@ -45,7 +43,7 @@ pub(super) struct Neighbour {
     data: Region,
     buffers: Region,
     stack: Region,
-    random: Xoshiro256StarStar,
+    random: Random,
     units: u64,
     /// Lines that it missed in the first-level cache.
     pub(super) l1_misses: u64,
@@ -66,26 +64,21 @@ impl Neighbour {
             data: layout.region(bytes),
             buffers: layout.region(BUFFERS),
             stack: layout.region(4096),
-            random: Xoshiro256StarStar::seed_from_u64(config.sim.seed ^ 0x00be_51de),
+            random: Random::new(config.sim.seed ^ 0x00be_51de),
             units: 0,
             l1_misses: 0,
         })
     }
 
     /// Its lines, for the caches to be warm.
-    pub(super) fn lines(&self) -> impl Iterator<Item = Address> + '_ {
-        let of = |region: Region| (0..region.bytes() / 64).map(move |n| region.at(64 * n));
-        of(self.data).chain(of(self.buffers))
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.random.next_u64()) * u128::from(n)) >> 64) as u64
+    pub(super) fn lines(&self) -> impl Iterator<Item = Address> + use<> {
+        self.data.lines().chain(self.buffers.lines())
     }
 
     /// The flow of the next packet.
     fn flow(&mut self) -> u64 {
-        let busy = self.below(10) > 0;
-        self.below(if busy { BUSY } else { FLOWS })
+        let busy = self.random.below(10) > 0;
+        self.random.below(if busy { BUSY } else { FLOWS })
     }
 
     /// A unit of work: a packet's fields, or 64 bytes of payload.
@@ -117,7 +110,7 @@ impl Neighbour {
             m.branch(pc::LOOP + 10, level + 1 < NODES.len(), &[]);
             first += nodes;
         }
-        let matched = self.below(8) == 0;
+        let matched = self.random.below(8) == 0;
         m.branch(pc::MATCH, matched, &[state]);
         m.store(self.stack.at(64), &[state]);
     }
@@ -127,10 +120,10 @@ impl Neighbour {
         let mut state = Tag::NONE;
         for n in 0..PAYLOAD {
             let byte = m.load(packet.plus(n), &[]);
-            let deep = self.below(32) == 0;
-            let row = self.below(if deep { STATES } else { NEAR });
+            let deep = self.random.below(32) == 0;
+            let row = self.random.below(if deep { STATES } else { NEAR });
             let at = m.alu(&[state, byte]);
-            let column = self.below(256) * 4;
+            let column = self.random.below(256) * 4;
             state = m.load(self.data.at(row * 1024 + column), &[at]);
             let accepts = m.alu(&[state]);
             m.branch(pc::STATE, false, &[accepts]);
@@ -151,7 +144,7 @@ impl Neighbour {
             m.store(connection.plus(64 * line + 8), &[value]);
         }
         // Whether it comes in order, whether there is something to acknowledge.
-        let (ordered, acknowledged) = (self.below(16) != 0, self.below(2) == 0);
+        let (ordered, acknowledged) = (self.random.below(16) != 0, self.random.below(2) == 0);
         m.branch(pc::STATE, ordered, &[found]);
         m.branch(pc::STATE + 1, acknowledged, &[found]);
         let to = self.buffers.at((self.units * 256 + BUFFERS / 2) % BUFFERS);

@@ -1,9 +1,7 @@
 //! Which keys are looked up.
 
-use rand_xoshiro::Xoshiro256StarStar;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
 use crate::config::{Config, Pick};
+use crate::random::Random;
 use crate::table::mix;
 
 /// A key: the table that has it, and its number there.
@@ -25,7 +23,7 @@ pub(super) const OUTSIDE: u32 = 1 << 31;
 /// Draws flows.
 #[derive(Clone, Debug)]
 pub(super) struct Flows {
-    random: Xoshiro256StarStar,
+    random: Random,
     tables: u64,
     keys: u64,
     /// Of 2^32 lookups so many find their key.
@@ -40,7 +38,7 @@ impl Flows {
     pub(super) fn new(config: &Config, keys: u64) -> Self {
         let hits = (config.workload.hit_rate * (1u64 << 32) as f64) as u64;
         let mut flows = Self {
-            random: Xoshiro256StarStar::seed_from_u64(config.sim.seed),
+            random: Random::new(config.sim.seed),
             tables: config.workload.tuples,
             keys,
             hits,
@@ -56,7 +54,7 @@ impl Flows {
 
     /// A number below `n`.
     pub(super) fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.random.next_u64()) * u128::from(n)) >> 64) as u64
+        self.random.below(n)
     }
 
     fn draw(&mut self) -> Flow {

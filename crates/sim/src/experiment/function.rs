@@ -38,9 +38,8 @@ impl Program {
     }
 
     /// Its lines, for the caches to be warm.
-    pub(super) fn lines(&self) -> impl Iterator<Item = Address> + '_ {
-        let of = |state: &Region| (0..state.bytes() / LINE).map(|n| state.at(n * LINE)).collect();
-        self.state.as_ref().map_or_else(Vec::new, of).into_iter()
+    pub(super) fn lines(&self) -> impl Iterator<Item = Address> + use<> {
+        self.state.into_iter().flat_map(Region::lines)
     }
 
     /// Reads the packet's headers, before its key is looked up.

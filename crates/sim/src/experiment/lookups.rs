@@ -119,11 +119,14 @@ impl Lookups {
         let emc = (work.flows > 0).then(|| Emc::new(&config.emc, &mut layout));
         let function = Program::new(work.function, keys.into(), &mut layout);
         let neighbour = Neighbour::new(config, &mut layout);
-        let shared = neighbour.is_some();
+        let machine = match neighbour {
+            Some(_) => Machine::with_threads(config),
+            None => Machine::new(config),
+        };
         let mut lookups = Self {
             config: config.clone(),
             world: Arc::new(World { tables, buffers, results, software, function }),
-            machine: if shared { Machine::with_threads(config) } else { Machine::new(config) },
+            machine,
             halo: Halo::new(config),
             tcam: Tcam::new(config, work.method),
             flows: Flows::new(config, keys.into()),

@@ -11,20 +11,21 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rand_xoshiro::Xoshiro256StarStar;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use crate::calendar::Cycle;
 use crate::config::{Config, ConfigError};
+use crate::halo::{QUERY, RESULT};
 use crate::machine::{Access, Address, CoreId, LINE, Layout, Memory, Tile};
+use crate::random::Random;
 use crate::table::{HashTable, Room, bucket_of};
 
 /// How readers guard themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guard {
     /// Software that does not.
+    #[default]
     SoftwareNone,
     /// Software that looks again when the table's change counter has moved.
     SoftwareCounter,
@@ -55,7 +56,7 @@ impl Guard {
 }
 
 /// What was seen under one guard.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     /// The guard.
     pub guard: Guard,
@@ -132,7 +133,7 @@ struct Run<'a> {
     memory: Memory,
     keys: Address,
     tile: Tile,
-    random: Xoshiro256StarStar,
+    random: Random,
     /// Keys that stay.
     stable: Vec<u32>,
     /// Keys that come and go: inside, and outside.
@@ -167,18 +168,6 @@ impl<'a> Run<'a> {
         (0..table.line_count()).for_each(|n| memory.warm(table.line(n), false));
         (0..4).for_each(|n| memory.warm(table.metadata(n), false));
         let tile = Tile((crate::table::mix(config.sim.seed) % config.llc.slices as u64) as usize);
-        let seen = Race {
-            guard,
-            lookups: 0,
-            false_negatives: 0,
-            retries: 0,
-            insertions: 0,
-            displacements: 0,
-            snoop_misses: 0,
-            most_snoop_misses: 0,
-            lookup_cycles: 0.0,
-            change_cycles: 0.0,
-        };
         Self {
             config,
             guard,
@@ -186,7 +175,7 @@ impl<'a> Run<'a> {
             memory,
             keys,
             tile,
-            random: Xoshiro256StarStar::seed_from_u64(config.sim.seed),
+            random: Random::new(config.sim.seed),
             stable,
             inside,
             outside: (wanted..=work.entries as u32).collect(),
@@ -195,14 +184,10 @@ impl<'a> Run<'a> {
             change_begun: 0,
             refused: 0,
             counter: 0,
-            seen,
+            seen: Race { guard, ..Race::default() },
             lookup_cycles: 0,
             change_cycles: 0,
         }
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.random.next_u64()) * n as u128) >> 64) as usize
     }
 
     fn run(mut self) -> Race {
@@ -226,8 +211,7 @@ impl<'a> Run<'a> {
 
     /// The next lookup of a reader.
     fn begin(&mut self, reader: usize, now: Cycle) {
-        let key = self.below(self.stable.len());
-        let key = self.stable[key];
+        let key = self.stable[self.random.index(self.stable.len())];
         self.readers[reader] = Reader { key, begun: now, ..Reader::default() };
     }
 
@@ -253,7 +237,7 @@ impl<'a> Run<'a> {
             self.memory.locks.take(line);
             self.readers[reader].locked.push(line);
         }
-        self.readers[reader].found = self.table.bucket_has(bucket, key);
+        self.readers[reader].found = self.table.entry_in(bucket, key).is_some();
         self.readers[reader].looked += 1;
         at
     }
@@ -272,7 +256,7 @@ impl<'a> Run<'a> {
             }
             Guard::HaloNone | Guard::HaloLock => {
                 let halo = &self.config.halo;
-                let arrived = self.memory.from_core(id, self.tile, 24, parsed) + halo.decode;
+                let arrived = self.memory.from_core(id, self.tile, QUERY, parsed) + halo.decode;
                 let fetched = self.memory.accelerator_read(self.tile, key, arrived).at;
                 fetched + halo.metadata_hit + halo.hash_latency
             }
@@ -304,7 +288,7 @@ impl<'a> Run<'a> {
             };
         }
         if !self.guard.is_software() {
-            at = self.memory.to_core(id, self.tile, 8, at + self.config.halo.commit);
+            at = self.memory.to_core(id, self.tile, RESULT, at + self.config.halo.commit);
         }
         self.seen.lookups += 1;
         self.seen.false_negatives += u64::from(!found);
@@ -318,7 +302,7 @@ impl<'a> Run<'a> {
         match std::mem::replace(&mut self.writer, Writer::Plan) {
             Writer::Remove => {
                 self.change_begun = now;
-                let at = self.below(self.inside.len());
+                let at = self.random.index(self.inside.len());
                 let key = self.inside[at];
                 let entry = self.table.entry_of(key).expect("what was put in is there");
                 let Some(at_line) = self.own(bucket_of(entry), now) else {
@@ -331,7 +315,7 @@ impl<'a> Run<'a> {
                 at_line
             }
             Writer::Plan => {
-                let at = self.below(self.outside.len());
+                let at = self.random.index(self.outside.len());
                 let key = self.outside.swap_remove(at);
                 // In a small table the free entries may be out of reach of a key.
                 let Some(room) = self.table.make_room(key) else {

@@ -55,6 +55,11 @@ impl Region {
         Address(self.start + at)
     }
 
+    /// The addresses of its lines.
+    pub fn lines(self) -> impl Iterator<Item = Address> {
+        (0..self.bytes / LINE).map(move |n| self.at(n * LINE))
+    }
+
     /// Its size.
     pub fn bytes(&self) -> u64 {
         self.bytes

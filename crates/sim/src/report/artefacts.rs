@@ -1,6 +1,6 @@
 //! Figures and tables.
 
-use crate::config::{Beside, Config, Method, Stream, Table};
+use crate::config::{Config, Method, Stream, Table};
 use crate::energy;
 use crate::experiment::Store;
 use crate::flow_register::FlowRegister;
@@ -11,7 +11,7 @@ use super::grid::{
     self, BESIDE, FLOWS, FUNCTIONS, OCCUPANCIES, OCCUPANCY, OTHER_CYCLES, SHOWN, SIZES, TRAFFIC,
     TUPLES, cycles, report, single,
 };
-use super::metrics::{Metric, Runs};
+use super::metrics::Runs;
 
 /// A figure or table of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,22 +350,12 @@ fn figure_11(base: &Config, store: &Store) -> Chart<'static> {
     }
 }
 
-/// By how many percent less the other thread does beside lookups by `method` than beside a
-/// thread that waits.
-pub(super) fn drop_percent(runs: Runs<'_>, beside: Beside, flows: u64, method: Method) -> Metric {
-    let of = |method| report(runs.store, &grid::beside(runs.base, beside, flows, method)).cycles;
-    let (alone, shared) = (of(None), of(Some(method)));
-    let rate = alone.mean / shared.mean;
-    let relative = (alone.half_width / alone.mean).hypot(shared.half_width / shared.mean);
-    Metric { value: 100.0 * (1.0 - rate), half_width: 100.0 * rate * relative }
-}
-
 /// Methods whose lookups figure 12 has beside the other thread.
 const NEIGHBOURS: [Method; 3] = [Method::LockFree, Method::HaloBlocking, Method::HaloNonBlocking];
 
 fn figure_12(runs: Runs<'_>) -> Chart<'static> {
     let of = |method: Method| {
-        let drop = |(_, beside, flows)| drop_percent(runs, beside, flows, method).value;
+        let drop = |(_, beside, flows)| runs.drop(beside, flows, method).value;
         (named(method, ""), BESIDE.into_iter().map(drop).collect())
     };
     Chart {

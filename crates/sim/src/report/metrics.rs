@@ -150,26 +150,31 @@ impl Runs<'_> {
 
     /// The gains of network functions by non-blocking lookups.
     fn functions(self) -> Vec<Metric> {
-        let of = |(function, flows): (Function, u64)| {
+        let of = |(_, function, flows): (&str, Function, u64)| {
             let by = |method| grid::function(self.base, function, flows, method);
             self.quotient(&by(Method::LockFree), &by(Method::HaloNonBlocking))
         };
-        FUNCTIONS.into_iter().map(|(_, function, flows)| of((function, flows))).collect()
+        FUNCTIONS.into_iter().map(of).collect()
     }
 
-    /// By how many percent less the other thread does, the most of all.
+    /// By how many percent less the other thread does beside lookups by `method` than beside
+    /// a thread that waits.
+    pub(super) fn drop(self, beside: Beside, flows: u64, method: Method) -> Metric {
+        let of = |method| grid::beside(self.base, beside, flows, method);
+        let Metric { value, half_width } = self.quotient(&of(None), &of(Some(method)));
+        Metric { value: 100.0 * (1.0 - value), half_width: 100.0 * half_width }
+    }
+
+    /// The same, the most of all.
     fn drop_percent(self, method: Method) -> Metric {
-        let of = |beside, flows| artefacts::drop_percent(self, beside, flows, method);
-        BESIDE
-            .into_iter()
-            .map(|(_, beside, flows)| of(beside, flows))
-            .fold(Metric::from(f64::MIN), Metric::larger)
+        let drops = BESIDE.map(|(_, beside, flows)| self.drop(beside, flows, method));
+        drops.into_iter().fold(Metric::from(f64::MIN), Metric::larger)
     }
 
     /// The largest drop by the accelerator as a part of that by software, of all.
     fn drop_ratio(self) -> f64 {
         let of = |(_, beside, flows): (&str, Beside, u64)| {
-            let by = |method| artefacts::drop_percent(self, beside, flows, method).value;
+            let by = |method| self.drop(beside, flows, method).value;
             by(Method::HaloBlocking) / by(Method::LockFree)
         };
         BESIDE.into_iter().map(of).fold(f64::MIN, f64::max)
