@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What the simulator predicts of this machine, beside what rte_hash takes on it.
+"""What the simulator predicts of this machine, beside what lookups take on it.
 
     bench/calibrate.py [--core bench/machines/zen5.toml] [--rounds 3] [--thalweg PROGRAM]
                        [--json FILE] [BITS...]
 
 Calibrates clock and caches by a pointer chase (`thalweg sim calibrate`), measures DPDK's
 rte_hash (bench/peers/rte_lookup.c, which needs libdpdk-dev) one by one, dependent and in
-bulk, round by round, and simulates the same. The chase is all that the simulator is told of
-the machine, beside the sizes of its queues in the file of `--core`. Of times the least counts:
+bulk, and our own cuckoo table (`thalweg sim predict`) one by one, dependent and in steps of
+32, round by round, and simulates the same. The chase is all that the simulator is told of the
+machine, beside the sizes of its queues in the file of `--core`. Of times the least counts:
 others on the machine only make them longer.
 """
 
@@ -43,27 +44,34 @@ def main():
     eal = [*pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]
     base = [options.core] if options.core else []
     run(options.thalweg, "--quiet", "sim", "calibrate", *base, "--out", host, core=0)
-    least = {}
+    least, own = {}, {}
     for _ in range(options.rounds):
         for line in json_lines(run(peer, *eal, "--", *options.bits, core=0)):
             at = (line["entries"], line["stream"])
             least[at] = min(least.get(at, line["ns"]), line["ns"])
-    rows = [{"entries": entries, "stream": stream, "measured_ns": ns,
+        for row in json.loads(run(options.thalweg, "sim", "predict", host, "--json", "--places",
+                                  ",".join(map(str, options.bits)), core=0))["rows"]:
+            before = own.setdefault((row["places"], row["lookups"]), row)
+            before["measured_ns"] = min(before["measured_ns"], row["measured_ns"])
+    rows = [{"table": "rte_hash", "entries": entries, "lookups": stream, "measured_ns": ns,
              "predicted_ns": predicted(options.thalweg, host, entries, stream)}
             for (entries, stream), ns in least.items()]
-    result = {"schema": "thalweg.bench.calibrate/1", "processor": cpu_model(),
+    rows += [{"table": "ours", "entries": entries, "lookups": lookups,
+              "measured_ns": row["measured_ns"], "predicted_ns": row["predicted_ns"]}
+             for (entries, lookups), row in own.items()]
+    result = {"schema": "thalweg.bench.calibrate/2", "processor": cpu_model(),
               "rounds": options.rounds, "huge_pages_for_dpdk": not pages,
               "machine": host.read_text(), "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{result['processor']}; {options.rounds} rounds; ns a lookup; DPDK on "
           f"{'ordinary' if pages else 'huge'} pages\n")
-    print("| places | lookups | measured | predicted | off |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| table | places | lookups | measured | predicted | off |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for r in rows:
         off = r["predicted_ns"] / r["measured_ns"] - 1
-        print(f"| 2^{r['entries'].bit_length() - 1} | {r['stream']} | {r['measured_ns']:.1f} "
-              f"| {r['predicted_ns']:.1f} | {off:+.0%} |")
+        print(f"| {r['table']} | 2^{r['entries'].bit_length() - 1} | {r['lookups']} "
+              f"| {r['measured_ns']:.1f} | {r['predicted_ns']:.1f} | {off:+.0%} |")
 
 
 if __name__ == "__main__":

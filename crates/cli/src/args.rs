@@ -224,6 +224,14 @@ kept in runs.jsonl there: started again, it goes on where it was stopped.")]
 Measures only the time of loads that wait for each other, through more and more memory; what
 the core has (width, queues, ports) is that of the configuration it begins with.")]
     Calibrate(SimCalibrate),
+    /// Look keys up in our own cuckoo table on this machine, and say what is simulated
+    ///
+    /// FILE is the machine's configuration, as `thalweg sim calibrate` writes it. Nothing that
+    /// is measured here goes into what is simulated.
+    #[command(after_help = "Examples:
+  thalweg sim calibrate --out host.toml && thalweg sim predict host.toml
+  thalweg sim predict host.toml --places 10,17 --json")]
+    Predict(SimPredict),
     /// Print the whole configuration, with its defaults
     #[command(after_help = "Examples:
   thalweg sim config > machine.toml
@@ -266,6 +274,20 @@ pub struct SimCalibrate {
     #[arg(long, value_name = "MIB", default_value_t = 192,
         value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub most: u64,
+}
+
+/// Arguments of `thalweg sim predict`.
+#[derive(Debug, Args)]
+pub struct SimPredict {
+    #[command(flatten)]
+    pub config: SimConfig,
+    /// Logarithms of the numbers of places of the tables
+    #[arg(long, value_name = "BITS,...", value_delimiter = ',', default_value = "6,10,14,17,20",
+        value_parser = clap::value_parser!(u32).range(3..=26))]
+    pub places: Vec<u32>,
+    /// Print what was measured and simulated as JSON (schema thalweg.sim.predict/1)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `thalweg sim race`.

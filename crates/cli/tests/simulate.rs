@@ -55,6 +55,25 @@ fn a_race_misses_keys_only_without_a_guard() {
 }
 
 #[test]
+fn lookups_on_this_machine_are_shown_beside_what_is_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = succeeds(folder.path(), &["sim", "predict", "--places", "6", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["schema"], "thalweg.sim.predict/1");
+    let rows = told["rows"].as_array().unwrap();
+    // Steps need AVX-512.
+    assert!((2..=3).contains(&rows.len()), "{told}");
+    for row in rows {
+        assert_eq!(row["places"], 64);
+        let positive = |key: &str| row[key].as_f64().is_some_and(|ns| ns > 0.0);
+        assert!(positive("measured_ns") && positive("predicted_ns"), "{row}");
+    }
+    let refused = thalweg(folder.path(), &["sim", "predict", "--places", "2"]);
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && told.contains("--places"), "{told}");
+}
+
+#[test]
 fn a_chase_that_does_not_reach_memory_calibrates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("host.toml");

@@ -4,6 +4,8 @@
 //! where it is level. What the mesh and the memory's controller take is set so that a
 //! simulated chase takes as long.
 
+use std::ops::Range;
+
 use crate::calendar::Cycle;
 use crate::config::{Config, ConfigError};
 use crate::machine::{Access, CoreId, LINE, Layout, Memory};
@@ -33,8 +35,10 @@ pub enum CalibrateError {
     Config(#[from] ConfigError),
 }
 
-/// Steps that take at most so much longer than the shortest of a level are of that level.
+/// A level whose steps take less than so many times those of the one before is none.
 const LEVEL: f64 = 1.3;
+/// Levels of a machine: three caches, and memory.
+const LEVELS: usize = 4;
 
 /// A level of the chase: the largest size that fits into it, and its time.
 #[derive(Clone, Copy, Debug)]
@@ -43,25 +47,59 @@ struct Level {
     ns: f64,
 }
 
-/// Levels where the time of a step is level over two sizes at least; what lies between is
-/// on its way from one to the next.
-fn levels(chase: &[(u64, f64)]) -> Vec<Level> {
-    let mut levels: Vec<Level> = Vec::new();
-    let mut at = 0;
-    while at < chase.len() {
-        let (first, mut least) = (at, chase[at].1);
-        while at + 1 < chase.len() && chase[at + 1].1 <= least * LEVEL {
-            at += 1;
-            least = least.min(chase[at].1);
-        }
-        if at > first {
-            let mut ns: Vec<f64> = chase[first..=at].iter().map(|(_, ns)| *ns).collect();
-            ns.sort_by(f64::total_cmp);
-            levels.push(Level { bytes: chase[at].0, ns: ns[(ns.len() - 1) / 2] });
-        }
-        at += 1;
+impl Level {
+    fn of(chase: &[(u64, f64)]) -> Self {
+        let mut ns: Vec<f64> = chase.iter().map(|(_, ns)| *ns).collect();
+        ns.sort_by(f64::total_cmp);
+        Self { bytes: chase[chase.len() - 1].0, ns: ns[(ns.len() - 1) / 2] }
     }
-    levels
+}
+
+/// The levels of a chase: its best approximation by so many constants (Bellman, "On the
+/// approximation of curves by line segments using dynamic programming", CACM 4(6), 1961), of
+/// the logarithms of its times. Sizes on the way from one level to the next are of that to
+/// which they are nearer. None is found twice: there are fewer where times are alike.
+fn levels(chase: &[(u64, f64)]) -> Vec<Level> {
+    let times: Vec<f64> = chase.iter().map(|(_, ns)| ns.ln()).collect();
+    let mut found: Vec<Level> = Vec::new();
+    for segment in segments(&times, LEVELS) {
+        let level = Level::of(&chase[segment]);
+        match found.last_mut() {
+            Some(last) if level.ns < last.ns * LEVEL => last.bytes = level.bytes,
+            _ => found.push(level),
+        }
+    }
+    found
+}
+
+/// Cuts `values` into at most `most` pieces of two or more, so that they differ as little as
+/// can be from the means of their pieces.
+fn segments(values: &[f64], most: usize) -> Vec<Range<usize>> {
+    let error = |piece: &[f64]| {
+        let mean = piece.iter().sum::<f64>() / piece.len() as f64;
+        piece.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
+    };
+    // By number of pieces, and where they end: what they differ, and where the last begins.
+    let whole = |end: usize| (if end < 2 { f64::INFINITY } else { error(&values[..end]) }, 0);
+    let mut best = vec![(0..=values.len()).map(whole).collect::<Vec<_>>()];
+    for pieces in 1..most {
+        let to = |end: usize| {
+            let from =
+                |start: usize| (best[pieces - 1][start].0 + error(&values[start..end]), start);
+            let starts = 2..(end + 1).saturating_sub(2).max(2);
+            starts.map(from).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, 0))
+        };
+        let row = (0..=values.len()).map(to).collect();
+        best.push(row);
+    }
+    let (mut end, mut pieces) = (values.len(), Vec::new());
+    for row in best.iter().rev().skip_while(|row| row[values.len()].0.is_infinite()) {
+        pieces.push(row[end].1..end);
+        end = row[end].1;
+    }
+    pieces.reverse();
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
 }
 
 /// What is chased through: from 8 KiB to `most` bytes, two sizes to each doubling.
@@ -112,7 +150,7 @@ pub fn simulated_chase(config: &Config, bytes: u64) -> f64 {
 /// simulated.
 pub fn fit(base: &Config, measured: &Measured) -> Result<Config, CalibrateError> {
     let levels = levels(&measured.chase);
-    let [l1, l2, llc, .., memory] = levels[..] else {
+    let [l1, l2, llc, memory] = levels[..] else {
         return Err(CalibrateError::Levels { found: levels.len() });
     };
     let cycles = |ns: f64| ((ns * measured.ghz).round() as Cycle).max(1);
@@ -169,6 +207,17 @@ mod tests {
             let edge = [20, 24, 25].contains(&bytes.trailing_zeros());
             assert!((again / ns - 1.0).abs() < 0.12 || edge, "{bytes}: {again} {ns}");
         }
+    }
+
+    #[test]
+    fn sizes_between_levels_are_of_the_nearer_one() {
+        let times = [1.0, 1.0, 1.1, 3.6, 3.7, 4.2, 5.6, 9.0, 11.0, 12.0, 14.0, 17.0, 90.0, 130.0];
+        let chase: Vec<(u64, f64)> = (1..).zip(times).collect();
+        let levels = levels(&chase);
+        let bytes: Vec<u64> = levels.iter().map(|level| level.bytes).collect();
+        assert_eq!(bytes, [3, 7, 12, 14]);
+        let ns: Vec<f64> = levels.iter().map(|level| level.ns).collect();
+        assert_eq!(ns, [1.0, 3.7, 12.0, 90.0]);
     }
 
     #[test]

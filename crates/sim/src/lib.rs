@@ -16,6 +16,7 @@ pub mod experiment;
 pub mod flow_register;
 pub mod halo;
 pub mod machine;
+pub mod own;
 mod random;
 pub mod report;
 pub mod software;

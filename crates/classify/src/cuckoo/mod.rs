@@ -74,6 +74,17 @@ fn table_at<const W: usize>(
     (Writer { table, isa, shared: shared.clone() }, Reader { shared: Cache::new(shared) })
 }
 
+/// How a lookup goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// The key's buckets, each a line of memory, in the order in which they are searched.
+    pub buckets: [u32; 2],
+    /// Which of their places are taken: a bit for each, the lowest for the first.
+    pub taken: [u32; 2],
+    /// The bucket that has the key, 0 or 1, and its place there.
+    pub found: Option<(usize, usize)>,
+}
+
 /// The one who writes a table.
 #[derive(Debug)]
 pub struct Writer<const W: usize> {
@@ -96,6 +107,16 @@ impl<const W: usize> Writer<W> {
     /// How many entries there are places for.
     pub fn places(&self) -> usize {
         self.table.core().places()
+    }
+
+    /// How many buckets they lie in.
+    pub fn buckets(&self) -> usize {
+        self.table.core().store().buckets()
+    }
+
+    /// How a lookup of `key` goes, for those who want to know what it costs.
+    pub fn walk(&self, key: &[u64; W]) -> Walk {
+        self.table.core().walk(key)
     }
 
     /// Another reader of the table.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use thalweg_packet::Isa;
 
+use super::Walk;
 use super::hash::Hash;
 use super::search::Level;
 use super::store::{Form, Store};
@@ -81,6 +82,21 @@ impl<const W: usize> Core<W> {
     fn reduce(&self, hash: u32) -> u32 {
         // There are fewer than 2^32: a multiplication of halves, which vectors have.
         ((u64::from(hash) * u64::from(self.store.buckets() as u32)) >> 32) as u32
+    }
+
+    /// How a lookup of `key` goes; for the writer.
+    pub(super) fn walk(&self, key: &[u64; W]) -> Walk {
+        let places = self.places_of(self.hash.of(key));
+        let buckets = [places.first, places.second];
+        let taken = buckets.map(|bucket| {
+            let (bucket, state) = (bucket as usize, self.store.line(bucket as usize).state());
+            let of = |way| u32::from(self.store.is_taken(bucket, way, state)) << way;
+            (0..Form::<W>::WAYS).map(of).sum()
+        });
+        let found = self
+            .find_at(key, places)
+            .map(|(bucket, way)| (usize::from(bucket != places.first as usize), way));
+        Walk { buckets, taken, found }
     }
 
     /// Bucket and way of `key`; for the writer, whom nobody disturbs.

@@ -85,6 +85,24 @@ fn it_fills_to_95_percent_without_growing() {
 }
 
 #[test]
+fn a_walk_leads_to_the_key_and_past_all_that_is_before_it() {
+    let (mut writer, mut reader) = table::<2>(3000, HashKind::Murmur3, 5);
+    (0..2500).for_each(|n| assert_eq!(writer.insert(&key(n), n as u32), None));
+    let mut places = std::collections::HashSet::new();
+    for n in 0..4000 {
+        let walk = writer.walk(&key(n));
+        assert_eq!(walk.found.is_some(), reader.get(&key(n)).is_some(), "{n}");
+        assert!(walk.buckets.iter().all(|bucket| (*bucket as usize) < writer.buckets()));
+        if let Some((bucket, way)) = walk.found {
+            assert_eq!(walk.taken[bucket] >> way & 1, 1, "{n}: its place is free");
+            assert!(places.insert((walk.buckets[bucket], way)), "{n}: not alone there");
+        }
+    }
+    assert_eq!(places.len(), 2500);
+    assert_eq!(writer.buckets() * 3, writer.places());
+}
+
+#[test]
 fn many_keys_are_found_at_every_number_of_them() {
     for isa in Isa::available() {
         let (mut writer, mut reader) = table_at::<2>(isa, 200, HashKind::Murmur3, 1);

@@ -19,7 +19,7 @@ const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 /// How often all sizes are chased through.
-const SWEEPS: usize = 4;
+const SWEEPS: usize = 8;
 /// Steps of a chase that are timed, and how often; the shortest counts, as others on the
 /// machine only make it longer.
 const STEPS: u32 = 1 << 19;
@@ -41,7 +41,8 @@ pub(super) fn calibrate(options: &args::SimCalibrate, quiet: bool) -> Result<(),
     Ok(())
 }
 
-/// Chases through up to `most` bytes, several times: who else is on the machine takes its caches for a while, and not always the same while.
+/// Chases through up to `most` bytes, several times: who else is on the machine takes its
+/// caches for a while, and not always the same while.
 fn measure(most: u64, quiet: bool) -> Result<Measured, Failure> {
     let (ghz, shown) = (clock(), !quiet && io::stderr().is_terminal());
     let mut chase: Vec<(u64, f64)> =

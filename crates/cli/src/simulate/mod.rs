@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod paper;
+mod predict;
 mod progress;
 mod race;
 mod sweep;
@@ -9,7 +10,7 @@ mod sweep;
 use std::io::{self, Write};
 use std::path::Path;
 
-use thalweg_sim::config::{Beside, Config, ConfigError, Method};
+use thalweg_sim::config::{Beside, Config, ConfigError, Method, Table};
 use thalweg_sim::experiment::{self, Report, StoreError};
 
 use crate::args;
@@ -21,6 +22,7 @@ pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
     match options {
         args::Sim::Run(options) => run(options),
         args::Sim::Calibrate(options) => calibrate::calibrate(options, quiet),
+        args::Sim::Predict(options) => predict::predict(options),
         args::Sim::Race(options) => race::race(options),
         args::Sim::Sweep(options) => sweep::sweep(options, quiet),
         args::Sim::Claims(options) => paper::claims(options, quiet),
@@ -66,9 +68,10 @@ fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(processors, usize::from)
 }
 
-fn methods(names: &[String]) -> Result<Vec<Method>, Failure> {
+/// The methods of these names; all that can look up in `table` when there are none.
+fn methods(names: &[String], table: Table) -> Result<Vec<Method>, Failure> {
     if names.is_empty() {
-        return Ok(Method::ALL.to_vec());
+        return Ok(table.methods().to_vec());
     }
     let of = |wanted: &String| {
         let known = Method::ALL.into_iter().find(|method| method.name() == wanted);
@@ -93,8 +96,8 @@ fn queries(options: &args::SimConfig) -> Result<(), Failure> {
 }
 
 fn run(options: &args::SimRun) -> Result<(), Failure> {
-    let methods = methods(&options.method)?;
     let config = load(options.config.file.as_deref(), &options.config.settings)?;
+    let methods = methods(&options.method, config.workload.table)?;
     let reports =
         experiment::compare(&config, &methods).map_err(|e| Failure::Simulation(e.to_string()))?;
     let mut out = io::stdout().lock();

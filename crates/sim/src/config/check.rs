@@ -3,8 +3,9 @@
 use std::fmt::Display;
 
 use crate::machine::{LEAST_SETS, LINE};
+use crate::own::KEY;
 
-use super::{Config, Method};
+use super::{Beside, Config, Function, Method, Pick, Table};
 
 /// Why a configuration cannot be simulated.
 #[derive(Debug, thiserror::Error)]
@@ -219,7 +220,28 @@ impl Config {
                 allowed: format!("so many that tables take at most {MEMORY} bytes"),
             });
         }
-        Ok(())
+        if work.table == Table::Thalweg { self.check_own() } else { Ok(()) }
+    }
+
+    /// What our own table has and has not.
+    fn check_own(&self) -> Result<(), ConfigError> {
+        let work = &self.workload;
+        range("workload.key_bytes of table thalweg", work.key_bytes, KEY, KEY)?;
+        range("workload.tuples of table thalweg", work.tuples, 1, 1)?;
+        range("workload.flows of table thalweg", work.flows, 0, 0)?;
+        let method = work.table.methods().contains(&work.method);
+        let lacks = [
+            ("workload.method of table thalweg", method, "lock-free or bulk"),
+            ("workload.pick of table thalweg", work.pick == Pick::Uniform, "uniform"),
+            ("workload.function of table thalweg", work.function == Function::None, "none"),
+            ("workload.beside of table thalweg", work.beside == Beside::None, "none"),
+        ];
+        match lacks.into_iter().find(|(_, has, _)| !has) {
+            Some((key, _, allowed)) => {
+                Err(ConfigError::Range { key, value: "another".into(), allowed: allowed.into() })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -286,6 +308,14 @@ mod tests {
             ("[core]\nmshr = 0", "core.mshr is 0; it can be 1 to 256"),
             ("[workload]\noccupancy = 1.5", "workload.occupancy is 1.5; it can be 0.01 to 0.95"),
             ("[l1d]\nways = 7", "l1d.kib is 32768 bytes; it can be so much that sets of 7"),
+            (
+                "[workload]\ntable = \"thalweg\"\ntuples = 2",
+                "workload.tuples of table thalweg is 2",
+            ),
+            (
+                "[workload]\ntable = \"thalweg\"\nmethod = \"tcam\"",
+                "workload.method of table thalweg is another; it can be lock-free or bulk",
+            ),
             ("[workload]\nentries = 67108864\ntuples = 60", "at most 17179869184 bytes"),
         ];
         for (text, expected) in cases {

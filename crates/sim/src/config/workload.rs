@@ -77,6 +77,19 @@ pub enum Table {
     Cuckoo,
     /// One bucket of eight entries a key (the paper's single-function hash table).
     SingleFunction,
+    /// Our own: two buckets of three keys in the line. Looked up by software, one key at a
+    /// time (lock-free) or 32 with AVX-512 (bulk).
+    Thalweg,
+}
+
+impl Table {
+    /// Who can look up in it.
+    pub const fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Cuckoo | Self::SingleFunction => &Method::ALL,
+            Self::Thalweg => &[Method::LockFree, Method::Bulk],
+        }
+    }
 }
 
 /// Who looks up.

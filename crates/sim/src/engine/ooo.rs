@@ -29,6 +29,8 @@ pub enum Op {
     Alu(u8),
     /// A load.
     Load(Address),
+    /// A load of the whole line that begins there. No store alone has its value.
+    LoadLine(Address),
     /// A store.
     Store(Address),
     /// A load of which nobody waits for the value.
@@ -250,7 +252,8 @@ impl Core {
                 self.issued(entered, issue);
                 self.leave(issue + Cycle::from(latency))
             }
-            Op::Load(address) => self.load(memory, address, sources),
+            Op::Load(address) => self.load(memory, address, sources, StoreBuffer::forward),
+            Op::LoadLine(address) => self.load(memory, address, sources, StoreBuffer::whole),
             Op::Store(address) => self.store(memory, address, sources),
             Op::Prefetch(address) => {
                 let entered = self.enter(memory);
@@ -284,13 +287,21 @@ impl Core {
         }
     }
 
-    fn load(&mut self, memory: &mut Memory, address: Address, sources: &[Tag]) -> Tag {
+    /// A load, for which `stored` says what stores before it have to do with it.
+    #[inline]
+    fn load(
+        &mut self,
+        memory: &mut Memory,
+        address: Address,
+        sources: &[Tag],
+        stored: impl Fn(&StoreBuffer, Address, Cycle) -> Option<Cycle>,
+    ) -> Tag {
         self.counts.loads += 1;
         self.dispatch_from = self.dispatch_from.max(self.lq.available());
         let entered = self.enter(memory);
         let issue = memory.ports(self.id).load.reserve(entered.max(self.all_ready(sources)));
         self.issued(entered, issue);
-        let complete = match self.stores.forward(address, issue) {
+        let complete = match stored(&self.stores, address, issue) {
             Some(known) => known.max(issue) + self.forwarding,
             None => memory.core(self.id, address, Access::Read, issue).at,
         };

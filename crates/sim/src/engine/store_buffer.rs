@@ -39,4 +39,15 @@ impl StoreBuffer {
         let waits = stored.word == address.word() && stored.drained > now;
         waits.then_some(stored.known)
     }
+
+    /// When a load at `now` of the line that begins at `address` can read what stores to
+    /// parts of it have written, which is when all have reached the cache: `None` when
+    /// they have.
+    #[inline]
+    pub(super) fn whole(&self, address: Address, now: Cycle) -> Option<Cycle> {
+        let words = (0..8).map(|n| address.word() + n);
+        let stored = words.map(|word| (word, self.words[word as usize % WORDS]));
+        let waits = stored.filter(|(word, stored)| stored.word == *word && stored.drained > now);
+        waits.map(|(_, stored)| stored.drained).max()
+    }
 }

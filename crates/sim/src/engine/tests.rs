@@ -47,6 +47,31 @@ fn independent_operations_take_a_slot_each_and_dependent_ones_a_cycle() {
 }
 
 #[test]
+fn a_load_of_a_line_waits_until_its_parts_are_in_the_cache() {
+    let mut rig = Rig::new(&Config::default());
+    let line = rig.layout.region(64).at(0);
+    rig.memory.warm(line, true);
+    let mut after = |stores: u64| {
+        let (mut last, mut rate) = (Tag::NONE, 0.0);
+        for _ in 0..2 {
+            rate = rig.rate(1000, |rig, _| {
+                for n in 0..stores {
+                    rig.push(Op::Store(line.plus(8 * n)), &[last]);
+                }
+                last = rig.push(Op::LoadLine(line), &[last]);
+            });
+        }
+        rate
+    };
+    // Five to load; with stores it begins when the last of them is in the cache, and they go
+    // there once a cycle.
+    let (none, one, eight) = (after(0), after(1), after(8));
+    assert!((none - 5.0).abs() < 0.1, "{none}");
+    assert!(one >= none + 2.0 && one < none + 10.0, "{one}");
+    assert!((eight - one - 7.0).abs() < 1.1, "{one} {eight}");
+}
+
+#[test]
 fn a_load_behind_its_store_takes_the_value_from_it() {
     let mut rig = Rig::new(&Config::default());
     let address = rig.layout.region(64).at(0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
 use crate::engine::Tag;
 use crate::halo::{Halo, Query, Recorded};
-use crate::machine::{Address, Layout, Machine, Memory, Region};
+use crate::machine::{Address, LINE, Layout, Machine, Memory, Region};
 use crate::software::{Answer, KeyAt, Software};
 use crate::table::{HashTable, Walk};
 use crate::tcam::Tcam;
@@ -15,8 +15,8 @@ use super::beside::Neighbour;
 use super::emc::Emc;
 use super::flows::{Flow, Flows, OUTSIDE};
 use super::function::Program;
-use super::statistics::{Mean, Observed};
-use super::{PerLookup, Report};
+use super::measured::{Measured, Tally};
+use super::statistics::Observed;
 
 /// Buffers that packets lie in, one after the other; a key is in the first line of its.
 const BUFFERS: u64 = 64;
@@ -28,11 +28,6 @@ const BULK: usize = 8;
 const NEIGHBOUR: usize = 1;
 /// Operations of the loop around a lookup beside the writing of the key.
 const LOOP: u32 = 10;
-
-/// Half of the confidence interval, as a part of the mean, at which more is measured.
-const MOST_DOUBT: f64 = 0.02;
-/// How often, at most.
-const MOST_ROUNDS: u32 = 8;
 
 /// Places in the program, for the branch predictor.
 mod pc {
@@ -71,7 +66,6 @@ pub(super) struct Lookups {
     /// What the next lookup waits for.
     last: Tag,
     hits: u64,
-    observed: Observed,
     ahead: Ahead,
     // Reused, so that a lookup allocates nothing.
     walk: Walk,
@@ -97,10 +91,7 @@ impl Lookups {
     /// Tables filled, caches as they are after long use.
     pub(super) fn new(config: &Config) -> Self {
         let work = &config.workload;
-        let choices = match work.table {
-            Table::Cuckoo => 2,
-            Table::SingleFunction => 1,
-        };
+        let choices = if work.table == Table::SingleFunction { 1 } else { 2 };
         let mut layout = Layout::default();
         let (buffers, results) = (layout.region(BUFFERS * BUFFER), layout.region(work.tuples * 64));
         let software = Software::new(layout.region(4096));
@@ -137,7 +128,6 @@ impl Lookups {
             written: 0,
             last: Tag::NONE,
             hits: 0,
-            observed: Observed::default(),
             ahead: Ahead::default(),
             walk: Walk::default(),
         };
@@ -195,110 +185,8 @@ impl Lookups {
     /// tables.
     pub(super) fn record(mut self) -> (Arc<World>, Vec<Recorded>) {
         self.halo.record = Some(Vec::new());
-        self.lookups(self.config.sim.measured_lookups);
+        self.lookups(self.config.sim.measured_lookups, &mut Observed::default());
         (self.world, self.halo.record.unwrap_or_default())
-    }
-
-    /// The whole run.
-    pub(super) fn run(mut self) -> Report {
-        let sim = self.config.sim;
-        self.lookups(sim.warmup_lookups);
-        let (core, memory) = (self.machine.core().counts, self.machine.memory.counts);
-        let (queries, parts, hits) = (self.halo.queries, self.halo.parts, self.hits);
-        let (emc_hits, emc_cycles) = (self.emc_hits, self.emc_cycles);
-        let missed = self.l1_misses();
-        let (mut batches, mut lookups, mut cycles) = (Vec::new(), 0, Mean::default());
-        self.observed = Observed::begin(sim.measured_lookups, self.machine.now());
-        for _ in 0..MOST_ROUNDS {
-            self.measure(&mut batches);
-            self.observed.end();
-            lookups += sim.measured_lookups;
-            cycles = Mean::of(&batches);
-            if cycles.half_width <= MOST_DOUBT * cycles.mean {
-                break;
-            }
-        }
-        let each = |after: u64, before: u64| (after - before) as f64 / lookups as f64;
-        let (core_now, memory_now) = (self.machine.core().counts, self.machine.memory.counts);
-        let mut per_lookup = PerLookup {
-            operations: each(core_now.operations, core.operations),
-            loads: each(core_now.loads, core.loads),
-            stores: each(core_now.stores, core.stores),
-            branches: each(core_now.branches, core.branches),
-            mispredictions: each(core_now.mispredictions, core.mispredictions),
-            l1_misses: each(self.l1_misses(), missed),
-            l2_misses: each(memory_now.l2_misses, memory.l2_misses),
-            llc_misses: each(memory_now.llc_misses, memory.llc_misses),
-            queries: each(self.halo.queries, queries),
-            emc_hits: each(self.emc_hits, emc_hits),
-            emc_cycles: each(self.emc_cycles, emc_cycles),
-            accelerator_accesses: each(
-                memory_now.accelerator_accesses,
-                memory.accelerator_accesses,
-            ),
-            accelerator_misses: each(memory_now.accelerator_misses, memory.accelerator_misses),
-            snoops: each(memory_now.snoops, memory.snoops),
-            ..PerLookup::default()
-        };
-        per_lookup.parts(&self.halo.parts.since(&parts), lookups as f64);
-        Report {
-            schema: "thalweg.sim.run/2".into(),
-            keys: self.world.tables.iter().map(HashTable::len).sum(),
-            table_bytes: self.world.tables.iter().map(|t| t.line_count() * 64).sum(),
-            lookups,
-            hits: self.hits - hits,
-            cycles,
-            batches,
-            warm_up: self.observed.warm_up(),
-            per_lookup,
-            config: self.config,
-        }
-    }
-
-    /// Does the lookups of a round, and adds the cycles that one took in each batch.
-    fn measure(&mut self, batches: &mut Vec<f64>) {
-        let sim = self.config.sim;
-        let mut done = 0;
-        for batch in 1..=sim.batches {
-            let until = sim.measured_lookups * batch / sim.batches;
-            let (start, of_batch) = (self.machine.now(), until - done);
-            self.lookups(of_batch);
-            batches.push((self.machine.now() - start) as f64 / of_batch as f64);
-            done = until;
-        }
-    }
-
-    /// Lines that whoever is measured missed in the first-level cache.
-    fn l1_misses(&self) -> u64 {
-        let all = self.machine.memory.counts.l1_misses;
-        self.neighbour.as_ref().map_or(all, |neighbour| neighbour.l1_misses)
-    }
-
-    /// So many lookups; or so many units of the neighbour's work, with as many lookups
-    /// beside them as there is time for.
-    fn lookups(&mut self, count: u64) {
-        let mut left = count;
-        while left > 0 {
-            let done = match self.neighbour.take() {
-                None => self.step(left),
-                Some(mut neighbour) => {
-                    let its_turn = self.config.workload.alone
-                        || self.machine.run_furthest_behind() == NEIGHBOUR;
-                    if its_turn {
-                        self.machine.run(NEIGHBOUR);
-                        neighbour.work(&mut self.machine);
-                    } else {
-                        self.step(u64::MAX);
-                    }
-                    self.neighbour = Some(neighbour);
-                    u64::from(its_turn)
-                }
-            };
-            left -= done;
-            if done > 0 {
-                self.observed.note(done, self.machine.now());
-            }
-        }
     }
 
     /// The next lookup, or those that are made together, at most `most`; how many.
@@ -551,5 +439,61 @@ impl Lookups {
             }
             from = pending;
         }
+    }
+}
+
+impl Measured for Lookups {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// So many lookups; or so many units of the neighbour's work, with as many lookups
+    /// beside them as there is time for.
+    fn lookups(&mut self, count: u64, observed: &mut Observed) {
+        let mut left = count;
+        while left > 0 {
+            let done = match self.neighbour.take() {
+                None => self.step(left),
+                Some(mut neighbour) => {
+                    let its_turn = self.config.workload.alone
+                        || self.machine.run_furthest_behind() == NEIGHBOUR;
+                    if its_turn {
+                        self.machine.run(NEIGHBOUR);
+                        neighbour.work(&mut self.machine);
+                    } else {
+                        self.step(u64::MAX);
+                    }
+                    self.neighbour = Some(neighbour);
+                    u64::from(its_turn)
+                }
+            };
+            left -= done;
+            if done > 0 {
+                observed.note(done, self.machine.now());
+            }
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        let alone = Tally::of(&self.machine, self.hits);
+        let l1_misses = self.neighbour.as_ref().map_or(alone.l1_misses, |other| other.l1_misses);
+        Tally {
+            l1_misses,
+            queries: self.halo.queries,
+            parts: self.halo.parts,
+            emc_hits: self.emc_hits,
+            emc_cycles: self.emc_cycles,
+            ..alone
+        }
+    }
+
+    fn size(&self) -> (u64, u64) {
+        let tables = &self.world.tables;
+        let lines: u64 = tables.iter().map(HashTable::line_count).sum();
+        (tables.iter().map(HashTable::len).sum(), lines * LINE)
     }
 }

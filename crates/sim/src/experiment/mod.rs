@@ -5,6 +5,8 @@ mod emc;
 mod flows;
 mod function;
 mod lookups;
+mod measured;
+mod own;
 mod queries;
 mod race;
 mod statistics;
@@ -14,10 +16,11 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, ConfigError, Method};
+use crate::config::{Config, ConfigError, Method, Table};
 use crate::halo::Parts;
 
 use lookups::Lookups;
+use own::OwnLookups;
 pub use queries::queries;
 pub use race::{Race, race};
 pub use statistics::Mean;
@@ -100,13 +103,39 @@ impl PerLookup {
     }
 }
 
+/// A configuration's tables and warm caches, from which runs begin.
+#[derive(Clone, Debug)]
+enum Prepared {
+    /// Of tables that simulated methods have in common.
+    Common(Box<Lookups>),
+    /// Of our own.
+    Own(Box<OwnLookups>),
+}
+
+impl Prepared {
+    fn new(config: &Config) -> Self {
+        match config.workload.table {
+            Table::Thalweg => Self::Own(Box::new(OwnLookups::new(config))),
+            Table::Cuckoo | Table::SingleFunction => Self::Common(Box::new(Lookups::new(config))),
+        }
+    }
+
+    /// Runs a configuration that is prepared alike (see [`Config::prepared`]).
+    fn run(&self, config: &Config) -> Report {
+        match self {
+            Self::Common(lookups) => measured::report(lookups.clone().with(config)),
+            Self::Own(lookups) => measured::report(lookups.clone().with(config)),
+        }
+    }
+}
+
 /// Simulates `config`.
 ///
 /// # Errors
 /// When it cannot be simulated.
 pub fn run(config: &Config) -> Result<Report, ConfigError> {
     config.check()?;
-    Ok(Lookups::new(config).run())
+    Ok(Prepared::new(config).run(config))
 }
 
 /// Simulates `config` with each of `methods`.
@@ -115,11 +144,12 @@ pub fn run(config: &Config) -> Result<Report, ConfigError> {
 /// When it cannot be simulated.
 pub fn compare(config: &Config, methods: &[Method]) -> Result<Vec<Report>, ConfigError> {
     config.check()?;
-    let prepared = Lookups::new(config);
     let by = |method: &Method| {
         let mut config = config.clone();
         config.workload.method = *method;
-        prepared.clone().with(&config).run()
+        config.check().map(|()| config)
     };
-    Ok(methods.iter().map(by).collect())
+    let configs: Vec<Config> = methods.iter().map(by).collect::<Result<_, _>>()?;
+    let prepared = Prepared::new(config);
+    Ok(configs.iter().map(|config| prepared.run(config)).collect())
 }

@@ -11,8 +11,7 @@ use std::thread;
 
 use crate::config::{Config, ConfigError};
 
-use super::Report;
-use super::lookups::Lookups;
+use super::{Prepared, Report};
 
 /// Why simulations could not be kept.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +100,7 @@ impl Store {
         let mut short = Config::default();
         (short.workload.entries, short.sim.warmup_lookups) = (8, 0);
         (short.sim.measured_lookups, short.sim.batches) = (2, 2);
-        let answer = Lookups::new(&short).run();
+        let answer = Prepared::new(&short).run(&short);
         let mut store = Self::in_memory();
         store.wanted = Some(Wanted { configs: RefCell::default(), answer });
         read(&store);
@@ -149,9 +148,9 @@ impl Store {
         let store = Mutex::new(self);
         let work = || {
             while let Some((_, group)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let prepared = Lookups::new(group[0]);
+                let prepared = Prepared::new(group[0]);
                 for config in group {
-                    let report = prepared.clone().with(config).run();
+                    let report = prepared.run(config);
                     let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
                     store.keep(report)?;
                     drop(store);

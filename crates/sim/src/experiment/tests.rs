@@ -61,6 +61,37 @@ fn every_method_finds_the_same_keys() {
 }
 
 #[test]
+fn our_own_table_is_looked_up_by_its_own_programs() {
+    let own = |places, method, hit_rate| {
+        let config = changed(&config(places, method), |c| {
+            (c.workload.table, c.workload.hit_rate) = (Table::Thalweg, hit_rate);
+        });
+        run(&config).unwrap()
+    };
+    let one = own(1 << 10, Method::LockFree, 1.0);
+    let step = own(1 << 10, Method::Bulk, 1.0);
+    assert!(one.hits == one.lookups && step.hits == step.lookups);
+    // 186 instructions with the loop around it, counted by callgrind; comparisons and their
+    // branches, two instructions, are one operation.
+    let of = one.per_lookup;
+    let instructions = of.operations + of.branches;
+    assert!((186.0 * 0.95..186.0 * 1.05).contains(&instructions), "{of:?}");
+    // In which place the key is cannot be foreseen; 32 at a time need not know.
+    assert!((0.7..1.4).contains(&of.mispredictions), "{of:?}");
+    assert!(step.per_lookup.mispredictions < 0.1, "{:?}", step.per_lookup);
+    assert!(3.0 * step.cycles.mean < one.cycles.mean, "{:?} {:?}", step.cycles, one.cycles);
+    for method in [Method::LockFree, Method::Bulk] {
+        let half = own(1 << 10, method, 0.5);
+        let rate = half.hits as f64 / half.lookups as f64;
+        assert!((rate - 0.5).abs() < 0.05, "{rate}");
+        // One line where the key is in its first bucket, two where it is not there.
+        let far = own(1 << 21, method, 1.0).per_lookup;
+        assert!((1.0..2.1).contains(&far.l1_misses) && far.llc_misses > 0.3, "{far:?}");
+        assert!(own(1 << 6, method, 1.0).per_lookup.l1_misses < 0.05);
+    }
+}
+
+#[test]
 fn a_software_lookup_has_the_operations_of_rte_hash() {
     // 187 instructions a hit for keys of 16 bytes, and the loop around it; loads 45 to
     // 63, stores about 18: counted on DPDK 22.11, gcc 12 -O3.

@@ -104,16 +104,28 @@ impl Machine {
         (0..n).fold(first, |last, _| self.alu(&[last]))
     }
 
+    /// Arithmetic of so many cycles.
+    #[inline]
+    pub fn slow(&mut self, cycles: u8, sources: &[Tag]) -> Tag {
+        self.push(Op::Alu(cycles), sources)
+    }
+
     /// A multiplication.
     #[inline]
     pub fn multiply(&mut self, sources: &[Tag]) -> Tag {
-        self.push(Op::Alu(3), sources)
+        self.slow(3, sources)
     }
 
     /// A load.
     #[inline]
     pub fn load(&mut self, address: Address, sources: &[Tag]) -> Tag {
         self.push(Op::Load(address), sources)
+    }
+
+    /// A load of the whole line that begins at `address`.
+    #[inline]
+    pub fn load_line(&mut self, address: Address, sources: &[Tag]) -> Tag {
+        self.push(Op::LoadLine(address), sources)
     }
 
     /// A store.
@@ -132,6 +144,12 @@ impl Machine {
     #[inline]
     pub fn locked(&mut self, address: Address, sources: &[Tag]) -> Tag {
         self.push(Op::Locked(address), sources)
+    }
+
+    /// A comparison and the branch on it, which decoding makes one of.
+    #[inline]
+    pub fn fused_branch(&mut self, pc: u32, taken: bool, sources: &[Tag]) {
+        self.push(Op::Branch { pc, taken }, sources);
     }
 
     /// A comparison and the branch on it.

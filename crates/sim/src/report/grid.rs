@@ -77,10 +77,7 @@ pub(super) fn polled(base: &Config, bits: u32, keys: u64) -> Config {
 /// A table of so many flows: a cuckoo table as full as it can be, or a single-function
 /// table a fifth full.
 pub(super) fn flows(base: &Config, flows: u64, table: Table) -> Config {
-    let part = match table {
-        Table::Cuckoo => 0.95,
-        Table::SingleFunction => 0.2,
-    };
+    let part = if table == Table::SingleFunction { 0.2 } else { 0.95 };
     // The nearest power of two, so that both are about as full as they should be.
     let entries = 1u64 << (flows as f64 / part).log2().round() as u32;
     let mut config =
