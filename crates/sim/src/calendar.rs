@@ -8,124 +8,180 @@
 /// Core cycles since the simulation began.
 pub type Cycle = u64;
 
-/// Cycles of a block: the bits of a word.
+/// Cycles of a block.
 const BLOCK: u64 = 64;
 /// Blocks that a calendar remembers: 4096 cycles. What lies further back than this behind
 /// the latest booking counts as full.
 const BLOCKS: usize = 64;
 
 /// A resource that serves so many requests a cycle.
-///
-/// A bit a cycle for each request that it can serve: small, as machines have many of
-/// them and time goes on through all.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    width: usize,
-    /// Which block each place holds.
-    numbers: [u64; BLOCKS],
-    /// The bookings of each place: as many words as the width.
-    booked: Box<[u64]>,
+    width: u8,
+    blocks: Box<[Counts; BLOCKS]>,
+}
+
+/// How many are served in each cycle of a block.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    number: u64,
+    booked: [u8; BLOCK as usize],
 }
 
 impl Calendar {
     /// Nothing is booked yet.
     ///
     /// # Panics
-    /// When `width` is 0.
+    /// When `width` is 0 or more than 255.
     pub fn new(width: u32) -> Self {
         assert!(width > 0, "a resource serves somebody");
-        let width = width as usize;
-        Self { width, numbers: [0; BLOCKS], booked: vec![0; BLOCKS * width].into() }
+        let width = u8::try_from(width).expect("a resource serves up to 255");
+        let blocks = Box::new([Counts { number: 0, booked: [0; BLOCK as usize] }; BLOCKS]);
+        Self { width, blocks }
     }
 
     /// The bookings of a block, which is made the one that its place holds; `None` when
     /// it is forgotten.
     #[inline]
-    fn block(&mut self, number: u64) -> Option<&mut [u64]> {
-        let place = number as usize % BLOCKS;
-        let booked = &mut self.booked[place * self.width..(place + 1) * self.width];
-        match self.numbers[place].cmp(&number) {
-            std::cmp::Ordering::Equal => {}
-            std::cmp::Ordering::Greater => return None,
-            std::cmp::Ordering::Less => {
-                self.numbers[place] = number;
-                booked.fill(0);
-            }
+    fn block(&mut self, number: u64) -> Option<&mut [u8; BLOCK as usize]> {
+        let block = &mut self.blocks[number as usize % BLOCKS];
+        if block.number < number {
+            *block = Counts { number, booked: [0; BLOCK as usize] };
         }
-        Some(booked)
+        (block.number == number).then_some(&mut block.booked)
     }
 
-    /// The cycles of a block in which nobody more is served, as bits.
+    /// Whether a cycle is full.
     #[inline]
-    fn full(&mut self, number: u64) -> u64 {
-        self.block(number).map_or(u64::MAX, |booked| booked.iter().fold(u64::MAX, |a, b| a & b))
+    fn is_full(&mut self, cycle: Cycle) -> bool {
+        let width = self.width;
+        self.block(cycle / BLOCK).is_none_or(|booked| booked[(cycle % BLOCK) as usize] >= width)
     }
 
-    /// The first cycle from `earliest` on that is not full.
-    #[inline]
-    fn free(&mut self, earliest: Cycle) -> Cycle {
-        let mut number = earliest / BLOCK;
-        let mut before = (1 << (earliest % BLOCK)) - 1;
-        loop {
-            let full = self.full(number) | before;
-            if full != u64::MAX {
-                return number * BLOCK + u64::from(full.trailing_ones());
-            }
-            (number, before) = (number + 1, 0);
-        }
-    }
-
-    /// Books a cycle, unless it is full.
+    /// Books a cycle, unless it is full; whether it was not.
     #[inline]
     fn book(&mut self, cycle: Cycle) -> bool {
-        let bit = 1 << (cycle % BLOCK);
+        let width = self.width;
         let Some(booked) = self.block(cycle / BLOCK) else { return false };
-        let Some(word) = booked.iter_mut().find(|word| **word & bit == 0) else { return false };
-        *word |= bit;
-        true
+        let booked = &mut booked[(cycle % BLOCK) as usize];
+        let free = *booked < width;
+        *booked += u8::from(free);
+        free
     }
 
     /// Books the first free cycle from `earliest` on, and gives it.
     #[inline]
     pub fn reserve(&mut self, earliest: Cycle) -> Cycle {
-        // Mostly there is room at once.
-        if self.book(earliest) {
-            return earliest;
+        let mut at = earliest;
+        while !self.book(at) {
+            at = self.after(at);
         }
-        let at = self.free(earliest);
-        self.book(at);
         at
+    }
+
+    /// The cycle after one that is full, and after its whole block if that is forgotten.
+    #[inline]
+    fn after(&mut self, cycle: Cycle) -> Cycle {
+        let number = cycle / BLOCK;
+        if self.block(number).is_some() { cycle + 1 } else { (number + 1) * BLOCK }
     }
 
     /// Books the first `duration` free cycles on end from `earliest` on, and gives the
     /// first of them. Nothing is booked for a duration of 0.
-    #[inline]
     pub fn reserve_run(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
-        // Mostly there is room for all of it within one block.
-        if self.width == 1
-            && (1..=BLOCK).contains(&duration)
-            && let Some([booked]) = self.block(earliest / BLOCK)
-        {
-            let free = !(*booked | ((1 << (earliest % BLOCK)) - 1));
-            let starts = (1..duration).fold(free, |starts, cycle| starts & free >> cycle);
-            if starts != 0 {
-                let start = starts.trailing_zeros();
-                *booked |= (u64::MAX >> (BLOCK - duration)) << start;
-                return earliest / BLOCK * BLOCK + u64::from(start);
-            }
-        }
-        let mut start = earliest;
-        let mut at = start;
+        let (mut start, mut at) = (earliest, earliest);
         while at < start + duration {
-            let free = self.free(at);
-            if free != at {
-                start = free;
+            if self.is_full(at) {
+                at = self.after(at);
+                start = at;
+            } else {
+                at += 1;
             }
-            at = free + 1;
         }
         (start..start + duration).for_each(|cycle| {
             self.book(cycle);
         });
+        start
+    }
+}
+
+/// A resource that serves one request a cycle, and requests that take several cycles: as a
+/// [`Calendar`] of width 1, a bit a cycle.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    blocks: [Block; BLOCKS],
+}
+
+/// The bookings of a stretch of cycles.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    number: u64,
+    booked: u64,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self { blocks: [Block::default(); BLOCKS] }
+    }
+}
+
+impl Lane {
+    /// The bookings of a block, which is made the one that its place holds; `None` when it is
+    /// forgotten.
+    #[inline]
+    fn block(&mut self, number: u64) -> Option<&mut u64> {
+        let block = &mut self.blocks[number as usize % BLOCKS];
+        if block.number < number {
+            *block = Block { number, booked: 0 };
+        }
+        (block.number == number).then_some(&mut block.booked)
+    }
+
+    /// Books the first free cycle from `earliest` on, and gives it.
+    #[inline]
+    pub fn reserve(&mut self, earliest: Cycle) -> Cycle {
+        self.reserve_run(earliest, 1)
+    }
+
+    /// Books the first `duration` free cycles on end from `earliest` on, and gives the first
+    /// of them.
+    ///
+    /// # Panics
+    /// In a debug build, when `duration` is not 1 to 64.
+    #[inline]
+    pub fn reserve_run(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
+        debug_assert!((1..=BLOCK).contains(&duration), "{duration} cycles");
+        let (run, first) = (u64::MAX >> (BLOCK - duration), earliest % BLOCK);
+        // Mostly there is room at once, which our own processor foresees: it need not wait for
+        // the bookings to go on.
+        if first + duration <= BLOCK
+            && let Some(booked) = self.block(earliest / BLOCK)
+            && *booked & run << first == 0
+        {
+            *booked |= run << first;
+            return earliest;
+        }
+        self.search(earliest, duration)
+    }
+
+    /// The same where there is no room at once, or it lies in two blocks.
+    fn search(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
+        let (mut start, mut at) = (earliest, earliest);
+        while at < start + duration {
+            let before = (1 << (at % BLOCK)) - 1;
+            let full = self.block(at / BLOCK).map_or(u64::MAX, |booked| *booked) | before;
+            let free = at / BLOCK * BLOCK + u64::from(full.trailing_ones());
+            if free != at {
+                start = free;
+            }
+            // A full block says only that the next may be free.
+            at = if full == u64::MAX { free } else { free + 1 };
+        }
+        for cycle in start..start + duration {
+            if let Some(booked) = self.block(cycle / BLOCK) {
+                *booked |= 1 << (cycle % BLOCK);
+            }
+        }
         start
     }
 }
@@ -147,6 +203,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_lane_is_a_calendar_of_width_one(
+            requests in prop::collection::vec((0u64..9000, 1u64..6), 1..400),
+        ) {
+            let (mut calendar, mut lane) = (Calendar::new(1), Lane::default());
+            for (earliest, duration) in requests {
+                let expected = calendar.reserve_run(earliest, duration);
+                prop_assert_eq!(lane.reserve_run(earliest, duration), expected);
+            }
+        }
+
         #[test]
         fn no_cycle_is_booked_twice_and_none_is_passed_over(
             requests in prop::collection::vec((0u64..200, 1u64..4), 1..100), width in 1u32..4,

@@ -5,7 +5,7 @@
 //! buckets, the keys of entries whose signature agrees. An accelerator does not own what
 //! it reads: the lines of a table lie in all slices.
 
-use crate::calendar::{Calendar, Cycle};
+use crate::calendar::{Calendar, Cycle, Lane};
 use crate::config::{BucketFetch, Config, HaloConfig, KeySource};
 use crate::machine::{Address, CoreId, LINE, Memory, Tile};
 use crate::table::{HashTable, Walk};
@@ -90,10 +90,10 @@ struct Accelerator {
     metadata: Vec<(Address, Cycle)>,
     hash: Calendar,
     /// Of each a cycle: metadata read, a request to memory, a line from it, an answer.
-    known: Calendar,
-    requests: Calendar,
-    lines: Calendar,
-    answers: Calendar,
+    known: Lane,
+    requests: Lane,
+    lines: Lane,
+    answers: Lane,
     /// When each of the queries that a table may have under way is done.
     under_way: Vec<(Address, Vec<Cycle>)>,
 }
@@ -179,10 +179,10 @@ impl Halo {
             scoreboard: vec![0; config.halo.scoreboard],
             metadata: Vec::new(),
             hash: Calendar::new(1),
-            known: Calendar::new(1),
-            requests: Calendar::new(1),
-            lines: Calendar::new(1),
-            answers: Calendar::new(1),
+            known: Lane::default(),
+            requests: Lane::default(),
+            lines: Lane::default(),
+            answers: Lane::default(),
             under_way: Vec::new(),
         };
         Self {

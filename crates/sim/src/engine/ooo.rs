@@ -92,6 +92,8 @@ pub struct Core {
     lq: Queue,
     sq: Queue,
     waiting: Waiting,
+    /// How many may wait.
+    room: usize,
     /// Operations of the fetch block so far.
     in_block: u32,
     /// What decoding has still to make, in parts of an operation.
@@ -127,7 +129,8 @@ impl Core {
             rob: Queue::new(core.rob),
             lq: Queue::new(core.lq),
             sq: Queue::new(core.sq),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(core.iq),
+            room: core.iq - (core.width as usize * 2).min(core.iq / 2),
             in_block: 0,
             owed: 0.0,
             values: vec![0; VALUES].into(),
@@ -218,9 +221,8 @@ impl Core {
     /// When the scheduler has room.
     #[inline]
     fn scheduler(&mut self) -> Cycle {
-        let room = self.config.iq - (self.config.width as usize * 2).min(self.config.iq / 2);
         self.waiting.forget_until(self.dispatch.at);
-        if self.waiting.len() >= room { self.waiting.pop().unwrap_or(0) } else { 0 }
+        if self.waiting.len() >= self.room { self.waiting.pop().unwrap_or(0) } else { 0 }
     }
 
     /// Notes when an operation issues that could from `entered` on.
@@ -246,12 +248,7 @@ impl Core {
     #[inline]
     pub fn push(&mut self, memory: &mut Memory, op: Op, sources: &[Tag]) -> Tag {
         match op {
-            Op::Alu(latency) => {
-                let entered = self.enter(memory);
-                let issue = memory.ports(self.id).alu.reserve(entered.max(self.all_ready(sources)));
-                self.issued(entered, issue);
-                self.leave(issue + Cycle::from(latency))
-            }
+            Op::Alu(latency) => self.arithmetic(memory, latency.into(), sources, 1),
             Op::Load(address) => self.load(memory, address, sources, StoreBuffer::forward),
             Op::LoadLine(address) => self.load(memory, address, sources, StoreBuffer::whole),
             Op::Store(address) => self.store(memory, address, sources),
@@ -285,6 +282,27 @@ impl Core {
                 self.branch(memory, right, true, sources)
             }
         }
+    }
+
+    /// So many operations of `latency` cycles, all of which need `sources`; the value of the
+    /// last.
+    #[inline]
+    pub fn arithmetic(
+        &mut self,
+        memory: &mut Memory,
+        latency: Cycle,
+        sources: &[Tag],
+        count: u32,
+    ) -> Tag {
+        let ready = self.all_ready(sources);
+        let mut last = Tag::NONE;
+        for _ in 0..count {
+            let entered = self.enter(memory);
+            let issue = memory.ports(self.id).alu.reserve(entered.max(ready));
+            self.issued(entered, issue);
+            last = self.leave(issue + latency);
+        }
+        last
     }
 
     /// A load, for which `stored` says what stores before it have to do with it.

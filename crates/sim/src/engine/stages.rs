@@ -1,7 +1,5 @@
 //! What operations pass in order.
 
-use std::collections::VecDeque;
-
 use crate::calendar::Cycle;
 
 /// Times of the entries of a queue that are given back in order.
@@ -66,37 +64,67 @@ impl Stage {
 
 /// Times at which operations leave the scheduler, in order: those that come later mostly
 /// leave later, so a new one has hardly anything behind it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    leave: VecDeque<Cycle>,
+    /// A ring, as large as a power of two.
+    leave: Box<[Cycle]>,
+    /// Where the first is and where the next goes, counted on and on.
+    first: usize,
+    next: usize,
 }
 
 impl Waiting {
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.leave.len()
+    /// For up to `most` operations.
+    pub(super) fn new(most: usize) -> Self {
+        Self { leave: vec![0; most.next_power_of_two()].into(), first: 0, next: 0 }
     }
 
     #[inline]
-    pub(super) fn push(&mut self, at: Cycle) {
-        if self.leave.back().is_none_or(|last| *last <= at) {
-            return self.leave.push_back(at);
+    fn at(&mut self, n: usize) -> &mut Cycle {
+        let mask = self.leave.len() - 1;
+        &mut self.leave[n & mask]
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.next - self.first
+    }
+
+    /// Takes one more in.
+    ///
+    /// # Panics
+    /// In a debug build, when there are as many as there may be.
+    #[inline]
+    pub(super) fn push(&mut self, leaves: Cycle) {
+        debug_assert!(self.len() < self.leave.len(), "{} wait", self.len());
+        let mut place = self.next;
+        self.next += 1;
+        while place != self.first {
+            let before = *self.at(place - 1);
+            if before <= leaves {
+                break;
+            }
+            *self.at(place) = before;
+            place -= 1;
         }
-        let behind = self.leave.iter().rev().take_while(|other| **other > at).count();
-        self.leave.insert(self.leave.len() - behind, at);
+        *self.at(place) = leaves;
     }
 
     /// The first, which is forgotten.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Cycle> {
-        self.leave.pop_front()
+        if self.first == self.next {
+            return None;
+        }
+        self.first += 1;
+        Some(*self.at(self.first - 1))
     }
 
     /// Forgets those that have left at `now`.
     #[inline]
     pub(super) fn forget_until(&mut self, now: Cycle) {
-        while self.leave.front().is_some_and(|at| *at <= now) {
-            self.leave.pop_front();
+        while self.first != self.next && *self.at(self.first) <= now {
+            self.first += 1;
         }
     }
 }

@@ -89,13 +89,19 @@ impl Machine {
     /// Arithmetic of one cycle.
     #[inline]
     pub fn alu(&mut self, sources: &[Tag]) -> Tag {
-        self.push(Op::Alu(1), sources)
+        self.arithmetic(1, sources, 1)
+    }
+
+    #[inline]
+    fn arithmetic(&mut self, cycles: u8, sources: &[Tag], count: u32) -> Tag {
+        let (core, memory) = self.parts();
+        core.arithmetic(memory, cycles.into(), sources, count)
     }
 
     /// `n` operations of one cycle, none of which needs the one before.
     #[inline]
     pub fn alus(&mut self, n: u32, sources: &[Tag]) -> Tag {
-        (0..n).fold(Tag::NONE, |_, _| self.alu(sources))
+        self.arithmetic(1, sources, n)
     }
 
     /// `n` operations of one cycle, each of which needs the one before.
@@ -107,7 +113,7 @@ impl Machine {
     /// Arithmetic of so many cycles.
     #[inline]
     pub fn slow(&mut self, cycles: u8, sources: &[Tag]) -> Tag {
-        self.push(Op::Alu(cycles), sources)
+        self.arithmetic(cycles, sources, 1)
     }
 
     /// A multiplication.
