@@ -11,7 +11,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -37,18 +37,20 @@ pub enum Pages {
 ///
 /// # Safety
 /// All of that.
-pub(crate) unsafe trait Zero {}
+pub unsafe trait Zero {}
 
 // SAFETY: an integer.
 unsafe impl Zero for u32 {}
 // SAFETY: an integer in a cell.
+unsafe impl Zero for AtomicU16 {}
+// SAFETY: likewise.
 unsafe impl Zero for AtomicU64 {}
 // SAFETY: an array has what its elements have.
 unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
 /// A slice that was zero at first, and begins a page or a huge page.
 #[derive(Debug)]
-pub(crate) struct Zeroed<T> {
+pub struct Zeroed<T> {
     map: MmapRaw,
     start: usize,
     len: usize,
@@ -58,7 +60,10 @@ pub(crate) struct Zeroed<T> {
 
 impl<T: Zero> Zeroed<T> {
     /// `len` zeroed elements.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if bytes < ASK_FROM {
             let map = MmapMut::map_anon(bytes.max(1))?.into();
@@ -72,7 +77,8 @@ impl<T: Zero> Zeroed<T> {
         Ok(Self { map: map.into(), start, len, pages, of: PhantomData })
     }
 
-    pub(crate) fn pages(&self) -> Pages {
+    /// The pages that it lies on.
+    pub fn pages(&self) -> Pages {
         self.pages
     }
 

@@ -7,7 +7,7 @@
 /// Begins to bring the cache line of `slice[at]` into the first-level cache. An
 /// index beyond the end does nothing.
 #[inline(always)]
-pub(crate) fn read<T>(slice: &[T], at: usize) {
+pub fn read<T>(slice: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(place) = slice.get(at) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -22,7 +22,7 @@ pub(crate) fn read<T>(slice: &[T], at: usize) {
 /// As [`read`], without a look at the length: an index beyond the end asks for what
 /// lies there.
 #[inline(always)]
-pub(crate) fn near<T>(slice: &[T], at: usize) {
+pub fn near<T>(slice: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -37,7 +37,7 @@ pub(crate) fn near<T>(slice: &[T], at: usize) {
 /// Begins to bring the cache line that lies `elements` after the first of `slice`
 /// into the second-level cache; there need be none.
 #[inline(always)]
-pub(crate) fn ahead<T>(slice: &[T], elements: usize) {
+pub fn ahead<T>(slice: &[T], elements: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

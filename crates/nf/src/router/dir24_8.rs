@@ -13,14 +13,16 @@
 //! go now. The writer knows from the [`PrefixStore`] what each entry shall be
 //! and repaints the range that a change touches. It builds a group before an
 //! entry points to it, and uses a freed group again only when every reader that
-//! may have seen the entry is done: readers pin an epoch for the length of a
-//! batch, and a group is freed with the epoch it was last seen in.
+//! may have seen the entry is done: readers pin an epoch while they look into
+//! groups, and a group is freed with the epoch it was last seen in.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use thalweg_classify::memory::Zeroed;
+use thalweg_classify::prefetch;
 
 use super::prefix::{Prefix, PrefixStore};
 use super::table::HopId;
@@ -29,13 +31,16 @@ use super::table::HopId;
 const GROUP: u16 = 0x8000;
 /// How many groups 15 bits can name.
 pub(super) const MAX_GROUPS: usize = 0x8000;
+/// How far ahead of a lookup its entry is asked for.
+const AHEAD: usize = 32;
 /// Groups are allocated this many at a time, so that small tables stay small.
 const GROUPS_PER_BLOCK: usize = 64;
 
 /// The entries that readers see.
 #[derive(Debug)]
 pub(super) struct Dir24_8 {
-    tbl24: Box<[AtomicU16]>,
+    /// One array, on huge pages if there are any.
+    tbl24: Zeroed<[AtomicU16; 1 << 24]>,
     tbl8: Box<[OnceLock<Box<[AtomicU16]>>]>,
     /// What readers pin: a group freed in one epoch is free when the epoch and
     /// all before it are unpinned.
@@ -61,7 +66,7 @@ fn entries(n: usize) -> Box<[AtomicU16]> {
 impl Dir24_8 {
     pub(super) fn new() -> Self {
         Self {
-            tbl24: entries(1 << 24),
+            tbl24: Zeroed::new(1).expect("there is memory for the table"),
             tbl8: (0..MAX_GROUPS / GROUPS_PER_BLOCK).map(|_| OnceLock::new()).collect(),
             epoch: ArcSwap::from_pointee(()),
         }
@@ -69,14 +74,39 @@ impl Dir24_8 {
 
     /// Looks up `addresses` into `hops`, which is of the same length.
     ///
-    /// The first loop has no dependency between its rounds, so that the cache
-    /// misses of a batch overlap; few addresses need the second.
+    /// The first loops have no dependency between their rounds, so that the cache
+    /// misses of a batch overlap, and ask for entries ahead; few addresses need the last.
     pub(super) fn lookup_batch(&self, addresses: &[u32], hops: &mut [HopId]) {
-        let _pin = self.epoch.load();
-        for (address, hop) in addresses.iter().zip(hops.iter_mut()) {
-            *hop = HopId(self.tbl24[(address >> 8) as usize].load(Ordering::Acquire));
+        let tbl24 = &self.tbl24[0];
+        let mut seen = 0;
+        let mut look = |address: &u32, hop: &mut HopId| {
+            let entry = tbl24[(address >> 8) as usize].load(Ordering::Acquire);
+            *hop = HopId(entry);
+            seen |= entry;
+        };
+        for address in addresses.iter().take(AHEAD) {
+            prefetch::near(tbl24, (address >> 8) as usize);
         }
-        for (address, hop) in addresses.iter().zip(hops) {
+        let (asked, rest) = hops.split_at_mut(hops.len().saturating_sub(AHEAD));
+        let later = &addresses[AHEAD.min(addresses.len())..];
+        for ((address, ahead), hop) in addresses.iter().zip(later).zip(&mut *asked) {
+            prefetch::near(tbl24, (ahead >> 8) as usize);
+            look(address, hop);
+        }
+        addresses[asked.len()..].iter().zip(rest).for_each(|(address, hop)| look(address, hop));
+        if seen & GROUP != 0 {
+            let long = addresses.iter().zip(hops).filter(|(_, hop)| hop.0 & GROUP != 0);
+            self.look_into_groups(long);
+        }
+    }
+
+    /// The next hops of addresses that lie in groups.
+    fn look_into_groups<'a>(&self, addresses: impl Iterator<Item = (&'a u32, &'a mut HopId)>) {
+        // Pinning makes all loads before wait, so only those pay for it that need it. The
+        // groups of entries that were read before may be others' by now.
+        let _pin = self.epoch.load();
+        for (address, hop) in addresses {
+            *hop = HopId(self.tbl24[0][(address >> 8) as usize].load(Ordering::Acquire));
             if hop.0 & GROUP != 0 {
                 let entry = self.tbl8_entry(hop.0 & !GROUP, *address as u8);
                 *hop = entry.map_or(HopId::NO_ROUTE, |e| HopId(e.load(Ordering::Acquire)));
@@ -94,7 +124,7 @@ impl Dir24_8 {
 
     /// Whether the /24 number `index` has a group.
     pub(super) fn has_group(&self, index: u32) -> bool {
-        self.tbl24[index as usize].load(Ordering::Relaxed) & GROUP != 0
+        self.tbl24[0][index as usize].load(Ordering::Relaxed) & GROUP != 0
     }
 
     /// Makes the entries for `changed`, and all prefixes within it, what
@@ -126,7 +156,7 @@ impl Dir24_8 {
             self.paint_within(groups, tail, 0, high, hop);
             to -= 1;
         }
-        for entry in &self.tbl24[from as usize..to as usize] {
+        for entry in &self.tbl24[0][from as usize..to as usize] {
             let old = entry.load(Ordering::Relaxed);
             if old != hop.0 {
                 entry.store(hop.0, Ordering::Release);
@@ -140,7 +170,7 @@ impl Dir24_8 {
     /// Sends the addresses of the /24 number `index` whose last byte is in
     /// `low..=high` to `hop`; gives the /24 a group when it has none.
     fn paint_within(&self, groups: &mut Groups, index: u32, low: u8, high: u8, hop: HopId) {
-        let entry = &self.tbl24[index as usize];
+        let entry = &self.tbl24[0][index as usize];
         let old = entry.load(Ordering::Relaxed);
         let group = if old & GROUP != 0 { old & !GROUP } else { self.open(groups, old) };
         for byte in low..=high {
