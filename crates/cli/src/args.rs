@@ -60,6 +60,9 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
   thalweg trace chain.toml --packet 1
   thalweg trace chain.toml --packet 42 --json")]
     Trace(Trace),
+    /// Show the kinds of network function: options, defaults, state, limits
+    #[command(subcommand)]
+    Nf(Nf),
     /// Say where the cycles of a packet go, for several kinds of traffic
     #[command(after_help = "Examples:
   thalweg profile
@@ -89,6 +92,31 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
     Man {
         /// The command; without it, the page of thalweg
         command: Option<String>,
+    },
+}
+
+/// Commands of `thalweg nf`.
+#[derive(Debug, Subcommand)]
+pub enum Nf {
+    /// Name the kinds of network function
+    #[command(after_help = "Examples:
+  thalweg nf list
+  thalweg nf list --json")]
+    List {
+        /// Print them as JSON (schema thalweg.nf.list/1)
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a kind's options with their defaults, its state and its limits
+    #[command(after_help = "Examples:
+  thalweg nf show router
+  thalweg nf show router --json | jq .options > router.schema.json")]
+    Show {
+        /// Which kind
+        kind: String,
+        /// Print it as JSON (schema thalweg.nf/1), its options as JSON Schema
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod errors;
 mod generate;
+mod kinds;
 mod profile;
 mod progress;
 mod report;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Check(options) => check::check(options),
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options),
+        Command::Nf(options) => kinds::kinds(options),
         Command::Profile(options) => profile::profile(options, arguments.quiet),
         Command::Sim(options) => simulate::simulate(options, arguments.quiet),
         Command::Doctor(options) => doctor::doctor(options),

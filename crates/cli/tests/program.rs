@@ -28,6 +28,33 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
+fn kinds_of_nf_are_told_to_people_and_programs() {
+    let folder = folder();
+    let list = succeeds(folder.path(), &["nf", "list"]);
+    let told: serde_json::Value =
+        serde_json::from_str(&succeeds(folder.path(), &["nf", "list", "--json"])).unwrap();
+    let kinds = told["kinds"].as_array().unwrap();
+    assert!(kinds.len() >= 6, "{told}");
+    for kind in kinds {
+        let name = kind["kind"].as_str().unwrap();
+        assert!(list.contains(name), "{list}");
+        let person = succeeds(folder.path(), &["nf", "show", name]);
+        let program = succeeds(folder.path(), &["nf", "show", name, "--json"]);
+        let program: serde_json::Value = serde_json::from_str(&program).unwrap();
+        assert_eq!(program["schema"], "thalweg.nf/1");
+        let options = program["options"]["properties"].as_object().unwrap();
+        assert!(options.keys().all(|option| person.contains(option.as_str())), "{person}");
+        let limit = program["limits"][0].as_str().unwrap();
+        assert!(person.contains("default") && person.contains(limit), "{person}");
+    }
+    let router = succeeds(folder.path(), &["nf", "show", "router"]);
+    assert!(router.contains("ports.NAME.mac") && router.contains("68 to 65535"), "{router}");
+    let wrong = thalweg(folder.path(), &["nf", "show", "rooter"]);
+    let told = String::from_utf8(wrong.stderr).unwrap();
+    assert!(wrong.status.code() == Some(2) && told.contains("filter, ipsec"), "{told}");
+}
+
+#[test]
 fn exit_codes_tell_what_kind_of_failure_it_was() {
     let folder = folder();
     let code = |arguments: &[&str]| thalweg(folder.path(), arguments).status.code();

@@ -3,8 +3,6 @@
 use thalweg_classify::source::SourceError;
 
 use crate::function::NetworkFunction;
-use crate::section::Section;
-use crate::{filter, ipsec, monitor, nat, nids, router};
 
 /// How the instances of one NF on several workers relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,39 +62,5 @@ pub trait Blueprint: Send + Sync {
     /// The mistakes in the new files.
     fn reload(&self) -> Result<(), BuildError> {
         Ok(())
-    }
-}
-
-/// The kinds of NF there are, with a line on each.
-pub const KINDS: &[(&str, &str)] = &[
-    ("filter", "stateless packet filter: accept, drop, reject"),
-    ("ipsec", "ESP tunnel mode, outbound and inbound"),
-    ("monitor", "packet and byte counts by flow"),
-    ("nat", "network address and port translation"),
-    ("nids", "intrusion detection by Snort-syntax rules"),
-    ("router", "IPv4 and IPv6 longest-prefix-match router"),
-];
-
-/// Checks the configuration `section` of an NF of `kind`, and loads its files.
-///
-/// # Errors
-/// Every mistake found, with its place.
-pub fn build(
-    kind: &str,
-    section: &Section<'_>,
-    environment: &Environment<'_>,
-) -> Result<Box<dyn Blueprint>, BuildError> {
-    match kind {
-        "filter" => filter::build(section, environment),
-        "ipsec" => ipsec::build(section, environment),
-        "monitor" => monitor::build(section, environment),
-        "nat" => nat::build(section, environment),
-        "nids" => nids::build(section, environment),
-        "router" => router::build(section, environment),
-        _ => {
-            let known: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            let expected = format!("one of {}", known.join(", "));
-            Err(section.error(section.span(), format!("no NF of kind '{kind}'"), expected).into())
-        }
     }
 }

@@ -8,6 +8,7 @@
 mod blueprint;
 mod context;
 mod function;
+mod kind;
 mod section;
 pub mod state;
 
@@ -19,7 +20,8 @@ pub mod nat;
 pub mod nids;
 pub mod router;
 
-pub use blueprint::{Blueprint, BuildError, Environment, KINDS, Sharing, build};
+pub use blueprint::{Blueprint, BuildError, Environment, Sharing};
 pub use context::{Context, Verdict};
 pub use function::{NetworkFunction, NfError};
+pub use kind::{KINDS, Kind, build};
 pub use section::Section;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use thalweg_classify::source::{Source, SourceError};
+use thalweg_nf::Kind;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
@@ -156,8 +157,7 @@ impl<'a> Parts<'_, 'a> {
                 None
             }
             None => {
-                let kinds: Vec<_> = thalweg_nf::KINDS.iter().map(|(k, _)| *k).collect();
-                let expected = format!("kind = \"...\": one of {}", kinds.join(", "));
+                let expected = format!("kind = \"...\": one of {}", Kind::names());
                 let message = format!("NF '{}' has no kind", name.get_ref());
                 self.error(span.clone(), message, &expected);
                 None

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 use thalweg_classify::source::{Source, SourceError};
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, BuildError, Environment, Section, Sharing};
+use thalweg_nf::{Blueprint, BuildError, Environment, Kind, Section, Sharing};
 use thalweg_packet::{Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool};
 
 use super::classes::classes;
@@ -185,7 +185,7 @@ impl Plan {
 }
 
 fn names_of(file: &ChainFile<'_>) -> Names {
-    let is_built_in = |kind: &str| thalweg_nf::KINDS.iter().any(|(k, _)| *k == kind);
+    let is_built_in = |kind: &str| Kind::find(kind).is_some();
     let chooses = |nf: &NfSection<'_>| {
         // Of kinds that are not built in nothing is known.
         nf.kind.as_ref().is_none_or(|(k, _)| CHOOSERS.contains(&k.as_str()) || !is_built_in(k))
@@ -212,13 +212,10 @@ fn build_nfs(
         let section = Section::new(&nf.name, nf.options, source);
         let built = match more(&kind, &section, environment) {
             Some(built) => built,
-            None if thalweg_nf::KINDS.iter().any(|(k, _)| *k == kind) => {
-                thalweg_nf::build(&kind, &section, environment)
-            }
+            None if Kind::find(&kind).is_some() => thalweg_nf::build(&kind, &section, environment),
             None => {
-                let known: Vec<_> = thalweg_nf::KINDS.iter().map(|(k, _)| *k).collect();
                 let message = format!("there is no NF of kind '{kind}'");
-                let expected = format!("one of {}", known.join(", "));
+                let expected = format!("one of {}", Kind::names());
                 Err(source.error(kind_span, message, expected).into())
             }
         };

@@ -15,14 +15,26 @@ use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Headers, Lanes};
 
 use crate::icmp_error::{IcmpError, IcmpSender};
-use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
-use rules::{Action, Rules};
+use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use rules::{Action, Options, Rules};
 
 const TCP: u8 = 6;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-pub(crate) fn build(
+pub(crate) const KIND: Kind = Kind {
+    name: "filter",
+    summary: "stateless packet filter: accept, drop, reject",
+    state: "none",
+    limits: &[
+        "no state, no port ranges (use masks), no in_port",
+        "1000 resets and ICMP errors a second and worker",
+    ],
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
     section: &Section<'_>,
     _environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thalweg_classify::source::{Source, SourceError};
 use thalweg_classify::{Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::PacketType;
@@ -12,7 +13,7 @@ use toml::Spanned;
 use crate::{BuildError, Section};
 
 /// What a rule says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
     /// The packet goes on.
@@ -45,13 +46,19 @@ impl Action {
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// The options of a filter.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub(super) struct Options {
+    /// What becomes of packets that no rule matches.
     #[serde(default)]
     default: Action,
+    /// Rules, `ACTION PATTERN`, the pattern in flow syntax; the first that matches decides.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
+    /// A file with more rules, one a line, behind those of `rules`.
+    #[schemars(with = "Option<String>")]
     file: Option<Spanned<String>>,
 }
 

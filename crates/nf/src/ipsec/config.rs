@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thalweg_classify::source::SourceError;
 use thalweg_classify::{Match, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::PacketType;
@@ -16,61 +17,99 @@ use super::sa::{Association, Inbound, Outbound};
 use super::suite::{Cipher, Suite};
 use crate::{BuildError, Section};
 
-#[derive(Deserialize)]
+/// The options of an IPsec gateway.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub(super) struct Options {
+    /// Security associations.
     #[serde(default)]
+    #[schemars(with = "Vec<SaOptions>")]
     sa: Vec<Spanned<SaOptions>>,
+    /// What becomes of packets that are not of a tunnel; the first that matches decides.
     #[serde(default)]
+    #[schemars(with = "Vec<PolicyOptions>")]
     policy: Vec<Spanned<PolicyOptions>>,
+    /// What becomes of packets that no policy matches.
     #[serde(default)]
     default_policy: DefaultPolicy,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum DefaultPolicy {
+    /// They pass as they are.
     Bypass,
+    /// They are dropped.
     #[default]
     Discard,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Direction {
+    /// Packets come through the tunnel.
     In,
+    /// Packets go into it.
     Out,
 }
 
-#[derive(Deserialize)]
+/// A security association.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SaOptions {
+    /// Its name, for policies and messages.
+    #[schemars(with = "String")]
     name: Spanned<String>,
+    /// Which way its packets go.
     direction: Direction,
+    /// Its security parameters index.
+    #[schemars(with = "u32", range(min = 256))]
     spi: Spanned<u32>,
+    /// Its algorithms: aes128-cbc-hmac-sha1-96 or aes128-gcm16.
+    #[schemars(with = "String")]
     suite: Spanned<String>,
+    /// The key in hexadecimal: 16 bytes; for GCM 16 and 4 of salt.
+    #[schemars(with = "String")]
     encryption_key: Spanned<Zeroizing<String>>,
+    /// The key in hexadecimal: 20 bytes; none for GCM.
+    #[schemars(with = "Option<String>")]
     authentication_key: Option<Spanned<Zeroizing<String>>>,
+    /// The tunnel's end that sends, an IP address.
+    #[schemars(with = "String")]
     source: Spanned<IpAddr>,
+    /// The tunnel's end that receives, an IP address.
+    #[schemars(with = "String")]
     destination: Spanned<IpAddr>,
+    /// Whether sequence numbers have 64 bits.
     #[serde(default)]
     esn: bool,
+    /// What packets inside must look like, in flow syntax; inbound only.
+    #[schemars(with = "Option<String>")]
     selector: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
+/// A security policy.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PolicyOptions {
+    /// Which packets, in flow syntax.
+    #[schemars(with = "String")]
     r#match: Spanned<String>,
+    /// What becomes of them.
     action: PolicyAction,
+    /// The association that protects them.
+    #[schemars(with = "Option<String>")]
     sa: Option<Spanned<String>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum PolicyAction {
+    /// They go into the tunnel of `sa`.
     Protect,
+    /// They pass as they are.
     Bypass,
+    /// They are dropped.
     Discard,
 }
 

@@ -22,13 +22,25 @@ use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, FlowKey, Lanes, ParseStatus, field};
 
 use crate::state::{StateError, StateReader, StateWriter};
-use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
-use config::{Databases, Policy};
+use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use config::{Databases, Options, Policy};
 use iv::IvSource;
 use outbound::ESP;
 use replay::ReplayWindow;
 
-pub(crate) fn build(
+pub(crate) const KIND: Kind = Kind {
+    name: "ipsec",
+    summary: "ESP tunnel mode, outbound and inbound",
+    state: "sequence numbers, replay windows of 64 packets",
+    limits: &[
+        "no transport mode, AH, IKE, NAT traversal, lifetimes or path MTU",
+        "keys that stand in a file are for tests: sequence numbers begin at 1 with every start",
+    ],
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
     section: &Section<'_>,
     _environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {

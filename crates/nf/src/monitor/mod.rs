@@ -14,25 +14,35 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thalweg_packet::{Batch, FiveTuple, Lanes, Nanoseconds, field};
 use toml::Spanned;
 
 use crate::function::NfError;
 use crate::state::{StateError, StateReader, StateWriter};
-use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
+use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use export::Exporter;
 use record::{Counts, EndReason, FlowId, Record, Subject};
 
 const TCP: u64 = 6;
 
-#[derive(Clone, Debug, Deserialize)]
+/// The options of a monitor.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Options {
+    /// A file for records as lines of JSON (schema thalweg.monitor/1).
     json: Option<String>,
+    /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
     ipfix: Option<String>,
+    /// The most flows of a worker; when they are there all are written out.
+    #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
+    /// Seconds without a packet after which a flow's record is written.
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     idle_timeout_s: Spanned<u64>,
+    /// Seconds after which a record of a flow that goes on is written.
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     active_timeout_s: Spanned<u64>,
 }
 
@@ -48,7 +58,16 @@ impl Default for Options {
     }
 }
 
-pub(crate) fn build(
+pub(crate) const KIND: Kind = Kind {
+    name: "monitor",
+    summary: "packet and byte counts by flow",
+    state: "counts of flows, by five-tuple, input port and packet type",
+    limits: &["max_flows flows a worker: the whole table is written out when they are there"],
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
     section: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {

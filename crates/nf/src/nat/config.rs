@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
 use toml::Spanned;
 
@@ -12,21 +13,35 @@ use crate::{BuildError, Section};
 /// The most external addresses of one NAT.
 const MAX_EXTERNAL: usize = 1024;
 
-#[derive(Deserialize)]
+/// The options of a translator.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub(super) struct Options {
+    /// Prefixes of hosts that are translated.
+    #[schemars(with = "Vec<String>")]
     inside: Vec<Spanned<String>>,
+    /// External addresses, each one or a range `FIRST-LAST`.
+    #[schemars(with = "Vec<String>")]
     external: Vec<Spanned<String>>,
+    /// External ports, `FIRST-LAST`.
     #[serde(default = "ports")]
+    #[schemars(with = "String")]
     ports: Spanned<String>,
+    /// Whom a mapping lets in (RFC 4787, section 5).
     #[serde(default)]
     filtering: Filtering,
+    /// Whether hosts inside reach each other by their external addresses.
     #[serde(default = "yes")]
     hairpinning: bool,
+    /// The most mappings.
     #[serde(default = "max_mappings")]
+    #[schemars(with = "usize")]
     max_mappings: Spanned<usize>,
+    /// The most sessions of all mappings.
     #[serde(default = "max_sessions")]
+    #[schemars(with = "usize")]
     max_sessions: Spanned<usize>,
+    /// Idle times after which a session ends, in seconds.
     #[serde(default)]
     timeouts_s: Timeouts,
 }
@@ -48,7 +63,7 @@ fn max_sessions() -> Spanned<usize> {
 }
 
 /// Whom a mapping lets in (RFC 4787, section 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Filtering {
     /// Everyone.
@@ -61,12 +76,16 @@ pub(super) enum Filtering {
 }
 
 /// Idle times after which a mapping ends, in seconds.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Timeouts {
+    /// Of UDP.
     pub(super) udp: u64,
+    /// Of a TCP connection in which both sides have talked.
     pub(super) tcp: u64,
+    /// Of one that begins or ends.
     pub(super) tcp_transitory: u64,
+    /// Of an ICMP echo.
     pub(super) icmp: u64,
 }
 

@@ -16,13 +16,27 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds, field};
 
 use crate::state::{StateError, StateReader, StateWriter};
-use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section, Sharing};
-use config::Config;
+use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing};
+use config::{Config, Options};
 use fragments::Fragments;
 use mapping::{Mappings, Record};
 use translate::Direction;
 
-pub(crate) fn build(
+pub(crate) const KIND: Kind = Kind {
+    name: "nat",
+    summary: "network address and port translation",
+    state: "mappings with their sessions",
+    limits: &[
+        "IPv4: TCP, UDP and ICMP echo; no static forwards, no application gateways",
+        "max_mappings mappings, max_sessions sessions; more are refused (state-full)",
+        "4096 packets whose fragments come, for 30 s; of more the oldest is forgotten",
+        "one instance: with several workers it runs on a worker of its own",
+    ],
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
     section: &Section<'_>,
     _environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thalweg_classify::source::{Source, SourceError};
 use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Nanoseconds, field};
@@ -22,32 +23,42 @@ use toml::Spanned;
 
 use crate::function::NfError;
 use crate::state::{StateError, StateReader, StateWriter};
-use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
+use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use alert::{AlertFile, Occasion};
 use engine::{Engine, Scratch, Subject};
 use flows::{Flows, Limits};
 use matcher::Outcome;
 use rule::{Action, Variables, load};
 
-#[derive(Deserialize)]
+/// The options of an intrusion detection.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Options {
+    /// Files with rules in Snort's syntax.
+    #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
+    /// A file for alerts, as lines of Suricata's EVE JSON.
     alerts: Option<String>,
+    /// Variables of the rules, over Suricata's defaults.
     #[serde(default)]
     variables: BTreeMap<String, String>,
+    /// What becomes of rules that ask for what is not supported.
     #[serde(default)]
     unsupported: Unsupported,
+    /// Whether packets with a wrong checksum are left alone.
     #[serde(default = "yes")]
     checksums: bool,
+    /// The most connections; of more, the half that was used longest ago goes.
     #[serde(default = "max_flows")]
+    #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
+    /// Seconds without a packet after which a connection is forgotten.
     #[serde(default = "idle_timeout")]
     idle_timeout_s: u64,
 }
 
 /// What becomes of rules that ask for what is not supported.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Unsupported {
     /// They are left out, each with a warning.
@@ -69,7 +80,21 @@ fn idle_timeout() -> u64 {
     600
 }
 
-pub(crate) fn build(
+pub(crate) const KIND: Kind = Kind {
+    name: "nids",
+    summary: "intrusion detection by Snort-syntax rules",
+    state: "connections, flow bits",
+    limits: &[
+        "packets, not streams: a pattern split over segments or fragments is not found",
+        "4096 places tried for a rule and packet, PCRE2's match limit 3500; what is given up is \
+         counted (gave_up)",
+        "max_flows connections",
+    ],
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
     section: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {

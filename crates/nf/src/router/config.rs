@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use thalweg_classify::source::SourceError;
 use thalweg_packet::PortIndex;
@@ -15,24 +16,51 @@ use crate::{Environment, Section};
 /// Bytes of IP that a port takes when nothing else is said: Ethernet's.
 const DEFAULT_MTU: u16 = 1500;
 
-#[derive(Deserialize)]
+/// The options of a router.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub(super) struct Options {
+    /// The route file, relative to the chain file.
+    #[schemars(with = "String")]
     routes: Spanned<String>,
+    /// Ports by the names that the route file uses; one or more.
+    #[schemars(with = "BTreeMap<String, PortOptions>", length(min = 1))]
     ports: BTreeMap<Spanned<String>, PortOptions>,
-    icmp_rate: Option<u32>,
+    /// ICMP errors a second and worker, after a burst of 50; 0 sends none.
+    #[serde(default = "icmp_rate")]
+    icmp_rate: u32,
 }
 
-#[derive(Deserialize)]
+fn icmp_rate() -> u32 {
+    IcmpSender::DEFAULT_RATE
+}
+
+/// A port of a router.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PortOptions {
+    /// The MAC address that packets leave with.
+    #[schemars(with = "String")]
     mac: Spanned<String>,
+    /// Its IPv4 address, without prefix length.
+    #[schemars(with = "Option<String>")]
     ip: Option<Spanned<String>>,
+    /// Its IPv6 address, not link-local.
+    #[schemars(with = "Option<String>")]
     ipv6: Option<Spanned<String>>,
+    /// The chain's output that it stands for; the one of its name if none is given.
+    #[schemars(with = "Option<String>")]
     output: Option<Spanned<String>>,
+    /// The longest packet that it takes, in bytes of IP; 1280 or more with `ipv6`, 1500 if none
+    /// is given.
+    #[schemars(with = "Option<u16>", range(min = 68))]
     mtu: Option<Spanned<u16>>,
+    /// The MAC address of every host and next hop that `neighbors` does not name.
+    #[schemars(with = "Option<String>")]
     default_mac: Option<Spanned<String>>,
+    /// MAC addresses by IP address: static ARP and neighbour entries.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     neighbors: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
@@ -155,8 +183,7 @@ impl Config {
         if !reader.errors.is_empty() {
             return Err(reader.errors);
         }
-        let icmp_rate = options.icmp_rate.unwrap_or(IcmpSender::DEFAULT_RATE);
-        Ok(Self { routes: options.routes, ports, icmp_rate })
+        Ok(Self { routes: options.routes, ports, icmp_rate: options.icmp_rate })
     }
 }
 

@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use thalweg_classify::source::{Source, SourceError};
 
-use self::config::Config;
+use self::config::{Config, Options};
 use self::forward::{Router, Shared};
-use crate::{Blueprint, BuildError, Environment, NetworkFunction, Section};
+use crate::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Section};
 
 pub use config::{Port, Ports};
 pub use file::{ParsedRoutes, parse_routes};
@@ -43,7 +43,21 @@ struct RouterBlueprint {
     warnings: Vec<SourceError>,
 }
 
-pub(crate) fn build(
+pub(crate) const KIND: Kind = Kind {
+    name: "router",
+    summary: "IPv4 and IPv6 longest-prefix-match router",
+    state: "none",
+    limits: &[
+        "32 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
+        "about 3.5 MiB for a full IPv6 table",
+        "32767 different next hops over the life of a table",
+        "32 fragments and ICMP errors of a batch of 32 packets",
+    ],
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
     section: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {

@@ -1,0 +1,156 @@
+//! `thalweg nf`: the kinds of network function, their options, state and limits.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use thalweg_nf::{KINDS, Kind};
+
+use crate::args;
+use crate::errors::Failure;
+use crate::report::{plain_table, write_json};
+
+/// Does what `options` say.
+pub fn kinds(options: &args::Nf) -> Result<(), Failure> {
+    match options {
+        args::Nf::List { json } => Ok(list(*json)?),
+        args::Nf::Show { kind, json } => {
+            let known = Kind::find(kind).ok_or_else(|| {
+                let all = Kind::names();
+                Failure::Usage(format!("there is no NF of kind '{kind}'; there are {all}"))
+            })?;
+            Ok(show(known, *json)?)
+        }
+    }
+}
+
+fn list(json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if json {
+        let kinds = KINDS
+            .iter()
+            .map(|kind| json!({ "kind": kind.name, "summary": kind.summary, "state": kind.state }));
+        let kinds: Vec<Value> = kinds.collect();
+        return write_json(&mut out, &json!({ "schema": "thalweg.nf.list/1", "kinds": kinds }));
+    }
+    let mut table = plain_table(&["kind", "what it does", "state that moves"]);
+    for kind in KINDS {
+        table.add_row([kind.name, kind.summary, kind.state]);
+    }
+    writeln!(out, "{table}")
+}
+
+fn show(kind: &Kind, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let schema = kind.schema().to_value();
+    if json {
+        let document = json!({
+            "schema": "thalweg.nf/1",
+            "kind": kind.name,
+            "summary": kind.summary,
+            "state": kind.state,
+            "limits": kind.limits,
+            "options": schema,
+        });
+        return write_json(&mut out, &document);
+    }
+    let mut table = plain_table(&["option", "takes", "default", "meaning"]);
+    for option in options(&schema, &schema, "") {
+        table.add_row([option.name, option.takes, option.default, option.meaning]);
+    }
+    writeln!(out, "{}: {}\n\n{table}\n", kind.name, kind.summary)?;
+    writeln!(out, "State that is exported and imported: {}", kind.state)?;
+    writeln!(out, "Limits:")?;
+    kind.limits.iter().try_for_each(|limit| writeln!(out, "  - {limit}"))
+}
+
+/// An option as a person reads it.
+struct Row {
+    name: String,
+    takes: String,
+    default: String,
+    meaning: String,
+}
+
+/// The options of a table whose schema is `table`, with those of tables within it. Their names
+/// begin with `prefix`; `root` is the whole schema.
+fn options(table: &Value, root: &Value, prefix: &str) -> Vec<Row> {
+    let required = |name: &str| {
+        let all = table["required"].as_array();
+        all.is_some_and(|all| all.iter().any(|other| other == name))
+    };
+    let mut rows = Vec::new();
+    for (name, option) in table["properties"].as_object().into_iter().flatten() {
+        let form = resolve(option, root);
+        let default = match &option["default"] {
+            _ if required(name) => "required".to_owned(),
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(all) if all.is_empty() => "none".to_owned(),
+            Value::Object(all) if all.is_empty() => "none".to_owned(),
+            Value::Object(_) => "below".to_owned(),
+            other => other.to_string(),
+        };
+        let meaning = option["description"].as_str().unwrap_or_default().replace('\n', " ");
+        let name = format!("{prefix}{name}");
+        let takes = takes(form, root);
+        rows.push(Row { name: name.clone(), takes, default, meaning });
+        let (element, by_name) = (&form["items"], &form["additionalProperties"]);
+        for (within, prefix) in [
+            (form, format!("{name}.")),
+            (resolve(element, root), format!("{name}[].")),
+            (resolve(by_name, root), format!("{name}.NAME.")),
+        ] {
+            if within["properties"].is_object() {
+                rows.extend(options(within, root, &prefix));
+            }
+        }
+    }
+    rows
+}
+
+/// What a schema that refers to another, or allows nothing too, means.
+fn resolve<'a>(form: &'a Value, root: &'a Value) -> &'a Value {
+    if let Some(place) = form["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
+        return root.pointer(place).unwrap_or(&Value::Null);
+    }
+    let choice = form["anyOf"].as_array().and_then(|all| all.iter().find(|f| f["type"] != "null"));
+    choice.map_or(form, |choice| resolve(choice, root))
+}
+
+/// What values a schema allows, in words.
+fn takes(form: &Value, root: &Value) -> String {
+    let names = |all: &Vec<Value>| {
+        let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        all.iter().map(|one| name(one.get("const").unwrap_or(one))).collect::<Vec<_>>().join(", ")
+    };
+    if let Some(all) = form["oneOf"].as_array().or(form["enum"].as_array()) {
+        return names(all);
+    }
+    if let Some(only) = form["const"].as_str() {
+        return only.to_owned();
+    }
+    let kind = match &form["type"] {
+        Value::Array(all) => all.iter().find(|kind| *kind != "null").and_then(Value::as_str),
+        other => other.as_str(),
+    };
+    match kind {
+        Some("string") => "text".to_owned(),
+        Some("boolean") => "true or false".to_owned(),
+        Some("integer") => range(form),
+        Some("array") => match takes(resolve(&form["items"], root), root).as_str() {
+            "table" => "list of tables".to_owned(),
+            element => format!("list of {element}"),
+        },
+        Some("object") if form["additionalProperties"].is_object() => "table by name".to_owned(),
+        _ => "table".to_owned(),
+    }
+}
+
+/// A number and its bounds.
+fn range(form: &Value) -> String {
+    match (form["minimum"].as_u64(), form["maximum"].as_u64()) {
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        (Some(least), None) if least > 0 => format!("{least} or more"),
+        _ => "number".to_owned(),
+    }
+}
