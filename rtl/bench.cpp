@@ -119,6 +119,13 @@ Line line_at(const Trace &trace, const Query &query, uint64_t address) {
     return line;
 }
 
+// The number of a query by its tag, which has the number's lowest bits, when `asked` queries
+// were asked.
+size_t number_of(uint16_t tag, size_t asked) {
+    size_t number = (asked - 1) & ~size_t(0xffff) | tag;
+    return number < asked ? number : number - 0x10000;
+}
+
 struct Response { uint64_t due; size_t query; int entry, what; Line line; };
 
 }  // namespace
@@ -166,9 +173,7 @@ int main(int argc, char **argv) {
         top.clk = 1;
         top.eval();
         if (top.request && !top.rst) {
-            // Tags are the lowest bits of a query's number.
-            size_t number = (next - 1) & ~size_t(0xffff) | top.request_tag;
-            if (number >= next) number -= 0x10000;
+            size_t number = number_of(top.request_tag, next);
             Query &query = trace.queries[number];
             auto read = std::find_if(query.reads.begin(), query.reads.end(), [&](const Read &r) {
                 return !r.done && r.address == top.request_address;
@@ -180,8 +185,7 @@ int main(int argc, char **argv) {
                 line_at(trace, query, top.request_address)});
         }
         if (top.answer && !top.rst) {
-            size_t number = (next - 1) & ~size_t(0xffff) | top.answer_tag;
-            if (number >= next) number -= 0x10000;
+            size_t number = number_of(top.answer_tag, next);
             Query &query = trace.queries[number];
             if (query.answered) fail("query " + std::to_string(number) + " is answered twice");
             query.answered = cycle;

@@ -4,7 +4,7 @@
 // A query takes a place on the scoreboard and goes on by itself: metadata, key, hash, both
 // buckets, the slots of entries whose signature agrees. Memory takes a request a cycle and
 // gives a line a cycle, in any order; a line is looked at in the cycle behind its arrival.
-// Locks are taken with the read of a line, and given up with the answer (`unlock`).
+// Locks are taken with the read of a line, and given up with the answer, by `answer_entry`.
 //
 // A bucket: eight signatures of 16 bits, eight numbers of slots of 32 bits. A slot, of 32
 // bytes: the value, eight bytes, and the key.
@@ -44,8 +44,7 @@ module halo_accelerator #(
     output logic [TAG-1:0]        answer_tag,
     output logic                  answer_found,
     output logic [63:0]           answer_value,
-    output logic                  unlock,
-    output logic [ENTRY_BITS-1:0] unlock_entry
+    output logic [ENTRY_BITS-1:0] answer_entry
 );
     localparam int WAYS = 8;
     // What is read: metadata or a key (which of both is known by the state), buckets, a slot.
@@ -250,8 +249,7 @@ module halo_accelerator #(
         answer_tag <= tag[commit_entry];
         answer_found <= found[commit_entry];
         answer_value <= value[commit_entry];
-        unlock <= any_commit && !rst;
-        unlock_entry <= commit_entry;
+        answer_entry <= commit_entry;
         if (any_commit) state[commit_entry] <= FREE;
 
         // What a bucket says is kept: the line is another's in the next cycle.
