@@ -205,6 +205,7 @@ impl Config {
         range("workload.entries", work.entries, 8, 1 << 26)?;
         range("workload.occupancy", work.occupancy, 0.01, 0.95)?;
         range("workload.hit_rate", work.hit_rate, 0.0, 1.0)?;
+        range("workload.zipf", work.zipf, 0.1, 2.0)?;
         range("workload.key_bytes", work.key_bytes, 4, 256)?;
         range("workload.tuples", work.tuples, 1, 64)?;
         let together = matches!(work.method, Method::Bulk | Method::HaloNonBlocking);

@@ -16,6 +16,8 @@ pub struct WorkloadConfig {
     pub hit_rate: f64,
     /// Which keys are looked up.
     pub pick: Pick,
+    /// The exponent of Zipf's law, where keys are picked by it.
+    pub zipf: f64,
     /// The kind of table.
     pub table: Table,
     /// Tables that are searched one after the other for each key (tuple space search);
@@ -44,6 +46,7 @@ impl Default for WorkloadConfig {
             key_bytes: 16,
             hit_rate: 1.0,
             pick: Pick::Uniform,
+            zipf: 1.0,
             table: Table::Cuckoo,
             tuples: 1,
             flows: 0,
@@ -66,6 +69,9 @@ pub enum Pick {
     /// Only those that the warm-up looked up: the one reading of the paper under which
     /// tables of 2^20 entries and more lie in the last-level cache.
     Recent,
+    /// By Zipf's law: the n-th key with a chance proportional to n to the power of minus
+    /// `zipf`.
+    Zipf,
 }
 
 /// The kind of table.

@@ -160,25 +160,31 @@ impl Lookups {
             neighbour.lines().for_each(|line| self.machine.memory.warm(line, true));
         }
         if self.config.workload.pick == Pick::Recent {
-            let mut walk = Walk::default();
-            for flow in self.flows.recent().to_vec() {
-                let table = &world.tables[flow.table];
-                table.walk(flow.key, &mut walk);
-                let buckets = walk.buckets.iter().map(|bucket| table.bucket(*bucket));
-                let slots = walk.candidates.iter().map(|c| table.slot(c.key));
-                buckets.chain(slots).for_each(|line| self.machine.memory.warm(line, true));
-            }
-            return;
+            return self.flows.recent().to_vec().into_iter().for_each(|flow| self.warm_flow(flow));
         }
         for table in &world.tables {
             (0..table.line_count()).for_each(|n| self.machine.memory.warm(table.line(n), true));
         }
         let lines: u64 = world.tables.iter().map(HashTable::line_count).sum();
         for _ in 0..lines {
+            if self.config.workload.pick == Pick::Zipf {
+                let flow = self.flows.next();
+                self.warm_flow(flow);
+                continue;
+            }
             let table = self.flows.below(world.tables.len() as u64) as usize;
             let line = self.flows.below(world.tables[table].line_count());
             self.machine.memory.warm(world.tables[table].line(line), true);
         }
+    }
+
+    /// Brings the lines of a lookup into the caches.
+    fn warm_flow(&mut self, flow: Flow) {
+        let table = &self.world.tables[flow.table];
+        table.walk(flow.key, &mut self.walk);
+        let buckets = self.walk.buckets.iter().map(|bucket| table.bucket(*bucket));
+        let slots = self.walk.candidates.iter().map(|c| table.slot(c.key));
+        buckets.chain(slots).for_each(|line| self.machine.memory.warm(line, true));
     }
 
     /// The queries to accelerators of the measured lookups, which are the first, and the

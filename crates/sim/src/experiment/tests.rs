@@ -131,6 +131,20 @@ fn what_is_measured_is_warm() {
 }
 
 #[test]
+fn keys_that_come_often_are_near() {
+    let base = config(1 << 20, Method::LockFree);
+    let of = |zipf: f64| {
+        let config = changed(&base, |c| (c.workload.pick, c.workload.zipf) = (Pick::Zipf, zipf));
+        run(&config).unwrap()
+    };
+    let (uniform, flat, steep) = (run(&base).unwrap(), of(0.9), of(1.1));
+    assert!(steep.hits == steep.lookups);
+    assert!(steep.per_lookup.l2_misses < flat.per_lookup.l2_misses);
+    assert!(flat.per_lookup.l2_misses < uniform.per_lookup.l2_misses);
+    assert!(steep.cycles.mean < flat.cycles.mean && flat.cycles.mean < uniform.cycles.mean);
+}
+
+#[test]
 fn waiting_for_more_never_takes_less() {
     let base = config(1 << 15, Method::LockFree);
     let of = |stream| cycles(&changed(&base, |c| c.workload.stream = stream));
