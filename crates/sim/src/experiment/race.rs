@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use serde::{Deserialize, Serialize};
 
 use crate::calendar::Cycle;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Table};
 use crate::halo::{QUERY, RESULT};
 use crate::machine::{Access, Address, CoreId, LINE, Layout, Memory, Tile};
 use crate::random::Random;
@@ -94,6 +94,11 @@ const KEY_LINES: u64 = 64;
 /// When it cannot be simulated.
 pub fn race(config: &Config) -> Result<Vec<Race>, ConfigError> {
     config.check()?;
+    // Only there entries move, so that readers miss them.
+    if config.workload.table != Table::Cuckoo {
+        let (value, allowed) = ("another".into(), "cuckoo".into());
+        return Err(ConfigError::Range { key: "workload.table of a race", value, allowed });
+    }
     Ok(Guard::ALL.into_iter().map(|guard| Run::new(config, guard).run()).collect())
 }
 

@@ -15,7 +15,9 @@ mod pc {
     pub(super) const JUMP: u32 = 202;
     pub(super) const BOUNDS: u32 = 203;
     pub(super) const RETURN: u32 = 204;
+    /// Four of them.
     pub(super) const WHOLE: u32 = 205;
+    pub(super) const VALUE_BOUNDS: u32 = 209;
     /// And one for each place of both buckets.
     pub(super) const FREE: u32 = 210;
     pub(super) const FIRST_WORD: u32 = 220;
@@ -154,7 +156,7 @@ impl OwnTable {
     /// The value of the place that has the key.
     fn value(&self, m: &mut Machine, walk: &Walk, lines: [Tag; 2], length: Tag) -> Tag {
         let (bucket, way) = walk.found.expect("it was found");
-        m.fused_branch(pc::BOUNDS + 50, false, &[length]);
+        m.fused_branch(pc::VALUE_BOUNDS, false, &[length]);
         m.chain(2, Tag::NONE);
         let offset = m.chain(2, Tag::NONE);
         let value = word(self.line(walk.buckets[bucket]), VALUES + way as u64 / 2);

@@ -16,7 +16,7 @@ const LANES: usize = 16;
 const NOT_NEAREST: u64 = (32 << 10) / LINE + 1;
 const NOT_NEAR: u64 = (512 << 10) / LINE + 1;
 /// Cycles of a permutation, of a move between the halves of a vector, and of a comparison
-/// into a mask (Zen 5 and Golden Cove, uops.info).
+/// into a mask: assumed.
 const PERMUTE: u8 = 4;
 const ACROSS: u8 = 3;
 const TO_MASK: u8 = 3;
@@ -32,6 +32,8 @@ mod pc {
     pub(super) const FITS: u32 = 306;
     pub(super) const ABSENT: u32 = 307;
     pub(super) const CURRENT: u32 = 308;
+    pub(super) const HASHED: u32 = 309;
+    pub(super) const FAR_SECOND: u32 = 310;
 }
 
 /// Where things lie on the stack.
@@ -65,7 +67,7 @@ impl OwnTable {
                 of_group.for_each(|(n, walk)| self.ask_for(m, stack::FIRST, n, walk.buckets[0]));
             }
         }
-        m.fused_branch(pc::FAR + 100, lines < NOT_NEAR, &[]);
+        m.fused_branch(pc::FAR_SECOND, lines < NOT_NEAR, &[]);
         if lines >= NOT_NEAR {
             let all = walks.iter().enumerate();
             all.for_each(|(n, walk)| self.ask_for(m, stack::SECOND, n, walk.buckets[1]));
@@ -109,7 +111,7 @@ impl OwnTable {
         let rows = [0, 1, 2, 3].map(|n| m.load_line(keys.plus(from * KEY + n * LINE), &[]));
         let hash = murmur3(m, rows);
         m.store(self.stack.at(stack::HASHES), &[hash]);
-        m.fused_branch(pc::HASH + 100, true, &[]);
+        m.fused_branch(pc::HASHED, true, &[]);
         let hash = m.load(self.stack.at(stack::HASHES), &[]);
         let first = reduce(m, hash);
         let signature = m.multiply(&[hash]);
