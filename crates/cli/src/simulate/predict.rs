@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use serde::Serialize;
-use thalweg_classify::cuckoo::{Reader, STEP, Writer};
+use thalweg_classify::cuckoo::{Reader, STEP};
 use thalweg_packet::Isa;
 use thalweg_sim::config::{Config, Method, Stream, Table};
 use thalweg_sim::experiment;
@@ -115,8 +115,6 @@ pub(super) fn predict(options: &args::SimPredict) -> Result<(), Failure> {
 /// A table of this machine, and the keys that are looked up in it.
 struct Own {
     reader: Reader<2>,
-    // Readers see a table as long as its writer has it.
-    _writer: Writer<2>,
     order: Vec<u32>,
     /// Nanoseconds of a lookup, of each kind.
     shortest: [f64; Lookups::ALL.len()],
@@ -125,7 +123,7 @@ struct Own {
 impl Own {
     fn new(base: &Config, places: u64) -> Self {
         let keys = ((places as f64 * base.workload.occupancy) as u32).max(1);
-        let (writer, reader) = own::filled(places, keys, base.sim.seed);
+        let (_, reader) = own::filled(places, keys, base.sim.seed);
         let mut state = 42u64;
         let mut number = || {
             // A linear congruence, of which the upper bits are as good as chance (Knuth, MMIX).
@@ -133,7 +131,7 @@ impl Own {
             ((u128::from(state) * u128::from(keys)) >> 64) as u32
         };
         let order = (0..LOOKUPS).map(|_| number()).collect();
-        Self { reader, _writer: writer, order, shortest: [f64::INFINITY; Lookups::ALL.len()] }
+        Self { reader, order, shortest: [f64::INFINITY; Lookups::ALL.len()] }
     }
 
     fn measure(&mut self, buffers: &mut [Buffer; BUFFERS]) {
