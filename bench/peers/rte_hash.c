@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rte_eal.h>
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
 
 #include "common.h"
+#include "eal.h"
 
 #define ROUNDS 7
 #define LOOKUPS (1u << 20)
@@ -83,13 +83,12 @@ static int measure(unsigned bits, unsigned words)
     return 0;
 }
 
+static int of_size(const char *size)
+{
+    return measure(atoi(size), 2) || measure(atoi(size), 8);
+}
+
 int main(int argc, char **argv)
 {
-    int used = rte_eal_init(argc, argv);
-    if (used < 0)
-        return 1;
-    for (int i = used + 1; i < argc; i++)
-        if (measure(atoi(argv[i]), 2) || measure(atoi(argv[i]), 8))
-            return 1;
-    return 0;
+    return for_each_size(argc, argv, of_size);
 }

@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <rte_eal.h>
 #include <rte_hash.h>
 #include <rte_jhash.h>
 
 #include "common.h"
+#include "eal.h"
 
 #define ROUNDS 9
 #define LOOKUPS (1u << 19)
@@ -108,13 +108,12 @@ static int measure(unsigned bits)
     return 0;
 }
 
+static int of_size(const char *size)
+{
+    return measure(atoi(size));
+}
+
 int main(int argc, char **argv)
 {
-    int used = rte_eal_init(argc, argv);
-    if (used < 0)
-        return 1;
-    for (int i = used + 1; i < argc; i++)
-        if (measure(atoi(argv[i])))
-            return 1;
-    return 0;
+    return for_each_size(argc, argv, of_size);
 }

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <rte_eal.h>
 #include <rte_member.h>
 
 #include "common.h"
+#include "eal.h"
 
 #define ROUNDS 9
 #define LOOKUPS (1u << 20)
@@ -91,13 +91,12 @@ static int all_of_a_size(uint64_t bytes)
     return 0;
 }
 
+static int of_size(const char *size)
+{
+    return all_of_a_size(strtoull(size, NULL, 10));
+}
+
 int main(int argc, char **argv)
 {
-    int used = rte_eal_init(argc, argv);
-    if (used < 0)
-        return 1;
-    for (int i = used + 1; i < argc; i++)
-        if (all_of_a_size(strtoull(argv[i], NULL, 10)))
-            return 1;
-    return 0;
+    return for_each_size(argc, argv, of_size);
 }
