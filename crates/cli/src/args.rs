@@ -300,7 +300,7 @@ pub struct SimCalibrate {
     pub out: Option<PathBuf>,
     /// The most memory to chase through; it has to be much more than the last cache
     #[arg(long, value_name = "MIB", default_value_t = 192,
-        value_parser = clap::value_parser!(u64).range(1..=65536))]
+        value_parser = clap::value_parser!(u64).range(16..=65536))]
     pub most: u64,
 }
 

@@ -30,6 +30,15 @@ pub enum CalibrateError {
         /// How many there are.
         found: usize,
     },
+    /// The slowest steps are too fast for memory's.
+    #[error(
+        "the chase ends in steps of {ns:.1} ns, which no memory takes (at least {MEMORY_NS} ns); \
+         chase through more"
+    )]
+    Memory {
+        /// What a step of the last level takes.
+        ns: f64,
+    },
     /// What was found cannot be simulated.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -37,6 +46,8 @@ pub enum CalibrateError {
 
 /// A level whose steps take less than so many times those of the one before is none.
 const LEVEL: f64 = 1.3;
+/// Nanoseconds that every memory takes: DRAM alone needs 25 to open a row and read of it.
+const MEMORY_NS: f64 = 25.0;
 /// Levels of a machine: three caches, and memory.
 const LEVELS: usize = 4;
 
@@ -146,13 +157,16 @@ pub fn simulated_chase(config: &Config, bytes: u64) -> f64 {
 /// The machine of `base` with clock and caches as measured.
 ///
 /// # Errors
-/// When the measurement does not show three caches and memory, or what it shows cannot be
-/// simulated.
+/// When the measurement does not show three caches and memory, ends before memory, or shows
+/// what cannot be simulated.
 pub fn fit(base: &Config, measured: &Measured) -> Result<Config, CalibrateError> {
     let levels = levels(&measured.chase);
     let [l1, l2, llc, memory] = levels[..] else {
         return Err(CalibrateError::Levels { found: levels.len() });
     };
+    if memory.ns < MEMORY_NS {
+        return Err(CalibrateError::Memory { ns: memory.ns });
+    }
     let cycles = |ns: f64| ((ns * measured.ghz).round() as Cycle).max(1);
     let mut config = base.clone();
     config.core.ghz = measured.ghz;
@@ -227,5 +241,14 @@ mod tests {
         assert!(told.contains("shows 1 levels"), "{told}");
         let none = Measured { ghz: 2.0, chase: Vec::new() };
         assert!(fit(&Config::default(), &none).is_err());
+    }
+
+    #[test]
+    fn a_chase_that_ends_in_a_cache_is_refused() {
+        // On a busy machine the second cache seems two.
+        let times = [1.1, 1.1, 1.1, 1.1, 1.1, 3.6, 3.6, 3.7, 3.7, 5.1, 5.2, 8.4, 8.5];
+        let chase = sizes(MOST).zip(times).collect();
+        let told = fit(&Config::default(), &Measured { ghz: 3.56, chase }).unwrap_err().to_string();
+        assert!(told.contains("no memory takes"), "{told}");
     }
 }
