@@ -40,9 +40,10 @@ def run(program, *arguments, core=None, environment=None):
     return done.stdout
 
 
-def build_bench(folder):
+def build_bench(folder, *options):
     """Builds the bench program in `folder` and gives its path."""
-    run("cargo", "build", "--release", "--locked", "--manifest-path", HERE / folder / "Cargo.toml")
+    manifest = HERE / folder / "Cargo.toml"
+    run("cargo", "build", "--release", "--locked", "--manifest-path", manifest, *options)
     metadata = json.loads(run("cargo", "metadata", "--format-version", 1, "--no-deps",
                               "--manifest-path", HERE / folder / "Cargo.toml"))
     return Path(metadata["target_directory"]) / f"release/thalweg-bench-{folder}"

@@ -7,6 +7,7 @@
 
 mod blueprint;
 mod context;
+mod fragment;
 mod function;
 mod kind;
 mod section;

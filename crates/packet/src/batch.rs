@@ -324,17 +324,17 @@ impl Batch {
     ///
     /// Frames are so large a power of two that the same place in all of them
     /// competes for few places in the cache: where there is room, packets begin
-    /// some cache lines further on in every other frame.
+    /// some cache lines further on in every other frame, and leave behind them what
+    /// NFs may need there.
     #[inline]
     fn place(&self, frame: &Frame, len: usize) -> usize {
         const LINE: usize = 64;
-        const PLACES: usize = 8;
-        let free = self.pool.frame_size() - HEADROOM - len;
-        if free >= PLACES * LINE {
-            HEADROOM + frame.index() as usize % PLACES * LINE
-        } else {
-            HEADROOM
-        }
+        const PLACES: u32 = 8;
+        const TAILROOM: usize = 128;
+        let free = (self.pool.frame_size() - HEADROOM - len).saturating_sub(TAILROOM) / LINE;
+        // A power of two of them.
+        let places = if free >= PLACES as usize { PLACES } else { 1 << (free + 1).ilog2() };
+        HEADROOM + (frame.index() & (places - 1)) as usize * LINE
     }
 
     /// The longest packet [`push_bytes`](Self::push_bytes) takes, in bytes.
@@ -379,6 +379,17 @@ impl Batch {
         let (offset, len) = (self.offsets[lane] as usize, self.lens[lane] as usize);
         let frame = self.frames[lane].as_mut().expect("the lane holds a packet");
         &mut self.pool.bytes_mut(frame)[offset..offset + len]
+    }
+
+    /// The bytes of the packets of `lanes`, with their lanes in order, to be changed in place side
+    /// by side; empty lanes are skipped.
+    pub fn each_mut(&mut self, lanes: Lanes) -> impl Iterator<Item = (usize, &mut [u8])> {
+        let (pool, offsets, lens) = (&*self.pool, &self.offsets, &self.lens);
+        let chosen = self.frames.iter_mut().enumerate().filter(move |(l, _)| lanes.contains(*l));
+        chosen.filter_map(move |(lane, frame)| {
+            let (offset, len) = (offsets[lane] as usize, lens[lane] as usize);
+            Some((lane, &mut pool.bytes_mut(frame.as_mut()?)[offset..offset + len]))
+        })
     }
 
     /// The packet's length in bytes; 0 for an empty lane.
@@ -426,6 +437,19 @@ impl Batch {
             self.lengthen(lane, n);
         }
         fits
+    }
+
+    /// Makes the packet begin `front` bytes earlier and `len` bytes long; what is new is of
+    /// unspecified content. `None`, and nothing changed, where the frame has no room for that.
+    #[inline]
+    pub fn reshape(&mut self, lane: usize, front: usize, len: usize) -> Option<&mut [u8]> {
+        let offset = (self.offsets[lane] as usize).checked_sub(front)?;
+        let bytes = self.pool.bytes_mut(self.frames[lane].as_mut()?);
+        let bytes = bytes.get_mut(offset..offset.checked_add(len)?)?;
+        let wire_len = &mut self.meta.wire_len[lane];
+        *wire_len = wire_len.saturating_sub(self.lens[lane].into()).saturating_add(len as u32);
+        (self.offsets[lane], self.lens[lane]) = (offset as u16, len as u16);
+        Some(bytes)
     }
 
     // A packet that the capture cut stays cut by as much.

@@ -86,10 +86,14 @@ reasons! {
     Replayed = "replayed",
     /// The sequence number space of the association is used up.
     SequenceExhausted = "sequence-exhausted",
+    /// The association has carried as many packets or bytes as it may.
+    LifetimeOver = "lifetime-over",
     /// The decrypted packet violates the association's selectors or padding.
     BadInnerPacket = "bad-inner-packet",
     /// A dummy packet (next header 59), sent only to hide how much is sent.
     DummyPacket = "dummy-packet",
+    /// A packet sent only to keep a NAT's mapping (RFC 3948).
+    NatKeepalive = "nat-keepalive",
     // NAT.
     /// No free external port for a new mapping.
     NoPort = "no-port",

@@ -1,10 +1,10 @@
 //! The SAD and SPD of the configuration.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::SourceError;
@@ -13,8 +13,9 @@ use thalweg_packet::PacketType;
 use toml::Spanned;
 use zeroize::Zeroizing;
 
-use super::sa::{Association, Inbound, Outbound};
-use super::suite::{Cipher, Suite};
+use super::cipher::Cipher;
+use super::sa::{Association, DontFragment, Inbound, Lifetime, Outbound, Path};
+use super::suite::Suite;
 use crate::{BuildError, Section};
 
 /// The options of an IPsec gateway.
@@ -65,13 +66,15 @@ struct SaOptions {
     /// Its security parameters index.
     #[schemars(with = "u32", range(min = 256))]
     spi: Spanned<u32>,
-    /// Its algorithms: aes128-cbc-hmac-sha1-96 or aes128-gcm16.
+    /// Its algorithms: aes128- or aes256- with cbc-hmac-sha1-96, cbc-hmac-sha256-128 or gcm16, or
+    /// chacha20-poly1305.
     #[schemars(with = "String")]
     suite: Spanned<String>,
-    /// The key in hexadecimal: 16 bytes; for GCM 16 and 4 of salt.
+    /// The key in hexadecimal: 16 bytes, or 32 for aes256 and chacha20; for GCM and Poly1305 with
+    /// 4 bytes of salt behind it.
     #[schemars(with = "String")]
     encryption_key: Spanned<Zeroizing<String>>,
-    /// The key in hexadecimal: 20 bytes; none for GCM.
+    /// The key in hexadecimal: 20 bytes for SHA-1, 32 for SHA-256; none for GCM and Poly1305.
     #[schemars(with = "Option<String>")]
     authentication_key: Option<Spanned<Zeroizing<String>>>,
     /// The tunnel's end that sends, an IP address.
@@ -86,7 +89,30 @@ struct SaOptions {
     /// What packets inside must look like, in flow syntax; inbound only.
     #[schemars(with = "Option<String>")]
     selector: Option<Spanned<String>>,
+    /// Source and destination port of UDP around ESP, for tunnels through NAT (RFC 3948); without
+    /// it there is none. Of packets that come in only the destination port counts.
+    #[schemars(with = "Option<(u16, u16)>")]
+    udp_ports: Option<Spanned<(u16, u16)>>,
+    /// How many packets it may carry.
+    #[schemars(with = "Option<u64>", range(min = 1))]
+    lifetime_packets: Option<Spanned<u64>>,
+    /// How many bytes it may carry, of the packets inside.
+    #[schemars(with = "Option<u64>", range(min = 1))]
+    lifetime_bytes: Option<Spanned<u64>>,
+    /// The longest packet that its path takes, in bytes of IP with the tunnel; outbound only.
+    #[schemars(with = "Option<u16>", range(min = 576))]
+    mtu: Option<Spanned<u16>>,
+    /// What becomes of the tunnel's bit "don't fragment"; outbound only.
+    #[schemars(with = "Option<DontFragment>")]
+    df: Option<Spanned<DontFragment>>,
+    /// Whether a packet that is too long and may be cut is cut before it is encrypted, instead of
+    /// being left for routers to cut after; outbound only.
+    #[schemars(with = "Option<bool>")]
+    fragment: Option<Spanned<bool>>,
 }
+
+/// The least MTU of a path: what every host takes (RFC 791).
+const LEAST_MTU: u16 = 576;
 
 /// A security policy.
 #[derive(Deserialize, JsonSchema)]
@@ -118,6 +144,8 @@ pub(super) enum Policy {
     Protect(Arc<Outbound>),
     Bypass,
     Discard,
+    /// It should have come through a tunnel (RFC 4301, 5.2).
+    Expected,
 }
 
 /// The databases, shared by all workers.
@@ -127,13 +155,28 @@ pub(super) struct Databases {
     /// By the packet type that [`table`](Self::table) gives; the default first.
     pub(super) policies: Vec<Policy>,
     pub(super) table: RuleTable,
+    /// Where tunnels end: addresses, and ports of UDP around ESP.
+    pub(super) ends: HashSet<IpAddr>,
+    pub(super) udp_ends: HashSet<(IpAddr, u16)>,
+}
+
+impl Databases {
+    /// Whether a tunnel ends at `address`.
+    pub(super) fn is_end(&self, address: IpAddr) -> bool {
+        self.ends.contains(&address)
+    }
 }
 
 pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
     // A mistake in here may stand beside a key: show the place, not the text.
     let options: Options = section.parse().map_err(|e| hide(section, &e))?;
-    let mut reader =
-        Reader { section, errors: Vec::new(), inbound: HashMap::new(), outbound: Vec::new() };
+    let mut reader = Reader {
+        section,
+        errors: Vec::new(),
+        inbound: HashMap::new(),
+        outbound: Vec::new(),
+        names: HashMap::new(),
+    };
     for sa in options.sa {
         reader.association(sa.into_inner());
     }
@@ -141,20 +184,41 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         DefaultPolicy::Bypass => Policy::Bypass,
         DefaultPolicy::Discard => Policy::Discard,
     };
-    let mut policies = vec![default];
+    let mut policies = vec![default, Policy::Expected];
     let mut table = RuleTable::new(PacketType(0));
     let mut rules = Vec::new();
     for (number, policy) in options.policy.into_iter().enumerate() {
-        let (rule, policy) = reader.policy(number, policy);
+        let packet_type = PacketType(policies.len() as u16);
+        if policies.len() > usize::from(u16::MAX) {
+            reader.error(policy.span(), "too many policies", "at most 65534");
+            break;
+        }
+        let (rule, policy) = reader.policy(RuleId(number as u32), packet_type, policy);
         rules.extend(rule);
         policies.extend(policy);
     }
-    table.extend(rules);
     let Reader { errors, inbound, outbound, .. } = reader;
-    if errors.is_empty() {
-        Ok(Databases { inbound, outbound, policies, table })
-    } else {
-        Err(BuildError(errors))
+    if !errors.is_empty() {
+        return Err(BuildError(errors));
+    }
+    let selective = inbound.values().filter(|sa| sa.is_selective());
+    rules.extend(selective.zip(rules.len() as u32..).map(|(sa, id)| expected(sa, RuleId(id))));
+    table.extend(rules);
+    let end = |sa: &Arc<Inbound>| sa.association.destination;
+    let ends = inbound.values().map(end).collect();
+    let udp_end = |sa: &Arc<Inbound>| Some((end(sa), sa.association.udp?.1));
+    let udp_ends = inbound.values().filter_map(udp_end).collect();
+    Ok(Databases { inbound, outbound, policies, table, ends, udp_ends })
+}
+
+/// Before any policy, packets are meant that should have come through a tunnel.
+fn expected(sa: &Inbound, id: RuleId) -> Rule {
+    Rule {
+        id,
+        priority: 1,
+        matches: vec![sa.selector],
+        packet_type: PacketType(1),
+        text: format!("the selector of SA '{}'", sa.association.name),
     }
 }
 
@@ -169,6 +233,8 @@ struct Reader<'a> {
     errors: Vec<SourceError>,
     inbound: HashMap<u32, Arc<Inbound>>,
     outbound: Vec<Arc<Outbound>>,
+    /// Where in `outbound` those of a name are.
+    names: HashMap<String, usize>,
 }
 
 impl Reader<'_> {
@@ -219,14 +285,59 @@ impl Reader<'_> {
             source: *sa.source.get_ref(),
             destination: *sa.destination.get_ref(),
             extended: sa.esn,
+            udp: sa.udp_ports.as_ref().map(|ports| *ports.get_ref()),
+            lifetime: self.lifetime(&sa),
         };
+        self.ports(&sa);
         match sa.direction {
             Direction::In => self.inbound(association, &sa),
             Direction::Out => self.outbound(association, &sa),
         }
     }
 
+    fn lifetime(&mut self, sa: &SaOptions) -> Lifetime {
+        for limit in [&sa.lifetime_packets, &sa.lifetime_bytes].into_iter().flatten() {
+            if *limit.get_ref() == 0 {
+                self.error(limit.span(), "an SA that may carry nothing", "1 or more");
+            }
+        }
+        let most = |limit: &Option<Spanned<u64>>| limit.as_ref().map_or(u64::MAX, |n| *n.get_ref());
+        Lifetime { packets: most(&sa.lifetime_packets), bytes: most(&sa.lifetime_bytes) }
+    }
+
+    fn ports(&mut self, sa: &SaOptions) {
+        let Some(ports) = &sa.udp_ports else { return };
+        let (source, destination) = *ports.get_ref();
+        if source == 0 || destination == 0 {
+            self.error(ports.span(), "port 0", "two ports from 1 to 65535, as [4500, 4500]");
+        }
+    }
+
+    fn path(&mut self, sa: &SaOptions) -> Path {
+        if let Some(mtu) = sa.mtu.as_ref().filter(|mtu| *mtu.get_ref() < LEAST_MTU) {
+            self.error(mtu.span(), "an MTU that is too small", format!("{LEAST_MTU} or more"));
+        }
+        Path {
+            mtu: sa.mtu.as_ref().map_or(u16::MAX, |mtu| *mtu.get_ref()),
+            dont_fragment: sa.df.as_ref().map_or(DontFragment::Copy, |df| *df.get_ref()),
+            cut: sa.fragment.as_ref().is_none_or(|cut| *cut.get_ref()),
+        }
+    }
+
+    /// What is said of an inbound SA that only an outbound one has.
+    fn no_path(&mut self, sa: &SaOptions) {
+        let spans = [
+            sa.mtu.as_ref().map(Spanned::span),
+            sa.df.as_ref().map(Spanned::span),
+            sa.fragment.as_ref().map(Spanned::span),
+        ];
+        for span in spans.into_iter().flatten() {
+            self.error(span, "only an outbound SA has it", "the line left out");
+        }
+    }
+
     fn inbound(&mut self, association: Association, sa: &SaOptions) {
+        self.no_path(sa);
         let selector = match &sa.selector {
             Some(text) => self.flow(text),
             None => Some(Match::default()),
@@ -244,7 +355,7 @@ impl Reader<'_> {
             let expected = "policies, which say what an outbound SA protects";
             self.error(selector.span(), "an outbound SA has no selector", expected);
         }
-        if self.outbound.iter().any(|o| o.association.name == association.name) {
+        if self.names.insert(association.name.clone(), self.outbound.len()).is_some() {
             let message = format!("a second outbound SA named '{}'", association.name);
             self.error(sa.name.span(), message, "another name");
         }
@@ -252,7 +363,9 @@ impl Reader<'_> {
         if let Err(e) = getrandom::fill(&mut start) {
             self.error(sa.name.span(), format!("no randomness: {e}"), "a random source");
         }
-        self.outbound.push(Arc::new(Outbound::new(association, u64::from_ne_bytes(start))));
+        let path = self.path(sa);
+        let built = Outbound::new(association, path, u64::from_ne_bytes(start));
+        self.outbound.extend(built.map(Arc::new));
     }
 
     fn key(
@@ -290,7 +403,8 @@ impl Reader<'_> {
 
     fn policy(
         &mut self,
-        number: usize,
+        id: RuleId,
+        packet_type: PacketType,
         options: Spanned<PolicyOptions>,
     ) -> (Option<Rule>, Option<Policy>) {
         let span = options.span();
@@ -298,12 +412,11 @@ impl Reader<'_> {
         let Some(pattern) = self.flow(&options.r#match) else { return (None, None) };
         let policy = match (options.action, &options.sa) {
             (PolicyAction::Protect, Some(name)) => {
-                let found = self.outbound.iter().find(|o| o.association.name == *name.get_ref());
-                if let Some(sa) = found.cloned() {
-                    Policy::Protect(sa)
+                if let Some(at) = self.names.get(name.get_ref()) {
+                    Policy::Protect(self.outbound[*at].clone())
                 } else {
-                    let names: Vec<_> =
-                        self.outbound.iter().map(|o| o.association.name.clone()).collect();
+                    let some = self.outbound.iter().take(10);
+                    let names: Vec<_> = some.map(|sa| sa.association.name.as_str()).collect();
                     let expected = format!("an outbound SA: {}", names.join(", "));
                     self.error(name.span(), "there is no such outbound SA", expected);
                     return (None, None);
@@ -321,10 +434,10 @@ impl Reader<'_> {
             (PolicyAction::Discard, None) => Policy::Discard,
         };
         let rule = Rule {
-            id: RuleId(number as u32),
+            id,
             priority: 0,
             matches: vec![pattern],
-            packet_type: PacketType(number as u16 + 1),
+            packet_type,
             text: options.r#match.into_inner(),
         };
         (Some(rule), Some(policy))

@@ -2,6 +2,7 @@
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use thalweg_packet::BATCH;
 
 /// Unpredictable IVs: a counter encrypted under a key that the operating
 /// system's random source gave and nobody else knows (NIST SP 800-38A,
@@ -9,6 +10,9 @@ use aes::cipher::{BlockCipherEncrypt, KeyInit};
 pub(super) struct IvSource {
     cipher: Aes128,
     counter: u128,
+    /// IVs made ahead, side by side; the first `left` are unused.
+    ready: [aes::Block; BATCH],
+    left: usize,
 }
 
 impl IvSource {
@@ -17,13 +21,34 @@ impl IvSource {
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         let mut key = [0; 16];
         getrandom::fill(&mut key)?;
-        Ok(Self { cipher: Aes128::new(&key.into()), counter: 0 })
+        let ready = [aes::Block::default(); BATCH];
+        Ok(Self { cipher: Aes128::new(&key.into()), counter: 0, ready, left: 0 })
     }
 
     pub(super) fn next(&mut self) -> [u8; 16] {
-        self.counter = self.counter.wrapping_add(1);
-        let mut block = self.counter.to_be_bytes().into();
-        self.cipher.encrypt_block(&mut block);
-        block.into()
+        if self.left == 0 {
+            for block in &mut self.ready {
+                self.counter = self.counter.wrapping_add(1);
+                *block = self.counter.to_be_bytes().into();
+            }
+            self.cipher.encrypt_blocks(&mut self.ready);
+            self.left = BATCH;
+        }
+        self.left -= 1;
+        self.ready[self.left].into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_iv_comes_twice() {
+        let (mut one, mut other) = (IvSource::new().unwrap(), IvSource::new().unwrap());
+        let ivs: HashSet<[u8; 16]> = (0..1000).flat_map(|_| [one.next(), other.next()]).collect();
+        assert_eq!(ivs.len(), 2000);
     }
 }

@@ -6,6 +6,7 @@
 //! outbound SA, let it bypass, or discard it. A packet in the clear that an
 //! inbound SA says should have come protected is dropped.
 
+mod cipher;
 mod config;
 mod inbound;
 mod iv;
@@ -17,28 +18,38 @@ mod suite;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, FlowKey, Lanes, ParseStatus, field};
+use thalweg_packet::{
+    BATCH, Batch, Decapsulate, DropReason, Isa, Lanes, ParseStatus, TransposedKeys, field,
+};
 
+use crate::fragment::Cutter;
+use crate::icmp_error::{IcmpError, IcmpSender};
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use cipher::{Engine, Job};
 use config::{Databases, Options, Policy};
+use inbound::Arrival;
 use iv::IvSource;
-use outbound::ESP;
-use replay::ReplayWindow;
+use outbound::{Departure, ESP, Fate, UDP, no_number};
+use sa::Received;
 
 pub(crate) const KIND: Kind = Kind {
     name: "ipsec",
     summary: "ESP tunnel mode, outbound and inbound",
-    state: "sequence numbers, replay windows of 64 packets",
+    state: "sequence numbers, replay windows of 64 packets, what lifetimes count",
     limits: &[
-        "no transport mode, AH, IKE, NAT traversal, lifetimes or path MTU",
+        "no transport mode, AH or IKE",
         "keys that stand in a file are for tests: sequence numbers begin at 1 with every start",
     ],
     options: || schemars::schema_for!(Options),
     build,
 };
+
+/// Of the records of SAs.
+const STATE_VERSION: u16 = 2;
 
 fn build(
     section: &Section<'_>,
@@ -65,8 +76,11 @@ impl Blueprint for IpsecBlueprint {
         Box::new(Ipsec {
             databases: self.databases.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),
+            engine: Engine::new(Isa::active()),
             ivs: IvSource::new().expect("the random source answered when the NF was built"),
             ip_id: 0,
+            cutter: Cutter::default(),
+            icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),
             figures: Figures::default(),
         })
     }
@@ -83,51 +97,62 @@ struct Figures {
     protected: u64,
     opened: u64,
     bypassed: u64,
+    /// Packets that were cut before they were protected.
+    cut: u64,
+    /// Fragments of them that could not be.
+    lost_fragments: u64,
 }
 
 /// IPsec on one worker.
 struct Ipsec {
     databases: Arc<Databases>,
     classifier: Classifier,
+    engine: Engine,
     ivs: IvSource,
     ip_id: u16,
+    cutter: Cutter,
+    icmp: IcmpSender,
     figures: Figures,
 }
 
 /// The state of one SA.
 #[derive(Debug, Serialize, Deserialize)]
 enum SaRecord {
-    Outbound { spi: u32, last_sent: u64 },
-    Inbound { spi: u32, top: u64, seen: u64 },
+    Outbound { spi: u32, last_sent: u64, bytes: u64 },
+    Inbound { spi: u32, received: Received },
 }
 
 impl NetworkFunction for Ipsec {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        let mut clear = Lanes::NONE;
+        let databases = self.databases.clone();
+        let (mut clear, mut arriving) = (Lanes::NONE, Lanes::NONE);
         for lane in lanes {
-            let headers = batch.headers(lane);
-            if headers.ip_proto == ESP && self.is_ours(&batch.key(lane)) {
-                self.inbound(batch, lane, context);
-            } else if headers.is_ipv4() || headers.is_ipv6() {
-                clear.insert(lane);
-            } else if matches!(batch.field(lane, field::DL_TYPE), 0x0800 | 0x86dd) {
-                context.drop(lane, DropReason::Malformed);
-            } else {
-                self.figures.bypassed += 1;
-                context.explain(lane, || "not IP: bypass".into());
+            match kind(&databases, batch, lane) {
+                PacketKind::Tunnel => arriving.insert(lane),
+                PacketKind::Clear => clear.insert(lane),
+                PacketKind::Keepalive => context.drop(lane, DropReason::NatKeepalive),
+                PacketKind::Malformed => context.drop(lane, DropReason::Malformed),
+                PacketKind::NotIp => {
+                    self.figures.bypassed += 1;
+                    context.explain(lane, || "not IP: bypass".into());
+                }
             }
         }
-        self.outbound(batch, clear, context);
+        if !arriving.is_empty() {
+            self.inbound(&databases, batch, arriving, context);
+        }
+        if !clear.is_empty() {
+            self.outbound(&databases, batch, clear, context);
+        }
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         for sa in &self.databases.outbound {
-            let (spi, last_sent) = (sa.association.spi, sa.last_sent());
-            writer.record(&SaRecord::Outbound { spi, last_sent })?;
+            let (spi, (last_sent, bytes)) = (sa.association.spi, sa.sent());
+            writer.record(&SaRecord::Outbound { spi, last_sent, bytes })?;
         }
         for (spi, sa) in &self.databases.inbound {
-            let ReplayWindow { top, seen } = *sa.window();
-            writer.record(&SaRecord::Inbound { spi: *spi, top, seen })?;
+            writer.record(&SaRecord::Inbound { spi: *spi, received: *sa.received() })?;
         }
         Ok(())
     }
@@ -146,12 +171,12 @@ impl NetworkFunction for Ipsec {
         }
         for record in &records {
             match *record {
-                SaRecord::Outbound { spi, last_sent } => {
-                    self.outbound_sas(spi).for_each(|sa| sa.resume_after(last_sent));
+                SaRecord::Outbound { spi, last_sent, bytes } => {
+                    self.outbound_sas(spi).for_each(|sa| sa.resume_after(last_sent, bytes));
                 }
-                SaRecord::Inbound { spi, top, seen } => {
+                SaRecord::Inbound { spi, received } => {
                     if let Some(sa) = self.databases.inbound.get(&spi) {
-                        *sa.window() = ReplayWindow { top, seen };
+                        *sa.received() = received;
                     }
                 }
             }
@@ -159,9 +184,57 @@ impl NetworkFunction for Ipsec {
         Ok(records.len())
     }
 
+    fn state_version(&self) -> u16 {
+        STATE_VERSION
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let f = &self.figures;
-        vec![("protected", f.protected), ("opened", f.opened), ("bypassed", f.bypassed)]
+        vec![
+            ("protected", f.protected),
+            ("opened", f.opened),
+            ("bypassed", f.bypassed),
+            ("fragmented", f.cut),
+            ("fragments_lost", f.lost_fragments),
+            ("icmp_sent", self.icmp.sent()),
+            ("icmp_suppressed", self.icmp.suppressed()),
+        ]
+    }
+}
+
+/// How a packet meets IPsec.
+enum PacketKind {
+    /// It comes through a tunnel of ours.
+    Tunnel,
+    /// It is IP, and meets the policies.
+    Clear,
+    /// It keeps a NAT's mapping of a tunnel.
+    Keepalive,
+    Malformed,
+    NotIp,
+}
+
+fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketKind {
+    let headers = batch.headers(lane);
+    if !headers.is_ipv4() && !headers.is_ipv6() {
+        let claims_ip = matches!(batch.field(lane, field::DL_TYPE), 0x0800 | 0x86dd);
+        return if claims_ip { PacketKind::Malformed } else { PacketKind::NotIp };
+    }
+    match headers.ip_proto {
+        ESP if databases.is_end(destination(batch.keys(), lane)) => PacketKind::Tunnel,
+        UDP if !databases.udp_ends.is_empty() && headers.l4 != 0 => {
+            let end = (destination(batch.keys(), lane), batch.field(lane, field::TP_DST) as u16);
+            if !databases.udp_ends.contains(&end) {
+                return PacketKind::Clear;
+            }
+            // IKE has four bytes of zero there (RFC 3948, section 2).
+            match batch.bytes(lane).get(headers.payload.into()..headers.end.into()) {
+                Some([0xff]) => PacketKind::Keepalive,
+                Some([0, 0, 0, 0, ..]) => PacketKind::Clear,
+                _ => PacketKind::Tunnel,
+            }
+        }
+        _ => PacketKind::Clear,
     }
 }
 
@@ -170,59 +243,85 @@ impl Ipsec {
         self.databases.outbound.iter().filter(move |sa| sa.association.spi == spi)
     }
 
-    /// Whether the packet is addressed to an end point of an inbound SA.
-    fn is_ours(&self, key: &FlowKey) -> bool {
-        let address = destination(key);
-        self.databases.inbound.values().any(|sa| sa.association.destination == address)
-    }
-
-    fn inbound(&mut self, batch: &mut Batch, lane: usize, context: &mut Context<'_>) {
-        let opened = self.open(batch, lane);
-        match opened {
-            Ok((name, number)) => {
-                self.figures.opened += 1;
-                context
-                    .explain(lane, || format!("opened by SA '{name}', sequence number {number}"));
-            }
-            Err((reason, why)) => {
-                context.explain(lane, || why);
-                context.drop(lane, reason);
+    fn inbound(
+        &mut self,
+        databases: &Databases,
+        batch: &mut Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
+        let mut arrivals: ArrayVec<Arrival<'_>, BATCH> = ArrayVec::new();
+        for lane in lanes {
+            match arrival(databases, batch, lane) {
+                Ok(arrival) => arrivals.push(arrival),
+                Err((reason, why)) => {
+                    context.explain(lane, || why.into());
+                    context.drop(lane, reason);
+                }
             }
         }
-    }
-
-    fn open(&self, batch: &mut Batch, lane: usize) -> Result<(String, u64), (DropReason, String)> {
-        let headers = *batch.headers(lane);
-        if headers.fragment || headers.status != ParseStatus::Complete {
-            return Err((DropReason::Malformed, "a fragment or cut ESP packet".into()));
+        let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        let mut good = Lanes::NONE;
+        let coming = arrivals.iter().map(|arrival| arrival.lane).collect();
+        for ((lane, bytes), arrival) in batch.each_mut(coming).zip(&arrivals) {
+            let esp = &mut bytes[arrival.start..arrival.end];
+            jobs.extend(Job::new(lane, &arrival.sa.association.cipher, esp, arrival.high()));
         }
-        let start = headers.payload as usize;
-        let spi = batch.bytes(lane).get(start..start + 4).and_then(<[u8]>::first_chunk);
-        let spi = spi.map(|b| u32::from_be_bytes(*b));
-        let spi = spi.ok_or_else(|| (DropReason::Malformed, "an ESP header cut short".into()))?;
-        let address = destination(&batch.key(lane));
-        let sa = self.databases.inbound.get(&spi);
-        let Some(sa) = sa.filter(|sa| sa.association.destination == address) else {
-            return Err((DropReason::NoSa, format!("no SA for SPI {spi:#010x}")));
+        let whole: Lanes = jobs.iter().map(|job| job.lane).collect();
+        self.engine.open(&mut jobs);
+        let authentic: Lanes =
+            jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
+        drop(jobs);
+        let mut refuse = |arrival: &Arrival<'_>, reason| {
+            let name = &arrival.sa.association.name;
+            context.explain(arrival.lane, || format!("refused by SA '{name}'"));
+            context.drop(arrival.lane, reason);
         };
-        match inbound::open(sa, batch, lane) {
-            Ok(number) => Ok((sa.association.name.clone(), number)),
-            Err(reason) => Err((reason, format!("refused by SA '{}'", sa.association.name))),
+        for arrival in &arrivals {
+            let lane = arrival.lane;
+            let opened = if authentic.contains(lane) {
+                arrival.unwrap(batch)
+            } else if whole.contains(lane) {
+                Err(DropReason::AuthenticationFailed)
+            } else {
+                Err(DropReason::Malformed)
+            };
+            match opened {
+                Ok(()) => good.insert(lane),
+                Err(reason) => refuse(arrival, reason),
+            }
+        }
+        batch.parse(good, Decapsulate::No);
+        for arrival in &arrivals {
+            if !good.contains(arrival.lane) {
+                continue;
+            }
+            if let Err(reason) = arrival.check(batch) {
+                refuse(arrival, reason);
+                good.remove(arrival.lane);
+            }
+        }
+        self.figures.opened += good.count() as u64;
+        for arrival in arrivals.iter().filter(|arrival| good.contains(arrival.lane)) {
+            context.explain(arrival.lane, || {
+                let (name, number) = (&arrival.sa.association.name, arrival.number);
+                format!("opened by SA '{name}', sequence number {number}")
+            });
         }
     }
 
-    fn outbound(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+    fn outbound(
+        &mut self,
+        databases: &Databases,
+        batch: &mut Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
         let mut found = [Lookup::default(); BATCH];
         let now = context.now();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
-        let databases = self.databases.clone();
+        let (mut departures, mut fragments) = (Departures::new(), Departures::new());
         for lane in lanes {
-            // It should have come through a tunnel (RFC 4301, 5.2).
-            if databases.inbound.values().any(|sa| expects(sa, &batch.key(lane))) {
-                context.explain(lane, || "in the clear, but an inbound SA covers it".into());
-                context.drop(lane, DropReason::NoPolicy);
-                continue;
-            }
             let policy = databases.policies.get(usize::from(found[lane].packet_type.0));
             match policy.unwrap_or(&Policy::Discard) {
                 Policy::Bypass => {
@@ -233,48 +332,170 @@ impl Ipsec {
                     context.explain(lane, || "policy: discard".into());
                     context.drop(lane, DropReason::NoPolicy);
                 }
-                Policy::Protect(sa) => self.protect(sa, batch, lane, context),
+                Policy::Expected => {
+                    context.explain(lane, || "in the clear, but an inbound SA covers it".into());
+                    context.drop(lane, DropReason::NoPolicy);
+                }
+                // Half a packet cannot be protected as a whole one.
+                Policy::Protect(_) if batch.headers(lane).status == ParseStatus::Truncated => {
+                    context.drop(lane, DropReason::Malformed);
+                }
+                Policy::Protect(sa) => {
+                    let departure = Departure::new(sa, batch, lane);
+                    match departure.fate(batch) {
+                        Fate::Fits => departures.push(departure),
+                        fate => {
+                            let (first, later) = self.shorten(sa, batch, lane, fate, context);
+                            departures.extend(first);
+                            fragments.extend(later);
+                        }
+                    }
+                }
             }
+        }
+        self.protect(batch, &mut departures, |lane, reason| context.drop(lane, reason));
+        for Departure { sa, lane, number, .. } in &departures {
+            let Some(number) = number else { continue };
+            context.explain(*lane, || {
+                let name = &sa.association.name;
+                format!("policy: protect by SA '{name}', sequence number {number}")
+            });
+        }
+        if !fragments.is_empty() {
+            let mut refused = Lanes::NONE;
+            self.protect(context.emitted(), &mut fragments, |lane, _| refused.insert(lane));
+            self.figures.lost_fragments += refused.count() as u64;
+            context.emitted().release(refused);
         }
     }
 
-    fn protect(
+    /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
+    /// it in its lane, and the lanes of further fragments in what is emitted.
+    fn shorten<'a>(
         &mut self,
-        sa: &sa::Outbound,
+        sa: &'a sa::Outbound,
         batch: &mut Batch,
         lane: usize,
+        fate: Fate,
         context: &mut Context<'_>,
-    ) {
-        // Half a packet cannot be protected as a whole one.
-        if batch.headers(lane).status == ParseStatus::Truncated {
-            context.drop(lane, DropReason::Malformed);
-            return;
-        }
-        match outbound::protect(sa, batch, lane, &mut self.ivs, &mut self.ip_id) {
-            Ok(number) => {
-                self.figures.protected += 1;
-                batch.parse(Lanes::one(lane), Decapsulate::No);
-                let name = &sa.association.name;
-                context.explain(lane, || {
-                    format!("policy: protect by SA '{name}', sequence number {number}")
+    ) -> (Option<Departure<'a>>, Departures<'a>) {
+        let mut later = Departures::new();
+        match fate {
+            Fate::Fits => {}
+            Fate::TooBig(mtu) => {
+                let error = IcmpError::TooBig { mtu };
+                let told = self.icmp.send(context, batch, lane, error, sa.association.source);
+                context.explain(lane, || match told {
+                    Ok(_) => format!("too long for its tunnel; its sender is told to send {mtu}"),
+                    Err(why) => format!("too long for its tunnel; nobody is told: {}", why.name()),
                 });
+                context.drop(lane, DropReason::TooBig);
+                return (None, later);
             }
-            Err(reason) => context.drop(lane, reason),
+            Fate::Cut(mtu) => {
+                let Some(lanes) = self.cutter.cut(batch, context, lane, mtu) else {
+                    context.drop(lane, DropReason::PoolExhausted);
+                    return (None, later);
+                };
+                self.figures.cut += 1;
+                context.explain(lane, || format!("cut into {}", lanes.count() + 1));
+                let emitted = context.emitted();
+                later.extend(lanes.into_iter().map(|lane| Departure::new(sa, emitted, lane)));
+            }
         }
+        (Some(Departure::new(sa, batch, lane)), later)
+    }
+
+    /// Puts packets into their tunnels, as far as there is room and a number for each.
+    fn protect(
+        &mut self,
+        batch: &mut Batch,
+        departures: &mut [Departure<'_>],
+        mut refuse: impl FnMut(usize, DropReason),
+    ) {
+        let (mut lanes, mut in_udp) = (Lanes::NONE, false);
+        for run in departures.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+            let sa = run[0].sa;
+            in_udp |= sa.association.udp.is_some();
+            let fit = run.iter().filter(|departure| departure.fits(batch)).count();
+            let mut numbers = sa.reserve(fit as u64);
+            for departure in run {
+                let lane = departure.lane;
+                if !departure.fits(batch) {
+                    refuse(lane, DropReason::NoRoom);
+                } else if !sa.charge(departure.inner) {
+                    refuse(lane, DropReason::LifetimeOver);
+                } else if let Some(number) = numbers.next() {
+                    self.ip_id = self.ip_id.wrapping_add(1);
+                    departure.wrap(batch, number, &mut self.ivs, self.ip_id);
+                    departure.number = Some(number);
+                    lanes.insert(lane);
+                } else {
+                    refuse(lane, no_number(sa));
+                }
+            }
+        }
+        let wrapped = departures.iter().filter(|departure| departure.number.is_some());
+        let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        for ((lane, bytes), departure) in batch.each_mut(lanes).zip(wrapped.clone()) {
+            let (cipher, esp) =
+                (&departure.sa.association.cipher, &mut bytes[departure.esp_at()..]);
+            jobs.extend(Job::new(lane, cipher, esp, departure.high()));
+        }
+        self.engine.seal(&mut jobs);
+        let sealed: Lanes = jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
+        drop(jobs);
+        debug_assert_eq!(sealed, lanes, "what was wrapped can be sealed");
+        lanes.without(sealed).into_iter().for_each(|lane| refuse(lane, DropReason::NoRoom));
+        if in_udp {
+            wrapped.for_each(|departure| departure.write_udp(batch));
+        }
+        self.figures.protected += sealed.count() as u64;
+        batch.parse(sealed, Decapsulate::No);
     }
 }
 
-/// Whether packets like `key` should come through the tunnel of `sa`. An SA
-/// without selector takes what comes and expects nothing.
-fn expects(sa: &sa::Inbound, key: &FlowKey) -> bool {
-    *sa.selector.mask() != FlowKey::default() && sa.selector.covers(key)
+/// The packets of a batch that go into tunnels, by lane.
+type Departures<'a> = ArrayVec<Departure<'a>, BATCH>;
+
+/// The SA of the packet of `lane` that comes through a tunnel, and where its ESP lies.
+fn arrival<'a>(
+    databases: &'a Databases,
+    batch: &Batch,
+    lane: usize,
+) -> Result<Arrival<'a>, (DropReason, &'static str)> {
+    let headers = *batch.headers(lane);
+    if headers.fragment || headers.status != ParseStatus::Complete {
+        return Err((DropReason::Malformed, "a fragment or cut ESP packet"));
+    }
+    let (start, mut end) = (usize::from(headers.payload), usize::from(headers.end));
+    let port = (headers.ip_proto == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
+    let bytes = batch.bytes(lane);
+    if port.is_some() {
+        let at = usize::from(headers.l4) + 4;
+        let len = bytes.get(at..at + 2).map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
+        end = end.min(usize::from(headers.l4) + usize::from(len));
+    }
+    let spi = bytes.get(start..end).and_then(<[u8]>::first_chunk);
+    let Some(spi) = spi.map(|spi| u32::from_be_bytes(*spi)) else {
+        return Err((DropReason::Malformed, "an ESP header cut short"));
+    };
+    let address = destination(batch.keys(), lane);
+    let ours = |sa: &&Arc<sa::Inbound>| {
+        let association = &sa.association;
+        association.destination == address && association.udp.map(|(_, port)| port) == port
+    };
+    let Some(sa) = databases.inbound.get(&spi).filter(ours) else {
+        return Err((DropReason::NoSa, "no SA of this SPI, end point and encapsulation"));
+    };
+    Arrival::new(sa, batch, lane, (start, end)).map_err(|reason| (reason, "refused by its SA"))
 }
 
-fn destination(key: &FlowKey) -> IpAddr {
-    if key.get(field::DL_TYPE) == 0x0800 {
-        Ipv4Addr::from(key.get(field::NW_DST) as u32).into()
+fn destination(keys: &TransposedKeys, lane: usize) -> IpAddr {
+    if keys.get(lane, field::DL_TYPE) == 0x0800 {
+        Ipv4Addr::from(keys.get(lane, field::NW_DST) as u32).into()
     } else {
-        Ipv6Addr::from(key.get128(field::IPV6_DST)).into()
+        Ipv6Addr::from(keys.key(lane).get128(field::IPV6_DST)).into()
     }
 }
 

@@ -1,118 +1,297 @@
-//! Protecting a packet: tunnel header, ESP, encryption, in place.
+//! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
 use std::net::IpAddr;
 
-use thalweg_packet::checksum::checksum;
-use thalweg_packet::{Batch, DropReason, Headers, field};
+use thalweg_classify::prefetch;
+use thalweg_packet::checksum::Checksum;
+use thalweg_packet::{Batch, DropReason, field};
 
 use super::iv::IvSource;
-use super::sa::Outbound;
-use super::suite::HEADER;
+use super::sa::{DontFragment, Outbound};
+use super::suite::{HEADER, Suite};
+use crate::fragment::may_fragment;
 
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 pub(super) const ESP: u8 = 50;
+pub(super) const UDP: u8 = 17;
+/// Bytes of a UDP header.
+pub(super) const UDP_HEADER: usize = 8;
 const TTL: u8 = 64;
 
-/// Puts the packet of `lane` into the tunnel of `sa`. On an error the packet is
-/// as it was.
-pub(super) fn protect(
-    sa: &Outbound,
-    batch: &mut Batch,
-    lane: usize,
-    ivs: &mut IvSource,
-    ip_id: &mut u16,
-) -> Result<u64, DropReason> {
-    let headers = *batch.headers(lane);
-    let suite = sa.association.cipher.suite();
-    let (l3, inner_len) = (headers.l3 as usize, (headers.end - headers.l3) as usize);
-    let outer_len = if sa.association.source.is_ipv4() { 20 } else { 40 };
-    let front = outer_len + HEADER + suite.iv_len();
-    // Padding to the suite's alignment, its length, and the next header.
-    let body = (inner_len + 2).next_multiple_of(suite.alignment());
-    let back = body - inner_len + suite.icv_len();
-    let after_ip = HEADER + suite.iv_len() + body + suite.icv_len();
-    let surplus = batch.packet_len(lane) - headers.end as usize;
-    if batch.headroom(lane) < front
-        || batch.tailroom(lane) + surplus < back
-        || outer_len + after_ip > usize::from(u16::MAX)
-    {
-        return Err(DropReason::NoRoom);
-    }
-    let tos = batch.field(lane, field::NW_TOS) as u8;
-    let dont_fragment = !headers.is_ipv4() || batch.bytes(lane)[l3 + 6] & 0x40 != 0;
-    let (number, gcm_iv) = sa.next().ok_or(DropReason::SequenceExhausted)?;
-
-    batch.truncate(lane, headers.end as usize);
-    if !batch.grow_front(lane, front) || !batch.grow_back(lane, back) {
-        return Err(DropReason::NoRoom);
-    }
-    let bytes = batch.bytes_mut(lane);
-    bytes.copy_within(front..front + l3, 0);
-    *ip_id = ip_id.wrapping_add(1);
-    let outer = Outer { sa, tos, dont_fragment, id: *ip_id, after_ip };
-    outer.write(&mut bytes[l3 - 2..l3 + outer_len]);
-
-    let esp = &mut bytes[l3 + outer_len..];
-    esp[..4].copy_from_slice(&sa.association.spi.to_be_bytes());
-    esp[4..8].copy_from_slice(&(number as u32).to_be_bytes());
-    match suite.iv_len() {
-        16 => esp[8..24].copy_from_slice(&ivs.next()),
-        _ => esp[8..16].copy_from_slice(&gcm_iv.to_be_bytes()),
-    }
-    let inner = HEADER + suite.iv_len();
-    trailer(&mut esp[inner + inner_len..inner + body], &headers);
-    let high = sa.association.extended.then_some((number >> 32) as u32);
-    if sa.association.cipher.seal(esp, high) { Ok(number) } else { Err(DropReason::NoRoom) }
+/// What an association adds to packets, in bytes: the same for all, so worked out once.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    /// The tunnel's IP header.
+    outer: usize,
+    /// From the tunnel's IP header to ESP.
+    before_esp: usize,
+    /// From there to the packet inside: also ESP's header and IV.
+    front: usize,
+    iv: usize,
+    icv: usize,
+    /// What the body's length is a multiple of, less one.
+    last: usize,
 }
 
-/// Padding 1, 2, 3, ..., its length, and the next header (RFC 4303, 2.4).
-fn trailer(trailer: &mut [u8], inner: &Headers) {
-    let padding = trailer.len() - 2;
-    for (i, byte) in trailer[..padding].iter_mut().enumerate() {
-        *byte = i as u8 + 1;
+impl Layout {
+    pub(super) fn new(suite: Suite, over_ipv4: bool, in_udp: bool) -> Self {
+        let outer = if over_ipv4 { 20 } else { 40 };
+        let before_esp = outer + if in_udp { UDP_HEADER } else { 0 };
+        let front = before_esp + HEADER + suite.iv_len();
+        let (iv, icv, last) = (suite.iv_len(), suite.icv_len(), suite.alignment() - 1);
+        Self { outer, before_esp, front, iv, icv, last }
     }
-    trailer[padding] = padding as u8;
-    trailer[padding + 1] = if inner.is_ipv4() { IPV4_IN_IP } else { IPV6_IN_IP };
+
+    /// Bytes of IP with the tunnel, of so many inside: with padding, its length, the next header
+    /// (RFC 4303, section 2.4) and the ICV behind it.
+    pub(super) fn len(&self, inner: usize) -> usize {
+        self.front + ((inner + 2 + self.last) & !self.last) + self.icv
+    }
+
+    /// The most bytes that make no more than `len` with the tunnel.
+    pub(super) fn most_inside(&self, len: usize) -> usize {
+        (len.saturating_sub(self.front + self.icv) & !self.last).saturating_sub(2)
+    }
 }
 
-/// The tunnel's own IP header (RFC 4301, 5.1.2).
-struct Outer<'a> {
-    sa: &'a Outbound,
+/// What a packet's length means for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Fits,
+    /// It is to be cut to so many bytes of IP.
+    Cut(u16),
+    /// Its sender is to be told to send so many bytes of IP.
+    TooBig(u16),
+}
+
+/// A packet on its way into a tunnel.
+#[derive(Clone, Copy)]
+pub(super) struct Departure<'a> {
+    pub(super) sa: &'a Outbound,
+    pub(super) lane: usize,
+    /// Its sequence number, once it has one.
+    pub(super) number: Option<u64>,
+    /// Bytes of the packet inside.
+    pub(super) inner: usize,
+    /// Bytes of IP with the tunnel.
+    pub(super) len: usize,
+    /// Where the IP header begins, inside now and outside then.
+    pub(super) l3: usize,
+    is_ipv4: bool,
+}
+
+impl<'a> Departure<'a> {
+    pub(super) fn new(sa: &'a Outbound, batch: &Batch, lane: usize) -> Self {
+        let headers = batch.headers(lane);
+        let inner = usize::from(headers.end - headers.l3);
+        let (l3, is_ipv4) = (headers.l3.into(), headers.is_ipv4());
+        // What will be written before and behind the packet.
+        let bytes = batch.bytes(lane);
+        prefetch::near(bytes, 0usize.wrapping_sub(sa.layout.front));
+        prefetch::near(bytes, bytes.len() + sa.layout.icv);
+        Self { sa, lane, number: None, inner, len: sa.layout.len(inner), l3, is_ipv4 }
+    }
+
+    /// The upper half of an extended sequence number.
+    pub(super) fn high(&self) -> Option<u32> {
+        self.number.filter(|_| self.sa.association.extended).map(|number| (number >> 32) as u32)
+    }
+
+    /// Where ESP begins, once the tunnel is there.
+    pub(super) fn esp_at(&self) -> usize {
+        self.l3 + self.sa.layout.before_esp
+    }
+
+    /// What is to be done about the packet's length.
+    pub(super) fn fate(&self, batch: &Batch) -> Fate {
+        /// What a tunnel must carry of IPv6, and cut itself (RFC 2473, section 7.1).
+        const LEAST_IPV6: usize = 1280;
+        let path = &self.sa.path;
+        if self.len <= usize::from(path.mtu) {
+            return Fate::Fits;
+        }
+        let most = self.sa.layout.most_inside(path.mtu.into());
+        if may_fragment(batch, self.lane) {
+            if path.cut { Fate::Cut(most as u16) } else { Fate::Fits }
+        } else if path.dont_fragment == DontFragment::Clear {
+            // Routers may cut it behind us.
+            Fate::Fits
+        } else if self.is_ipv4 {
+            Fate::TooBig(most as u16)
+        } else if self.inner <= LEAST_IPV6 {
+            Fate::Fits
+        } else {
+            Fate::TooBig(most.max(LEAST_IPV6) as u16)
+        }
+    }
+
+    /// Whether the frame has room for what comes before and behind.
+    pub(super) fn fits(&self, batch: &Batch) -> bool {
+        let (front, surplus) =
+            (self.sa.layout.front, batch.packet_len(self.lane) - (self.l3 + self.inner));
+        batch.headroom(self.lane) >= front
+            && batch.tailroom(self.lane) + surplus >= self.len - self.inner - front
+            && u16::try_from(self.len).is_ok()
+    }
+
+    /// Writes all but the encrypted body and the ICV around the packet.
+    pub(super) fn wrap(&self, batch: &mut Batch, number: u64, ivs: &mut IvSource, ip_id: u16) {
+        let Self { sa, lane, inner, l3, .. } = *self;
+        let layout = &sa.layout;
+        let tos = batch.field(lane, field::NW_TOS) as u8;
+        let dont_fragment = match sa.path.dont_fragment {
+            DontFragment::Copy => !self.is_ipv4 || batch.bytes(lane)[l3 + 6] & 0x40 != 0,
+            DontFragment::Set => true,
+            DontFragment::Clear => false,
+        };
+        let (front, behind) = (layout.front, self.len - inner - layout.front);
+        let Some(bytes) = batch.reshape(lane, front, l3 + self.len) else {
+            debug_assert!(false, "asked before");
+            return;
+        };
+        match bytes[front..front + l3].first_chunk::<14>().copied() {
+            // Nearly always Ethernet's header alone.
+            Some(link) if l3 == link.len() => bytes[..link.len()].copy_from_slice(&link),
+            _ => bytes.copy_within(front..front + l3, 0),
+        }
+        let (head, esp) = bytes.split_at_mut(self.esp_at());
+        let association = &sa.association;
+        esp[..4].copy_from_slice(&association.spi.to_be_bytes());
+        esp[4..8].copy_from_slice(&(number as u32).to_be_bytes());
+        match layout.iv {
+            16 => esp[8..24].copy_from_slice(&ivs.next()),
+            _ => esp[8..16].copy_from_slice(&sa.iv(number)),
+        }
+        let next = if self.is_ipv4 { IPV4_IN_IP } else { IPV6_IN_IP };
+        pad(&mut esp[HEADER + layout.iv + inner..], behind - layout.icv, next);
+        let outer = &mut head[l3 - 2..l3 + layout.outer];
+        sa.tunnel.write(
+            outer,
+            (self.len - layout.outer) as u16,
+            Varying { tos, dont_fragment, id: ip_id },
+        );
+    }
+
+    /// Writes the UDP header before ESP, if there is one: last, as over IPv6 it sums up all.
+    pub(super) fn write_udp(&self, batch: &mut Batch) {
+        let Some((source, destination)) = self.sa.association.udp else { return };
+        let bytes = batch.bytes_mut(self.lane);
+        let (head, udp) = bytes.split_at_mut(self.l3 + self.sa.layout.outer);
+        let len = udp.len() as u16;
+        udp[..2].copy_from_slice(&source.to_be_bytes());
+        udp[2..4].copy_from_slice(&destination.to_be_bytes());
+        udp[4..6].copy_from_slice(&len.to_be_bytes());
+        udp[6..8].fill(0);
+        // Over IPv4 there should be none (RFC 3948, section 2.1), over IPv6 it must be there.
+        if self.sa.association.source.is_ipv6() {
+            let addresses = &head[self.l3 + 8..];
+            let sum = Checksum::default().add(addresses).add_u16(len).add_u16(UDP.into());
+            let sum = match sum.add(udp).finish() {
+                0 => u16::MAX,
+                sum => sum,
+            };
+            udp[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+/// Writes a trailer of `len` bytes where `rest` begins: padding 1, 2, 3, ..., its length, and the
+/// next header (RFC 4303, 2.4).
+fn pad(rest: &mut [u8], len: usize, next: u8) {
+    const MOST: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+    let padding = len - 2;
+    // What is too much will be the ICV.
+    if let Some(all) = rest.first_chunk_mut() {
+        *all = MOST;
+    } else {
+        rest[..padding].copy_from_slice(&MOST[..padding]);
+    }
+    rest[padding..len].copy_from_slice(&[padding as u8, next]);
+}
+
+/// The tunnel's own IP header (RFC 4301, 5.1.2), as far as it is the same for all packets.
+pub(super) enum Tunnel {
+    V4 {
+        protocol: u8,
+        /// Source and destination.
+        addresses: [u8; 8],
+        /// What all that stays the same adds to the checksum.
+        sum: u32,
+    },
+    V6 {
+        protocol: u8,
+        addresses: [u8; 32],
+    },
+}
+
+/// What is not.
+struct Varying {
     /// Copied from the packet inside, ECN included (RFC 6040, normal mode).
     tos: u8,
     dont_fragment: bool,
     id: u16,
-    after_ip: usize,
 }
 
-impl Outer<'_> {
-    /// Writes EtherType and header.
-    fn write(&self, out: &mut [u8]) {
-        match (self.sa.association.source, self.sa.association.destination) {
+impl Tunnel {
+    /// `None` when the end points are not of one IP version.
+    pub(super) fn new(source: IpAddr, destination: IpAddr, in_udp: bool) -> Option<Self> {
+        let protocol = if in_udp { UDP } else { ESP };
+        match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                out[..2].copy_from_slice(&[0x08, 0x00]);
-                let ip = &mut out[2..];
-                ip[..2].copy_from_slice(&[0x45, self.tos]);
-                ip[2..4].copy_from_slice(&((20 + self.after_ip) as u16).to_be_bytes());
-                ip[4..6].copy_from_slice(&self.id.to_be_bytes());
-                ip[6..8].copy_from_slice(&[u8::from(self.dont_fragment) << 6, 0]);
-                ip[8..12].copy_from_slice(&[TTL, ESP, 0, 0]);
-                ip[12..16].copy_from_slice(&source.octets());
-                ip[16..20].copy_from_slice(&destination.octets());
-                let sum = checksum(ip);
-                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                let pair = u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits());
+                let words = (0..4).map(|n| (pair >> (16 * n)) as u16);
+                let fixed = [0x4500, u16::from_be_bytes([TTL, protocol])];
+                let sum = words.chain(fixed).map(u32::from).sum();
+                Some(Self::V4 { protocol, addresses: pair.to_be_bytes(), sum })
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                out[..2].copy_from_slice(&[0x86, 0xdd]);
-                let ip = &mut out[2..];
-                ip[..4].copy_from_slice(&(6 << 28 | u32::from(self.tos) << 20).to_be_bytes());
-                ip[4..6].copy_from_slice(&(self.after_ip as u16).to_be_bytes());
-                ip[6..8].copy_from_slice(&[ESP, TTL]);
-                ip[8..24].copy_from_slice(&source.octets());
-                ip[24..40].copy_from_slice(&destination.octets());
+                let mut addresses = [0; 32];
+                addresses[..16].copy_from_slice(&source.octets());
+                addresses[16..].copy_from_slice(&destination.octets());
+                Some(Self::V6 { protocol, addresses })
             }
-            _ => unreachable!("the configuration has both end points of one IP version"),
+            _ => None,
         }
+    }
+
+    /// Writes EtherType and header.
+    fn write(&self, out: &mut [u8], after_ip: u16, varying: Varying) {
+        let Varying { tos, dont_fragment, id } = varying;
+        match self {
+            Self::V4 { protocol, addresses, sum } => {
+                let Some(out) = out.first_chunk_mut::<22>() else { return };
+                let (len, flags) = (20 + after_ip, u16::from(dont_fragment) << 14);
+                let sum = sum + [tos.into(), len, id, flags].map(u32::from).iter().sum::<u32>();
+                // Folded twice, as the first may carry.
+                let sum = (sum & 0xffff) + (sum >> 16);
+                let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+                let ([len0, len1], [id0, id1]) = (len.to_be_bytes(), id.to_be_bytes());
+                let ([flags0, _], [sum0, sum1]) = (flags.to_be_bytes(), sum.to_be_bytes());
+                let first = [0x08, 0, 0x45, tos, len0, len1, id0, id1];
+                let second = [flags0, 0, TTL, *protocol, sum0, sum1];
+                out[..8].copy_from_slice(&first);
+                out[8..14].copy_from_slice(&second);
+                out[14..].copy_from_slice(addresses);
+            }
+            Self::V6 { protocol, addresses } => {
+                let Some(out) = out.first_chunk_mut::<42>() else { return };
+                out[..2].copy_from_slice(&[0x86, 0xdd]);
+                out[2..6].copy_from_slice(&(6 << 28 | u32::from(tos) << 20).to_be_bytes());
+                out[6..8].copy_from_slice(&after_ip.to_be_bytes());
+                out[8..10].copy_from_slice(&[*protocol, TTL]);
+                out[10..].copy_from_slice(addresses);
+            }
+        }
+    }
+}
+
+/// Why no number is left for a packet of the association.
+pub(super) fn no_number(sa: &Outbound) -> DropReason {
+    let (sent, _) = sa.sent();
+    if sent >= sa.association.lifetime.packets {
+        DropReason::LifetimeOver
+    } else {
+        DropReason::SequenceExhausted
     }
 }

@@ -1,10 +1,12 @@
 //! The anti-replay window (RFC 4303, section 3.4.3 and appendix A).
 
+use serde::{Deserialize, Serialize};
+
 /// Sequence numbers that the window reaches back.
 const WIDTH: u64 = 64;
 
 /// Which of the last 64 sequence numbers have been seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReplayWindow {
     /// The highest sequence number seen; 0 before the first.
     pub(super) top: u64,

@@ -8,8 +8,8 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field};
 
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
-use super::fragment::fragment;
 use super::table::{HopId, Mac, NextHop, RouteTable, RouterPort};
+use crate::fragment::{Cutter, may_fragment};
 use crate::icmp_error::{IcmpError, IcmpSender};
 use crate::{Context, NetworkFunction};
 
@@ -32,8 +32,7 @@ pub(super) struct Router {
     pub(super) answered: u64,
     /// Packets that were cut into fragments.
     fragmented: u64,
-    /// A packet to be cut, and a fragment of it.
-    buffers: [Vec<u8>; 2],
+    cutter: Cutter,
     /// Figures of workers are added up; the table is counted by one of them.
     counts_routes: bool,
 }
@@ -124,7 +123,7 @@ impl Router {
             changed: Lanes::NONE,
             answered: 0,
             fragmented: 0,
-            buffers: Default::default(),
+            cutter: Cutter::default(),
             counts_routes: worker == 0,
         }
     }
@@ -212,39 +211,18 @@ impl Router {
         });
     }
 
-    /// Cuts the packet of `lane`: the first fragment takes its place, the
-    /// others are new packets. When there is no room for all, none goes.
+    /// Cuts the packet of `lane`; when there is no room for all fragments, none goes.
     fn fragment(&mut self, batch: &mut Batch, context: &mut Context<'_>, lane: usize, mtu: u16) {
-        let headers = *batch.headers(lane);
-        let [packet, buffer] = &mut self.buffers;
-        packet.clear();
-        packet.extend_from_slice(&batch.bytes(lane)[..headers.end as usize]);
-        let (link, packet) = packet.split_at(headers.l3 as usize);
-        let out_port = batch.meta.out_port[lane];
-        let (mut count, mut later) = (0, Lanes::NONE);
-        let whole = fragment(link, packet, mtu.into(), buffer, |bytes| {
-            count += 1;
-            if count == 1 {
-                batch.truncate(lane, bytes.len());
-                batch.bytes_mut(lane).copy_from_slice(bytes);
-                batch.meta.wire_len[lane] = bytes.len() as u32;
-                return true;
-            }
-            let new = context.emit(batch, lane, bytes);
-            new.inspect(|new| {
-                context.emitted().meta.out_port[*new] = out_port;
-                later.insert(*new);
-            })
-            .is_some()
-        });
-        if whole {
-            self.fragmented += 1;
-            context.emitted().parse(later, Decapsulate::No);
-            context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
-        } else {
-            context.emitted().release(later);
+        let Some(later) = self.cutter.cut(batch, context, lane, mtu) else {
             context.drop(lane, DropReason::PoolExhausted);
+            return;
+        };
+        self.fragmented += 1;
+        for new in later {
+            context.emitted().meta.out_port[new] = batch.meta.out_port[lane];
         }
+        let count = 1 + later.count();
+        context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
     }
 
     /// Sends the ICMP error `kind` about the packet of `lane` to its sender, by
@@ -315,18 +293,6 @@ pub(super) fn sender_of(batch: &Batch, lane: usize) -> IpAddr {
     } else {
         IpAddr::V6(key.get128(field::IPV6_SRC).into())
     }
-}
-
-/// Whether the packet of `lane` may and can be cut: IPv4 without "don't
-/// fragment", not cut by its capture, in a frame whose link header does not
-/// hold the packet's length (802.3 with LLC and SNAP does).
-fn may_fragment(batch: &Batch, lane: usize) -> bool {
-    let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
-    let l3 = headers.l3 as usize;
-    headers.is_ipv4()
-        && bytes[l3 + 6] & 0x40 == 0
-        && l3 + ip_length(bytes, headers) == headers.end as usize
-        && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
 }
 
 /// A MAC address as users write it.

@@ -4,14 +4,13 @@
 //! IPv6 by a compressed multibit trie; both are changed while they are read.
 //! [`parse_routes`] reads the route file. A packet is checked (`check`), looked
 //! up together with its batch and forwarded (`forward`), cut when it is too
-//! long (`fragment`), or answered when it is for the router itself (`local`).
+//! long (`crate::fragment`), or answered when it is for the router itself (`local`).
 
 mod check;
 mod config;
 mod dir24_8;
 mod file;
 mod forward;
-mod fragment;
 mod local;
 mod prefix;
 mod table;

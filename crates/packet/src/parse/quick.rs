@@ -1,4 +1,4 @@
-//! Parsing 16 packets at once: TCP and UDP over IPv4 without VLAN tags, IP
+//! Parsing 16 packets at once: TCP, UDP and ESP over IPv4 without VLAN tags, IP
 //! options or fragments, which is most of the traffic there is.
 //!
 //! The first 64 bytes of 16 packets are a matrix of 16 by 16 words of 32 bits.
@@ -13,11 +13,11 @@
 use std::arch::x86_64::{
     __m512i, __mmask16, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
     _mm512_cmpeq_epi32_mask, _mm512_cmpge_epu32_mask, _mm512_cmple_epu32_mask,
-    _mm512_cvtepu16_epi32, _mm512_loadu_si512, _mm512_mask_blend_epi32, _mm512_or_si512,
-    _mm512_set1_epi32, _mm512_set4_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8,
-    _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_si512,
-    _mm512_sub_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
-    _mm512_unpacklo_epi64,
+    _mm512_cvtepu16_epi32, _mm512_loadu_si512, _mm512_mask_blend_epi32, _mm512_mask_mov_epi32,
+    _mm512_or_si512, _mm512_set1_epi32, _mm512_set4_epi32, _mm512_setzero_si512,
+    _mm512_shuffle_epi8, _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32,
+    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use super::Decapsulate;
@@ -40,6 +40,7 @@ const ETHERNET: i32 = 14;
 const IPV4: i32 = 20;
 const TCP: i32 = 6;
 const UDP: i32 = 17;
+const ESP: i32 = 50;
 
 /// The words of the key that such packets have.
 const WORDS: u32 = word_of(field::IN_PORT)
@@ -111,6 +112,8 @@ fn parse_avx512(
 struct Checked {
     good: __mmask16,
     tcp: __mmask16,
+    /// Packets that are not parsed beyond IP.
+    esp: __mmask16,
     /// End of the network packet, and of the transport header.
     end: __m512i,
     payload: __m512i,
@@ -166,7 +169,7 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
     };
     let low16 = number(0xffff);
     let protocol = |p: i32| is(rows[6], 0x00ff_0000, p << 16);
-    let (tcp, udp) = (protocol(TCP), protocol(UDP));
+    let (tcp, udp, esp) = (protocol(TCP), protocol(UDP), protocol(ESP));
 
     // IPv4 without options; neither more fragments nor an offset.
     let ip = is(rows[3], 0xffff, 0x0800) & is(rows[4], 0xff00_0000u32 as i32, 0x4500_0000);
@@ -176,10 +179,11 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
     let end = _mm512_add_epi32(total, number(ETHERNET));
     let within = _mm512_cmple_epu32_mask(end, len);
 
-    // TCP's header is as long as it says, UDP's is 8 bytes.
+    // TCP's header is as long as it says, UDP's is 8 bytes, and ESP's is payload.
     let tcp_len = _mm512_and_si512(_mm512_srli_epi32::<26>(rows[12]), number(0x3c));
     let transport = _mm512_mask_blend_epi32(tcp, number(8), tcp_len);
     let long_enough = _mm512_cmpge_epu32_mask(transport, number(20)) | !tcp;
+    let transport = _mm512_mask_mov_epi32(transport, esp, number(0));
     let payload = _mm512_add_epi32(transport, number(ETHERNET + IPV4));
     let fits = _mm512_cmple_epu32_mask(payload, end);
     // UDP's own length.
@@ -187,15 +191,16 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
     let room = _mm512_sub_epi32(total, number(IPV4));
     let consistent = _mm512_cmpge_epu32_mask(datagram, number(8))
         & _mm512_cmple_epu32_mask(datagram, room)
-        | tcp;
+        | tcp
+        | esp;
     // What may be a tunnel is for the parser that looks into it.
     let mut outer = 0;
     if decapsulate == Decapsulate::Yes {
         outer = udp
             & (is(rows[9], 0xffff, VXLAN_PORT as i32) | is(rows[9], 0xffff, GENEVE_PORT as i32));
     }
-    let good = ip & whole & within & (tcp | udp) & long_enough & fits & consistent & !outer;
-    Checked { good, tcp, end, payload }
+    let good = ip & whole & within & (tcp | udp | esp) & long_enough & fits & consistent & !outer;
+    Checked { good, tcp, esp, end, payload }
 }
 
 /// The halves of the key's words, cut out of the header's rows.
@@ -224,7 +229,7 @@ fn write_keys(
         (field::DL_SRC, [and(rows[3], 0xffff_0000), rows[2]]),
         (field::NW_PROTO, [proto_tos_ttl, zero]),
         (field::NW_SRC, [rows[8], rows[7]]),
-        (field::TP_SRC, [tcp_flags, rows[9]]),
+        (field::TP_SRC, [tcp_flags, _mm512_mask_mov_epi32(rows[9], checked.esp, zero)]),
     ];
     let others = keys.present() & !WORDS;
     keys.make_present(WORDS);
@@ -249,15 +254,21 @@ fn write_headers(checked: &Checked, headers: &mut [Headers]) {
     store(&mut payload, checked.payload);
     for (i, headers) in headers.iter_mut().enumerate().take(GROUP) {
         if checked.good >> i & 1 == 1 {
+            let is = |lanes: __mmask16| lanes >> i & 1 == 1;
+            let (protocol, l4, layer) = match (is(checked.tcp), is(checked.esp)) {
+                (true, _) => (TCP, ETHERNET + IPV4, Layer::Transport),
+                (_, true) => (ESP, 0, Layer::Network),
+                _ => (UDP, ETHERNET + IPV4, Layer::Transport),
+            };
             *headers = Headers {
                 l2: 0,
                 l3: ETHERNET as u16,
-                l4: (ETHERNET + IPV4) as u16,
+                l4: l4 as u16,
                 payload: payload[i] as u16,
                 end: end[i] as u16,
                 ether_type: 0x0800,
-                ip_proto: if checked.tcp >> i & 1 == 1 { TCP as u8 } else { UDP as u8 },
-                layer: Layer::Transport,
+                ip_proto: protocol as u8,
+                layer,
                 status: ParseStatus::Complete,
                 fragment: false,
             };

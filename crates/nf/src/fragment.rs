@@ -1,16 +1,76 @@
 //! IPv4 fragmentation (RFC 791 §3.2, RFC 1812 §5.2.6).
 
 use thalweg_packet::checksum::checksum;
+use thalweg_packet::{Batch, Decapsulate, Lanes};
+
+use crate::Context;
 
 /// Flag "more fragments" in the word of flags and offset.
 const MORE: u16 = 0x2000;
+
+/// Whether the packet of `lane` may and can be cut: IPv4 without "don't
+/// fragment", not cut by its capture, in a frame whose link header does not
+/// hold the packet's length (802.3 with LLC and SNAP does).
+pub(crate) fn may_fragment(batch: &Batch, lane: usize) -> bool {
+    let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+    let l3 = headers.l3 as usize;
+    let total = |ip: &[u8]| usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+    headers.is_ipv4()
+        && bytes[l3 + 6] & 0x40 == 0
+        && l3 + total(&bytes[l3..]) == headers.end as usize
+        && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
+}
+
+/// What the fragments of a packet are made in.
+#[derive(Debug, Default)]
+pub(crate) struct Cutter {
+    packet: Vec<u8>,
+    fragment: Vec<u8>,
+}
+
+impl Cutter {
+    /// Cuts the packet of `lane`, which [may be cut](may_fragment): the first
+    /// fragment takes its place, the others are new packets, parsed, of the lanes
+    /// of [`Context::emitted`] that are returned. `None`, and nothing emitted, when
+    /// there is no room for all; the packet is then to be dropped.
+    pub(crate) fn cut(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        mtu: u16,
+    ) -> Option<Lanes> {
+        let headers = *batch.headers(lane);
+        let Self { packet, fragment: buffer } = self;
+        packet.clear();
+        packet.extend_from_slice(&batch.bytes(lane)[..headers.end as usize]);
+        let (link, packet) = packet.split_at(headers.l3 as usize);
+        let (mut first, mut later) = (true, Lanes::NONE);
+        let whole = fragment(link, packet, mtu.into(), buffer, |bytes| {
+            if std::mem::take(&mut first) {
+                batch.truncate(lane, bytes.len());
+                batch.bytes_mut(lane).copy_from_slice(bytes);
+                batch.meta.wire_len[lane] = bytes.len() as u32;
+                return true;
+            }
+            context.emit(batch, lane, bytes).inspect(|new| later.insert(*new)).is_some()
+        });
+        if !whole {
+            context.emitted().release(later);
+            return None;
+        }
+        batch.parse(Lanes::one(lane), Decapsulate::No);
+        context.emitted().parse(later, Decapsulate::No);
+        Some(later)
+    }
+}
 
 /// Cuts the IPv4 packet `packet`, a whole one with a good header, into
 /// fragments of at most `mtu` (68 or more) bytes and hands each of them to
 /// `each`, behind `link`, the first one first. Ends early when `each` says so.
 ///
 /// Returns whether `each` took all of them. `buffer` is for the fragments.
-pub(super) fn fragment(
+fn fragment(
     link: &[u8],
     packet: &[u8],
     mtu: usize,

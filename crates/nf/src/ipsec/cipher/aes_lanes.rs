@@ -1,0 +1,408 @@
+//! AES-CBC with AVX-512 and VAES.
+//!
+//! A block of CBC is encrypted when the one before it is, so that one packet keeps a core
+//! waiting: many are encrypted side by side, four to a register, each with its own key. A
+//! packet's blocks are decrypted all at once.
+#![allow(unsafe_code)]
+
+use core::arch::x86_64::{
+    __m128i, __m512i, __mmask8, _MM_HINT_T0, _mm_aesimc_si128, _mm_aeskeygenassist_si128,
+    _mm_cvtsi128_si32, _mm_loadu_si128, _mm_prefetch, _mm_set1_epi32, _mm_storeu_si128,
+    _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, _mm512_aesenc_epi128, _mm512_aesenclast_epi128,
+    _mm512_broadcast_i32x4, _mm512_castsi128_si512, _mm512_extracti32x4_epi32, _mm512_inserti32x4,
+    _mm512_mask_storeu_epi64, _mm512_maskz_loadu_epi64, _mm512_setzero_si512, _mm512_xor_si512,
+};
+
+use thalweg_packet::BATCH;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Bytes of a block.
+pub(super) const BLOCK: usize = 16;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Packets of a register.
+const PER_REGISTER: usize = 4;
+/// Registers that the packets of a batch fill.
+const REGISTERS: usize = BATCH / PER_REGISTER;
+/// Keys of the most rounds there are (AES-256), and the one before them.
+const MOST_KEYS: usize = 15;
+
+/// A key, expanded (FIPS 197, section 5.2).
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct AesKeys {
+    rounds: usize,
+    encrypt: [[u8; BLOCK]; MOST_KEYS],
+    decrypt: [[u8; BLOCK]; MOST_KEYS],
+}
+
+impl AesKeys {
+    /// Expands a key of 16, 24 or 32 bytes.
+    #[target_feature(enable = "aes,avx512f")]
+    pub(super) fn new(key: &[u8]) -> Self {
+        let (nk, rounds) = (key.len() / 4, key.len() / 4 + 6);
+        let mut words = [0u32; MOST_KEYS * 4];
+        for (word, bytes) in words.iter_mut().zip(key.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        let mut constant = 1;
+        for i in nk..4 * (rounds + 1) {
+            let before = words[i - 1];
+            let mixed = if i % nk == 0 {
+                let mixed = substitute(before).rotate_right(8) ^ constant;
+                constant = constant << 1 ^ if constant & 0x80 == 0 { 0 } else { 0x11b };
+                mixed
+            } else if nk > 6 && i % nk == 4 {
+                substitute(before)
+            } else {
+                before
+            };
+            words[i] = words[i - nk] ^ mixed;
+        }
+        let mut keys =
+            Self { rounds, encrypt: [[0; BLOCK]; MOST_KEYS], decrypt: [[0; BLOCK]; MOST_KEYS] };
+        for (key, words) in keys.encrypt.iter_mut().zip(words.as_chunks::<4>().0) {
+            for (bytes, word) in key.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+                *bytes = word.to_le_bytes();
+            }
+        }
+        words.zeroize();
+        for round in 0..=rounds {
+            let key = load(&keys.encrypt[rounds - round]);
+            let inner = (1..rounds).contains(&round);
+            store(if inner { _mm_aesimc_si128(key) } else { key }, &mut keys.decrypt[round]);
+        }
+        keys
+    }
+
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds
+    }
+}
+
+/// The S-box on each byte of a word.
+#[target_feature(enable = "aes")]
+fn substitute(word: u32) -> u32 {
+    _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word as i32))) as u32
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load(block: &[u8; BLOCK]) -> __m128i {
+    // SAFETY: the block is as long as what is loaded, which need not be aligned.
+    unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store(value: __m128i, block: &mut [u8; BLOCK]) {
+    // SAFETY: as in `load`.
+    unsafe { _mm_storeu_si128(block.as_mut_ptr().cast(), value) }
+}
+
+/// A packet's bytes, IV first, and how to encrypt the whole blocks behind it.
+#[derive(Clone, Copy)]
+pub(super) struct Text<'a> {
+    pub(super) keys: &'a AesKeys,
+    pub(super) iv: *mut u8,
+    /// Blocks behind the IV.
+    pub(super) blocks: usize,
+}
+
+/// The encryption of up to a batch of packets, in place and side by side, as far as it has come.
+pub(super) struct Encryption<'a> {
+    keys: Keys<'a>,
+    /// Of each packet, from the longest on; what stays 0 is no packet.
+    blocks: [usize; BATCH],
+    /// The block before the next one, of the packets that are not done.
+    at: [*mut u8; BATCH],
+    /// What that was encrypted to.
+    chain: [__m512i; REGISTERS],
+    /// Blocks that are done.
+    done: usize,
+    /// Packets that are not.
+    active: usize,
+}
+
+/// Expanded keys by round.
+enum Keys<'a> {
+    Same(&'a AesKeys),
+    /// For each register of packets.
+    Different(Box<[[__m512i; REGISTERS]; MOST_KEYS]>, usize),
+}
+
+impl<'a> Encryption<'a> {
+    /// Of packets with keys of as many rounds, the longest first. Lanes without a packet read and
+    /// write `idle`.
+    ///
+    /// # Panics
+    /// When there are more packets than in a batch, or `idle` is shorter than one of them.
+    ///
+    /// # Safety
+    /// The IVs and as many blocks behind each are there, are nobody else's, and stay until the
+    /// encryption is done.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn new(texts: &[Text<'a>], idle: &mut [u8]) -> Self {
+        let (mut blocks, mut at) = ([0; BATCH], [idle.as_mut_ptr(); BATCH]);
+        for (lane, text) in texts.iter().enumerate() {
+            assert!(idle.len() >= (text.blocks + 1) * BLOCK);
+            (blocks[lane], at[lane]) = (text.blocks, text.iv);
+        }
+        // SAFETY: the IVs are there, as the caller says, or as many bytes of `idle`.
+        let chain = unsafe { gather::<REGISTERS>(&at, 0) };
+        let keys = match texts {
+            [first, others @ ..] if others.iter().all(|o| std::ptr::eq(o.keys, first.keys)) => {
+                Keys::Same(first.keys)
+            }
+            _ => Keys::Different(Box::new(lane_keys(texts)), texts[0].keys.rounds),
+        };
+        Self { keys, blocks, at, chain, done: 0, active: texts.len() }
+    }
+
+    /// Goes on until `end` blocks of each packet are done, or all it has. Returns how many packets,
+    /// from the first on, are not done.
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new); `idle` is the same.
+    #[target_feature(enable = "avx512f,vaes")]
+    pub(super) unsafe fn advance(&mut self, end: usize, idle: &mut [u8]) -> usize {
+        while self.active > 0 && self.done < end {
+            let count = self.blocks[self.active - 1].min(end) - self.done;
+            // A lane that is done waits.
+            self.at[self.active..].fill(idle.as_mut_ptr());
+            let registers = self.active.div_ceil(PER_REGISTER);
+            let (at, chain) = (&self.at, &mut self.chain);
+            match &self.keys {
+                Keys::Same(keys) => {
+                    let keys = broadcast(&keys.encrypt, keys.rounds);
+                    // SAFETY: the packets that are not done have `count` blocks behind their
+                    // place, as the caller says; the others have `idle`, which is as long as the
+                    // longest.
+                    unsafe { run_of(registers, keys.rounds(), at, chain, count) };
+                }
+                Keys::Different(keys, rounds) => {
+                    // SAFETY: as above.
+                    unsafe { run_of(registers, &keys[..=*rounds], at, chain, count) };
+                }
+            }
+            self.done += count;
+            let at = &mut self.at[..self.active];
+            at.iter_mut().for_each(|at| *at = at.wrapping_add(count * BLOCK));
+            while self.active > 0 && self.blocks[self.active - 1] == self.done {
+                self.active -= 1;
+            }
+        }
+        self.active
+    }
+}
+
+/// A key's rounds, each in all of a register.
+struct Broadcast {
+    keys: [[__m512i; 1]; MOST_KEYS],
+    rounds: usize,
+}
+
+impl Broadcast {
+    fn rounds(&self) -> &[[__m512i; 1]] {
+        &self.keys[..=self.rounds]
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn broadcast(keys: &[[u8; BLOCK]; MOST_KEYS], rounds: usize) -> Broadcast {
+    let mut broadcast = [[_mm512_setzero_si512()]; MOST_KEYS];
+    for (register, key) in broadcast.iter_mut().zip(keys) {
+        *register = [_mm512_broadcast_i32x4(load(key))];
+    }
+    Broadcast { keys: broadcast, rounds }
+}
+
+#[target_feature(enable = "avx512f")]
+fn lane_keys(texts: &[Text<'_>]) -> [[__m512i; REGISTERS]; MOST_KEYS] {
+    let mut keys = [[_mm512_setzero_si512(); REGISTERS]; MOST_KEYS];
+    for (round, keys) in keys.iter_mut().enumerate() {
+        for (register, texts) in keys.iter_mut().zip(texts.chunks(PER_REGISTER)) {
+            let of = |lane: usize| texts.get(lane).unwrap_or(&texts[0]).keys.encrypt[round];
+            *register = join([load(&of(0)), load(&of(1)), load(&of(2)), load(&of(3))]);
+        }
+    }
+    keys
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn join(blocks: [__m128i; PER_REGISTER]) -> __m512i {
+    let joined = _mm512_castsi128_si512(blocks[0]);
+    let joined = _mm512_inserti32x4::<1>(joined, blocks[1]);
+    let joined = _mm512_inserti32x4::<2>(joined, blocks[2]);
+    _mm512_inserti32x4::<3>(joined, blocks[3])
+}
+
+/// The blocks `offset` bytes behind the places of the first lanes.
+///
+/// # Safety
+/// There are blocks.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize) -> [__m512i; N] {
+    let block = |lane: usize| {
+        let at = at[lane].wrapping_add(offset);
+        // SAFETY: the caller says so.
+        unsafe { _mm_loadu_si128(at.cast()) }
+    };
+    let mut blocks = [_mm512_setzero_si512(); N];
+    for (n, blocks) in blocks.iter_mut().enumerate() {
+        let first = n * PER_REGISTER;
+        *blocks = join([block(first), block(first + 1), block(first + 2), block(first + 3)]);
+    }
+    blocks
+}
+
+/// Puts blocks `offset` bytes behind the places of the first lanes.
+///
+/// # Safety
+/// There is room, and it is ours.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn scatter<const N: usize>(blocks: &[__m512i; N], at: &[*mut u8; BATCH], offset: usize) {
+    let put = |lane: usize, block: __m128i| {
+        let at = at[lane].wrapping_add(offset);
+        // SAFETY: the caller says so.
+        unsafe { _mm_storeu_si128(at.cast(), block) }
+    };
+    for (n, blocks) in blocks.iter().enumerate() {
+        let first = n * PER_REGISTER;
+        put(first, _mm512_extracti32x4_epi32::<0>(*blocks));
+        put(first + 1, _mm512_extracti32x4_epi32::<1>(*blocks));
+        put(first + 2, _mm512_extracti32x4_epi32::<2>(*blocks));
+        put(first + 3, _mm512_extracti32x4_epi32::<3>(*blocks));
+    }
+}
+
+/// [`run`] of so many registers.
+///
+/// # Safety
+/// As there.
+#[target_feature(enable = "avx512f,vaes")]
+unsafe fn run_of<const K: usize>(
+    registers: usize,
+    keys: &[[__m512i; K]],
+    at: &[*mut u8; BATCH],
+    chain: &mut [__m512i; REGISTERS],
+    count: usize,
+) {
+    let run = match registers {
+        1 => run::<1, K>,
+        2 => run::<2, K>,
+        3 => run::<3, K>,
+        4 => run::<4, K>,
+        5 => run::<5, K>,
+        6 => run::<6, K>,
+        7 => run::<7, K>,
+        _ => run::<REGISTERS, K> as Run<K>,
+    };
+    // SAFETY: the caller says so.
+    unsafe { run(keys, at, chain, count) }
+}
+
+/// [`run`] of some number of registers.
+type Run<const K: usize> =
+    unsafe fn(&[[__m512i; K]], &[*mut u8; BATCH], &mut [__m512i; REGISTERS], usize);
+
+/// Encrypts the next `count` blocks of the packets of the first `N` registers.
+///
+/// # Safety
+/// Each of those lanes has so many blocks behind the one at its place.
+#[target_feature(enable = "avx512f,vaes")]
+unsafe fn run<const N: usize, const K: usize>(
+    keys: &[[__m512i; K]],
+    at: &[*mut u8; BATCH],
+    chain: &mut [__m512i; REGISTERS],
+    count: usize,
+) {
+    let [first, inner @ .., last] = keys else { return };
+    let mut state: [__m512i; N] = std::array::from_fn(|n| chain[n]);
+    for block in 1..=count {
+        // Streams are more than the processor follows by itself.
+        if block % (LINE / BLOCK) == 1 {
+            for at in &at[..N * PER_REGISTER] {
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(block * BLOCK + 2 * LINE).cast());
+            }
+        }
+        // SAFETY: the caller says so.
+        let clear = unsafe { gather::<N>(at, block * BLOCK) };
+        for n in 0..N {
+            state[n] = _mm512_xor_si512(_mm512_xor_si512(clear[n], first[n % K]), state[n]);
+        }
+        for keys in inner {
+            for n in 0..N {
+                state[n] = _mm512_aesenc_epi128(state[n], keys[n % K]);
+            }
+        }
+        for n in 0..N {
+            state[n] = _mm512_aesenclast_epi128(state[n], last[n % K]);
+        }
+        // SAFETY: the caller says so.
+        unsafe { scatter(&state, at, block * BLOCK) };
+    }
+    chain[..N].copy_from_slice(&state);
+}
+
+/// Decrypts a packet's blocks, which stand behind their IV, in place.
+#[target_feature(enable = "avx512f,vaes")]
+pub(super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
+    /// Registers at a time.
+    const STEP: usize = 4;
+    const BYTES: usize = 64;
+    let keys = broadcast(&keys.decrypt, keys.rounds);
+    let keys = keys.rounds();
+    let mut end = text.len() / BLOCK * BLOCK;
+    // From the end, as each block is needed by the one behind it.
+    while end >= BLOCK + STEP * BYTES {
+        let start = end - STEP * BYTES;
+        let at = text[start - BLOCK..end].as_mut_ptr();
+        // SAFETY: from `at` on there is a block, and registers behind it.
+        unsafe { decrypt_at::<STEP>(keys, at, u8::MAX) };
+        end = start;
+    }
+    while end > BLOCK {
+        let start = end.saturating_sub(BYTES).max(BLOCK);
+        let at = text[start - BLOCK..end].as_mut_ptr();
+        let words = (end - start) / 8;
+        // SAFETY: from `at` on there is a block, and as many words as the mask has bits.
+        unsafe { decrypt_at::<1>(keys, at, u8::MAX >> (8 - words)) };
+        end = start;
+    }
+}
+
+/// Decrypts the words of `mask` of `N` registers that stand behind a block at `at`.
+///
+/// # Safety
+/// They are there.
+#[target_feature(enable = "avx512f,vaes")]
+#[inline]
+unsafe fn decrypt_at<const N: usize>(keys: &[[__m512i; 1]], at: *mut u8, mask: __mmask8) {
+    let [[first], inner @ .., [last]] = keys else { return };
+    let fetch = |behind: usize| {
+        let at = at.wrapping_add(behind);
+        // SAFETY: the caller says so.
+        unsafe { _mm512_maskz_loadu_epi64(mask, at.cast()) }
+    };
+    let mut state = [_mm512_setzero_si512(); N];
+    let mut before = [_mm512_setzero_si512(); N];
+    for n in 0..N {
+        state[n] = _mm512_xor_si512(fetch(BLOCK + n * 64), *first);
+        before[n] = fetch(n * 64);
+    }
+    for [key] in inner {
+        for state in &mut state {
+            *state = _mm512_aesdec_epi128(*state, *key);
+        }
+    }
+    for n in 0..N {
+        let clear = _mm512_xor_si512(_mm512_aesdeclast_epi128(state[n], *last), before[n]);
+        let to = at.wrapping_add(BLOCK + n * 64);
+        // SAFETY: the caller says so.
+        unsafe { _mm512_mask_storeu_epi64(to.cast(), mask, clear) };
+    }
+}

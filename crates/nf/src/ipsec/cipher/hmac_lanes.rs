@@ -1,0 +1,541 @@
+//! HMAC-SHA-1 and HMAC-SHA-256 (RFC 2104, FIPS 180-4) of a batch of messages at once,
+//! with AVX-512: each lane of a register holds a word of one message.
+#![allow(unsafe_code)]
+
+use core::arch::x86_64::{
+    __m512i, __mmask16, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_loadu_si512,
+    _mm512_mask_mov_epi8, _mm512_mask_mov_epi32, _mm512_maskz_loadu_epi8, _mm512_maskz_set1_epi64,
+    _mm512_or_si512, _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi8, _mm512_set1_epi32,
+    _mm512_set4_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
+    _mm512_srli_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
+};
+
+use std::array::from_mut;
+
+use thalweg_packet::BATCH;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Messages of a register.
+const LANES: usize = 16;
+/// Sixteens that are hashed side by side: each round of one waits for the round before it.
+const STREAMS: usize = BATCH / LANES;
+/// The hashes' states, word by word.
+type State = [__m512i; WORDS];
+/// Bytes of a block.
+const BLOCK: usize = 64;
+/// Words of a state; SHA-1 has five.
+const WORDS: usize = 8;
+/// Bytes of a tag; of those of SHA-1, the first twelve count.
+pub(super) const TAG: usize = 16;
+
+const XOR3: i32 = 0x96;
+const CHOOSE: i32 = 0xca;
+const MAJORITY: i32 = 0xe8;
+
+const SHA1_START: [u32; WORDS] =
+    [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0, 0, 0, 0];
+const SHA256_START: [u32; WORDS] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
+const SHA1_CONSTANTS: [u32; 4] = [0x5a82_7999, 0x6ed9_eba1, 0x8f1b_bcdc, 0xca62_c1d6];
+#[rustfmt::skip]
+const SHA256_CONSTANTS: [u32; 64] = [
+    0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5,
+    0xd807_aa98, 0x1283_5b01, 0x2431_85be, 0x550c_7dc3, 0x72be_5d74, 0x80de_b1fe, 0x9bdc_06a7, 0xc19b_f174,
+    0xe49b_69c1, 0xefbe_4786, 0x0fc1_9dc6, 0x240c_a1cc, 0x2de9_2c6f, 0x4a74_84aa, 0x5cb0_a9dc, 0x76f9_88da,
+    0x983e_5152, 0xa831_c66d, 0xb003_27c8, 0xbf59_7fc7, 0xc6e0_0bf3, 0xd5a7_9147, 0x06ca_6351, 0x1429_2967,
+    0x27b7_0a85, 0x2e1b_2138, 0x4d2c_6dfc, 0x5338_0d13, 0x650a_7354, 0x766a_0abb, 0x81c2_c92e, 0x9272_2c85,
+    0xa2bf_e8a1, 0xa81a_664b, 0xc24b_8b70, 0xc76c_51a3, 0xd192_e819, 0xd699_0624, 0xf40e_3585, 0x106a_a070,
+    0x19a4_c116, 0x1e37_6c08, 0x2748_774c, 0x34b0_bcb5, 0x391c_0cb3, 0x4ed8_aa4a, 0x5b9c_ca4f, 0x682e_6ff3,
+    0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
+];
+
+/// `$round!(0)` to `$round!(15)`: written out, so that which word is meant is known.
+macro_rules! sixteen {
+    ($round:ident) => {
+        $round!(0);
+        $round!(1);
+        $round!(2);
+        $round!(3);
+        $round!(4);
+        $round!(5);
+        $round!(6);
+        $round!(7);
+        $round!(8);
+        $round!(9);
+        $round!(10);
+        $round!(11);
+        $round!(12);
+        $round!(13);
+        $round!(14);
+        $round!(15);
+    };
+}
+
+/// The states behind the first block of both hashes, which is made of the key alone.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct HmacKeys {
+    inner: [u32; WORDS],
+    outer: [u32; WORDS],
+}
+
+impl HmacKeys {
+    /// Of a key of at most 64 bytes.
+    ///
+    /// # Panics
+    /// When it is longer.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) fn new<const SHA256: bool>(key: &[u8]) -> Self {
+        let state = |pad: u8| {
+            let mut block = [pad; BLOCK];
+            block[..key.len()].iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+            let mut words = [_mm512_setzero_si512(); LANES];
+            for (word, bytes) in words.iter_mut().zip(block.as_chunks::<4>().0) {
+                *word = number(u32::from_be_bytes(*bytes));
+            }
+            block.zeroize();
+            let start = if SHA256 { SHA256_START } else { SHA1_START };
+            let mut state = start.map(|word| number(word));
+            compress::<SHA256, 1>(from_mut(&mut state), from_mut(&mut words));
+            state.map(|word| store(word)[0])
+        };
+        Self { inner: state(0x36), outer: state(0x5c) }
+    }
+}
+
+/// A message to be authenticated.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) keys: &'a HmacKeys,
+    pub(super) start: *const u8,
+    pub(super) len: usize,
+}
+
+impl Message<'_> {
+    /// Blocks with padding.
+    fn blocks(&self) -> usize {
+        (self.len + 9).div_ceil(BLOCK)
+    }
+
+    /// Bytes of whole blocks.
+    fn whole(&self) -> usize {
+        self.len / BLOCK * BLOCK
+    }
+}
+
+/// What stands behind the last whole block of a message: its rest and padding.
+#[repr(C, align(64))]
+pub(super) struct Tail([[u8; BLOCK]; 2]);
+
+impl Tail {
+    pub(super) const EMPTY: Self = Self([[0; BLOCK]; 2]);
+}
+
+/// The HMACs of up to a batch of messages, as far as they have come.
+pub(super) struct Authentication<'a, 'm> {
+    messages: &'m [Message<'a>],
+    /// As many as a batch has.
+    tails: *mut Tail,
+    cursors: [[Cursor; LANES]; STREAMS],
+    state: [State; STREAMS],
+    /// Blocks that are hashed.
+    done: usize,
+    /// Messages that are not, from the longest on.
+    active: usize,
+    /// Messages whose tails are not written, from the longest on.
+    open: usize,
+}
+
+impl<'a, 'm> Authentication<'a, 'm> {
+    /// Of messages of which the longest is first. `tails` is for their ends.
+    ///
+    /// # Panics
+    /// When there are more than in a batch.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn new(messages: &'m [Message<'a>], tails: &'m mut [Tail; BATCH]) -> Self {
+        assert!((1..=BATCH).contains(&messages.len()));
+        let tails = tails.as_mut_ptr();
+        // A lane without a message does what the first does.
+        let of = |lane: usize| match messages.get(lane) {
+            Some(message) => Cursor::of(message, tails.wrapping_add(lane)),
+            None => Cursor::of(&messages[0], tails),
+        };
+        let cursors =
+            std::array::from_fn(|stream| std::array::from_fn(|lane| of(stream * LANES + lane)));
+        let state = states(messages, |keys| &keys.inner);
+        Self {
+            messages,
+            tails,
+            cursors,
+            state,
+            done: 0,
+            active: messages.len(),
+            open: messages.len(),
+        }
+    }
+
+    /// Goes on as far as `ready` bytes of each message, from its start on, are there, and all
+    /// of those from number `unfinished` on.
+    ///
+    /// # Safety
+    /// They are there, and no message is longer than the one before it.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn advance<const SHA256: bool>(&mut self, ready: usize, unfinished: usize) {
+        while self.open > unfinished {
+            self.open -= 1;
+            // SAFETY: there is a tail for each message, and only `self` has them.
+            let tail = unsafe { &mut *self.tails.wrapping_add(self.open) };
+            // SAFETY: the message is there, as the caller says.
+            unsafe { pad(&self.messages[self.open], tail) };
+        }
+        let all = self.messages[0].blocks();
+        let end = if unfinished == 0 { all } else { ready / BLOCK };
+        while self.done < end {
+            while self.messages[self.active - 1].blocks() <= self.done {
+                self.active -= 1;
+                self.cursors[self.active / LANES][self.active % LANES] = self.cursors[0][0];
+            }
+            let lanes = u32::MAX >> (BATCH - self.active);
+            let lanes = [lanes as __mmask16, (lanes >> LANES) as __mmask16];
+            if self.active > LANES {
+                advance::<SHA256, STREAMS>(&mut self.state, &mut self.cursors, lanes);
+            } else {
+                let ([state, _], [cursors, _]) = (&mut self.state, &mut self.cursors);
+                advance::<SHA256, 1>(from_mut(state), from_mut(cursors), [lanes[0]]);
+            }
+            self.done += 1;
+        }
+    }
+
+    /// The first bytes of the HMACs.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) fn finish<const SHA256: bool>(self, tags: &mut [[u8; TAG]; BATCH]) {
+        finish::<SHA256>(&self.state, states(self.messages, |keys| &keys.outer), tags);
+    }
+}
+
+/// Hashes the next blocks of the lanes of `N` streams.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn advance<const SHA256: bool, const N: usize>(
+    state: &mut [State; N],
+    cursors: &mut [[Cursor; LANES]; N],
+    lanes: [__mmask16; N],
+) {
+    let mut words = [[_mm512_setzero_si512(); LANES]; N];
+    for stream in 0..N {
+        fetch(&mut cursors[stream], &mut words[stream]);
+    }
+    let mut next = *state;
+    compress::<SHA256, N>(&mut next, &mut words);
+    for stream in 0..N {
+        for (word, next) in state[stream].iter_mut().zip(next[stream]) {
+            *word = _mm512_mask_mov_epi32(*word, lanes[stream], next);
+        }
+    }
+}
+
+/// The hash of the keys' outer block and the inner digest.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn finish<const SHA256: bool>(
+    inner: &[State; STREAMS],
+    mut outer: [State; STREAMS],
+    tags: &mut [[u8; TAG]; BATCH],
+) {
+    let len = if SHA256 { 8 } else { 5 };
+    let mut words = [[_mm512_setzero_si512(); LANES]; STREAMS];
+    for (words, inner) in words.iter_mut().zip(inner) {
+        words[..len].copy_from_slice(&inner[..len]);
+        words[len] = number(1 << 31);
+        words[15] = number((BLOCK as u32 + 4 * len as u32) * 8);
+    }
+    compress::<SHA256, STREAMS>(&mut outer, &mut words);
+    for (tags, digest) in tags.chunks_mut(LANES).zip(outer) {
+        let words = [0, 1, 2, 3].map(|word| store(digest[word]));
+        for (lane, tag) in tags.iter_mut().enumerate() {
+            for (bytes, word) in tag.as_chunks_mut().0.iter_mut().zip(&words) {
+                *bytes = word[lane].to_be_bytes();
+            }
+        }
+    }
+}
+
+/// One state of the keys of each lane.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn states(
+    messages: &[Message<'_>],
+    which: impl Fn(&HmacKeys) -> &[u32; WORDS],
+) -> [State; STREAMS] {
+    let first = which(messages[0].keys);
+    if messages.iter().all(|message| std::ptr::eq(message.keys, messages[0].keys)) {
+        return [first.map(|word| number(word)); STREAMS];
+    }
+    let mut words = [[[0; LANES]; WORDS]; STREAMS];
+    for (lane, message) in messages.iter().enumerate() {
+        let (state, words) = (which(message.keys), &mut words[lane / LANES]);
+        (0..WORDS).for_each(|word| words[word][lane % LANES] = state[word]);
+    }
+    // SAFETY: a register has as many words.
+    words.map(|words| words.map(|words| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }))
+}
+
+/// Writes what stands behind the last whole block of a message.
+///
+/// # Safety
+/// The message is there.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+unsafe fn pad(message: &Message<'_>, tail: &mut Tail) {
+    let rest = message.len - message.whole();
+    let mask = (1u64 << rest) - 1;
+    let at = message.start.wrapping_add(message.whole());
+    // SAFETY: the mask has a bit for each byte behind the last whole block.
+    let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, at.cast()) };
+    let bytes = _mm512_mask_mov_epi8(bytes, 1 << rest, _mm512_set1_epi8(0x80u8 as i8));
+    // The block of the key counts too. The length is the last word of the last block.
+    let bits = ((BLOCK + message.len) as u64 * 8).swap_bytes();
+    let len = _mm512_maskz_set1_epi64(0x80, bits as i64);
+    let fits = rest < BLOCK - 8;
+    let first = if fits { _mm512_or_si512(bytes, len) } else { bytes };
+    let [first_block, second_block] = &mut tail.0;
+    store_block(first, first_block);
+    if !fits {
+        store_block(len, second_block);
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store_block(value: __m512i, block: &mut [u8; BLOCK]) {
+    // SAFETY: a block is as long as a register.
+    unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), value) }
+}
+
+/// Where the next block of a message stands.
+#[derive(Clone, Copy)]
+struct Cursor {
+    at: *const u8,
+    /// The end of the message's whole blocks, and what follows there.
+    end: *const u8,
+    tail: *const u8,
+}
+
+impl Cursor {
+    fn of(message: &Message<'_>, tail: *const Tail) -> Self {
+        let (start, tail) = (message.start, tail.cast());
+        let end = start.wrapping_add(message.whole());
+        let at = if start == end { tail } else { start };
+        Self { at, end, tail }
+    }
+
+    fn next(&mut self) -> *const u8 {
+        let (at, next) = (self.at, self.at.wrapping_add(BLOCK));
+        self.at = if next == self.end { self.tail } else { next };
+        at
+    }
+}
+
+/// The words of the next blocks: transposed, the first byte of each highest.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn fetch(cursors: &mut [Cursor; LANES], words: &mut [__m512i; LANES]) {
+    let big_endian = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
+    let mut rows = [_mm512_setzero_si512(); LANES];
+    macro_rules! row {
+        ($lane:expr) => {
+            let at = cursors[$lane].next();
+            // SAFETY: a cursor stands at a whole block until its message ends, and then another
+            // takes its place.
+            let block = unsafe { _mm512_loadu_si512(at.cast()) };
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(2 * BLOCK).cast());
+            rows[$lane] = _mm512_shuffle_epi8(block, big_endian);
+        };
+    }
+    sixteen!(row);
+    *words = transpose(&rows);
+}
+
+/// Rows to columns of 16 by 16 words.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn transpose(rows: &[__m512i; LANES]) -> [__m512i; LANES] {
+    // Each 128-bit lane of `fours[4 i + j]` holds word j of its quarter for rows 4 i to 4 i + 3.
+    let mut fours = [_mm512_setzero_si512(); LANES];
+    for i in 0..4 {
+        let [r0, r1, r2, r3] = [0, 1, 2, 3].map(|row| rows[4 * i + row]);
+        let (low01, low23) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpacklo_epi32(r2, r3));
+        let (high01, high23) = (_mm512_unpackhi_epi32(r0, r1), _mm512_unpackhi_epi32(r2, r3));
+        fours[4 * i] = _mm512_unpacklo_epi64(low01, low23);
+        fours[4 * i + 1] = _mm512_unpackhi_epi64(low01, low23);
+        fours[4 * i + 2] = _mm512_unpacklo_epi64(high01, high23);
+        fours[4 * i + 3] = _mm512_unpackhi_epi64(high01, high23);
+    }
+    let mut columns = [_mm512_setzero_si512(); LANES];
+    for j in 0..4 {
+        let [f0, f1, f2, f3] = [0, 4, 8, 12].map(|four| fours[four + j]);
+        let even01 = _mm512_shuffle_i32x4::<0x88>(f0, f1);
+        let even23 = _mm512_shuffle_i32x4::<0x88>(f2, f3);
+        let odd01 = _mm512_shuffle_i32x4::<0xdd>(f0, f1);
+        let odd23 = _mm512_shuffle_i32x4::<0xdd>(f2, f3);
+        columns[j] = _mm512_shuffle_i32x4::<0x88>(even01, even23);
+        columns[4 + j] = _mm512_shuffle_i32x4::<0x88>(odd01, odd23);
+        columns[8 + j] = _mm512_shuffle_i32x4::<0xdd>(even01, even23);
+        columns[12 + j] = _mm512_shuffle_i32x4::<0xdd>(odd01, odd23);
+    }
+    columns
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn number(n: u32) -> __m512i {
+    _mm512_set1_epi32(n as i32)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store(words: __m512i) -> [u32; LANES] {
+    let mut stored = [0; LANES];
+    // SAFETY: a register has as many words.
+    unsafe { _mm512_storeu_si512(stored.as_mut_ptr().cast(), words) };
+    stored
+}
+
+/// Hashes a block in each lane of `N` streams.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn compress<const SHA256: bool, const N: usize>(
+    state: &mut [State; N],
+    words: &mut [[__m512i; LANES]; N],
+) {
+    let before = *state;
+    if SHA256 {
+        sha256(state, words);
+    } else {
+        sha1(state, words);
+    }
+    for (after, before) in state.iter_mut().zip(before) {
+        for (after, before) in after.iter_mut().zip(before) {
+            *after = _mm512_add_epi32(*after, before);
+        }
+    }
+}
+
+/// The eighty rounds of SHA-1 (FIPS 180-4, section 6.1.2).
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn sha1<const N: usize>(state: &mut [State; N], words: &mut [[__m512i; LANES]; N]) {
+    macro_rules! round {
+        ($function:expr, $k:expr, $i:expr, $extended:expr) => {
+            for (state, w) in state.iter_mut().zip(&mut *words) {
+                if $extended {
+                    let mixed = _mm512_ternarylogic_epi32::<XOR3>(
+                        w[($i + 13) & 15], w[($i + 8) & 15], w[($i + 2) & 15],
+                    );
+                    w[$i] = _mm512_rol_epi32::<1>(_mm512_xor_si512(mixed, w[$i]));
+                }
+                let [a, b, c, d, e, ..] = *state;
+                let sum = _mm512_add_epi32(_mm512_add_epi32(e, number($k)), w[$i]);
+                let mixed = _mm512_ternarylogic_epi32::<{ $function }>(b, c, d);
+                let sum = _mm512_add_epi32(_mm512_add_epi32(sum, mixed), _mm512_rol_epi32::<5>(a));
+                [state[0], state[1], state[2], state[3], state[4]] =
+                    [sum, a, _mm512_rol_epi32::<30>(b), c, d];
+            }
+        };
+    }
+    let [k0, k1, k2, k3] = SHA1_CONSTANTS;
+    macro_rules! first {
+        ($i:expr) => {
+            round!(CHOOSE, k0, $i, false);
+        };
+    }
+    macro_rules! second {
+        ($i:expr) => {
+            if $i < 4 {
+                round!(CHOOSE, k0, $i, true);
+            } else {
+                round!(XOR3, k1, $i, true);
+            }
+        };
+    }
+    macro_rules! third {
+        ($i:expr) => {
+            if $i < 8 {
+                round!(XOR3, k1, $i, true);
+            } else {
+                round!(MAJORITY, k2, $i, true);
+            }
+        };
+    }
+    macro_rules! fourth {
+        ($i:expr) => {
+            if $i < 12 {
+                round!(MAJORITY, k2, $i, true);
+            } else {
+                round!(XOR3, k3, $i, true);
+            }
+        };
+    }
+    macro_rules! fifth {
+        ($i:expr) => {
+            round!(XOR3, k3, $i, true);
+        };
+    }
+    sixteen!(first);
+    sixteen!(second);
+    sixteen!(third);
+    sixteen!(fourth);
+    sixteen!(fifth);
+}
+
+/// The sixty-four rounds of SHA-256 (FIPS 180-4, section 6.2.2).
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn sha256<const N: usize>(state: &mut [State; N], words: &mut [[__m512i; LANES]; N]) {
+    macro_rules! xor3 {
+        ($x:expr, $y:expr, $z:expr) => {
+            _mm512_ternarylogic_epi32::<XOR3>($x, $y, $z)
+        };
+    }
+    for sixteen in 0..4 {
+        let constants = &SHA256_CONSTANTS[16 * sixteen..];
+        macro_rules! round {
+            ($i:expr) => {
+                for (state, w) in state.iter_mut().zip(&mut *words) {
+                    if sixteen > 0 {
+                        let (x, y) = (w[($i + 1) & 15], w[($i + 14) & 15]);
+                        let small0 = xor3!(
+                            _mm512_ror_epi32::<7>(x), _mm512_ror_epi32::<18>(x), _mm512_srli_epi32::<3>(x)
+                        );
+                        let small1 = xor3!(
+                            _mm512_ror_epi32::<17>(y), _mm512_ror_epi32::<19>(y), _mm512_srli_epi32::<10>(y)
+                        );
+                        let sum = _mm512_add_epi32(w[$i], w[($i + 9) & 15]);
+                        w[$i] = _mm512_add_epi32(sum, _mm512_add_epi32(small0, small1));
+                    }
+                    let [a, b, c, d, e, f, g, h] = *state;
+                    let big1 = xor3!(
+                        _mm512_ror_epi32::<6>(e), _mm512_ror_epi32::<11>(e), _mm512_ror_epi32::<25>(e)
+                    );
+                    let choice = _mm512_ternarylogic_epi32::<CHOOSE>(e, f, g);
+                    let sum = _mm512_add_epi32(_mm512_add_epi32(h, number(constants[$i])), w[$i]);
+                    let sum = _mm512_add_epi32(sum, _mm512_add_epi32(big1, choice));
+                    let big0 = xor3!(
+                        _mm512_ror_epi32::<2>(a), _mm512_ror_epi32::<13>(a), _mm512_ror_epi32::<22>(a)
+                    );
+                    let majority = _mm512_ternarylogic_epi32::<MAJORITY>(a, b, c);
+                    let both = _mm512_add_epi32(big0, majority);
+                    *state = [_mm512_add_epi32(sum, both), a, b, c, _mm512_add_epi32(d, sum), e, f, g];
+                }
+            };
+        }
+        sixteen!(round);
+    }
+}

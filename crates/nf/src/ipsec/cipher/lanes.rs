@@ -1,0 +1,231 @@
+//! CBC with HMAC of a whole batch side by side, with AVX-512 and VAES.
+#![allow(unsafe_code)]
+
+use arrayvec::ArrayVec;
+use subtle::ConstantTimeEq;
+use thalweg_packet::{BATCH, Isa};
+
+use super::Job;
+use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, Text};
+use super::hmac_lanes::{Authentication, HmacKeys, Message, TAG, Tail};
+use crate::ipsec::suite::{HEADER, Hash, Suite};
+
+/// Whether the processor has what this takes.
+fn is_available() -> bool {
+    Isa::Avx512.is_available()
+        && std::arch::is_x86_feature_detected!("aes")
+        && std::arch::is_x86_feature_detected!("vaes")
+}
+
+/// Expanded keys.
+pub(super) struct Keys {
+    aes: AesKeys,
+    hash: Hash,
+    hmac: HmacKeys,
+}
+
+impl Keys {
+    /// `None` for other suites, and where the processor cannot.
+    pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
+        let Suite::Cbc(_, hash) = suite else { return None };
+        if !is_available() {
+            return None;
+        }
+        let hmac: unsafe fn(&[u8]) -> HmacKeys = match hash {
+            Hash::Sha1 => HmacKeys::new::<false>,
+            Hash::Sha256 => HmacKeys::new::<true>,
+        };
+        // SAFETY: the processor has the instructions.
+        let hmac = unsafe { hmac(auth_key) };
+        // SAFETY: the processor has the instructions.
+        let aes = unsafe { AesKeys::new(key) };
+        Some(Self { aes, hash, hmac })
+    }
+}
+
+/// Says that the processor can, and holds what idle lanes write, and the ends of messages.
+pub(super) struct Lanes {
+    idle: Vec<u8>,
+    tails: Box<[Tail; BATCH]>,
+}
+
+/// The packets of a batch whose suites take the same steps.
+#[derive(Default)]
+struct Group<'a> {
+    /// Which of the jobs they are.
+    jobs: ArrayVec<usize, BATCH>,
+    texts: ArrayVec<Text<'a>, BATCH>,
+    messages: ArrayVec<Message<'a>, BATCH>,
+}
+
+impl Lanes {
+    /// `None` where the level or the processor has no such instructions.
+    pub(super) fn new(isa: Isa) -> Option<Self> {
+        let tails = Box::new([const { Tail::EMPTY }; BATCH]);
+        (isa == Isa::Avx512 && is_available()).then_some(Self { idle: Vec::new(), tails })
+    }
+
+    /// Seals those of the jobs, the longest first, that have keys for it.
+    pub(super) fn seal(&mut self, jobs: &mut [Job<'_>]) {
+        for kind in kinds(jobs) {
+            let group = Group::of(kind, jobs);
+            let mut tags = [[0; TAG]; BATCH];
+            let seal: Kernel = match kind.hash {
+                Hash::Sha1 => Self::seal_group::<false>,
+                Hash::Sha256 => Self::seal_group::<true>,
+            };
+            // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
+            // packets are those of jobs.
+            unsafe { seal(self, &group, &mut tags) };
+            for (job, tag) in group.jobs.into_iter().zip(&tags) {
+                put(tag, jobs[job].parts().icv);
+                jobs[job].finish(true);
+            }
+        }
+    }
+
+    /// Opens those of the jobs, the longest first, that have keys for it.
+    pub(super) fn open(&mut self, jobs: &mut [Job<'_>]) {
+        let mut received = [[0; TAG]; BATCH];
+        for (job, received) in jobs.iter_mut().zip(&mut received) {
+            let icv = &*job.parts().icv;
+            received[..icv.len()].copy_from_slice(icv);
+        }
+        for kind in kinds(jobs) {
+            let group = Group::of(kind, jobs);
+            let mut tags = [[0; TAG]; BATCH];
+            let authenticate: Kernel = match kind.hash {
+                Hash::Sha1 => Self::authenticate::<false>,
+                Hash::Sha256 => Self::authenticate::<true>,
+            };
+            // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
+            // packets are those of jobs.
+            unsafe { authenticate(self, &group, &mut tags) };
+            for (n, tag) in group.jobs.into_iter().zip(&tags) {
+                let job = &mut jobs[n];
+                let len = job.cipher.shape.icv;
+                let authentic = tag[..len].ct_eq(&received[n][..len]).into();
+                if let (true, Some(keys)) = (authentic, &job.cipher.lanes) {
+                    // SAFETY: the processor has the instructions, as there is a `Lanes`.
+                    unsafe { aes_lanes::decrypt(&keys.aes, &mut job.esp[HEADER..job.end]) };
+                }
+                job.finish(authentic);
+            }
+        }
+    }
+
+    /// Encrypts and authenticates piece by piece: what is hashed is then still in the cache.
+    ///
+    /// # Safety
+    /// The processor has the instructions, and the group's packets are there.
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    unsafe fn seal_group<const SHA256: bool>(
+        &mut self,
+        group: &Group<'_>,
+        tags: &mut [[u8; TAG]; BATCH],
+    ) {
+        /// Blocks of a piece.
+        const PIECE: usize = 16;
+        let Some(longest) = group.texts.first() else { return };
+        let most = (longest.blocks + 1) * BLOCK;
+        if self.idle.len() < most {
+            self.idle.resize(most, 0);
+        }
+        // SAFETY: the packets are there, as the caller says.
+        let mut encryption = unsafe { Encryption::new(&group.texts, &mut self.idle) };
+        let mut authentication = Authentication::new(&group.messages, &mut self.tails);
+        let (mut end, mut unfinished) = (0, group.texts.len());
+        while unfinished > 0 {
+            end += PIECE;
+            // SAFETY: as above.
+            unfinished = unsafe { encryption.advance(end, &mut self.idle) };
+            // SAFETY: the packets are there, and so much of them is encrypted.
+            unsafe {
+                authentication.advance::<SHA256>(HEADER + (1 + end) * BLOCK, unfinished);
+            }
+        }
+        authentication.finish::<SHA256>(tags);
+    }
+
+    /// # Safety
+    /// The processor has the instructions, and the group's packets are there.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn authenticate<const SHA256: bool>(
+        &mut self,
+        group: &Group<'_>,
+        tags: &mut [[u8; TAG]; BATCH],
+    ) {
+        if !group.messages.is_empty() {
+            let mut authentication = Authentication::new(&group.messages, &mut self.tails);
+            // SAFETY: the packets are there, as the caller says, the longest first.
+            unsafe { authentication.advance::<SHA256>(0, 0) };
+            authentication.finish::<SHA256>(tags);
+        }
+    }
+}
+
+/// Does a group's work and gives the tags of its packets, in order.
+type Kernel = unsafe fn(&mut Lanes, &Group<'_>, &mut [[u8; TAG]; BATCH]);
+
+/// What packets that are worked on together have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct StepKind {
+    /// Rounds of AES.
+    rounds: usize,
+    hash: Hash,
+}
+
+impl StepKind {
+    fn of(keys: &Keys) -> Self {
+        Self { rounds: keys.aes.rounds(), hash: keys.hash }
+    }
+}
+
+/// The kinds that the jobs are of.
+fn kinds(jobs: &[Job<'_>]) -> ArrayVec<StepKind, 4> {
+    let mut kinds = ArrayVec::new();
+    for keys in jobs.iter().filter_map(|job| job.cipher.lanes.as_ref()) {
+        let kind = StepKind::of(keys);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+impl<'a> Group<'a> {
+    /// Those of `kind`, which stay as they are but for their ICVs: an extended sequence number's
+    /// upper half is authenticated as if it stood behind the body (RFC 4303, 2.2.1), and is put
+    /// there.
+    fn of(kind: StepKind, jobs: &mut [Job<'a>]) -> Self {
+        let mut group = Self::default();
+        for (n, job) in jobs.iter_mut().enumerate() {
+            let cipher = job.cipher;
+            let Some(keys) = cipher.lanes.as_ref().filter(|keys| StepKind::of(keys) == kind) else {
+                continue;
+            };
+            let mut len = job.end;
+            if let Some(high) = job.high {
+                job.esp[len..len + 4].copy_from_slice(&high.to_be_bytes());
+                len += 4;
+            }
+            let start = job.esp.as_mut_ptr();
+            let blocks = (job.end - job.cipher.shape.body) / BLOCK;
+            let iv = start.wrapping_add(HEADER);
+            group.texts.push(Text { keys: &keys.aes, iv, blocks });
+            group.messages.push(Message { keys: &keys.hmac, start, len });
+            group.jobs.push(n);
+        }
+        group
+    }
+}
+
+/// Puts the first bytes of a tag where the ICV is.
+fn put(tag: &[u8; TAG], icv: &mut [u8]) {
+    // Lengths that the compiler knows are one store each.
+    if let Some(icv) = icv.first_chunk_mut::<TAG>() {
+        *icv = *tag;
+    } else if let (Some(icv), Some(tag)) = (icv.first_chunk_mut::<12>(), tag.first_chunk()) {
+        *icv = *tag;
+    }
+}

@@ -1,0 +1,176 @@
+//! Sealing and opening ESP packets in place, a batch at a time.
+//!
+//! An ESP packet lies in its buffer as SPI, sequence number, IV, body, ICV (RFC 4303, section
+//! 2). Who does the work is chosen by suite and processor: our own lanes for CBC with HMAC
+//! where there is AVX-512, libipsec-mb for the rest where it is built in, and per packet the
+//! portable code, which says what the others have to give.
+
+#[cfg(target_arch = "x86_64")]
+mod aes_lanes;
+#[cfg(target_arch = "x86_64")]
+mod hmac_lanes;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+mod portable;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+
+use thalweg_packet::{BATCH, Isa};
+
+use super::suite::{HEADER, Suite};
+
+/// A suite with its keys expanded, for whoever does the work.
+pub(super) struct Cipher {
+    suite: Suite,
+    shape: Shape,
+    portable: portable::Keys,
+    #[cfg(target_arch = "x86_64")]
+    lanes: Option<lanes::Keys>,
+}
+
+impl Cipher {
+    /// Expands the keys; `None` when one has the wrong length.
+    pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
+        if key.len() != suite.key_len() || auth_key.len() != suite.auth_key_len() {
+            return None;
+        }
+        let body = HEADER + suite.iv_len();
+        Some(Self {
+            suite,
+            shape: Shape { body, icv: suite.icv_len(), last: suite.alignment() - 1 },
+            portable: portable::Keys::new(suite, key, auth_key)?,
+            #[cfg(target_arch = "x86_64")]
+            lanes: lanes::Keys::new(suite, key, auth_key),
+        })
+    }
+
+    pub(super) fn suite(&self) -> Suite {
+        self.suite
+    }
+}
+
+/// What a suite's packets look like.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Where the body begins.
+    body: usize,
+    /// Bytes of the ICV.
+    icv: usize,
+    /// What the body's length is a multiple of, less one.
+    last: usize,
+}
+
+/// What has become of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Done,
+    /// The ICV was wrong.
+    Refused,
+}
+
+/// A packet to be sealed or opened.
+pub(super) struct Job<'a> {
+    /// Whose packet it is: its lane in a batch.
+    pub(super) lane: usize,
+    cipher: &'a Cipher,
+    esp: &'a mut [u8],
+    /// Where the ICV begins.
+    end: usize,
+    high: Option<u32>,
+    state: State,
+}
+
+impl<'a> Job<'a> {
+    /// `esp` is the packet from the SPI to the ICV, `high` the upper half of an extended
+    /// sequence number. `None` when there is no body, or it does not align.
+    pub(super) fn new(
+        lane: usize,
+        cipher: &'a Cipher,
+        esp: &'a mut [u8],
+        high: Option<u32>,
+    ) -> Option<Self> {
+        let Shape { body, icv, last } = cipher.shape;
+        let end = esp.len().checked_sub(icv)?;
+        let fits = end > body && (end - body) & last == 0;
+        fits.then_some(Self { lane, cipher, esp, end, high, state: State::Waiting })
+    }
+
+    /// Whether the packet is sealed, or is authentic and open.
+    pub(super) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    fn waits(&self) -> bool {
+        self.state == State::Waiting
+    }
+
+    fn finish(&mut self, good: bool) {
+        self.state = if good { State::Done } else { State::Refused };
+    }
+
+    fn parts(&mut self) -> Parts<'_> {
+        let (sealed, icv) = self.esp.split_at_mut(self.end);
+        let (head, body) = sealed.split_at_mut(self.cipher.shape.body);
+        Parts { head, body, icv }
+    }
+}
+
+/// An ESP packet in its parts.
+struct Parts<'a> {
+    /// Header and IV.
+    head: &'a mut [u8],
+    body: &'a mut [u8],
+    icv: &'a mut [u8],
+}
+
+/// Does the work; one per worker.
+pub(super) struct Engine {
+    #[cfg(target_arch = "x86_64")]
+    lanes: Option<lanes::Lanes>,
+}
+
+impl Engine {
+    /// The fastest with the instructions of `isa`.
+    pub(super) fn new(isa: Isa) -> Self {
+        let _ = isa;
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            lanes: lanes::Lanes::new(isa),
+        }
+    }
+
+    /// Encrypts the bodies of up to a batch of packets, whose headers and IVs are written, and
+    /// writes their ICVs. The jobs' order changes.
+    pub(super) fn seal(&mut self, jobs: &mut [Job<'_>]) {
+        order(jobs);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lanes) = &mut self.lanes {
+            lanes.seal(jobs);
+        }
+        jobs.iter_mut().filter(|job| job.waits()).for_each(portable::seal);
+    }
+
+    /// Checks the ICVs of up to a batch of packets and decrypts the bodies of those that are
+    /// authentic; those of others are worthless. The jobs' order changes.
+    pub(super) fn open(&mut self, jobs: &mut [Job<'_>]) {
+        order(jobs);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lanes) = &mut self.lanes {
+            lanes.open(jobs);
+        }
+        jobs.iter_mut().filter(|job| job.waits()).for_each(portable::open);
+    }
+}
+
+/// The longest first, in what is encrypted and, among suites that are alike, in what is
+/// authenticated: packets that are worked on side by side are then about as long.
+fn order(jobs: &mut [Job<'_>]) {
+    assert!(jobs.len() <= BATCH);
+    let key = |job: &Job<'_>| Reverse(2 * job.end + usize::from(job.high.is_some()));
+    if !jobs.is_sorted_by_key(key) {
+        jobs.sort_unstable_by_key(key);
+    }
+}
