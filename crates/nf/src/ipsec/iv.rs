@@ -2,7 +2,9 @@
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use thalweg_packet::BATCH;
+
+/// IVs made at once: as many as the library encrypts side by side with VAES.
+const AHEAD: usize = 64;
 
 /// Unpredictable IVs: a counter encrypted under a key that the operating
 /// system's random source gave and nobody else knows (NIST SP 800-38A,
@@ -11,7 +13,7 @@ pub(super) struct IvSource {
     cipher: Aes128,
     counter: u128,
     /// IVs made ahead, side by side; the first `left` are unused.
-    ready: [aes::Block; BATCH],
+    ready: [aes::Block; AHEAD],
     left: usize,
 }
 
@@ -21,7 +23,7 @@ impl IvSource {
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         let mut key = [0; 16];
         getrandom::fill(&mut key)?;
-        let ready = [aes::Block::default(); BATCH];
+        let ready = [aes::Block::default(); AHEAD];
         Ok(Self { cipher: Aes128::new(&key.into()), counter: 0, ready, left: 0 })
     }
 
@@ -32,7 +34,7 @@ impl IvSource {
                 *block = self.counter.to_be_bytes().into();
             }
             self.cipher.encrypt_blocks(&mut self.ready);
-            self.left = BATCH;
+            self.left = AHEAD;
         }
         self.left -= 1;
         self.ready[self.left].into()
