@@ -2,6 +2,11 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 
+# What is built beyond plain cargo: libraries that this system has. `make FEATURES= ...` leaves
+# them out.
+FEATURES ?= $(shell scripts/setup.sh features)
+export FEATURES
+
 .PHONY: help build demo test bench fuzz lint rtl doc clean
 
 help:            ## This list
@@ -9,14 +14,14 @@ help:            ## This list
 
 build:           ## Build the thalweg program (target/release/thalweg)
 	@scripts/setup.sh build
-	cargo build --release --locked --package thalweg-cli
+	cargo build --release --locked --package thalweg-cli --features '$(FEATURES)'
 
 demo: build      ## Run the edge-gateway example and show what happened
 	@examples/edge-gateway/demo.sh
 
 test:            ## Run every test, against real peers too
 	@scripts/setup.sh test
-	cargo test --workspace --locked
+	cargo test --workspace --locked --features '$(FEATURES)'
 
 bench:           ## Measure the whole path per packet; see docs/performance.md
 	@scripts/setup.sh build

@@ -8,5 +8,6 @@ for isa in scalar avx2 avx512; do
     echo "== $isa"
     THALWEG_ISA=$isa REQUIRE_ISA=$isa cargo test --locked --quiet \
         --package thalweg-packet --package thalweg-classify --package thalweg-chain
-    THALWEG_ISA=$isa REQUIRE_ISA=$isa cargo test --locked --quiet --package thalweg-nf --lib ipsec
+    THALWEG_ISA=$isa REQUIRE_ISA=$isa cargo test --locked --quiet --package thalweg-nf \
+        --features ipsec-mb --lib ipsec
 done

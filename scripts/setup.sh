@@ -3,16 +3,28 @@
 # Says what it does; run twice, it does nothing the second time.
 #
 #   scripts/setup.sh build|test|ci
+#   scripts/setup.sh features    says what of our features this system can have
 set -euo pipefail
 
 MIN_RUST=1.89
 goal=${1:-build}
-case $goal in build | test | ci) ;; *)
-    echo "setup: unknown goal '$goal'; expected build, test or ci" >&2
+case $goal in build | test | ci | features) ;; *)
+    echo "setup: unknown goal '$goal'; expected build, test, ci or features" >&2
     exit 2
     ;;
 esac
 export PATH="$HOME/.cargo/bin:$PATH"
+
+# libipsec-mb is x86-64's alone.
+features() {
+    if [ -n "${FEATURES+chosen}" ]; then echo "$FEATURES"
+    elif [ "$(uname -m)" = x86_64 ]; then echo ipsec-mb
+    fi
+}
+if [ "$goal" = features ]; then
+    features
+    exit
+fi
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -51,6 +63,11 @@ need_compiler() {
     have cc || apt_install gcc libc6-dev
     # cargo fetches crates over TLS.
     [ -e /etc/ssl/certs/ca-certificates.crt ] || ! have apt-get || apt_install ca-certificates
+}
+
+# The libraries that our features are made with.
+need_libraries() {
+    [[ " $(features) " != *" ipsec-mb "* ]] || [ -e /usr/include/intel-ipsec-mb.h ] || apt_install libipsec-mb-dev
 }
 
 # Debian 12 keeps a current Rust beside its old one, as rustc-web and cargo-web.
@@ -103,6 +120,7 @@ need_ci_tools() {
 }
 
 need_compiler
+need_libraries
 need_rust
 if [ "$goal" != build ]; then need_peers; fi
 if [ "$goal" = ci ]; then need_ci_tools; fi

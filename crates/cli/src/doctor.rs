@@ -150,8 +150,13 @@ fn memory() -> Vec<Finding> {
 
 /// Libraries that the loader knows; none is needed by this version.
 fn libraries() -> Vec<Finding> {
+    const IPSEC_MB: &str = if cfg!(feature = "ipsec-mb") {
+        "ipsec: GCM and ChaCha20-Poly1305 many packets at once"
+    } else {
+        "nothing: this build lacks the feature ipsec-mb"
+    };
     const LIBRARIES: [(&str, &str, &str); 6] = [
-        ("libIPSec_MB", "libIPSec_MB.so", "nothing yet: ipsec runs one packet at a time"),
+        ("libIPSec_MB", "libIPSec_MB.so", IPSEC_MB),
         ("Vectorscan/Hyperscan", "libhs.so", "nothing yet: nids uses its own matcher"),
         ("nDPI", "libndpi.so", "nothing yet: no layer-7 firewall in this version"),
         ("DPDK", "librte_eal.so", "nothing yet: no DPDK ports in this version"),

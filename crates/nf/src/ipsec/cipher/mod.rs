@@ -9,6 +9,8 @@
 mod aes_lanes;
 #[cfg(target_arch = "x86_64")]
 mod hmac_lanes;
+#[cfg(feature = "ipsec-mb")]
+mod intel;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 mod portable;
@@ -28,6 +30,8 @@ pub(super) struct Cipher {
     portable: portable::Keys,
     #[cfg(target_arch = "x86_64")]
     lanes: Option<lanes::Keys>,
+    #[cfg(feature = "ipsec-mb")]
+    intel: Option<intel::Keys>,
 }
 
 impl Cipher {
@@ -43,6 +47,8 @@ impl Cipher {
             portable: portable::Keys::new(suite, key, auth_key)?,
             #[cfg(target_arch = "x86_64")]
             lanes: lanes::Keys::new(suite, key, auth_key),
+            #[cfg(feature = "ipsec-mb")]
+            intel: intel::Keys::new(suite, key, auth_key),
         })
     }
 
@@ -130,6 +136,8 @@ struct Parts<'a> {
 pub(super) struct Engine {
     #[cfg(target_arch = "x86_64")]
     lanes: Option<lanes::Lanes>,
+    #[cfg(feature = "ipsec-mb")]
+    intel: Option<intel::Manager>,
 }
 
 impl Engine {
@@ -139,6 +147,8 @@ impl Engine {
         Self {
             #[cfg(target_arch = "x86_64")]
             lanes: lanes::Lanes::new(isa),
+            #[cfg(feature = "ipsec-mb")]
+            intel: intel::Manager::new(isa),
         }
     }
 
@@ -150,6 +160,10 @@ impl Engine {
         if let Some(lanes) = &mut self.lanes {
             lanes.seal(jobs);
         }
+        #[cfg(feature = "ipsec-mb")]
+        if let Some(intel) = self.intel.as_mut().filter(|_| jobs.iter().any(Job::waits)) {
+            intel.seal(jobs);
+        }
         jobs.iter_mut().filter(|job| job.waits()).for_each(portable::seal);
     }
 
@@ -160,6 +174,10 @@ impl Engine {
         #[cfg(target_arch = "x86_64")]
         if let Some(lanes) = &mut self.lanes {
             lanes.open(jobs);
+        }
+        #[cfg(feature = "ipsec-mb")]
+        if let Some(intel) = self.intel.as_mut().filter(|_| jobs.iter().any(Job::waits)) {
+            intel.open(jobs);
         }
         jobs.iter_mut().filter(|job| job.waits()).for_each(portable::open);
     }
