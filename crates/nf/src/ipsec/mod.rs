@@ -417,11 +417,11 @@ impl Ipsec {
         for run in departures.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
             let sa = run[0].sa;
             in_udp |= sa.association.udp.is_some();
-            let fit = run.iter().filter(|departure| departure.fits(batch)).count();
+            let fit = run.iter().filter(|departure| departure.fits).count();
             let mut numbers = sa.reserve(fit as u64);
             for departure in run {
                 let lane = departure.lane;
-                if !departure.fits(batch) {
+                if !departure.fits {
                     refuse(lane, DropReason::NoRoom);
                 } else if !sa.charge(departure.inner) {
                     refuse(lane, DropReason::LifetimeOver);

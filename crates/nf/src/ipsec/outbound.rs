@@ -79,18 +79,25 @@ pub(super) struct Departure<'a> {
     /// Where the IP header begins, inside now and outside then.
     pub(super) l3: usize,
     is_ipv4: bool,
+    /// Whether the frame has room for what comes before and behind.
+    pub(super) fits: bool,
 }
 
 impl<'a> Departure<'a> {
     pub(super) fn new(sa: &'a Outbound, batch: &Batch, lane: usize) -> Self {
         let headers = batch.headers(lane);
         let inner = usize::from(headers.end - headers.l3);
-        let (l3, is_ipv4) = (headers.l3.into(), headers.is_ipv4());
+        let (l3, is_ipv4) = (usize::from(headers.l3), headers.is_ipv4());
         // What will be written before and behind the packet.
         let bytes = batch.bytes(lane);
         prefetch::near(bytes, 0usize.wrapping_sub(sa.layout.front));
         prefetch::near(bytes, bytes.len() + sa.layout.icv);
-        Self { sa, lane, number: None, inner, len: sa.layout.len(inner), l3, is_ipv4 }
+        let len = sa.layout.len(inner);
+        let after = batch.tailroom(lane) + bytes.len() - l3;
+        let fits = batch.headroom(lane) >= sa.layout.front
+            && after >= len - sa.layout.front
+            && u16::try_from(len).is_ok();
+        Self { sa, lane, number: None, inner, len, l3, is_ipv4, fits }
     }
 
     /// The upper half of an extended sequence number.
@@ -124,15 +131,6 @@ impl<'a> Departure<'a> {
         } else {
             Fate::TooBig(most.max(LEAST_IPV6) as u16)
         }
-    }
-
-    /// Whether the frame has room for what comes before and behind.
-    pub(super) fn fits(&self, batch: &Batch) -> bool {
-        let (front, surplus) =
-            (self.sa.layout.front, batch.packet_len(self.lane) - (self.l3 + self.inner));
-        batch.headroom(self.lane) >= front
-            && batch.tailroom(self.lane) + surplus >= self.len - self.inner - front
-            && u16::try_from(self.len).is_ok()
     }
 
     /// Writes all but the encrypted body and the ICV around the packet.

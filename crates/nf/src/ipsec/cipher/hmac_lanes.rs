@@ -258,13 +258,33 @@ fn finish<const SHA256: bool>(
     }
     compress::<SHA256, STREAMS>(&mut outer, &mut words);
     for (tags, digest) in tags.chunks_mut(LANES).zip(outer) {
-        let words = [0, 1, 2, 3].map(|word| store(digest[word]));
-        for (lane, tag) in tags.iter_mut().enumerate() {
-            for (bytes, word) in tag.as_chunks_mut().0.iter_mut().zip(&words) {
-                *bytes = word[lane].to_be_bytes();
-            }
-        }
+        let [w0, w1, w2, w3, ..] = digest;
+        let (low01, low23) = (_mm512_unpacklo_epi32(w0, w1), _mm512_unpacklo_epi32(w2, w3));
+        let (high01, high23) = (_mm512_unpackhi_epi32(w0, w1), _mm512_unpackhi_epi32(w2, w3));
+        // Those of every fourth lane, from lanes 0, 1, 2 and 3 on.
+        put_fourths(_mm512_unpacklo_epi64(low01, low23), tags, 0);
+        put_fourths(_mm512_unpackhi_epi64(low01, low23), tags, 1);
+        put_fourths(_mm512_unpacklo_epi64(high01, high23), tags, 2);
+        put_fourths(_mm512_unpackhi_epi64(high01, high23), tags, 3);
     }
+}
+
+/// Writes four tags, of words whose highest byte comes first, to every fourth place.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn put_fourths(fourths: __m512i, tags: &mut [[u8; TAG]], first: usize) {
+    let mut bytes = [0; BLOCK];
+    store_block(_mm512_shuffle_epi8(fourths, big_endian()), &mut bytes);
+    for (tag, bytes) in tags[first..].iter_mut().step_by(4).zip(bytes.as_chunks().0) {
+        *tag = *bytes;
+    }
+}
+
+/// What puts the highest byte of each word first.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn big_endian() -> __m512i {
+    _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203)
 }
 
 /// One state of the keys of each lane.
@@ -347,7 +367,7 @@ impl Cursor {
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn fetch(cursors: &mut [Cursor; LANES], words: &mut [__m512i; LANES]) {
-    let big_endian = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
+    let big_endian = big_endian();
     let mut rows = [_mm512_setzero_si512(); LANES];
     macro_rules! row {
         ($lane:expr) => {
