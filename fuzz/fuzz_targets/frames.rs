@@ -20,6 +20,14 @@ const CHAIN: &[(&str, &str)] = &[
     ("nat", "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']"),
     ("monitor", "max_flows = 64"),
     (
+        "tunnel",
+        "[[tunnel]]\nname = 'v'\nprotocol = 'vxlan'\nid = 1\nlocal = '192.0.2.2'\n\
+         remote = '192.0.2.1'\n[[tunnel]]\nname = 'n'\nprotocol = 'geneve'\nid = 1\n\
+         local = '192.0.2.2'\nremote = '192.0.2.1'\n[[tunnel]]\nname = 'g'\nprotocol = 'gre'\n\
+         local = '192.0.2.2'\nremote = '192.0.2.1'\nmatch = 'udp'\n[[tunnel]]\nname = 't'\n\
+         protocol = 'gretap'\nid = 1\nlocal = '192.0.2.2'\nremote = '192.0.2.1'\nmatch = 'arp'",
+    ),
+    (
         "ipsec",
         "default_policy = 'bypass'\n[[sa]]\nname = 'x'\ndirection = 'in'\nspi = 4660\n\
          suite = 'aes128-gcm16'\nencryption_key = '000102030405060708090a0b0c0d0e0faabbccdd'\n\

@@ -26,6 +26,9 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
          encryption_key = '000102030405060708090a0b0c0d0e0faabbccdd'\n\
          source = '192.0.2.1'\ndestination = '192.0.2.2'\n\
          [[nf.vpn.policy]]\nmatch = 'udp'\naction = 'protect'\nsa = 'x'\n\
+         [nf.overlay]\nkind = 'tunnel'\n\
+         [[nf.overlay.tunnel]]\nname = 'x'\nprotocol = 'vxlan'\nid = 1\nlocal = '192.0.2.3'\n\
+         remote = '192.0.2.4'\nmatch = 'udp'\n\
          [nf.cgn]\nkind = 'nat'\ninside = ['10.0.0.0/8', '192.168.0.0/16']\n\
          external = ['203.0.113.1']\n\
          [nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
@@ -41,7 +44,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     write(folder, "t.rules", rules);
     write(folder, name, &text);
     let routes = "tcp, ingress, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
-        udp, ingress, cgn\nudp, cgn, vpn\nudp, vpn, edge\nudp, edge, egress\n\
+        udp, ingress, cgn\nudp, cgn, overlay\nudp, overlay, vpn\nudp, vpn, edge\nudp, edge, egress\n\
         rest, ingress, count\nrest, count, egress\n";
     write(folder, "routes.csv", routes);
     name.to_owned()

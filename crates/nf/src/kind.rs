@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use thalweg_classify::source::SourceError;
 
 use crate::section::Section;
-use crate::{Blueprint, BuildError, Environment, filter, ipsec, monitor, nat, nids, router};
+use crate::{
+    Blueprint, BuildError, Environment, filter, ipsec, monitor, nat, nids, router, tunnel,
+};
 
 /// Checks a section and loads its files.
 type Build = fn(&Section<'_>, &Environment<'_>) -> Result<Box<dyn Blueprint>, BuildError>;
@@ -27,7 +29,7 @@ pub struct Kind {
 
 /// All kinds, by name.
 pub const KINDS: &[Kind] =
-    &[filter::KIND, ipsec::KIND, monitor::KIND, nat::KIND, nids::KIND, router::KIND];
+    &[filter::KIND, ipsec::KIND, monitor::KIND, nat::KIND, nids::KIND, router::KIND, tunnel::KIND];
 
 impl Kind {
     /// The kind of this name.

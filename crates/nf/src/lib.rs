@@ -10,6 +10,7 @@ mod context;
 mod fragment;
 mod function;
 mod kind;
+mod outer;
 mod section;
 pub mod state;
 
@@ -20,6 +21,7 @@ pub mod monitor;
 pub mod nat;
 pub mod nids;
 pub mod router;
+pub mod tunnel;
 
 pub use blueprint::{Blueprint, BuildError, Environment, Sharing};
 pub use context::{Context, Verdict};

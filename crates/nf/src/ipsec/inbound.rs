@@ -1,12 +1,11 @@
 //! Taking packets out of tunnels: sequence number, what is inside, congestion.
 
-use thalweg_packet::checksum::update_u16;
-use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, field};
+use thalweg_packet::{Batch, DropReason, field};
 
 use super::sa::Inbound;
 use super::suite::HEADER;
+use crate::outer::congestion;
 
-const CONGESTION: u8 = 3;
 const DUMMY: u8 = 59;
 
 /// A packet on its way out of a tunnel.
@@ -108,31 +107,4 @@ fn inside(body: &[u8]) -> Result<(u16, usize), DropReason> {
         &DUMMY => Err(DropReason::DummyPacket),
         _ => Err(DropReason::BadInnerPacket),
     }
-}
-
-/// Congestion that the tunnel met is told on (RFC 6040, section 4.2).
-fn congestion(batch: &mut Batch, lane: usize, outer_tos: u8) -> Result<(), DropReason> {
-    if outer_tos & 3 != CONGESTION {
-        return Ok(());
-    }
-    let headers = *batch.headers(lane);
-    let tos = batch.field(lane, field::NW_TOS) as u8;
-    match tos & 3 {
-        0 => return Err(DropReason::BadInnerPacket),
-        CONGESTION => return Ok(()),
-        _ => {}
-    }
-    let l3 = headers.l3 as usize;
-    let bytes = batch.bytes_mut(lane);
-    if headers.is_ipv4() {
-        let from = u16::from_be_bytes([bytes[l3], bytes[l3 + 1]]);
-        let to = from | u16::from(CONGESTION);
-        let sum = u16::from_be_bytes([bytes[l3 + 10], bytes[l3 + 11]]);
-        bytes[l3 + 1] |= CONGESTION;
-        bytes[l3 + 10..l3 + 12].copy_from_slice(&update_u16(sum, from, to).to_be_bytes());
-    } else {
-        bytes[l3 + 1] |= CONGESTION << 4;
-    }
-    batch.parse(Lanes::one(lane), Decapsulate::No);
-    Ok(())
 }

@@ -27,6 +27,7 @@ use thalweg_packet::{
 
 use crate::fragment::Cutter;
 use crate::icmp_error::{IcmpError, IcmpSender};
+use crate::outer::see_outermost;
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use cipher::{Engine, Job};
@@ -124,6 +125,7 @@ enum SaRecord {
 
 impl NetworkFunction for Ipsec {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        see_outermost(batch, lanes);
         let databases = self.databases.clone();
         let (mut clear, mut arriving) = (Lanes::NONE, Lanes::NONE);
         for lane in lanes {

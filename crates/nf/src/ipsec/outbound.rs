@@ -1,7 +1,5 @@
 //! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
-use std::net::IpAddr;
-
 use thalweg_classify::prefetch;
 use thalweg_packet::checksum::Checksum;
 use thalweg_packet::{Batch, DropReason, field};
@@ -10,6 +8,7 @@ use super::iv::IvSource;
 use super::sa::{DontFragment, Outbound};
 use super::suite::{HEADER, Suite};
 use crate::fragment::may_fragment;
+use crate::outer::Varying;
 
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
@@ -17,7 +16,6 @@ pub(super) const ESP: u8 = 50;
 pub(super) const UDP: u8 = 17;
 /// Bytes of a UDP header.
 pub(super) const UDP_HEADER: usize = 8;
-const TTL: u8 = 64;
 
 /// What an association adds to packets, in bytes: the same for all, so worked out once.
 #[derive(Clone, Copy)]
@@ -206,82 +204,6 @@ fn pad(rest: &mut [u8], len: usize, next: u8) {
         rest[..padding].copy_from_slice(&MOST[..padding]);
     }
     rest[padding..len].copy_from_slice(&[padding as u8, next]);
-}
-
-/// The tunnel's own IP header (RFC 4301, 5.1.2), as far as it is the same for all packets.
-pub(super) enum Tunnel {
-    V4 {
-        protocol: u8,
-        /// Source and destination.
-        addresses: [u8; 8],
-        /// What all that stays the same adds to the checksum.
-        sum: u32,
-    },
-    V6 {
-        protocol: u8,
-        addresses: [u8; 32],
-    },
-}
-
-/// What is not.
-struct Varying {
-    /// Copied from the packet inside, ECN included (RFC 6040, normal mode).
-    tos: u8,
-    dont_fragment: bool,
-    id: u16,
-}
-
-impl Tunnel {
-    /// `None` when the end points are not of one IP version.
-    pub(super) fn new(source: IpAddr, destination: IpAddr, in_udp: bool) -> Option<Self> {
-        let protocol = if in_udp { UDP } else { ESP };
-        match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let pair = u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits());
-                let words = (0..4).map(|n| (pair >> (16 * n)) as u16);
-                let fixed = [0x4500, u16::from_be_bytes([TTL, protocol])];
-                let sum = words.chain(fixed).map(u32::from).sum();
-                Some(Self::V4 { protocol, addresses: pair.to_be_bytes(), sum })
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let mut addresses = [0; 32];
-                addresses[..16].copy_from_slice(&source.octets());
-                addresses[16..].copy_from_slice(&destination.octets());
-                Some(Self::V6 { protocol, addresses })
-            }
-            _ => None,
-        }
-    }
-
-    /// Writes EtherType and header.
-    fn write(&self, out: &mut [u8], after_ip: u16, varying: Varying) {
-        let Varying { tos, dont_fragment, id } = varying;
-        match self {
-            Self::V4 { protocol, addresses, sum } => {
-                let Some(out) = out.first_chunk_mut::<22>() else { return };
-                let (len, flags) = (20 + after_ip, u16::from(dont_fragment) << 14);
-                let sum = sum + [tos.into(), len, id, flags].map(u32::from).iter().sum::<u32>();
-                // Folded twice, as the first may carry.
-                let sum = (sum & 0xffff) + (sum >> 16);
-                let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-                let ([len0, len1], [id0, id1]) = (len.to_be_bytes(), id.to_be_bytes());
-                let ([flags0, _], [sum0, sum1]) = (flags.to_be_bytes(), sum.to_be_bytes());
-                let first = [0x08, 0, 0x45, tos, len0, len1, id0, id1];
-                let second = [flags0, 0, TTL, *protocol, sum0, sum1];
-                out[..8].copy_from_slice(&first);
-                out[8..14].copy_from_slice(&second);
-                out[14..].copy_from_slice(addresses);
-            }
-            Self::V6 { protocol, addresses } => {
-                let Some(out) = out.first_chunk_mut::<42>() else { return };
-                out[..2].copy_from_slice(&[0x86, 0xdd]);
-                out[2..6].copy_from_slice(&(6 << 28 | u32::from(tos) << 20).to_be_bytes());
-                out[6..8].copy_from_slice(&after_ip.to_be_bytes());
-                out[8..10].copy_from_slice(&[*protocol, TTL]);
-                out[10..].copy_from_slice(addresses);
-            }
-        }
-    }
 }
 
 /// Why no number is left for a packet of the association.

@@ -10,8 +10,12 @@ use thalweg_classify::Match;
 use thalweg_packet::{Batch, FlowKey};
 
 use super::cipher::Cipher;
-use super::outbound::{Layout, Tunnel};
+use super::outbound::{ESP, Layout, UDP};
 use super::replay::ReplayWindow;
+use crate::outer::OuterIp;
+
+/// Of the tunnel's packets.
+const TTL: u8 = 64;
 
 /// What both directions have.
 pub(super) struct Association {
@@ -63,7 +67,8 @@ pub(super) struct Path {
 pub(super) struct Outbound {
     pub(super) association: Association,
     pub(super) layout: Layout,
-    pub(super) tunnel: Tunnel,
+    /// The tunnel's own IP header (RFC 4301, 5.1.2).
+    pub(super) tunnel: OuterIp,
     pub(super) path: Path,
     /// The last sequence number sent.
     sequence: AtomicU64,
@@ -114,7 +119,8 @@ impl Outbound {
     pub(super) fn new(association: Association, path: Path, iv_start: u64) -> Option<Self> {
         let Association { source, destination, udp, ref cipher, .. } = association;
         let layout = Layout::new(cipher.suite(), source.is_ipv4(), udp.is_some());
-        let tunnel = Tunnel::new(source, destination, udp.is_some())?;
+        let protocol = if udp.is_some() { UDP } else { ESP };
+        let tunnel = OuterIp::new(source, destination, protocol, TTL)?;
         let (sequence, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         Some(Self { association, layout, tunnel, path, sequence, bytes, iv_start })
     }

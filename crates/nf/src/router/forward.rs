@@ -11,6 +11,7 @@ use super::config::Ports;
 use super::table::{HopId, Mac, NextHop, RouteTable, RouterPort};
 use crate::fragment::{Cutter, may_fragment};
 use crate::icmp_error::{IcmpError, IcmpSender};
+use crate::outer::see_outermost;
 use crate::{Context, NetworkFunction};
 
 /// What all instances of a router share.
@@ -105,14 +106,6 @@ impl NetworkFunction for Router {
             ("fragmented", self.fragmented),
         ]
     }
-}
-
-/// A router routes by the outermost header: parses again what was parsed with
-/// decapsulation.
-fn see_outermost(batch: &mut Batch, lanes: Lanes) {
-    let inner = |lane: &usize| batch.field(*lane, field::TUN_KIND) != 0;
-    let inner: Lanes = lanes.into_iter().filter(inner).collect();
-    batch.parse(inner, Decapsulate::No);
 }
 
 impl Router {

@@ -31,10 +31,10 @@ fn packets() -> impl Strategy<Value = Vec<Packet>> {
 
 /// All that can do the work here: those that are chosen, and each alone.
 fn engines() -> Vec<Engine> {
-    let mut engines: Vec<Engine> = Isa::available().map(Engine::new).collect();
+    let chosen = Isa::available().map(Engine::new);
     #[cfg(feature = "ipsec-mb")]
-    engines.push(Engine { lanes: None, ..Engine::new(Isa::active()) });
-    engines
+    let chosen = chosen.chain([Engine { lanes: None, ..Engine::new(Isa::active()) }]);
+    chosen.collect()
 }
 
 impl Engine {

@@ -1,0 +1,136 @@
+//! What packets get around them in a tunnel: the outer IP header, and what congestion that it met
+//! means for the packet inside.
+
+use std::net::IpAddr;
+
+use thalweg_packet::checksum::update_u16;
+use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, field};
+
+/// "Congestion experienced".
+const CONGESTION: u8 = 3;
+
+/// A tunnel's IP header, as far as it is the same for all packets.
+pub(crate) enum OuterIp {
+    V4 {
+        ttl: u8,
+        protocol: u8,
+        /// Source and destination.
+        addresses: [u8; 8],
+        /// What all that stays the same adds to the checksum.
+        sum: u32,
+    },
+    V6 {
+        ttl: u8,
+        protocol: u8,
+        addresses: [u8; 32],
+    },
+}
+
+/// What is not.
+pub(crate) struct Varying {
+    /// Copied from the packet inside, ECN included (RFC 6040, normal mode).
+    pub(crate) tos: u8,
+    /// Of IPv4 alone.
+    pub(crate) dont_fragment: bool,
+    /// The identification, of IPv4 alone.
+    pub(crate) id: u16,
+}
+
+impl OuterIp {
+    /// `None` when the end points are not of one IP version.
+    pub(crate) fn new(source: IpAddr, destination: IpAddr, protocol: u8, ttl: u8) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let pair = u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits());
+                let words = (0..4).map(|n| (pair >> (16 * n)) as u16);
+                let fixed = [0x4500, u16::from_be_bytes([ttl, protocol])];
+                let sum = words.chain(fixed).map(u32::from).sum();
+                Some(Self::V4 { ttl, protocol, addresses: pair.to_be_bytes(), sum })
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let mut addresses = [0; 32];
+                addresses[..16].copy_from_slice(&source.octets());
+                addresses[16..].copy_from_slice(&destination.octets());
+                Some(Self::V6 { ttl, protocol, addresses })
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes of it.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::V4 { .. } => 20,
+            Self::V6 { .. } => 40,
+        }
+    }
+
+    /// Writes EtherType and header of a packet with `after_ip` bytes behind them.
+    pub(crate) fn write(&self, out: &mut [u8], after_ip: u16, varying: Varying) {
+        let Varying { tos, dont_fragment, id } = varying;
+        match self {
+            Self::V4 { ttl, protocol, addresses, sum } => {
+                let Some(out) = out.first_chunk_mut::<22>() else { return };
+                let (len, flags) = (20 + after_ip, u16::from(dont_fragment) << 14);
+                let sum = sum + [tos.into(), len, id, flags].map(u32::from).iter().sum::<u32>();
+                // Folded twice, as the first may carry.
+                let sum = (sum & 0xffff) + (sum >> 16);
+                let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+                let ([len0, len1], [id0, id1]) = (len.to_be_bytes(), id.to_be_bytes());
+                let ([flags0, _], [sum0, sum1]) = (flags.to_be_bytes(), sum.to_be_bytes());
+                let first = [0x08, 0, 0x45, tos, len0, len1, id0, id1];
+                let second = [flags0, 0, *ttl, *protocol, sum0, sum1];
+                out[..8].copy_from_slice(&first);
+                out[8..14].copy_from_slice(&second);
+                out[14..].copy_from_slice(addresses);
+            }
+            Self::V6 { ttl, protocol, addresses } => {
+                let Some(out) = out.first_chunk_mut::<42>() else { return };
+                out[..2].copy_from_slice(&[0x86, 0xdd]);
+                out[2..6].copy_from_slice(&(6 << 28 | u32::from(tos) << 20).to_be_bytes());
+                out[6..8].copy_from_slice(&after_ip.to_be_bytes());
+                out[8..10].copy_from_slice(&[*protocol, *ttl]);
+                out[10..].copy_from_slice(addresses);
+            }
+        }
+    }
+}
+
+/// Parses again what was parsed with decapsulation: who routes packets, or puts them into tunnels,
+/// goes by the outermost header.
+pub(crate) fn see_outermost(batch: &mut Batch, lanes: Lanes) {
+    let inner = |lane: &usize| batch.field(*lane, field::TUN_KIND) != 0;
+    let inner: Lanes = lanes.into_iter().filter(inner).collect();
+    batch.parse(inner, Decapsulate::No);
+}
+
+/// Congestion that the tunnel met is told on (RFC 6040, section 4.2); the packet inside is parsed, and
+/// parsed again where it changes.
+///
+/// # Errors
+/// Where congestion cannot be told: the packet is to be dropped.
+pub(crate) fn congestion(batch: &mut Batch, lane: usize, outer_tos: u8) -> Result<(), DropReason> {
+    if outer_tos & 3 != CONGESTION {
+        return Ok(());
+    }
+    let headers = *batch.headers(lane);
+    let tos = batch.field(lane, field::NW_TOS) as u8;
+    match tos & 3 {
+        0 => return Err(DropReason::BadInnerPacket),
+        CONGESTION => return Ok(()),
+        _ => {}
+    }
+    let l3 = headers.l3 as usize;
+    let bytes = batch.bytes_mut(lane);
+    if headers.is_ipv4() {
+        let from = u16::from_be_bytes([bytes[l3], bytes[l3 + 1]]);
+        let to = from | u16::from(CONGESTION);
+        let sum = u16::from_be_bytes([bytes[l3 + 10], bytes[l3 + 11]]);
+        bytes[l3 + 1] |= CONGESTION;
+        bytes[l3 + 10..l3 + 12].copy_from_slice(&update_u16(sum, from, to).to_be_bytes());
+    } else {
+        bytes[l3 + 1] |= CONGESTION << 4;
+    }
+    batch.parse(Lanes::one(lane), Decapsulate::No);
+    Ok(())
+}
