@@ -95,6 +95,8 @@ need_peers() {
     have ovs-ofctl || missing+=(openvswitch-common)
     /usr/bin/python3 -c 'import scapy.all, cryptography' 2>/dev/null ||
         missing+=(python3 python3-scapy python3-cryptography)
+    # librte_ipsec is held against ours.
+    pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 }
 

@@ -1,5 +1,7 @@
 //! ESP against the RFCs' vectors, against itself, against forgers, and against
-//! scapy.
+//! scapy and librte_ipsec.
+
+mod librte;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
