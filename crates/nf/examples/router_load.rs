@@ -156,7 +156,7 @@ fn updates(table: &RouteTable, prefixes: &[IpPrefix]) {
             let one = Instant::now();
             let was = table.remove(*prefix);
             longest = longest.max(one.elapsed());
-            assert!(was.is_some() && table.add(*prefix, hop) == Ok(None));
+            assert!(was.is_some() && table.add(*prefix, hop.clone()) == Ok(None));
             count += 2;
         }
         report(what, start.elapsed(), count);

@@ -37,11 +37,11 @@ impl PlainTrie {
     }
 
     fn lookup(&self, address: u128) -> NextHop {
-        let (mut node, mut rest, mut best) = (self, address, self.hop);
+        let (mut node, mut rest, mut best) = (self, address, self.hop.clone());
         while let Some(child) = &node.children[(rest >> 127) as usize] {
             node = child;
             rest <<= 1;
-            best = node.hop.or(best);
+            best = node.hop.clone().or(best);
         }
         best.unwrap_or(NextHop::Unreachable)
     }
@@ -55,7 +55,7 @@ fn gateway(n: u8, v4: bool) -> NextHop {
 fn hops_v4(table: &RouteTable, addresses: &[u32]) -> Vec<NextHop> {
     let mut hops = vec![HopId::NO_ROUTE; addresses.len()];
     table.lookup_v4(addresses, &mut hops);
-    hops.into_iter().map(|id| *table.hop(id)).collect()
+    hops.into_iter().map(|id| table.hop(id).clone()).collect()
 }
 
 fn hops_v6(table: &RouteTable, addresses: &[u128]) -> Vec<NextHop> {
@@ -63,7 +63,7 @@ fn hops_v6(table: &RouteTable, addresses: &[u128]) -> Vec<NextHop> {
     for addresses in addresses.chunks(BATCH) {
         let mut hops = vec![HopId::NO_ROUTE; addresses.len()];
         table.lookup_v6(addresses, &mut hops);
-        all.extend(hops.into_iter().map(|id| *table.hop(id)));
+        all.extend(hops.into_iter().map(|id| table.hop(id).clone()));
     }
     all
 }
@@ -119,11 +119,11 @@ proptest! {
         for (seed, len, hop) in changes {
             let prefix = Prefix::holding(spread_v4(seed), len);
             let hop = hop.map(|n| gateway(n, true));
-            let old = match hop {
+            let old = match hop.clone() {
                 Some(hop) => table.add(prefix, hop).unwrap(),
                 None => table.remove(prefix),
             };
-            let known = match hop {
+            let known = match hop.clone() {
                 Some(hop) => routes.insert(prefix, hop),
                 None => routes.remove(&prefix),
             };
@@ -151,11 +151,11 @@ proptest! {
         for (seed, len, hop) in changes {
             let prefix = Prefix::holding(spread_v6(seed), len);
             let hop = hop.map(|n| gateway(n, false));
-            let old = match hop {
+            let old = match hop.clone() {
                 Some(hop) => table.add(prefix, hop).unwrap(),
                 None => table.remove(prefix),
             };
-            let known = match hop {
+            let known = match hop.clone() {
                 Some(hop) => routes.insert(prefix, hop),
                 None => routes.remove(&prefix),
             };
@@ -183,9 +183,9 @@ proptest! {
                 let hop = hop.map_or(NextHop::Blackhole, |n| gateway(n, true));
                 let v4 = Prefix::holding(spread_v4(*seed), *len);
                 let v6 = Prefix::holding(spread_v6(*seed), len * 4);
-                list.push(v4, hop);
-                list.push(v6, hop);
-                routes.insert(IpPrefix::V4(v4), hop);
+                list.push(v4, hop.clone());
+                list.push(v6, hop.clone());
+                routes.insert(IpPrefix::V4(v4), hop.clone());
                 routes.insert(IpPrefix::V6(v6), hop);
             }
             (list, routes)
@@ -204,8 +204,8 @@ proptest! {
         let (mut oracle4, mut oracle6) = (PlainTrie::default(), PlainTrie::default());
         for (prefix, hop) in &new_routes {
             match prefix {
-                IpPrefix::V4(p) => oracle4.set(u128::from(p.first()) << 96, p.len(), Some(*hop)),
-                IpPrefix::V6(p) => oracle6.set(p.first(), p.len(), Some(*hop)),
+                IpPrefix::V4(p) => oracle4.set(u128::from(p.first()) << 96, p.len(), Some(hop.clone())),
+                IpPrefix::V6(p) => oracle6.set(p.first(), p.len(), Some(hop.clone())),
             }
         }
         for prefix in old_routes.keys().chain(new_routes.keys()) {

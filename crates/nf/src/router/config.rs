@@ -114,6 +114,12 @@ impl Ports {
         &self.0[port.0 as usize]
     }
 
+    /// A number of this router's own, made of its ports' MAC addresses (FNV-1a).
+    pub(super) fn seed(&self) -> u32 {
+        let bytes = self.0.iter().flat_map(|port| port.mac);
+        bytes.fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
     /// The port named `name`.
     pub fn find(&self, name: &str) -> Option<RouterPort> {
         self.iter().find(|(_, port)| port.name == name).map(|(id, _)| id)

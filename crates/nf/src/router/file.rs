@@ -8,7 +8,7 @@ use thalweg_classify::source::{Source, SourceError};
 
 use super::config::Ports;
 use super::prefix::{Address, IpPrefix, Prefix};
-use super::table::{NextHop, RouteList, RouterPort};
+use super::table::{NextHop, RouteList, RouterPort, Ways};
 
 /// Mistakes of one file that are reported one by one; a file with more is
 /// probably not a route file at all.
@@ -17,8 +17,8 @@ const MAX_REPORTED: usize = 100;
 /// The line number of routes that stand in no file: the router's own addresses.
 const NO_LINE: u32 = u32::MAX;
 
-const FORM: &str = "'prefix next-hop-ip dev', 'prefix direct dev', \
-                    'prefix blackhole' or 'prefix unreachable'";
+const FORM: &str = "'prefix next-hop-ip dev', 'prefix direct dev', both with further \
+                    'next-hop dev', 'prefix blackhole' or 'prefix unreachable'";
 
 /// What a route file holds.
 #[derive(Debug)]
@@ -136,29 +136,75 @@ impl<'a> Parser<'a> {
         let Some(target) = words.next() else {
             return Err(Mistake::new(prefix, "a route without next hop", FORM));
         };
-        let dev =
-            if matches!(target, "blackhole" | "unreachable") { Some("") } else { words.next() };
-        let Some(dev) = dev else {
-            return Err(Mistake::new(target, "a next hop without dev", FORM));
-        };
-        if let Some(word) = words.next() {
-            return Err(Mistake::new(word, "a word too many", FORM));
+        if matches!(target, "blackhole" | "unreachable") {
+            if let Some(word) = words.next() {
+                return Err(Mistake::new(word, "a word too many", FORM));
+            }
+            let hop = self.hop(target, "", route)?;
+            self.push(route, hop, number);
+            return Ok(());
         }
+        let (mut next, mut hops) = (Some(target), Vec::new());
+        while let Some(target) = next {
+            let Some(dev) = words.next() else {
+                return Err(Mistake::new(target, "a next hop without dev", FORM));
+            };
+            if matches!(target, "blackhole" | "unreachable") {
+                return Err(Mistake::new(target, "no way for a route with several", FORM));
+            }
+            hops.push(self.hop(target, dev, route)?);
+            next = words.next();
+        }
+        let hop = match hops[..] {
+            [hop] => hop,
+            _ => self.multipath(target, &hops)?,
+        };
+        self.push(route, hop, number);
+        Ok(())
+    }
+
+    /// The number of a next hop; `None` for one that was wrong before.
+    fn hop(
+        &mut self,
+        target: &'a str,
+        dev: &'a str,
+        route: IpPrefix,
+    ) -> Result<Option<u32>, Mistake<'a>> {
         let hop = match self.hops.get(&(target, dev)) {
             Some(known) => *known,
             None => self.new_hop(target, dev)?,
         };
-        let Some(hop) = hop else { return Ok(()) };
-        if let NextHop::Gateway { address, .. } = self.list.hop(hop)
+        if let Some(hop) = hop
+            && let NextHop::Gateway { address, .. } = self.list.hop(hop)
             && address.is_ipv4() != matches!(route, IpPrefix::V4(_))
         {
             return Err(Mistake::new(target, "a next hop of another IP version", version(route)));
         }
+        Ok(hop)
+    }
+
+    /// The number of several next hops together.
+    fn multipath(
+        &mut self,
+        first: &'a str,
+        hops: &[Option<u32>],
+    ) -> Result<Option<u32>, Mistake<'a>> {
+        let known: Option<Vec<u32>> = hops.iter().copied().collect();
+        let Some(known) = known else { return Ok(None) };
+        let ways = known.into_iter().map(|hop| self.list.hop(hop).clone()).collect();
+        let Some(ways) = Ways::new(ways) else {
+            let expected = format!("at most {}", Ways::MOST);
+            return Err(Mistake::new(first, "too many next hops", expected));
+        };
+        Ok(Some(self.list.intern(NextHop::Multipath(ways))))
+    }
+
+    fn push(&mut self, route: IpPrefix, hop: Option<u32>, number: u32) {
+        let Some(hop) = hop else { return };
         match route {
             IpPrefix::V4(prefix) => self.v4.push((prefix, hop, number)),
             IpPrefix::V6(prefix) => self.v6.push((prefix, hop, number)),
         }
-        Ok(())
     }
 
     /// Reads a next hop that was not met before.
@@ -241,7 +287,7 @@ impl<'a> Parser<'a> {
             // Own addresses stand before the file's routes, and the sort is stable.
             let Some((span, line)) = self.source.lines().nth(again as usize) else { continue };
             let word = line.split_ascii_whitespace().next().unwrap_or(line);
-            let expected = "one route for each prefix (several next hops are not supported)";
+            let expected = "one route for each prefix; several next hops stand in one line";
             let mistake = Mistake::new(word, message, expected);
             let at = span.start + mistake.at(line);
             problems.add(self.source, at..at + word.len(), &mistake);
@@ -354,7 +400,7 @@ mod tests {
             ("10.0.0.256/32 10.0.0.1 lan", "1:1: not an IP address: '10.0.0.256'"),
             ("10.0.0.0/8", "1:1: a route without next hop"),
             ("10.0.0.0/8 10.0.0.1", "1:12: a next hop without dev: '10.0.0.1'"),
-            ("10.0.0.0/8 10.0.0.1 lan x", "1:25: a word too many: 'x'"),
+            ("10.0.0.0/8 10.0.0.1 lan x", "1:25: a next hop without dev: 'x'"),
             ("10.0.0.0/8 blackhole lan", "1:22: a word too many: 'lan'"),
             ("10.0.0.0/8 10.0.0.1 dmz", "1:21: the router has no port of this name: 'dmz'"),
             ("10.0.0.0/8 10.0.0.9 lan", "1:12: the MAC address of this next hop on 'lan'"),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use thalweg_packet::write::{decrement_ttl, set_ethernet};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmetric_hash};
 
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
@@ -34,6 +34,8 @@ pub(super) struct Router {
     /// Packets that were cut into fragments.
     fragmented: u64,
     cutter: Cutter,
+    /// What makes this router spread flows in its own way.
+    seed: u32,
     /// Figures of workers are added up; the table is counted by one of them.
     counts_routes: bool,
 }
@@ -110,6 +112,7 @@ impl NetworkFunction for Router {
 
 impl Router {
     pub(super) fn new(shared: Arc<Shared>, worker: usize) -> Self {
+        let seed = shared.ports.seed();
         Self {
             icmp: IcmpSender::new(shared.icmp_rate),
             shared,
@@ -117,6 +120,7 @@ impl Router {
             answered: 0,
             fragmented: 0,
             cutter: Cutter::default(),
+            seed,
             counts_routes: worker == 0,
         }
     }
@@ -130,8 +134,12 @@ impl Router {
         to: IpAddr,
         hop: &NextHop,
     ) {
+        let (hop, ways) = match hop {
+            NextHop::Multipath(ways) => (ways.of(self.spread(batch, lane)), ways.all().len()),
+            one => (one, 1),
+        };
         if context.is_traced() {
-            self.explain_route(context, lane, to, hop);
+            self.explain_route(context, lane, to, hop, ways);
         }
         match *hop {
             NextHop::Gateway { port, mac, .. } => self.forward(batch, context, lane, port, mac),
@@ -144,11 +152,31 @@ impl Router {
             }
             NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
             NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
-            NextHop::Unreachable => {
+            // No way is several itself.
+            NextHop::Unreachable | NextHop::Multipath(_) => {
                 self.tell_sender(batch, context, lane, IcmpError::NetUnreachable, None);
                 context.drop(lane, DropReason::Unreachable);
             }
         }
+    }
+
+    /// What tells the flow of a packet from others, differently in each router, lest those behind
+    /// it get only flows that they would not tell apart themselves. All fragments of a packet are
+    /// of one flow.
+    fn spread(&self, batch: &Batch, lane: usize) -> u32 {
+        let hash = if batch.headers(lane).fragment {
+            let mut key = batch.key(lane);
+            key.set(field::TP_SRC, 0);
+            key.set(field::TP_DST, 0);
+            symmetric_hash(&key)
+        } else {
+            batch.flow_hash(lane)
+        };
+        // The finish of MurmurHash3.
+        let hash = hash ^ self.seed;
+        let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+        let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+        hash ^ hash >> 16
     }
 
     /// Forwards a packet in transit: one hop less to live, then out.
@@ -253,7 +281,11 @@ impl Router {
 
     /// By which port and to which MAC address packets to `address` leave.
     pub(super) fn way_to(&self, address: IpAddr) -> Option<(RouterPort, Mac)> {
-        match self.shared.table.lookup(address) {
+        let mut hop = self.shared.table.lookup(address);
+        if let NextHop::Multipath(ways) = &hop {
+            hop = ways.of(0).clone();
+        }
+        match hop {
             NextHop::Gateway { port, mac, .. } => Some((port, mac)),
             NextHop::Direct { port } => {
                 self.shared.ports.get(port).neighbor(address).map(|mac| (port, mac))
@@ -262,18 +294,26 @@ impl Router {
         }
     }
 
-    fn explain_route(&self, context: &mut Context<'_>, lane: usize, to: IpAddr, hop: &NextHop) {
+    fn explain_route(
+        &self,
+        context: &mut Context<'_>,
+        lane: usize,
+        to: IpAddr,
+        hop: &NextHop,
+        ways: usize,
+    ) {
         let name = |port: RouterPort| &self.shared.ports.get(port).name;
         let prefix = self.shared.table.matched(to);
         let prefix = prefix.map_or("no route".to_owned(), |prefix| format!("route {prefix}"));
+        let of = if ways > 1 { format!(", one of {ways} ways") } else { String::new() };
         context.explain(lane, || match *hop {
             NextHop::Gateway { address, port, .. } => {
-                format!("{to}: {prefix} via {address} dev {}", name(port))
+                format!("{to}: {prefix} via {address} dev {}{of}", name(port))
             }
-            NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}", name(port)),
+            NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}{of}", name(port)),
             NextHop::Local { port } => format!("{to}: own address of {}", name(port)),
             NextHop::Blackhole => format!("{to}: {prefix} blackhole"),
-            NextHop::Unreachable => format!("{to}: {prefix} unreachable"),
+            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix} unreachable"),
         });
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::iter::Peekable;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::dir24_8::{Dir24_8, Groups, MAX_GROUPS};
 use super::prefix::{Address, IpPrefix, Prefix, PrefixStore};
@@ -19,7 +19,7 @@ pub type Mac = [u8; 6];
 pub struct RouterPort(pub u16);
 
 /// What happens to packets of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NextHop {
     /// They are dropped, and the sender is told; also for no route at all.
     Unreachable,
@@ -44,6 +44,36 @@ pub enum NextHop {
         /// The other router's MAC address.
         mac: Mac,
     },
+    /// Each flow takes one of several ways; one that stands there twice gets twice as many.
+    Multipath(Ways),
+}
+
+/// The ways of a route with several: gateways and links, two or more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ways(Arc<[NextHop]>);
+
+impl Ways {
+    /// The most ways of a route.
+    pub const MOST: usize = 64;
+
+    /// `None` for fewer than two, more than [`MOST`](Self::MOST), and for what is no way out.
+    pub fn new(ways: Vec<NextHop>) -> Option<Self> {
+        let leaves =
+            |way: &NextHop| matches!(way, NextHop::Direct { .. } | NextHop::Gateway { .. });
+        let right = (2..=Self::MOST).contains(&ways.len()) && ways.iter().all(leaves);
+        right.then(|| Self(ways.into()))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[NextHop] {
+        &self.0
+    }
+
+    /// The way of flows with this hash: parts of its range as large as each other (RFC 2992), so
+    /// that few flows move when a way is added at the end.
+    pub fn of(&self, hash: u32) -> &NextHop {
+        &self.0[((u64::from(hash) * self.0.len() as u64) >> 32) as usize]
+    }
 }
 
 /// The number of a next hop in its table: 15 bits.
@@ -96,15 +126,18 @@ impl RouteList {
 
     /// The list's number for `hop`.
     pub(super) fn intern(&mut self, hop: NextHop) -> u32 {
-        *self.ids.entry(hop).or_insert_with(|| {
-            self.hops.push(hop);
-            self.hops.len() as u32 - 1
-        })
+        if let Some(id) = self.ids.get(&hop) {
+            return *id;
+        }
+        let id = self.hops.len() as u32;
+        self.hops.push(hop.clone());
+        self.ids.insert(hop, id);
+        id
     }
 
     /// The next hop that [`intern`](Self::intern) numbered `id`.
-    pub(super) fn hop(&self, id: u32) -> NextHop {
-        self.hops[id as usize]
+    pub(super) fn hop(&self, id: u32) -> &NextHop {
+        &self.hops[id as usize]
     }
 
     /// Appends a route to the next hop that [`intern`](Self::intern) numbered.
@@ -204,7 +237,7 @@ impl RouteTable {
             }
             IpPrefix::V6(prefix) => self.set_v6(&mut writer, prefix, Some(id)),
         };
-        Ok(old.map(|id| *self.hop(id)))
+        Ok(old.map(|id| self.hop(id).clone()))
     }
 
     /// Removes the route of `prefix`; returns its next hop, or `None` when
@@ -215,7 +248,7 @@ impl RouteTable {
             IpPrefix::V4(prefix) => self.set_v4(&mut writer, prefix, None),
             IpPrefix::V6(prefix) => self.set_v6(&mut writer, prefix, None),
         };
-        old.map(|id| *self.hop(id))
+        old.map(|id| self.hop(id).clone())
     }
 
     /// Makes the routes of `list` the table's only routes. Addresses whose
@@ -228,7 +261,7 @@ impl RouteTable {
         let writer = &mut *writer;
         let ids = &mut writer.ids;
         let ids: Vec<HopId> =
-            list.hops.iter().map(|hop| self.intern(ids, *hop)).collect::<Result<_, _>>()?;
+            list.hops.into_iter().map(|hop| self.intern(ids, hop)).collect::<Result<_, _>>()?;
         let v4 = resolve(list.v4, &ids);
         let v6 = resolve(list.v6, &ids);
         let mut changes = Changes::default();
@@ -267,7 +300,7 @@ impl RouteTable {
             IpAddr::V4(address) => self.lookup_v4(&[address.into()], &mut hop),
             IpAddr::V6(address) => self.lookup_v6(&[address.into()], &mut hop),
         }
-        *self.hop(hop[0])
+        self.hop(hop[0]).clone()
     }
 
     /// The next hop of number `id`.
@@ -303,7 +336,7 @@ impl RouteTable {
             return Ok(*id);
         }
         let slot = self.hops.get(ids.len()).ok_or(TableError::TooManyHops)?;
-        slot.get_or_init(|| hop);
+        slot.get_or_init(|| hop.clone());
         let id = HopId(ids.len() as u16);
         ids.insert(hop, id);
         Ok(id)

@@ -1,5 +1,7 @@
 //! Packets through a router, as a chain would send them.
 
+mod multipath;
+
 use std::fs;
 use std::sync::Arc;
 
