@@ -99,6 +99,9 @@ impl OuterIp {
 /// Parses again what was parsed with decapsulation: who routes packets, or puts them into tunnels,
 /// goes by the outermost header.
 pub(crate) fn see_outermost(batch: &mut Batch, lanes: Lanes) {
+    if !batch.keys().has(field::TUN_KIND.word.into()) {
+        return;
+    }
     let inner = |lane: &usize| batch.field(*lane, field::TUN_KIND) != 0;
     let inner: Lanes = lanes.into_iter().filter(inner).collect();
     batch.parse(inner, Decapsulate::No);
