@@ -11,6 +11,8 @@ mod fragment;
 mod function;
 mod kind;
 mod outer;
+#[cfg(test)]
+mod scapy;
 mod section;
 pub mod state;
 

@@ -3,9 +3,12 @@
 
 use std::net::IpAddr;
 
-use thalweg_packet::checksum::update_u16;
+use thalweg_packet::checksum::{Checksum, update_u16};
 use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, field};
 
+pub(crate) const UDP: u8 = 17;
+/// Bytes of a UDP header.
+pub(crate) const UDP_HEADER: usize = 8;
 /// "Congestion experienced".
 const CONGESTION: u8 = 3;
 
@@ -93,6 +96,25 @@ impl OuterIp {
                 out[10..].copy_from_slice(addresses);
             }
         }
+    }
+}
+
+/// Writes the UDP header of a tunnel at the beginning of `udp`, all of whose bytes it counts. Over
+/// IPv4 its checksum is left out (RFC 3948, section 2.1; RFC 7348, section 5; RFC 8926, section
+/// 3.3), over IPv6 it must be there: `ip` is the header before it.
+pub(crate) fn write_udp([source, destination]: [u16; 2], udp: &mut [u8], ip: &[u8]) {
+    let len = udp.len() as u16;
+    udp[..2].copy_from_slice(&source.to_be_bytes());
+    udp[2..4].copy_from_slice(&destination.to_be_bytes());
+    udp[4..6].copy_from_slice(&len.to_be_bytes());
+    udp[6..8].fill(0);
+    if let Some(addresses) = ip.get(8..40) {
+        let sum = Checksum::default().add(addresses).add_u16(len).add_u16(UDP.into());
+        let sum = match sum.add(udp).finish() {
+            0 => u16::MAX,
+            sum => sum,
+        };
+        udp[6..8].copy_from_slice(&sum.to_be_bytes());
     }
 }
 

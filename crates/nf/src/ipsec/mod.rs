@@ -27,14 +27,14 @@ use thalweg_packet::{
 
 use crate::fragment::Cutter;
 use crate::icmp_error::{IcmpError, IcmpSender};
-use crate::outer::see_outermost;
+use crate::outer::{UDP, see_outermost};
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use cipher::{Engine, Job};
 use config::{Databases, Options, Policy};
 use inbound::Arrival;
 use iv::IvSource;
-use outbound::{Departure, ESP, Fate, UDP, no_number};
+use outbound::{Departure, ESP, Fate, no_number};
 use sa::Received;
 
 pub(crate) const KIND: Kind = Kind {
@@ -262,23 +262,8 @@ impl Ipsec {
                 }
             }
         }
-        let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        let (whole, authentic) = self.open(batch, &arrivals);
         let mut good = Lanes::NONE;
-        let coming = arrivals.iter().map(|arrival| arrival.lane).collect();
-        for ((lane, bytes), arrival) in batch.each_mut(coming).zip(&arrivals) {
-            let esp = &mut bytes[arrival.start..arrival.end];
-            jobs.extend(Job::new(lane, &arrival.sa.association.cipher, esp, arrival.high()));
-        }
-        let whole: Lanes = jobs.iter().map(|job| job.lane).collect();
-        self.engine.open(&mut jobs);
-        let authentic: Lanes =
-            jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
-        drop(jobs);
-        let mut refuse = |arrival: &Arrival<'_>, reason| {
-            let name = &arrival.sa.association.name;
-            context.explain(arrival.lane, || format!("refused by SA '{name}'"));
-            context.drop(arrival.lane, reason);
-        };
         for arrival in &arrivals {
             let lane = arrival.lane;
             let opened = if authentic.contains(lane) {
@@ -290,26 +275,35 @@ impl Ipsec {
             };
             match opened {
                 Ok(()) => good.insert(lane),
-                Err(reason) => refuse(arrival, reason),
+                Err(reason) => refuse(arrival, reason, context),
             }
         }
         batch.parse(good, Decapsulate::No);
-        for arrival in &arrivals {
-            if !good.contains(arrival.lane) {
+        for arrival in arrivals.iter().filter(|arrival| good.contains(arrival.lane)) {
+            if let Err(reason) = arrival.check(batch) {
+                refuse(arrival, reason, context);
                 continue;
             }
-            if let Err(reason) = arrival.check(batch) {
-                refuse(arrival, reason);
-                good.remove(arrival.lane);
-            }
-        }
-        self.figures.opened += good.count() as u64;
-        for arrival in arrivals.iter().filter(|arrival| good.contains(arrival.lane)) {
+            self.figures.opened += 1;
             context.explain(arrival.lane, || {
                 let (name, number) = (&arrival.sa.association.name, arrival.number);
                 format!("opened by SA '{name}', sequence number {number}")
             });
         }
+    }
+
+    /// Checks and decrypts packets in place: the lanes of those that ESP can be, and of those that
+    /// are authentic.
+    fn open(&mut self, batch: &mut Batch, arrivals: &[Arrival<'_>]) -> (Lanes, Lanes) {
+        let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        let coming = arrivals.iter().map(|arrival| arrival.lane).collect();
+        for ((lane, bytes), arrival) in batch.each_mut(coming).zip(arrivals) {
+            let esp = &mut bytes[arrival.start..arrival.end];
+            jobs.extend(Job::new(lane, &arrival.sa.association.cipher, esp, arrival.high()));
+        }
+        self.engine.open(&mut jobs);
+        let lane = |job: &Job<'_>| job.lane;
+        (jobs.iter().map(lane).collect(), jobs.iter().filter(|j| j.is_done()).map(lane).collect())
     }
 
     fn outbound(
@@ -459,6 +453,12 @@ impl Ipsec {
 
 /// The packets of a batch that go into tunnels, by lane.
 type Departures<'a> = ArrayVec<Departure<'a>, BATCH>;
+
+fn refuse(arrival: &Arrival<'_>, reason: DropReason, context: &mut Context<'_>) {
+    let name = &arrival.sa.association.name;
+    context.explain(arrival.lane, || format!("refused by SA '{name}'"));
+    context.drop(arrival.lane, reason);
+}
 
 /// The SA of the packet of `lane` that comes through a tunnel, and where its ESP lies.
 fn arrival<'a>(

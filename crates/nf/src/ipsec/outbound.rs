@@ -1,21 +1,17 @@
 //! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
 use thalweg_classify::prefetch;
-use thalweg_packet::checksum::Checksum;
 use thalweg_packet::{Batch, DropReason, field};
 
 use super::iv::IvSource;
 use super::sa::{DontFragment, Outbound};
 use super::suite::{HEADER, Suite};
 use crate::fragment::may_fragment;
-use crate::outer::Varying;
+use crate::outer::{UDP_HEADER, Varying, write_udp};
 
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 pub(super) const ESP: u8 = 50;
-pub(super) const UDP: u8 = 17;
-/// Bytes of a UDP header.
-pub(super) const UDP_HEADER: usize = 8;
 
 /// What an association adds to packets, in bytes: the same for all, so worked out once.
 #[derive(Clone, Copy)]
@@ -174,21 +170,7 @@ impl<'a> Departure<'a> {
         let Some((source, destination)) = self.sa.association.udp else { return };
         let bytes = batch.bytes_mut(self.lane);
         let (head, udp) = bytes.split_at_mut(self.l3 + self.sa.layout.outer);
-        let len = udp.len() as u16;
-        udp[..2].copy_from_slice(&source.to_be_bytes());
-        udp[2..4].copy_from_slice(&destination.to_be_bytes());
-        udp[4..6].copy_from_slice(&len.to_be_bytes());
-        udp[6..8].fill(0);
-        // Over IPv4 there should be none (RFC 3948, section 2.1), over IPv6 it must be there.
-        if self.sa.association.source.is_ipv6() {
-            let addresses = &head[self.l3 + 8..];
-            let sum = Checksum::default().add(addresses).add_u16(len).add_u16(UDP.into());
-            let sum = match sum.add(udp).finish() {
-                0 => u16::MAX,
-                sum => sum,
-            };
-            udp[6..8].copy_from_slice(&sum.to_be_bytes());
-        }
+        write_udp([source, destination], udp, &head[self.l3..]);
     }
 }
 

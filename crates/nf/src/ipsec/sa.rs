@@ -10,9 +10,9 @@ use thalweg_classify::Match;
 use thalweg_packet::{Batch, FlowKey};
 
 use super::cipher::Cipher;
-use super::outbound::{ESP, Layout, UDP};
+use super::outbound::{ESP, Layout};
 use super::replay::ReplayWindow;
-use crate::outer::OuterIp;
+use crate::outer::{OuterIp, UDP};
 
 /// Of the tunnel's packets.
 const TTL: u8 = 64;

@@ -3,9 +3,6 @@
 
 mod librte;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use proptest::prelude::*;
 use thalweg_packet::checksum::ChecksumStatus;
 use thalweg_packet::write::PacketBuilder;
@@ -14,6 +11,7 @@ use thalweg_packet::{Nanoseconds, Pool, PortIndex};
 use super::suite::{Aes, Hash, Suite};
 use super::*;
 use crate::Verdict;
+use crate::scapy::scapy;
 
 const CBC: Suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
 const GCM: Suite = Suite::Gcm(Aes::Bits128);
@@ -471,30 +469,6 @@ fn mistakes_are_named_and_keys_are_not() {
             "{all:?}"
         );
     }
-}
-
-/// Runs a Python script that has scapy; `None` when there is none.
-fn scapy(script: &str, input: &str) -> Option<String> {
-    let python = ["/usr/bin/python3", "python3"].into_iter().find(|p| {
-        let test = Command::new(p).args(["-c", "import scapy.all, cryptography"]).output();
-        test.is_ok_and(|o| o.status.success())
-    });
-    let Some(python) = python else {
-        assert!(std::env::var_os("REQUIRE_PEERS").is_none(), "scapy is required and missing");
-        println!("SKIPPED: no scapy");
-        return None;
-    };
-    let mut child = Command::new(python)
-        .args(["-c", script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8(output.stdout).unwrap())
 }
 
 /// Scapy 2.5 leaves the upper half of extended sequence numbers out of the HMAC,

@@ -11,8 +11,8 @@ use thalweg_classify::{Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::PacketType;
 use toml::Spanned;
 
-use super::header::{GRE, Protocol, UDP};
-use crate::outer::OuterIp;
+use super::header::{GRE, Protocol};
+use crate::outer::{OuterIp, UDP};
 use crate::{BuildError, Section};
 
 /// The options of tunnels.

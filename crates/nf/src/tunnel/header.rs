@@ -5,7 +5,6 @@ use serde::Deserialize;
 use thalweg_packet::DropReason;
 use thalweg_packet::checksum::Checksum;
 
-pub(super) const UDP: u8 = 17;
 pub(super) const GRE: u8 = 47;
 /// "Transparent Ethernet bridging".
 pub(super) const ETHERNET: u16 = 0x6558;

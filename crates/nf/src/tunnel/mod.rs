@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
-use thalweg_packet::checksum::{Checksum, ChecksumStatus, verify};
+use thalweg_packet::checksum::{ChecksumStatus, verify};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, ParseStatus, field};
 
-use crate::outer::{Varying, congestion, see_outermost};
+use crate::outer::{UDP, UDP_HEADER, Varying, congestion, see_outermost, write_udp};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use config::{Options, Tunnel, Tunnels};
-use header::{ETHERNET, GRE, Header, Protocol, UDP};
+use header::{ETHERNET, GRE, Header, Protocol};
 
 pub(crate) const KIND: Kind = Kind {
     name: "tunnel",
@@ -33,9 +33,8 @@ pub(crate) const KIND: Kind = Kind {
     build,
 };
 
-/// Bytes of an Ethernet header without tags, and of UDP's.
+/// Bytes of an Ethernet header without tags.
 const ETHERNET_HEADER: usize = 14;
-const UDP_HEADER: usize = 8;
 
 fn build(
     section: &Section<'_>,
@@ -319,27 +318,8 @@ fn encapsulate(
     tunnel.protocol.write(tunnel.id, ether_type, &mut bytes[inside..inside + header]);
     if let Some(port) = tunnel.port {
         let (before, udp) = bytes.split_at_mut(end);
-        write_udp(port, entropy, udp, &before[link..]);
+        // The source port tells flows apart on the way, among those that nobody owns (RFC 6335).
+        write_udp([0xc000 | entropy, port], udp, &before[link..]);
     }
     Ok(())
-}
-
-/// Writes a UDP header at the beginning of `udp`; its source port tells flows apart on the way.
-fn write_udp(port: u16, entropy: u16, udp: &mut [u8], ip: &[u8]) {
-    /// Of the ports that nobody owns (RFC 6335).
-    const FIRST: u16 = 0xc000;
-    let len = udp.len() as u16;
-    udp[..2].copy_from_slice(&(FIRST | entropy).to_be_bytes());
-    udp[2..4].copy_from_slice(&port.to_be_bytes());
-    udp[4..6].copy_from_slice(&len.to_be_bytes());
-    udp[6..8].fill(0);
-    // Over IPv4 it should be left out (RFC 7348, section 5; RFC 8926, section 3.3).
-    if let Some(addresses) = ip.get(8..40) {
-        let sum = Checksum::default().add(addresses).add_u16(len).add_u16(UDP.into());
-        let sum = match sum.add(udp).finish() {
-            0 => u16::MAX,
-            sum => sum,
-        };
-        udp[6..8].copy_from_slice(&sum.to_be_bytes());
-    }
 }

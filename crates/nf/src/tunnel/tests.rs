@@ -1,14 +1,12 @@
 //! Tunnels against themselves, against our parser, against scapy, and against forgers.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use proptest::prelude::*;
 use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Nanoseconds, Pool, PortIndex, parse};
 
 use super::*;
 use crate::Verdict;
+use crate::scapy::scapy;
 
 const PROTOCOLS: [&str; 5] = ["vxlan", "geneve", "gretap", "gre", "gre without key"];
 
@@ -305,29 +303,6 @@ for size in (0, 1, 100, 1300):
     print('inside', bytes(inside).hex(), bytes(packet).hex())
 ";
 
-fn scapy(input: &str) -> Option<String> {
-    let python = ["/usr/bin/python3", "python3"].into_iter().find(|p| {
-        let test = Command::new(p).args(["-c", "import scapy.all"]).output();
-        test.is_ok_and(|o| o.status.success())
-    });
-    let Some(python) = python else {
-        assert!(std::env::var_os("REQUIRE_PEERS").is_none(), "scapy is required and missing");
-        println!("SKIPPED: no scapy");
-        return None;
-    };
-    let mut child = Command::new(python)
-        .args(["-c", SCAPY])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8(output.stdout).unwrap())
-}
-
 #[test]
 fn scapy_takes_ours_apart_and_we_take_scapys() {
     for protocol in PROTOCOLS {
@@ -339,7 +314,7 @@ fn scapy_takes_ours_apart_and_we_take_scapys() {
             for packet in pass(&mut *here, &clear) {
                 input += &(hex::encode(packet.unwrap()) + "\n");
             }
-            let Some(output) = scapy(&input) else { return };
+            let Some(output) = scapy(SCAPY, &input) else { return };
             let lines: Vec<Vec<&str>> = output.lines().map(|l| l.split(' ').collect()).collect();
             let (ours, theirs) = lines.split_at(clear.len());
             for (line, clear) in ours.iter().zip(&clear) {

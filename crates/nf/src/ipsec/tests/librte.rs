@@ -1,6 +1,8 @@
 //! ESP against DPDK's librte_ipsec: all suites, extended sequence numbers, UDP, replay, forgery.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use super::*;
 
