@@ -78,6 +78,7 @@ pub(crate) fn to_ethernet(link: u32, captured: &[u8]) -> Result<Converted, Unfit
         }
         228 => Some(Converted::behind(0, [0; 6], IPV4)),
         229 => Some(Converted::behind(0, [0; 6], IPV6)),
+        104 => from_hdlc(captured),
         0 | 108 => from_loopback(captured),
         113 => from_cooked(captured, &COOKED),
         276 => from_cooked(captured, &COOKED_2),
@@ -98,6 +99,12 @@ fn from_loopback(captured: &[u8]) -> Option<Converted> {
         _ => return None,
     };
     Some(Converted::behind(4, [0; 6], ether_type))
+}
+
+/// Cisco's HDLC: an address, a control byte, and the protocol as an EtherType.
+fn from_hdlc(captured: &[u8]) -> Option<Converted> {
+    let [0x0f | 0x8f, _, high, low] = *captured.first_chunk()? else { return None };
+    Some(Converted::behind(4, [0; 6], u16::from_be_bytes([high, low])))
 }
 
 /// Where a Linux cooked header has its fields.
@@ -200,6 +207,14 @@ mod tests {
     }
 
     #[test]
+    fn hdlc_tells_the_protocol_as_ethernet_does() {
+        let (bytes, wire_len) = convert(104, &[0x0f, 0, 0x86, 0xdd, b'x']).unwrap();
+        assert_eq!((bytes, wire_len), (ethernet([0; 6], 0x86dd, b"x"), 115));
+        assert_eq!(convert(104, &[0xff, 3, 0, 0x21, b'x']), Err(Unfit::Header));
+        assert_eq!(convert(104, &[0x0f, 0, 8]), Err(Unfit::Header));
+    }
+
+    #[test]
     fn cooked_keeps_the_source_address_where_there_is_one() {
         let mac = [2, 0, 0, 0, 0, 9];
         let sll = |len: u8, proto: [u8; 2]| {
@@ -221,7 +236,7 @@ mod tests {
 
     #[test]
     fn other_link_types_have_no_ethernet_form() {
-        for link in [9, 104, 105, 127, u32::MAX] {
+        for link in [9, 105, 127, u32::MAX] {
             assert_eq!(to_ethernet(link, &[0; 64]), Err(Unfit::LinkType));
         }
     }

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
+use super::flows::Seen;
 use super::rule::Rule;
 use crate::function::NfError;
 
@@ -41,8 +42,10 @@ impl AlertFile {
 pub(super) struct Occasion<'a> {
     pub(super) timestamp: Nanoseconds,
     pub(super) flow_hash: u32,
+    /// `None` for what is not IP.
     pub(super) tuple: Option<&'a FiveTuple>,
     pub(super) interface: u16,
+    pub(super) seen: Option<&'a Seen<'a>>,
 }
 
 /// Appends the alert of `rule` as a line.
@@ -63,21 +66,31 @@ pub(super) fn line(rule: &Rule, occasion: &Occasion<'_>, out: &mut Vec<u8>) {
         },
     });
     if let Some(tuple) = occasion.tuple {
-        alert["src_ip"] = json!(tuple.src);
-        alert["dest_ip"] = json!(tuple.dst);
-        alert["proto"] = json!(protocol(tuple.protocol));
-        let (first, second) = match tuple.protocol {
-            6 | 17 | 132 => ("src_port", "dest_port"),
-            _ => ("icmp_type", "icmp_code"),
-        };
-        if matches!(tuple.protocol, 1 | 6 | 17 | 58 | 132) {
-            alert[first] = json!(tuple.src_port);
-            alert[second] = json!(tuple.dst_port);
+        put_ends(&mut alert, tuple);
+    }
+    if let Some(seen) = occasion.seen {
+        alert["direction"] = json!(if seen.to_server { "to_server" } else { "to_client" });
+        if let Some(application) = seen.application {
+            alert["app_proto"] = json!(application.name());
         }
     }
     // Writing to memory does not fail.
     let _ = serde_json::to_writer(&mut *out, &alert);
     out.push(b'\n');
+}
+
+fn put_ends(alert: &mut Value, tuple: &FiveTuple) {
+    alert["src_ip"] = json!(tuple.src);
+    alert["dest_ip"] = json!(tuple.dst);
+    alert["proto"] = json!(protocol(tuple.protocol));
+    let (first, second) = match tuple.protocol {
+        6 | 17 | 132 => ("src_port", "dest_port"),
+        _ => ("icmp_type", "icmp_code"),
+    };
+    if matches!(tuple.protocol, 1 | 6 | 17 | 58 | 132) {
+        alert[first] = json!(tuple.src_port);
+        alert[second] = json!(tuple.dst_port);
+    }
 }
 
 fn protocol(number: u8) -> String {

@@ -4,7 +4,9 @@
 //! before it, other occurrences of that match are tried too (backtracking),
 //! within a budget, so that no packet makes a rule expensive.
 
-use super::rule::{ByteJump, ByteTest, Content, Order, PayloadTest, Regex};
+use super::rule::{
+    ByteExtract, ByteJump, ByteTest, Content, Number, Order, PayloadTest, Place, Regex, VARIABLES,
+};
 
 /// Places that one rule may try in one packet.
 const BUDGET: u32 = 4096;
@@ -20,7 +22,7 @@ pub(super) enum Outcome {
 
 /// Whether all `tests` hold in `payload`.
 pub(super) fn verify(tests: &[PayloadTest], payload: &[u8]) -> Outcome {
-    let mut search = Search { payload, budget: BUDGET, gave_up: false };
+    let mut search = Search { payload, budget: BUDGET, gave_up: false, variables: [0; VARIABLES] };
     match search.from(tests, 0) {
         true => Outcome::Match,
         false if search.gave_up => Outcome::GaveUp,
@@ -32,6 +34,7 @@ struct Search<'a> {
     payload: &'a [u8],
     budget: u32,
     gave_up: bool,
+    variables: [u64; VARIABLES],
 }
 
 impl Search<'_> {
@@ -43,19 +46,28 @@ impl Search<'_> {
             PayloadTest::Regex(regex) => self.regex(regex, rest, cursor),
             PayloadTest::IsDataAt { at, relative, negated } => {
                 let from = if *relative { cursor as i64 } else { 1 };
-                let end = from.saturating_add(*at);
+                let end = from.saturating_add(self.value(*at));
                 (end <= self.payload.len() as i64) != *negated && self.from(rest, cursor)
             }
             PayloadTest::ByteTest(test) => {
-                let number = self.number(
-                    test.count,
-                    test.offset,
-                    test.relative,
-                    test.order,
-                    test.mask,
-                    cursor,
-                );
-                number.is_some_and(|(n, _)| compare(n, test)) && self.from(rest, cursor)
+                let value = self.value(test.value) as u64;
+                let number = self.number(&test.place, cursor);
+                number.is_some_and(|(n, _)| compare(n, test, value)) && self.from(rest, cursor)
+            }
+            PayloadTest::ByteExtract(extract) => match self.extract(extract, cursor) {
+                Some(cursor) => self.from(rest, cursor),
+                None => false,
+            },
+            PayloadTest::Base64 { bytes, offset, relative, tests } => {
+                let from = if *relative { cursor } else { 0 } + offset;
+                let encoded = self.payload.get(from..).unwrap_or(&[]);
+                let decoded = base64(&encoded[..bytes.unwrap_or(encoded.len()).min(encoded.len())]);
+                let inner = Search { payload: &decoded, gave_up: false, ..*self }.from(tests, 0);
+                !decoded.is_empty() && inner && self.from(rest, cursor)
+            }
+            PayloadTest::Size { low, high, negated } => {
+                let size = self.payload.len() as u64;
+                (*low..=*high).contains(&size) != *negated && self.from(rest, cursor)
             }
             PayloadTest::ByteJump(jump) => match self.jump(jump, cursor) {
                 Some(cursor) => self.from(rest, cursor),
@@ -75,9 +87,9 @@ impl Search<'_> {
     }
 
     fn content(&mut self, content: &Content, rest: &[PayloadTest], cursor: usize) -> bool {
-        let (start, end) = bounds(content, self.payload.len(), cursor);
+        let (start, end) = bounds(content, self.payload.len(), cursor, &self.variables);
         let mut at = start;
-        let again = rest.iter().any(is_relative);
+        let again = rest.iter().any(PayloadTest::is_relative);
         while let Some(found) = find(content, self.payload, at, end) {
             if content.negated {
                 return false;
@@ -100,7 +112,7 @@ impl Search<'_> {
     fn regex(&mut self, regex: &Regex, rest: &[PayloadTest], cursor: usize) -> bool {
         let base = if regex.relative { cursor.min(self.payload.len()) } else { 0 };
         let subject = &self.payload[base..];
-        let again = rest.iter().any(is_relative);
+        let again = rest.iter().any(PayloadTest::is_relative);
         let mut at = 0;
         while at <= subject.len() {
             let found = match regex.regex.find_at(subject, at) {
@@ -128,16 +140,24 @@ impl Search<'_> {
         regex.negated && self.from(rest, cursor)
     }
 
-    /// The number at an offset, and where it ends.
-    fn number(
-        &self,
-        count: usize,
-        offset: i64,
-        relative: bool,
-        order: Order,
-        mask: u64,
-        cursor: usize,
-    ) -> Option<(u64, usize)> {
+    fn value(&self, number: Number) -> i64 {
+        value(number, &self.variables)
+    }
+
+    /// Reads a number into a variable; where it ends, which is where the match before now does.
+    fn extract(&mut self, extract: &ByteExtract, cursor: usize) -> Option<usize> {
+        let (number, end) = self.number(&extract.place, cursor)?;
+        let number = number.saturating_mul(extract.multiplier);
+        let aligned = number.checked_next_multiple_of(extract.align);
+        self.variables[extract.variable] = aligned.unwrap_or(number);
+        Some(end)
+    }
+
+    /// The number at a place, and where it ends.
+    fn number(&self, place: &Place, cursor: usize) -> Option<(u64, usize)> {
+        let Place { relative, order, mask, .. } = *place;
+        let count = usize::try_from(self.value(place.count)).ok()?;
+        let offset = self.value(place.offset);
         let base = if relative { cursor as i64 } else { 0 };
         let start = usize::try_from(base.checked_add(offset)?).ok()?;
         let number = if let Order::Digits(base) = order {
@@ -148,7 +168,9 @@ impl Search<'_> {
             let end = text.find(|c: char| !c.is_digit(base)).unwrap_or(text.len());
             u64::from_str_radix(&text[..end], base).ok()?
         } else {
-            let bytes = self.payload.get(start..start.checked_add(count)?)?;
+            // A count from the packet may be any number.
+            let bytes =
+                self.payload.get(start..start.checked_add(count)?).filter(|b| b.len() <= 8)?;
             let fold = |n: u64, b: &u8| n << 8 | u64::from(*b);
             if order == Order::Little {
                 bytes.iter().rev().fold(0, fold)
@@ -166,55 +188,85 @@ impl Search<'_> {
     }
 
     fn jump(&self, jump: &ByteJump, cursor: usize) -> Option<usize> {
-        let (number, end) =
-            self.number(jump.count, jump.offset, jump.relative, jump.order, jump.mask, cursor)?;
+        let (number, end) = self.number(&jump.place, cursor)?;
         let mut distance = number.checked_mul(jump.multiplier)?;
         if jump.align {
             distance = distance.checked_next_multiple_of(4)?;
         }
         let base = if jump.from_beginning { 0 } else { end as i64 };
-        let to = base.checked_add(i64::try_from(distance).ok()?)?.checked_add(jump.post_offset)?;
+        let to = base
+            .checked_add(i64::try_from(distance).ok()?)?
+            .checked_add(self.value(jump.post_offset))?;
         usize::try_from(to).ok().filter(|to| *to <= self.payload.len())
     }
 }
 
-fn compare(number: u64, test: &ByteTest) -> bool {
-    let holds = match test.operator {
-        '<' => number < test.value || test.or_equal && number == test.value,
-        '>' => number > test.value || test.or_equal && number == test.value,
-        '&' => number & test.value != 0,
-        '^' => number ^ test.value != 0,
-        _ => number == test.value,
+/// What `encoded` (RFC 4648) stands for, up to the first byte that is none of it. Line ends
+/// and blanks are let be.
+fn base64(encoded: &[u8]) -> Vec<u8> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' | b'-' => Some(62),
+        b'/' | b'_' => Some(63),
+        _ => None,
     };
-    holds != test.negated
+    let (mut out, mut bits, mut held) = (Vec::new(), 0, 0u32);
+    for byte in encoded.iter().filter(|b| !b.is_ascii_whitespace()) {
+        let Some(six) = value(*byte) else { break };
+        held = held << 6 | u32::from(six);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push((held >> bits) as u8);
+        }
+    }
+    out
 }
 
-fn is_relative(test: &PayloadTest) -> bool {
-    match test {
-        PayloadTest::Content(c) => c.is_relative(),
-        PayloadTest::Regex(r) => r.relative,
-        PayloadTest::ByteTest(t) => t.relative,
-        PayloadTest::ByteJump(j) => j.relative,
-        PayloadTest::IsDataAt { relative, .. } => *relative,
+/// What a number of a rule stands for.
+fn value(number: Number, variables: &[u64; VARIABLES]) -> i64 {
+    match number {
+        Number::Literal(n) => n,
+        Number::Variable(index) => i64::try_from(variables[index]).unwrap_or(i64::MAX),
     }
+}
+
+fn compare(number: u64, test: &ByteTest, value: u64) -> bool {
+    let holds = match test.operator {
+        '<' => number < value || test.or_equal && number == value,
+        '>' => number > value || test.or_equal && number == value,
+        '&' => number & value != 0,
+        '^' => number ^ value != 0,
+        _ => number == value,
+    };
+    holds != test.negated
 }
 
 /// Where the content may begin at the earliest and end at the latest, as
 /// Suricata counts: offset and depth from the payload's start, distance from
 /// the match before, within behind distance.
-fn bounds(content: &Content, len: usize, cursor: usize) -> (usize, usize) {
+fn bounds(
+    content: &Content,
+    len: usize,
+    cursor: usize,
+    variables: &[u64; VARIABLES],
+) -> (usize, usize) {
+    let of = |number: Option<Number>| number.map(|n| value(n, variables));
     let clamp = |at: i64| at.clamp(0, len as i64) as usize;
     let (mut start, mut end) = (0, len);
     if content.is_relative() {
-        let from = (cursor as i64).saturating_add(content.distance.unwrap_or(0));
+        let from = (cursor as i64).saturating_add(of(content.distance).unwrap_or(0));
         start = clamp(from);
-        if let Some(within) = content.within {
+        if let Some(within) = of(content.within) {
             end = clamp(from.saturating_add(within));
         }
     }
-    start = start.max(content.offset.unwrap_or(0));
-    if let Some(depth) = content.depth {
-        end = end.min(content.offset.unwrap_or(0).saturating_add(depth));
+    let offset = of(content.offset).unwrap_or(0);
+    start = start.max(clamp(offset));
+    if let Some(depth) = of(content.depth) {
+        end = end.min(clamp(offset.saturating_add(depth)));
     }
     if content.ends_with {
         start = start.max(len.saturating_sub(content.bytes.len()));
@@ -248,7 +300,7 @@ mod tests {
     /// All ways to place the contents, one after the other.
     fn naive(contents: &[Content], payload: &[u8], cursor: usize) -> bool {
         let Some((first, rest)) = contents.split_first() else { return true };
-        let (start, end) = bounds(first, payload.len(), cursor);
+        let (start, end) = bounds(first, payload.len(), cursor, &[0; VARIABLES]);
         let len = first.bytes.len();
         let places: Vec<usize> = (start..=payload.len())
             .filter(|at| at + len <= end)
@@ -271,19 +323,20 @@ mod tests {
             payload in proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(b'A')], 0..20),
             tests in proptest::collection::vec((
                 proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 1..3), any::<bool>(), any::<bool>(),
-                proptest::option::of(0usize..6), proptest::option::of(1usize..8),
+                proptest::option::of(0i64..6), proptest::option::of(1i64..8),
                 proptest::option::of(-3i64..5), proptest::option::of(1i64..8), any::<bool>(),
             ), 1..5),
         ) {
             let contents: Vec<Content> = tests.into_iter().enumerate().map(|(i, t)| {
                 let (bytes, nocase, negated, offset, depth, distance, within, relative) = t;
                 let relative = relative && i > 0;
+                let number = |n: Option<i64>| n.map(Number::Literal);
                 Content {
                     bytes, nocase, negated: negated && i > 0,
-                    offset: if relative { None } else { offset },
-                    depth: if relative { None } else { depth },
-                    distance: if relative { distance } else { None },
-                    within: if relative { within } else { None },
+                    offset: if relative { None } else { number(offset) },
+                    depth: if relative { None } else { number(depth) },
+                    distance: if relative { number(distance) } else { None },
+                    within: if relative { number(within) } else { None },
                     ..Content::default()
                 }
             }).collect();
@@ -297,9 +350,17 @@ mod tests {
     #[test]
     fn a_hostile_payload_is_given_up_on() {
         let mut tests: Vec<_> = (0..8)
-            .map(|_| PayloadTest::Content(Content { distance: Some(0), ..content(b"a") }))
+            .map(|_| {
+                PayloadTest::Content(Content {
+                    distance: Some(Number::Literal(0)),
+                    ..content(b"a")
+                })
+            })
             .collect();
-        tests.push(PayloadTest::Content(Content { distance: Some(0), ..content(b"b") }));
+        tests.push(PayloadTest::Content(Content {
+            distance: Some(Number::Literal(0)),
+            ..content(b"b")
+        }));
         assert_eq!(verify(&tests, &[b'a'; 1400]), Outcome::GaveUp);
     }
 }

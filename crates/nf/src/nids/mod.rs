@@ -1,13 +1,20 @@
 //! NF `nids`: intrusion detection by rules in Snort's syntax.
 //!
-//! Each packet's payload is looked at by itself; TCP streams are not put
-//! together, so that a pattern split over segments is not found.
+//! A packet's payload goes into its TCP stream, the stream into the messages of its
+//! application protocol; rules look into each of the three.
 
 mod alert;
+mod app;
+mod buffer;
 mod engine;
+mod events;
+mod filters;
+mod fit;
 mod flows;
+mod inspect;
 mod matcher;
 mod rule;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,18 +24,18 @@ use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::{Source, SourceError};
-use thalweg_packet::checksum::{self, ChecksumStatus};
-use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Nanoseconds, field};
+use thalweg_packet::{Batch, Lanes, Nanoseconds};
 use toml::Spanned;
 
 use crate::function::NfError;
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
-use alert::{AlertFile, Occasion};
-use engine::{Engine, Scratch, Subject};
+use alert::AlertFile;
+use engine::Engine;
 use flows::{Flows, Limits};
-use matcher::Outcome;
-use rule::{Action, Variables, load};
+use inspect::{Inspector, Settings};
+use rule::{Variables, load};
+use stream::Overlaps;
 
 /// The options of an intrusion detection.
 #[derive(Deserialize, JsonSchema)]
@@ -55,6 +62,20 @@ struct Options {
     /// Seconds without a packet after which a connection is forgotten.
     #[serde(default = "idle_timeout")]
     idle_timeout_s: u64,
+    /// MiB for streams and messages; of more, the half of the connections that was used
+    /// longest ago loses them.
+    #[serde(default = "stream_memory")]
+    #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
+    stream_memory_mib: Spanned<usize>,
+    /// Which of two segments for the same bytes counts, while they wait for others.
+    #[serde(default)]
+    overlaps: Overlaps,
+    /// Whether streams of connections are put together whose beginning was not seen.
+    #[serde(default)]
+    midstream: bool,
+    /// The least TTL or hop limit of a segment that counts.
+    #[serde(default)]
+    min_ttl: u8,
 }
 
 /// What becomes of rules that ask for what is not supported.
@@ -80,12 +101,19 @@ fn idle_timeout() -> u64 {
     600
 }
 
+fn stream_memory() -> Spanned<usize> {
+    Spanned::new(0..0, 64)
+}
+
 pub(crate) const KIND: Kind = Kind {
     name: "nids",
     summary: "intrusion detection by Snort-syntax rules",
-    state: "connections, flow bits",
+    state: "connections, flow bits, streams, messages",
     limits: &[
-        "packets, not streams: a pattern split over segments or fragments is not found",
+        "IP fragments are looked at one by one",
+        "rules with several tests reach back 4096 bytes in a stream; 64 KiB a direction wait for \
+         segments that are missing; of heads of messages 64 KiB are read, of bodies 128 KiB, 1 MiB \
+         decompressed",
         "4096 places tried for a rule and packet, PCRE2's match limit 3500; what is given up is \
          counted (gave_up)",
         "max_flows connections",
@@ -102,6 +130,10 @@ fn build(
     if !(1..=1 << 26).contains(options.max_flows.get_ref()) {
         let span = options.max_flows.span();
         return Err(section.error(span, "bad number of flows", "1 to 67108864").into());
+    }
+    if !(1..=1 << 20).contains(options.stream_memory_mib.get_ref()) {
+        let span = options.stream_memory_mib.span();
+        return Err(section.error(span, "bad size of memory", "1 to 1048576").into());
     }
     let mut sources = Vec::new();
     let mut errors = Vec::new();
@@ -129,8 +161,14 @@ fn build(
         limits: Limits {
             flows: *options.max_flows.get_ref(),
             idle: Nanoseconds::from_secs(options.idle_timeout_s),
+            memory: *options.stream_memory_mib.get_ref() << 20,
         },
-        checksums: options.checksums,
+        settings: Settings {
+            checksums: options.checksums,
+            overlaps: options.overlaps,
+            midstream: options.midstream,
+            min_ttl: options.min_ttl,
+        },
     }))
 }
 
@@ -176,7 +214,7 @@ struct NidsBlueprint {
     unsupported: Vec<SourceError>,
     alerts: Arc<Mutex<AlertFile>>,
     limits: Limits,
-    checksums: bool,
+    settings: Settings,
 }
 
 impl Blueprint for NidsBlueprint {
@@ -184,12 +222,9 @@ impl Blueprint for NidsBlueprint {
         Box::new(Nids {
             engine: self.engine.clone(),
             flows: Flows::new(self.limits),
+            inspector: Inspector::new(self.settings, self.limits.flows),
             alerts: self.alerts.clone(),
-            checksums: self.checksums,
-            scratch: Scratch::default(),
-            lines: Vec::new(),
             failure: None,
-            figures: Figures::default(),
             // Figures of workers are added up; what all share is told once.
             unsupported: if worker == 0 { self.unsupported.len() as u64 } else { 0 },
             first: worker == 0,
@@ -213,23 +248,13 @@ impl Blueprint for NidsBlueprint {
     }
 }
 
-#[derive(Debug, Default)]
-struct Figures {
-    alerts: u64,
-    verified: u64,
-    gave_up: u64,
-}
-
 /// Intrusion detection on one worker.
 struct Nids {
     engine: Arc<ArcSwap<Engine>>,
     flows: Flows,
+    inspector: Inspector,
     alerts: Arc<Mutex<AlertFile>>,
-    checksums: bool,
-    scratch: Scratch,
-    lines: Vec<u8>,
     failure: Option<NfError>,
-    figures: Figures,
     unsupported: u64,
     first: bool,
 }
@@ -237,16 +262,15 @@ struct Nids {
 impl NetworkFunction for Nids {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let engine = self.engine.load_full();
+        self.inspector.renew(&engine);
         for lane in lanes {
-            self.packet(&engine, batch, lane, context);
+            self.inspector.packet(&engine, &mut self.flows, batch, lane, context);
         }
-        if !self.lines.is_empty() {
-            let lines = std::mem::take(&mut self.lines);
+        let lines = &mut self.inspector.lines;
+        if !lines.is_empty() {
             let mut file = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
-            self.failure = self.failure.take().or(file.write(&lines).err());
-            drop(file);
-            self.lines = lines;
-            self.lines.clear();
+            self.failure = self.failure.take().or(file.write(lines).err());
+            lines.clear();
         }
     }
 
@@ -261,14 +285,24 @@ impl NetworkFunction for Nids {
         Ok(imported)
     }
 
+    fn state_version(&self) -> u16 {
+        2
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
+        let figures = &self.inspector.figures;
         let rules = if self.first { self.engine.load().rules.len() as u64 } else { 0 };
         vec![
             ("rules", rules),
             ("rules_unsupported", self.unsupported),
-            ("alerts", self.figures.alerts),
-            ("rules_verified", self.figures.verified),
-            ("gave_up", self.figures.gave_up),
+            ("alerts", figures.alerts),
+            ("rules_verified", figures.verified),
+            ("gave_up", figures.gave_up),
+            ("segments_contradicting", figures.notes.contradictions),
+            ("stream_bytes_missing", figures.notes.gaps),
+            ("segments_outside", figures.notes.outside),
+            ("streams_evicted", self.flows.streams_evicted),
+            ("stream_memory", self.flows.memory as u64),
             ("flows", self.flows.len() as u64),
             ("flows_evicted", self.flows.evicted),
         ]
@@ -277,59 +311,6 @@ impl NetworkFunction for Nids {
     fn flush(&mut self) -> Result<(), NfError> {
         self.alerts.lock().unwrap_or_else(PoisonError::into_inner).write(&[])?;
         self.failure.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Nids {
-    fn packet(&mut self, engine: &Engine, batch: &Batch, lane: usize, context: &mut Context<'_>) {
-        let (bytes, headers, key) = (batch.bytes(lane), batch.headers(lane), batch.key(lane));
-        let Some(tuple) = FiveTuple::from_key(&key) else { return };
-        let payload = bytes.get(headers.payload as usize..headers.end as usize).unwrap_or(&[]);
-        let tcp = headers.has_transport(6);
-        let flags = tcp.then(|| key.get(field::TCP_FLAGS) as u16);
-        // A segment that its receiver would not accept changes no connection.
-        let counts =
-            !self.checksums || checksum::verify(bytes, headers) != ChecksumStatus::BadTransport;
-        let tracked = headers.l4 != 0;
-        let mut seen = tracked.then(|| self.flows.packet(&tuple, flags, counts, context.now()));
-        let subject = Subject { bytes, headers, key: &key, tuple: Some(&tuple), payload };
-        let occasion = Occasion {
-            timestamp: batch.meta.timestamp[lane],
-            flow_hash: batch.flow_hash(lane),
-            tuple: Some(&tuple),
-            interface: batch.meta.in_port[lane].0,
-        };
-        let candidates = engine.candidates(payload, &mut self.scratch);
-        context.explain(lane, || format!("{} rules to verify", candidates.len()));
-        for number in candidates {
-            let rule = &engine.rules[*number as usize];
-            self.figures.verified += 1;
-            match rule.matches(&subject, seen.as_ref()) {
-                Outcome::Match if rule.bits_fit(seen.as_ref()) => {}
-                Outcome::GaveUp => {
-                    self.figures.gave_up += 1;
-                    continue;
-                }
-                _ => continue,
-            }
-            if let Some(seen) = &mut seen {
-                if rule.is_ip_only() && !seen.flow.said.insert((rule.sid, seen.to_server)) {
-                    continue;
-                }
-                rule.change_bits(seen);
-            }
-            context.explain(lane, || format!("rule {}: {}", rule.sid, rule.message));
-            if rule.action == Action::Pass {
-                break;
-            }
-            if rule.action == Action::Drop {
-                context.drop(lane, DropReason::Intrusion);
-            }
-            if !rule.no_alert {
-                self.figures.alerts += 1;
-                alert::line(rule, &occasion, &mut self.lines);
-            }
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use thalweg_packet::{FlowKey, Headers, field};
 
+use super::super::events::{Event, Events};
 use super::address::{Addresses, Ports};
 
 /// One end in a rule's header.
@@ -41,13 +42,25 @@ pub(in super::super) enum Condition {
     FragmentBits { bits: u8, how: char },
     /// Source and destination address are the same.
     SameAddress,
+    /// An IPv4 option of this number is there; of any, if none is named.
+    IpOption(Option<u8>),
+    /// Something is wrong with the packet.
+    Event(Event),
 }
 
 impl Condition {
     /// Whether the packet `bytes` fulfils the condition. A packet without the
     /// field does not.
-    pub(in super::super) fn holds(&self, bytes: &[u8], headers: &Headers, key: &FlowKey) -> bool {
+    pub(in super::super) fn holds(
+        &self,
+        bytes: &[u8],
+        headers: &Headers,
+        key: &FlowKey,
+        events: Events,
+    ) -> bool {
         match *self {
+            Self::Event(event) => events.contains(event),
+            Self::IpOption(number) => has_option(bytes, headers, number),
             Self::Range { what, low, high, negated } => value(what, bytes, headers, key)
                 .is_some_and(|v| (low..=high).contains(&v) != negated),
             Self::TcpFlags { flags, ignored, how } => {
@@ -64,6 +77,21 @@ impl Condition {
                 }
             }
         }
+    }
+}
+
+fn has_option(bytes: &[u8], headers: &Headers, number: Option<u8>) -> bool {
+    let start = usize::from(headers.l3);
+    let Some(first) = bytes.get(start).filter(|_| headers.is_ipv4()) else { return false };
+    let end = start + usize::from(first & 15) * 4;
+    let mut options = bytes.get(start + 20..end).unwrap_or(&[]);
+    loop {
+        options = match options {
+            [kind, ..] if number.is_none_or(|n| n == *kind) => return true,
+            [1, rest @ ..] => rest,
+            [_, length, ..] if *length >= 2 => options.get(usize::from(*length)..).unwrap_or(&[]),
+            _ => return false,
+        };
     }
 }
 

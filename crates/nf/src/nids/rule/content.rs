@@ -1,5 +1,6 @@
 //! Tests of the payload.
 
+use super::super::buffer::Buffer;
 use super::text::{Fault, Piece};
 
 /// A test of the payload, in the order of the rule.
@@ -9,7 +10,70 @@ pub(in super::super) enum PayloadTest {
     Regex(Regex),
     ByteTest(ByteTest),
     ByteJump(ByteJump),
-    IsDataAt { at: i64, relative: bool, negated: bool },
+    ByteExtract(ByteExtract),
+    IsDataAt {
+        at: Number,
+        relative: bool,
+        negated: bool,
+    },
+    /// What is encoded at a place (so many bytes of it) is decoded, and passes `tests`.
+    Base64 {
+        bytes: Option<usize>,
+        offset: usize,
+        relative: bool,
+        tests: Vec<PayloadTest>,
+    },
+    /// The buffer's size lies in `low..=high`, or, negated, does not.
+    Size {
+        low: u64,
+        high: u64,
+        negated: bool,
+    },
+}
+
+impl PayloadTest {
+    /// Whether it is about what stands behind the match before it.
+    pub(in super::super) fn is_relative(&self) -> bool {
+        match self {
+            Self::Content(c) => c.is_relative(),
+            Self::Regex(r) => r.relative,
+            Self::ByteTest(t) => t.place.relative,
+            Self::ByteJump(j) => j.place.relative,
+            Self::ByteExtract(e) => e.place.relative,
+            Self::IsDataAt { relative, .. } | Self::Base64 { relative, .. } => *relative,
+            Self::Size { .. } => false,
+        }
+    }
+}
+
+/// A number in a rule, or the name of one that is read from the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Number {
+    Literal(i64),
+    /// The variable of this index.
+    Variable(usize),
+}
+
+/// Variables that one rule may have.
+pub(in super::super) const VARIABLES: usize = 8;
+
+/// What is done to a buffer before it is looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Transform {
+    ToLowercase,
+    ToUppercase,
+    StripWhitespace,
+    CompressWhitespace,
+    /// A dot in front, so that `.host.com` is found at the beginning too.
+    DotPrefix,
+}
+
+/// A buffer, and the tests of it.
+#[derive(Debug, Default)]
+pub(in super::super) struct Part {
+    pub(in super::super) buffer: Buffer,
+    pub(in super::super) transforms: Vec<Transform>,
+    pub(in super::super) tests: Vec<PayloadTest>,
 }
 
 /// Bytes to be found.
@@ -19,11 +83,11 @@ pub(in super::super) struct Content {
     pub(in super::super) bytes: Vec<u8>,
     pub(in super::super) nocase: bool,
     pub(in super::super) negated: bool,
-    pub(in super::super) offset: Option<usize>,
-    pub(in super::super) depth: Option<usize>,
+    pub(in super::super) offset: Option<Number>,
+    pub(in super::super) depth: Option<Number>,
     /// From the end of the match before.
-    pub(in super::super) distance: Option<i64>,
-    pub(in super::super) within: Option<i64>,
+    pub(in super::super) distance: Option<Number>,
+    pub(in super::super) within: Option<Number>,
     pub(in super::super) ends_with: bool,
     pub(in super::super) fast_pattern: bool,
 }
@@ -51,32 +115,51 @@ pub(in super::super) enum Order {
     Digits(u32),
 }
 
-/// A number compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct ByteTest {
-    pub(in super::super) count: usize,
-    pub(in super::super) operator: char,
-    pub(in super::super) or_equal: bool,
-    pub(in super::super) negated: bool,
-    pub(in super::super) value: u64,
-    pub(in super::super) offset: i64,
+/// Where a number stands, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Place {
+    /// Bytes of the number.
+    pub(in super::super) count: Number,
+    pub(in super::super) offset: Number,
     pub(in super::super) relative: bool,
     pub(in super::super) order: Order,
     pub(in super::super) mask: u64,
 }
 
+impl Default for Place {
+    fn default() -> Self {
+        let zero = Number::Literal(0);
+        Self { count: zero, offset: zero, relative: false, order: Order::Big, mask: u64::MAX }
+    }
+}
+
+/// A number compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct ByteTest {
+    pub(in super::super) place: Place,
+    pub(in super::super) operator: char,
+    pub(in super::super) or_equal: bool,
+    pub(in super::super) negated: bool,
+    pub(in super::super) value: Number,
+}
+
+/// A number kept in a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct ByteExtract {
+    pub(in super::super) place: Place,
+    pub(in super::super) multiplier: u64,
+    pub(in super::super) align: u64,
+    pub(in super::super) variable: usize,
+}
+
 /// A number that says where to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct ByteJump {
-    pub(in super::super) count: usize,
-    pub(in super::super) offset: i64,
-    pub(in super::super) relative: bool,
-    pub(in super::super) order: Order,
-    pub(in super::super) mask: u64,
+    pub(in super::super) place: Place,
     pub(in super::super) multiplier: u64,
     pub(in super::super) align: bool,
     pub(in super::super) from_beginning: bool,
-    pub(in super::super) post_offset: i64,
+    pub(in super::super) post_offset: Number,
 }
 
 /// Reads `"a|00 ff|b"` with its escapes.
@@ -113,8 +196,8 @@ pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// Reads `"/pattern/flags"`.
-pub(super) fn regex(piece: Piece<'_>) -> Result<Regex, Fault> {
+/// Reads `"/pattern/flags"`; a flag may name the buffer to look into.
+pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> {
     let (piece, negated) = match piece.strip('!') {
         Some(rest) => (rest, true),
         None => (piece, false),
@@ -126,7 +209,7 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<Regex, Fault> {
     let (pattern, flags) = (body.to(end), body.from(end + 1));
     let mut builder = pcre2::bytes::RegexBuilder::new();
     builder.jit_if_available(true);
-    let (mut relative, mut prefix) = (false, String::new());
+    let (mut relative, mut prefix, mut buffer) = (false, String::new(), None);
     for flag in flags.text.chars() {
         match flag {
             'i' => _ = builder.caseless(true),
@@ -136,8 +219,9 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<Regex, Fault> {
             'A' => prefix += "\\A",
             'G' => prefix.insert_str(0, "(?U)"),
             'R' => relative = true,
-            // Our limits are always in force.
-            'O' => {}
+            // Our limits are always in force; payloads are always raw.
+            'O' | 'B' => {}
+            other if Buffer::of_flag(other).is_some() => buffer = Buffer::of_flag(other),
             other => return Err(Fault::unsupported(flags.span(), format!("pcre flag '{other}'"))),
         }
     }
@@ -148,5 +232,5 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<Regex, Fault> {
     let regex = builder.build(&text);
     let regex =
         regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 takes"))?;
-    Ok(Regex { regex, negated, relative })
+    Ok((Regex { regex, negated, relative }, buffer))
 }

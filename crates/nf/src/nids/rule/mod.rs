@@ -1,16 +1,25 @@
 //! Detection rules in Snort's syntax, as Suricata reads it.
 
 mod address;
+mod classes;
 mod condition;
 mod content;
+mod draft;
+mod header;
+mod number;
 mod option;
 mod parse;
 mod text;
 
 pub(super) use address::Variables;
 pub(super) use condition::{Condition, Endpoint};
-pub(super) use content::{ByteJump, ByteTest, Content, Order, PayloadTest, Regex};
+pub(super) use content::{
+    ByteExtract, ByteJump, ByteTest, Content, Number, Order, Part, PayloadTest, Place, Regex,
+    Transform, VARIABLES,
+};
 pub(super) use parse::load;
+
+use super::buffer::{self, Buffer};
 
 /// What a rule does when it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +42,16 @@ impl Action {
 /// The protocol in a rule's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
+    /// Any packet, with IP or without.
+    Any,
     Ip,
     Ipv4,
     Ipv6,
     Tcp,
+    /// TCP, packet by packet.
+    TcpPacket,
+    /// TCP, as streams only.
+    TcpStream,
     Udp,
     Sctp,
     Icmp,
@@ -63,6 +78,77 @@ pub(super) enum FlowBit {
     IsNotSet(Vec<String>),
 }
 
+/// What a payload's tests look into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// Each packet by itself.
+    Packet,
+    /// The stream, and packets that are in none.
+    Stream,
+    /// Both.
+    Both,
+}
+
+/// Whose bytes `stream_size` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sides {
+    Client,
+    Server,
+    Both,
+    Either,
+}
+
+/// `stream_size`: how many bytes were sent lies in `low..=high`, or, negated, does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StreamSize {
+    pub(super) sides: Sides,
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) negated: bool,
+}
+
+/// How a filter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FilterKind {
+    /// The first `count` alerts of an interval.
+    Limit,
+    /// Each `count`th alert.
+    Threshold,
+    /// One alert an interval, at the `count`th match.
+    Both,
+    /// Matches after the first `count` of an interval.
+    Detection,
+}
+
+/// What a filter counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Track {
+    Source,
+    Destination,
+    Both,
+    Rule,
+    Flow,
+}
+
+/// `threshold` and `detection_filter`: how often a rule may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Filter {
+    pub(super) kind: FilterKind,
+    pub(super) track: Track,
+    pub(super) count: u32,
+    /// The length of an interval.
+    pub(super) seconds: u32,
+    /// Matches with the same of these ports count once.
+    pub(super) unique_on: Option<UniqueOn>,
+}
+
+/// Which ports have to differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UniqueOn {
+    SourcePort,
+    DestinationPort,
+}
+
 /// One rule.
 #[derive(Debug)]
 pub(super) struct Rule {
@@ -83,9 +169,23 @@ pub(super) struct Rule {
     pub(super) bits: Vec<FlowBit>,
     pub(super) no_alert: bool,
     pub(super) conditions: Vec<Condition>,
-    pub(super) payload: Vec<PayloadTest>,
-    /// The content that the prefilter looks for.
-    pub(super) fast_pattern: Option<Vec<u8>>,
+    pub(super) stream_sizes: Vec<StreamSize>,
+    pub(super) filters: Vec<Filter>,
+    /// The application protocol that the connection has to speak.
+    pub(super) application: Option<buffer::Protocol>,
+    /// What is asked of the payload and of buffers; none twice but those that a message
+    /// has several of.
+    pub(super) parts: Vec<Part>,
+    pub(super) view: Option<View>,
+    pub(super) fast_pattern: FastPattern,
+}
+
+/// Where a rule is looked for first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FastPattern {
+    pub(super) buffer: Buffer,
+    /// The bytes to find there, in any case; `None` for a rule without.
+    pub(super) bytes: Option<Vec<u8>>,
 }
 
 impl Rule {
@@ -93,11 +193,17 @@ impl Rule {
     /// direction of a flow, not for each packet.
     pub(super) fn is_ip_only(&self) -> bool {
         self.conditions.is_empty()
-            && self.payload.is_empty()
+            && self.stream_sizes.is_empty()
+            && self.parts.is_empty()
+            && self.application.is_none()
             && self.bits.is_empty()
             && self.flow == FlowTest::default()
             && self.source.ports.is_any()
             && self.destination.ports.is_any()
             && matches!(self.protocol, Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6)
+    }
+    /// Whether the rule is about an application's messages.
+    pub(super) fn is_of_messages(&self) -> bool {
+        self.parts.iter().any(|p| p.buffer != Buffer::Payload)
     }
 }

@@ -2,12 +2,14 @@
 
 use thalweg_classify::source::{Source, SourceError};
 
+use super::super::buffer::{self, Buffer};
 use super::address::{Variables, addresses, ports};
 use super::condition::Endpoint;
-use super::content::PayloadTest;
+use super::content::{Content, Part, PayloadTest};
+use super::draft::Draft;
 use super::option::option;
 use super::text::{Fault, Piece, options};
-use super::{Action, FlowTest, Protocol, Rule};
+use super::{Action, FastPattern, FlowTest, Protocol, Rule, View};
 
 /// What a rule file holds.
 #[derive(Debug, Default)]
@@ -78,9 +80,10 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<Rule, Fault> {
         "=>" => return Err(Fault::unsupported(arrow.span(), "a rule over both directions ('=>')")),
         _ => return Err(arrow.fault("bad direction", "-> or <>")),
     };
-    let mut rule = Rule {
+    let (protocol, application) = read_protocol(*protocol)?;
+    let rule = Rule {
         action: read_action(*action)?,
-        protocol: read_protocol(*protocol)?,
+        protocol,
         source: Endpoint {
             addresses: addresses(*source, variables)?,
             ports: ports(*sports, variables)?,
@@ -101,21 +104,61 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<Rule, Fault> {
         bits: Vec::new(),
         no_alert: false,
         conditions: Vec::new(),
-        payload: Vec::new(),
-        fast_pattern: None,
+        stream_sizes: Vec::new(),
+        filters: Vec::new(),
+        application,
+        parts: Vec::new(),
+        view: None,
+        fast_pattern: FastPattern::default(),
     };
+    let mut draft = Draft::new(rule);
     for part in options(list.to(close))? {
         let (name, value) = match part.split_once(':') {
             Some((name, value)) => (name.trim(), Some(value.trim())),
             None => (part, None),
         };
-        option(&mut rule, name, value)?;
+        option(&mut draft, name, value)?;
     }
+    let mut rule = draft.rule;
     if rule.sid == 0 {
         return Err(piece.to(open).fault("a rule without sid", "sid:NUMBER;"));
     }
+    rule.parts.retain(|p| !p.tests.is_empty());
+    settle_direction(&mut rule, piece.to(open))?;
+    rule.view.get_or_insert(view(&rule));
     rule.fast_pattern = fast_pattern(&rule);
     Ok(rule)
+}
+
+/// A rule about one side's messages is asked in their direction, and is of their protocol.
+fn settle_direction(rule: &mut Rule, head: Piece<'_>) -> Result<(), Fault> {
+    for part in &rule.parts {
+        if let Some(protocol) = part.buffer.protocol() {
+            if rule.application.is_some_and(|p| p != protocol) {
+                let message = format!("buffers of {} in a rule of another", protocol.name());
+                return Err(head.fault(message, "buffers of one protocol"));
+            }
+            rule.application = Some(protocol);
+        }
+        let Some(to_server) = part.buffer.to_server() else { continue };
+        if rule.flow.to_server.is_some_and(|d| d != to_server) {
+            return Err(Fault::unsupported(head.span(), "a rule about both directions"));
+        }
+        rule.flow.to_server = Some(to_server);
+    }
+    Ok(())
+}
+
+/// What the rule's payload tests look into, as Suricata has it.
+fn view(rule: &Rule) -> View {
+    let fixed = |test: &PayloadTest| matches!(test, PayloadTest::Content(c) if c.offset.is_some() || c.depth.is_some());
+    match rule.protocol {
+        Protocol::TcpPacket => View::Packet,
+        Protocol::TcpStream => View::Stream,
+        _ if !rule.conditions.is_empty() => View::Packet,
+        _ if rule.parts.iter().any(|p| p.tests.iter().any(fixed)) => View::Both,
+        _ => View::Stream,
+    }
 }
 
 /// The words of the header; a list in brackets is one word.
@@ -155,12 +198,20 @@ fn read_action(word: Piece<'_>) -> Result<Action, Fault> {
     }
 }
 
-fn read_protocol(word: Piece<'_>) -> Result<Protocol, Fault> {
-    Ok(match word.text.to_ascii_lowercase().as_str() {
+/// The protocol, and the application's, of which TCP or UDP follow.
+fn read_protocol(word: Piece<'_>) -> Result<(Protocol, Option<buffer::Protocol>), Fault> {
+    let lower = word.text.to_ascii_lowercase();
+    if let Some(application) = buffer::Protocol::named(&lower) {
+        return Ok((Protocol::Ip, Some(application)));
+    }
+    let protocol = match lower.as_str() {
+        "pkthdr" => Protocol::Any,
         "ip" => Protocol::Ip,
         "ip4" | "ipv4" => Protocol::Ipv4,
         "ip6" | "ipv6" => Protocol::Ipv6,
-        "tcp" | "tcp-pkt" => Protocol::Tcp,
+        "tcp" => Protocol::Tcp,
+        "tcp-pkt" => Protocol::TcpPacket,
+        "tcp-stream" => Protocol::TcpStream,
         "udp" => Protocol::Udp,
         "sctp" => Protocol::Sctp,
         "icmp" | "icmpv4" => Protocol::Icmp,
@@ -169,18 +220,32 @@ fn read_protocol(word: Piece<'_>) -> Result<Protocol, Fault> {
             return Err(Fault::unsupported(word.span(), format!("protocol '{other}'")));
         }
         _ => return Err(word.fault("bad protocol", "ip, tcp, udp, icmp or the like")),
-    })
+    };
+    Ok((protocol, None))
 }
 
 /// The content to look for first: the one the rule names, else the longest that
-/// must be there.
-fn fast_pattern(rule: &Rule) -> Option<Vec<u8>> {
+/// must be there. A rule about messages is looked for in their buffers.
+fn fast_pattern(rule: &Rule) -> FastPattern {
+    let messages = rule.is_of_messages();
+    let usable = |p: &&Part| !messages || p.buffer != Buffer::Payload;
     let contents = || {
-        rule.payload.iter().filter_map(|test| match test {
-            PayloadTest::Content(c) if !c.negated => Some(c),
-            _ => None,
-        })
+        let plain = rule.parts.iter().filter(usable).filter(|p| p.transforms.is_empty());
+        plain.flat_map(|p| p.tests.iter().filter_map(must_be_there).map(|c| (p.buffer, c)))
     };
-    let chosen = contents().find(|c| c.fast_pattern);
-    chosen.or_else(|| contents().max_by_key(|c| c.bytes.len())).map(|c| c.bytes.clone())
+    let chosen = contents().find(|(_, c)| c.fast_pattern);
+    if let Some((buffer, content)) =
+        chosen.or_else(|| contents().max_by_key(|(_, c)| c.bytes.len()))
+    {
+        return FastPattern { buffer, bytes: Some(content.bytes.clone()) };
+    }
+    let buffer = rule.parts.iter().find(usable).map_or(Buffer::Payload, |p| p.buffer);
+    FastPattern { buffer, bytes: None }
+}
+
+fn must_be_there(test: &PayloadTest) -> Option<&Content> {
+    match test {
+        PayloadTest::Content(content) if !content.negated => Some(content),
+        _ => None,
+    }
 }

@@ -1,0 +1,271 @@
+//! Application protocols: from streams and datagrams to the buffers of messages.
+//!
+//! A protocol is recognised by the first bytes of either direction, whatever the ports
+//! (DNS over UDP: by port 53 and a header that makes sense). Each direction then gives
+//! one message after the other.
+
+mod body;
+mod dns;
+mod http;
+mod ssh;
+mod tls;
+mod uri;
+
+use serde::{Deserialize, Serialize};
+
+use super::buffer::{Buffer, Protocol};
+
+/// Bytes of a direction that may be looked at before its protocol is known.
+const UNDECIDED: usize = 256;
+/// Bytes of a message's head that are kept.
+const HEAD: usize = 1 << 16;
+/// Bytes of a message's body that are looked at.
+const BODY: usize = 1 << 17;
+
+/// One direction's message at hand, as rules see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Message {
+    pub(super) buffers: Vec<(Buffer, Vec<u8>)>,
+    /// Rules whose pattern is in one of the buffers, and that have not fired.
+    pub(super) candidates: Vec<u32>,
+    /// Rules that fired.
+    pub(super) fired: Vec<u32>,
+    /// How many of the buffers were searched for patterns.
+    pub(super) searched: usize,
+}
+
+impl Message {
+    fn put(&mut self, buffer: Buffer, bytes: impl Into<Vec<u8>>) {
+        self.buffers.push((buffer, bytes.into()));
+    }
+
+    /// Replaces a buffer that grew.
+    fn replace(&mut self, buffer: Buffer, bytes: Vec<u8>) {
+        if let Some(at) = self.buffers.iter().position(|(b, _)| *b == buffer) {
+            self.buffers.remove(at);
+            self.searched = self.searched.min(at);
+        }
+        self.put(buffer, bytes);
+    }
+
+    /// Forgets which rules were asked.
+    pub(super) fn forget_rules(&mut self) {
+        self.candidates.clear();
+        self.fired.clear();
+        self.searched = 0;
+    }
+
+    /// The contents of all buffers of a kind.
+    pub(super) fn all(&self, buffer: Buffer) -> impl Iterator<Item = &[u8]> {
+        self.buffers.iter().filter(move |(b, _)| *b == buffer).map(|(_, bytes)| &bytes[..])
+    }
+}
+
+/// What became of the bytes of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All of them were taken; more are needed.
+    More,
+    /// The message has new buffers.
+    New,
+    /// The message has all its buffers, and the next begins.
+    Complete,
+}
+
+/// The protocol of a connection, and where both directions are in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum App {
+    /// Not known yet; the first bytes to the server and to the client.
+    Undecided(Box<[Vec<u8>; 2]>),
+    /// None that is known, or it was lost.
+    None,
+    Http(Box<http::Http>),
+    Dns(Box<dns::Dns>),
+    Tls(Box<tls::Tls>),
+    Ssh(Box<ssh::Ssh>),
+}
+
+impl Default for App {
+    fn default() -> Self {
+        Self::Undecided(Box::default())
+    }
+}
+
+/// What the first bytes of a direction say.
+enum Guess {
+    Is(Protocol),
+    IsNot,
+    TooShort,
+}
+
+impl App {
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        Some(match self {
+            Self::Undecided(_) | Self::None => return None,
+            Self::Http(_) => Protocol::Http,
+            Self::Dns(_) => Protocol::Dns,
+            Self::Tls(_) => Protocol::Tls,
+            Self::Ssh(_) => Protocol::Ssh,
+        })
+    }
+
+    /// Takes new bytes of a direction. [`advance`](Self::advance) then goes through them.
+    pub(super) fn data(&mut self, to_server: bool, bytes: &[u8], port: u16) {
+        if let Self::Undecided(first) = self {
+            first[usize::from(!to_server)].extend_from_slice(bytes);
+            match guess(&first[usize::from(!to_server)], to_server, port) {
+                Guess::Is(protocol) => self.decide(protocol),
+                _ if is_hopeless(first, port) => *self = Self::None,
+                _ => {}
+            }
+            return;
+        }
+        match self {
+            Self::Http(http) => http.data(to_server, bytes),
+            Self::Dns(dns) => dns.data(to_server, bytes),
+            Self::Tls(tls) => tls.data(to_server, bytes),
+            Self::Ssh(ssh) => ssh.data(to_server, bytes),
+            Self::Undecided(_) | Self::None => {}
+        }
+    }
+
+    /// The connection speaks `protocol`; what came before is its beginning.
+    fn decide(&mut self, protocol: Protocol) {
+        let Self::Undecided(first) = self else { return };
+        let first = std::mem::take(first);
+        *self = match protocol {
+            Protocol::Http => Self::Http(Box::default()),
+            Protocol::Dns => Self::Dns(Box::default()),
+            Protocol::Tls => Self::Tls(Box::default()),
+            Protocol::Ssh => Self::Ssh(Box::default()),
+        };
+        let [to_server, to_client] = *first;
+        self.data(true, &to_server, 0);
+        self.data(false, &to_client, 0);
+    }
+
+    /// Takes a datagram, which is a message by itself.
+    pub(super) fn datagram(bytes: &[u8], ports: [u16; 2]) -> Option<(Protocol, Message)> {
+        if !ports.contains(&53) {
+            return None;
+        }
+        Some((Protocol::Dns, dns::message(bytes)?))
+    }
+
+    /// Goes on with what a direction holds, up to the next thing to look at.
+    pub(super) fn advance(&mut self, to_server: bool) -> Progress {
+        match self {
+            Self::Undecided(_) | Self::None => Progress::More,
+            Self::Http(http) => http.advance(to_server),
+            Self::Dns(dns) => dns.advance(to_server),
+            Self::Tls(tls) => tls.advance(to_server),
+            Self::Ssh(ssh) => ssh.advance(to_server),
+        }
+    }
+
+    /// A direction ended. Whether its message has new buffers by that.
+    pub(super) fn end(&mut self, to_server: bool) -> bool {
+        match self {
+            Self::Http(http) => http.end(to_server),
+            _ => false,
+        }
+    }
+
+    /// Bytes are missing from a direction: what follows there makes no sense any more. The
+    /// other direction goes on, and so what is seen one way only is understood.
+    pub(super) fn gap(&mut self, to_server: bool) {
+        match self {
+            Self::Undecided(first) => {
+                if !first[usize::from(!to_server)].is_empty() {
+                    *self = Self::None;
+                }
+            }
+            Self::None => {}
+            Self::Http(http) => http.gap(to_server),
+            Self::Dns(dns) => dns.gap(to_server),
+            Self::Tls(tls) => tls.gap(to_server),
+            Self::Ssh(ssh) => ssh.gap(to_server),
+        }
+    }
+
+    /// The message at hand of a direction.
+    pub(super) fn message(&mut self, to_server: bool) -> Option<&mut Message> {
+        match self {
+            Self::Undecided(_) | Self::None => None,
+            Self::Http(http) => Some(http.message(to_server)),
+            Self::Dns(dns) => Some(dns.message(to_server)),
+            Self::Tls(tls) => Some(tls.message(to_server)),
+            Self::Ssh(ssh) => Some(ssh.message(to_server)),
+        }
+    }
+
+    /// Bytes of memory held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        match self {
+            Self::Undecided(first) => first.iter().map(Vec::len).sum(),
+            Self::None => 0,
+            Self::Http(http) => http.memory(),
+            Self::Dns(dns) => dns.memory(),
+            Self::Tls(tls) => tls.memory(),
+            Self::Ssh(ssh) => ssh.memory(),
+        }
+    }
+}
+
+/// Whether neither direction can tell the protocol any more, or one of them never did.
+fn is_hopeless(first: &[Vec<u8>; 2], port: u16) -> bool {
+    let [to_server, to_client] = first;
+    let is_not = |bytes, to_server| matches!(guess(bytes, to_server, port), Guess::IsNot);
+    let much = first.iter().any(|bytes| bytes.len() >= UNDECIDED);
+    much || is_not(to_server, true) && is_not(to_client, false)
+}
+
+fn guess(bytes: &[u8], to_server: bool, port: u16) -> Guess {
+    let guesses = [http::guess(bytes, to_server), tls::guess(bytes), ssh::guess(bytes)];
+    let mut best = if port == 53 { dns::guess(bytes) } else { Guess::IsNot };
+    for guess in guesses {
+        match (&best, &guess) {
+            (Guess::Is(_), _) | (_, Guess::IsNot) => {}
+            _ => best = guess,
+        }
+    }
+    best
+}
+
+/// Whether `bytes` begins with `word`, as far as both go.
+fn begins(bytes: &[u8], word: &[u8], protocol: Protocol) -> Guess {
+    if bytes.starts_with(word) {
+        Guess::Is(protocol)
+    } else if word.starts_with(bytes) {
+        Guess::TooShort
+    } else {
+        Guess::IsNot
+    }
+}
+
+/// Bytes that came and were not gone through.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Input(Vec<u8>);
+
+impl Input {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Takes the first `n` bytes, fewer where there are not so many.
+    fn take(&mut self, n: usize) -> Vec<u8> {
+        let rest = self.0.split_off(n.min(self.0.len()));
+        std::mem::replace(&mut self.0, rest)
+    }
+
+    fn take_all(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+fn message_size(message: &Message) -> usize {
+    message.buffers.iter().map(|(_, bytes)| bytes.len() + size_of::<(Buffer, Vec<u8>)>()).sum()
+}
+
+#[cfg(test)]
+mod tests;

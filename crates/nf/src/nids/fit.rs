@@ -1,0 +1,220 @@
+//! Whether a rule fits a packet, a stream or a message.
+
+use std::borrow::Cow;
+
+use thalweg_packet::{FiveTuple, FlowKey, Headers};
+
+use super::app::Message;
+use super::buffer::Buffer;
+use super::events::Events;
+use super::flows::Seen;
+use super::matcher::{Outcome, verify};
+use super::rule::{Endpoint, FlowBit, Part, Protocol, Rule, Sides, StreamSize, Transform, View};
+use super::stream::Stream;
+
+/// A packet as rules see it.
+pub(super) struct Subject<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) headers: &'a Headers,
+    pub(super) key: &'a FlowKey,
+    /// `None` for what is not IP.
+    pub(super) tuple: Option<FiveTuple>,
+    /// What is wrong with it.
+    pub(super) events: Events,
+    /// The packet's own payload.
+    pub(super) payload: &'a [u8],
+    /// The stream that the packet belongs to, and how much of it is new.
+    pub(super) stream: Option<Stretch<'a>>,
+}
+
+/// A piece of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Where the new bytes begin.
+    pub(super) fresh: usize,
+}
+
+impl Rule {
+    /// Whether the rule fits the packet, but for its flow bits and for buffers.
+    pub(super) fn fits(&self, subject: &Subject<'_>, seen: Option<&Seen<'_>>) -> bool {
+        protocol_fits(self.protocol, subject.headers)
+            && self.flow_fits(seen)
+            && self.application_fits(seen)
+            && self.ends_fit(subject.tuple.as_ref())
+            && self
+                .conditions
+                .iter()
+                .all(|c| c.holds(subject.bytes, subject.headers, subject.key, subject.events))
+            && self.stream_sizes.iter().all(|s| s.holds(seen))
+    }
+
+    /// Whether its payload tests hold.
+    pub(super) fn payload_matches(&self, subject: &Subject<'_>) -> Outcome {
+        let Some(part) = self.parts.iter().find(|p| p.buffer == Buffer::Payload) else {
+            return Outcome::Match;
+        };
+        let packet = || verify(&part.tests, subject.payload);
+        let Some(stream) = subject.stream else { return packet() };
+        // What was there before the packet was looked at before.
+        let stream = || {
+            let grew = stream.bytes.len() > stream.fresh;
+            if grew { verify(&part.tests, stream.bytes) } else { Outcome::NoMatch }
+        };
+        match self.view {
+            Some(View::Packet) => packet(),
+            Some(View::Both) => match packet() {
+                Outcome::Match => Outcome::Match,
+                _ => stream(),
+            },
+            _ => stream(),
+        }
+    }
+
+    /// Whether its tests of buffers hold in `message`.
+    pub(super) fn message_matches(&self, message: &Message) -> Outcome {
+        let mut outcome = Outcome::Match;
+        for part in self.parts.iter().filter(|p| p.buffer != Buffer::Payload) {
+            let mut of_part = Outcome::NoMatch;
+            for bytes in message.all(part.buffer) {
+                match verify(&part.tests, &transformed(part, bytes)) {
+                    Outcome::NoMatch => {}
+                    Outcome::GaveUp => of_part = Outcome::GaveUp,
+                    Outcome::Match => {
+                        of_part = Outcome::Match;
+                        break;
+                    }
+                }
+            }
+            match of_part {
+                Outcome::Match => {}
+                Outcome::NoMatch => return Outcome::NoMatch,
+                Outcome::GaveUp => outcome = Outcome::GaveUp,
+            }
+        }
+        outcome
+    }
+
+    fn application_fits(&self, seen: Option<&Seen<'_>>) -> bool {
+        self.application.is_none_or(|p| seen.is_some_and(|s| s.application == Some(p)))
+    }
+
+    /// Rules that set flow bits come before those that ask for them, and rules
+    /// that only unset them come last.
+    pub(super) fn bits_rank(&self) -> u8 {
+        let any = |test: fn(&FlowBit) -> bool| self.bits.iter().any(test);
+        if any(|b| matches!(b, FlowBit::IsSet(_) | FlowBit::IsNotSet(_))) {
+            1
+        } else if any(|b| matches!(b, FlowBit::Set(_) | FlowBit::Toggle(_))) {
+            0
+        } else if any(|b| matches!(b, FlowBit::Unset(_))) {
+            2
+        } else {
+            1
+        }
+    }
+
+    fn flow_fits(&self, seen: Option<&Seen<'_>>) -> bool {
+        let test = self.flow;
+        match seen {
+            Some(seen) => {
+                test.to_server.is_none_or(|s| s == seen.to_server)
+                    && test.established.is_none_or(|e| e == seen.established)
+            }
+            None => test.to_server.is_none() && test.established.is_none(),
+        }
+    }
+
+    fn ends_fit(&self, tuple: Option<&FiveTuple>) -> bool {
+        let Some(t) = tuple else { return self.protocol == Protocol::Any };
+        let ports = matches!(t.protocol, 6 | 17 | 132);
+        let end = |end: &Endpoint, address, port| {
+            end.addresses.contains(address) && (!ports || end.ports.contains(port))
+        };
+        let (a, b) = (&self.source, &self.destination);
+        end(a, t.src, t.src_port) && end(b, t.dst, t.dst_port)
+            || self.both_ways && end(b, t.src, t.src_port) && end(a, t.dst, t.dst_port)
+    }
+
+    /// Whether the flow bits are as the rule asks.
+    pub(super) fn bits_fit(&self, seen: Option<&Seen<'_>>) -> bool {
+        let set = |name: &String| seen.is_some_and(|s| s.flow.bits.contains(name));
+        self.bits.iter().all(|bit| match bit {
+            FlowBit::IsSet(names) => names.iter().any(set),
+            FlowBit::IsNotSet(names) => !names.iter().any(set),
+            _ => true,
+        })
+    }
+
+    /// Changes the flow bits as the rule says.
+    pub(super) fn change_bits(&self, seen: &mut Seen<'_>) {
+        let bits = &mut seen.flow.bits;
+        for bit in &self.bits {
+            match bit {
+                FlowBit::Set(name) => _ = bits.insert(name.clone()),
+                FlowBit::Unset(name) => _ = bits.remove(name),
+                FlowBit::Toggle(name) => {
+                    if !bits.remove(name) {
+                        bits.insert(name.clone());
+                    }
+                }
+                FlowBit::IsSet(_) | FlowBit::IsNotSet(_) => {}
+            }
+        }
+    }
+}
+
+impl StreamSize {
+    fn holds(&self, seen: Option<&Seen<'_>>) -> bool {
+        let Some(tracked) = seen.and_then(|s| s.flow.tracked.as_deref()) else { return false };
+        let [client, server] = &tracked.streams;
+        let fits = |s: &Stream| (self.low..=self.high).contains(&s.bytes()) != self.negated;
+        match self.sides {
+            Sides::Client => fits(client),
+            Sides::Server => fits(server),
+            Sides::Both => fits(client) && fits(server),
+            Sides::Either => fits(client) || fits(server),
+        }
+    }
+}
+
+fn protocol_fits(protocol: Protocol, headers: &Headers) -> bool {
+    match protocol {
+        Protocol::Any => true,
+        Protocol::Ip => headers.is_ipv4() || headers.is_ipv6(),
+        Protocol::Ipv4 => headers.is_ipv4(),
+        Protocol::Ipv6 => headers.is_ipv6(),
+        Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => headers.ip_proto == 6,
+        Protocol::Udp => headers.ip_proto == 17,
+        Protocol::Sctp => headers.ip_proto == 132,
+        Protocol::Icmp => {
+            headers.is_ipv4() && headers.ip_proto == 1
+                || headers.is_ipv6() && headers.ip_proto == 58
+        }
+        Protocol::Icmpv6 => headers.is_ipv6() && headers.ip_proto == 58,
+    }
+}
+
+/// The bytes as the part's tests see them.
+fn transformed<'a>(part: &Part, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    let mut now = Cow::Borrowed(bytes);
+    for transform in &part.transforms {
+        let blank = |b: &u8| b.is_ascii_whitespace() || *b == 0x0b;
+        now = Cow::Owned(match transform {
+            Transform::ToLowercase => now.to_ascii_lowercase(),
+            Transform::ToUppercase => now.to_ascii_uppercase(),
+            Transform::StripWhitespace => now.iter().copied().filter(|b| !blank(b)).collect(),
+            Transform::CompressWhitespace => {
+                let mut out = Vec::with_capacity(now.len());
+                for byte in now.iter() {
+                    if !(blank(byte) && out.last().is_some_and(blank)) {
+                        out.push(*byte);
+                    }
+                }
+                out
+            }
+            Transform::DotPrefix => [b".", &now[..]].concat(),
+        });
+    }
+    now
+}

@@ -1,0 +1,370 @@
+//! One direction of a TCP connection, put together from its segments.
+//!
+//! What was handed on stays: a later segment for the same bytes changes nothing and is
+//! counted when it differs. Of bytes that still wait for what comes before them the
+//! configuration says whether the first or the last to come counts; receivers differ in
+//! it ("Target-Based TCP Stream Reassembly", Novak and Sturges, 2007).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Segments farther ahead than this are outside of any window.
+const WINDOW: usize = 1 << 24;
+/// What a waiting segment costs beside its bytes.
+const OVERHEAD: usize = 64;
+
+/// Which of two segments for the same bytes counts, while they wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Overlaps {
+    /// The one that came first, as Windows has it.
+    #[default]
+    First,
+    /// The one that came last.
+    Last,
+}
+
+/// What streams are held to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    pub(super) overlaps: Overlaps,
+    /// Bytes of the past that are looked at again with what follows them.
+    pub(super) tail: usize,
+    /// Bytes that may wait for what comes before them.
+    pub(super) waiting: usize,
+}
+
+/// What reassembly saw that a person may want to know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Notes {
+    /// Segments that contradict what was there before.
+    pub(super) contradictions: u64,
+    /// Bytes that were given up as lost.
+    pub(super) gaps: u64,
+    /// Segments outside of the window.
+    pub(super) outside: u64,
+}
+
+/// A segment that waits for what comes before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Segment {
+    sequence: u32,
+    bytes: Vec<u8>,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stream {
+    /// The sequence number that comes next, once one is known.
+    next: Option<u32>,
+    /// The one it began with.
+    first: u32,
+    /// The last bytes that were handed on.
+    tail: Vec<u8>,
+    /// In order, none overlapping another.
+    waiting: Vec<Segment>,
+}
+
+/// What a segment brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fresh {
+    /// Where the new bytes begin; those before were handed on already.
+    pub(super) from: usize,
+    /// Bytes are missing between those before and the new ones.
+    pub(super) gap: bool,
+}
+
+impl Stream {
+    /// Begins the stream, if it has not begun, at a sequence number.
+    pub(super) fn begin(&mut self, sequence: u32) {
+        if self.next.is_none() {
+            self.restart(sequence);
+        }
+    }
+
+    /// Begins the stream anew.
+    pub(super) fn restart(&mut self, sequence: u32) {
+        *self = Self { next: Some(sequence), first: sequence, ..Self::default() };
+    }
+
+    /// Bytes that were sent, less whole turns of the sequence numbers.
+    pub(super) fn bytes(&self) -> u64 {
+        self.next.map_or(0, |next| u64::from(next.wrapping_sub(self.first)))
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn memory(&self) -> usize {
+        self.tail.len() + self.waiting.iter().map(|s| s.bytes.len() + OVERHEAD).sum::<usize>()
+    }
+
+    /// Whether a segment at `sequence` is near the numbers in use.
+    pub(super) fn expects(&self, sequence: u32) -> bool {
+        self.next.is_none_or(|next| (distance(next, sequence)).unsigned_abs() as usize <= 1 << 16)
+    }
+
+    /// Whether bytes are missing before those that wait.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes a segment in. `out` becomes the tail with the bytes behind it that are now
+    /// there without a gap.
+    pub(super) fn segment(
+        &mut self,
+        sequence: u32,
+        payload: &[u8],
+        policy: &Policy,
+        notes: &mut Notes,
+        out: &mut Vec<u8>,
+    ) -> Fresh {
+        out.clear();
+        out.extend_from_slice(&self.tail);
+        let mut fresh = Fresh { from: out.len(), gap: false };
+        let Some(next) = self.next else { return fresh };
+        let ahead = distance(next, sequence);
+        if ahead.unsigned_abs() as usize > WINDOW {
+            notes.outside += 1;
+            return fresh;
+        }
+        let (mut begin, mut bytes) = (sequence, payload);
+        if ahead < 0 {
+            let old = ahead.unsigned_abs() as usize;
+            notes.contradictions += u64::from(contradicts(&self.tail, old, payload));
+            begin = next;
+            bytes = payload.get(old..).unwrap_or(&[]);
+        }
+        if bytes.is_empty() {
+            return fresh;
+        }
+        if begin == next && self.waiting.is_empty() {
+            out.extend_from_slice(bytes);
+            self.next = Some(next.wrapping_add(bytes.len() as u32));
+        } else {
+            self.wait(begin, bytes, policy.overlaps, notes);
+            self.take_ready(out);
+            let held: usize = self.waiting.iter().map(|s| s.bytes.len() + OVERHEAD).sum();
+            if held > policy.waiting {
+                self.skip_gap(notes, out, &mut fresh);
+            }
+        }
+        self.remember(out, policy.tail);
+        fresh
+    }
+
+    /// The receiver has everything before `acknowledged`: what is missing here will not come.
+    pub(super) fn acknowledged(
+        &mut self,
+        acknowledged: u32,
+        policy: &Policy,
+        notes: &mut Notes,
+        out: &mut Vec<u8>,
+    ) -> Fresh {
+        out.clear();
+        out.extend_from_slice(&self.tail);
+        let mut fresh = Fresh { from: out.len(), gap: false };
+        let Some(next) = self.next else { return fresh };
+        let beyond = distance(next, acknowledged);
+        if beyond <= 0 || beyond as usize > WINDOW {
+            return fresh;
+        }
+        let first = self.waiting.first().map(|s| distance(next, s.sequence));
+        match first {
+            Some(first) if first < beyond => self.skip_gap(notes, out, &mut fresh),
+            // Nothing of it was seen. A FIN takes a number too, and is no gap.
+            _ if beyond > 1 => {
+                notes.gaps += beyond as u64;
+                self.next = Some(acknowledged);
+                out.clear();
+                fresh = Fresh { from: 0, gap: true };
+            }
+            _ => return fresh,
+        }
+        self.remember(out, policy.tail);
+        fresh
+    }
+
+    /// Gives up what is missing and goes on with what waits.
+    fn skip_gap(&mut self, notes: &mut Notes, out: &mut Vec<u8>, fresh: &mut Fresh) {
+        let (Some(next), Some(first)) = (self.next, self.waiting.first()) else { return };
+        notes.gaps += distance(next, first.sequence).unsigned_abs() as u64;
+        self.next = Some(first.sequence);
+        // A pattern does not reach over a gap.
+        out.clear();
+        *fresh = Fresh { from: 0, gap: true };
+        self.take_ready(out);
+    }
+
+    /// Moves what waits and is no longer ahead to `out`.
+    fn take_ready(&mut self, out: &mut Vec<u8>) {
+        let Some(mut next) = self.next else { return };
+        let mut ready = 0;
+        for segment in &self.waiting {
+            if segment.sequence != next {
+                break;
+            }
+            out.extend_from_slice(&segment.bytes);
+            next = next.wrapping_add(segment.bytes.len() as u32);
+            ready += 1;
+        }
+        self.waiting.drain(..ready);
+        self.next = Some(next);
+    }
+
+    /// Puts a segment among those that wait.
+    fn wait(&mut self, sequence: u32, bytes: &[u8], overlaps: Overlaps, notes: &mut Notes) {
+        let Some(next) = self.next else { return };
+        let start = distance(next, sequence) as usize;
+        let end = start + bytes.len();
+        let mut pieces = Vec::with_capacity(self.waiting.len() + 1);
+        // Where the new segment goes on behind what is older than it.
+        let mut at = start;
+        for old in self.waiting.drain(..) {
+            let from = distance(next, old.sequence) as usize;
+            let to = from + old.bytes.len();
+            if to <= start || from >= end {
+                pieces.push(old);
+                continue;
+            }
+            let (low, high) = (from.max(start), to.min(end));
+            notes.contradictions +=
+                u64::from(old.bytes[low - from..high - from] != bytes[low - start..high - start]);
+            match overlaps {
+                Overlaps::First => {
+                    if at < from {
+                        pieces.push(piece(next, at, &bytes[at - start..from - start]));
+                    }
+                    at = to;
+                    pieces.push(old);
+                }
+                Overlaps::Last => {
+                    if from < start {
+                        pieces.push(piece(next, from, &old.bytes[..start - from]));
+                    }
+                    if end < to {
+                        pieces.push(piece(next, end, &old.bytes[end - from..]));
+                    }
+                }
+            }
+        }
+        if at < end {
+            pieces.push(piece(next, at, &bytes[at - start..]));
+        }
+        pieces.sort_unstable_by_key(|s| distance(next, s.sequence));
+        self.waiting = pieces;
+    }
+
+    fn remember(&mut self, out: &[u8], most: usize) {
+        self.tail.clear();
+        self.tail.extend_from_slice(&out[out.len().saturating_sub(most)..]);
+    }
+}
+
+fn piece(next: u32, at: usize, bytes: &[u8]) -> Segment {
+    Segment { sequence: next.wrapping_add(at as u32), bytes: bytes.to_vec() }
+}
+
+/// How far `to` is behind `from`, less than half the circle of numbers away.
+fn distance(from: u32, to: u32) -> i32 {
+    to.wrapping_sub(from) as i32
+}
+
+/// Whether `payload`, that begins `old` bytes before the end of `tail`, has other bytes
+/// than it where both are known.
+fn contradicts(tail: &[u8], old: usize, payload: &[u8]) -> bool {
+    let (tail, payload) = match old.checked_sub(tail.len()) {
+        Some(skip) => (tail, payload.get(skip..).unwrap_or(&[])),
+        None => (&tail[tail.len() - old..], payload),
+    };
+    tail.iter().zip(payload).any(|(a, b)| a != b)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy(overlaps: Overlaps) -> Policy {
+        Policy { overlaps, tail: 8, waiting: 1 << 16 }
+    }
+
+    /// Hands all segments to a stream that begins at `first`; what came out.
+    fn assemble(first: u32, segments: &[(u32, Vec<u8>)], overlaps: Overlaps) -> (Vec<u8>, Notes) {
+        let (mut stream, mut notes, mut out) = (Stream::default(), Notes::default(), Vec::new());
+        let mut whole = Vec::new();
+        stream.begin(first);
+        for (sequence, bytes) in segments {
+            let fresh = stream.segment(*sequence, bytes, &policy(overlaps), &mut notes, &mut out);
+            assert_eq!(&whole[whole.len() - fresh.from..], &out[..fresh.from], "the past");
+            whole.extend_from_slice(&out[fresh.from..]);
+        }
+        (whole, notes)
+    }
+
+    /// The same, byte by byte: what waits is kept in one cell a byte.
+    fn naive(first: u32, segments: &[(u32, Vec<u8>)], overlaps: Overlaps) -> Vec<u8> {
+        let mut cells = vec![None::<u8>; 256];
+        let mut done = 0;
+        for (sequence, bytes) in segments {
+            for (i, byte) in bytes.iter().enumerate() {
+                let at = sequence.wrapping_add(i as u32).wrapping_sub(first) as i32;
+                let Ok(at) = usize::try_from(at) else { continue };
+                if at >= done && (cells[at].is_none() || overlaps == Overlaps::Last) {
+                    cells[at] = Some(*byte);
+                }
+            }
+            while cells[done].is_some() {
+                done += 1;
+            }
+        }
+        cells[..done].iter().map(|c| c.unwrap()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn segments_in_any_order_give_what_the_policy_says(
+            first in prop_oneof![Just(0u32), Just(u32::MAX - 20), any::<u32>()],
+            segments in proptest::collection::vec(
+                (-8i32..60, proptest::collection::vec(any::<u8>(), 0..24)), 0..40),
+            overlaps in prop_oneof![Just(Overlaps::First), Just(Overlaps::Last)],
+        ) {
+            let segments: Vec<_> =
+                segments.into_iter().map(|(at, b)| (first.wrapping_add(at as u32), b)).collect();
+            let (whole, _) = assemble(first, &segments, overlaps);
+            prop_assert_eq!(whole, naive(first, &segments, overlaps));
+        }
+    }
+
+    #[test]
+    fn contradictions_are_counted_whether_handed_on_or_not() {
+        let segments = [(0, b"abcd".to_vec()), (2, b"Xdef".to_vec()), (8, b"ij".to_vec())];
+        assert_eq!(assemble(0, &segments, Overlaps::First).1.contradictions, 1);
+        let segments = [(4, b"efgh".to_vec()), (6, b"XYij".to_vec()), (0, b"abcd".to_vec())];
+        let (first, notes) = assemble(0, &segments, Overlaps::First);
+        assert_eq!((&first[..], notes.contradictions), (&b"abcdefghij"[..], 1));
+        assert_eq!(assemble(0, &segments, Overlaps::Last).0, b"abcdefXYij");
+        let same = [(0, b"abcd".to_vec()), (0, b"abcd".to_vec()), (1, b"bc".to_vec())];
+        assert_eq!(assemble(0, &same, Overlaps::First).1.contradictions, 0);
+    }
+
+    #[test]
+    fn what_does_not_come_is_given_up() {
+        let (mut stream, mut notes, mut out) = (Stream::default(), Notes::default(), Vec::new());
+        let policy = Policy { waiting: 1000, ..policy(Overlaps::First) };
+        stream.begin(100);
+        for i in 0..15 {
+            let fresh = stream.segment(110 + i * 10, &[7; 10], &policy, &mut notes, &mut out);
+            assert!(!fresh.gap || i == 13, "at {i}");
+            assert_eq!(out.len(), [0, 140, 18][usize::from(i == 13) + 2 * usize::from(i > 13)]);
+        }
+        assert_eq!(notes.gaps, 10);
+        // The receiver has it: nothing to wait for.
+        stream.segment(270, b"late", &policy, &mut notes, &mut out);
+        let fresh = stream.acknowledged(274, &policy, &mut notes, &mut out);
+        assert_eq!((fresh, &out[..]), (Fresh { from: 0, gap: true }, &b"late"[..]));
+        assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out).from, 4);
+        stream.segment(5_000_000, b"x", &policy, &mut notes, &mut out);
+        stream.segment(100_000_000, b"x", &policy, &mut notes, &mut out);
+        assert_eq!((notes.gaps, notes.outside), (20, 1));
+    }
+}

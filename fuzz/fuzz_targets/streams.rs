@@ -1,0 +1,85 @@
+//! Conversations: TCP streams put together, the messages in them, and rules about both.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use thalweg_nf::{Blueprint, Context, Environment, Section};
+use thalweg_packet::write::{PacketBuilder, TcpSegment};
+use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
+
+const RULES: &str = "\
+    alert http any any -> any any (msg:\"u\"; http.uri; content:\"/a\"; pcre:\"/b.*c/U\"; sid:1;)\n\
+    alert http any any -> any any (msg:\"f\"; file_data; content:\"x\"; isdataat:4,relative; sid:2;)\n\
+    alert http any any -> any any (msg:\"h\"; http.header; content:\"e\"; http.host; content:\"h\"; sid:3;)\n\
+    alert dns any any -> any any (msg:\"d\"; dns.query; content:\"w\"; sid:4;)\n\
+    alert tls any any -> any any (msg:\"t\"; tls.sni; content:\"h\"; tls.cert_subject; content:\"h\"; sid:5;)\n\
+    alert tls any any -> any any (msg:\"c\"; tls.cert_issuer; content:\"C\"; sid:6;)\n\
+    alert ssh any any -> any any (msg:\"s\"; ssh.software; content:\"s\"; sid:7;)\n\
+    alert tcp any any -> any any (msg:\"r\"; content:\"a\"; byte_extract:1,0,n,relative; content:\"b\"; distance:n; base64_decode:relative; base64_data; content:\"x\"; sid:8;)\n\
+    alert pkthdr any any -> any any (msg:\"e\"; decode-event:tcp.opt_invalid_len; sid:9;)\n";
+
+fn build() -> Box<dyn Blueprint> {
+    let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+    let path = folder.path().join("t.rules");
+    std::fs::write(&path, RULES).expect("the file can be written");
+    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+    let options =
+        format!("rules = ['{}']\nunsupported = 'refuse'\nmidstream = true", path.display());
+    let blueprint =
+        Section::parse_text(&options, |section| thalweg_nf::build("nids", section, &environment));
+    blueprint.expect("the rules are right")
+}
+
+thread_local! {
+    static NIDS: Box<dyn Blueprint> = build();
+    static POOL: Arc<Pool> = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
+}
+
+/// A segment or a datagram: a byte of how, one of where, one of how long, and its payload.
+fn packet(how: u8, place: u8, payload: &[u8]) -> Vec<u8> {
+    let to_server = how & 1 == 0;
+    let ports = if how & 2 == 0 { (1000, 80) } else { (1000, 53) };
+    let ((from, sport), (to, dport)) = if to_server {
+        (([10, 0, 0, 1], ports.0), ([192, 0, 2, 1], ports.1))
+    } else {
+        (([192, 0, 2, 1], ports.1), ([10, 0, 0, 1], ports.0))
+    };
+    let builder = PacketBuilder::new([2; 6], [4; 6]).ip(from.into(), to.into());
+    if how & 4 != 0 {
+        return builder.udp(sport, dport).build(payload);
+    }
+    let flags = [24, 24, 24, 2, 18, 16, 17, 4][usize::from(how >> 5)];
+    let segment = TcpSegment {
+        src_port: sport,
+        dst_port: dport,
+        seq: 1000 + u32::from(place) * if how & 8 == 0 { 1 } else { 64 },
+        ack: 1000 + u32::from(how & 16) * 8,
+        flags,
+        window: 99,
+    };
+    builder.tcp(segment).build(payload)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut nf = NIDS.with(|nids| nids.instance(0));
+    let mut rest = data;
+    while let [how, place, length, behind @ ..] = rest {
+        let (payload, behind) = behind.split_at(usize::from(*length).min(behind.len()));
+        rest = behind;
+        let pool = POOL.with(Arc::clone);
+        let mut batch = Batch::new(pool.clone());
+        if batch.push_bytes(&packet(*how, *place, payload)).is_none() {
+            return;
+        }
+        let lanes = batch.lanes();
+        batch.parse(lanes, Decapsulate::No);
+        let mut emitted = Batch::new(pool);
+        let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
+        nf.process(&mut batch, lanes, &mut context);
+        batch.release(lanes);
+    }
+    for (name, value) in nf.figures() {
+        assert!(name != "stream_memory" || value < 64 << 20);
+    }
+});
