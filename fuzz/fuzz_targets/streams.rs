@@ -13,8 +13,8 @@ const RULES: &str = "\
     alert http any any -> any any (msg:\"f\"; file_data; content:\"x\"; isdataat:4,relative; sid:2;)\n\
     alert http any any -> any any (msg:\"h\"; http.header; content:\"e\"; http.host; content:\"h\"; sid:3;)\n\
     alert dns any any -> any any (msg:\"d\"; dns.query; content:\"w\"; sid:4;)\n\
-    alert tls any any -> any any (msg:\"t\"; tls.sni; content:\"h\"; tls.cert_subject; content:\"h\"; sid:5;)\n\
-    alert tls any any -> any any (msg:\"c\"; tls.cert_issuer; content:\"C\"; sid:6;)\n\
+    alert tls any any -> any any (msg:\"t\"; tls.sni; content:\"h\"; sid:5;)\n\
+    alert tls any any -> any any (msg:\"c\"; tls.cert_issuer; content:\"C\"; tls.cert_subject; content:\"C\"; sid:6;)\n\
     alert ssh any any -> any any (msg:\"s\"; ssh.software; content:\"s\"; sid:7;)\n\
     alert tcp any any -> any any (msg:\"r\"; content:\"a\"; byte_extract:1,0,n,relative; content:\"b\"; distance:n; base64_decode:relative; base64_data; content:\"x\"; sid:8;)\n\
     alert pkthdr any any -> any any (msg:\"e\"; decode-event:tcp.opt_invalid_len; sid:9;)\n";

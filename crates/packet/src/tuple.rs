@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::key::{FlowKey, field};
+use crate::batch::Batch;
+use crate::key::{Field, FlowKey, field};
 
 /// Source and destination of a flow, and its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,23 +24,35 @@ pub struct FiveTuple {
 impl FiveTuple {
     /// The five-tuple of an IPv4 or IPv6 packet's key; `None` for others.
     pub fn from_key(key: &FlowKey) -> Option<Self> {
-        let (src, dst): (IpAddr, IpAddr) = match key.get(field::DL_TYPE) {
+        Self::from_fields(|field| key.get(field), |[high, low]| key.get128([high, low]))
+    }
+
+    /// The five-tuple of the packet in `lane`, as of the last parse; `None` for what is not IP.
+    pub fn of(batch: &Batch, lane: usize) -> Option<Self> {
+        let wide = |[high, low]: [Field; 2]| {
+            u128::from(batch.field(lane, high)) << 64 | u128::from(batch.field(lane, low))
+        };
+        Self::from_fields(|field| batch.field(lane, field), wide)
+    }
+
+    fn from_fields(get: impl Fn(Field) -> u64, wide: impl Fn([Field; 2]) -> u128) -> Option<Self> {
+        let (src, dst): (IpAddr, IpAddr) = match get(field::DL_TYPE) {
             0x0800 => (
-                Ipv4Addr::from(key.get(field::NW_SRC) as u32).into(),
-                Ipv4Addr::from(key.get(field::NW_DST) as u32).into(),
+                Ipv4Addr::from(get(field::NW_SRC) as u32).into(),
+                Ipv4Addr::from(get(field::NW_DST) as u32).into(),
             ),
             0x86dd => (
-                Ipv6Addr::from(key.get128(field::IPV6_SRC)).into(),
-                Ipv6Addr::from(key.get128(field::IPV6_DST)).into(),
+                Ipv6Addr::from(wide(field::IPV6_SRC)).into(),
+                Ipv6Addr::from(wide(field::IPV6_DST)).into(),
             ),
             _ => return None,
         };
         Some(Self {
             src,
             dst,
-            protocol: key.get(field::NW_PROTO) as u8,
-            src_port: key.get(field::TP_SRC) as u16,
-            dst_port: key.get(field::TP_DST) as u16,
+            protocol: get(field::NW_PROTO) as u8,
+            src_port: get(field::TP_SRC) as u16,
+            dst_port: get(field::TP_DST) as u16,
         })
     }
 

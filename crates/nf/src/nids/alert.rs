@@ -1,10 +1,11 @@
 //! Alerts as lines of Suricata's EVE JSON.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::flows::Seen;
@@ -20,6 +21,11 @@ pub(super) struct AlertFile {
 }
 
 impl AlertFile {
+    /// Whether alerts go anywhere.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.path.is_some()
+    }
+
     pub(super) fn new(path: Option<PathBuf>) -> Self {
         Self { path, file: None }
     }
@@ -48,69 +54,78 @@ pub(super) struct Occasion<'a> {
     pub(super) seen: Option<&'a Seen<'a>>,
 }
 
-/// Appends the alert of `rule` as a line.
-pub(super) fn line(rule: &Rule, occasion: &Occasion<'_>, out: &mut Vec<u8>) {
-    let mut alert = json!({
-        "timestamp": timestamp(occasion.timestamp),
-        "flow_id": occasion.flow_hash,
-        "in_iface": occasion.interface.to_string(),
-        "event_type": "alert",
-        "alert": {
-            "action": rule.action.verdict(),
-            "gid": rule.gid,
-            "signature_id": rule.sid,
-            "rev": rule.rev,
-            "signature": rule.message,
-            "category": rule.category,
-            "severity": rule.severity,
-        },
+/// The part of an alert that is the same each time.
+pub(super) fn of_rule(rule: &Rule) -> String {
+    let alert = json!({
+        "action": rule.action.verdict(),
+        "gid": rule.gid,
+        "signature_id": rule.sid,
+        "rev": rule.rev,
+        "signature": rule.message,
+        "category": rule.category,
+        "severity": rule.severity,
     });
-    if let Some(tuple) = occasion.tuple {
-        put_ends(&mut alert, tuple);
-    }
-    if let Some(seen) = occasion.seen {
-        alert["direction"] = json!(if seen.to_server { "to_server" } else { "to_client" });
-        if let Some(application) = seen.application {
-            alert["app_proto"] = json!(application.name());
+    alert.to_string()
+}
+
+/// Appends the alert of a rule, whose [part](of_rule) is `rule`, as a line.
+pub(super) fn line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = write_line(rule, occasion, out);
+}
+
+fn write_line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let Occasion { flow_hash, interface, .. } = occasion;
+    out.extend_from_slice(b"{\"timestamp\":\"");
+    timestamp(occasion.timestamp, out)?;
+    write!(
+        out,
+        "\",\"flow_id\":{flow_hash},\"in_iface\":\"{interface}\",\"event_type\":\"alert\",\"alert\":"
+    )?;
+    out.extend_from_slice(rule.as_bytes());
+    if let Some(FiveTuple { src, dst, protocol: number, src_port, dst_port }) = occasion.tuple {
+        write!(
+            out,
+            ",\"src_ip\":\"{src}\",\"dest_ip\":\"{dst}\",\"proto\":\"{}\"",
+            protocol(*number)
+        )?;
+        let (first, second) = match number {
+            6 | 17 | 132 => ("src_port", "dest_port"),
+            _ => ("icmp_type", "icmp_code"),
+        };
+        if matches!(number, 1 | 6 | 17 | 58 | 132) {
+            write!(out, ",\"{first}\":{src_port},\"{second}\":{dst_port}")?;
         }
     }
-    // Writing to memory does not fail.
-    let _ = serde_json::to_writer(&mut *out, &alert);
-    out.push(b'\n');
+    if let Some(seen) = occasion.seen {
+        let direction = if seen.to_server { "to_server" } else { "to_client" };
+        write!(out, ",\"direction\":\"{direction}\"")?;
+        if let Some(application) = seen.application {
+            write!(out, ",\"app_proto\":\"{}\"", application.name())?;
+        }
+    }
+    out.extend_from_slice(b"}\n");
+    Ok(())
 }
 
-fn put_ends(alert: &mut Value, tuple: &FiveTuple) {
-    alert["src_ip"] = json!(tuple.src);
-    alert["dest_ip"] = json!(tuple.dst);
-    alert["proto"] = json!(protocol(tuple.protocol));
-    let (first, second) = match tuple.protocol {
-        6 | 17 | 132 => ("src_port", "dest_port"),
-        _ => ("icmp_type", "icmp_code"),
-    };
-    if matches!(tuple.protocol, 1 | 6 | 17 | 58 | 132) {
-        alert[first] = json!(tuple.src_port);
-        alert[second] = json!(tuple.dst_port);
-    }
-}
-
-fn protocol(number: u8) -> String {
-    match number {
-        1 => "ICMP".into(),
-        6 => "TCP".into(),
-        17 => "UDP".into(),
-        58 => "IPv6-ICMP".into(),
-        132 => "SCTP".into(),
-        other => format!("{other:03}"),
-    }
+fn protocol(number: u8) -> Cow<'static, str> {
+    Cow::Borrowed(match number {
+        1 => "ICMP",
+        6 => "TCP",
+        17 => "UDP",
+        58 => "IPv6-ICMP",
+        132 => "SCTP",
+        other => return Cow::Owned(format!("{other:03}")),
+    })
 }
 
 /// As Suricata writes it: `2026-01-31T12:00:00.123456+0000`.
-fn timestamp(time: Nanoseconds) -> String {
+fn timestamp(time: Nanoseconds, out: &mut Vec<u8>) -> std::io::Result<()> {
     let (seconds, nanoseconds) = time.split();
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let micros = nanoseconds / 1000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+0000")
+    write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+0000")
 }
 
 /// Year, month and day, from days since 1970-01-01 (Hinnant's
@@ -133,6 +148,11 @@ mod tests {
 
     #[test]
     fn times_are_written_as_suricata_does() {
+        let timestamp = |time| {
+            let mut text = Vec::new();
+            timestamp(time, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
         assert_eq!(timestamp(Nanoseconds(0)), "1970-01-01T00:00:00.000000+0000");
         let leap = Nanoseconds(1_709_210_096_123_456_789);
         assert_eq!(timestamp(leap), "2024-02-29T12:34:56.123456+0000");

@@ -1,13 +1,14 @@
 //! From a payload or a buffer to the rules that may match it.
 //!
-//! One pass of an Aho-Corasick automaton over it finds which rules' fast patterns are
-//! there; only those rules, and the few without a pattern, are looked at in full.
+//! One pass over it finds which rules' fast patterns are there; only those rules, and the
+//! few without a pattern, are looked at in full.
 
-use aho_corasick::{AhoCorasick, MatchKind};
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
+use super::alert;
 use super::buffer::Buffer;
+use super::literals::{Found, Literals};
 use super::rule::{Condition, PayloadTest, Rule, View};
 
 /// Bytes of a stream's past that rules with several tests may reach back to.
@@ -17,6 +18,8 @@ const TAIL: usize = 4096;
 pub(super) struct Engine {
     /// In the order in which they are asked.
     pub(super) rules: Vec<Rule>,
+    /// What alerts of each rule say of it.
+    pub(super) alerts: Vec<String>,
     /// By buffer.
     groups: Vec<Group>,
     pub(super) needs: Needs,
@@ -27,6 +30,8 @@ pub(super) struct Engine {
 /// What the rules make it necessary to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
+    /// Connections have to be known: of TCP, and others.
+    pub(super) connections: [bool; 2],
     /// Streams have to be put together.
     pub(super) streams: bool,
     /// Application protocols have to be taken apart.
@@ -40,22 +45,14 @@ pub(super) struct Needs {
 /// The rules that are looked for first in one buffer.
 #[derive(Default)]
 struct Group {
-    automaton: Option<AhoCorasick>,
-    /// For each pattern of the automaton, its rules.
+    literals: Option<Literals>,
+    /// For each literal, its rules.
     rules_of_pattern: Vec<Vec<u32>>,
     without_pattern: Vec<u32>,
 }
 
-/// Which patterns were seen in one buffer, reused.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    seen: Vec<bool>,
-}
-
 impl Engine {
-    /// # Errors
-    /// When an automaton would be too large.
-    pub(super) fn new(mut rules: Vec<Rule>) -> Result<Self, aho_corasick::BuildError> {
+    pub(super) fn new(mut rules: Vec<Rule>) -> Self {
         rules.sort_by_key(|r| (r.action, r.bits_rank(), r.severity));
         let mut groups = Vec::new();
         for _ in 0..Buffer::COUNT {
@@ -64,9 +61,10 @@ impl Engine {
         for (number, rule) in rules.iter().enumerate() {
             groups[rule.fast_pattern.buffer as usize].add(rule, number as u32);
         }
-        let groups = groups.into_iter().map(GroupBuilder::build).collect::<Result<_, _>>()?;
+        let groups = groups.into_iter().map(GroupBuilder::build).collect();
         let (needs, fingerprint) = (needs(&rules), fingerprint(&rules));
-        Ok(Self { rules, groups, needs, fingerprint })
+        let alerts = rules.iter().map(alert::of_rule).collect();
+        Self { rules, alerts, groups, needs, fingerprint }
     }
 
     /// Appends to `out` the numbers of the rules that may match `bytes`, whose pattern ends
@@ -76,25 +74,45 @@ impl Engine {
         buffer: Buffer,
         bytes: &[u8],
         from: usize,
-        scratch: &mut Scratch,
+        found: &mut Found,
         out: &mut Vec<u32>,
     ) {
         let group = &self.groups[buffer as usize];
         let start = out.len();
         out.extend_from_slice(&group.without_pattern);
-        if let Some(automaton) = &group.automaton
+        if let Some(literals) = &group.literals
             && bytes.len() > from
         {
-            scratch.seen.clear();
-            scratch.seen.resize(group.rules_of_pattern.len(), false);
-            for found in automaton.find_overlapping_iter(bytes) {
-                let pattern = found.pattern().as_usize();
-                if found.end() > from && !std::mem::replace(&mut scratch.seen[pattern], true) {
-                    out.extend_from_slice(&group.rules_of_pattern[pattern]);
-                }
+            literals.find(bytes, from, found);
+            for literal in &found.literals {
+                out.extend_from_slice(&group.rules_of_pattern[*literal as usize]);
             }
         }
         out[start..].sort_unstable();
+    }
+}
+
+impl Engine {
+    /// Appends to `out` for each of the `payloads` (by its place) the numbers of the rules that
+    /// may match it, in order, those of a payload in the order to ask them.
+    pub(super) fn candidates_of_each(
+        &self,
+        payloads: &[&[u8]],
+        found: &mut Found,
+        out: &mut Vec<(u32, u32)>,
+    ) {
+        let group = &self.groups[Buffer::Payload as usize];
+        for payload in 0..payloads.len() as u32 {
+            out.extend(group.without_pattern.iter().map(|rule| (payload, *rule)));
+        }
+        if let Some(literals) = &group.literals {
+            literals.find_in_each(payloads, found, |payload, literal| {
+                let rules = &group.rules_of_pattern[literal as usize];
+                out.extend(rules.iter().map(|rule| (payload as u32, *rule)));
+            });
+        }
+        out.sort_unstable();
+        out.dedup();
     }
 }
 
@@ -107,7 +125,8 @@ struct GroupBuilder {
 
 impl GroupBuilder {
     fn add(&mut self, rule: &Rule, number: u32) {
-        let Some(pattern) = &rule.fast_pattern.bytes else {
+        let pattern = rule.fast_pattern.bytes.as_ref();
+        let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else {
             self.group.without_pattern.push(number);
             return;
         };
@@ -120,14 +139,9 @@ impl GroupBuilder {
         self.group.rules_of_pattern[at].push(number);
     }
 
-    fn build(self) -> Result<Group, aho_corasick::BuildError> {
-        let mut group = self.group;
-        if !self.patterns.is_empty() {
-            let mut builder = AhoCorasick::builder();
-            builder.ascii_case_insensitive(true).match_kind(MatchKind::Standard);
-            group.automaton = Some(builder.build(&self.patterns)?);
-        }
-        Ok(group)
+    fn build(self) -> Group {
+        let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
+        Group { literals, ..self.group }
     }
 }
 
@@ -145,11 +159,15 @@ fn fingerprint(rules: &[Rule]) -> u64 {
 fn needs(rules: &[Rule]) -> Needs {
     let mut needs = Needs::default();
     for rule in rules {
+        let asks = rule.asks_for_connections();
+        needs.connections[0] |= asks && rule.protocol.may_be_tcp();
+        needs.connections[1] |= asks && rule.protocol.may_be_other();
         needs.applications |= rule.application.is_some();
         needs.events |= rule.conditions.iter().any(|c| matches!(c, Condition::Event(_)));
         needs.streams |= !rule.stream_sizes.is_empty();
         let payload = rule.parts.iter().find(|p| p.buffer == Buffer::Payload);
-        let Some(part) = payload.filter(|_| rule.view != Some(View::Packet)) else { continue };
+        let streams = rule.view != Some(View::Packet) && rule.protocol.may_be_tcp();
+        let Some(part) = payload.filter(|_| streams) else { continue };
         needs.streams = true;
         let reach = match &part.tests[..] {
             [PayloadTest::Content(content)] => content.bytes.len() - 1,
@@ -158,5 +176,6 @@ fn needs(rules: &[Rule]) -> Needs {
         needs.tail = needs.tail.max(reach);
     }
     needs.streams |= needs.applications;
+    needs.connections[0] |= needs.streams;
     needs
 }

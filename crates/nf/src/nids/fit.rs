@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use thalweg_packet::{FiveTuple, FlowKey, Headers};
+use thalweg_packet::{Batch, Field, FiveTuple, Headers};
 
 use super::app::Message;
 use super::buffer::Buffer;
@@ -14,9 +14,10 @@ use super::stream::Stream;
 
 /// A packet as rules see it.
 pub(super) struct Subject<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) lane: usize,
     pub(super) bytes: &'a [u8],
     pub(super) headers: &'a Headers,
-    pub(super) key: &'a FlowKey,
     /// `None` for what is not IP.
     pub(super) tuple: Option<FiveTuple>,
     /// What is wrong with it.
@@ -25,6 +26,26 @@ pub(super) struct Subject<'a> {
     pub(super) payload: &'a [u8],
     /// The stream that the packet belongs to, and how much of it is new.
     pub(super) stream: Option<Stretch<'a>>,
+}
+
+impl Subject<'_> {
+    /// A field of the packet's flow key.
+    pub(super) fn field(&self, field: Field) -> u64 {
+        self.batch.field(self.lane, field)
+    }
+
+    /// What is searched for patterns, and where what is new begins.
+    pub(super) fn searched(&self) -> (&[u8], usize) {
+        match self.stream {
+            // What is new holds the packet's payload, where it was next.
+            Some(stream) if stream.bytes.len() > stream.fresh => (stream.bytes, stream.fresh),
+            _ => (self.payload, 0),
+        }
+    }
+
+    pub(super) fn field128(&self, [high, low]: [Field; 2]) -> u128 {
+        u128::from(self.field(high)) << 64 | u128::from(self.field(low))
+    }
 }
 
 /// A piece of a stream.
@@ -42,10 +63,7 @@ impl Rule {
             && self.flow_fits(seen)
             && self.application_fits(seen)
             && self.ends_fit(subject.tuple.as_ref())
-            && self
-                .conditions
-                .iter()
-                .all(|c| c.holds(subject.bytes, subject.headers, subject.key, subject.events))
+            && self.conditions.iter().all(|c| c.holds(subject))
             && self.stream_sizes.iter().all(|s| s.holds(seen))
     }
 

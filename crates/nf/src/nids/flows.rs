@@ -87,9 +87,30 @@ impl Tracked {
 /// What tells connections apart: both directions give the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Id {
-    low: (IpAddr, u16),
-    high: (IpAddr, u16),
+    /// Addresses, those of IPv4 mapped to IPv6, and ports.
+    low: (u128, u16),
+    high: (u128, u16),
     protocol: u8,
+}
+
+impl Id {
+    /// The connection of a packet, and whether it is sent by the lower end.
+    fn of(tuple: &FiveTuple) -> (Self, bool) {
+        // The numbers in ICMP's port fields are no ports.
+        let ports = matches!(tuple.protocol, 6 | 17 | 132);
+        let end = |address: IpAddr, port: u16| {
+            let address = match address {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                IpAddr::V6(v6) => v6,
+            };
+            (address.to_bits(), if ports { port } else { 0 })
+        };
+        let from = end(tuple.src, tuple.src_port);
+        let to = end(tuple.dst, tuple.dst_port);
+        let from_low = from <= to;
+        let (low, high) = if from_low { (from, to) } else { (to, from) };
+        (Self { low, high, protocol: tuple.protocol }, from_low)
+    }
 }
 
 /// A connection and what the packet at hand is in it.
@@ -142,30 +163,11 @@ impl Flows {
         now: Nanoseconds,
     ) -> Seen<'_> {
         let flags = segment.map(|(flags, _)| flags);
-        // The numbers in ICMP's port fields are no ports.
-        let ports = matches!(tuple.protocol, 6 | 17 | 132);
-        let port = |p| if ports { p } else { 0 };
-        let from = (tuple.src, port(tuple.src_port));
-        let to = (tuple.dst, port(tuple.dst_port));
-        let from_low = from <= to;
-        let (low, high) = if from_low { (from, to) } else { (to, from) };
-        let id = Id { low, high, protocol: tuple.protocol };
-        let idle = self.limits.idle;
-        let stale = |flow: &Flow| {
-            // A new SYN on a closed connection begins another one.
-            let reopened =
-                flow.phase == Phase::Closed && flags.is_some_and(|f| f & (SYN | ACK) == SYN);
-            reopened || now.since(flow.last) >= idle
-        };
-        if self.table.get(&id).is_some_and(stale)
-            && let Some(flow) = self.table.remove(&id)
-        {
-            self.memory -= flow.memory();
-        }
-        if !self.table.contains_key(&id) && self.table.len() >= self.limits.flows {
+        let (id, from_low) = Id::of(tuple);
+        if self.table.len() >= self.limits.flows && !self.table.contains_key(&id) {
             self.evict(now);
         }
-        let flow = self.table.entry(id).or_insert_with(|| Flow {
+        let fresh = || Flow {
             // Who answers a SYN is the server, even when the SYN was not seen.
             client_is_low: from_low != flags.is_some_and(|f| f & (SYN | ACK) == SYN | ACK),
             phase: Phase::None,
@@ -174,7 +176,14 @@ impl Flows {
             bits: BTreeSet::new(),
             said: BTreeSet::new(),
             tracked: None,
-        });
+        };
+        let flow = self.table.entry(id).or_insert_with(fresh);
+        // A new SYN on a closed connection begins another one.
+        let reopened = flow.phase == Phase::Closed && flags.is_some_and(|f| f & (SYN | ACK) == SYN);
+        if reopened || now.since(flow.last) >= self.limits.idle {
+            self.memory -= flow.memory();
+            *flow = fresh();
+        }
         flow.last = flow.last.max(now);
         let to_server = from_low == flow.client_is_low;
         // The segment that completes the handshake is not yet of an established

@@ -1,17 +1,19 @@
 //! A packet's way through the inspection: its connection, its stream, the messages of its
 //! application, and the rules.
 
+use arrayvec::ArrayVec;
 use thalweg_packet::checksum::{self, ChecksumStatus};
-use thalweg_packet::{Batch, DropReason, FiveTuple, Layer, Nanoseconds, field};
+use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Lanes, Layer, field};
 
 use super::alert::{self, Occasion};
 use super::app::{App, Message, Progress};
 use super::buffer::Buffer;
-use super::engine::{Engine, Scratch};
+use super::engine::Engine;
 use super::events::{self, Events};
 use super::filters::Counts;
 use super::fit::{Stretch, Subject};
 use super::flows::{ACK, FIN, Flow, Flows, RST, SYN, Seen, Tracked};
+use super::literals::Found;
 use super::matcher::Outcome;
 use super::rule::{Action, FilterKind, Rule};
 use super::stream::{Fresh, Notes, Overlaps, Policy};
@@ -29,6 +31,8 @@ pub(super) struct Settings {
     pub(super) overlaps: Overlaps,
     pub(super) midstream: bool,
     pub(super) min_ttl: u8,
+    /// Alerts are written, not only counted.
+    pub(super) writes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -42,13 +46,14 @@ pub(super) struct Figures {
 /// The inspection on one worker.
 pub(super) struct Inspector {
     settings: Settings,
-    scratch: Scratch,
+    literals: Found,
     counts: Counts,
     /// The engine that rules' numbers are of.
     engine: usize,
     /// A stream's past and what the packet brought; reused.
     stretch: Vec<u8>,
     found: Vec<u32>,
+    found_in_each: Vec<(u32, u32)>,
     /// Alerts that are not written yet.
     pub(super) lines: Vec<u8>,
     pub(super) figures: Figures,
@@ -57,11 +62,7 @@ pub(super) struct Inspector {
 /// The packet at hand.
 struct Packet<'a, 'c, 'e> {
     subject: Subject<'a>,
-    timestamp: Nanoseconds,
-    flow_hash: u32,
-    interface: u16,
-    lane: usize,
-    context: &'a mut Context<'c>,
+    context: &'e mut Context<'c>,
     engine: &'e Engine,
     /// A `pass` rule matched: no other is asked.
     passed: bool,
@@ -79,11 +80,12 @@ impl Inspector {
     pub(super) fn new(settings: Settings, counts: usize) -> Self {
         Self {
             settings,
-            scratch: Scratch::default(),
+            literals: Found::default(),
             counts: Counts::new(counts),
             engine: 0,
             stretch: Vec::new(),
             found: Vec::new(),
+            found_in_each: Vec::new(),
             lines: Vec::new(),
             figures: Figures::default(),
         }
@@ -98,7 +100,47 @@ impl Inspector {
         }
     }
 
-    pub(super) fn packet(
+    /// Inspects the packets of `lanes`.
+    pub(super) fn packets(
+        &mut self,
+        engine: &Engine,
+        flows: &mut Flows,
+        batch: &Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
+        // Those whose connections matter to no rule are searched together.
+        let alone = |lane: &usize| {
+            !engine.needs.connections[usize::from(batch.headers(*lane).ip_proto != 6)]
+        };
+        let payloads: ArrayVec<&[u8], BATCH> =
+            lanes.into_iter().filter(alone).map(|lane| payload(batch, lane)).collect();
+        let mut found = std::mem::take(&mut self.found_in_each);
+        found.clear();
+        engine.candidates_of_each(&payloads, &mut self.literals, &mut found);
+        let (mut rest, mut place) = (&found[..], 0);
+        for lane in lanes {
+            if !alone(&lane) {
+                self.in_connection(engine, flows, batch, lane, context);
+                continue;
+            }
+            let own = rest.iter().take_while(|(payload, _)| *payload == place).count();
+            place += 1;
+            if own == 0 {
+                continue;
+            }
+            self.found.clear();
+            self.found.extend(rest[..own].iter().map(|(_, rule)| *rule));
+            rest = &rest[own..];
+            let subject = subject(engine, batch, lane);
+            let mut packet = Packet { subject, context, engine, passed: false };
+            self.ask(&mut packet, None);
+        }
+        self.found_in_each = found;
+    }
+
+    /// Inspects a packet with its connection.
+    fn in_connection(
         &mut self,
         engine: &Engine,
         flows: &mut Flows,
@@ -106,73 +148,61 @@ impl Inspector {
         lane: usize,
         context: &mut Context<'_>,
     ) {
-        let (bytes, headers, key) = (batch.bytes(lane), batch.headers(lane), batch.key(lane));
-        let events = if engine.needs.events {
-            events::find(bytes, headers, key.get(field::DL_TYPE))
-        } else {
-            Events::default()
-        };
-        let tuple = FiveTuple::from_key(&key).filter(|_| headers.layer >= Layer::Network);
-        let payload = bytes.get(headers.payload as usize..headers.end as usize).unwrap_or(&[]);
-        let segment = headers.has_transport(6).then(|| {
-            segment(&bytes[headers.l4 as usize..], key.get(field::TCP_FLAGS) as u16, payload)
+        let mut stretch = std::mem::take(&mut self.stretch);
+        let subject = subject(engine, batch, lane);
+        let payload = subject.payload;
+        let segment = subject.headers.has_transport(6).then(|| {
+            let flags = subject.field(field::TCP_FLAGS) as u16;
+            segment(&subject.bytes[subject.headers.l4 as usize..], flags, payload)
         });
-        // A segment that its receiver would not get or not accept changes no connection.
-        let counts = (!self.settings.checksums
-            || checksum::verify(bytes, headers) != ChecksumStatus::BadTransport)
-            && key.get(field::NW_TTL) >= u64::from(self.settings.min_ttl);
+        let counts = self.counts(&subject);
         let numbers = segment.as_ref().map(|s| (s.flags, s.sequence));
         let now = context.now();
-        let tracked = tuple.filter(|_| headers.l4 != 0);
-        let mut seen = tracked.map(|tuple| flows.packet(&tuple, numbers, counts, now));
-        let mut datagram = None;
-        if let (Some(seen), Some(tuple)) = (&mut seen, tracked)
-            && tuple.protocol == 17
-            && engine.needs.applications
-            && let Some((protocol, message)) =
-                App::datagram(payload, [tuple.src_port, tuple.dst_port])
-        {
-            seen.application = Some(protocol);
-            datagram = Some(message);
-        }
-        let before = seen.as_ref().map_or(0, |s| s.flow.memory());
-
-        let mut stretch = std::mem::take(&mut self.stretch);
-        let mut fresh = None;
-        if let (Some(seen), Some(segment), Some(tuple)) = (&mut seen, segment.as_ref(), tracked)
-            && counts
-            && engine.needs.streams
-        {
-            fresh = self.stream(engine, seen, segment, &tuple, &mut stretch);
-        }
-        let stream = fresh.map(|fresh: Fresh| Stretch { bytes: &stretch, fresh: fresh.from });
-        let subject = Subject { bytes, headers, key: &key, tuple, events, payload, stream };
-        let mut packet = Packet {
-            subject,
-            timestamp: batch.meta.timestamp[lane],
-            flow_hash: batch.flow_hash(lane),
-            interface: batch.meta.in_port[lane].0,
-            lane,
-            context,
-            engine,
-            passed: false,
+        let tracked = subject.tuple.filter(|_| subject.headers.l4 != 0);
+        let mut packet = Packet { subject, context, engine, passed: false };
+        let Some(tuple) = tracked else {
+            self.search(&packet);
+            self.ask(&mut packet, None);
+            self.stretch = stretch;
+            return;
         };
-        self.payload(&mut packet, seen.as_mut());
-        if engine.needs.applications
-            && let Some(seen) = &mut seen
-        {
-            match &segment {
-                Some(segment) if counts => self.messages(&mut packet, seen, segment.flags),
-                _ => {
-                    if let Some(message) = &mut datagram {
-                        self.message(&mut packet, seen, message);
-                    }
+        let mut seen = flows.packet(&tuple, numbers, counts, now);
+        let before = seen.flow.memory();
+        let mut datagram = None;
+        match &segment {
+            Some(segment) if counts && engine.needs.streams => {
+                let fresh = self.stream(engine, &mut seen, segment, &tuple, &mut stretch);
+                packet.subject.stream =
+                    fresh.map(|fresh| Stretch { bytes: &stretch, fresh: fresh.from });
+            }
+            None if tuple.protocol == 17 && engine.needs.applications => {
+                let ports = [tuple.src_port, tuple.dst_port];
+                if let Some((protocol, message)) = App::datagram(payload, ports) {
+                    seen.application = Some(protocol);
+                    datagram = Some(message);
                 }
             }
+            _ => {}
         }
-        let after = seen.map_or(0, |s| s.flow.memory());
+        self.search(&packet);
+        self.ask(&mut packet, Some(&mut seen));
+        if let Some(message) = &mut datagram {
+            self.message(&mut packet, &mut seen, message);
+        } else if let Some(segment) = segment.filter(|_| counts && engine.needs.applications) {
+            self.messages(&mut packet, &mut seen, segment.flags);
+        }
+        let after = seen.flow.memory();
         flows.book(before, after);
         self.stretch = stretch;
+    }
+
+    /// Whether the packet's receiver would get and accept it; else it changes no connection.
+    fn counts(&self, subject: &Subject<'_>) -> bool {
+        let Settings { checksums, min_ttl, .. } = self.settings;
+        let wrong =
+            || checksum::verify(subject.bytes, subject.headers) == ChecksumStatus::BadTransport;
+        let arrives = min_ttl == 0 || subject.field(field::NW_TTL) >= u64::from(min_ttl);
+        arrives && !(checksums && wrong())
     }
 
     /// Puts a segment into its stream and the stream into its application. `stretch` becomes
@@ -219,17 +249,18 @@ impl Inspector {
         Some(fresh)
     }
 
-    /// Asks the rules about the packet's payload and its stream.
-    fn payload(&mut self, packet: &mut Packet<'_, '_, '_>, mut seen: Option<&mut Seen<'_>>) {
+    /// Finds the rules that may match the packet's payload or what is new of its stream.
+    fn search(&mut self, packet: &Packet<'_, '_, '_>) {
+        let (bytes, from) = packet.subject.searched();
+        self.found.clear();
+        packet.engine.candidates(Buffer::Payload, bytes, from, &mut self.literals, &mut self.found);
+    }
+
+    /// Asks the rules that were found, and those that wait for more of the stream.
+    fn ask(&mut self, packet: &mut Packet<'_, '_, '_>, mut seen: Option<&mut Seen<'_>>) {
         let engine = packet.engine;
         let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        let (bytes, from) = match packet.subject.stream {
-            // What is new holds the packet's payload, where it was next.
-            Some(stream) if stream.bytes.len() > stream.fresh => (stream.bytes, stream.fresh),
-            _ => (packet.subject.payload, 0),
-        };
-        engine.candidates(Buffer::Payload, bytes, from, &mut self.scratch, &mut found);
+        let (bytes, from) = packet.subject.searched();
         let new = found.len();
         let put_together = packet.subject.stream.is_some();
         if put_together {
@@ -239,7 +270,8 @@ impl Inspector {
             found.sort_unstable();
             found.dedup();
         }
-        packet.context.explain(packet.lane, || format!("{} rules to verify", found.len()));
+        let lane = packet.subject.lane;
+        packet.context.explain(lane, || format!("{} rules to verify", found.len()));
         for number in &found {
             if packet.passed {
                 break;
@@ -327,7 +359,7 @@ impl Inspector {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         for (buffer, bytes) in &message.buffers[message.searched..] {
-            engine.candidates(*buffer, bytes, 0, &mut self.scratch, &mut found);
+            engine.candidates(*buffer, bytes, 0, &mut self.literals, &mut found);
         }
         message.searched = message.buffers.len();
         found.append(&mut message.candidates);
@@ -375,13 +407,13 @@ impl Inspector {
             }
             rule.change_bits(seen);
         }
-        let context = &mut *packet.context;
-        context.explain(packet.lane, || format!("rule {}: {}", rule.sid, rule.message));
+        let (context, subject) = (&mut *packet.context, &packet.subject);
+        context.explain(subject.lane, || format!("rule {}: {}", rule.sid, rule.message));
         if rule.action == Action::Pass {
             packet.passed = true;
             return;
         }
-        let tuple = packet.subject.tuple;
+        let tuple = subject.tuple;
         let (mut acts, mut speaks) = (true, true);
         for filter in &rule.filters {
             let allowed = self.counts.allow(number, filter, tuple.as_ref(), context.now());
@@ -390,19 +422,49 @@ impl Inspector {
             acts &= allowed || filter.kind != FilterKind::Detection;
         }
         if rule.action == Action::Drop && acts {
-            context.drop(packet.lane, DropReason::Intrusion);
+            context.drop(subject.lane, DropReason::Intrusion);
         }
         if !rule.no_alert && speaks {
             self.figures.alerts += 1;
+            if !self.settings.writes {
+                return;
+            }
             let occasion = Occasion {
-                timestamp: packet.timestamp,
-                flow_hash: packet.flow_hash,
+                timestamp: subject.batch.meta.timestamp[subject.lane],
+                flow_hash: subject.batch.flow_hash(subject.lane),
                 tuple: tuple.as_ref(),
-                interface: packet.interface,
+                interface: subject.batch.meta.in_port[subject.lane].0,
                 seen: seen.as_deref(),
             };
+            let rule = &packet.engine.alerts[number as usize];
             alert::line(rule, &occasion, &mut self.lines);
         }
+    }
+}
+
+fn payload(batch: &Batch, lane: usize) -> &[u8] {
+    let headers = batch.headers(lane);
+    batch.bytes(lane).get(headers.payload as usize..headers.end as usize).unwrap_or(&[])
+}
+
+/// The packet of a lane, not yet in a stream.
+fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
+    let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+    let events = if engine.needs.events {
+        events::find(bytes, headers, batch.field(lane, field::DL_TYPE))
+    } else {
+        Events::default()
+    };
+    let tuple = FiveTuple::of(batch, lane).filter(|_| headers.layer >= Layer::Network);
+    Subject {
+        batch,
+        lane,
+        bytes,
+        headers,
+        tuple,
+        events,
+        payload: payload(batch, lane),
+        stream: None,
     }
 }
 

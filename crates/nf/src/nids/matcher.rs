@@ -279,12 +279,18 @@ fn find(content: &Content, payload: &[u8], start: usize, end: usize) -> Option<u
     let hay = payload.get(start..end.min(payload.len()))?;
     let needle = &content.bytes[..];
     let at = if content.nocase {
-        hay.windows(needle.len())
-            .position(|w| w.iter().zip(needle).all(|(a, b)| a.to_ascii_lowercase() == *b))
+        find_in_any_case(hay, needle)
     } else {
         memchr::memmem::find(hay, needle)
     };
     at.map(|at| start + at)
+}
+
+fn find_in_any_case(hay: &[u8], needle: &[u8]) -> Option<usize> {
+    let (first, rest) = needle.split_first()?;
+    let places = &hay[..(hay.len() + 1).saturating_sub(needle.len())];
+    memchr::memchr2_iter(*first, first.to_ascii_uppercase(), places)
+        .find(|at| hay[at + 1..at + needle.len()].eq_ignore_ascii_case(rest))
 }
 
 #[cfg(test)]

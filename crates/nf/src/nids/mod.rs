@@ -12,6 +12,7 @@ mod filters;
 mod fit;
 mod flows;
 mod inspect;
+mod literals;
 mod matcher;
 mod rule;
 mod stream;
@@ -153,11 +154,11 @@ fn build(
     };
     let Compiled { engine, unsupported } = setup.compile(&sources)?;
     let alerts = options.alerts.filter(|_| !environment.dry_run).map(|p| section.resolve(p));
+    let alerts = AlertFile::new(alerts);
     Ok(Box::new(NidsBlueprint {
         setup,
         engine: Arc::new(ArcSwap::from_pointee(engine)),
         unsupported,
-        alerts: Arc::new(Mutex::new(AlertFile::new(alerts))),
         limits: Limits {
             flows: *options.max_flows.get_ref(),
             idle: Nanoseconds::from_secs(options.idle_timeout_s),
@@ -168,7 +169,9 @@ fn build(
             overlaps: options.overlaps,
             midstream: options.midstream,
             min_ttl: options.min_ttl,
+            writes: alerts.is_wanted(),
         },
+        alerts: Arc::new(Mutex::new(alerts)),
     }))
 }
 
@@ -199,11 +202,7 @@ impl Setup {
         if !errors.is_empty() {
             return Err(BuildError(errors));
         }
-        let engine = Engine::new(rules).map_err(|e| {
-            let whole =
-                sources.first().map(|s| s.error(0..0, e.to_string(), "fewer or shorter patterns"));
-            BuildError(whole.into_iter().collect())
-        })?;
+        let engine = Engine::new(rules);
         Ok(Compiled { engine, unsupported })
     }
 }
@@ -263,9 +262,7 @@ impl NetworkFunction for Nids {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let engine = self.engine.load_full();
         self.inspector.renew(&engine);
-        for lane in lanes {
-            self.inspector.packet(&engine, &mut self.flows, batch, lane, context);
-        }
+        self.inspector.packets(&engine, &mut self.flows, batch, lanes, context);
         let lines = &mut self.inspector.lines;
         if !lines.is_empty() {
             let mut file = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);

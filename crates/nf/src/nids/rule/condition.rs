@@ -1,8 +1,9 @@
 //! Tests of header fields.
 
-use thalweg_packet::{FlowKey, Headers, field};
+use thalweg_packet::{Headers, field};
 
-use super::super::events::{Event, Events};
+use super::super::events::Event;
+use super::super::fit::Subject;
 use super::address::{Addresses, Ports};
 
 /// One end in a rule's header.
@@ -49,31 +50,27 @@ pub(in super::super) enum Condition {
 }
 
 impl Condition {
-    /// Whether the packet `bytes` fulfils the condition. A packet without the
-    /// field does not.
-    pub(in super::super) fn holds(
-        &self,
-        bytes: &[u8],
-        headers: &Headers,
-        key: &FlowKey,
-        events: Events,
-    ) -> bool {
+    /// Whether the packet fulfils the condition. A packet without the field does not.
+    pub(in super::super) fn holds(&self, subject: &Subject<'_>) -> bool {
+        let Subject { bytes, headers, .. } = *subject;
         match *self {
-            Self::Event(event) => events.contains(event),
+            Self::Event(event) => subject.events.contains(event),
             Self::IpOption(number) => has_option(bytes, headers, number),
-            Self::Range { what, low, high, negated } => value(what, bytes, headers, key)
-                .is_some_and(|v| (low..=high).contains(&v) != negated),
+            Self::Range { what, low, high, negated } => {
+                value(what, subject).is_some_and(|v| (low..=high).contains(&v) != negated)
+            }
             Self::TcpFlags { flags, ignored, how } => {
-                let there = key.get(field::TCP_FLAGS) as u8 & !ignored;
+                let there = subject.field(field::TCP_FLAGS) as u8 & !ignored;
                 headers.has_transport(6) && bits_match(there, flags & !ignored, how)
             }
             Self::FragmentBits { bits, how } => byte(bytes, headers.l3 as usize + 6)
                 .is_some_and(|b| headers.is_ipv4() && bits_match((b >> 5) as u8, bits, how)),
             Self::SameAddress => {
                 if headers.is_ipv4() {
-                    key.get(field::NW_SRC) == key.get(field::NW_DST)
+                    subject.field(field::NW_SRC) == subject.field(field::NW_DST)
                 } else {
-                    headers.is_ipv6() && key.get128(field::IPV6_SRC) == key.get128(field::IPV6_DST)
+                    headers.is_ipv6()
+                        && subject.field128(field::IPV6_SRC) == subject.field128(field::IPV6_DST)
                 }
             }
         }
@@ -113,19 +110,20 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
 }
 
-fn value(what: What, bytes: &[u8], headers: &Headers, key: &FlowKey) -> Option<u64> {
+fn value(what: What, subject: &Subject<'_>) -> Option<u64> {
+    let Subject { bytes, headers, .. } = *subject;
     let (l3, l4) = (headers.l3 as usize, headers.l4 as usize);
     let icmp = headers.has_transport(1) || headers.has_transport(58);
     let tcp = headers.has_transport(6);
     let ip = headers.is_ipv4() || headers.is_ipv6();
     match what {
         What::PayloadSize => Some(u64::from(headers.end.saturating_sub(headers.payload))),
-        What::Ttl => ip.then(|| key.get(field::NW_TTL)),
-        What::Tos => headers.is_ipv4().then(|| key.get(field::NW_TOS)),
+        What::Ttl => ip.then(|| subject.field(field::NW_TTL)),
+        What::Tos => headers.is_ipv4().then(|| subject.field(field::NW_TOS)),
         What::IpId => headers.is_ipv4().then(|| number::<2>(bytes, l3 + 4)).flatten(),
-        What::IpProtocol => ip.then(|| key.get(field::NW_PROTO)),
-        What::IcmpType => icmp.then(|| key.get(field::TP_SRC)),
-        What::IcmpCode => icmp.then(|| key.get(field::TP_DST)),
+        What::IpProtocol => ip.then(|| subject.field(field::NW_PROTO)),
+        What::IcmpType => icmp.then(|| subject.field(field::TP_SRC)),
+        What::IcmpCode => icmp.then(|| subject.field(field::TP_DST)),
         What::IcmpId => icmp.then(|| number::<2>(bytes, l4 + 4)).flatten(),
         What::IcmpSequence => icmp.then(|| number::<2>(bytes, l4 + 6)).flatten(),
         What::TcpSequence => tcp.then(|| number::<4>(bytes, l4 + 4)).flatten(),

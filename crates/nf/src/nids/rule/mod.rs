@@ -58,6 +58,17 @@ pub(super) enum Protocol {
     Icmpv6,
 }
 
+impl Protocol {
+    pub(super) fn may_be_tcp(self) -> bool {
+        use Protocol::{Icmp, Icmpv6, Sctp, Udp};
+        !matches!(self, Udp | Sctp | Icmp | Icmpv6)
+    }
+
+    pub(super) fn may_be_other(self) -> bool {
+        !matches!(self, Self::Tcp | Self::TcpPacket | Self::TcpStream)
+    }
+}
+
 /// What `flow` demands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowTest {
@@ -202,6 +213,16 @@ impl Rule {
             && self.destination.ports.is_any()
             && matches!(self.protocol, Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6)
     }
+    /// Whether what is known of a packet's connection changes what the rule does.
+    pub(super) fn asks_for_connections(&self) -> bool {
+        self.flow != FlowTest::default()
+            || !self.bits.is_empty()
+            || !self.stream_sizes.is_empty()
+            || self.application.is_some()
+            || self.is_of_messages()
+            || self.is_ip_only()
+    }
+
     /// Whether the rule is about an application's messages.
     pub(super) fn is_of_messages(&self) -> bool {
         self.parts.iter().any(|p| p.buffer != Buffer::Payload)

@@ -1,0 +1,78 @@
+//! A blocked Bloom filter of windows: each is two bits in one word.
+
+use super::fold;
+use super::index::{Place, spread};
+
+/// The filter, of `1 << BITS` words.
+pub(super) struct Bitmap<const BITS: u32>(Box<[u32]>);
+
+impl<const BITS: u32> Bitmap<BITS> {
+    pub(super) fn new() -> Self {
+        Self(vec![0; 1 << BITS].into())
+    }
+
+    pub(super) fn add(&mut self, hash: u32) {
+        self.0[(hash >> (u32::BITS - BITS)) as usize] |= bits(hash);
+    }
+
+    #[inline]
+    pub(super) fn may_hold(&self, hash: u32) -> bool {
+        let bits = bits(hash);
+        self.0[(hash >> (u32::BITS - BITS)) as usize] & bits == bits
+    }
+
+    /// The words; a hash's is at its highest bits.
+    pub(super) fn words(&self) -> &[u32] {
+        &self.0
+    }
+}
+
+/// The bits of a window in its word.
+fn bits(hash: u32) -> u32 {
+    1u32.rotate_left(hash >> 14) | 1u32.rotate_left(hash >> 9)
+}
+
+pub(super) fn hash(window: [u8; 4]) -> u32 {
+    spread(fold(window))
+}
+
+/// Bytes of a long window.
+const LONG: usize = 8;
+
+fn hash_long(window: [u8; LONG]) -> u32 {
+    let folded = u64::from_le_bytes(window) | 0x2020_2020_2020_2020;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+/// What a place is held against before the index is asked: eight bytes, of which traffic has
+/// far fewer by chance than of four.
+pub(super) struct Check {
+    long: Bitmap<13>,
+    /// Of places with fewer than eight bytes behind them.
+    short: Bitmap<11>,
+    /// Some have fewer than four.
+    any: bool,
+}
+
+impl Check {
+    pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
+        let mut check = Self { long: Bitmap::new(), short: Bitmap::new(), any: false };
+        for place in places {
+            let bytes = place.bytes(literals);
+            match (bytes.first_chunk(), bytes.first_chunk()) {
+                (Some(window), _) => check.long.add(hash_long(*window)),
+                (None, Some(window)) => check.short.add(hash(*window)),
+                (None, None) => check.any = true,
+            }
+        }
+        check
+    }
+
+    /// Whether a literal's place may be at the beginning of `rest`.
+    #[inline]
+    pub(super) fn passes(&self, rest: &[u8]) -> bool {
+        let long = rest.first_chunk().is_some_and(|w| self.long.may_hold(hash_long(*w)));
+        let short = rest.first_chunk().is_some_and(|w| self.short.may_hold(hash(*w)));
+        long | short | self.any
+    }
+}

@@ -1,0 +1,142 @@
+//! Which literals stand at a place.
+
+use super::fold;
+use super::windows::STRIDE;
+
+/// Bytes of a literal that it is told by, where it has so many.
+pub(super) const WINDOW: usize = 4;
+
+/// Where in a literal its window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) literal: u32,
+    pub(super) offset: u32,
+}
+
+impl Place {
+    /// This place and those behind it, as many as are looked up of a literal.
+    pub(super) fn side_by_side(self) -> [Self; STRIDE] {
+        std::array::from_fn(|n| Self { offset: self.offset + n as u32, ..self })
+    }
+
+    /// The bytes of the literal from the window on.
+    pub(super) fn bytes(self, literals: &[Vec<u8>]) -> &[u8] {
+        &literals[self.literal as usize][self.offset as usize..]
+    }
+}
+
+/// Literals by the four bytes at their place.
+pub(super) struct Index {
+    literals: Vec<Vec<u8>>,
+    /// For each hash, where its entries begin; one more for the end.
+    starts: Vec<u32>,
+    entries: Vec<Entry>,
+    /// Literals that are shorter than a window.
+    short: Vec<u32>,
+    shift: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    window: u32,
+    place: Place,
+}
+
+/// For each of the `chosen` literals the place from which on it is rarest in traffic, with as
+/// many windows side by side as are looked up, as far as it has so many bytes.
+pub(super) fn places(literals: &[Vec<u8>], chosen: impl Iterator<Item = u32>) -> Vec<Place> {
+    const BYTES: usize = WINDOW + STRIDE - 1;
+    let mut taken = hashbrown::HashMap::<u32, u32>::new();
+    let place = |literal: u32| {
+        let bytes = &literals[literal as usize];
+        let last = bytes.len().saturating_sub(BYTES);
+        let cost = |offset: &usize| {
+            let there = &bytes[*offset..(*offset + BYTES).min(bytes.len())];
+            // Windows that many literals have cost a comparison with each of them.
+            let crowd = |w: &[u8]| w.first_chunk().and_then(|w| taken.get(&fold(*w))).copied();
+            let crowds: u32 = there.windows(WINDOW).filter_map(crowd).sum();
+            there.iter().map(|b| commonness(*b)).sum::<u32>() + crowds
+        };
+        let offset = (0..=last).min_by_key(cost).unwrap_or(0);
+        let there = &bytes[offset..(offset + BYTES).min(bytes.len())];
+        for window in there.windows(WINDOW).filter_map(|w| w.first_chunk()) {
+            *taken.entry(fold(*window)).or_insert(0) += 1;
+        }
+        Place { literal, offset: offset as u32 }
+    };
+    chosen.map(place).collect()
+}
+
+/// How often a byte is seen in traffic, roughly.
+fn commonness(byte: u8) -> u32 {
+    match byte {
+        b'a' | b'e' | b'i' | b'o' | b't' | b'n' | b's' | b'r' | b' ' => 9,
+        b'a'..=b'z' | b'A'..=b'Z' => 7,
+        b'0'..=b'9' | b'/' | b'.' | b':' | b'-' | b'=' | b'\r' | b'\n' | 0 => 6,
+        b'!'..=b'~' => 4,
+        0xff => 3,
+        _ => 1,
+    }
+}
+
+impl Index {
+    pub(super) fn new(literals: &[Vec<u8>], places: Vec<Place>) -> Self {
+        let bits = (places.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
+        let (mut entries, mut short) = (Vec::new(), Vec::new());
+        for place in places {
+            match place.bytes(literals).first_chunk() {
+                Some(window) => entries.push(Entry { window: fold(*window), place }),
+                None => short.push(place.literal),
+            }
+        }
+        let shift = u32::BITS - bits;
+        let hash = |e: &Entry| (spread(e.window) >> shift) as usize;
+        entries.sort_by_key(hash);
+        let mut starts = vec![0u32; (1 << bits) + 1];
+        for entry in &entries {
+            starts[hash(entry) + 1] += 1;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        Self { literals: literals.to_vec(), starts, entries, short, shift }
+    }
+
+    /// How many literals there are.
+    pub(super) fn len(&self) -> usize {
+        self.literals.len()
+    }
+
+    /// Tells the literals whose window stands at `at` in `text`, and that end behind `from`.
+    pub(super) fn find(&self, text: &[u8], at: usize, from: usize, mut found: impl FnMut(u32)) {
+        let mut compare = |place: Place| {
+            let literal = &self.literals[place.literal as usize][..];
+            let Some(start) = at.checked_sub(place.offset as usize) else { return };
+            let end = start + literal.len();
+            let there = text.get(start..end);
+            if end > from && there.is_some_and(|there| there.eq_ignore_ascii_case(literal)) {
+                found(place.literal);
+            }
+        };
+        if let Some(window) = text.get(at..).and_then(|t| t.first_chunk()) {
+            let window = fold(*window);
+            let hash = (spread(window) >> self.shift) as usize;
+            let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
+            for entry in &self.entries[range] {
+                if entry.window == window {
+                    compare(entry.place);
+                }
+            }
+        }
+        for literal in &self.short {
+            compare(Place { literal: *literal, offset: 0 });
+        }
+    }
+}
+
+/// Multiplicative hashing (Knuth): the upper bits are spread.
+pub(super) fn spread(window: u32) -> u32 {
+    window.wrapping_mul(MULTIPLIER)
+}
+
+pub(super) const MULTIPLIER: u32 = 0x9e37_79b1;

@@ -1,0 +1,157 @@
+//! Looking for many literals at once, in any case.
+//!
+//! A filter says at which places a literal may stand, a [`Check`] leaves few of them, an
+//! [`Index`] says which literals do. There are two filters. [`Pairs`] looks 64 places up at a time in tables that lie in registers, and
+//! lets too much pass when the literals are many. [`Windows`] looks up each fourth place in a
+//! bitmap. Which literals go to which is settled by how much of
+//! random text the tables would let pass.
+
+mod bitmap;
+mod index;
+mod pairs;
+mod windows;
+
+use bitmap::Check;
+use index::Index;
+use pairs::Pairs;
+use windows::Windows;
+
+/// Places in random text, of which the pairs may let one pass.
+const RARE: f64 = 200.0;
+
+/// Literals, ready to be looked for.
+pub(super) struct Literals {
+    check: Check,
+    index: Index,
+    pairs: Option<Pairs>,
+    windows: Option<Windows>,
+    longest: usize,
+}
+
+/// A place in one of several texts, where a literal may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hit {
+    text: u32,
+    at: u32,
+}
+
+/// Which literals were found, reused.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Their numbers, each once.
+    pub(super) literals: Vec<u32>,
+    seen: Vec<bool>,
+    hits: Vec<Hit>,
+}
+
+impl Found {
+    fn begin(&mut self, literals: usize) {
+        for literal in self.literals.drain(..) {
+            if let Some(seen) = self.seen.get_mut(literal as usize) {
+                *seen = false;
+            }
+        }
+        self.seen.resize(literals, false);
+    }
+
+    fn add(&mut self, literal: u32) {
+        if !std::mem::replace(&mut self.seen[literal as usize], true) {
+            self.literals.push(literal);
+        }
+    }
+}
+
+impl Literals {
+    /// # Panics
+    /// When a literal has fewer than [`LEAST`](Self::LEAST) bytes.
+    pub(super) fn new(literals: &[Vec<u8>]) -> Self {
+        assert!(literals.iter().all(|l| l.len() >= Self::LEAST));
+        let numbers = 0..literals.len() as u32;
+        let all_in_pairs = Pairs::new(literals, &index::places(literals, numbers.clone()));
+        // Without vectors the pairs cost more than the windows, but for what has no window.
+        let fits = |p: &Pairs| pairs::is_fast() && p.passes() * RARE <= 1.0;
+        if let Some(pairs) = all_in_pairs.filter(fits) {
+            return Self::with(literals, numbers.collect(), Vec::new(), Some(pairs));
+        }
+        let (long, short): (Vec<u32>, Vec<u32>) =
+            numbers.partition(|n| literals[*n as usize].len() >= Windows::LEAST);
+        Self::with(literals, short, long, None)
+    }
+
+    /// The fewest bytes of a literal.
+    pub(super) const LEAST: usize = 2;
+
+    fn with(
+        literals: &[Vec<u8>],
+        by_pairs: Vec<u32>,
+        by_windows: Vec<u32>,
+        pairs: Option<Pairs>,
+    ) -> Self {
+        let pair_places = index::places(literals, by_pairs.into_iter());
+        let window_places = index::places(literals, by_windows.into_iter());
+        let pairs = pairs.or_else(|| Pairs::new(literals, &pair_places));
+        let windows = Windows::new(literals, &window_places);
+        let places = window_places.iter().flat_map(|place| place.side_by_side());
+        let places: Vec<_> = pair_places.into_iter().chain(places).collect();
+        let check = Check::new(literals, &places);
+        let longest = literals.iter().map(Vec::len).max().unwrap_or(0);
+        Self { check, index: Index::new(literals, places), pairs, windows, longest }
+    }
+
+    /// Finds the literals that end behind `from` in `text`.
+    pub(super) fn find(&self, text: &[u8], from: usize, found: &mut Found) {
+        found.begin(self.index.len());
+        let begin = from.saturating_sub(self.longest.saturating_sub(1));
+        let text = &text[begin..];
+        let from = from - begin;
+        let mut hits = std::mem::take(&mut found.hits);
+        hits.clear();
+        self.scan(&[text], &mut hits);
+        for hit in &hits {
+            self.index.find(text, hit.at as usize, from, |literal| found.add(literal));
+        }
+        found.hits = hits;
+    }
+
+    /// Finds the literals in each of `texts`: tells the text's number and the literal's, the
+    /// same ones perhaps more than once.
+    pub(super) fn find_in_each(
+        &self,
+        texts: &[&[u8]],
+        found: &mut Found,
+        mut tell: impl FnMut(usize, u32),
+    ) {
+        found.hits.clear();
+        self.scan(texts, &mut found.hits);
+        for hit in &found.hits {
+            let text = hit.text as usize;
+            self.index.find(texts[text], hit.at as usize, 0, |literal| tell(text, literal));
+        }
+    }
+
+    fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+        if let Some(pairs) = &self.pairs {
+            pairs.scan(texts, hits);
+        }
+        if let Some(windows) = &self.windows {
+            windows.scan(texts, hits);
+        }
+        // Without branches, as many pass the filters and few this.
+        let mut kept = 0;
+        for n in 0..hits.len() {
+            let hit = hits[n];
+            hits[kept] = hit;
+            let passes = self.check.passes(&texts[hit.text as usize][hit.at as usize..]);
+            kept += usize::from(passes);
+        }
+        hits.truncate(kept);
+    }
+}
+
+/// The bytes without what tells cases apart; some others become the same too.
+fn fold(bytes: [u8; 4]) -> u32 {
+    u32::from_le_bytes(bytes) | 0x2020_2020
+}
+
+#[cfg(test)]
+mod tests;

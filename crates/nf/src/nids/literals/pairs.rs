@@ -1,0 +1,236 @@
+//! 64 places at once, looked up by pairs of bytes in tables that lie in registers.
+//!
+//! The literals are dealt into eight buckets, a bit each. Four pairs of the first bytes from a
+//! place on are hashed to a byte each, and a table tells in which buckets a literal has such a
+//! pair there; what all four tables agree on passes. Literals that end earlier have all pairs
+//! behind their end. The hash is linear over bits, by one instruction for each byte
+//! (`gf2p8affineqb`), and leaves out the bit that tells cases apart.
+#![allow(unsafe_code)]
+
+use super::Hit;
+use super::index::Place;
+
+/// Where the pairs begin that are looked up.
+const PAIRS: [usize; 4] = [0, 2, 3, 5];
+/// Bytes that they span.
+const BYTES: usize = PAIRS[3] + 2;
+const BUCKETS: usize = 8;
+
+/// Rows of the matrices for the first and the second byte of a pair; each bit of the hash is
+/// the parity of the byte under one of them.
+const FIRST: [u8; 8] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b];
+const SECOND: [u8; 8] = [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5];
+
+/// For each pair and hash, the buckets; in whole cache lines.
+#[repr(C, align(64))]
+struct Tables([[u8; 256]; PAIRS.len()]);
+
+/// The filter.
+pub(super) struct Pairs {
+    tables: Box<Tables>,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    fast: bool,
+}
+
+impl Pairs {
+    /// `None` without literals.
+    pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Option<Self> {
+        if places.is_empty() {
+            return None;
+        }
+        // Those of like length share a bucket: a short one lets much pass for all of it.
+        let mut places = places.to_vec();
+        places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
+        let mut tables = Box::new(Tables([[0; 256]; PAIRS.len()]));
+        for (n, place) in places.iter().enumerate() {
+            let bucket = 1u8 << (n * BUCKETS / places.len());
+            let bytes = place.bytes(literals);
+            for (at, table) in PAIRS.into_iter().zip(&mut tables.0) {
+                match bytes.get(at..at + 2) {
+                    Some(&[first, second]) => table[usize::from(hash(first, second))] |= bucket,
+                    _ => table.iter_mut().for_each(|buckets| *buckets |= bucket),
+                }
+            }
+        }
+        Some(Self { tables, fast: is_fast() })
+    }
+
+    /// What part of random places passes.
+    pub(super) fn passes(&self) -> f64 {
+        let of_bucket = |bucket: usize| {
+            let filled = |t: &[u8; 256]| t.iter().filter(|b| **b >> bucket & 1 != 0).count() as f64;
+            self.tables.0.iter().map(|t| filled(t) / 256.0).product::<f64>()
+        };
+        (0..BUCKETS).map(of_bucket).sum()
+    }
+
+    /// Appends each place of each of the `texts` that may be one.
+    pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+        #[cfg(target_arch = "x86_64")]
+        if self.fast {
+            // SAFETY: `is_fast` saw that the CPU has the instructions.
+            unsafe { x86::scan(&self.tables, texts, hits) };
+            return;
+        }
+        self.scan_scalar(texts, hits);
+    }
+
+    /// The reference of [`scan`](Self::scan).
+    pub(super) fn scan_scalar(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+        for (n, text) in texts.iter().enumerate() {
+            for at in 0..text.len() {
+                let byte = |at: usize| text.get(at).copied().unwrap_or(0);
+                let tables = PAIRS.into_iter().zip(&self.tables.0);
+                let buckets = tables.fold(u8::MAX, |buckets, (pair, table)| {
+                    let hash = hash(byte(at + pair), byte(at + pair + 1));
+                    buckets & table[usize::from(hash)]
+                });
+                if buckets != 0 {
+                    hits.push(Hit { text: n as u32, at: at as u32 });
+                }
+            }
+        }
+    }
+}
+
+/// Whether this CPU looks 64 places up at a time, and may.
+pub(super) fn is_fast() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use thalweg_packet::Isa;
+        Isa::active() == Isa::Avx512
+            && std::arch::is_x86_feature_detected!("avx512vbmi")
+            && std::arch::is_x86_feature_detected!("gfni")
+            && std::arch::is_x86_feature_detected!("bmi2")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+fn hash(first: u8, second: u8) -> u8 {
+    let parity = |row: u8, byte: u8| (row & byte).count_ones() as u8 & 1;
+    (0..8).fold(0, |hash, bit| {
+        hash | (parity(FIRST[bit], first) ^ parity(SECOND[bit], second)) << bit
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    #[allow(clippy::wildcard_imports)]
+    use std::arch::x86_64::*;
+
+    use super::{FIRST, Hit, PAIRS, SECOND, Tables};
+
+    /// A matrix as the instruction wants it: the row of the highest bit first.
+    const fn matrix(rows: [u8; 8]) -> i64 {
+        let mut reversed = [0; 8];
+        let mut bit = 0;
+        while bit < 8 {
+            reversed[7 - bit] = rows[bit];
+            bit += 1;
+        }
+        i64::from_le_bytes(reversed)
+    }
+
+    /// A table of 256 bytes, and the lookup of 64 bytes in it.
+    #[derive(Clone, Copy)]
+    struct Table([__m512i; 4]);
+
+    impl Table {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+        fn load(table: &[u8; 256]) -> Self {
+            let (parts, _) = table.as_chunks::<64>();
+            // SAFETY: each part has the 64 bytes that are read.
+            let part = |at: usize| unsafe { _mm512_loadu_si512(parts[at].as_ptr().cast()) };
+            Self([part(0), part(1), part(2), part(3)])
+        }
+
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+        fn look_up(self, at: __m512i) -> __m512i {
+            let low = _mm512_permutex2var_epi8(self.0[0], at, self.0[1]);
+            let high = _mm512_permutex2var_epi8(self.0[2], at, self.0[3]);
+            _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), low, high)
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi2")]
+    pub(super) fn scan(tables: &Tables, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+        let first = _mm512_set1_epi64(const { matrix(FIRST) });
+        let second = _mm512_set1_epi64(const { matrix(SECOND) });
+        let [t0, t1, t2, t3] = &tables.0;
+        let tables = [Table::load(t0), Table::load(t1), Table::load(t2), Table::load(t3)];
+        for (n, text) in texts.iter().enumerate() {
+            for base in (0..text.len()).step_by(64) {
+                let left = (text.len() - base).min(128) as u32;
+                // The 64 bytes from `at` on; zeros behind the end.
+                let load = |at: usize| {
+                    let there = _bzhi_u64(u64::MAX, left.saturating_sub(at as u32));
+                    let from = text.as_ptr().wrapping_add(base + at);
+                    // SAFETY: only bytes of the text are read.
+                    unsafe { _mm512_maskz_loadu_epi8(there, from.cast()) }
+                };
+                let hash = |at: usize| {
+                    let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(load(at), first);
+                    let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(load(at + 1), second);
+                    _mm512_xor_si512(of_first, of_second)
+                };
+                let buckets = |pair: usize| tables[pair].look_up(hash(PAIRS[pair]));
+                let near = _mm512_and_si512(buckets(0), buckets(1));
+                let far = _mm512_and_si512(buckets(2), buckets(3));
+                // Behind the end there is none.
+                let passed = _mm512_test_epi8_mask(near, far);
+                let mut passed = _bzhi_u64(passed, left);
+                while passed != 0 {
+                    let at = base + passed.trailing_zeros() as usize;
+                    hits.push(Hit { text: n as u32, at: at as u32 });
+                    passed &= passed - 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::nids::literals::index::places;
+
+    proptest! {
+        #[test]
+        fn vectors_let_pass_what_the_reference_does(
+            literals in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 2..12), 1..40),
+            text in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let pairs = Pairs::new(&literals, &places(&literals, 0..literals.len() as u32)).unwrap();
+            let (mut fast, mut slow) = (Vec::new(), Vec::new());
+            let texts = [&text[..], &text[text.len() / 2..], &[]];
+            pairs.scan(&texts, &mut fast);
+            pairs.scan_scalar(&texts, &mut slow);
+            prop_assert_eq!(fast, slow);
+        }
+    }
+
+    /// CI sets `REQUIRE_ISA` beside `THALWEG_ISA`.
+    #[test]
+    fn the_required_level_is_in_use() {
+        if let Ok(required) = std::env::var("REQUIRE_ISA") {
+            assert_eq!(is_fast(), required == "avx512");
+        }
+    }
+
+    #[test]
+    fn the_hash_does_not_tell_cases_apart() {
+        for (upper, lower) in (b'A'..=b'Z').zip(b'a'..=b'z') {
+            assert_eq!(hash(upper, b'x'), hash(lower, b'X'));
+        }
+        let mut used = [0u32; 256];
+        for first in 0..=u8::MAX {
+            for second in 0..=u8::MAX {
+                used[usize::from(hash(first, second))] += 1;
+            }
+        }
+        assert!(used.iter().all(|n| *n == 256), "every hash stands for as many pairs");
+    }
+}

@@ -1,0 +1,93 @@
+//! What is found, against the Aho-Corasick automaton.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use proptest::prelude::*;
+
+use super::*;
+
+/// The literals in `text` that end behind `from`.
+fn reference(literals: &[Vec<u8>], text: &[u8], from: usize) -> Vec<u32> {
+    let automaton = AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::Standard)
+        .build(literals)
+        .unwrap();
+    let all = automaton.find_overlapping_iter(text).filter(|m| m.end() > from);
+    let mut found: Vec<u32> = all.map(|m| m.pattern().as_u32()).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn find(literals: &Literals, text: &[u8], from: usize, found: &mut Found) -> Vec<u32> {
+    literals.find(text, from, found);
+    let mut numbers = found.literals.clone();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The same literals in each filter that can have them.
+fn variants(literals: &[Vec<u8>]) -> Vec<Literals> {
+    let all: Vec<u32> = (0..literals.len() as u32).collect();
+    let (long, short): (Vec<u32>, Vec<u32>) =
+        all.iter().partition(|n| literals[**n as usize].len() >= Windows::LEAST);
+    vec![
+        Literals::new(literals),
+        Literals::with(literals, all, Vec::new(), None),
+        Literals::with(literals, short, long, None),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_stands_in_a_text_is_found(
+        literals in proptest::collection::vec(proptest::collection::vec(
+            prop_oneof![Just(b'a'), Just(b'B'), Just(b'b'), Just(0), any::<u8>()], 2..14), 1..60),
+        pieces in proptest::collection::vec(prop_oneof![
+            proptest::collection::vec(prop_oneof![Just(b'A'), Just(b'b'), Just(0), any::<u8>()], 0..80)
+                .prop_map(Err),
+            (any::<prop::sample::Index>(), any::<bool>()).prop_map(Ok),
+        ], 0..12),
+        from in any::<prop::sample::Index>(),
+    ) {
+        let mut literals = literals;
+        literals.iter_mut().for_each(|l| l.make_ascii_lowercase());
+        literals.sort();
+        literals.dedup();
+        let mut text = Vec::new();
+        for piece in pieces {
+            match piece {
+                Err(bytes) => text.extend(bytes),
+                Ok((which, upper)) => {
+                    let literal = &literals[which.index(literals.len())];
+                    text.extend(if upper { literal.to_ascii_uppercase() } else { literal.clone() });
+                }
+            }
+        }
+        let from = from.index(text.len() + 1);
+        let mut found = Found::default();
+        for literals_of in variants(&literals) {
+            let expected = reference(&literals, &text, from);
+            prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
+            let texts = [&text[..from], &text[..]];
+            let mut each = [Vec::new(), Vec::new()];
+            literals_of.find_in_each(&texts, &mut found, |n, literal| each[n].push(literal));
+            for (numbers, text) in each.iter_mut().zip(texts) {
+                numbers.sort_unstable();
+                numbers.dedup();
+                prop_assert_eq!(&*numbers, &reference(&literals, text, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_filter_follows_the_number_of_literals() {
+    let literal = |n: u32| format!("literal number {n}").into_bytes();
+    let few = Literals::new(&(0..100).map(literal).collect::<Vec<_>>());
+    assert_eq!((few.pairs.is_some(), few.windows.is_none()), (pairs::is_fast(), pairs::is_fast()));
+    let distinct =
+        |n: u32| (0..12).map(|k| (n.wrapping_mul(2_654_435_761 + k) >> 13) as u8).collect();
+    let many = Literals::new(&(0..5000).map(distinct).collect::<Vec<Vec<u8>>>());
+    assert!(many.pairs.is_none() && many.windows.is_some());
+}
