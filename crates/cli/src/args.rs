@@ -437,6 +437,10 @@ pub struct Gen {
     /// Share of packets with a header that is cut or wrong, 0 to 1 [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub malformed: Option<f64>,
+    /// Share of packets that are attacks (floods, fragments, contradicting segments, messages
+    /// without end, forged ends and errors), 0 to 1; without a number all [default: 0]
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "1")]
+    pub hostile: Option<f64>,
     /// Packets a second, in the capture's time [default: 100000]
     #[arg(long, value_name = "PACKETS")]
     pub rate: Option<f64>,

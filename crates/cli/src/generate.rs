@@ -50,7 +50,7 @@ fn spec(options: &Gen) -> Result<Spec, Failure> {
     }
     take! {
         seed => seed, packets => packets, flows => flows, ipv6 => ipv6, malformed => malformed,
-        rate => rate, vlan_share => vlan_share, qinq_share => qinq_share, tcp => protocols.tcp,
+        hostile => hostile, rate => rate, vlan_share => vlan_share, qinq_share => qinq_share, tcp => protocols.tcp,
         udp => protocols.udp, icmp => protocols.icmp, sctp => protocols.sctp,
     }
     spec.zipf = options.zipf;

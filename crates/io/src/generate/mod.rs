@@ -2,6 +2,7 @@
 //! same seed on every machine.
 
 mod flow;
+mod hostile;
 mod malform;
 mod payload;
 mod popularity;
@@ -21,6 +22,7 @@ use crate::intake::{Arrival, Intake, Taken};
 use crate::port::{Input, IoError, Received};
 use flow::Flow;
 use popularity::Popularity;
+use spec::Addresses;
 
 /// The least Ethernet frame without its frame check sequence; shorter packets
 /// are padded.
@@ -29,6 +31,7 @@ const LEAST: usize = 60;
 /// A source of synthetic packets.
 pub struct GeneratorInput {
     spec: Spec,
+    addresses: Addresses,
     random: ChaCha8Rng,
     flows: Vec<Flow>,
     popularity: Popularity,
@@ -56,6 +59,7 @@ impl GeneratorInput {
         let gap = 1e9 / spec.rate;
         Ok(Self {
             spec,
+            addresses,
             random,
             flows,
             popularity,
@@ -82,13 +86,8 @@ impl GeneratorInput {
         Nanoseconds((self.made.saturating_sub(1) as f64 * self.gap) as u64)
     }
 
-    fn make(&mut self) -> bool {
-        if self.waiting {
-            return true;
-        }
-        if self.made == self.spec.packets {
-            return false;
-        }
+    /// Makes the next packet of one of the flows.
+    fn talk(&mut self) {
         let index = self.popularity.pick(&mut self.random);
         let size = self.spec.size.pick(&mut self.random);
         let builder = self.flows[index].next_packet(
@@ -98,6 +97,21 @@ impl GeneratorInput {
             &mut self.payload,
         );
         builder.build_into(&self.payload, &mut self.packet);
+    }
+
+    fn make(&mut self) -> bool {
+        if self.waiting {
+            return true;
+        }
+        if self.made == self.spec.packets {
+            return false;
+        }
+        // Without attacks nothing is drawn, so that a seed's traffic stays what it was.
+        if self.spec.hostile > 0.0 && self.random.random_bool(self.spec.hostile) {
+            hostile::attack(&self.spec, &self.addresses, &mut self.random, &mut self.packet);
+        } else {
+            self.talk();
+        }
         if self.packet.len() < LEAST {
             self.packet.resize(LEAST, 0);
         }

@@ -39,6 +39,9 @@ pub struct Spec {
     pub server_ports: Vec<u16>,
     /// Share of packets with a header that is cut or wrong, 0 to 1.
     pub malformed: f64,
+    /// Share of packets that are attacks, 0 to 1: floods, fragments, contradicting segments,
+    /// messages without end, forged ends and errors.
+    pub hostile: f64,
     /// Packets a second, in packet time.
     pub rate: f64,
     /// What fills the packets.
@@ -95,6 +98,7 @@ impl Default for Spec {
             servers: vec!["198.51.100.0/24".into(), "2001:db8:b::/64".into()],
             server_ports: vec![80, 443, 53, 22, 25, 123, 8080],
             malformed: 0.0,
+            hostile: 0.0,
             rate: 100_000.0,
             payload: Payload::default(),
         }
@@ -130,6 +134,7 @@ impl Spec {
             ("vlan_share", self.vlan_share),
             ("qinq_share", self.qinq_share),
             ("malformed", self.malformed),
+            ("hostile", self.hostile),
         ];
         for (field, share) in shares {
             check(field, share, "a share from 0 to 1", (0.0..=1.0).contains(&share))?;

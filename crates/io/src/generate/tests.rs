@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use thalweg_packet::checksum::{self, ChecksumStatus};
-use thalweg_packet::{Decapsulate, ParseStatus, PortIndex, field, parse};
+use thalweg_packet::{Decapsulate, FiveTuple, Layer, ParseStatus, PortIndex, field, parse};
 
 use super::*;
 
@@ -189,4 +189,37 @@ fn nonsense_is_refused_by_field() {
     assert_eq!(field(Spec { clients: vec!["10.0.0.0/99".into()], ..Spec::default() }), "clients");
     assert_eq!(field(Spec { servers: vec![], ..Spec::default() }), "servers");
     assert!("9-8".parse::<Sizes>().is_err() && "64:0".parse::<Sizes>().is_err());
+}
+
+#[test]
+fn hostile_packets_come_in_their_share_and_are_sound() {
+    let spec = |hostile| Spec { seed: 3, packets: 6000, ipv6: 0.3, hostile, ..Spec::default() };
+    let peaceful: Vec<_> = packets(Spec { hostile: 0.0, ..spec(0.0) });
+    assert_eq!(peaceful, packets(spec(0.0)), "a seed's traffic stays what it was");
+    let all = packets(spec(1.0));
+    assert_eq!(all, packets(spec(1.0)));
+    let (mut protocols, mut fragments, mut sources) =
+        (std::collections::BTreeSet::new(), 0, std::collections::BTreeSet::new());
+    for (bytes, _) in &all {
+        let (key, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+        assert!(headers.layer >= Layer::Network && bytes.len() < 1600, "{headers:?}");
+        assert!(
+            !headers.is_ipv4() || checksum::verify(bytes, &headers) != ChecksumStatus::BadHeader
+        );
+        protocols.insert(headers.ip_proto);
+        fragments += u32::from(headers.fragment);
+        sources.extend(FiveTuple::from_key(&key));
+    }
+    for protocol in [1, 6, 17, 50, 58] {
+        assert!(protocols.contains(&protocol), "{protocol} of {protocols:?}");
+    }
+    assert!(fragments > 200 && sources.len() > 3000, "{fragments} fragments, {}", sources.len());
+    let some = packets(spec(0.5));
+    let esp = |of: &[(Vec<u8>, Nanoseconds)]| {
+        let of_esp = |b: &&(Vec<u8>, Nanoseconds)| {
+            parse(&b.0, PortIndex::NONE, Decapsulate::No).1.ip_proto == 50
+        };
+        of.iter().filter(of_esp).count() as f64
+    };
+    assert!((0.4..0.6).contains(&(esp(&some) / esp(&all))));
 }

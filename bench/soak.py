@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Each network function under hostile traffic: does its memory stay within its bounds?
+
+    bench/soak.py [--minutes 10] [--kinds nids nat ...] [--leaks] [--json FILE]
+
+Sends generated attacks (`thalweg gen --hostile`) with some ordinary traffic between them through
+chains of one NF each, all at once, and looks at each program's resident memory every second. It
+must stay below what the NF's configuration allows, must not grow any more in the second half,
+and every packet must be accounted for. With --leaks the program is built with the leak
+sanitizer before (LeakSanitizer of the compiler in use), which ends a run that lost memory.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from common import HERE, THALWEG, cpu_model, work_folder
+
+TRAFFIC = """
+[input.world]
+generate = { seed = 5, packets = 1000000000000, flows = 20000, hostile = 0.8, malformed = 0.05, ipv6 = 0.2, payload = "http", clients = ["10.0.0.0/8", "2001:db8:a::/64"], servers = ["198.51.100.0/24", "2001:db8:b::/64"] }
+[output.out]
+discard = true
+"""
+RULES = """
+alert http any any -> any any (msg:"u"; http.uri; content:"/a"; sid:1;)
+alert http any any -> any any (msg:"f"; file_data; content:"nothing like it"; sid:2;)
+alert dns any any -> any any (msg:"d"; dns.query; content:"x"; sid:3;)
+alert tcp any any -> any any (msg:"r"; content:"needle"; content:"stack"; distance:0; sid:4;)
+alert ip any any -> any any (msg:"l"; content:"zz"; threshold:type limit, track by_src, count 1, seconds 60; sid:5;)
+"""
+# What is asked of each kind: its section, and MiB that it may take: what its options say, in the
+# sizes of its entries, and room for the allocator.
+KINDS = {
+    "router": ("""routes = "@CHAINS@/table.txt"
+[nf.it.ports.out]
+mac = "02:00:00:00:00:01"
+default_mac = "02:00:00:00:00:fe"
+""", 96),
+    "filter": ("""default = "reject"
+rules = ["accept tcp,tp_dst=80", "reject udp", "drop icmp"]
+""", 32),
+    "monitor": ("max_flows = 100000\nidle_timeout_s = 30\n", 96),
+    "nat": ("""inside = ["10.0.0.0/8"]
+external = ["192.0.2.1-192.0.2.8"]
+max_mappings = 100000
+max_sessions = 200000
+""", 192),
+    "nids": ("""rules = ["@WORK@/soak.rules"]
+max_flows = 100000
+stream_memory_mib = 64
+midstream = true
+""", 256),
+    "ipsec": ("""default_policy = "bypass"
+[[nf.it.sa]]
+name = "in"
+direction = "in"
+spi = 0x2001
+suite = "aes128-gcm16"
+encryption_key = "1b3f6c0e5a7d92844f10c3b6e8a7d5f2c0ffee11"
+source = "192.0.2.1"
+destination = "192.0.2.10"
+[[nf.it.sa]]
+name = "out"
+direction = "out"
+spi = 0x2002
+suite = "aes128-cbc-hmac-sha1-96"
+encryption_key = "7e1a90b3c4d5f60718293a4b5c6d7e8f"
+authentication_key = "00112233445566778899aabbccddeeff01234567"
+source = "192.0.2.1"
+destination = "192.0.2.10"
+[[nf.it.policy]]
+match = "udp"
+action = "protect"
+sa = "out"
+""", 32),
+    "tunnel": ("""[[nf.it.tunnel]]
+name = "v"
+protocol = "vxlan"
+id = 1
+local = "192.0.2.2"
+remote = "192.0.2.1"
+match = "udp"
+""", 32),
+}
+
+
+def leak_checked():
+    """Builds the program with the leak sanitizer and gives its path."""
+    target = work_folder() / "leaks"
+    environment = {**os.environ, "RUSTFLAGS": "-Zsanitizer=leak", "RUSTC_BOOTSTRAP": "1",
+                   "CARGO_TARGET_DIR": str(target)}
+    triple = "x86_64-unknown-linux-gnu"
+    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-cli", "--target", triple],
+                   cwd=HERE.parent, env=environment, check=True)
+    return target / triple / "release/thalweg"
+
+
+def chain(kind, work):
+    section, _ = KINDS[kind]
+    section = section.replace("@CHAINS@", str(HERE / "chains")).replace("@WORK@", str(work))
+    # Without drops of the NF packets go from the ingress through it to the output.
+    (work / f"soak-{kind}.csv").write_text("*, ingress, it\n*, it, out\n")
+    path = work / f"soak-{kind}.toml"
+    path.write_text(f'routes = "{work}/soak-{kind}.csv"\n{TRAFFIC}[nf.it]\nkind = "{kind}"\n{section}')
+    return path
+
+
+def resident_mib(pid):
+    try:
+        fields = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return None
+    kib = [line.split()[1] for line in fields.splitlines() if line.startswith("VmRSS")]
+    return int(kib[0]) / 1024 if kib else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--thalweg", default=THALWEG)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--leaks", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    program = leak_checked() if options.leaks else options.thalweg
+    work = work_folder()
+    (work / "soak.rules").write_text(RULES)
+    seconds = options.minutes * 60
+    running = {}
+    for kind in ["empty", *options.kinds]:
+        if kind == "empty":
+            path = work / "soak-empty.toml"
+            (work / "soak-empty.csv").write_text("*, ingress, out\n")
+            path.write_text(f'routes = "{work}/soak-empty.csv"\n{TRAFFIC}')
+        else:
+            path = chain(kind, work)
+        report, errors = open(work / f"soak-{kind}.json", "w+"), open(work / f"soak-{kind}.err", "w+")
+        process = subprocess.Popen([str(program), "run", str(path), "--json", "--quiet"], stdout=report, stderr=errors)
+        running[kind] = {"process": process, "report": report, "errors": errors, "rss": []}
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        time.sleep(1)
+        for run in running.values():
+            rss = resident_mib(run["process"].pid)
+            if rss is not None:
+                run["rss"].append(rss)
+    failed, rows = False, []
+    for kind, run in running.items():
+        run["process"].send_signal(signal.SIGINT)
+    for kind, run in running.items():
+        code = run["process"].wait()
+        run["report"].seek(0)
+        run["errors"].seek(0)
+        text, errors = run["report"].read(), run["errors"].read()
+        if code != 0 or not text:
+            print(f"{kind}: exit {code}\n{errors}", file=sys.stderr)
+            failed = True
+            continue
+        report, rss = json.loads(text), run["rss"]
+        empty = max(running["empty"]["rss"])
+        taken, half = max(rss) - (0 if kind == "empty" else empty), len(rss) // 2
+        bound = None if kind == "empty" else KINDS[kind][1]
+        # What the allocator keeps back comes and goes; a leak of a byte a packet would show.
+        growth = max(rss[half:]) - max(rss[:half])
+        fine = report["conserved"] and (bound is None or taken <= bound) and growth <= max(4, 0.05 * max(rss))
+        failed |= not fine
+        rows.append({"kind": kind, "packets": report["packets_in"], "most_mib": max(rss), "beyond_empty_mib": taken,
+                     "bound_mib": bound, "growth_second_half_mib": growth, "conserved": report["conserved"], "fine": fine})
+    print(f"{cpu_model()}; {options.minutes:g} minutes, all at once{', leak-checked' if options.leaks else ''}\n")
+    print("| NF | packets | most MiB | beyond no NF | may be | grew in the second half | |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        print(f"| {row['kind']} | {row['packets'] / 1e6:.0f}M | {row['most_mib']:.0f} | {row['beyond_empty_mib']:.0f} | "
+              f"{row['bound_mib'] or '-'} | {row['growth_second_half_mib']:.1f} | {'fine' if row['fine'] else 'NOT FINE'} |")
+    if options.json:
+        result = {"schema": "thalweg.bench.soak/1", "minutes": options.minutes, "leaks": options.leaks, "rows": rows}
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

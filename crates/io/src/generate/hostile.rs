@@ -1,0 +1,180 @@
+//! Packets of those who mean harm: made to fill tables, to keep work waiting, or to be read
+//! otherwise than their receiver reads them. Each is well formed unless that is the attack.
+
+use std::io::Write;
+use std::sync::LazyLock;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rand::RngExt;
+use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
+use thalweg_packet::{Decapsulate, PortIndex, checksum, parse};
+
+use super::spec::{Addresses, Spec};
+use super::subnet::Subnet;
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+const PSH_ACK: u8 = 24;
+
+/// Connections whose segments contradict each other; as many as a table of states may hold.
+const CONNECTIONS: u32 = 1 << 16;
+/// Bytes of a packet at most, so that it is no jumbo.
+const MOST: usize = 1400;
+
+/// Kinds of attack.
+#[derive(Clone, Copy, Debug)]
+enum Attack {
+    /// A SYN from anywhere.
+    SynFlood,
+    /// A datagram of a flow that has no other.
+    RandomFlow,
+    /// A fragment of a packet that will not be whole; now and then it overlaps others.
+    Fragment,
+    /// A segment far ahead, over others, or of a connection that nobody opened.
+    Segment,
+    /// The beginning of a request that does not end.
+    EndlessRequest,
+    /// A response whose body is far larger than what is sent of it.
+    Bomb,
+    /// A query for a name of its own, or one that points at itself.
+    Query,
+    /// A reset or an end of a connection, forged.
+    ForgedEnd,
+    /// ESP of no association, or with a sequence number far ahead.
+    Esp,
+    /// Echo requests, and errors about packets that were never sent.
+    Icmp,
+}
+
+const ATTACKS: [Attack; 10] = [
+    Attack::SynFlood,
+    Attack::RandomFlow,
+    Attack::Fragment,
+    Attack::Segment,
+    Attack::EndlessRequest,
+    Attack::Bomb,
+    Attack::Query,
+    Attack::ForgedEnd,
+    Attack::Esp,
+    Attack::Icmp,
+];
+
+/// Zeros, compressed and compressed again: a few hundred bytes that stand for millions.
+static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let compress = |bytes: &[u8]| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        // Writing to memory does not fail.
+        let _ = encoder.write_all(bytes);
+        encoder.finish().unwrap_or_default()
+    };
+    compress(&compress(&[0; 4 << 20]))
+});
+
+/// Writes a hostile packet into `packet`.
+pub(super) fn attack(
+    spec: &Spec,
+    addresses: &Addresses,
+    random: &mut impl RngExt,
+    packet: &mut Vec<u8>,
+) {
+    let attack = ATTACKS[random.random_range(0..ATTACKS.len())];
+    let version = usize::from(random.random_bool(spec.ipv6));
+    let mut pick = |subnets: &[Subnet]| {
+        let at = random.random_range(0..subnets.len());
+        subnets[at].pick(random)
+    };
+    let (client, server) = (pick(&addresses.clients[version]), pick(&addresses.servers[version]));
+    let port = spec.server_ports[random.random_range(0..spec.server_ports.len())];
+    let to_server = PacketBuilder::new([2; 6], [4; 6]).ip(client, server);
+    let to_client = PacketBuilder::new([4; 6], [2; 6]).ip(server, client);
+    let any_port = random.random_range(1..=u16::MAX);
+    let mut noise = vec![0; random.random_range(0..MOST)];
+    random.fill(&mut noise[..]);
+    match attack {
+        Attack::SynFlood => {
+            tcp(to_server, any_port, port, random.random(), SYN).build_into(&[], packet);
+        }
+        Attack::RandomFlow => {
+            to_server.udp(any_port, random.random()).build_into(&noise, packet);
+        }
+        Attack::Fragment => {
+            to_server.udp(any_port, port).build_into(&noise, packet);
+            cut(packet, random);
+        }
+        Attack::Segment => {
+            let (from, sequence) = connection(random);
+            let flags = if random.random_bool(0.2) { SYN } else { PSH_ACK };
+            tcp(to_server, from, port, sequence, flags).build_into(&noise, packet);
+        }
+        Attack::EndlessRequest => {
+            let (from, sequence) = connection(random);
+            let head = [b"GET /".as_slice(), &[b'a'; 700], b" HTTP/1.1\r\nX: "].concat();
+            tcp(to_server, from, 80, sequence, PSH_ACK).build_into(&head, packet);
+        }
+        Attack::Bomb => {
+            let (to, sequence) = connection(random);
+            let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: \
+                4294967295\r\n\r\n";
+            tcp(to_client, 80, to, sequence, PSH_ACK)
+                .build_into(&[&head[..], &BOMB].concat(), packet);
+        }
+        Attack::Query => {
+            let header = [0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+            let name: &[u8] =
+                if random.random_bool(0.5) { b"\xc0\x0c" } else { &noise[..noise.len().min(60)] };
+            let length = [name.len() as u8];
+            to_server.udp(any_port, 53).build_into(&[&header[..], &length, name].concat(), packet);
+        }
+        Attack::ForgedEnd => {
+            let (from, sequence) = connection(random);
+            let flags = if random.random_bool(0.5) { RST } else { FIN | ACK };
+            tcp(to_server, from, port, sequence, flags).build_into(&[], packet);
+        }
+        Attack::Esp => to_server.protocol(50).build_into(&noise, packet),
+        Attack::Icmp if random.random_bool(0.5) => {
+            let echo = IcmpEcho {
+                id: random.random(),
+                seq: random.random(),
+                reply: random.random_bool(0.5),
+            };
+            to_server.echo(echo).build_into(&noise, packet);
+        }
+        Attack::Icmp => {
+            // "Fragmentation needed" about a datagram that the noise makes up.
+            let protocol = if version == 0 { 1 } else { 58 };
+            let kind = if version == 0 { [3, 4] } else { [2, 0] };
+            let mut inner = Vec::new();
+            to_client.udp(port, any_port).build_into(&noise[..noise.len().min(64)], &mut inner);
+            let error = [&kind[..], &[0, 0, 0, 0, 2, 0], &inner[14..]].concat();
+            to_server.protocol(protocol).build_into(&error, packet);
+        }
+    }
+}
+
+fn tcp(builder: PacketBuilder, from: u16, to: u16, sequence: u32, flags: u8) -> PacketBuilder {
+    let ack = u32::from(flags & ACK != 0);
+    builder.tcp(TcpSegment { src_port: from, dst_port: to, seq: sequence, ack, flags, window: 99 })
+}
+
+/// A connection's port, and a number within a window that is larger than what is sent in it.
+fn connection(random: &mut impl RngExt) -> (u16, u32) {
+    let port = random.random_range(0..CONNECTIONS) as u16;
+    let first = u32::from(port).wrapping_mul(0x9e37_79b1);
+    (port.max(1), first.wrapping_add(random.random_range(0..1 << 17)))
+}
+
+/// Makes a fragment of an IPv4 `packet`; others stay.
+fn cut(packet: &mut [u8], random: &mut impl RngExt) {
+    let (_, headers) = parse(packet, PortIndex::NONE, Decapsulate::No);
+    let l3 = usize::from(headers.l3);
+    if !headers.is_ipv4() {
+        return;
+    }
+    let offset: u16 = if random.random_bool(0.3) { 0 } else { random.random_range(0..0x1fff) };
+    let more = if random.random_bool(0.8) { 0x2000 } else { 0 };
+    packet[l3 + 6..l3 + 8].copy_from_slice(&(more | offset).to_be_bytes());
+    checksum::fill_ipv4(packet, &headers);
+}
