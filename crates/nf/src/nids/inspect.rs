@@ -52,6 +52,8 @@ pub(super) struct Inspector {
     engine: usize,
     /// A stream's past and what the packet brought; reused.
     stretch: Vec<u8>,
+    /// What waited in the other direction and does not any more; reused.
+    late: Vec<u8>,
     found: Vec<u32>,
     found_in_each: Vec<(u32, u32)>,
     /// Alerts that are not written yet.
@@ -84,6 +86,7 @@ impl Inspector {
             counts: Counts::new(counts),
             engine: 0,
             stretch: Vec::new(),
+            late: Vec::new(),
             found: Vec::new(),
             found_in_each: Vec::new(),
             lines: Vec::new(),
@@ -186,6 +189,9 @@ impl Inspector {
         }
         self.search(&packet);
         self.ask(&mut packet, Some(&mut seen));
+        if !self.late.is_empty() {
+            self.ask_late(&mut packet, &mut seen);
+        }
         if let Some(message) = &mut datagram {
             self.message(&mut packet, &mut seen, message);
         } else if let Some(segment) = segment.filter(|_| counts && engine.needs.applications) {
@@ -228,8 +234,7 @@ impl Inspector {
             if to_server { (to_the_server, to_the_client) } else { (to_the_client, to_the_server) };
         if segment.flags & ACK != 0 {
             // What the other side has and we have not will not come any more.
-            let mut late = Vec::new();
-            let fresh = other.acknowledged(segment.acknowledged, &policy, notes, &mut late);
+            let fresh = other.acknowledged(segment.acknowledged, &policy, notes, &mut self.late);
             if fresh.gap {
                 tracked.app.gap(!to_server);
             }
@@ -246,7 +251,28 @@ impl Inspector {
             tracked.app.data(to_server, &stretch[fresh.from..], port);
             seen.application = tracked.app.protocol();
         }
-        Some(fresh)
+        // What fills a gap that was given up is looked at by itself.
+        let fills = own.has_gaps() && stretch.len() == fresh.from && !own.is_waiting();
+        (!fills).then_some(fresh)
+    }
+
+    /// Asks the rules about what waited in the other direction for what will not come.
+    fn ask_late(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
+        let late = std::mem::take(&mut self.late);
+        let subject = Subject {
+            tuple: packet.subject.tuple.map(FiveTuple::reversed),
+            payload: &[],
+            stream: Some(Stretch { bytes: &late, fresh: 0 }),
+            ..packet.subject
+        };
+        let mut other =
+            Packet { subject, context: packet.context, engine: packet.engine, passed: false };
+        seen.to_server = !seen.to_server;
+        self.search(&other);
+        self.ask(&mut other, Some(seen));
+        seen.to_server = !seen.to_server;
+        self.late = late;
+        self.late.clear();
     }
 
     /// Finds the rules that may match the packet's payload or what is new of its stream.

@@ -63,6 +63,8 @@ pub(super) struct Stream {
     tail: Vec<u8>,
     /// In order, none overlapping another.
     waiting: Vec<Segment>,
+    /// Bytes were given up that may come yet.
+    has_gaps: bool,
 }
 
 /// What a segment brought.
@@ -151,7 +153,9 @@ impl Stream {
         fresh
     }
 
-    /// The receiver has everything before `acknowledged`: what is missing here will not come.
+    /// The receiver has everything before `acknowledged`: when segments wait for what is
+    /// missing before them, that will not come any more. Where none waits nothing is given up,
+    /// as numbers that nobody sent may be acknowledged too. `out` becomes what was waiting.
     pub(super) fn acknowledged(
         &mut self,
         acknowledged: u32,
@@ -160,27 +164,19 @@ impl Stream {
         out: &mut Vec<u8>,
     ) -> Fresh {
         out.clear();
-        out.extend_from_slice(&self.tail);
-        let mut fresh = Fresh { from: out.len(), gap: false };
-        let Some(next) = self.next else { return fresh };
+        let mut fresh = Fresh::default();
+        let (Some(next), Some(first)) = (self.next, self.waiting.first()) else { return fresh };
         let beyond = distance(next, acknowledged);
-        if beyond <= 0 || beyond as usize > WINDOW {
-            return fresh;
+        if beyond > distance(next, first.sequence) && beyond as usize <= WINDOW {
+            self.skip_gap(notes, out, &mut fresh);
+            self.remember(out, policy.tail);
         }
-        let first = self.waiting.first().map(|s| distance(next, s.sequence));
-        match first {
-            Some(first) if first < beyond => self.skip_gap(notes, out, &mut fresh),
-            // Nothing of it was seen. A FIN takes a number too, and is no gap.
-            _ if beyond > 1 => {
-                notes.gaps += beyond as u64;
-                self.next = Some(acknowledged);
-                out.clear();
-                fresh = Fresh { from: 0, gap: true };
-            }
-            _ => return fresh,
-        }
-        self.remember(out, policy.tail);
         fresh
+    }
+
+    /// Whether bytes were given up that may come yet: old segments then may be new.
+    pub(super) fn has_gaps(&self) -> bool {
+        self.has_gaps
     }
 
     /// Gives up what is missing and goes on with what waits.
@@ -188,6 +184,7 @@ impl Stream {
         let (Some(next), Some(first)) = (self.next, self.waiting.first()) else { return };
         notes.gaps += distance(next, first.sequence).unsigned_abs() as u64;
         self.next = Some(first.sequence);
+        self.has_gaps = true;
         // A pattern does not reach over a gap.
         out.clear();
         *fresh = Fresh { from: 0, gap: true };
@@ -359,10 +356,13 @@ mod tests {
         }
         assert_eq!(notes.gaps, 10);
         // The receiver has it: nothing to wait for.
+        assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out), Fresh::default());
         stream.segment(270, b"late", &policy, &mut notes, &mut out);
+        assert_eq!(stream.acknowledged(270, &policy, &mut notes, &mut out), Fresh::default());
         let fresh = stream.acknowledged(274, &policy, &mut notes, &mut out);
         assert_eq!((fresh, &out[..]), (Fresh { from: 0, gap: true }, &b"late"[..]));
-        assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out).from, 4);
+        assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out).from, 0);
+        assert!(stream.has_gaps());
         stream.segment(5_000_000, b"x", &policy, &mut notes, &mut out);
         stream.segment(100_000_000, b"x", &policy, &mut notes, &mut out);
         assert_eq!((notes.gaps, notes.outside), (20, 1));

@@ -125,6 +125,25 @@ fn a_pattern_over_segments_is_found_once() {
 }
 
 #[test]
+fn what_waits_behind_a_gap_and_what_fills_it_late_are_looked_at() {
+    let rules = "alert tcp any any -> any any (msg:\"x\"; content:\"needle\"; sid:1;)\n\
+        alert tcp any any -> any any (msg:\"y\"; flow:to_server; content:\"filler\"; sid:2;)\n";
+    let mut bench = Bench::new(rules, "");
+    bench.send(&handshake());
+    bench.send(&[segment(true, 24, 1007, 5001, b"a needle")]);
+    assert!(bench.sids().is_empty(), "it waits for six bytes");
+    bench.send(&[segment(false, 16, 5001, 1015, b"")]);
+    assert_eq!(bench.sids(), [1]);
+    bench.send(&[segment(true, 24, 1001, 5001, b"filler")]);
+    assert_eq!(bench.sids(), [1, 2]);
+    let mut bench = Bench::new(rules, "");
+    bench.send(&handshake());
+    bench.send(&[segment(false, 16, 5001, 1100, b"")]);
+    bench.send(&[segment(true, 24, 1001, 5001, b"filler")]);
+    assert_eq!(bench.sids(), [2], "what was acknowledged before it was sent");
+}
+
+#[test]
 fn of_overlapping_segments_the_configured_one_counts() {
     let rules = "alert tcp any any -> any any (msg:\"a\"; content:\"attack\"; sid:1;)\n\
         alert tcp any any -> any any (msg:\"h\"; content:\"harmle\"; sid:2;)\n";
