@@ -5,6 +5,7 @@
 
 mod alert;
 mod app;
+mod ask;
 mod buffer;
 mod engine;
 mod events;

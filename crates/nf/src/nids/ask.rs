@@ -1,0 +1,249 @@
+//! Asking rules: about payloads, streams and messages, and what follows when they match.
+
+use thalweg_packet::{DropReason, FiveTuple};
+
+use super::alert::{self, Occasion};
+use super::app::{Message, Progress};
+use super::buffer::Buffer;
+use super::flows::{FIN, Seen};
+use super::inspect::{Inspector, Packet};
+use super::matcher::Outcome;
+use super::rule::{Action, FilterKind, Rule};
+
+/// Rules of one direction that wait for the rest of what they ask for.
+const OPEN: usize = 16;
+
+impl Inspector {
+    /// Finds the rules that may match the packet's payload or what is new of its stream.
+    pub(super) fn search(&mut self, packet: &Packet<'_, '_, '_>) {
+        let (bytes, from) = packet.subject.searched();
+        self.found.clear();
+        packet.engine.candidates(Buffer::Payload, bytes, from, &mut self.literals, &mut self.found);
+    }
+
+    /// Asks the rules that were found, and those that wait for more of the stream.
+    pub(super) fn ask(&mut self, packet: &mut Packet<'_, '_, '_>, mut seen: Option<&mut Seen<'_>>) {
+        let engine = packet.engine;
+        let mut found = std::mem::take(&mut self.found);
+        let (bytes, from) = packet.subject.searched();
+        let new = found.len();
+        let put_together = packet.subject.stream.is_some();
+        if put_together {
+            reopen(seen.as_deref_mut(), (bytes.len() - from) as u32, &mut found);
+        }
+        if found.len() > new {
+            found.sort_unstable();
+            found.dedup();
+        }
+        let lane = packet.subject.lane;
+        packet.context.explain(lane, || format!("{} rules to verify", found.len()));
+        for number in &found {
+            if packet.passed {
+                break;
+            }
+            let rule = &engine.rules[*number as usize];
+            if !rule.fits(&packet.subject, seen.as_deref()) {
+                continue;
+            }
+            self.figures.verified += 1;
+            match rule.payload_matches(&packet.subject) {
+                Outcome::Match => {
+                    close(seen.as_deref_mut(), *number);
+                    self.matched(*number, packet, seen.as_deref_mut());
+                }
+                Outcome::GaveUp => self.figures.gave_up += 1,
+                Outcome::NoMatch if put_together => {
+                    open(seen.as_deref_mut(), *number, rule, engine.needs.tail);
+                }
+                Outcome::NoMatch => {}
+            }
+        }
+        self.found = found;
+    }
+
+    /// Goes through the messages that a segment completed or let grow.
+    pub(super) fn messages(
+        &mut self,
+        packet: &mut Packet<'_, '_, '_>,
+        seen: &mut Seen<'_>,
+        flags: u16,
+    ) {
+        let to_server = seen.to_server;
+        while let Some(tracked) = seen.flow.tracked.as_deref_mut() {
+            if tracked.app.advance(to_server) == Progress::More {
+                break;
+            }
+            self.message_of(packet, seen);
+        }
+        let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
+        if flags & FIN != 0
+            && !tracked.streams[usize::from(!to_server)].is_waiting()
+            && tracked.app.end(to_server)
+        {
+            self.message_of(packet, seen);
+        }
+        if !seen.reset {
+            return;
+        }
+        for direction in [true, false] {
+            let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
+            if tracked.app.end(direction) {
+                // A reset ends both directions, whoever sent it.
+                let tuple = packet.subject.tuple;
+                if direction != to_server {
+                    packet.subject.tuple = tuple.map(FiveTuple::reversed);
+                }
+                seen.to_server = direction;
+                self.message_of(packet, seen);
+                seen.to_server = to_server;
+                packet.subject.tuple = tuple;
+            }
+        }
+    }
+
+    /// Asks the rules about the message of the direction at hand.
+    pub(super) fn message_of(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
+        let direction = seen.to_server;
+        let place = |seen: &mut Seen<'_>| {
+            seen.flow
+                .tracked
+                .as_deref_mut()
+                .and_then(|t| t.app.message(direction))
+                .map(std::mem::take)
+        };
+        let Some(mut message) = place(seen) else { return };
+        self.message(packet, seen, &mut message);
+        let back = seen.flow.tracked.as_deref_mut().and_then(|t| t.app.message(direction));
+        if let Some(back) = back {
+            *back = message;
+        }
+    }
+
+    pub(super) fn message(
+        &mut self,
+        packet: &mut Packet<'_, '_, '_>,
+        seen: &mut Seen<'_>,
+        message: &mut Message,
+    ) {
+        let engine = packet.engine;
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        for (buffer, bytes) in &message.buffers[message.searched..] {
+            engine.candidates(*buffer, bytes, 0, &mut self.literals, &mut found);
+        }
+        message.searched = message.buffers.len();
+        found.append(&mut message.candidates);
+        found.sort_unstable();
+        found.dedup();
+        for number in &found {
+            if packet.passed || message.fired.contains(number) {
+                continue;
+            }
+            let rule = &engine.rules[*number as usize];
+            if !rule.fits(&packet.subject, Some(seen)) {
+                continue;
+            }
+            self.figures.verified += 1;
+            let outcome = match rule.message_matches(message) {
+                Outcome::Match => rule.payload_matches(&packet.subject),
+                other => other,
+            };
+            match outcome {
+                Outcome::Match => {
+                    message.fired.push(*number);
+                    self.matched(*number, packet, Some(seen));
+                }
+                Outcome::GaveUp => self.figures.gave_up += 1,
+                Outcome::NoMatch => message.candidates.push(*number),
+            }
+        }
+        self.found = found;
+    }
+
+    /// A rule matched, but for its flow bits and filters.
+    pub(super) fn matched(
+        &mut self,
+        number: u32,
+        packet: &mut Packet<'_, '_, '_>,
+        mut seen: Option<&mut Seen<'_>>,
+    ) {
+        let rule = &packet.engine.rules[number as usize];
+        if !rule.bits_fit(seen.as_deref()) {
+            return;
+        }
+        if let Some(seen) = &mut seen {
+            if rule.is_ip_only() && !seen.flow.said.insert((rule.sid, seen.to_server)) {
+                return;
+            }
+            rule.change_bits(seen);
+        }
+        let (context, subject) = (&mut *packet.context, &packet.subject);
+        context.explain(subject.lane, || format!("rule {}: {}", rule.sid, rule.message));
+        if rule.action == Action::Pass {
+            packet.passed = true;
+            return;
+        }
+        let tuple = subject.tuple;
+        let (mut acts, mut speaks) = (true, true);
+        for filter in &rule.filters {
+            let allowed = self.counts.allow(number, filter, tuple.as_ref(), context.now());
+            speaks &= allowed;
+            // Other filters quiet the alert alone.
+            acts &= allowed || filter.kind != FilterKind::Detection;
+        }
+        if rule.action == Action::Drop && acts {
+            context.drop(subject.lane, DropReason::Intrusion);
+        }
+        if !rule.no_alert && speaks {
+            self.figures.alerts += 1;
+            if !self.settings.writes {
+                return;
+            }
+            let occasion = Occasion {
+                timestamp: subject.batch.meta.timestamp[subject.lane],
+                flow_hash: subject.batch.flow_hash(subject.lane),
+                tuple: tuple.as_ref(),
+                interface: subject.batch.meta.in_port[subject.lane].0,
+                seen: seen.as_deref(),
+            };
+            let rule = &packet.engine.alerts[number as usize];
+            alert::line(rule, &occasion, &mut self.lines);
+        }
+    }
+}
+
+/// Adds the rules that waited for more of the stream, of which `grown` bytes came.
+fn reopen(seen: Option<&mut Seen<'_>>, grown: u32, found: &mut Vec<u32>) {
+    let Some(seen) = seen else { return };
+    let direction = usize::from(!seen.to_server);
+    let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
+    let open = &mut tracked.open[direction];
+    if grown > 0 && !open.is_empty() {
+        found.extend(open.iter().map(|(number, _)| *number));
+        open.retain_mut(|(_, left)| {
+            *left = left.saturating_sub(grown);
+            *left > 0
+        });
+    }
+}
+
+/// Lets a rule wait for the rest of what it asks for.
+fn open(seen: Option<&mut Seen<'_>>, number: u32, rule: &Rule, tail: usize) {
+    let Some(seen) = seen else { return };
+    let direction = usize::from(!seen.to_server);
+    let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
+    let several = rule.parts.iter().any(|p| p.tests.len() > 1);
+    let open = &mut tracked.open[direction];
+    if several && open.len() < OPEN && open.iter().all(|(n, _)| *n != number) {
+        open.push((number, tail as u32));
+    }
+}
+
+/// The rule does not wait any more.
+fn close(seen: Option<&mut Seen<'_>>, number: u32) {
+    let Some(seen) = seen else { return };
+    let direction = usize::from(!seen.to_server);
+    if let Some(tracked) = seen.flow.tracked.as_deref_mut() {
+        tracked.open[direction].retain(|(waiting, _)| *waiting != number);
+    }
+}
