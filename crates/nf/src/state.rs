@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 const MAGIC: [u8; 4] = *b"THWS";
 const FORMAT: u16 = 1;
 const END: u32 = u32::MAX;
-const MAX_RECORD: u32 = 1 << 20;
+/// More than the largest: a connection of `nids` with heads, bodies and segments that wait.
+const MAX_RECORD: u32 = 1 << 22;
 
 /// Why a state stream was not written or not accepted.
 #[derive(Debug, thiserror::Error)]

@@ -157,6 +157,7 @@ impl Inspector {
                 Outcome::NoMatch => message.candidates.push(*number),
             }
         }
+        message.forget_bodies();
         self.found = found;
     }
 

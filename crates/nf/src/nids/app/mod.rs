@@ -48,6 +48,13 @@ impl Message {
         self.put(buffer, bytes);
     }
 
+    /// Forgets bodies: they come anew, and longer, when they are next looked at.
+    pub(super) fn forget_bodies(&mut self) {
+        let is_body = |b: Buffer| matches!(b, Buffer::FileData | Buffer::HttpRequestBody);
+        self.buffers.retain(|(buffer, _)| !is_body(*buffer));
+        self.searched = self.buffers.len();
+    }
+
     /// Forgets which rules were asked.
     pub(super) fn forget_rules(&mut self) {
         self.candidates.clear();

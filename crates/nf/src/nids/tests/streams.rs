@@ -219,6 +219,33 @@ fn memory_of_streams_stays_within_its_limit() {
 }
 
 #[test]
+fn a_connection_that_holds_all_it_may_moves() {
+    let mut bench = Bench::new(HTTP, "");
+    bench.send(&handshake());
+    // A head and a body as long as they are read, and segments that wait, both ways.
+    let head = |line: &str| {
+        let fields = format!("X: {}\r\n", "v".repeat(1200)).repeat(50);
+        format!("{line}\r\n{fields}Content-Length: 9999999\r\n\r\n{}", "b".repeat(140_000))
+    };
+    let sides = [(true, 1001u32, head("POST / HTTP/1.1")), (false, 5001, head("HTTP/1.1 200 OK"))];
+    for (to_server, first, text) in &sides {
+        let parts = text.as_bytes().chunks(1400).enumerate();
+        for (n, part) in parts {
+            bench.send(&packets(&[(*to_server, first + 1400 * n as u32, part.to_vec())]));
+        }
+        let beyond = first + text.len() as u32 + 10;
+        for n in 0..40 {
+            bench.send(&packets(&[(*to_server, beyond + 1400 * n, vec![7; 1400])]));
+        }
+    }
+    let mut other = Bench::new(HTTP, "");
+    hand_over(&bench, &mut other);
+    let memory = |b: &Bench| b.nf.figures().into_iter().find(|(n, _)| *n == "stream_memory");
+    assert_eq!(memory(&other), memory(&bench));
+    assert!(memory(&bench).is_some_and(|(_, bytes)| (400_000..2_000_000).contains(&bytes)));
+}
+
+#[test]
 fn other_rules_take_over_a_message_at_hand() {
     let rules = |sid: u32| {
         format!(
