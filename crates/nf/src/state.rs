@@ -58,6 +58,8 @@ pub enum StateError {
 pub struct StateWriter<'a> {
     out: &'a mut dyn Write,
     records: u64,
+    /// The record at hand, with its length and its checksum; reused.
+    framed: Vec<u8>,
 }
 
 impl<'a> StateWriter<'a> {
@@ -73,7 +75,7 @@ impl<'a> StateWriter<'a> {
         out.write_all(&[length])?;
         out.write_all(kind.as_bytes())?;
         out.write_all(&version.to_le_bytes())?;
-        Ok(Self { out, records: 0 })
+        Ok(Self { out, records: 0, framed: Vec::new() })
     }
 
     /// Appends one record.
@@ -81,13 +83,21 @@ impl<'a> StateWriter<'a> {
     /// # Errors
     /// When the record cannot be encoded or written.
     pub fn record<T: Serialize>(&mut self, record: &T) -> Result<(), StateError> {
-        let fail = |what| StateError::Record { index: self.records as usize, what };
-        let body = postcard::to_stdvec(record).map_err(|e| fail(e.to_string()))?;
-        let length = u32::try_from(body.len()).ok().filter(|l| *l <= MAX_RECORD);
-        let length = length.ok_or_else(|| fail(format!("{} bytes are too long", body.len())))?;
-        self.out.write_all(&length.to_le_bytes())?;
-        self.out.write_all(&body)?;
-        self.out.write_all(&crc32fast::hash(&body).to_le_bytes())?;
+        const LENGTH: usize = size_of::<u32>();
+        let index = self.records as usize;
+        let fail = |what| StateError::Record { index, what };
+        let mut framed = std::mem::take(&mut self.framed);
+        framed.clear();
+        framed.extend([0; LENGTH]);
+        framed = postcard::to_extend(record, framed).map_err(|e| fail(e.to_string()))?;
+        let size = framed.len() - LENGTH;
+        let length = u32::try_from(size).ok().filter(|l| *l <= MAX_RECORD);
+        let length = length.ok_or_else(|| fail(format!("{size} bytes are too long")))?;
+        framed[..LENGTH].copy_from_slice(&length.to_le_bytes());
+        let checksum = crc32fast::hash(&framed[LENGTH..]);
+        framed.extend(checksum.to_le_bytes());
+        self.out.write_all(&framed)?;
+        self.framed = framed;
         self.records += 1;
         Ok(())
     }
@@ -109,6 +119,8 @@ pub struct StateReader<'a> {
     input: &'a mut dyn Read,
     index: usize,
     ended: bool,
+    /// The record at hand; reused.
+    body: Vec<u8>,
 }
 
 impl<'a> StateReader<'a> {
@@ -132,7 +144,7 @@ impl<'a> StateReader<'a> {
             let kind = kind.to_owned();
             return Err(StateError::Kind { found_kind, found, kind, expected: version });
         }
-        Ok(Self { input, index: 0, ended: false })
+        Ok(Self { input, index: 0, ended: false, body: Vec::new() })
     }
 
     /// The next record, or `None` after the last.
@@ -155,12 +167,12 @@ impl<'a> StateReader<'a> {
         if length > MAX_RECORD {
             return Err(self.damaged(format!("length {length} is over {MAX_RECORD}")));
         }
-        let mut body = vec![0; length as usize];
-        self.input.read_exact(&mut body)?;
-        if crc32fast::hash(&body) != u32::from_le_bytes(read(self.input)?) {
+        self.body.resize(length as usize, 0);
+        self.input.read_exact(&mut self.body)?;
+        if crc32fast::hash(&self.body) != u32::from_le_bytes(read(self.input)?) {
             return Err(self.damaged("the checksum is wrong".into()));
         }
-        let record = postcard::from_bytes(&body).map_err(|e| self.damaged(e.to_string()))?;
+        let record = postcard::from_bytes(&self.body).map_err(|e| self.damaged(e.to_string()))?;
         self.index += 1;
         Ok(Some(record))
     }

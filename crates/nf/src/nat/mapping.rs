@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{DropReason, Nanoseconds};
 
@@ -247,15 +247,16 @@ impl Mappings {
     }
 
     /// All mappings in a fixed order.
-    pub(super) fn records(&self) -> Vec<Record> {
-        let mut all: Vec<_> = self.by_inside.values().cloned().collect();
-        all.sort_by_key(|r| r.inside);
+    pub(super) fn records(&self) -> Vec<&Record> {
+        let mut all: Vec<_> = self.by_inside.values().collect();
+        all.sort_unstable_by_key(|r| r.inside);
         all
     }
 
     /// Takes over mappings; all of them, or none when one is in the way.
-    pub(super) fn take_over(&mut self, records: &[Record]) -> Result<(), StateError> {
-        let (mut insides, mut externals) = (BTreeSet::new(), BTreeSet::new());
+    pub(super) fn take_over(&mut self, records: Vec<Record>) -> Result<(), StateError> {
+        let mut insides = HashSet::with_capacity(records.len());
+        let mut externals = HashSet::with_capacity(records.len());
         for (index, r) in records.iter().enumerate() {
             let refuse = |what: &str| {
                 Err(StateError::Record { index, what: format!("{what}: {:?}", r.inside) })
@@ -281,7 +282,9 @@ impl Mappings {
             let what = "more mappings or sessions than this NAT may have".into();
             return Err(StateError::Record { index: records.len(), what });
         }
-        records.iter().cloned().for_each(|record| self.insert(record));
+        self.by_inside.reserve(records.len());
+        self.by_external.reserve(records.len());
+        records.into_iter().for_each(|record| self.insert(record));
         Ok(())
     }
 }

@@ -100,13 +100,14 @@ impl NetworkFunction for Nat {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        self.mappings.records().iter().try_for_each(|record| writer.record(record))
+        self.mappings.records().into_iter().try_for_each(|record| writer.record(record))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
         let records: Vec<Record> = reader.records()?;
-        self.mappings.take_over(&records)?;
-        Ok(records.len())
+        let count = records.len();
+        self.mappings.take_over(records)?;
+        Ok(count)
     }
 
     fn state_version(&self) -> u16 {

@@ -248,9 +248,9 @@ impl Flows {
     }
 
     /// All connections in a fixed order.
-    pub(super) fn records(&self) -> Vec<(Id, Flow)> {
-        let mut all: Vec<_> = self.table.iter().map(|(id, flow)| (*id, flow.clone())).collect();
-        all.sort_by_key(|(id, _)| *id);
+    pub(super) fn records(&self) -> Vec<(&Id, &Flow)> {
+        let mut all: Vec<_> = self.table.iter().collect();
+        all.sort_unstable_by_key(|(id, _)| **id);
         all
     }
 

@@ -80,11 +80,13 @@ impl Pairs {
         for (n, text) in texts.iter().enumerate() {
             for at in 0..text.len() {
                 let byte = |at: usize| text.get(at).copied().unwrap_or(0);
-                let tables = PAIRS.into_iter().zip(&self.tables.0);
-                let buckets = tables.fold(u8::MAX, |buckets, (pair, table)| {
-                    let hash = hash(byte(at + pair), byte(at + pair + 1));
-                    buckets & table[usize::from(hash)]
-                });
+                let mut buckets = u8::MAX;
+                for (pair, table) in PAIRS.into_iter().zip(&self.tables.0) {
+                    buckets &= table[usize::from(hash(byte(at + pair), byte(at + pair + 1)))];
+                    if buckets == 0 {
+                        break;
+                    }
+                }
                 if buckets != 0 {
                     hits.push(Hit { text: n as u32, at: at as u32 });
                 }
@@ -107,11 +109,26 @@ pub(super) fn is_fast() -> bool {
     false
 }
 
+/// What each byte adds to the hash, as the first and as the second of a pair.
+const HASHES: [[u8; 256]; 2] = [hashes(FIRST), hashes(SECOND)];
+
+const fn hashes(rows: [u8; 8]) -> [u8; 256] {
+    let mut hashes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            let parity = (rows[bit] & byte as u8).count_ones() as u8 & 1;
+            hashes[byte] |= parity << bit;
+            bit += 1;
+        }
+        byte += 1;
+    }
+    hashes
+}
+
 fn hash(first: u8, second: u8) -> u8 {
-    let parity = |row: u8, byte: u8| (row & byte).count_ones() as u8 & 1;
-    (0..8).fold(0, |hash, bit| {
-        hash | (parity(FIRST[bit], first) ^ parity(SECOND[bit], second)) << bit
-    })
+    HASHES[0][usize::from(first)] ^ HASHES[1][usize::from(second)]
 }
 
 #[cfg(target_arch = "x86_64")]

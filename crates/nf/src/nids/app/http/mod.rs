@@ -199,7 +199,8 @@ impl Http {
             side.state = request_body(&fields);
             self.asked.push_back(asked);
             if self.asked.len() > PIPELINED {
-                side.state = State::Lost;
+                // Better to mistake a response's body than to see none of the rest.
+                self.asked.pop_front();
             }
         } else {
             let status = put_response(&mut side.message, line);

@@ -1,0 +1,105 @@
+//! How long the state of an NF takes to move: `FLOWS KIND...` prints a line of JSON for each kind.
+//!
+//! An instance sees a packet of each of so many flows; its state is exported to memory and
+//! imported into another instance. Milliseconds of both, the least and the median of several
+//! rounds, and bytes.
+
+use std::error::Error;
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::json;
+use thalweg_nf::state::{StateReader, StateWriter};
+use thalweg_nf::{Blueprint, Context, Environment, Section};
+use thalweg_packet::write::{PacketBuilder, TcpSegment};
+use thalweg_packet::{BATCH, Batch, Decapsulate, Nanoseconds, Pool};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const ROUNDS: usize = 15;
+
+/// The options of a kind, with room for a million flows.
+fn options(kind: &str, rules: &str) -> Outcome<String> {
+    Ok(match kind {
+        "nat" => "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.0-192.0.2.63']".into(),
+        "monitor" => "max_flows = 1048576".into(),
+        "nids" => format!("rules = ['{rules}']\nmax_flows = 1048576"),
+        _ => return Err(format!("{kind}: nat, monitor or nids").into()),
+    })
+}
+
+fn blueprint(kind: &str) -> Outcome<Box<dyn Blueprint>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("t.rules");
+    fs::write(&path, "alert tcp any any -> any any (msg:\"m\"; content:\"needle\"; sid:1;)\n")?;
+    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+    let text = options(kind, &path.display().to_string())?;
+    let built =
+        Section::parse_text(&text, |section| thalweg_nf::build(kind, section, &environment));
+    Ok(built.map_err(|e| e.to_string())?)
+}
+
+/// The first packet of a connection.
+fn packet(n: u32) -> Vec<u8> {
+    let source = [10, (n >> 16) as u8, (n >> 8) as u8, n as u8];
+    let segment = TcpSegment {
+        src_port: 1024 + (n % 60_000) as u16,
+        dst_port: 80,
+        seq: n,
+        ack: 0,
+        flags: 2,
+        window: 99,
+    };
+    let builder = PacketBuilder::new([2; 6], [4; 6]).ip(source.into(), [198, 51, 100, 1].into());
+    builder.tcp(segment).build(&[])
+}
+
+fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
+    let blueprint = blueprint(kind)?;
+    let mut nf = blueprint.instance(0);
+    let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    for first in (0..flows).step_by(BATCH) {
+        for n in first..flows.min(first + BATCH as u32) {
+            batch.push_bytes(&packet(n)).ok_or("no frame")?;
+        }
+        let lanes = batch.lanes();
+        batch.parse(lanes, Decapsulate::No);
+        let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
+        nf.process(&mut batch, lanes, &mut context);
+        batch.release(lanes);
+    }
+    let version = nf.state_version();
+    let (mut exports, mut imports, mut stream, mut moved) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        stream.clear();
+        let begun = Instant::now();
+        let mut writer = StateWriter::new(&mut stream, kind, version)?;
+        nf.export_state(&mut writer)?;
+        writer.finish()?;
+        exports.push(begun.elapsed().as_secs_f64() * 1e3);
+        let mut other = blueprint.instance(1);
+        let begun = Instant::now();
+        let mut input = &stream[..];
+        moved = other.import_state(&mut StateReader::new(&mut input, kind, version)?)?;
+        imports.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    let spread = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        json!({"least": times[0], "median": times[ROUNDS / 2]})
+    };
+    Ok(json!({
+        "kind": kind, "records": moved, "bytes": stream.len(),
+        "export_ms": spread(exports), "import_ms": spread(imports),
+    }))
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [flows, kinds @ ..] = &arguments[..] else { return Err("FLOWS KIND...".into()) };
+    for kind in kinds {
+        println!("{}", measure(kind, flows.parse()?)?);
+    }
+    Ok(())
+}
