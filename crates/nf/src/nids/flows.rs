@@ -76,6 +76,16 @@ impl Tracked {
         }
     }
 
+    /// Whether this is what [`Tracked`] may hold with so many rules; what comes from elsewhere
+    /// may be anything.
+    fn is_sound(&mut self, rules: usize) -> bool {
+        let numbers = self.open.iter().flatten().all(|(n, _)| (*n as usize) < rules);
+        let app = &mut self.app;
+        let messages =
+            [true, false].into_iter().all(|d| app.message(d).is_none_or(|m| m.is_sound(rules)));
+        numbers && messages && self.streams.iter().all(Stream::is_sound)
+    }
+
     /// Bytes of memory held.
     fn memory(&self) -> usize {
         let streams: usize = self.streams.iter().map(Stream::memory).sum();
@@ -252,6 +262,17 @@ impl Flows {
         let mut all: Vec<_> = self.table.iter().collect();
         all.sort_unstable_by_key(|(id, _)| **id);
         all
+    }
+
+    /// Makes the connections fit for the rule set `rules`, of so many rules; the index of the
+    /// first that is none.
+    pub(super) fn check(records: &mut [(Id, Flow)], rules: u64, count: usize) -> Option<usize> {
+        records.iter_mut().position(|(_, flow)| {
+            flow.tracked.as_deref_mut().is_some_and(|tracked| {
+                tracked.renumber(rules);
+                !tracked.is_sound(count)
+            })
+        })
     }
 
     pub(super) fn insert(&mut self, records: Vec<(Id, Flow)>) {

@@ -277,8 +277,15 @@ impl NetworkFunction for Nids {
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
-        let records = reader.records()?;
+        let mut records = reader.records()?;
         let imported = records.len();
+        let engine = self.engine.load();
+        if let Some(index) = Flows::check(&mut records, engine.fingerprint, engine.rules.len()) {
+            return Err(StateError::Record {
+                index,
+                what: "no connection can be like this".into(),
+            });
+        }
         self.flows.insert(records);
         Ok(imported)
     }

@@ -104,6 +104,19 @@ impl Stream {
         self.next.is_none_or(|next| (distance(next, sequence)).unsigned_abs() as usize <= 1 << 16)
     }
 
+    /// Whether what waits is in order, ahead of what comes next and within the window: so it is
+    /// kept, and so it has to come from elsewhere.
+    pub(super) fn is_sound(&self) -> bool {
+        let Some(next) = self.next else { return self.waiting.is_empty() };
+        let mut at = 1;
+        self.waiting.iter().all(|segment| {
+            let from = i64::from(distance(next, segment.sequence));
+            let fits = from >= at && !segment.bytes.is_empty() && segment.bytes.len() <= WINDOW;
+            at = from + segment.bytes.len() as i64;
+            fits && at <= 2 * WINDOW as i64
+        })
+    }
+
     /// Whether bytes are missing before those that wait.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -330,6 +343,29 @@ mod tests {
             let (whole, _) = assemble(first, &segments, overlaps);
             prop_assert_eq!(whole, naive(first, &segments, overlaps));
         }
+    }
+
+    #[test]
+    fn what_could_not_have_been_kept_is_not_sound() {
+        let stream = |waiting: &[(u32, usize)]| Stream {
+            next: Some(u32::MAX),
+            waiting: waiting
+                .iter()
+                .map(|(at, size)| Segment {
+                    sequence: u32::MAX.wrapping_add(*at),
+                    bytes: vec![0; *size],
+                })
+                .collect(),
+            ..Stream::default()
+        };
+        assert!(stream(&[(1, 5), (6, 5), (20, 1)]).is_sound() && stream(&[]).is_sound());
+        for wrong in
+            [&[(0, 5)][..], &[(u32::MAX, 5)], &[(5, 5), (8, 5)], &[(9, 1), (1, 1)], &[(1, 0)]]
+        {
+            assert!(!stream(wrong).is_sound(), "{wrong:?}");
+        }
+        assert!(!stream(&[(1 << 30, 4)]).is_sound());
+        assert!(!Stream { next: None, ..stream(&[(1, 1)]) }.is_sound());
     }
 
     #[test]

@@ -48,6 +48,12 @@ impl Message {
         self.put(buffer, bytes);
     }
 
+    /// Whether its numbers are those of `rules` rules at most, and of buffers that it has.
+    pub(super) fn is_sound(&self, rules: usize) -> bool {
+        let mut numbers = self.candidates.iter().chain(&self.fired);
+        self.searched <= self.buffers.len() && numbers.all(|n| (*n as usize) < rules)
+    }
+
     /// Forgets bodies: they come anew, and longer, when they are next looked at.
     pub(super) fn forget_bodies(&mut self) {
         let is_body = |b: Buffer| matches!(b, Buffer::FileData | Buffer::HttpRequestBody);

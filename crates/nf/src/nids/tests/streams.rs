@@ -246,6 +246,41 @@ fn a_connection_that_holds_all_it_may_moves() {
 }
 
 #[test]
+fn state_that_nobody_has_is_refused() {
+    let forge = |change: &dyn Fn(&mut flows::Tracked)| {
+        let mut records = Vec::new();
+        let mut table =
+            Flows::new(Limits { flows: 9, idle: Nanoseconds::from_secs(9), memory: 1 << 20 });
+        let tuple = thalweg_packet::FiveTuple {
+            src: [10, 0, 0, 1].into(),
+            dst: [10, 0, 0, 2].into(),
+            protocol: 6,
+            src_port: 1,
+            dst_port: 80,
+        };
+        let seen = table.packet(&tuple, Some((2, 7)), true, Nanoseconds(1));
+        let mut tracked = flows::Tracked::default();
+        tracked.app.data(true, b"GET / HTTP/1.1\r\n", 80);
+        change(&mut tracked);
+        seen.flow.tracked = Some(Box::new(tracked));
+        records.extend(table.records().into_iter().map(|(id, flow)| (*id, flow.clone())));
+        Flows::check(&mut records, 0, 3)
+    };
+    assert_eq!(forge(&|_| {}), None);
+    assert_eq!(forge(&|t| t.open[0].push((3, 9))), Some(0));
+    assert_eq!(forge(&|t| t.app.message(true).unwrap().searched = 1), Some(0));
+    assert_eq!(forge(&|t| t.app.message(false).unwrap().fired.push(7)), Some(0));
+    let mut bench = Bench::new(HTTP, "");
+    let mut stream = Vec::new();
+    let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
+    writer.record(&"no connection").unwrap();
+    writer.finish().unwrap();
+    let mut input = &stream[..];
+    let read = bench.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap());
+    assert!(matches!(read, Err(StateError::Record { index: 0, .. })), "{read:?}");
+}
+
+#[test]
 fn other_rules_take_over_a_message_at_hand() {
     let rules = |sid: u32| {
         format!(
