@@ -5,7 +5,8 @@
 //! within a budget, so that no packet makes a rule expensive.
 
 use super::rule::{
-    ByteExtract, ByteJump, ByteTest, Content, Number, Order, PayloadTest, Place, Regex, VARIABLES,
+    ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, PayloadTest, Place,
+    Regex, VARIABLES,
 };
 
 /// Places that one rule may try in one packet.
@@ -162,7 +163,11 @@ impl Search<'_> {
         let start = usize::try_from(base.checked_add(offset)?).ok()?;
         let number = if let Order::Digits(base) = order {
             let there = self.payload.get(start..)?;
-            let text = &there[..there.len().min(count)];
+            let most = if count == 0 { MOST_DIGITS as usize } else { count };
+            let text = &there[..there.len().min(most)];
+            // Behind the digits anything may stand, and need not be text.
+            let digits = text.iter().take_while(|b| b.is_ascii()).count();
+            let text = &text[..digits];
             let text = std::str::from_utf8(text).ok()?.trim_start();
             let text = text.strip_prefix("0x").filter(|_| base == 16).unwrap_or(text);
             let end = text.find(|c: char| !c.is_digit(base)).unwrap_or(text.len());

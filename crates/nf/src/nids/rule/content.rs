@@ -115,10 +115,13 @@ pub(in super::super) enum Order {
     Digits(u32),
 }
 
+/// Digits that are read of a number, at most.
+pub(in super::super) const MOST_DIGITS: i64 = 23;
+
 /// Where a number stands, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Place {
-    /// Bytes of the number.
+    /// Bytes of the number; 0 of digits for all there are.
     pub(in super::super) count: Number,
     pub(in super::super) offset: Number,
     pub(in super::super) relative: bool,

@@ -87,22 +87,20 @@ impl Draft {
         self.rule.parts[self.last].tests.push(test);
     }
 
-    /// The content that the last test is.
+    /// The last content; other tests may stand behind it.
     pub(super) fn content(&mut self) -> Option<&mut Content> {
-        match self.tests().last_mut() {
-            Some(PayloadTest::Content(content)) => Some(content),
+        self.tests().iter_mut().rev().find_map(|test| match test {
+            PayloadTest::Content(content) => Some(content),
             _ => None,
-        }
+        })
     }
 
-    /// Moves the last test, which is a content, to `buffer`; `false` if it is none.
+    /// Moves the last content to `buffer`; `false` if there is none.
     pub(super) fn move_content(&mut self, buffer: Buffer) -> bool {
-        if self.content().is_none() {
-            return false;
-        }
-        if let Some(test) = self.rule.parts[self.last].tests.pop() {
-            self.test_of(buffer, test);
-        }
+        let is_content = |test: &PayloadTest| matches!(test, PayloadTest::Content(_));
+        let Some(at) = self.tests().iter().rposition(is_content) else { return false };
+        let test = self.tests().remove(at);
+        self.test_of(buffer, test);
         true
     }
 

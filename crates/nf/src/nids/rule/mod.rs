@@ -14,8 +14,8 @@ mod text;
 pub(super) use address::Variables;
 pub(super) use condition::{Condition, Endpoint};
 pub(super) use content::{
-    ByteExtract, ByteJump, ByteTest, Content, Number, Order, Part, PayloadTest, Place, Regex,
-    Transform, VARIABLES,
+    ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, Part, PayloadTest, Place,
+    Regex, Transform, VARIABLES,
 };
 pub(super) use parse::load;
 

@@ -1,7 +1,7 @@
 //! Options that read numbers in the payload.
 
 use super::content::{
-    ByteExtract, ByteJump, ByteTest, Number, Order, PayloadTest, Place, VARIABLES,
+    ByteExtract, ByteJump, ByteTest, MOST_DIGITS, Number, Order, PayloadTest, Place, VARIABLES,
 };
 use super::text::{Fault, Piece};
 
@@ -72,16 +72,23 @@ fn number_form(part: Piece<'_>, place: &mut Place) -> Result<bool, Fault> {
     Ok(true)
 }
 
-fn count(piece: Piece<'_>, order: Order, names: &[String]) -> Result<Number, Fault> {
+/// How many bytes are read; 0 of digits are all there are, and of a jump none.
+fn count(
+    piece: Piece<'_>,
+    order: Order,
+    names: &[String],
+    may_be_none: bool,
+) -> Result<Number, Fault> {
     if let Some(variable) = variable(piece, names)? {
         return Ok(variable);
     }
-    let most = if matches!(order, Order::Digits(_)) { 23 } else { 8 };
+    let digits = matches!(order, Order::Digits(_));
+    let (least, most) = (i64::from(!digits && !may_be_none), if digits { MOST_DIGITS } else { 8 });
     let n: i64 = piece.number()?;
-    if (1..=most).contains(&n) {
+    if (least..=most).contains(&n) {
         Ok(Number::Literal(n))
     } else {
-        Err(piece.fault("bad byte count", format!("1 to {most}")))
+        Err(piece.fault("bad byte count", format!("{least} to {most}")))
     }
 }
 
@@ -119,7 +126,7 @@ pub(super) fn byte_test(value: Piece<'_>, names: &[String]) -> Result<ByteTest, 
                 .fault("bad byte_test", "relative, big, little, string, hex, dec, oct, bitmask"));
         }
     }
-    test.place.count = count(*bytes, test.place.order, names)?;
+    test.place.count = count(*bytes, test.place.order, names, false)?;
     test.value = match variable(*compared, names)? {
         Some(variable) => variable,
         // Numbers without sign wrap, and wrap back where they are compared.
@@ -153,7 +160,7 @@ pub(super) fn byte_jump(value: Piece<'_>, names: &[String]) -> Result<ByteJump, 
             _ => return Err(part.fault("bad byte_jump", "an option of byte_jump")),
         }
     }
-    jump.place.count = count(*bytes, jump.place.order, names)?;
+    jump.place.count = count(*bytes, jump.place.order, names, true)?;
     jump.place.offset = offset(*at, names)?;
     Ok(jump)
 }
@@ -183,7 +190,7 @@ pub(super) fn byte_extract(
     if !matches!(align, 1 | 2 | 4) {
         return Err(value.fault("bad align", "2 or 4"));
     }
-    place.count = count(*bytes, place.order, names)?;
+    place.count = count(*bytes, place.order, names, false)?;
     place.offset = offset(*at, names)?;
     let index = names.iter().position(|n| n == name.text).unwrap_or(names.len());
     if index == VARIABLES {

@@ -184,6 +184,19 @@ fn the_other_payload_tests_match_as_documented() {
 }
 
 #[test]
+fn what_changes_a_content_may_stand_behind_other_tests() {
+    let bodies = [
+        "content:\"abc\"; isdataat:!1,relative; nocase;", // 1
+        "content:\"ABC\"; pcre:\"/b/\"; depth:3;",        // no: case
+        "content:\"bc\"; isdataat:!1,relative; depth:2;", // no: not at the beginning
+        "content:\"x\"; byte_test:0,>,4000,0,string,relative;", // 4
+        "content:\"x\"; byte_jump:0,0,relative,post_offset -1; content:\"x\"; distance:0;", // 5
+    ];
+    assert_eq!(fires(&bodies[..3], b"aBC"), [1]);
+    assert_eq!(fires(&bodies[3..], b"x4001\xff"), [1, 2]);
+}
+
+#[test]
 fn flow_and_flowbits_follow_the_connection() {
     let rules = "\
         alert tcp any any -> any any (msg:\"login\"; flow:to_server,established; content:\"USER\"; flowbits:set,user; flowbits:noalert; sid:1;)\n\

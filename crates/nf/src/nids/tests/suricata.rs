@@ -143,3 +143,29 @@ fn alerts_agree_with_suricatas_own_tests() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     assert!(agree * 5 >= tests * 4, "{agree} of {tests}");
 }
+
+/// The rules that people use have no mistakes, and most ask for nothing that we lack.
+#[test]
+fn rule_sets_of_others_are_read() {
+    let Some(data) = data_folder() else { return };
+    for (set, share) in [("emerging-threats", 0.9), ("snort-community", 0.99)] {
+        let (mut rules, mut unsupported) = (0, 0);
+        for file in std::fs::read_dir(data.join("ids/rules").join(set)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|e| e != "rules") {
+                continue;
+            }
+            // Two bytes of a comment are no UTF-8.
+            let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+            let variables = "variables = { SHELLCODE_PORTS = 'any', ORACLE_PORTS = 'any', \
+                SSH_PORTS = '22', FILE_DATA_PORTS = 'any', FTP_PORTS = '21', SIP_PORTS = '5060', \
+                SIP_SERVERS = 'any', FTP_SERVERS = 'any', SSH_SERVERS = 'any', GTP_PORTS = 'any' }";
+            let (_, warnings) = Bench::try_new(&text, variables)
+                .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            rules += text.lines().filter(|l| l.starts_with("alert")).count();
+            unsupported += warnings.len();
+        }
+        println!("{set}: {unsupported} of {rules} rules ask for what is not supported");
+        assert!((unsupported as f64) < (1.0 - share) * rules as f64, "{unsupported} of {rules}");
+    }
+}
