@@ -46,6 +46,10 @@ default_mac = "02:00:00:00:00:fe"
 rules = ["accept tcp,tp_dst=80", "reject udp", "drop icmp"]
 """, 32),
     "monitor": ("max_flows = 100000\nidle_timeout_s = 30\n", 96),
+    "assets": ("""max_hosts = 100000
+memory_mib = 64
+max_conversations = 200000
+""", 192),
     "nat": ("""inside = ["10.0.0.0/8"]
 external = ["192.0.2.1-192.0.2.8"]
 max_mappings = 100000

@@ -51,7 +51,8 @@ apt_install() {
         apt_updated=yes
     fi
     say "installing $*"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    # In this run level no package starts a service.
+    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 # Is the version $1 at least $2?
@@ -97,6 +98,12 @@ need_peers() {
         missing+=(python3 python3-scapy python3-cryptography)
     # librte_ipsec is held against ours.
     pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
+    if ! have prads; then
+        # The program is wanted, not its daemon.
+        local unit=/etc/systemd/system/prads.service
+        [ -e $unit ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null $unit; }
+        missing+=(prads)
+    fi
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 }
 

@@ -19,6 +19,7 @@ const CHAIN: &[(&str, &str)] = &[
     ),
     ("nat", "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']"),
     ("monitor", "max_flows = 64"),
+    ("assets", "max_hosts = 64\nmax_conversations = 64"),
     (
         "tunnel",
         "[[tunnel]]\nname = 'v'\nprotocol = 'vxlan'\nid = 1\nlocal = '192.0.2.2'\n\

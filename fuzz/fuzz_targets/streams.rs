@@ -1,4 +1,5 @@
-//! Conversations: TCP streams put together, the messages in them, and rules about both.
+//! Conversations: TCP streams put together, the messages in them, and rules about both; and
+//! what they tell of hosts.
 #![no_main]
 
 use std::sync::Arc;
@@ -19,20 +20,23 @@ const RULES: &str = "\
     alert tcp any any -> any any (msg:\"r\"; content:\"a\"; byte_extract:1,0,n,relative; content:\"b\"; distance:n; base64_decode:relative; base64_data; content:\"x\"; sid:8;)\n\
     alert pkthdr any any -> any any (msg:\"e\"; decode-event:tcp.opt_invalid_len; sid:9;)\n";
 
-fn build() -> Box<dyn Blueprint> {
+/// An intrusion detection and an asset detection.
+fn build() -> [Box<dyn Blueprint>; 2] {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let path = folder.path().join("t.rules");
     std::fs::write(&path, RULES).expect("the file can be written");
     let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    let options =
-        format!("rules = ['{}']\nunsupported = 'refuse'\nmidstream = true", path.display());
-    let blueprint =
-        Section::parse_text(&options, |section| thalweg_nf::build("nids", section, &environment));
-    blueprint.expect("the rules are right")
+    let rules = format!("rules = ['{}']\nunsupported = 'refuse'\nmidstream = true", path.display());
+    let assets = "max_hosts = 8\nmax_conversations = 8\nmax_services = 4\nmemory_mib = 1".to_owned();
+    [("nids", rules), ("assets", assets)].map(|(kind, options)| {
+        let blueprint =
+            Section::parse_text(&options, |section| thalweg_nf::build(kind, section, &environment));
+        blueprint.expect("the options are right")
+    })
 }
 
 thread_local! {
-    static NIDS: Box<dyn Blueprint> = build();
+    static NFS: [Box<dyn Blueprint>; 2] = build();
     static POOL: Arc<Pool> = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
 }
 
@@ -62,7 +66,7 @@ fn packet(how: u8, place: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut nf = NIDS.with(|nids| nids.instance(0));
+    let mut nfs = NFS.with(|nfs| nfs.each_ref().map(|nf| nf.instance(0)));
     let mut rest = data;
     while let [how, place, length, behind @ ..] = rest {
         let (payload, behind) = behind.split_at(usize::from(*length).min(behind.len()));
@@ -75,11 +79,15 @@ fuzz_target!(|data: &[u8]| {
         let lanes = batch.lanes();
         batch.parse(lanes, Decapsulate::No);
         let mut emitted = Batch::new(pool);
-        let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
-        nf.process(&mut batch, lanes, &mut context);
+        for nf in &mut nfs {
+            let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
+            nf.process(&mut batch, lanes, &mut context);
+        }
         batch.release(lanes);
     }
-    for (name, value) in nf.figures() {
+    for (name, value) in nfs.iter().flat_map(|nf| nf.figures()) {
         assert!(name != "stream_memory" || value < 64 << 20);
+        assert!(name != "host_memory" || value < 1 << 20);
+        assert!(name != "hosts" || value <= 8);
     }
 });

@@ -25,7 +25,8 @@ fn options(kind: &str, rules: &str) -> Outcome<String> {
         "nat" => "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.0-192.0.2.63']".into(),
         "monitor" => "max_flows = 1048576".into(),
         "nids" => format!("rules = ['{rules}']\nmax_flows = 1048576"),
-        _ => return Err(format!("{kind}: nat, monitor or nids").into()),
+        "assets" => "max_hosts = 1048576\nmemory_mib = 1024\nmax_conversations = 1048576".into(),
+        _ => return Err(format!("{kind}: nat, assets, monitor or nids").into()),
     })
 }
 

@@ -19,6 +19,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
          [input.capture]\ncapture = '{}'\n\
          [output.out]\ncapture = 'out.pcapng'\n\
          [nf.count]\nkind = 'monitor'\njson = 'flows.json'\n\
+         [nf.hosts]\nkind = 'assets'\ninventory = 'hosts.json'\n\
          [nf.wall]\nkind = 'filter'\nrules = ['drop tcp,tp_dst=445', 'reject udp,tp_dst=137']\n\
          [nf.ids]\nkind = 'nids'\nrules = ['t.rules']\nalerts = 'alerts.json'\n\
          [nf.vpn]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n\
@@ -43,9 +44,9 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
         drop tcp any any -> any any (msg:\"h\"; flow:to_server,established; content:\"HTTP\"; sid:2;)\n";
     write(folder, "t.rules", rules);
     write(folder, name, &text);
-    let routes = "tcp, ingress, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
+    let routes = "tcp, ingress, hosts\ntcp, hosts, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
         udp, ingress, cgn\nudp, cgn, overlay\nudp, overlay, vpn\nudp, vpn, edge\nudp, edge, egress\n\
-        rest, ingress, count\nrest, count, egress\n";
+        rest, ingress, hosts\nrest, hosts, count\nrest, count, egress\n";
     write(folder, "routes.csv", routes);
     name.to_owned()
 }

@@ -51,7 +51,7 @@ fn kinds_of_nf_are_told_to_people_and_programs() {
     assert!(router.contains("ports.NAME.mac") && router.contains("68 to 65535"), "{router}");
     let wrong = thalweg(folder.path(), &["nf", "show", "rooter"]);
     let told = String::from_utf8(wrong.stderr).unwrap();
-    assert!(wrong.status.code() == Some(2) && told.contains("filter, ipsec"), "{told}");
+    assert!(wrong.status.code() == Some(2) && told.contains("assets, filter"), "{told}");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn bad_configuration_is_shown_with_file_line_and_expectation() {
     for part in [
         "chain.toml:7:8",
         "'moniter'",
-        "expected one of filter",
+        "expected one of assets",
         "chain.toml:10:11",
         "'tcp', 'udp'",
     ] {

@@ -6,7 +6,7 @@ use thalweg_classify::source::SourceError;
 
 use crate::section::Section;
 use crate::{
-    Blueprint, BuildError, Environment, filter, ipsec, monitor, nat, nids, router, tunnel,
+    Blueprint, BuildError, Environment, assets, filter, ipsec, monitor, nat, nids, router, tunnel,
 };
 
 /// Checks a section and loads its files.
@@ -28,8 +28,16 @@ pub struct Kind {
 }
 
 /// All kinds, by name.
-pub const KINDS: &[Kind] =
-    &[filter::KIND, ipsec::KIND, monitor::KIND, nat::KIND, nids::KIND, router::KIND, tunnel::KIND];
+pub const KINDS: &[Kind] = &[
+    assets::KIND,
+    filter::KIND,
+    ipsec::KIND,
+    monitor::KIND,
+    nat::KIND,
+    nids::KIND,
+    router::KIND,
+    tunnel::KIND,
+];
 
 impl Kind {
     /// The kind of this name.

@@ -7,6 +7,9 @@
 
 mod blueprint;
 mod context;
+mod conversation;
+#[cfg(test)]
+mod data;
 mod fragment;
 mod function;
 mod kind;
@@ -16,6 +19,7 @@ mod scapy;
 mod section;
 pub mod state;
 
+pub mod assets;
 pub mod filter;
 pub mod icmp_error;
 pub mod ipsec;

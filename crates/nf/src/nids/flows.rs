@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
 use thalweg_packet::{FiveTuple, Nanoseconds};
+
+use crate::conversation::Conversation;
 
 use super::app::App;
 use super::buffer::Protocol;
@@ -94,35 +95,6 @@ impl Tracked {
     }
 }
 
-/// What tells connections apart: both directions give the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Id {
-    /// Addresses, those of IPv4 mapped to IPv6, and ports.
-    low: (u128, u16),
-    high: (u128, u16),
-    protocol: u8,
-}
-
-impl Id {
-    /// The connection of a packet, and whether it is sent by the lower end.
-    fn of(tuple: &FiveTuple) -> (Self, bool) {
-        // The numbers in ICMP's port fields are no ports.
-        let ports = matches!(tuple.protocol, 6 | 17 | 132);
-        let end = |address: IpAddr, port: u16| {
-            let address = match address {
-                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-                IpAddr::V6(v6) => v6,
-            };
-            (address.to_bits(), if ports { port } else { 0 })
-        };
-        let from = end(tuple.src, tuple.src_port);
-        let to = end(tuple.dst, tuple.dst_port);
-        let from_low = from <= to;
-        let (low, high) = if from_low { (from, to) } else { (to, from) };
-        (Self { low, high, protocol: tuple.protocol }, from_low)
-    }
-}
-
 /// A connection and what the packet at hand is in it.
 pub(super) struct Seen<'a> {
     pub(super) flow: &'a mut Flow,
@@ -145,7 +117,7 @@ pub(super) struct Limits {
 /// The connections of one worker.
 #[derive(Debug)]
 pub(super) struct Flows {
-    table: HashMap<Id, Flow>,
+    table: HashMap<Conversation, Flow>,
     limits: Limits,
     pub(super) evicted: u64,
     /// Bytes that the tracked ones hold.
@@ -173,7 +145,7 @@ impl Flows {
         now: Nanoseconds,
     ) -> Seen<'_> {
         let flags = segment.map(|(flags, _)| flags);
-        let (id, from_low) = Id::of(tuple);
+        let (id, from_low) = Conversation::of(tuple);
         if self.table.len() >= self.limits.flows && !self.table.contains_key(&id) {
             self.evict(now);
         }
@@ -258,7 +230,7 @@ impl Flows {
     }
 
     /// All connections in a fixed order.
-    pub(super) fn records(&self) -> Vec<(&Id, &Flow)> {
+    pub(super) fn records(&self) -> Vec<(&Conversation, &Flow)> {
         let mut all: Vec<_> = self.table.iter().collect();
         all.sort_unstable_by_key(|(id, _)| **id);
         all
@@ -266,7 +238,11 @@ impl Flows {
 
     /// Makes the connections fit for the rule set `rules`, of so many rules; the index of the
     /// first that is none.
-    pub(super) fn check(records: &mut [(Id, Flow)], rules: u64, count: usize) -> Option<usize> {
+    pub(super) fn check(
+        records: &mut [(Conversation, Flow)],
+        rules: u64,
+        count: usize,
+    ) -> Option<usize> {
         records.iter_mut().position(|(_, flow)| {
             flow.tracked.as_deref_mut().is_some_and(|tracked| {
                 tracked.renumber(rules);
@@ -275,7 +251,7 @@ impl Flows {
         })
     }
 
-    pub(super) fn insert(&mut self, records: Vec<(Id, Flow)>) {
+    pub(super) fn insert(&mut self, records: Vec<(Conversation, Flow)>) {
         for (id, flow) in records {
             let memory = flow.memory();
             let before = self.table.insert(id, flow).map_or(0, |old| old.memory());

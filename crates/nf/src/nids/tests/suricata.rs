@@ -1,21 +1,12 @@
 //! Alerts against those that Suricata's own tests (suricata-verify) expect.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use super::Bench;
-
-fn data_folder() -> Option<PathBuf> {
-    let near = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("THALWEG_DATA").map_or_else(near, PathBuf::from);
-    let there = folder.is_dir();
-    if !there {
-        println!("SKIPPED: no data folder");
-    }
-    there.then_some(folder)
-}
+use crate::data::data_folder;
 
 /// Whether we write everything that a check asks for.
 fn comparable(asked: &Value) -> bool {
