@@ -50,6 +50,11 @@ rules = ["accept tcp,tp_dst=80", "reject udp", "drop icmp"]
 memory_mib = 64
 max_conversations = 200000
 """, 192),
+    "l7fw": ("""max_flows = 65536
+[[nf.it.rule]]
+action = "block"
+application = ["BitTorrent"]
+""", 256),
     "nat": ("""inside = ["10.0.0.0/8"]
 external = ["192.0.2.1-192.0.2.8"]
 max_mappings = 100000

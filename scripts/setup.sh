@@ -15,11 +15,19 @@ case $goal in build | test | ci | features) ;; *)
 esac
 export PATH="$HOME/.cargo/bin:$PATH"
 
-# libipsec-mb is x86-64's alone.
+# libipsec-mb is x86-64's alone; nDPI has to be 4.2, which is Debian 12's.
 features() {
-    if [ -n "${FEATURES+chosen}" ]; then echo "$FEATURES"
-    elif [ "$(uname -m)" = x86_64 ]; then echo ipsec-mb
+    if [ -n "${FEATURES+chosen}" ]; then
+        echo "$FEATURES"
+        return
     fi
+    local chosen=()
+    [ "$(uname -m)" != x86_64 ] || chosen+=(ipsec-mb)
+    if grep -qs 'NDPI_MINOR_RELEASE "2"' /usr/include/ndpi/ndpi_config.h ||
+        grep -qsx 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"' /etc/os-release; then
+        chosen+=(ndpi)
+    fi
+    echo "${chosen[*]}"
 }
 if [ "$goal" = features ]; then
     features
@@ -69,6 +77,7 @@ need_compiler() {
 # The libraries that our features are made with.
 need_libraries() {
     [[ " $(features) " != *" ipsec-mb "* ]] || [ -e /usr/include/intel-ipsec-mb.h ] || apt_install libipsec-mb-dev
+    [[ " $(features) " != *" ndpi "* ]] || [ -e /usr/include/ndpi/ndpi_api.h ] || apt_install libndpi-dev
 }
 
 # Debian 12 keeps a current Rust beside its old one, as rustc-web and cargo-web.
@@ -104,6 +113,7 @@ need_peers() {
         [ -e $unit ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null $unit; }
         missing+=(prads)
     fi
+    [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 }
 

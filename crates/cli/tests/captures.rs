@@ -43,11 +43,20 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     let rules = "alert ip any any -> any any (msg:\"r\"; content:\"root\"; nocase; sid:1;)\n\
         drop tcp any any -> any any (msg:\"h\"; flow:to_server,established; content:\"HTTP\"; sid:2;)\n";
     write(folder, "t.rules", rules);
+    // The library for it is not everywhere.
+    let applications = cfg!(feature = "ndpi");
+    let text =
+        if applications { text + "[nf.l7]\nkind = 'l7fw'\nflows = 'l7.json'\n" } else { text };
     write(folder, name, &text);
     let routes = "tcp, ingress, hosts\ntcp, hosts, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
         udp, ingress, cgn\nudp, cgn, overlay\nudp, overlay, vpn\nudp, vpn, edge\nudp, edge, egress\n\
         rest, ingress, hosts\nrest, hosts, count\nrest, count, egress\n";
-    write(folder, "routes.csv", routes);
+    let routes = if applications {
+        routes.replace("rest, hosts, count", "rest, hosts, l7\nrest, l7, count")
+    } else {
+        routes.to_owned()
+    };
+    write(folder, "routes.csv", &routes);
     name.to_owned()
 }
 

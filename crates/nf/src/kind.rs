@@ -6,7 +6,8 @@ use thalweg_classify::source::SourceError;
 
 use crate::section::Section;
 use crate::{
-    Blueprint, BuildError, Environment, assets, filter, ipsec, monitor, nat, nids, router, tunnel,
+    Blueprint, BuildError, Environment, assets, filter, ipsec, l7fw, monitor, nat, nids, router,
+    tunnel,
 };
 
 /// Checks a section and loads its files.
@@ -32,6 +33,7 @@ pub const KINDS: &[Kind] = &[
     assets::KIND,
     filter::KIND,
     ipsec::KIND,
+    l7fw::KIND,
     monitor::KIND,
     nat::KIND,
     nids::KIND,

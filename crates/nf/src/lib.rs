@@ -23,6 +23,7 @@ pub mod assets;
 pub mod filter;
 pub mod icmp_error;
 pub mod ipsec;
+pub mod l7fw;
 pub mod monitor;
 pub mod nat;
 pub mod nids;

@@ -75,6 +75,8 @@ reasons! {
     FilterReject = "filter-reject",
     /// A detection rule says drop.
     Intrusion = "intrusion",
+    /// A rule blocks the application, its category or the host.
+    Application = "application",
     // IPsec.
     /// The security policy discards the packet, or none matches.
     NoPolicy = "no-policy",

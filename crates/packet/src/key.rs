@@ -121,7 +121,7 @@ pub mod field {
     pub const TUN_IPV6_DST: [Field; 2] = [Field::new(4, 0, 64), Field::new(5, 0, 64)];
     /// Port the packet came in by, plus one (0 = unknown).
     pub const IN_PORT: Field = Field::new(6, 48, 16);
-    /// Kind of tunnel taken off: 0 none, 1 VXLAN, 2 GRE, 3 Geneve.
+    /// Kind of tunnel taken off: 0 none, 1 VXLAN, 2 GRE, 3 Geneve, 4 IP in IP.
     pub const TUN_KIND: Field = Field::new(6, 40, 8);
     /// Free for the user of the key (a switch's metadata, recirculation).
     pub const METADATA: Field = Field::new(6, 0, 32);

@@ -22,7 +22,7 @@ pub enum Decapsulate {
     /// The key describes the outermost packet.
     #[default]
     No,
-    /// The key describes the packet inside VXLAN, GRE and Geneve, and the
+    /// The key describes the packet inside VXLAN, GRE, Geneve and IP in IP, and the
     /// tunnel fields what was around it.
     Yes,
 }

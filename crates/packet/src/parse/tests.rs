@@ -133,12 +133,14 @@ fn tunnels_are_entered_only_on_request() {
         (3, outer().udp(5555, 6081).build(&geneve)),
         (2, outer().protocol(47).build(&gre)),
     ];
-    for (kind, packet) in packets {
+    let plain = (4, outer().protocol(4).build(&inner[14..]));
+    for (kind, packet) in packets.into_iter().chain([plain]) {
         let (key, _) = parsed(&packet);
         assert_eq!(key.get(field::NW_DST), 0x0a00_0066);
         let (key, headers) = parse(&packet, PortIndex(0), Decapsulate::Yes);
         assert_eq!(headers.status, ParseStatus::Complete);
-        assert_eq!((key.get(field::TUN_KIND), key.get(field::TUN_ID)), (kind, 42));
+        let id = if kind == 4 { 0 } else { 42 };
+        assert_eq!((key.get(field::TUN_KIND), key.get(field::TUN_ID)), (kind, id));
         assert_eq!(key.get(field::TUN_DST), 0x0a00_0066);
         assert_eq!((key.get(field::NW_DST), key.get(field::TP_DST)), (0x0a00_0002, 9));
         assert_eq!(&packet[headers.payload as usize..headers.end as usize], b"inner");

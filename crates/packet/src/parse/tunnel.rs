@@ -1,4 +1,4 @@
-//! VXLAN (RFC 7348), Geneve (RFC 8926) and GRE (RFC 2784, 2890).
+//! VXLAN (RFC 7348), Geneve (RFC 8926), GRE (RFC 2784, 2890) and IP in IP (RFC 2003, 2473, 4213).
 
 use super::Parser;
 use crate::headers::{Headers, ParseStatus};
@@ -8,6 +8,8 @@ pub(super) const VXLAN_PORT: u64 = 4789;
 pub(super) const GENEVE_PORT: u64 = 6081;
 const UDP: u8 = 17;
 const GRE: u8 = 47;
+const IPV4: u8 = 4;
+const IPV6: u8 = 41;
 const ETHERNET_IN_TUNNEL: u16 = 0x6558;
 
 /// What a tunnel header says about the packet inside.
@@ -26,16 +28,20 @@ impl Parser<'_> {
             return;
         }
         let at = self.headers.payload as usize;
+        let plain = |ether_type| Ok(Inner { kind: 4, id: 0, ether_type, at });
         let inner = if self.headers.has_transport(UDP) {
             match self.key.get(field::TP_DST) {
                 VXLAN_PORT => self.vxlan(at),
                 GENEVE_PORT => self.geneve(at),
                 _ => return,
             }
-        } else if self.headers.ip_proto == GRE {
-            self.gre(at)
         } else {
-            return;
+            match self.headers.ip_proto {
+                GRE => self.gre(at),
+                IPV4 => plain(0x0800),
+                IPV6 => plain(0x86dd),
+                _ => return,
+            }
         };
         match inner {
             Ok(inner) => self.enter(&inner),

@@ -1,0 +1,72 @@
+//! The options of a layer-7 firewall.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::application::Action;
+
+/// The options of a layer-7 firewall.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+// Without the library only their form matters.
+#[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
+pub(super) struct Options {
+    /// What becomes of flows whose application is known and that no rule fits.
+    pub(super) default: Action,
+    /// What becomes of packets while the application is not known.
+    pub(super) undecided: Action,
+    /// The rules; the first that fits counts.
+    #[schemars(with = "Vec<RuleOptions>")]
+    pub(super) rule: Vec<Spanned<RuleOptions>>,
+    /// A file for flows as lines of JSON (schema thalweg.l7fw/1).
+    pub(super) flows: Option<String>,
+    /// Packets of a TCP flow that are looked at before it is given up.
+    #[schemars(with = "u32", range(min = 1, max = 65_535))]
+    pub(super) tcp_packets: Spanned<u32>,
+    /// Packets of any other flow that are looked at.
+    #[schemars(with = "u32", range(min = 1, max = 65_535))]
+    pub(super) other_packets: Spanned<u32>,
+    /// The most flows of a worker; of more, the half goes that was used longest ago.
+    #[schemars(with = "usize", range(min = 2, max = 67_108_864))]
+    pub(super) max_flows: Spanned<usize>,
+    /// Seconds without a packet after which a flow begins anew.
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    pub(super) idle_timeout_s: Spanned<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            default: Action::Allow,
+            undecided: Action::Allow,
+            rule: Vec::new(),
+            flows: None,
+            tcp_packets: Spanned::new(0..0, 80),
+            other_packets: Spanned::new(0..0, 24),
+            max_flows: Spanned::new(0..0, 65_536),
+            idle_timeout_s: Spanned::new(0..0, 300),
+        }
+    }
+}
+
+/// A rule: it fits a flow when each list that is there has something that fits.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
+pub(super) struct RuleOptions {
+    /// What becomes of the flows that it fits.
+    pub(super) action: Action,
+    /// Applications by nDPI's names; `TLS.Google` is Google over TLS.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub(super) application: Vec<Spanned<String>>,
+    /// Categories by nDPI's names.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub(super) category: Vec<Spanned<String>>,
+    /// Hosts that clients name (in HTTP, TLS, DNS, ...); `*.example.com` with all within.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub(super) host: Vec<Spanned<String>>,
+}
