@@ -45,6 +45,9 @@ default_mac = "02:00:00:00:00:fe"
     "filter": ("""default = "reject"
 rules = ["accept tcp,tp_dst=80", "reject udp", "drop icmp"]
 """, 32),
+    "acl": ("""rules = ["deny tcp,tp_dst=23", "permit ip,nw_src=10.0.0.0/9"]
+default = "permit"
+""", 32),
     "monitor": ("max_flows = 100000\nidle_timeout_s = 30\n", 96),
     "assets": ("""max_hosts = 100000
 memory_mib = 64

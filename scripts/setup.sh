@@ -23,7 +23,7 @@ features() {
     fi
     local chosen=()
     [ "$(uname -m)" != x86_64 ] || chosen+=(ipsec-mb)
-    if grep -qs 'NDPI_MINOR_RELEASE "2"' /usr/include/ndpi/ndpi_config.h ||
+    if [ "$(grep -shcE 'NDPI_(MAJOR_RELEASE "4"|MINOR_RELEASE "2")' /usr/include/ndpi/ndpi_config.h)" = 2 ] ||
         grep -qsx 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"' /etc/os-release; then
         chosen+=(ndpi)
     fi

@@ -20,6 +20,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
          [output.out]\ncapture = 'out.pcapng'\n\
          [nf.count]\nkind = 'monitor'\njson = 'flows.json'\n\
          [nf.hosts]\nkind = 'assets'\ninventory = 'hosts.json'\n\
+         [nf.list]\nkind = 'acl'\nrules = ['deny udp,tp_dst=138']\ndefault = 'permit'\nhits = 'hits.json'\n\
          [nf.wall]\nkind = 'filter'\nrules = ['drop tcp,tp_dst=445', 'reject udp,tp_dst=137']\n\
          [nf.ids]\nkind = 'nids'\nrules = ['t.rules']\nalerts = 'alerts.json'\n\
          [nf.vpn]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n\
@@ -50,7 +51,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     write(folder, name, &text);
     let routes = "tcp, ingress, hosts\ntcp, hosts, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
         udp, ingress, cgn\nudp, cgn, overlay\nudp, overlay, vpn\nudp, vpn, edge\nudp, edge, egress\n\
-        rest, ingress, hosts\nrest, hosts, count\nrest, count, egress\n";
+        rest, ingress, hosts\nrest, hosts, count\nrest, count, list\nrest, list, egress\n";
     let routes = if applications {
         routes.replace("rest, hosts, count", "rest, hosts, l7\nrest, l7, count")
     } else {

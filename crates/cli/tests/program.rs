@@ -77,13 +77,9 @@ fn bad_configuration_is_shown_with_file_line_and_expectation() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(78));
     assert!(output.stdout.is_empty() && !folder.path().join("out.pcapng").exists());
-    for part in [
-        "chain.toml:7:8",
-        "'moniter'",
-        "expected one of assets",
-        "chain.toml:10:11",
-        "'tcp', 'udp'",
-    ] {
+    for part in
+        ["chain.toml:7:8", "'moniter'", "expected one of acl", "chain.toml:10:11", "'tcp', 'udp'"]
+    {
         assert!(error.contains(part), "{part}: {error}");
     }
     write(folder.path(), "chain.toml", &CHAIN.replace("routes =", "rooutes ="));

@@ -6,8 +6,8 @@ use thalweg_classify::source::SourceError;
 
 use crate::section::Section;
 use crate::{
-    Blueprint, BuildError, Environment, assets, filter, ipsec, l7fw, monitor, nat, nids, router,
-    tunnel,
+    Blueprint, BuildError, Environment, acl, assets, filter, ipsec, l7fw, monitor, nat, nids,
+    router, tunnel,
 };
 
 /// Checks a section and loads its files.
@@ -30,6 +30,7 @@ pub struct Kind {
 
 /// All kinds, by name.
 pub const KINDS: &[Kind] = &[
+    acl::KIND,
     assets::KIND,
     filter::KIND,
     ipsec::KIND,

@@ -14,11 +14,14 @@ mod fragment;
 mod function;
 mod kind;
 mod outer;
+mod rule_line;
 #[cfg(test)]
 mod scapy;
 mod section;
 pub mod state;
+mod view;
 
+pub mod acl;
 pub mod assets;
 pub mod filter;
 pub mod icmp_error;

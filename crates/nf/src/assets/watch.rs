@@ -13,6 +13,7 @@ use super::table::{Conversations, Hosts, Limits, PAYLOADS, Watched};
 use super::text::{Said, Text};
 use super::{dns, networks::Networks};
 use crate::conversation::Conversation;
+use crate::view::{payload, vlan};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -104,7 +105,7 @@ impl Watcher {
         };
         let sender = self.is_host(tuple.src).then(|| HostId::new(vlan, tuple.src));
         if headers.has_transport(TCP) || headers.has_transport(UDP) {
-            let payload = payload(batch.bytes(lane), headers);
+            let payload = payload(batch, lane);
             let segment = Segment { vlan, tuple, now, by_client: true, payload };
             self.transport(known, segment, batch, lane, sender.is_some());
             return;
@@ -399,15 +400,6 @@ fn begins(known: &Fingerprints, tuple: &FiveTuple, flags: u8) -> (bool, bool) {
             (rank(tuple.src_port) <= rank(tuple.dst_port), false)
         }
     }
-}
-
-fn vlan(batch: &Batch, lane: usize) -> u16 {
-    let tci = batch.field(lane, field::VLAN_TCI);
-    if tci & field::VLAN_PRESENT == 0 { 0 } else { tci as u16 & 0xfff }
-}
-
-fn payload<'a>(bytes: &'a [u8], headers: &Headers) -> &'a [u8] {
-    bytes.get(headers.payload as usize..headers.end as usize).unwrap_or(&[])
 }
 
 fn features(bytes: &[u8], headers: &Headers) -> Option<Features> {

@@ -1,6 +1,5 @@
 //! The filter's rules.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -10,6 +9,7 @@ use thalweg_classify::{Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::PacketType;
 use toml::Spanned;
 
+use crate::rule_line::{self, Place};
 use crate::{BuildError, Section};
 
 /// What a rule says.
@@ -77,10 +77,8 @@ impl Rules {
         let mut rules = Self { default: options.default, rules: Vec::new(), own: 0, file: None };
         let mut errors = Vec::new();
         for rule in &options.rules {
-            let span = rule.span();
-            let inner = section.source().text().get(span.start + 1..span.end.saturating_sub(1));
-            let start = (inner == Some(rule.get_ref().as_str())).then_some(span.start + 1);
-            if let Err(e) = rules.add(section.source(), rule.get_ref(), start, span) {
+            let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
+            if let Err(e) = rules.add(&place, rule.get_ref()) {
                 errors.push(e);
             }
         }
@@ -127,55 +125,22 @@ impl Rules {
         table
     }
 
-    /// One rule a line; empty lines and what follows `#` do not count.
     fn add_file(&mut self, source: &Source) -> Vec<SourceError> {
-        let mut errors = Vec::new();
-        for (span, line) in source.lines() {
-            let text = line.split('#').next().unwrap_or("");
-            if !text.trim().is_empty()
-                && let Err(e) = self.add(source, text, Some(span.start), span)
-            {
-                errors.push(e);
-            }
-        }
-        errors
+        rule_line::lines(source).filter_map(|(place, text)| self.add(&place, text).err()).collect()
     }
 
-    /// Reads the rule `text`, which begins at byte `start` of `source` or
-    /// stands somewhere in `whole`.
-    fn add(
-        &mut self,
-        source: &Source,
-        text: &str,
-        start: Option<usize>,
-        whole: Range<usize>,
-    ) -> Result<(), SourceError> {
-        let error = |at: Range<usize>, message: &str, expected: &str| {
-            let span = start.map_or(whole.clone(), |s| s + at.start..s + at.end);
-            source.error(span, message, expected)
-        };
-        let lead = text.len() - text.trim_start().len();
-        let end = text[lead..].find([' ', '\t', ',']).map_or(text.len(), |i| lead + i);
-        let word = &text[lead..end];
-        let Some(action) = Action::ALL.into_iter().find(|a| a.name() == word) else {
-            let expected = "accept, drop or reject, then a pattern such as tcp,tp_dst=23";
-            return Err(error(lead..end, "this is no action", expected));
-        };
-        let flow = flow_syntax::parse(&text[end..], &|_| None);
-        let flow =
-            flow.map_err(|e| error(end + e.span.start..end + e.span.end, &e.message, &e.expected))?;
+    fn add(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
+        let (action, flow) = rule_line::read(place, text, &Action::ALL.map(Action::name))?;
         if flow.priority != flow_syntax::DEFAULT_PRIORITY {
-            return Err(error(
-                lead..text.len(),
-                "a filter rule has no priority",
-                "rules in their order",
-            ));
+            let lead = text.len() - text.trim_start().len();
+            let expected = "rules in their order";
+            return Err(place.error(lead..text.len(), "a filter rule has no priority", expected));
         }
         self.rules.push(Rule {
             id: RuleId(self.rules.len() as u32),
             priority: 0,
             matches: vec![flow.pattern],
-            packet_type: action.packet_type(),
+            packet_type: Action::ALL[action].packet_type(),
             text: text.trim().to_owned(),
         });
         Ok(())

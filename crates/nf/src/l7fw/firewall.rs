@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::SourceError;
-use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds, field};
+use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds};
 
 use super::application::{Action, HostPattern, Names, Rule, Seen, Wanted};
 use super::config::{Options, RuleOptions};
@@ -14,6 +14,7 @@ use super::report::{FlowFile, line};
 use crate::conversation::Conversation;
 use crate::function::NfError;
 use crate::state::{StateError, StateReader, StateWriter};
+use crate::view::vlan;
 use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
 
 const TCP: u8 = 6;
@@ -372,11 +373,6 @@ impl Policy {
         flow.action = rule.map_or(self.default, |rule| self.rules[rule].action);
         flow.rule = rule.map(|rule| rule as u32);
     }
-}
-
-fn vlan(batch: &Batch, lane: usize) -> u16 {
-    let tci = batch.field(lane, field::VLAN_TCI);
-    if tci & field::VLAN_PRESENT == 0 { 0 } else { tci as u16 & 0xfff }
 }
 
 /// A flow whose application is known. Names instead of numbers: those are other ones in other

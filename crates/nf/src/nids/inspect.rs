@@ -14,6 +14,7 @@ use super::flows::{ACK, Flow, Flows, RST, SYN, Seen, Tracked};
 use super::literals::Found;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
 use crate::Context;
+use crate::view::payload;
 
 /// Bytes of a direction that may wait for what comes before them.
 const WAITING: usize = 1 << 16;
@@ -268,11 +269,6 @@ impl Inspector {
         self.late = late;
         self.late.clear();
     }
-}
-
-fn payload(batch: &Batch, lane: usize) -> &[u8] {
-    let headers = batch.headers(lane);
-    batch.bytes(lane).get(headers.payload as usize..headers.end as usize).unwrap_or(&[])
 }
 
 /// The packet of a lane, not yet in a stream.
