@@ -67,6 +67,12 @@ pub(super) enum Action {
     Block,
 }
 
+impl Action {
+    pub(super) fn name(self) -> &'static str {
+        ["allow", "block"][self as usize]
+    }
+}
+
 /// An application in a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {

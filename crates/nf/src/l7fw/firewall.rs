@@ -289,9 +289,8 @@ impl Firewall {
             }
         }
         let names = &self.policy.names;
-        context.explain(lane, || {
-            format!("{}: {:?}", names.application(flow.seen), flow.action).to_lowercase()
-        });
+        context
+            .explain(lane, || format!("{}: {}", flow.action.name(), names.application(flow.seen)));
         if flow.action == Action::Block {
             flow.dropped += 1;
             self.figures.blocked += 1;
