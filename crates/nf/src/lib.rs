@@ -10,10 +10,12 @@ mod context;
 mod conversation;
 #[cfg(test)]
 mod data;
+mod eviction;
 mod fragment;
 mod function;
 mod kind;
 mod outer;
+mod output;
 mod rule_line;
 #[cfg(test)]
 mod scapy;

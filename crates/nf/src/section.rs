@@ -1,6 +1,7 @@
 //! One NF's section of the chain file.
 
-use std::ops::Range;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -60,6 +61,20 @@ impl<'a> Section<'a> {
         expected: impl Into<String>,
     ) -> SourceError {
         self.source.error(span, message, expected)
+    }
+
+    /// The value of an option that has to be within `range`; a mistake goes into `errors`.
+    pub fn in_range<T: PartialOrd + Copy + Display>(
+        &self,
+        value: &Spanned<T>,
+        range: RangeInclusive<T>,
+        errors: &mut Vec<SourceError>,
+    ) -> T {
+        if !range.contains(value.get_ref()) {
+            let expected = format!("{} to {}", range.start(), range.end());
+            errors.push(self.error(value.span(), "out of range", expected));
+        }
+        *value.get_ref()
     }
 
     /// A path as the user means it: relative to the chain file's folder.

@@ -5,17 +5,15 @@
 
 mod rules;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
 use serde::Serialize;
-use thalweg_classify::{Classifier, Config, Lookup, RuleId, RuleTable, SharedRules};
+use thalweg_classify::{Classifier, Config, Lookup, Rule, RuleId, RuleTable, SharedRules};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes};
 
 use crate::function::NfError;
+use crate::output::{json_line, replace};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use rules::{Action, Options, Rules};
 
@@ -38,12 +36,11 @@ fn build(
     let path = options.hits.filter(|_| !environment.dry_run).map(|path| section.resolve(path));
     let file = HitFile { path, table: shared.load(), workers: Vec::new() };
     let hits = Arc::new(Mutex::new(file));
-    Ok(Box::new(AclBlueprint { rules: ArcSwap::from_pointee(rules), shared, hits }))
+    Ok(Box::new(AclBlueprint { rules, shared, hits }))
 }
 
 struct AclBlueprint {
-    /// Those of `shared`.
-    rules: ArcSwap<Rules>,
+    rules: Rules,
     shared: Arc<SharedRules>,
     hits: Arc<Mutex<HitFile>>,
 }
@@ -63,15 +60,12 @@ impl Blueprint for AclBlueprint {
     }
 
     fn describe(&self) -> String {
-        let rules = self.rules.load();
-        format!("{} rules, default {}", rules.list.len(), rules.default_action().name())
+        let default = self.rules.default_action().name();
+        format!("{} rules, default {default}", self.shared.load().len())
     }
 
     fn reload(&self) -> Result<(), BuildError> {
-        let rules = self.rules.load().reread()?;
-        let table = rules.table();
-        self.rules.store(Arc::new(rules));
-        self.shared.publish(table);
+        self.shared.publish(self.rules.reread()?.table());
         Ok(())
     }
 }
@@ -189,33 +183,29 @@ impl HitFile {
             self.workers.resize(worker + 1, Vec::new());
         }
         self.workers[worker] = hits.to_vec();
-        let failed = |source| NfError::Write { path: path.clone(), source };
-        let mut out = BufWriter::new(File::create(path).map_err(failed)?);
-        for id in 0..table.next_id().0 {
-            let Some(rule) = table.rule(RuleId(id)) else { continue };
-            let each = self.workers.iter().filter_map(|hits| hits.get(id as usize));
-            let sum = each.fold(Hits::default(), |sum, hits| Hits {
-                packets: sum.packets + hits.packets,
-                bytes: sum.bytes + hits.bytes,
-            });
-            let line = Line {
-                schema: "thalweg.acl/1",
-                rule: rule.id.0,
-                priority: rule.priority,
-                action: Action::of(rule.packet_type).name(),
-                text: &rule.text,
-                packets: sum.packets,
-                bytes: sum.bytes,
-            };
-            write(&mut out, &line).map_err(failed)?;
-        }
-        out.flush().map_err(failed)
+        replace(path, |out| {
+            for id in 0..table.next_id().0 {
+                if let Some(rule) = table.rule(RuleId(id)) {
+                    json_line(out, &line(rule, &self.workers))?;
+                }
+            }
+            Ok(())
+        })
     }
 }
 
-fn write(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")
+/// A rule with what it decided on all workers.
+fn line<'a>(rule: &'a Rule, workers: &[Vec<Hits>]) -> Line<'a> {
+    let each = || workers.iter().filter_map(|hits| hits.get(rule.id.0 as usize));
+    Line {
+        schema: "thalweg.acl/1",
+        rule: rule.id.0,
+        priority: rule.priority,
+        action: Action::of(rule.packet_type).name(),
+        text: &rule.text,
+        packets: each().map(|hits| hits.packets).sum(),
+        bytes: each().map(|hits| hits.bytes).sum(),
+    }
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ enum File {
 #[derive(Clone)]
 pub(super) struct Rules {
     default: Action,
-    pub(super) list: Vec<Rule>,
+    list: Vec<Rule>,
     /// Rules of the chain file itself; those of the files follow.
     own: usize,
     files: Vec<File>,

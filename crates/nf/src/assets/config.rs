@@ -135,18 +135,12 @@ impl Files {
 pub(super) fn read(section: &Section<'_>, dry_run: bool) -> Result<Config, BuildError> {
     let options: Options = section.parse()?;
     let mut errors = Vec::new();
-    let mut number = |value: &Spanned<usize>, least: usize, most: usize| {
-        if !(least..=most).contains(value.get_ref()) {
-            let expected = format!("{least} to {most}");
-            errors.push(section.error(value.span(), "out of range", expected));
-        }
-        *value.get_ref()
-    };
+    let mut within = |value, range| section.in_range(value, range, &mut errors);
     let limits = Limits {
-        hosts: number(&options.max_hosts, 2, 1 << 24),
-        memory: number(&options.memory_mib, 1, 1 << 20) << 20,
-        services: number(&options.max_services, 1, 1 << 16),
-        conversations: number(&options.max_conversations, 2, 1 << 26),
+        hosts: within(&options.max_hosts, 2..=1 << 24),
+        memory: within(&options.memory_mib, 1..=1 << 20) << 20,
+        services: within(&options.max_services, 1..=1 << 16),
+        conversations: within(&options.max_conversations, 2..=1 << 26),
     };
     let mut networks = Networks::default();
     for prefix in &options.networks {

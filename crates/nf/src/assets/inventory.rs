@@ -1,10 +1,8 @@
 //! The inventory: all hosts that the workers know, as lines of JSON.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -13,6 +11,7 @@ use super::attributes::Attributes;
 use super::fingerprint::Fingerprints;
 use super::host::{Basis, Evidence, Host, HostId, Role, Service, System};
 use crate::function::NfError;
+use crate::output::{json_line, replace};
 
 /// What each worker knew when it was asked last, and the file that says it.
 pub(super) struct Inventory {
@@ -47,21 +46,10 @@ impl Inventory {
                 None => drop(all.insert(*id, host.clone())),
             }
         }
-        write(path, &all, known).map_err(|source| NfError::Write { path: path.clone(), source })
+        replace(path, |out| {
+            all.iter().try_for_each(|(id, host)| json_line(out, &line(*id, host, known)))
+        })
     }
-}
-
-fn write(path: &Path, hosts: &BTreeMap<HostId, Host>, known: &Fingerprints) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let mut out = BufWriter::new(File::create(&new)?);
-    for (id, host) in hosts {
-        serde_json::to_writer(&mut out, &line(*id, host, known))?;
-        out.write_all(b"\n")?;
-    }
-    out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    fs::rename(&new, path)
 }
 
 /// A host as a line of JSON.

@@ -7,6 +7,7 @@ use thalweg_packet::Nanoseconds;
 
 use super::host::{Host, HostId};
 use crate::conversation::Conversation;
+use crate::eviction::median;
 
 /// Payloads of each side of a conversation that are looked at.
 pub(super) const PAYLOADS: u8 = 8;
@@ -75,14 +76,10 @@ impl Hosts {
     }
 
     fn evict(&mut self) {
-        let mut worth: Vec<_> = self.table.values().map(|h| (h.is_known(), h.last)).collect();
-        if worth.is_empty() {
-            return;
-        }
-        let middle = worth.len() / 2;
-        let median = *worth.select_nth_unstable(middle).1;
+        let worth = |host: &Host| (host.is_known(), host.last);
+        let Some(least) = median(self.table.values().map(worth)) else { return };
         let before = self.table.len();
-        self.table.retain(|_, host| (host.is_known(), host.last) > median);
+        self.table.retain(|_, host| worth(host) > least);
         self.evicted += (before - self.table.len()) as u64;
         self.memory = self.table.values().map(Host::memory).sum();
     }
@@ -182,10 +179,9 @@ impl Conversations {
     }
 
     fn evict(&mut self) {
-        let mut times: Vec<_> = self.table.values().map(|w| w.last).collect();
-        let (middle, before) = (times.len() / 2, times.len());
-        let median = *times.select_nth_unstable(middle).1;
-        self.table.retain(|_, watched| watched.last > median);
+        let Some(oldest) = median(self.table.values().map(|w| w.last)) else { return };
+        let before = self.table.len();
+        self.table.retain(|_, watched| watched.last > oldest);
         self.evicted += (before - self.table.len()) as u64;
     }
 

@@ -10,9 +10,10 @@ use super::application::{Action, HostPattern, Names, Rule, Seen, Wanted};
 use super::config::{Options, RuleOptions};
 use super::flows::{Flow, FlowId, Flows, Limits};
 use super::ndpi::{Inspection, Library};
-use super::report::{FlowFile, line};
+use super::report::line;
 use crate::conversation::Conversation;
 use crate::function::NfError;
+use crate::output::LineFile;
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::view::vlan;
 use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
@@ -48,7 +49,7 @@ pub(super) fn build(
         policy: Arc::new(Policy { rules, default, undecided, names }),
         limits,
         tells: flows.is_some(),
-        file: Arc::new(Mutex::new(FlowFile::new(flows))),
+        file: Arc::new(Mutex::new(LineFile::new(flows))),
         library: Mutex::new(Some(library)),
     }))
 }
@@ -119,19 +120,16 @@ impl Reader<'_> {
     }
 
     fn limits(&mut self, options: &Options) -> Limits {
-        let mut number = |value: u64, span: std::ops::Range<usize>, least: u64, most: u64| {
-            if !(least..=most).contains(&value) {
-                let expected = format!("{least} to {most}");
-                self.errors.push(self.section.error(span, "out of range", expected));
-            }
-            value
-        };
-        let (tcp, other) = (&options.tcp_packets, &options.other_packets);
-        let (flows, idle) = (&options.max_flows, &options.idle_timeout_s);
+        let (section, errors) = (self.section, &mut self.errors);
         Limits {
-            packets: [tcp, other].map(|n| number((*n.get_ref()).into(), n.span(), 1, 65_535)),
-            flows: number(*flows.get_ref() as u64, flows.span(), 2, 1 << 26) as usize,
-            idle: Nanoseconds::from_secs(number(*idle.get_ref(), idle.span(), 1, 1 << 32)),
+            packets: [&options.tcp_packets, &options.other_packets]
+                .map(|n| section.in_range(n, 1..=65_535, errors).into()),
+            flows: section.in_range(&options.max_flows, 2..=1 << 26, errors),
+            idle: Nanoseconds::from_secs(section.in_range(
+                &options.idle_timeout_s,
+                1..=1 << 32,
+                errors,
+            )),
         }
     }
 }
@@ -141,7 +139,7 @@ struct FirewallBlueprint {
     limits: Limits,
     /// Whether flows are told of.
     tells: bool,
-    file: Arc<Mutex<FlowFile>>,
+    file: Arc<Mutex<LineFile>>,
     /// For the first instance; it takes milliseconds to make one.
     library: Mutex<Option<Library>>,
 }
@@ -191,7 +189,7 @@ pub(super) struct Firewall {
     library: Library,
     flows: Flows,
     tells: bool,
-    file: Arc<Mutex<FlowFile>>,
+    file: Arc<Mutex<LineFile>>,
     /// Lines that are not written yet.
     lines: Vec<u8>,
     failure: Option<NfError>,
@@ -207,8 +205,8 @@ impl NetworkFunction for Firewall {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        let known = self.flows.table.iter().filter(|(_, flow)| flow.inspection.is_none());
-        known.into_iter().try_for_each(|(id, flow)| writer.record(&self.record(id, flow)))
+        let mut known = self.flows.table.iter().filter(|(_, flow)| flow.inspection.is_none());
+        known.try_for_each(|(id, flow)| writer.record(&self.record(id, flow)))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {

@@ -6,6 +6,7 @@ use thalweg_packet::{FiveTuple, Nanoseconds};
 use super::application::{Action, Seen};
 use super::ndpi::Inspection;
 use crate::conversation::Conversation;
+use crate::eviction::median;
 
 /// What tells flows apart: the VLAN and the two ends.
 pub(super) type FlowId = (u16, Conversation);
@@ -52,21 +53,18 @@ impl Flows {
         &mut self,
         id: &FlowId,
         now: Nanoseconds,
-        gone: impl FnMut(FlowId, Flow),
+        mut gone: impl FnMut(FlowId, Flow),
     ) {
         if self.table.len() < self.limits.flows || self.table.contains_key(id) {
             return;
         }
         let before = self.table.len();
-        let mut times: Vec<_> = self.table.values().map(|f| f.last).collect();
-        let median = *times.select_nth_unstable(before / 2).1;
         // All that are idle go, and if they are few, the half used longest ago.
         let idle = Nanoseconds(now.0.saturating_sub(self.limits.idle.0));
-        let until = median.max(idle);
-        self.table.extract_if(|_, flow| flow.last <= until).for_each({
-            let mut gone = gone;
-            move |(id, flow)| gone(id, flow)
-        });
+        let until = median(self.table.values().map(|f| f.last)).map_or(idle, |m| m.max(idle));
+        for (id, flow) in self.table.extract_if(|_, flow| flow.last <= until) {
+            gone(id, flow);
+        }
         self.evicted += (before - self.table.len()) as u64;
     }
 

@@ -1,39 +1,13 @@
 //! Flows as lines of JSON.
 
-use std::fs::File;
-use std::io::Write;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use serde::Serialize;
 use thalweg_packet::FiveTuple;
 
 use super::application::{Action, Names};
 use super::flows::Flow;
-use crate::function::NfError;
-
-/// The file of one firewall, shared by its instances.
-pub(super) struct FlowFile {
-    path: Option<PathBuf>,
-    file: Option<File>,
-}
-
-impl FlowFile {
-    pub(super) fn new(path: Option<PathBuf>) -> Self {
-        Self { path, file: None }
-    }
-
-    /// Appends lines; makes the file even for none.
-    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), NfError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let failed = |source| NfError::Write { path: path.clone(), source };
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(File::create(path).map_err(failed)?),
-        };
-        file.write_all(lines).map_err(failed)
-    }
-}
+use crate::output::json_line;
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -99,6 +73,5 @@ pub(super) fn line(
         last_ns: flow.last.0,
     };
     // Writing to memory does not fail, and every field has a JSON form.
-    let _ = serde_json::to_writer(&mut *lines, &line);
-    lines.push(b'\n');
+    let _ = json_line(lines, &line);
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::ipfix::Messages;
 use super::record::{JsonRecord, Record};
 use crate::function::NfError;
+use crate::output::json_line;
 
 /// The record files of one monitor, shared by its instances. Files are made
 /// at the first record or flush; each write holds whole records only.
@@ -75,8 +76,7 @@ fn lines(records: &[Record]) -> Vec<u8> {
     let mut lines = Vec::new();
     for record in records {
         // Writing to memory does not fail, and every field has a JSON form.
-        let _ = serde_json::to_writer(&mut lines, &JsonRecord::from(record));
-        lines.push(b'\n');
+        let _ = json_line(&mut lines, &JsonRecord::from(record));
     }
     lines
 }

@@ -1,48 +1,13 @@
 //! Alerts as lines of Suricata's EVE JSON.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
 
 use serde_json::json;
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::flows::Seen;
 use super::rule::Rule;
-use crate::function::NfError;
-
-/// The alert file, shared by all workers. It is made at the first alert or
-/// flush; each write holds whole lines.
-#[derive(Debug)]
-pub(super) struct AlertFile {
-    path: Option<PathBuf>,
-    file: Option<File>,
-}
-
-impl AlertFile {
-    /// Whether alerts go anywhere.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.path.is_some()
-    }
-
-    pub(super) fn new(path: Option<PathBuf>) -> Self {
-        Self { path, file: None }
-    }
-
-    /// Appends `lines`; makes the file when there is none yet.
-    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), NfError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let failed = |source| NfError::Write { path: path.clone(), source };
-        if self.file.is_none() {
-            self.file = Some(File::create(path).map_err(failed)?);
-        }
-        match &mut self.file {
-            Some(file) if !lines.is_empty() => file.write_all(lines).map_err(failed),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// What an alert tells of its packet.
 pub(super) struct Occasion<'a> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use crate::conversation::Conversation;
+use crate::eviction::median;
 
 use super::app::App;
 use super::buffer::Protocol;
@@ -188,14 +189,9 @@ impl Flows {
         if self.memory <= self.limits.memory {
             return;
         }
-        let mut times: Vec<_> =
-            self.table.values().filter(|f| f.tracked.is_some()).map(|f| f.last).collect();
-        if times.is_empty() {
-            return;
-        }
-        let middle = times.len() / 2;
-        let median = *times.select_nth_unstable(middle).1;
-        for flow in self.table.values_mut().filter(|f| f.last <= median) {
+        let tracked = self.table.values().filter(|f| f.tracked.is_some());
+        let Some(oldest) = median(tracked.map(|f| f.last)) else { return };
+        for flow in self.table.values_mut().filter(|f| f.last <= oldest) {
             if let Some(tracked) = flow.tracked.take() {
                 self.memory -= tracked.memory();
                 self.streams_evicted += 1;
@@ -208,12 +204,10 @@ impl Flows {
         let before = self.table.len();
         let idle = self.limits.idle;
         self.retain(|flow| now.since(flow.last) < idle);
-        if self.table.len() == before {
-            let mut times: Vec<_> = self.table.values().map(|f| f.last).collect();
-            let middle = times.len() / 2;
-            let (_, median, _) = times.select_nth_unstable(middle);
-            let median = *median;
-            self.retain(|flow| flow.last > median);
+        if self.table.len() == before
+            && let Some(oldest) = median(self.table.values().map(|f| f.last))
+        {
+            self.retain(|flow| flow.last > oldest);
         }
         self.evicted += (before - self.table.len()) as u64;
     }

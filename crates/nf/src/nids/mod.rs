@@ -30,9 +30,9 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds};
 use toml::Spanned;
 
 use crate::function::NfError;
+use crate::output::LineFile;
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
-use alert::AlertFile;
 use engine::Engine;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
@@ -155,7 +155,7 @@ fn build(
     };
     let Compiled { engine, unsupported } = setup.compile(&sources)?;
     let alerts = options.alerts.filter(|_| !environment.dry_run).map(|p| section.resolve(p));
-    let alerts = AlertFile::new(alerts);
+    let alerts = LineFile::new(alerts);
     Ok(Box::new(NidsBlueprint {
         setup,
         engine: Arc::new(ArcSwap::from_pointee(engine)),
@@ -212,7 +212,7 @@ struct NidsBlueprint {
     setup: Setup,
     engine: Arc<ArcSwap<Engine>>,
     unsupported: Vec<SourceError>,
-    alerts: Arc<Mutex<AlertFile>>,
+    alerts: Arc<Mutex<LineFile>>,
     limits: Limits,
     settings: Settings,
 }
@@ -253,7 +253,7 @@ struct Nids {
     engine: Arc<ArcSwap<Engine>>,
     flows: Flows,
     inspector: Inspector,
-    alerts: Arc<Mutex<AlertFile>>,
+    alerts: Arc<Mutex<LineFile>>,
     failure: Option<NfError>,
     unsupported: u64,
     first: bool,
