@@ -10,6 +10,8 @@ mod context;
 mod conversation;
 #[cfg(test)]
 mod data;
+#[cfg(test)]
+mod drive;
 mod eviction;
 mod fragment;
 mod function;

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
-use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
 
 use super::*;
 use crate::Verdict;
 use crate::data::data_folder;
+use crate::drive::Drive;
 
 struct Bench {
     blueprint: Box<dyn Blueprint>,
-    nf: Box<dyn NetworkFunction>,
+    drive: Drive,
     folder: tempfile::TempDir,
-    pool: Arc<Pool>,
 }
 
 impl Bench {
@@ -28,31 +27,17 @@ impl Bench {
         let text = text.replace("FOLDER", &folder.path().display().to_string());
         let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
         let blueprint = Section::parse_text(&text, |section| build(section, &environment))?;
-        let pool = Arc::new(Pool::anonymous(128, 2048).unwrap());
-        Ok(Self { nf: blueprint.instance(0), blueprint, folder, pool })
+        Ok(Self { drive: Drive::new(blueprint.instance(0)), blueprint, folder })
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<bool> {
-        let mut passed = Vec::new();
-        let mut batch = Batch::new(self.pool.clone());
-        let mut emitted = Batch::new(self.pool.clone());
-        for packets in packets.chunks(BATCH) {
-            for packet in packets {
-                batch.push_bytes(packet).unwrap();
-            }
-            let lanes = batch.lanes();
-            batch.parse(lanes, Decapsulate::No);
-            let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
-            self.nf.process(&mut batch, lanes, &mut context);
-            passed.extend(lanes.into_iter().map(|l| context.verdict(l) == Verdict::Forward));
-            batch.release(lanes);
-        }
-        passed
+        let verdicts = self.drive.send(packets);
+        verdicts.into_iter().map(|verdict| verdict == Verdict::Forward).collect()
     }
 
     /// Packets by the text of the rule that decided.
     fn hits(&mut self) -> BTreeMap<String, u64> {
-        self.nf.flush().unwrap();
+        self.drive.nf.flush().unwrap();
         let text = std::fs::read_to_string(self.folder.path().join("h.json")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines

@@ -4,24 +4,20 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 use serde_json::Value;
-use thalweg_io::{CaptureInput, Input};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
-use thalweg_packet::{Batch, Decapsulate, DropCounts, DropReason, Nanoseconds, Pool};
+use thalweg_packet::{Decapsulate, DropReason};
 
 use super::*;
 use crate::data::data_folder;
+use crate::drive::Drive;
 use crate::state::{StateReader, StateWriter};
-use crate::{Context, Environment, NetworkFunction, Section, Verdict};
+use crate::{Environment, Section, Verdict};
 
 struct Bench {
-    nf: Box<dyn NetworkFunction>,
+    drive: Drive,
     folder: tempfile::TempDir,
-    pool: Arc<Pool>,
-    now: Nanoseconds,
-    decapsulate: Decapsulate,
 }
 
 impl Bench {
@@ -32,51 +28,24 @@ impl Bench {
         let blueprint =
             Section::parse_text(&text, |section| firewall::build(section, &environment));
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
-        let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
-        let (now, decapsulate) = (Nanoseconds::default(), Decapsulate::No);
-        Self { nf: blueprint.instance(0), folder, pool, now, decapsulate }
+        Self { drive: Drive::new(blueprint.instance(0)), folder }
     }
 
-    fn batch(&mut self, batch: &mut Batch) -> Vec<Verdict> {
-        let lanes = batch.lanes();
-        batch.parse(lanes, self.decapsulate);
-        let mut emitted = Batch::new(self.pool.clone());
-        let newest = lanes.into_iter().map(|l| batch.meta.timestamp[l]).max();
-        self.now = self.now.max(newest.unwrap_or_default());
-        let mut context = Context::new(self.now, &mut emitted, None);
-        self.nf.process(batch, lanes, &mut context);
-        let verdicts = lanes.into_iter().map(|l| context.verdict(l)).collect();
-        batch.release(lanes);
-        verdicts
-    }
-
-    /// Packets one by one, as time passes between them; what became of each.
-    fn capture(&mut self, path: &Path) -> Vec<Verdict> {
-        let mut input = CaptureInput::open(path, 1).unwrap();
-        let mut batch = Batch::new(self.pool.clone());
-        let mut drops = DropCounts::default();
-        let mut verdicts = Vec::new();
-        loop {
-            let ended = input.receive(&mut batch, 1, &mut drops).map_or(true, |r| r.ended);
-            verdicts.extend(self.batch(&mut batch));
-            if ended {
-                return verdicts;
-            }
-        }
+    /// Packets one by one, as time passes between them.
+    fn capture(&mut self, path: &Path) {
+        self.drive.capture(path, 1).1.unwrap();
     }
 
     fn send(&mut self, packet: &[u8]) -> Verdict {
-        let mut batch = Batch::new(self.pool.clone());
-        batch.push_bytes(packet).unwrap();
-        self.batch(&mut batch)[0]
+        self.drive.send(&[packet.to_vec()])[0]
     }
 
     fn figure(&self, name: &str) -> u64 {
-        self.nf.figures().iter().find(|(known, _)| *known == name).unwrap().1
+        self.drive.figure(name)
     }
 
     fn flows(&mut self) -> Vec<Value> {
-        self.nf.flush().unwrap();
+        self.drive.nf.flush().unwrap();
         let text = std::fs::read_to_string(self.folder.path().join("f.json")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -144,7 +113,7 @@ fn ours(path: &Path) -> Applications {
     // nDPI's reader looks into IP in IP, but into no other tunnels.
     let name = path.file_name().unwrap().to_string_lossy();
     if matches!(&*name, "6in4tunnel.pcap" | "syslog.pcap") {
-        bench.decapsulate = Decapsulate::Yes;
+        bench.drive.decapsulate = Decapsulate::Yes;
     }
     bench.capture(path);
     let mut flows = Applications::new();
@@ -318,10 +287,14 @@ fn a_verdict_moves_with_its_flow() {
     first.send(&segment(2, true, 2, ""));
     let mut bytes = Vec::new();
     let mut writer = StateWriter::new(&mut bytes, "l7fw", 1).unwrap();
-    first.nf.export_state(&mut writer).unwrap();
+    first.drive.nf.export_state(&mut writer).unwrap();
     assert_eq!(writer.finish().unwrap(), 1, "what is not decided begins anew");
     let mut second = Bench::new(options);
-    second.nf.import_state(&mut StateReader::new(&mut &bytes[..], "l7fw", 1).unwrap()).unwrap();
+    second
+        .drive
+        .nf
+        .import_state(&mut StateReader::new(&mut &bytes[..], "l7fw", 1).unwrap())
+        .unwrap();
     assert_eq!(
         second.send(&segment(1, true, 0x18, "more")),
         Verdict::Drop(DropReason::Application)
@@ -330,7 +303,7 @@ fn a_verdict_moves_with_its_flow() {
     for cut in 0..bytes.len() {
         let mut rest = &bytes[..cut];
         let reader = StateReader::new(&mut rest, "l7fw", 1);
-        assert!(reader.and_then(|mut reader| third.nf.import_state(&mut reader)).is_err());
+        assert!(reader.and_then(|mut reader| third.drive.nf.import_state(&mut reader)).is_err());
     }
     assert_eq!(third.figure("flows"), 0);
 }

@@ -7,19 +7,18 @@ mod state;
 use std::path::Path;
 
 use serde_json::Value;
-use thalweg_io::{CaptureInput, Input};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
-use thalweg_packet::{BATCH, Decapsulate, DropCounts, Nanoseconds, Pool};
+use thalweg_packet::{BATCH, Nanoseconds};
 
 use super::*;
+use crate::Verdict;
+use crate::drive::Drive;
 
 /// An asset detection whose packets are made here.
 struct Bench {
     blueprint: Box<dyn Blueprint>,
-    nf: Box<dyn NetworkFunction>,
+    drive: Drive,
     folder: tempfile::TempDir,
-    pool: Arc<Pool>,
-    now: Nanoseconds,
 }
 
 impl Bench {
@@ -29,49 +28,24 @@ impl Bench {
         let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
         let blueprint = Section::parse_text(&text, |section| build(section, &environment));
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
-        let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
-        let now = Nanoseconds::from_secs(1_000);
-        Self { nf: blueprint.instance(0), blueprint, folder, pool, now }
-    }
-
-    fn batch(&mut self, batch: &mut Batch) {
-        let lanes = batch.lanes();
-        batch.parse(lanes, Decapsulate::No);
-        let mut emitted = Batch::new(self.pool.clone());
-        let newest = lanes.into_iter().map(|l| batch.meta.timestamp[l]).max();
-        self.now = self.now.max(newest.unwrap_or_default());
-        let mut context = Context::new(self.now, &mut emitted, None);
-        self.nf.process(batch, lanes, &mut context);
-        assert!(context.dropped().is_empty() && context.punted().is_empty());
-        batch.release(lanes);
+        let mut drive = Drive::new(blueprint.instance(0));
+        drive.now = Nanoseconds::from_secs(1_000);
+        Self { blueprint, drive, folder }
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) {
-        for packets in packets.chunks(BATCH) {
-            let mut batch = Batch::new(self.pool.clone());
-            for packet in packets {
-                batch.push_bytes(packet).unwrap();
-            }
-            self.batch(&mut batch);
-        }
+        let verdicts = self.drive.send(packets);
+        assert!(verdicts.into_iter().all(|verdict| verdict == Verdict::Forward));
     }
 
     fn capture(&mut self, path: &Path) {
-        let mut input = CaptureInput::open(path, 1).unwrap();
-        let mut batch = Batch::new(self.pool.clone());
-        let mut drops = DropCounts::default();
-        loop {
-            // What a damaged capture holds before its damage counts.
-            let ended = input.receive(&mut batch, BATCH, &mut drops).map_or(true, |r| r.ended);
-            self.batch(&mut batch);
-            if ended {
-                return;
-            }
-        }
+        // What a damaged capture holds before its damage counts.
+        let (verdicts, _) = self.drive.capture(path, BATCH);
+        assert!(verdicts.into_iter().all(|verdict| verdict == Verdict::Forward));
     }
 
     fn hosts(&mut self) -> Vec<Value> {
-        self.nf.flush().unwrap();
+        self.drive.nf.flush().unwrap();
         let text = std::fs::read_to_string(self.folder.path().join("i.json")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -82,7 +56,7 @@ impl Bench {
     }
 
     fn figure(&self, name: &str) -> u64 {
-        self.nf.figures().iter().find(|(known, _)| *known == name).unwrap().1
+        self.drive.figure(name)
     }
 }
 
@@ -226,9 +200,9 @@ fn only_hosts_of_the_named_networks_are_kept() {
 fn what_workers_know_is_put_together() {
     let mut bench = Bench::new("");
     bench.send(&[syn(true, &LINUX)]);
-    bench.nf.flush().unwrap();
+    bench.drive.nf.flush().unwrap();
     let second = bench.blueprint.instance(1);
-    let first = std::mem::replace(&mut bench.nf, second);
+    let first = std::mem::replace(&mut bench.drive.nf, second);
     bench.send(&[syn(true, &LINUX), segment(true, 0x18, b"SSH-2.0-PuTTY_Release_0.78\r\n")]);
     let client = bench.host("10.0.0.1");
     assert_eq!(client["systems"][0]["seen"], 2);

@@ -7,8 +7,9 @@ use crate::state::{StateReader, StateWriter};
 
 fn exported(bench: &Bench) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = StateWriter::new(&mut bytes, "assets", bench.nf.state_version()).unwrap();
-    bench.nf.export_state(&mut writer).unwrap();
+    let mut writer =
+        StateWriter::new(&mut bytes, "assets", bench.drive.nf.state_version()).unwrap();
+    bench.drive.nf.export_state(&mut writer).unwrap();
     writer.finish().unwrap();
     bytes
 }
@@ -25,8 +26,8 @@ fn records(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn import(bench: &mut Bench, mut bytes: &[u8]) -> Result<usize, StateError> {
-    let mut reader = StateReader::new(&mut bytes, "assets", bench.nf.state_version())?;
-    bench.nf.import_state(&mut reader)
+    let mut reader = StateReader::new(&mut bytes, "assets", bench.drive.nf.state_version())?;
+    bench.drive.nf.import_state(&mut reader)
 }
 
 /// One of the packets of several conversations.
@@ -61,7 +62,7 @@ proptest! {
         first.send(&packets(&before));
         let bytes = exported(&first);
         import(&mut second, &bytes).unwrap();
-        second.now = first.now;
+        second.drive.now = first.drive.now;
         prop_assert_eq!(records(&exported(&second)), records(&bytes));
         first.send(&packets(&after));
         second.send(&packets(&after));

@@ -3,17 +3,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use thalweg_io::{CaptureInput, Input};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
-use thalweg_packet::{BATCH, Decapsulate, DropCounts, DropReason, Pool};
+use thalweg_packet::{BATCH, DropReason};
 
 use super::*;
 use crate::Verdict;
+use crate::drive::Drive;
 
 struct Bench {
-    nf: Box<dyn NetworkFunction>,
+    drive: Drive,
     folder: tempfile::TempDir,
-    pool: Arc<Pool>,
 }
 
 impl Bench {
@@ -29,42 +28,19 @@ impl Bench {
         let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
         let blueprint = Section::parse_text(&text, |section| build(section, &environment))?;
         let warnings = blueprint.warnings().iter().map(ToString::to_string).collect();
-        let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
-        Ok((Self { nf: blueprint.instance(0), folder, pool }, warnings))
-    }
-
-    fn batch(&mut self, batch: &mut Batch) -> Vec<Verdict> {
-        let lanes = batch.lanes();
-        batch.parse(lanes, Decapsulate::No);
-        let mut emitted = Batch::new(self.pool.clone());
-        let newest = lanes.into_iter().map(|l| batch.meta.timestamp[l]).max().unwrap_or_default();
-        let mut context = Context::new(newest, &mut emitted, None);
-        self.nf.process(batch, lanes, &mut context);
-        let verdicts = lanes.into_iter().map(|l| context.verdict(l)).collect();
-        batch.release(lanes);
-        verdicts
+        Ok((Self { drive: Drive::new(blueprint.instance(0)), folder }, warnings))
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Verdict> {
-        let mut batch = Batch::new(self.pool.clone());
-        for packet in packets {
-            batch.push_bytes(packet).unwrap();
-        }
-        self.batch(&mut batch)
+        self.drive.send(packets)
     }
 
     fn capture(&mut self, path: &Path) {
-        let mut input = CaptureInput::open(path, 1).unwrap();
-        let mut batch = Batch::new(self.pool.clone());
-        let mut drops = DropCounts::default();
-        while !input.receive(&mut batch, BATCH, &mut drops).unwrap().ended {
-            self.batch(&mut batch);
-        }
-        self.batch(&mut batch);
+        self.drive.capture(path, BATCH).1.unwrap();
     }
 
     fn alerts(&mut self) -> Vec<serde_json::Value> {
-        self.nf.flush().unwrap();
+        self.drive.nf.flush().unwrap();
         let text = std::fs::read_to_string(self.folder.path().join("a.json")).unwrap();
         text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     }
@@ -233,11 +209,11 @@ fn state_taken_over_gives_the_same_verdicts() {
     first.send(&before);
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
-    first.nf.export_state(&mut writer).unwrap();
+    first.drive.nf.export_state(&mut writer).unwrap();
     writer.finish().unwrap();
     let mut second = Bench::new(rules, "");
     let mut input = &stream[..];
-    second.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap()).unwrap();
+    second.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap()).unwrap();
     assert_eq!(second.send(&after), expected);
     assert_eq!(second.sids(), whole.sids()[1..]);
 }

@@ -103,10 +103,10 @@ proptest! {
 fn hand_over(from: &Bench, to: &mut Bench) {
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
-    from.nf.export_state(&mut writer).unwrap();
+    from.drive.nf.export_state(&mut writer).unwrap();
     writer.finish().unwrap();
     let mut input = &stream[..];
-    to.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap()).unwrap();
+    to.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap()).unwrap();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn of_overlapping_segments_the_configured_one_counts() {
         assert!(bench.sids().is_empty(), "nothing before the first byte");
         bench.send(&packets(&[(true, 1001, b"-".to_vec())]));
         assert_eq!(bench.sids(), [expected], "{overlaps}");
-        let figures = bench.nf.figures();
+        let figures = bench.drive.nf.figures();
         assert!(figures.contains(&("segments_contradicting", 1)), "{figures:?}");
     }
 }
@@ -211,11 +211,11 @@ fn memory_of_streams_stays_within_its_limit() {
             .tcp(segment)
             .build(&payload);
         bench.send(&[packet]);
-        let figures = bench.nf.figures();
+        let figures = bench.drive.nf.figures();
         let memory = figures.iter().find(|(name, _)| *name == "stream_memory").unwrap().1;
         assert!(memory <= 1 << 20, "{memory}");
     }
-    assert!(bench.nf.figures().iter().any(|(name, n)| *name == "streams_evicted" && *n > 0));
+    assert!(bench.drive.nf.figures().iter().any(|(name, n)| *name == "streams_evicted" && *n > 0));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_connection_that_holds_all_it_may_moves() {
     }
     let mut other = Bench::new(HTTP, "");
     hand_over(&bench, &mut other);
-    let memory = |b: &Bench| b.nf.figures().into_iter().find(|(n, _)| *n == "stream_memory");
+    let memory = |b: &Bench| b.drive.nf.figures().into_iter().find(|(n, _)| *n == "stream_memory");
     assert_eq!(memory(&other), memory(&bench));
     assert!(memory(&bench).is_some_and(|(_, bytes)| (400_000..2_000_000).contains(&bytes)));
 }
@@ -276,7 +276,7 @@ fn state_that_nobody_has_is_refused() {
     writer.record(&"no connection").unwrap();
     writer.finish().unwrap();
     let mut input = &stream[..];
-    let read = bench.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap());
+    let read = bench.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap());
     assert!(matches!(read, Err(StateError::Record { index: 0, .. })), "{read:?}");
 }
 
@@ -298,8 +298,7 @@ fn other_rules_take_over_a_message_at_hand() {
     let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
     std::fs::write(&path, format!("{}{}", rules(1), rules(2))).unwrap();
     let blueprint = Section::parse_text(&text, |section| build(section, &environment)).unwrap();
-    let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
-    let mut bench = Bench { nf: blueprint.instance(0), folder, pool };
+    let mut bench = Bench { drive: Drive::new(blueprint.instance(0)), folder };
     bench.send(&handshake());
     let packets = packets(&segments(&[55]));
     bench.send(&packets[..1]);
