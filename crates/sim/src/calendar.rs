@@ -161,10 +161,26 @@ impl Lane {
             *booked |= run << first;
             return earliest;
         }
+        self.later(earliest, duration)
+    }
+
+    /// The same where there is no room at once.
+    fn later(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
+        if let Some(booked) = self.block(earliest / BLOCK) {
+            let first = earliest % BLOCK;
+            let free = !*booked & u64::MAX << first;
+            // Where a run can begin in this block.
+            let begins = (1..duration).fold(free, |begins, more| begins & free >> more);
+            if begins != 0 {
+                let start = begins.trailing_zeros();
+                *booked |= u64::MAX >> (BLOCK - duration) << start;
+                return earliest - first + u64::from(start);
+            }
+        }
         self.search(earliest, duration)
     }
 
-    /// The same where there is no room at once, or it lies in two blocks.
+    /// The same where there is no room in the first block.
     fn search(&mut self, earliest: Cycle, duration: Cycle) -> Cycle {
         let (mut start, mut at) = (earliest, earliest);
         while at < start + duration {

@@ -9,6 +9,8 @@
 
 use std::collections::VecDeque;
 
+use thalweg_classify::prefetch;
+
 use crate::machine::{Address, LINE, Layout, Region};
 
 /// Entries of a bucket.
@@ -175,11 +177,12 @@ impl HashTable {
         [first, if self.choices == 2 { self.other(first, signature) } else { first }]
     }
 
-    /// A word of a bucket as it lies in our own memory.
+    /// Asks for a bucket as it lies in our own memory.
     #[inline]
-    pub(crate) fn look(&self, bucket: u64) -> u64 {
+    pub(crate) fn prefetch(&self, bucket: u64) {
         let first = bucket as usize * WAYS;
-        u64::from(self.signatures[first]) ^ u64::from(self.keys[first])
+        prefetch::near(&self.signatures, first);
+        prefetch::near(&self.keys, first);
     }
 
     fn choices_of(&self, key: u32) -> Vec<u64> {

@@ -1,6 +1,6 @@
 //! Lookup after lookup, by one of the methods.
 
-use std::hint::black_box;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::config::{Blocking, Config, Method, Pick, Stream, Table};
@@ -66,20 +66,14 @@ pub(super) struct Lookups {
     /// What the next lookup waits for.
     last: Tag,
     hits: u64,
-    ahead: Ahead,
+    ahead: VecDeque<Flow>,
     // Reused, so that a lookup allocates nothing.
     walk: Walk,
 }
 
-/// Flows that come next, drawn together: their lines are looked at before they are
-/// simulated, so that our own cache misses overlap.
-#[derive(Clone, Debug, Default)]
-struct Ahead {
-    flows: Vec<Flow>,
-}
-
-/// Flows that are drawn together.
-const AHEAD: usize = 48;
+/// Flows that are drawn before they are simulated, so that what they need comes into our own
+/// cache meanwhile.
+const AHEAD: usize = 32;
 
 /// A key in its buffer.
 struct Written {
@@ -128,7 +122,7 @@ impl Lookups {
             written: 0,
             last: Tag::NONE,
             hits: 0,
-            ahead: Ahead::default(),
+            ahead: VecDeque::new(),
             walk: Walk::default(),
         };
         lookups.warm();
@@ -217,27 +211,18 @@ impl Lookups {
 
     /// The flow of the next packet.
     fn next_flow(&mut self) -> Flow {
-        if let Some(flow) = self.ahead.flows.pop() {
-            return flow;
-        }
-        let (world, memory) = (&self.world, &self.machine.memory);
-        // Buckets first: where they lie does not depend on what is in them.
-        let mut seen = 0;
-        for _ in 0..AHEAD {
+        while self.ahead.len() < AHEAD {
             let flow = self.flows.next();
-            let table = &world.tables[flow.table];
+            let (table, memory) = (&self.world.tables[flow.table], &self.machine.memory);
             for bucket in table.buckets_of(flow.key) {
-                seen ^= memory.look(table.bucket(bucket)) ^ table.look(bucket);
+                memory.prefetch(table.bucket(bucket));
+                table.prefetch(bucket);
             }
-            self.ahead.flows.push(flow);
-        }
-        for flow in &self.ahead.flows {
             // Where the key's slot lies, if it is there.
-            seen ^= memory.look(world.tables[flow.table].slot(flow.key & !OUTSIDE));
+            memory.prefetch(table.slot(flow.key & !OUTSIDE));
+            self.ahead.push_back(flow);
         }
-        black_box(seen);
-        self.ahead.flows.reverse();
-        self.ahead.flows.pop().expect("some were drawn")
+        self.ahead.pop_front().expect("some were drawn")
     }
 
     /// A packet comes: its key is written to its buffer, as parsing does.

@@ -1,5 +1,7 @@
 //! A cache as its tags: which lines it holds, and when they arrive.
 
+use thalweg_classify::prefetch;
+
 use crate::calendar::Cycle;
 
 /// The number of a line: its physical address without the lowest six bits.
@@ -139,10 +141,10 @@ impl<P: Place> Cache<P> {
         (places, way)
     }
 
-    /// The tag of the line of a set that was used last.
+    /// Asks for the places of a line's set, those used last first.
     #[inline]
-    pub(super) fn look(&self, line: LineNumber) -> u64 {
-        self.places[self.set(line).0 as usize * self.ways].tag()
+    pub(super) fn prefetch(&self, line: LineNumber) {
+        prefetch::near(&self.places, self.set(line).0 as usize * self.ways);
     }
 
     /// When the data of `line` is there, if the cache holds it; counts as use.

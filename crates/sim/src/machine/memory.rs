@@ -285,12 +285,12 @@ impl Memory {
         self.slices[home.0].touch(within).is_some()
     }
 
-    /// Reads the tags that an access of `address` will be compared with, and gives a word of
-    /// them: nothing of the machine changes, but they are in our own cache afterwards.
+    /// Asks for the tags that an access of `address` will be compared with: nothing of the
+    /// machine changes, but they will be in our own cache.
     #[inline]
-    pub fn look(&self, address: Address) -> u64 {
+    pub fn prefetch(&self, address: Address) {
         let line = self.line(address);
-        self.slices[self.slice(line).0].look(self.within_slice(line))
+        self.slices[self.slice(line).0].prefetch(self.within_slice(line));
     }
 
     /// Lines of a slice by a number without the bits that chose the slice, so that all
