@@ -19,6 +19,7 @@ pub const MAX_PACKET_LEN: usize = 10 * 1024;
 
 /// A port of the engine: the position of an input or output in the chain file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct PortIndex(pub u16);
 
 impl PortIndex {
@@ -534,15 +535,14 @@ impl Batch {
                 let start = usize::from(offsets[lane]).checked_sub(quick::BEFORE)?;
                 pool.bytes(frame).get(start..)?.first_chunk()
             };
-            let group = quick::Group {
-                first,
-                heads: std::array::from_fn(|i| head(i).unwrap_or(&[0; quick::HEAD])),
-                lens: std::array::from_fn(|i| self.lens[first + i]),
-                in_ports: std::array::from_fn(|i| {
-                    u32::from(self.meta.in_port[first + i].0.wrapping_add(1)) << 16
-                }),
+            let lens = self.lens[first..].first_chunk();
+            let in_ports = self.meta.in_port[first..].first_chunk();
+            let headers = self.headers[first..].first_chunk_mut();
+            let (Some(lens), Some(in_ports), Some(headers)) = (lens, in_ports, headers) else {
+                continue;
             };
-            let headers = &mut self.headers[first..];
+            let heads = std::array::from_fn(|i| head(i).unwrap_or(&[0; quick::HEAD]));
+            let group = quick::Group { first, heads, lens, in_ports };
             let good = quick.parse(&group, decapsulate, &mut self.keys, headers);
             parsed = parsed.or(Lanes(u32::from(good) << first));
         }

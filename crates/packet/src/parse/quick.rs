@@ -14,14 +14,15 @@ use std::arch::x86_64::{
     __m512i, __mmask16, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
     _mm512_cmpeq_epi32_mask, _mm512_cmpge_epu32_mask, _mm512_cmple_epu32_mask,
     _mm512_cvtepu16_epi32, _mm512_loadu_si512, _mm512_mask_blend_epi32, _mm512_mask_mov_epi32,
-    _mm512_or_si512, _mm512_set1_epi32, _mm512_set4_epi32, _mm512_setzero_si512,
-    _mm512_shuffle_epi8, _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32,
-    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
-    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    _mm512_mask_storeu_epi32, _mm512_or_si512, _mm512_set1_epi32, _mm512_set4_epi32,
+    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_i32x4, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use super::Decapsulate;
 use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
+use crate::batch::PortIndex;
 use crate::headers::{Headers, Layer, ParseStatus};
 use crate::isa::Isa;
 use crate::key::field;
@@ -61,9 +62,9 @@ pub(crate) struct Group<'a> {
     /// The heads of the packets; zeros for those that are not to be parsed.
     pub(crate) heads: [&'a [u8; HEAD]; GROUP],
     /// The packets' lengths in bytes.
-    pub(crate) lens: [u16; GROUP],
-    /// The ports they came in by, as the key has them.
-    pub(crate) in_ports: [u32; GROUP],
+    pub(crate) lens: &'a [u16; GROUP],
+    /// The ports they came in by.
+    pub(crate) in_ports: &'a [PortIndex; GROUP],
 }
 
 /// The right to use AVX-512.
@@ -85,7 +86,7 @@ impl Quick {
         group: &Group<'_>,
         decapsulate: Decapsulate,
         keys: &mut TransposedKeys,
-        headers: &mut [Headers],
+        headers: &mut [Headers; GROUP],
     ) -> u16 {
         // SAFETY: `new` asked the processor for AVX-512.
         unsafe { parse_avx512(group, decapsulate, keys, headers) }
@@ -97,10 +98,10 @@ fn parse_avx512(
     group: &Group<'_>,
     decapsulate: Decapsulate,
     keys: &mut TransposedKeys,
-    headers: &mut [Headers],
+    headers: &mut [Headers; GROUP],
 ) -> u16 {
     let rows = transpose(&group.heads);
-    let checked = check(&rows, lengths(&group.lens), decapsulate);
+    let checked = check(&rows, lengths(group.lens), decapsulate);
     if checked.good != 0 {
         write_keys(&rows, &checked, group, keys);
         write_headers(&checked, headers);
@@ -224,7 +225,7 @@ fn write_keys(
     );
     let tcp_flags = _mm512_mask_blend_epi32(checked.tcp, zero, and(rows[12], 0x0fff_0000));
     let halves = [
-        (field::IN_PORT, [zero, load_words(&group.in_ports)]),
+        (field::IN_PORT, [zero, in_ports(group.in_ports)]),
         (field::DL_DST, [dl_dst_low, dl_dst_high]),
         (field::DL_SRC, [and(rows[3], 0xffff_0000), rows[2]]),
         (field::NW_PROTO, [proto_tos_ttl, zero]),
@@ -245,35 +246,64 @@ fn write_keys(
     }
 }
 
-/// Headers where such packets have them.
+/// Headers where such packets have them: put together a word of each at a time, which are then
+/// transposed, so that each 128 bits are a packet's.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn write_headers(checked: &Checked, headers: &mut [Headers]) {
-    let (mut end, mut payload) = ([0; GROUP], [0; GROUP]);
-    store(&mut end, checked.end);
-    store(&mut payload, checked.payload);
-    for (i, headers) in headers.iter_mut().enumerate().take(GROUP) {
-        if checked.good >> i & 1 == 1 {
-            let is = |lanes: __mmask16| lanes >> i & 1 == 1;
-            let (protocol, l4, layer) = match (is(checked.tcp), is(checked.esp)) {
-                (true, _) => (TCP, ETHERNET + IPV4, Layer::Transport),
-                (_, true) => (ESP, 0, Layer::Network),
-                _ => (UDP, ETHERNET + IPV4, Layer::Transport),
-            };
-            *headers = Headers {
-                l2: 0,
-                l3: ETHERNET as u16,
-                l4: l4 as u16,
-                payload: payload[i] as u16,
-                end: end[i] as u16,
-                ether_type: 0x0800,
-                ip_proto: protocol as u8,
-                layer,
-                status: ParseStatus::Complete,
-                fragment: false,
-            };
-        }
+fn write_headers(checked: &Checked, headers: &mut [Headers; GROUP]) {
+    const COMPLETE: i32 = (ParseStatus::Complete as i32) << 16;
+    const TRANSPORT: i32 = (Layer::Transport as i32) << 8 | COMPLETE;
+    const NETWORK: i32 = (Layer::Network as i32) << 8 | COMPLETE;
+    let Checked { good, tcp, esp, end, payload } = *checked;
+    let upper = |v| _mm512_slli_epi32::<16>(v);
+    let l4 = _mm512_mask_mov_epi32(number(ETHERNET + IPV4), esp, number(0));
+    let kind = _mm512_mask_mov_epi32(number(UDP | TRANSPORT), tcp, number(TCP | TRANSPORT));
+    let kind = _mm512_mask_mov_epi32(kind, esp, number(ESP | NETWORK));
+    let l2_l3 = number(ETHERNET << 16);
+    let l4_payload = _mm512_or_si512(l4, upper(payload));
+    let end_type = _mm512_or_si512(end, number(0x0800 << 16));
+
+    let (low01, high01) =
+        (_mm512_unpacklo_epi32(l2_l3, l4_payload), _mm512_unpackhi_epi32(l2_l3, l4_payload));
+    let (low23, high23) =
+        (_mm512_unpacklo_epi32(end_type, kind), _mm512_unpackhi_epi32(end_type, kind));
+    // Of every fourth packet, from the first, second, third and fourth on.
+    let fourths = [
+        _mm512_unpacklo_epi64(low01, low23),
+        _mm512_unpackhi_epi64(low01, low23),
+        _mm512_unpacklo_epi64(high01, high23),
+        _mm512_unpackhi_epi64(high01, high23),
+    ];
+    let [f0, f1, f2, f3] = fourths;
+    let (first01, first23) =
+        (_mm512_shuffle_i32x4::<0x44>(f0, f1), _mm512_shuffle_i32x4::<0x44>(f2, f3));
+    let (last01, last23) =
+        (_mm512_shuffle_i32x4::<0xee>(f0, f1), _mm512_shuffle_i32x4::<0xee>(f2, f3));
+    let in_order = [
+        _mm512_shuffle_i32x4::<0x88>(first01, first23),
+        _mm512_shuffle_i32x4::<0xdd>(first01, first23),
+        _mm512_shuffle_i32x4::<0x88>(last01, last23),
+        _mm512_shuffle_i32x4::<0xdd>(last01, last23),
+    ];
+    for (n, (four, headers)) in in_order.into_iter().zip(headers.as_chunks_mut().0).enumerate() {
+        store_headers(headers, words_of(good >> (4 * n)), four);
     }
+}
+
+/// The words of the headers of the first four packets of `good`.
+fn words_of(good: __mmask16) -> __mmask16 {
+    let spread = good & 1 | (good & 2) << 3 | (good & 4) << 6 | (good & 8) << 9;
+    spread * 0xf
+}
+
+/// Overwrites headers by those words of `v` that are in `words`: all four of a packet, or none.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store_headers(headers: &mut [Headers; 4], words: __mmask16, v: __m512i) {
+    const { assert!(size_of::<[Headers; 4]>() == size_of::<__m512i>()) };
+    // SAFETY: four headers have 64 bytes, and what is stored are headers, field by field: numbers
+    // of 8 and 16 bits, numbers of a layer and a status that there are, and `false`.
+    unsafe { _mm512_mask_storeu_epi32(headers.as_mut_ptr().cast(), words, v) }
 }
 
 #[target_feature(enable = "avx512f")]
@@ -288,6 +318,15 @@ fn lengths(lens: &[u16; GROUP]) -> __m512i {
     // SAFETY: the array has 32 bytes; the load needs no alignment.
     let lens = unsafe { _mm256_loadu_si256(lens.as_ptr().cast()) };
     _mm512_cvtepu16_epi32(lens)
+}
+
+/// The ports as the key has them: one more, in the upper half.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn in_ports(ports: &[PortIndex; GROUP]) -> __m512i {
+    // SAFETY: a `PortIndex` is a `u16`, so the array has 32 bytes; the load needs no alignment.
+    let ports = unsafe { _mm256_loadu_si256(ports.as_ptr().cast()) };
+    _mm512_slli_epi32::<16>(_mm512_add_epi32(_mm512_cvtepu16_epi32(ports), number(1)))
 }
 
 #[target_feature(enable = "avx512f")]
