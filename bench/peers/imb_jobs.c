@@ -17,7 +17,7 @@
 #include "common.h"
 
 #define PACKETS 512
-#define ROUNDS 300
+#define ROUNDS 2000
 /* Some cache lines more than a power of two, lest all begin in the same place of the cache. */
 #define STRIDE 2304
 #define HEADER 24

@@ -23,7 +23,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// Batches, so that as much memory is touched as by the peer.
 const BATCHES: usize = 16;
 /// Rounds, of which the shortest counts.
-const ROUNDS: usize = 300;
+const ROUNDS: usize = 2000;
 /// Bytes of IP and UDP headers of the packets.
 const HEADERS: usize = 28;
 

@@ -27,17 +27,23 @@ impl IvSource {
         Ok(Self { cipher: Aes128::new(&key.into()), counter: 0, ready, left: 0 })
     }
 
+    #[inline]
     pub(super) fn next(&mut self) -> [u8; 16] {
         if self.left == 0 {
-            for block in &mut self.ready {
-                self.counter = self.counter.wrapping_add(1);
-                *block = self.counter.to_be_bytes().into();
-            }
-            self.cipher.encrypt_blocks(&mut self.ready);
-            self.left = AHEAD;
+            self.refill();
         }
         self.left -= 1;
         self.ready[self.left].into()
+    }
+
+    #[cold]
+    fn refill(&mut self) {
+        for block in &mut self.ready {
+            self.counter = self.counter.wrapping_add(1);
+            *block = self.counter.to_be_bytes().into();
+        }
+        self.cipher.encrypt_blocks(&mut self.ready);
+        self.left = AHEAD;
     }
 }
 

@@ -78,6 +78,8 @@ pub(super) struct Departure<'a> {
 }
 
 impl<'a> Departure<'a> {
+    // Inlined, so that it is written where it stays: a copy would wait for what was just stored.
+    #[inline(always)]
     pub(super) fn new(sa: &'a Outbound, batch: &Batch, lane: usize) -> Self {
         let headers = batch.headers(lane);
         let inner = usize::from(headers.end - headers.l3);
@@ -105,6 +107,7 @@ impl<'a> Departure<'a> {
     }
 
     /// What is to be done about the packet's length.
+    #[inline]
     pub(super) fn fate(&self, batch: &Batch) -> Fate {
         /// What a tunnel must carry of IPv6, and cut itself (RFC 2473, section 7.1).
         const LEAST_IPV6: usize = 1280;
