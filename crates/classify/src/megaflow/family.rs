@@ -30,6 +30,11 @@ const LEAST_WEIGHT: u32 = 16;
 /// Flows beyond the coarse index that are no reason to take a family apart.
 const FEW: usize = 64;
 
+/// Places in an index for each flow, when it is built, and when chance has filled one of its
+/// buckets before the others.
+const ROOM: usize = 2;
+const MORE_ROOM: usize = 4;
+
 /// The place of a member that is gone: the others keep their bits in the notes.
 const GONE: u16 = u16::MAX;
 
@@ -153,8 +158,13 @@ impl Family {
 
     /// Indexes the flows of all members anew, but for `except`.
     pub(super) fn rebuild(&mut self, store: &Store, hasher: Hasher, except: Option<u32>) {
+        self.rebuild_with(ROOM, store, hasher, except);
+    }
+
+    /// The same with room for so many times the flows.
+    fn rebuild_with(&mut self, room: usize, store: &Store, hasher: Hasher, except: Option<u32>) {
         let flows = self.members().map(|m| store.subtable(m).flows).sum::<usize>();
-        self.index = Index::with_room(flows * 2);
+        self.index = Index::with_room(flows * room);
         let of_us = |handle: &u32| {
             let number = store.flows[*handle as usize].subtable;
             Some(*handle) != except && self.members.contains(&number)
@@ -162,7 +172,7 @@ impl Family {
         let handles: Vec<u32> = store.handles().filter(of_us).collect();
         let crowded = handles.into_iter().filter(|handle| !self.place(store, hasher, *handle));
         let crowded: Vec<u32> = crowded.collect();
-        self.beyond = Index::with_room(crowded.len() * 2);
+        self.beyond = Index::with_room(crowded.len() * room);
         for handle in crowded {
             // What finds no place is found by no search: a miss, after which it is
             // made again.
@@ -176,6 +186,10 @@ impl Family {
         if self.index.wants_room() || self.beyond.wants_room() {
             self.rebuild(store, hasher, Some(handle));
         }
+        if self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle) {
+            return true;
+        }
+        self.rebuild_with(MORE_ROOM, store, hasher, Some(handle));
         self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle)
     }
 

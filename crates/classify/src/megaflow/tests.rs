@@ -136,6 +136,22 @@ fn a_family_whose_members_do_not_fit_together_is_taken_apart() {
     assert!((0..4000).all(|n| find(&mut flows, flow(n).0).is_some()));
 }
 
+/// Small indexes have few buckets, of which chance fills one now and then.
+#[test]
+fn a_bucket_that_chance_has_filled_keeps_no_flow_out() {
+    for seed in 0..3000 {
+        let mut flows = Megaflows::new(1000, Isa::active(), seed);
+        for n in 0..24 {
+            let mut key = key(12, 0x0a00_0001 << 32);
+            key.words[18] = n << 48;
+            let mut mask = FlowKey::default();
+            mask.words[12] = 0xffff_ffff << 32;
+            mask.words[18] = if n == 0 { 0 } else { 0xffff << 48 };
+            assert!(flows.insert(&key, &found(mask)).is_some(), "seed {seed}, flow {n}");
+        }
+    }
+}
+
 /// A mask with few bits makes all flows before it agree in the coarse bits.
 #[test]
 fn a_mask_that_makes_a_family_coarser_loses_no_flow() {
