@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use serde_json::json;
 use thalweg_nf::router::{HopId, IpPrefix, NextHop, Prefix, RouteList, RouteTable, RouterPort};
-use thalweg_packet::BATCH;
 
 /// Addresses of each kind.
 const ADDRESSES: usize = 1 << 20;
@@ -176,10 +175,7 @@ fn run(folder: &Path, bursts: &[usize]) -> Outcome<()> {
             (v4(&folder.join(format!("{kind}4")))?, v6(&folder.join(format!("{kind}6")))?);
         for burst in bursts {
             let (ns4, sum4) = measure(&table, &v4, *burst, |a, h| table.lookup_v4(a, h));
-            let (ns6, sum6) = measure(&table, &v6, *burst, |a, h| {
-                let pieces = a.chunks(BATCH).zip(h.chunks_mut(BATCH));
-                pieces.for_each(|(a, h)| table.lookup_v6(a, h));
-            });
+            let (ns6, sum6) = measure(&table, &v6, *burst, |a, h| table.lookup_v6(a, h));
             for (version, ns, sum) in [(4, ns4, sum4), (6, ns6, sum6)] {
                 let line = json!({"table": "ours", "version": version, "addresses": kind,
                     "burst": burst, "ns": ns, "sum": sum});

@@ -78,6 +78,7 @@ impl Ways {
 
 /// The number of a next hop in its table: 15 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct HopId(pub(super) u16);
 
 impl HopId {
@@ -283,10 +284,10 @@ impl RouteTable {
         self.v4.lookup_batch(addresses, hops);
     }
 
-    /// Looks up `addresses`, at most [`BATCH`](thalweg_packet::BATCH), into `hops`.
+    /// Looks up `addresses` into `hops`.
     ///
     /// # Panics
-    /// When the two differ in length or are longer.
+    /// When the two differ in length.
     #[inline]
     pub fn lookup_v6(&self, addresses: &[u128], hops: &mut [HopId]) {
         assert_eq!(addresses.len(), hops.len(), "a next hop for each address");

@@ -1,35 +1,44 @@
-//! IPv6 longest-prefix match: a table of the first 16 bits over compressed
-//! multibit tries of 8-bit strides.
+//! IPv6 longest-prefix match: a table of the first 16 bits, tables of the next 16, groups of 256
+//! entries for each 8 bits up to the 64th, and compressed tries behind ([`deep`]).
 //!
-//! Why this and not another is in `docs/adr/0001-ipv6-lookup.md`. In short: the
-//! prefixes of the IPv6 Internet crowd at /32, /40, /44 and /48 within few
-//! /16, so that the top table and three or four nodes lead to most of them, and
-//! the compressed nodes of a full table take 3.2 MiB.
+//! Why this and not another is in `docs/adr/0001-ipv6-lookup.md`. In short: what an address
+//! waits for are the lines of memory on its way that no cache has. So the way is short where
+//! the prefixes of the Internet crowd (at /32, /40, /44 and /48), groups without groups below
+//! them have entries of half the size, and many addresses go down side by side ([`lanes`]).
 //!
-//! A node covers 8 bits. For each of its 256 slots there is either a child node
-//! or a next hop; children lie together, and of equal neighbouring next hops
-//! only the first is kept, as in Poptrie (Asai, Ohara: SIGCOMM 2015). The place
-//! of a child or next hop is the number of set bits before its slot.
-//!
-//! **Updates** are read-copy-update: the trie below one /16 is an immutable
-//! chunk. A change builds the chunks it touches anew from the [`PrefixStore`]
-//! and publishes a new table over new and old chunks; readers that hold the old
-//! one finish on it.
+//! **Updates** are read-copy-update: what lies below one /16 is an immutable chunk. A change
+//! builds the chunks it touches anew from the [`PrefixStore`] and publishes a new table over
+//! new and old chunks; readers that hold the old one finish on it.
 
+mod deep;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Deref;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use thalweg_packet::{BATCH, Lanes};
+use thalweg_classify::memory::Zeroed;
+use thalweg_packet::{BATCH, Isa};
 
 use super::prefix::{Prefix, PrefixStore};
 use super::table::HopId;
+use deep::Deep;
 
-/// Bits that the top table resolves.
+/// Bits that the top table resolves, and a chunk's table.
 const TOP: u8 = 16;
-/// Bits that a node resolves.
+/// Bits that a group resolves.
 const STRIDE: u8 = 8;
+/// Bits that tables and groups resolve.
+const GROUPED: u8 = 64;
+/// From so many routes on, a chunk has a table of 256 KiB: at most 1 KiB for a route.
+const WIDE_FROM: usize = 256;
 /// Flag of a top entry that names a chunk; other entries are next hops.
 const CHUNK: u32 = 1 << 31;
+/// Words of the unit in which groups are placed: a group whose entries are next hops alone.
+const UNIT: usize = 128;
 
 /// A prefix and where its addresses go.
 type Route = (Prefix<u128>, HopId);
@@ -37,184 +46,240 @@ type Route = (Prefix<u128>, HopId);
 #[derive(Debug)]
 pub(super) struct Trie6 {
     root: ArcSwap<Root>,
+    #[cfg(target_arch = "x86_64")]
+    lanes: Option<lanes::Lanes>,
 }
 
 #[derive(Clone, Debug)]
 struct Root {
     top: Box<[u32]>,
     chunks: Vec<Arc<Chunk>>,
+    /// Where the words of each chunk with a table are in memory; 0 for others.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for vectors"))]
+    places: Vec<u64>,
     /// Places in `chunks` that no entry names.
     free: Vec<u32>,
 }
 
-/// The trie below one /16; node 0 is its root.
-#[derive(Debug, Default)]
-struct Chunk {
-    nodes: Vec<Node>,
-    hops: Vec<HopId>,
-}
+/// Where to: a next hop, a group of the 8 bits behind, or, where groups end, a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry(u32);
 
-/// 256 slots, each a child or a next hop.
-#[derive(Clone, Copy, Debug, Default)]
-struct Node {
-    /// Slots that have a child.
-    children: Bits,
-    /// Slots whose next hop differs from that of the slot without child before.
-    runs: Bits,
-    /// Place of the first child in the chunk's nodes.
-    first_child: u32,
-    /// Place of the first next hop in the chunk's hops.
-    first_hop: u32,
-}
+impl Entry {
+    /// It is no next hop.
+    const GROUP: u32 = 1 << 31;
+    /// The group's entries are next hops of 16 bits.
+    const LEAF: u32 = 1 << 30;
+    /// The group's place, in units; or the node's number.
+    const PLACE: u32 = Self::LEAF - 1;
 
-/// A set of slots, with the number of set bits before each word.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bits {
-    words: [u64; 4],
-    before: [u8; 4],
-}
-
-impl Bits {
-    fn insert(&mut self, slot: u8) {
-        self.words[slot as usize >> 6] |= 1 << (slot & 63);
+    /// What is no next hop.
+    fn leading_to(place: usize, kind: u32) -> Self {
+        assert!(place <= Self::PLACE as usize, "a chunk has less than 2^30 groups");
+        Self(place as u32 | Self::GROUP | kind)
     }
 
-    /// Counts the bits before each word; to be called after the last `insert`.
-    /// Before the last word there are at most 192.
-    fn count(&mut self) {
-        let mut sum = 0;
-        for (before, word) in self.before.iter_mut().zip(self.words) {
-            *before = sum as u8;
-            sum += word.count_ones();
+    fn place(self) -> usize {
+        (self.0 & Self::PLACE) as usize
+    }
+
+    fn is_hop(self) -> bool {
+        self.0 & Self::GROUP == 0
+    }
+
+    fn hop(self) -> HopId {
+        HopId(self.0 as u16)
+    }
+}
+
+/// What lies below one /16: a table of 65,536 entries or none, and groups.
+#[derive(Debug)]
+struct Chunk {
+    words: Words,
+    /// Whether the words begin with a table, whose place is that of a group.
+    is_wide: bool,
+    first: Entry,
+    deep: Deep,
+}
+
+/// Words on huge pages, where there are many.
+#[derive(Debug)]
+enum Words {
+    Few(Box<[u32]>),
+    Many(Zeroed<u32>),
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self::Few(Box::default())
+    }
+}
+
+impl Words {
+    /// Bytes of a huge page.
+    const HUGE: usize = 2 << 20;
+
+    fn new(words: Vec<u32>) -> Self {
+        if size_of_val(&words[..]) >= Self::HUGE
+            && let Ok(mut many) = Zeroed::new(words.len())
+        {
+            many.copy_from_slice(&words);
+            return Self::Many(many);
+        }
+        Self::Few(words.into())
+    }
+}
+
+impl Deref for Words {
+    type Target = [u32];
+
+    #[inline]
+    fn deref(&self) -> &[u32] {
+        match self {
+            Self::Few(words) => words,
+            Self::Many(words) => words,
         }
     }
+}
 
-    #[inline]
-    fn contains(&self, slot: u8) -> bool {
-        self.words[slot as usize >> 6] >> (slot & 63) & 1 == 1
-    }
-
-    /// How many slots up to and including `slot` are set.
-    #[inline]
-    fn rank(&self, slot: u8) -> u32 {
-        let word = slot as usize >> 6;
-        let up_to = self.words[word] & (u64::MAX >> (63 - (slot & 63)));
-        u32::from(self.before[word]) + up_to.count_ones()
+impl Default for Chunk {
+    fn default() -> Self {
+        Self::build(&[], HopId::NO_ROUTE)
     }
 }
 
 impl Chunk {
-    /// The trie of `routes` (in order, all longer than 16 bits, all in one
-    /// /16); other addresses go to `base`.
+    /// The table and groups of `routes` (in order, all longer than 16 bits, all in one /16);
+    /// other addresses go to `base`.
     fn build(routes: &[Route], base: HopId) -> Self {
-        let mut chunk = Self { nodes: vec![Node::default()], hops: Vec::new() };
-        chunk.fill(0, TOP, routes, base);
-        chunk
+        let mut builder = Builder::default();
+        let is_wide = routes.len() >= WIDE_FROM;
+        let first = builder.fill(TOP, if is_wide { TOP } else { STRIDE }, routes, base);
+        // Vectors read the last entry, which may be half a word, as a whole one.
+        builder.words.push(0);
+        Self { words: Words::new(builder.words), is_wide, first, deep: builder.deep }
     }
 
-    /// Fills `node`, whose addresses share `depth` bits, from `routes`.
-    fn fill(&mut self, node: usize, depth: u8, routes: &[Route], base: HopId) {
-        let mut slots = [base; 256];
-        let mut built = Node::default();
-        // Each child's slot and its routes. Routes are in order, so when the
-        // first of a slot's longer routes comes, its next hop is settled.
-        let mut below: Vec<(u8, &[Route])> = Vec::new();
+    /// The entry of the group of `entry` for a slot. No branch: whether a group is a leaf
+    /// cannot be foreseen, and a wrong guess would wait for the load.
+    #[inline]
+    fn step(&self, entry: Entry, slot: usize) -> Entry {
+        let leaf = entry.0 >> Entry::LEAF.trailing_zeros() & 1;
+        let word = self.words[entry.place() * UNIT + (slot >> leaf)] >> (16 * (slot as u32 & leaf));
+        Entry(word & (0xffff | leaf.wrapping_sub(1)))
+    }
+
+    fn lookup(&self, address: u128) -> HopId {
+        let (mut entry, mut depth) = (self.first, TOP);
+        if self.is_wide {
+            entry = Entry(self.words[slot_of(address, TOP, TOP)]);
+            depth += TOP;
+        }
+        while !entry.is_hop() {
+            if depth == GROUPED {
+                return self.deep.lookup(entry.place(), depth, address);
+            }
+            entry = self.step(entry, slot_of(address, depth, STRIDE));
+            depth += STRIDE;
+        }
+        entry.hop()
+    }
+}
+
+/// A chunk in the making.
+#[derive(Default)]
+struct Builder {
+    words: Vec<u32>,
+    deep: Deep,
+}
+
+impl Builder {
+    /// Adds entries for the `bits` bits behind `depth`, from `routes` whose addresses share
+    /// those before, and what lies below. Returns the entry that names them.
+    fn fill(&mut self, depth: u8, bits: u8, routes: &[Route], base: HopId) -> Entry {
+        let mut slots = vec![u32::from(base.0); 1 << bits];
+        // Each group's slot and routes. Routes are in order, so when the first of a slot's
+        // longer routes comes, its next hop is settled.
+        let mut below: Vec<(usize, &[Route])> = Vec::new();
         let mut rest = routes;
         while let [(prefix, hop), tail @ ..] = rest {
-            let slot = slot_of(prefix.first(), depth);
-            if prefix.len() <= depth + STRIDE {
-                slots[slot as usize..=slot_of(prefix.last(), depth) as usize].fill(*hop);
+            let slot = slot_of(prefix.first(), depth, bits);
+            if prefix.len() <= depth + bits {
+                slots[slot..=slot_of(prefix.last(), depth, bits)].fill(hop.0.into());
                 rest = tail;
             } else {
-                let n = rest.partition_point(|(p, _)| slot_of(p.first(), depth) <= slot);
+                let n = rest.partition_point(|(p, _)| slot_of(p.first(), depth, bits) <= slot);
                 below.push((slot, &rest[..n]));
-                built.children.insert(slot);
                 rest = &rest[n..];
             }
         }
-        built.children.count();
-        built.first_child = self.nodes.len() as u32;
-        self.compress(&slots, &mut built);
-        self.nodes[node] = built;
-        self.nodes.resize(self.nodes.len() + below.len(), Node::default());
-        for (child, (slot, routes)) in (built.first_child as usize..).zip(below) {
-            self.fill(child, depth + STRIDE, routes, slots[slot as usize]);
+        let first = self.words.len();
+        let leaf = if below.is_empty() && bits == STRIDE { Entry::LEAF } else { 0 };
+        let len = if leaf == 0 { slots.len() } else { slots.len() / 2 };
+        self.words.resize(first + len, 0);
+        for (slot, routes) in below {
+            let (depth, base) = (depth + bits, HopId(slots[slot] as u16));
+            let entry = if depth == GROUPED {
+                Entry::leading_to(self.deep.add(depth, routes, base), 0)
+            } else {
+                self.fill(depth, STRIDE, routes, base)
+            };
+            slots[slot] = entry.0;
         }
-    }
-
-    /// Appends the next hops of the slots without child, equal neighbours once.
-    fn compress(&mut self, slots: &[HopId; 256], node: &mut Node) {
-        node.first_hop = self.hops.len() as u32;
-        let mut last = None;
-        for (slot, hop) in (0..=u8::MAX).zip(slots) {
-            if !node.children.contains(slot) && last != Some(*hop) {
-                node.runs.insert(slot);
-                self.hops.push(*hop);
-                last = Some(*hop);
+        let words = &mut self.words[first..first + len];
+        if leaf == 0 {
+            words.copy_from_slice(&slots);
+        } else {
+            for (word, [low, high]) in words.iter_mut().zip(slots.as_chunks().0) {
+                *word = high << 16 | low;
             }
         }
-        node.runs.count();
-    }
-
-    /// One step down from `node` at `slot`.
-    #[inline]
-    fn step(&self, node: u32, slot: u8) -> Step {
-        let node = &self.nodes[node as usize];
-        if node.children.contains(slot) {
-            Step::Down(node.first_child + node.children.rank(slot) - 1)
-        } else {
-            Step::Found(self.hops[(node.first_hop + node.runs.rank(slot) - 1) as usize])
-        }
+        Entry::leading_to(first / UNIT, leaf)
     }
 }
 
-enum Step {
-    Down(u32),
-    Found(HopId),
-}
-
-/// The slot of `address` in a node whose addresses share `depth` bits.
+/// The `bits` bits of `address` behind `depth`.
 #[inline]
-fn slot_of(address: u128, depth: u8) -> u8 {
-    (address >> (128 - STRIDE - depth)) as u8
+fn slot_of(address: u128, depth: u8, bits: u8) -> usize {
+    (address >> (128 - bits - depth)) as usize & ((1 << bits) - 1)
 }
 
 impl Trie6 {
     pub(super) fn new() -> Self {
-        let top = vec![u32::from(HopId::NO_ROUTE.0); 1 << TOP].into();
-        Self { root: ArcSwap::from_pointee(Root { top, chunks: Vec::new(), free: Vec::new() }) }
+        Self::at(Isa::active())
     }
 
-    /// Looks up `addresses`, at most a batch, into `hops`, which is of the same
-    /// length. All go down together, level by level, so that their loads overlap.
+    /// With the vectors of a level.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
+    fn at(isa: Isa) -> Self {
+        let top = vec![u32::from(HopId::NO_ROUTE.0); 1 << TOP].into();
+        let root = Root { top, chunks: Vec::new(), places: Vec::new(), free: Vec::new() };
+        Self {
+            root: ArcSwap::from_pointee(root),
+            #[cfg(target_arch = "x86_64")]
+            lanes: lanes::Lanes::new(isa),
+        }
+    }
+
+    /// Looks up `addresses` into `hops`, which is of the same length.
     pub(super) fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
         let root = self.root.load();
-        let mut nodes = [0u32; BATCH];
-        let mut chunks: [Option<&Chunk>; BATCH] = [None; BATCH];
-        let mut active = Lanes::NONE;
-        for (i, (address, hop)) in addresses.iter().zip(hops.iter_mut()).enumerate() {
-            let entry = root.top[(address >> (128 - TOP)) as usize];
-            if entry & CHUNK == 0 {
-                *hop = HopId(entry as u16);
-            } else {
-                chunks[i] = Some(&root.chunks[(entry & !CHUNK) as usize]);
-                active.insert(i);
-            }
+        let done = self.lookup_side_by_side(&root, addresses, hops);
+        let (addresses, hops) = (&addresses[done..], &mut hops[done..]);
+        for (addresses, hops) in addresses.chunks(BATCH).zip(hops.chunks_mut(BATCH)) {
+            root.lookup_batch(addresses, hops);
         }
-        let mut depth = TOP;
-        while !active.is_empty() {
-            for i in active {
-                let Some(chunk) = chunks[i] else { continue };
-                match chunk.step(nodes[i], slot_of(addresses[i], depth)) {
-                    Step::Down(node) => nodes[i] = node,
-                    Step::Found(hop) => {
-                        hops[i] = hop;
-                        active.remove(i);
-                    }
-                }
-            }
-            depth += STRIDE;
-        }
+    }
+
+    /// Looks up the first of `addresses`; how many.
+    #[cfg(target_arch = "x86_64")]
+    fn lookup_side_by_side(&self, root: &Root, addresses: &[u128], hops: &mut [HopId]) -> usize {
+        self.lanes.map_or(0, |lanes| lanes.lookup(root, addresses, hops))
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn lookup_side_by_side(&self, _: &Root, _: &[u128], _: &mut [HopId]) -> usize {
+        0
     }
 
     /// Makes lookups of each of `changed`, and all prefixes within it, what
@@ -234,15 +299,67 @@ impl Trie6 {
 }
 
 impl Root {
+    /// The next hop of an address, or the chunk that knows it.
+    #[inline]
+    fn top_of(&self, address: u128) -> Result<HopId, &Chunk> {
+        let entry = self.top[slot_of(address, 0, TOP)];
+        if entry & CHUNK == 0 {
+            Ok(HopId(entry as u16))
+        } else {
+            Err(&self.chunks[(entry & !CHUNK) as usize])
+        }
+    }
+
+    fn lookup(&self, address: u128) -> HopId {
+        self.top_of(address).unwrap_or_else(|chunk| chunk.lookup(address))
+    }
+
+    /// Looks up at most a batch of addresses, which go down together, level by level, so that
+    /// their loads overlap.
+    fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
+        let mut ways: [Option<(&Chunk, Entry)>; BATCH] = [None; BATCH];
+        let (mut lanes, mut left) = ([0u8; BATCH], 0);
+        for (n, (address, hop)) in addresses.iter().zip(&mut *hops).enumerate() {
+            match self.top_of(*address) {
+                Ok(known) => *hop = known,
+                Err(chunk) if chunk.is_wide => {
+                    let entry = Entry(chunk.words[slot_of(*address, TOP, TOP)]);
+                    (ways[n], *hop) = (Some((chunk, entry)), entry.hop());
+                    lanes[left % BATCH] = n as u8;
+                    left += usize::from(!entry.is_hop());
+                }
+                Err(chunk) => *hop = chunk.lookup(*address),
+            }
+        }
+        let mut depth = 2 * TOP;
+        while left > 0 {
+            let (level, going) = (lanes, left);
+            left = 0;
+            for n in level[..going].iter().map(|n| usize::from(*n) % BATCH) {
+                let Some((chunk, entry)) = &mut ways[n] else { continue };
+                if depth == GROUPED {
+                    hops[n] = chunk.deep.lookup(entry.place(), depth, addresses[n]);
+                    continue;
+                }
+                *entry = chunk.step(*entry, slot_of(addresses[n], depth, STRIDE));
+                hops[n] = entry.hop();
+                lanes[left % BATCH] = n as u8;
+                left += usize::from(!entry.is_hop());
+            }
+            depth += STRIDE;
+        }
+    }
+
     /// Builds the top entries within `within`, of at most 16 bits, anew.
     fn rebuild(&mut self, store: &PrefixStore<u128>, within: Prefix<u128>) {
-        let top_of = |address: u128| (address >> (128 - TOP)) as usize;
+        let top_of = |address: u128| slot_of(address, 0, TOP);
         let range = |prefix: Prefix<u128>| top_of(prefix.first())..=top_of(prefix.last());
         let base = u32::from(store.around(within).0);
         for entry in &mut self.top[range(within)] {
             if *entry & CHUNK != 0 {
                 let place = *entry & !CHUNK;
                 self.chunks[place as usize] = Arc::default();
+                self.places[place as usize] = 0;
                 self.free.push(place);
             }
             *entry = base;
@@ -269,53 +386,12 @@ impl Root {
     fn keep(&mut self, chunk: Chunk) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.chunks.push(Arc::default());
+            self.places.push(0);
             self.chunks.len() as u32 - 1
         });
+        let at = chunk.words.as_ptr().expose_provenance() as u64;
+        self.places[place as usize] = if chunk.is_wide { at } else { 0 };
         self.chunks[place as usize] = Arc::new(chunk);
         place
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_count_over_the_words() {
-        let mut bits = Bits::default();
-        let set = [0u8, 1, 63, 64, 127, 128, 200, 255];
-        for slot in set {
-            bits.insert(slot);
-        }
-        bits.count();
-        for slot in 0..=255 {
-            let expected = set.iter().filter(|s| **s <= slot).count() as u32;
-            assert_eq!(bits.rank(slot), expected, "{slot}");
-            assert_eq!(bits.contains(slot), set.contains(&slot));
-        }
-        let mut full = Bits::default();
-        (0..=255).for_each(|slot| full.insert(slot));
-        full.count();
-        assert_eq!(full.rank(255), 256);
-    }
-
-    #[test]
-    fn chunks_that_are_not_needed_any_more_are_used_again() {
-        let trie = Trie6::new();
-        let mut store = PrefixStore::default();
-        let prefix = |n: u128| Prefix::new(n << 112 | 1, 128).unwrap();
-        for round in 0..5 {
-            for n in 0..10 {
-                store.set(prefix(n + round), Some(HopId::test(3)));
-                trie.rebuild(&store, &[prefix(n + round)]);
-            }
-            for n in 0..10 {
-                store.set(prefix(n + round), None);
-                trie.rebuild(&store, &[prefix(n + round)]);
-            }
-        }
-        let root = trie.root.load();
-        assert_eq!((root.chunks.len(), root.free.len()), (10, 10));
-        assert!(root.top.iter().all(|entry| *entry == 0));
     }
 }
