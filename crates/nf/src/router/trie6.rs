@@ -102,17 +102,12 @@ struct Chunk {
     deep: Deep,
 }
 
-/// Words on huge pages, where there are many.
+/// Words on huge pages, where there are many; where there are few, and perhaps many chunks, not in
+/// a mapping of their own.
 #[derive(Debug)]
 enum Words {
     Few(Box<[u32]>),
     Many(Zeroed<u32>),
-}
-
-impl Default for Words {
-    fn default() -> Self {
-        Self::Few(Box::default())
-    }
 }
 
 impl Words {
@@ -197,45 +192,51 @@ impl Builder {
     /// Adds entries for the `bits` bits behind `depth`, from `routes` whose addresses share
     /// those before, and what lies below. Returns the entry that names them.
     fn fill(&mut self, depth: u8, bits: u8, routes: &[Route], base: HopId) -> Entry {
-        let mut slots = vec![u32::from(base.0); 1 << bits];
-        // Each group's slot and routes. Routes are in order, so when the first of a slot's
-        // longer routes comes, its next hop is settled.
-        let mut below: Vec<(usize, &[Route])> = Vec::new();
-        let mut rest = routes;
-        while let [(prefix, hop), tail @ ..] = rest {
-            let slot = slot_of(prefix.first(), depth, bits);
-            if prefix.len() <= depth + bits {
-                slots[slot..=slot_of(prefix.last(), depth, bits)].fill(hop.0.into());
-                rest = tail;
-            } else {
-                let n = rest.partition_point(|(p, _)| slot_of(p.first(), depth, bits) <= slot);
-                below.push((slot, &rest[..n]));
-                rest = &rest[n..];
-            }
-        }
+        let (hops, below) = split(depth, bits, routes, base);
         let first = self.words.len();
-        let leaf = if below.is_empty() && bits == STRIDE { Entry::LEAF } else { 0 };
-        let len = if leaf == 0 { slots.len() } else { slots.len() / 2 };
-        self.words.resize(first + len, 0);
+        if below.is_empty() && bits == STRIDE {
+            let pair = |[low, high]: &[HopId; 2]| u32::from(high.0) << 16 | u32::from(low.0);
+            self.words.extend(hops.as_chunks().0.iter().map(pair));
+            return Entry::leading_to(first / UNIT, Entry::LEAF);
+        }
+        self.words.extend(hops.iter().map(|hop| u32::from(hop.0)));
         for (slot, routes) in below {
-            let (depth, base) = (depth + bits, HopId(slots[slot] as u16));
+            let (depth, base) = (depth + bits, hops[slot]);
             let entry = if depth == GROUPED {
                 Entry::leading_to(self.deep.add(depth, routes, base), 0)
             } else {
                 self.fill(depth, STRIDE, routes, base)
             };
-            slots[slot] = entry.0;
+            self.words[first + slot] = entry.0;
         }
-        let words = &mut self.words[first..first + len];
-        if leaf == 0 {
-            words.copy_from_slice(&slots);
-        } else {
-            for (word, [low, high]) in words.iter_mut().zip(slots.as_chunks().0) {
-                *word = high << 16 | low;
-            }
-        }
-        Entry::leading_to(first / UNIT, leaf)
+        Entry::leading_to(first / UNIT, 0)
     }
+}
+
+/// What `routes`, whose addresses share `depth` bits, say of the `bits` bits behind: the next hop
+/// for each value of them, and the longer routes of those values that have some.
+fn split(
+    depth: u8,
+    bits: u8,
+    routes: &[Route],
+    base: HopId,
+) -> (Vec<HopId>, Vec<(usize, &[Route])>) {
+    let (mut hops, mut below) = (vec![base; 1 << bits], Vec::new());
+    let mut rest = routes;
+    // Routes are in order, so when the first of a slot's longer routes comes, its next hop is
+    // settled.
+    while let [(prefix, hop), tail @ ..] = rest {
+        let slot = slot_of(prefix.first(), depth, bits);
+        if prefix.len() <= depth + bits {
+            hops[slot..=slot_of(prefix.last(), depth, bits)].fill(*hop);
+            rest = tail;
+        } else {
+            let n = rest.partition_point(|(p, _)| slot_of(p.first(), depth, bits) <= slot);
+            below.push((slot, &rest[..n]));
+            rest = &rest[n..];
+        }
+    }
+    (hops, below)
 }
 
 /// The `bits` bits of `address` behind `depth`.

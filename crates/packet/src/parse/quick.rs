@@ -268,13 +268,8 @@ fn write_headers(checked: &Checked, headers: &mut [Headers; GROUP]) {
     let (low23, high23) =
         (_mm512_unpacklo_epi32(end_type, kind), _mm512_unpackhi_epi32(end_type, kind));
     // Of every fourth packet, from the first, second, third and fourth on.
-    let fourths = [
-        _mm512_unpacklo_epi64(low01, low23),
-        _mm512_unpackhi_epi64(low01, low23),
-        _mm512_unpacklo_epi64(high01, high23),
-        _mm512_unpackhi_epi64(high01, high23),
-    ];
-    let [f0, f1, f2, f3] = fourths;
+    let (f0, f1) = (_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23));
+    let (f2, f3) = (_mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23));
     let (first01, first23) =
         (_mm512_shuffle_i32x4::<0x44>(f0, f1), _mm512_shuffle_i32x4::<0x44>(f2, f3));
     let (last01, last23) =

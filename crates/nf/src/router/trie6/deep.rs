@@ -8,7 +8,7 @@
 //! only the first is kept, as in Poptrie (Asai, Ohara: SIGCOMM 2015). The place
 //! of a child or next hop is the number of set bits before its slot.
 
-use super::{Route, STRIDE, slot_of};
+use super::{Route, STRIDE, slot_of, split};
 use crate::router::table::HopId;
 
 /// The tries of a chunk.
@@ -80,7 +80,7 @@ impl Deep {
     /// The next hop of an address from `node` on, which resolves the bits behind `depth`.
     pub(super) fn lookup(&self, mut node: usize, mut depth: u8, address: u128) -> HopId {
         loop {
-            let (slot, at) = (slot_at(address, depth), &self.nodes[node]);
+            let (slot, at) = (slot_of(address, depth, STRIDE) as u8, &self.nodes[node]);
             if !at.children.contains(slot) {
                 return self.hops[(at.first_hop + at.runs.rank(slot) - 1) as usize];
             }
@@ -91,36 +91,21 @@ impl Deep {
 
     /// Fills `node`, whose addresses share `depth` bits, from `routes`.
     fn fill(&mut self, node: usize, depth: u8, routes: &[Route], base: HopId) {
-        let mut slots = [base; 256];
         let mut built = Node::default();
-        // Each child's slot and its routes. Routes are in order, so when the
-        // first of a slot's longer routes comes, its next hop is settled.
-        let mut below: Vec<(u8, &[Route])> = Vec::new();
-        let mut rest = routes;
-        while let [(prefix, hop), tail @ ..] = rest {
-            let slot = slot_at(prefix.first(), depth);
-            if prefix.len() <= depth + STRIDE {
-                slots[slot as usize..=slot_at(prefix.last(), depth) as usize].fill(*hop);
-                rest = tail;
-            } else {
-                let n = rest.partition_point(|(p, _)| slot_at(p.first(), depth) <= slot);
-                below.push((slot, &rest[..n]));
-                built.children.insert(slot);
-                rest = &rest[n..];
-            }
-        }
+        let (slots, below) = split(depth, STRIDE, routes, base);
+        below.iter().for_each(|(slot, _)| built.children.insert(*slot as u8));
         built.children.count();
         built.first_child = self.nodes.len() as u32;
         self.compress(&slots, &mut built);
         self.nodes[node] = built;
         self.nodes.resize(self.nodes.len() + below.len(), Node::default());
         for (child, (slot, routes)) in (built.first_child as usize..).zip(below) {
-            self.fill(child, depth + STRIDE, routes, slots[slot as usize]);
+            self.fill(child, depth + STRIDE, routes, slots[slot]);
         }
     }
 
     /// Appends the next hops of the slots without child, equal neighbours once.
-    fn compress(&mut self, slots: &[HopId; 256], node: &mut Node) {
+    fn compress(&mut self, slots: &[HopId], node: &mut Node) {
         node.first_hop = self.hops.len() as u32;
         let mut last = None;
         for (slot, hop) in (0..=u8::MAX).zip(slots) {
@@ -132,12 +117,6 @@ impl Deep {
         }
         node.runs.count();
     }
-}
-
-/// The slot of `address` in a node whose addresses share `depth` bits.
-#[inline]
-fn slot_at(address: u128, depth: u8) -> u8 {
-    slot_of(address, depth, STRIDE) as u8
 }
 
 #[cfg(test)]
