@@ -18,7 +18,7 @@
 
 #include "common.h"
 
-#define ROUNDS 7
+#define ROUNDS 100
 #define MOST_BURST 4096
 
 static size_t length;
