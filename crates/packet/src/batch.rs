@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::headers::Headers;
-use crate::isa::Isa;
+use crate::isa::{Avx512, Isa};
 use crate::key::{Field, FlowKey};
 use crate::lanes::{BATCH, Lanes};
 #[cfg(target_arch = "x86_64")]
@@ -115,7 +115,7 @@ pub struct Batch {
     headers: [Headers; BATCH],
     keys: Box<TransposedKeys>,
     #[cfg(target_arch = "x86_64")]
-    quick: Option<quick::Quick>,
+    quick: Option<Avx512>,
     /// Frames taken from the pool ahead of their packets.
     reserve: Vec<Frame>,
     /// Whether released frames go into the reserve.
@@ -144,7 +144,7 @@ impl Batch {
             headers: [Headers::default(); BATCH],
             keys: Box::default(),
             #[cfg(target_arch = "x86_64")]
-            quick: quick::Quick::new(isa),
+            quick: isa.avx512(),
             reserve: Vec::with_capacity(BATCH),
             recycles: false,
         }
@@ -522,7 +522,7 @@ impl Batch {
         // Below, the scalar parser is as fast.
         const LEAST: usize = 3;
         let mut parsed = Lanes::NONE;
-        let Some(quick) = self.quick else { return parsed };
+        let Some(right) = self.quick else { return parsed };
         for first in [0, quick::GROUP] {
             let of_group = lanes.and(Lanes(0xffff << first));
             if of_group.count() < LEAST {
@@ -543,7 +543,7 @@ impl Batch {
             };
             let heads = std::array::from_fn(|i| head(i).unwrap_or(&[0; quick::HEAD]));
             let group = quick::Group { first, heads, lens, in_ports };
-            let good = quick.parse(&group, decapsulate, &mut self.keys, headers);
+            let good = quick::parse(right, &group, decapsulate, &mut self.keys, headers);
             parsed = parsed.or(Lanes(u32::from(good) << first));
         }
         parsed

@@ -19,6 +19,10 @@ pub enum Isa {
     Avx512,
 }
 
+/// The right to use AVX-512: whoever has one has asked the processor.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512(());
+
 /// Why a level cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IsaError {
@@ -67,6 +71,12 @@ impl Isa {
     /// Whether this processor has the level.
     pub fn is_available(self) -> bool {
         self <= Self::detect()
+    }
+
+    /// The right to use AVX-512; `None` when the level is another, or the processor lacks its
+    /// instructions.
+    pub fn avx512(self) -> Option<Avx512> {
+        (self == Self::Avx512 && self.is_available()).then_some(Avx512(()))
     }
 
     /// The levels that this processor has, lowest first.

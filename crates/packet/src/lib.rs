@@ -29,7 +29,7 @@ pub mod write;
 pub use batch::{Batch, MAX_PACKET_LEN, Metadata, Packet, PacketType, PortIndex};
 pub use drop_reason::{DropCounts, DropReason};
 pub use headers::{Headers, Layer, ParseStatus};
-pub use isa::{ISA_VARIABLE, Isa, IsaError};
+pub use isa::{Avx512, ISA_VARIABLE, Isa, IsaError};
 pub use key::{Field, FlowKey, KEY_WORDS, field};
 pub use lanes::{BATCH, Lanes};
 pub use memory::{MemoryKind, PacketMemory};

@@ -24,7 +24,7 @@ use super::Decapsulate;
 use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use crate::batch::PortIndex;
 use crate::headers::{Headers, Layer, ParseStatus};
-use crate::isa::Isa;
+use crate::isa::Avx512;
 use crate::key::field;
 use crate::transposed::TransposedKeys;
 
@@ -67,30 +67,18 @@ pub(crate) struct Group<'a> {
     pub(crate) in_ports: &'a [PortIndex; GROUP],
 }
 
-/// The right to use AVX-512.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Quick(());
-
-impl Quick {
-    /// `None` when the level is another, or the processor lacks its instructions.
-    pub(crate) fn new(isa: Isa) -> Option<Self> {
-        (isa == Isa::Avx512 && isa.is_available()).then_some(Self(()))
-    }
-
-    /// Parses those packets of `group` that it can. Sets their keys and headers,
-    /// and returns them: bit `i` for lane `first + i`.
-    #[inline]
-    #[expect(clippy::unused_self, reason = "who has one has asked the processor")]
-    pub(crate) fn parse(
-        self,
-        group: &Group<'_>,
-        decapsulate: Decapsulate,
-        keys: &mut TransposedKeys,
-        headers: &mut [Headers; GROUP],
-    ) -> u16 {
-        // SAFETY: `new` asked the processor for AVX-512.
-        unsafe { parse_avx512(group, decapsulate, keys, headers) }
-    }
+/// Parses those packets of `group` that it can. Sets their keys and headers,
+/// and returns them: bit `i` for lane `first + i`.
+#[inline]
+pub(crate) fn parse(
+    _: Avx512,
+    group: &Group<'_>,
+    decapsulate: Decapsulate,
+    keys: &mut TransposedKeys,
+    headers: &mut [Headers; GROUP],
+) -> u16 {
+    // SAFETY: who has the right has asked the processor for AVX-512.
+    unsafe { parse_avx512(group, decapsulate, keys, headers) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
