@@ -66,8 +66,7 @@ impl<T: Zero> Zeroed<T> {
     pub fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if bytes < ASK_FROM {
-            let map = MmapMut::map_anon(bytes.max(1))?.into();
-            return Ok(Self { map, start: 0, len, pages: Pages::Ordinary, of: PhantomData });
+            return Self::untouched(len);
         }
         // Room to begin at a multiple of the huge page's size.
         let whole = bytes.next_multiple_of(HUGE);
@@ -75,6 +74,16 @@ impl<T: Zero> Zeroed<T> {
         let start = map.as_ptr().align_offset(HUGE);
         let pages = ask_for_huge_pages(&mut map, start..start + whole);
         Ok(Self { map: map.into(), start, len, pages, of: PhantomData })
+    }
+
+    /// `len` zeroed elements, on ordinary pages that take memory from when they are first written.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn untouched(len: usize) -> io::Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = MmapMut::map_anon(bytes.max(1))?.into();
+        Ok(Self { map, start: 0, len, pages: Pages::Ordinary, of: PhantomData })
     }
 
     /// The pages that it lies on.

@@ -12,17 +12,25 @@
 //! store is atomic, so an address goes where it went before or where it shall
 //! go now. The writer knows from the [`PrefixStore`] what each entry shall be
 //! and repaints the range that a change touches. It builds a group before an
-//! entry points to it, and uses a freed group again only when every reader that
-//! may have seen the entry is done: readers pin an epoch while they look into
-//! groups, and a group is freed with the epoch it was last seen in.
+//! entry points to it.
+//!
+//! **Groups change hands.** A reader may find the number of a group, and then look into it when
+//! it has been freed and is another /24's. So the writer counts the groups that it takes, before
+//! it writes into them, and a reader that has looked into groups looks again when the count is no
+//! longer what it was before. Both orders hold: who reads what was written into a taken group
+//! reads the new count after it; and who read the new count before does not find the number of
+//! the group where it was freed.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock};
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 
-use arc_swap::ArcSwap;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
+
 use thalweg_classify::memory::Zeroed;
 use thalweg_classify::prefetch;
+#[cfg(target_arch = "x86_64")]
+use thalweg_packet::Avx512;
+use thalweg_packet::Isa;
 
 use super::prefix::{Prefix, PrefixStore};
 use super::table::HopId;
@@ -33,18 +41,23 @@ const GROUP: u16 = 0x8000;
 pub(super) const MAX_GROUPS: usize = 0x8000;
 /// How far ahead of a lookup its entry is asked for.
 const AHEAD: usize = 32;
-/// Groups are allocated this many at a time, so that small tables stay small.
-const GROUPS_PER_BLOCK: usize = 64;
+
+/// An entry for each /24.
+type Tbl24 = [AtomicU16; 1 << 24];
+/// The entries of all groups.
+type Tbl8 = [AtomicU16; MAX_GROUPS << 8];
 
 /// The entries that readers see.
 #[derive(Debug)]
 pub(super) struct Dir24_8 {
     /// One array, on huge pages if there are any.
-    tbl24: Zeroed<[AtomicU16; 1 << 24]>,
-    tbl8: Box<[OnceLock<Box<[AtomicU16]>>]>,
-    /// What readers pin: a group freed in one epoch is free when the epoch and
-    /// all before it are unpinned.
-    epoch: ArcSwap<()>,
+    tbl24: Zeroed<Tbl24>,
+    /// One array too, of which groups that were never taken have no memory.
+    tbl8: Zeroed<Tbl8>,
+    /// How many times a group was taken.
+    taken: AtomicU64,
+    #[cfg(target_arch = "x86_64")]
+    lanes: Option<Avx512>,
 }
 
 /// The writer's account of the groups.
@@ -53,73 +66,48 @@ pub(super) struct Groups {
     free: Vec<u16>,
     /// Groups from here on were never used.
     unused: usize,
-    /// Freed groups that readers of an epoch may still look at, oldest first.
-    retired: VecDeque<(Arc<()>, Vec<u16>)>,
-    /// Groups that no entry names any more since the last epoch began.
-    released: Vec<u16>,
-}
-
-fn entries(n: usize) -> Box<[AtomicU16]> {
-    (0..n).map(|_| AtomicU16::new(0)).collect()
 }
 
 impl Dir24_8 {
     pub(super) fn new() -> Self {
+        Self::at(Isa::active())
+    }
+
+    /// With the vectors of a level.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
+    fn at(isa: Isa) -> Self {
         Self {
             tbl24: Zeroed::new(1).expect("there is memory for the table"),
-            tbl8: (0..MAX_GROUPS / GROUPS_PER_BLOCK).map(|_| OnceLock::new()).collect(),
-            epoch: ArcSwap::from_pointee(()),
+            tbl8: Zeroed::untouched(1).expect("there is room for the groups"),
+            taken: AtomicU64::new(0),
+            #[cfg(target_arch = "x86_64")]
+            lanes: isa.avx512(),
         }
     }
 
     /// Looks up `addresses` into `hops`, which is of the same length.
-    ///
-    /// The first loops have no dependency between their rounds, so that the cache
-    /// misses of a batch overlap, and ask for entries ahead; few addresses need the last.
     pub(super) fn lookup_batch(&self, addresses: &[u32], hops: &mut [HopId]) {
-        let tbl24 = &self.tbl24[0];
-        let mut seen = 0;
-        let mut look = |address: &u32, hop: &mut HopId| {
-            let entry = tbl24[(address >> 8) as usize].load(Ordering::Acquire);
-            *hop = HopId(entry);
-            seen |= entry;
-        };
-        for address in addresses.iter().take(AHEAD) {
-            prefetch::near(tbl24, (address >> 8) as usize);
-        }
-        let (asked, rest) = hops.split_at_mut(hops.len().saturating_sub(AHEAD));
-        let later = &addresses[AHEAD.min(addresses.len())..];
-        for ((address, ahead), hop) in addresses.iter().zip(later).zip(&mut *asked) {
-            prefetch::near(tbl24, (ahead >> 8) as usize);
-            look(address, hop);
-        }
-        addresses[asked.len()..].iter().zip(rest).for_each(|(address, hop)| look(address, hop));
-        if seen & GROUP != 0 {
-            let long = addresses.iter().zip(hops).filter(|(_, hop)| hop.0 & GROUP != 0);
-            self.look_into_groups(long);
-        }
-    }
-
-    /// The next hops of addresses that lie in groups.
-    fn look_into_groups<'a>(&self, addresses: impl Iterator<Item = (&'a u32, &'a mut HopId)>) {
-        // Pinning makes all loads before wait, so only those pay for it that need it. The
-        // groups of entries that were read before may be others' by now.
-        let _pin = self.epoch.load();
-        for (address, hop) in addresses {
-            *hop = HopId(self.tbl24[0][(address >> 8) as usize].load(Ordering::Acquire));
-            if hop.0 & GROUP != 0 {
-                let entry = self.tbl8_entry(hop.0 & !GROUP, *address as u8);
-                *hop = entry.map_or(HopId::NO_ROUTE, |e| HopId(e.load(Ordering::Acquire)));
+        loop {
+            let taken = self.taken.load(Ordering::Acquire);
+            let groups = self.look(addresses, hops);
+            // The loads before are done before the count is read again.
+            fence(Ordering::Acquire);
+            if !groups || self.taken.load(Ordering::Relaxed) == taken {
+                return;
             }
         }
     }
 
-    /// The entry of `group` for the last byte of an address; `None` only for a
-    /// group that was never allocated, which no entry names.
+    /// Looks up `addresses`, perhaps in groups that change hands; whether one of them is in a
+    /// group.
     #[inline]
-    fn tbl8_entry(&self, group: u16, byte: u8) -> Option<&AtomicU16> {
-        let (block, place) = (group as usize / GROUPS_PER_BLOCK, group as usize % GROUPS_PER_BLOCK);
-        self.tbl8[block].get()?.get(place << 8 | byte as usize)
+    fn look(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
+        let (tbl24, tbl8) = (&self.tbl24[0], &self.tbl8[0]);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(right) = self.lanes {
+            return lanes::lookup(right, tbl24, tbl8, addresses, hops);
+        }
+        look_one_by_one(tbl24, tbl8, addresses, hops)
     }
 
     /// Whether the /24 number `index` has a group.
@@ -137,7 +125,6 @@ impl Dir24_8 {
     ) {
         let within = changed.at_most(24);
         segments(store, within, |first, last, hop| self.paint(groups, first, last, hop));
-        groups.end_epoch(&self.epoch);
     }
 
     /// Sends the addresses `first..=last` to `hop`.
@@ -161,7 +148,7 @@ impl Dir24_8 {
             if old != hop.0 {
                 entry.store(hop.0, Ordering::Release);
                 if old & GROUP != 0 {
-                    groups.released.push(old & !GROUP);
+                    groups.free.push(old & !GROUP);
                 }
             }
         }
@@ -173,64 +160,71 @@ impl Dir24_8 {
         let entry = &self.tbl24[0][index as usize];
         let old = entry.load(Ordering::Relaxed);
         let group = if old & GROUP != 0 { old & !GROUP } else { self.open(groups, old) };
-        for byte in low..=high {
-            if let Some(place) = self.tbl8_entry(group, byte) {
-                place.store(hop.0, Ordering::Release);
-            }
+        for place in &self.group(group)[low.into()..=high.into()] {
+            place.store(hop.0, Ordering::Release);
         }
         // A new group becomes visible only here; its first store made all of
         // its addresses go where they went before.
         entry.store(group | GROUP, Ordering::Release);
     }
 
-    /// Takes a group that no reader knows, and sends all its addresses to `hop`.
+    /// Takes a group, and sends all its addresses to `hop`.
     fn open(&self, groups: &mut Groups, hop: u16) -> u16 {
         let group = groups.take().expect("the caller has counted the groups that are needed");
-        let block = &self.tbl8[group as usize / GROUPS_PER_BLOCK];
-        block.get_or_init(|| entries(GROUPS_PER_BLOCK << 8));
-        for byte in 0..=0xff {
-            if let Some(place) = self.tbl8_entry(group, byte) {
-                place.store(hop, Ordering::Relaxed);
-            }
+        // With what freed the group before it, and before what is written into the group.
+        self.taken.fetch_add(1, Ordering::Release);
+        fence(Ordering::Release);
+        for place in self.group(group) {
+            place.store(hop, Ordering::Relaxed);
         }
         group
     }
+
+    fn group(&self, group: u16) -> &[AtomicU16] {
+        &self.tbl8[0][usize::from(group) << 8..][..1 << 8]
+    }
+}
+
+/// Looks up `addresses`; whether one of them lies in a group.
+///
+/// The rounds have no dependency between them, so that the cache misses of a batch overlap, and
+/// entries are asked for ahead.
+fn look_one_by_one(tbl24: &Tbl24, tbl8: &Tbl8, addresses: &[u32], hops: &mut [HopId]) -> bool {
+    let index = |address: u32| (address >> 8) as usize;
+    for address in addresses.iter().take(AHEAD) {
+        prefetch::near(tbl24, index(*address));
+    }
+    let mut seen = 0;
+    for (n, (address, hop)) in addresses.iter().zip(&mut *hops).enumerate() {
+        if let Some(ahead) = addresses.get(n + AHEAD) {
+            prefetch::near(tbl24, index(*ahead));
+        }
+        let entry = tbl24[index(*address)].load(Ordering::Acquire);
+        *hop = HopId(entry);
+        seen |= entry;
+    }
+    if seen & GROUP == 0 {
+        return false;
+    }
+    for (address, hop) in addresses.iter().zip(hops).filter(|(_, hop)| hop.0 & GROUP != 0) {
+        let place = usize::from(hop.0 & !GROUP) << 8 | (*address as u8) as usize;
+        *hop = HopId(tbl8[place].load(Ordering::Acquire));
+    }
+    true
 }
 
 impl Groups {
     /// How many groups can be taken now.
-    pub(super) fn available(&mut self) -> usize {
-        self.reclaim();
+    pub(super) fn available(&self) -> usize {
         self.free.len() + MAX_GROUPS - self.unused
     }
 
     fn take(&mut self) -> Option<u16> {
-        self.reclaim();
         self.free.pop().or_else(|| {
             let group = (self.unused < MAX_GROUPS).then_some(self.unused as u16)?;
             self.unused += 1;
             Some(group)
         })
-    }
-
-    /// Retires the released groups: readers that come from now on cannot know
-    /// them, so they are free when the present epoch's readers are gone.
-    fn end_epoch(&mut self, epoch: &ArcSwap<()>) {
-        if !self.released.is_empty() {
-            let old = epoch.swap(Arc::new(()));
-            self.retired.push_back((old, std::mem::take(&mut self.released)));
-        }
-    }
-
-    /// Frees the groups of the oldest epochs without readers. An epoch with
-    /// readers holds the later ones back: its readers may know their groups too.
-    fn reclaim(&mut self) {
-        while let Some((epoch, groups)) = self.retired.pop_front() {
-            match Arc::try_unwrap(epoch) {
-                Ok(()) => self.free.extend(groups),
-                Err(pinned) => return self.retired.push_front((pinned, groups)),
-            }
-        }
     }
 }
 
@@ -264,6 +258,8 @@ fn segments(store: &PrefixStore<u32>, within: Prefix<u32>, mut each: impl FnMut(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn prefix(first: u32, len: u8) -> Prefix<u32> {
@@ -297,26 +293,54 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_used_again_only_after_its_readers_are_gone() {
+    fn a_group_is_used_again_and_counted() {
         let (table, mut groups) = (Dir24_8::new(), Groups::default());
         let mut store = PrefixStore::default();
-        let mut set = |groups: &mut Groups, first: u32, hop: Option<u16>| {
+        let mut set = |first: u32, hop: Option<u16>| {
             store.set(prefix(first, 32), hop.map(HopId::test));
-            table.repaint(groups, &store, prefix(first, 32));
+            table.repaint(&mut groups, &store, prefix(first, 32));
+            (groups.available(), table.taken.load(Ordering::Relaxed))
         };
-        set(&mut groups, 0x0102_0304, Some(7));
+        assert_eq!(set(0x0102_0304, Some(7)), (MAX_GROUPS - 1, 1));
         assert_eq!((look(&table, 0x0102_0304), look(&table, 0x0102_0305)), (7, 0));
-        assert_eq!(groups.available(), MAX_GROUPS - 1);
+        assert_eq!(set(0x0102_0304, None), (MAX_GROUPS, 1));
+        assert_eq!(set(0x0505_0505, Some(9)), (MAX_GROUPS - 1, 2));
+        assert_eq!((look(&table, 0x0102_0304), look(&table, 0x0505_0505)), (0, 9));
+        assert_eq!(groups.unused, 1);
+    }
 
-        let reader = table.epoch.load();
-        set(&mut groups, 0x0102_0304, None);
-        assert_eq!(look(&table, 0x0102_0304), 0);
-        assert_eq!(groups.available(), MAX_GROUPS - 1, "the reader may look at it");
-        // A group freed in a later epoch waits for the same reader.
-        set(&mut groups, 0x0505_0505, Some(9));
-        set(&mut groups, 0x0505_0505, None);
-        assert_eq!(groups.available(), MAX_GROUPS - 2);
-        drop(reader);
-        assert_eq!(groups.available(), MAX_GROUPS);
+    /// Prefixes that crowd in a few places, of all lengths.
+    fn prefixes() -> impl Strategy<Value = Vec<Prefix<u32>>> {
+        let one = (0u32..4, any::<u32>(), prop_oneof![1 => 0u8..=24, 2 => 25u8..=32]);
+        let one = one.prop_map(|(at, rest, len)| Prefix::holding(at << 30 | rest & 0x3ff, len));
+        prop::collection::vec(one, 0..60)
+    }
+
+    proptest! {
+        // Each paints tables of 32 MiB.
+        #![proptest_config(ProptestConfig::with_cases(50))]
+
+        #[test]
+        fn all_ways_to_look_up_agree(
+            prefixes in prefixes(), others in prop::collection::vec(any::<u32>(), 0..80),
+        ) {
+            let store: PrefixStore<u32> =
+                (1..).zip(&prefixes).map(|(n, p)| (*p, HopId::test(n))).collect();
+            let edges = prefixes.iter().flat_map(|p| [p.first(), p.last(), p.last().wrapping_add(1)]);
+            let addresses: Vec<u32> = edges.chain(others).collect();
+            let longest = |a: &u32| store.longest(*a, 32).map_or(HopId::NO_ROUTE, |(_, hop)| hop);
+            let expected: Vec<HopId> = addresses.iter().map(longest).collect();
+            for isa in Isa::available() {
+                let table = Dir24_8::at(isa);
+                table.repaint(&mut Groups::default(), &store, prefix(0, 0));
+                for len in [1, 15, 16, 17, 31, 32, 33, 48, 63, 79, addresses.len().max(1)] {
+                    let mut hops = vec![HopId::test(0x7fff); addresses.len()];
+                    for (addresses, hops) in addresses.chunks(len).zip(hops.chunks_mut(len)) {
+                        table.lookup_batch(addresses, hops);
+                    }
+                    prop_assert_eq!(&hops, &expected, "{}, {} at a time", isa, len);
+                }
+            }
+        }
     }
 }

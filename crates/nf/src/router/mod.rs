@@ -48,7 +48,7 @@ pub(crate) const KIND: Kind = Kind {
     state: "none",
     limits: &[
         "32 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
-        "about 3.5 MiB for a full IPv6 table",
+        "about 33 MiB for a full IPv6 table",
         "32767 different next hops over the life of a table",
         "32 fragments and ICMP errors of a batch of 32 packets",
     ],

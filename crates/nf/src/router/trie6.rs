@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use thalweg_classify::memory::Zeroed;
+#[cfg(target_arch = "x86_64")]
+use thalweg_packet::Avx512;
 use thalweg_packet::{BATCH, Isa};
 
 use super::prefix::{Prefix, PrefixStore};
@@ -37,6 +39,8 @@ const GROUPED: u8 = 64;
 const WIDE_FROM: usize = 256;
 /// Flag of a top entry that names a chunk; other entries are next hops.
 const CHUNK: u32 = 1 << 31;
+/// Flag of a place in memory, which no place has of itself.
+const TABLE: u64 = 1 << 63;
 /// Words of the unit in which groups are placed: a group whose entries are next hops alone.
 const UNIT: usize = 128;
 
@@ -47,16 +51,17 @@ type Route = (Prefix<u128>, HopId);
 pub(super) struct Trie6 {
     root: ArcSwap<Root>,
     #[cfg(target_arch = "x86_64")]
-    lanes: Option<lanes::Lanes>,
+    lanes: Option<Avx512>,
 }
 
 #[derive(Clone, Debug)]
 struct Root {
     top: Box<[u32]>,
     chunks: Vec<Arc<Chunk>>,
-    /// Where the words of each chunk with a table are in memory; 0 for others.
+    /// The top table for vectors: where the table of a chunk is in memory, with [`TABLE`]; for
+    /// other entries the same as in `top`, but that no chunk is named.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for vectors"))]
-    places: Vec<u64>,
+    tables: Box<[u64]>,
     /// Places in `chunks` that no entry names.
     free: Vec<u32>,
 }
@@ -254,11 +259,12 @@ impl Trie6 {
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
     fn at(isa: Isa) -> Self {
         let top = vec![u32::from(HopId::NO_ROUTE.0); 1 << TOP].into();
-        let root = Root { top, chunks: Vec::new(), places: Vec::new(), free: Vec::new() };
+        let tables = vec![u64::from(HopId::NO_ROUTE.0); 1 << TOP].into();
+        let root = Root { top, tables, chunks: Vec::new(), free: Vec::new() };
         Self {
             root: ArcSwap::from_pointee(root),
             #[cfg(target_arch = "x86_64")]
-            lanes: lanes::Lanes::new(isa),
+            lanes: isa.avx512(),
         }
     }
 
@@ -275,7 +281,7 @@ impl Trie6 {
     /// Looks up the first of `addresses`; how many.
     #[cfg(target_arch = "x86_64")]
     fn lookup_side_by_side(&self, root: &Root, addresses: &[u128], hops: &mut [HopId]) -> usize {
-        self.lanes.map_or(0, |lanes| lanes.lookup(root, addresses, hops))
+        self.lanes.map_or(0, |right| lanes::lookup(right, root, addresses, hops))
     }
 
     #[cfg(not(target_arch = "x86_64"))]
@@ -360,7 +366,6 @@ impl Root {
             if *entry & CHUNK != 0 {
                 let place = *entry & !CHUNK;
                 self.chunks[place as usize] = Arc::default();
-                self.places[place as usize] = 0;
                 self.free.push(place);
             }
             *entry = base;
@@ -382,16 +387,26 @@ impl Root {
             let chunk = Chunk::build(&below, HopId(self.top[entry] as u16));
             self.top[entry] = CHUNK | self.keep(chunk);
         }
+        for entry in range(within) {
+            self.tables[entry] = self.table_of(self.top[entry]);
+        }
+    }
+
+    /// What vectors are told of an entry of the top table.
+    fn table_of(&self, entry: u32) -> u64 {
+        if entry & CHUNK == 0 {
+            return entry.into();
+        }
+        let chunk = &self.chunks[(entry & !CHUNK) as usize];
+        let place = chunk.words.as_ptr().expose_provenance() as u64;
+        if chunk.is_wide { TABLE | place } else { CHUNK.into() }
     }
 
     fn keep(&mut self, chunk: Chunk) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.chunks.push(Arc::default());
-            self.places.push(0);
             self.chunks.len() as u32 - 1
         });
-        let at = chunk.words.as_ptr().expose_provenance() as u64;
-        self.places[place as usize] = if chunk.is_wide { at } else { 0 };
         self.chunks[place as usize] = Arc::new(chunk);
         place
     }

@@ -4,47 +4,39 @@
 //! `unsafe` here: entries are gathered from the memory of the top table and of the chunks.
 #![allow(unsafe_code)]
 
+use core::arch::asm;
 use core::arch::x86_64::{
     __m256i, __m512i, __mmask8, _mm_cvtsi64_si128, _mm_storeu_si128, _mm256_and_si256,
     _mm256_cvtepi32_epi16, _mm256_mask_and_epi32, _mm256_mask_test_epi32_mask,
     _mm256_movepi32_mask, _mm256_set1_epi32, _mm512_add_epi64, _mm512_and_si512,
-    _mm512_cvtepu32_epi64, _mm512_i64gather_epi32, _mm512_loadu_si512, _mm512_mask_i64gather_epi32,
-    _mm512_mask_i64gather_epi64, _mm512_mask_mov_epi64, _mm512_permutex2var_epi64,
-    _mm512_set1_epi64, _mm512_setr_epi64, _mm512_setzero_si512, _mm512_slli_epi64,
-    _mm512_srl_epi64, _mm512_srli_epi64, _mm512_test_epi64_mask,
+    _mm512_andnot_si512, _mm512_cvtepi64_epi32, _mm512_cvtepu32_epi64, _mm512_loadu_si512,
+    _mm512_mask_i64gather_epi32, _mm512_mask_i64gather_epi64, _mm512_mask_mov_epi64,
+    _mm512_movepi64_mask, _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_setr_epi64,
+    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srl_epi64, _mm512_srli_epi64,
 };
 use core::ptr::null;
 
-use thalweg_packet::Isa;
+use thalweg_packet::Avx512;
 
-use super::{CHUNK, Entry, Root, TOP, UNIT};
+use super::{Entry, Root, TABLE, TOP, UNIT};
 use crate::router::table::HopId;
 
 /// Addresses of a register.
 const LANES: usize = 8;
+/// So many that have a longer way than the others are looked up one by one instead, as each load
+/// of all registers costs as much for few lanes as for all.
+const FEW: usize = 4;
 
-/// The right to use AVX-512.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lanes(());
-
-impl Lanes {
-    /// `None` when the level is another, or the processor lacks its instructions.
-    pub(super) fn new(isa: Isa) -> Option<Self> {
-        (isa == Isa::Avx512 && isa.is_available()).then_some(Self(()))
+/// Looks up addresses from the first on, as many as fill registers; how many.
+pub(super) fn lookup(_: Avx512, root: &Root, addresses: &[u128], hops: &mut [HopId]) -> usize {
+    let mut done = 0;
+    while let Some((kernel, len)) = kernel(addresses.len() - done) {
+        let (addresses, hops) = (&addresses[done..done + len], &mut hops[done..done + len]);
+        // SAFETY: who has the right has asked the processor for AVX-512.
+        unsafe { kernel(root, addresses, hops) };
+        done += len;
     }
-
-    /// Looks up addresses from the first on, as many as fill registers; how many.
-    #[expect(clippy::unused_self, reason = "who has one has asked the processor")]
-    pub(super) fn lookup(self, root: &Root, addresses: &[u128], hops: &mut [HopId]) -> usize {
-        let mut done = 0;
-        while let Some((lookup, len)) = kernel(addresses.len() - done) {
-            let (addresses, hops) = (&addresses[done..done + len], &mut hops[done..done + len]);
-            // SAFETY: `new` asked the processor for AVX-512.
-            unsafe { lookup(root, addresses, hops) };
-            done += len;
-        }
-        done
-    }
+    done
 }
 
 /// Looks up as many addresses as fill its registers.
@@ -54,15 +46,15 @@ type Kernel = unsafe fn(&Root, &[u128], &mut [HopId]);
 fn kernel(left: usize) -> Option<(Kernel, usize)> {
     match left / LANES {
         0 => None,
-        1..4 => Some((lookup::<1> as Kernel, LANES)),
-        4..8 => Some((lookup::<4>, 4 * LANES)),
-        _ => Some((lookup::<8>, 8 * LANES)),
+        1..4 => Some((look::<1> as Kernel, LANES)),
+        4..8 => Some((look::<4>, 4 * LANES)),
+        _ => Some((look::<8>, 8 * LANES)),
     }
 }
 
 /// Looks up the addresses of `N` registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn lookup<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
+fn look<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
     let mut ways: [Way; N] = std::array::from_fn(|n| {
         Way::new(root, addresses[n * LANES..].first_chunk().expect("so many addresses"))
     });
@@ -73,9 +65,9 @@ fn lookup<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
     for shift in [24, 16, 8, 0] {
         let mut left = 0;
         for way in &mut ways {
-            left |= way.step(shift);
+            left += way.step(shift).count_ones() as usize;
         }
-        if left == 0 {
+        if left <= FEW.min(N) {
             break;
         }
     }
@@ -94,7 +86,7 @@ fn lookup<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
 struct Way {
     /// The upper halves of the addresses.
     upper: __m512i,
-    /// Where the words of their chunks are; 0 where there is no table.
+    /// Where the words of their chunks are, of those with a table.
     words: __m512i,
     /// Those with a table.
     wide: __mmask8,
@@ -113,16 +105,14 @@ impl Way {
         let second_of_each = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
         let upper = _mm512_permutex2var_epi64(four, second_of_each, others);
 
-        assert!(root.top.len() == 1 << TOP && root.places.len() == root.chunks.len());
-        let top = _mm512_srli_epi64::<48>(upper);
+        assert!(root.tables.len() == 1 << TOP);
+        let (slot, all) = (_mm512_srli_epi64::<48>(upper), all());
+        let (none, tables) = (_mm512_setzero_si512(), root.tables.as_ptr().cast());
         // SAFETY: the top table has an entry for each value of 16 bits.
-        let entries = unsafe { _mm512_i64gather_epi32::<4>(top, root.top.as_ptr().cast()) };
-        let in_chunk = _mm256_movepi32_mask(entries);
-        let chunk = _mm512_and_si512(_mm512_cvtepu32_epi64(entries), number(!CHUNK));
-        let (none, places) = (_mm512_setzero_si512(), root.places.as_ptr().cast());
-        // SAFETY: an entry with the flag names a chunk, and each has its place.
-        let words = unsafe { _mm512_mask_i64gather_epi64::<8>(none, in_chunk, chunk, places) };
-        Self { upper, words, wide: _mm512_test_epi64_mask(words, words), entries }
+        let tables = unsafe { _mm512_mask_i64gather_epi64::<8>(none, all, slot, tables) };
+        let wide = _mm512_movepi64_mask(tables);
+        let words = _mm512_andnot_si512(_mm512_set1_epi64(TABLE as i64), tables);
+        Self { upper, words, wide, entries: _mm512_cvtepi64_epi32(tables) }
     }
 
     /// On to the entries of the chunks' tables.
@@ -176,6 +166,18 @@ impl Way {
         unsafe { _mm_storeu_si128(hops.as_mut_ptr().cast(), narrowed) };
         self.left()
     }
+}
+
+/// All lanes. The compiler makes such a mask of the register k0 combined with itself, and the
+/// processor waits for what k0 is of: the end of the lookups before.
+#[inline]
+fn all() -> __mmask8 {
+    let lanes: u32;
+    // SAFETY: a register is set.
+    unsafe {
+        asm!("mov {:e}, 0xff", out(reg) lanes, options(pure, nomem, nostack, preserves_flags));
+    }
+    lanes as __mmask8
 }
 
 #[target_feature(enable = "avx512f")]
