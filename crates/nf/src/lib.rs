@@ -13,6 +13,7 @@ mod data;
 #[cfg(test)]
 mod drive;
 mod eviction;
+mod flow_table;
 mod fragment;
 mod function;
 mod kind;

@@ -85,6 +85,11 @@ pub struct Walk {
     pub found: Option<(usize, usize)>,
 }
 
+/// A key finds no place in a table that has many: chance does not have it so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many keys share their buckets")]
+pub struct NoPlace;
+
 /// The one who writes a table.
 #[derive(Debug)]
 pub struct Writer<const W: usize> {
@@ -136,14 +141,51 @@ impl<const W: usize> Writer<W> {
             if let Ok(before) = self.table.insert(key, value) {
                 return before;
             }
-            let mut larger = self.empty_with_room(self.places() * 2);
-            while !self.iter().all(|(key, value)| larger.insert(&key, value).is_ok()) {
-                // Chance may have it that it does not fit; then twice the room does.
-                larger = self.empty_with_room(larger.core().places() * 2);
-            }
-            self.shared.store(larger.core().clone());
-            self.table = larger;
+            self.grow(self.places() * 2);
         }
+    }
+
+    /// Makes room for `more` keys, so that the table need not grow for them.
+    pub fn reserve(&mut self, more: usize) {
+        let entries = self.len() + more;
+        if entries * 100 > self.places() * table::LOAD {
+            self.grow(entries);
+        }
+    }
+
+    fn grow(&mut self, entries: usize) {
+        let mut larger = self.empty_with_room(entries);
+        while !self.iter().all(|(key, value)| larger.insert(&key, value).is_ok()) {
+            // Chance may have it that it does not fit; then twice the room does.
+            larger = self.empty_with_room(larger.core().places() * 2);
+        }
+        self.shared.store(larger.core().clone());
+        self.table = larger;
+    }
+
+    /// As [`insert`](Self::insert), for keys that strangers choose: when one finds no place
+    /// though most places are free it is refused, lest keys that share their buckets have
+    /// the table grow without end.
+    ///
+    /// # Errors
+    /// [`NoPlace`]; the table is as it was.
+    pub fn try_insert(&mut self, key: &[u64; W], value: u32) -> Result<Option<u32>, NoPlace> {
+        if let Ok(before) = self.table.insert(key, value) {
+            return Ok(before);
+        }
+        if self.len() < self.places() / 4 {
+            return Err(NoPlace);
+        }
+        Ok(self.insert(key, value))
+    }
+
+    /// The values of up to [`STEP`] keys, as [`Reader::get_step`] gives them.
+    ///
+    /// # Panics
+    /// When there are more keys.
+    #[inline]
+    pub fn get_step(&self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
+        self.table.core().get_step(keys, values)
     }
 
     fn empty_with_room(&self, entries: usize) -> Table<W> {

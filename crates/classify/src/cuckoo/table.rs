@@ -12,7 +12,7 @@ use super::store::{Form, Store};
 /// Buckets that a search for room looks at, before the table is called full.
 const SEARCH: usize = 2048;
 /// The part of its places that a table fills, in percent.
-const LOAD: usize = 95;
+pub(super) const LOAD: usize = 95;
 
 /// There is no place for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

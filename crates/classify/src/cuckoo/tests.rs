@@ -165,3 +165,36 @@ fn readers_never_miss_a_key_that_is_being_moved() {
         assert!(readers.into_iter().all(|r| r.join().unwrap() >= 20));
     });
 }
+
+#[test]
+fn keys_made_to_meet_are_refused_and_the_table_stays_small() {
+    let (mut writer, _) = table::<1>(1000, HashKind::Nh, 7);
+    let addends = *writer.table.core().hash().nh_addends().unwrap();
+    // Whose high half makes the product 0, whatever the low one is.
+    let alike = |n: u64| [((addends[0] >> 32).wrapping_neg() << 32) | n];
+    let places = writer.places();
+    let fit = (0..1000).take_while(|n| writer.try_insert(&alike(*n), 1).is_ok()).count();
+    assert_eq!((fit, writer.places()), (6, places), "two buckets of three");
+    assert_eq!(writer.try_insert(&alike(0), 2), Ok(Some(1)), "one that is there stays");
+    for n in 0..3000 {
+        assert_eq!(
+            writer.try_insert(&key(n), 3),
+            Ok(None),
+            "others find places as the table grows"
+        );
+    }
+    assert_eq!((writer.len(), writer.get(&alike(5))), (3006, Some(1)));
+}
+
+#[test]
+fn a_table_with_room_reserved_does_not_grow() {
+    let (mut writer, mut reader) = table::<3>(10, HashKind::Nh, 7);
+    writer.insert(&key(0), 9);
+    writer.reserve(5000);
+    let places = writer.places();
+    for n in 1..5000 {
+        assert_eq!(writer.insert(&key(n), n as u32), None);
+    }
+    assert_eq!((writer.places(), writer.len()), (places, 5000));
+    assert_eq!((reader.get(&key(0)), reader.get(&key(4999))), (Some(9), Some(4999)));
+}

@@ -13,12 +13,13 @@ mod record;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashbrown::HashMap;
+use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{Batch, FiveTuple, Lanes, Nanoseconds, field};
+use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, Nanoseconds, field};
 use toml::Spanned;
 
+use crate::flow_table::{FlowTable, Slot};
 use crate::function::NfError;
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
@@ -123,7 +124,7 @@ impl Blueprint for MonitorBlueprint {
 
 /// A monitor on one worker.
 struct Monitor {
-    flows: HashMap<FlowId, Counts>,
+    flows: FlowTable<FlowId, Counts, 6>,
     limits: Limits,
     exporter: Arc<Mutex<Exporter>>,
     swept: Nanoseconds,
@@ -139,22 +140,18 @@ impl NetworkFunction for Monitor {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let now = context.now();
         self.sweep(now);
-        for lane in lanes {
-            let key = batch.key(lane);
-            let subject = FiveTuple::from_key(&key)
-                .map_or(Subject::Other(key.get(field::DL_TYPE) as u16), Subject::Ip);
-            let flow = FlowId {
-                subject,
-                in_port: batch.meta.in_port[lane].0,
-                packet_type: batch.meta.packet_type[lane].0,
-            };
-            let flags = match key.get(field::NW_PROTO) {
-                TCP => key.get(field::TCP_FLAGS) as u16,
-                _ => 0,
-            };
-            let bytes = u64::from(batch.meta.wire_len[lane]);
-            let counts = self.count(flow, batch.meta.timestamp[lane], bytes, flags);
-            context.explain(lane, || format!("packet {counts} of its flow here"));
+        let flows: ArrayVec<(usize, FlowId), BATCH> =
+            lanes.into_iter().map(|lane| (lane, flow_of(batch, lane))).collect();
+        let found = self.flows.find(flows.iter().map(|(_, flow)| *flow));
+        for (n, (lane, flow)) in flows.into_iter().enumerate() {
+            let is_tcp = batch.field(lane, field::NW_PROTO) == TCP;
+            let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
+            let (time, bytes) = (batch.meta.timestamp[lane], batch.meta.wire_len[lane].into());
+            let packet = Counts::of_packet(time, bytes, flags);
+            self.packets += 1;
+            self.bytes += bytes;
+            let packets = self.add(found.slot(n), flow, packet);
+            context.explain(lane, || format!("packet {packets} of its flow here"));
         }
     }
 
@@ -165,9 +162,9 @@ impl NetworkFunction for Monitor {
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
         let flows: Vec<(FlowId, Counts)> = reader.records()?;
         let imported = flows.len();
+        self.flows.reserve(imported.min(self.limits.flows));
         for (flow, counts) in flows {
-            self.make_room();
-            self.flows.entry(flow).and_modify(|c| c.add(&counts)).or_insert(counts);
+            self.add(None, flow, counts);
         }
         Ok(imported)
     }
@@ -192,7 +189,7 @@ impl NetworkFunction for Monitor {
 impl Monitor {
     fn new(limits: Limits, exporter: Arc<Mutex<Exporter>>) -> Self {
         Self {
-            flows: HashMap::new(),
+            flows: FlowTable::new(),
             limits,
             exporter,
             swept: Nanoseconds::default(),
@@ -205,25 +202,22 @@ impl Monitor {
         }
     }
 
-    /// Counts a packet; the flow's packets since its last export.
-    fn count(&mut self, flow: FlowId, time: Nanoseconds, bytes: u64, flags: u16) -> u64 {
-        self.packets += 1;
-        self.bytes += bytes;
-        if !self.flows.contains_key(&flow) {
-            self.make_room();
+    /// Adds to the counts of `flow`, which was found in `slot` before or nowhere; the flow's
+    /// packets since its last export.
+    fn add(&mut self, slot: Option<Slot>, flow: FlowId, counts: Counts) -> u64 {
+        if let Some(known) = self.flows.get_mut(slot, &flow) {
+            known.add(&counts);
+            return known.packets;
         }
-        let counts = self.flows.entry(flow).or_insert_with(|| Counts::new(time));
-        counts.packet(time, bytes, flags);
-        counts.packets
-    }
-
-    /// A full table is exported whole and begins anew: bounded memory, and no
-    /// count is lost.
-    fn make_room(&mut self) {
-        if self.flows.len() >= self.limits.flows {
+        // A full table is exported whole and begins anew: bounded memory, and no count is lost.
+        let is_full = self.flows.len() >= self.limits.flows;
+        if is_full || self.flows.insert(flow, counts).is_err() {
             self.table_full += 1;
             self.export(|_| Some(EndReason::LackOfResources));
+            let begun = self.flows.insert(flow, counts);
+            debug_assert!(begun.is_ok(), "an empty table has a place for every flow");
         }
+        counts.packets
     }
 
     /// Exports flows that are idle, or active for long, now and then.
@@ -248,13 +242,8 @@ impl Monitor {
     /// Exports and removes the flows that `reason` gives a reason for.
     fn export(&mut self, reason: impl Fn(&Counts) -> Option<EndReason>) {
         let pending = &mut self.pending;
-        self.flows.retain(|flow, counts| match reason(counts) {
-            Some(reason) => {
-                pending.push(Record { flow: *flow, counts: *counts, reason });
-                false
-            }
-            None => true,
-        });
+        let gone = |flow, counts, reason| pending.push(Record { flow, counts, reason });
+        self.flows.extract_if(|_, counts| reason(counts), gone);
         if self.pending.is_empty() {
             return;
         }
@@ -270,6 +259,17 @@ impl Monitor {
 
     fn exporter(&self) -> MutexGuard<'_, Exporter> {
         self.exporter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What tells the flow of the packet in `lane` from others.
+fn flow_of(batch: &Batch, lane: usize) -> FlowId {
+    let ether_type = || batch.field(lane, field::DL_TYPE) as u16;
+    FlowId {
+        subject: FiveTuple::of(batch, lane)
+            .map_or_else(|| Subject::Other(ether_type()), Subject::Ip),
+        in_port: batch.meta.in_port[lane].0,
+        packet_type: batch.meta.packet_type[lane].0,
     }
 }
 

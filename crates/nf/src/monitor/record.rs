@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
+use crate::flow_table::FlowWords;
+
 /// What a flow is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Subject {
@@ -23,6 +25,25 @@ pub(super) struct FlowId {
     pub(super) packet_type: u16,
 }
 
+impl FlowWords<6> for FlowId {
+    fn words(&self) -> [u64; 6] {
+        let port = u64::from(self.in_port) << 16 | u64::from(self.packet_type);
+        let tuple = match self.subject {
+            Subject::Ip(tuple) => tuple,
+            Subject::Other(ether_type) => return [0, 0, 0, 0, u64::from(ether_type) << 8, port],
+        };
+        let halves = |address: IpAddr| match address {
+            IpAddr::V4(v4) => [0, u64::from(v4.to_bits())],
+            IpAddr::V6(v6) => [(v6.to_bits() >> 64) as u64, v6.to_bits() as u64],
+        };
+        let version = if tuple.src.is_ipv4() { 4 } else { 6 };
+        let ports = u64::from(tuple.src_port) << 16 | u64::from(tuple.dst_port);
+        let rest = ports << 16 | u64::from(tuple.protocol) << 8 | version;
+        let ([a, b], [c, d]) = (halves(tuple.src), halves(tuple.dst));
+        [a, b, c, d, rest, port]
+    }
+}
+
 /// What was counted since the last export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
@@ -35,12 +56,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn new(first: Nanoseconds) -> Self {
-        Self { packets: 0, bytes: 0, first, last: first, tcp_flags: 0 }
-    }
-
-    pub(super) fn packet(&mut self, time: Nanoseconds, bytes: u64, flags: u16) {
-        self.add(&Self { packets: 1, bytes, first: time, last: time, tcp_flags: flags });
+    pub(super) fn of_packet(time: Nanoseconds, bytes: u64, tcp_flags: u16) -> Self {
+        Self { packets: 1, bytes, first: time, last: time, tcp_flags }
     }
 
     pub(super) fn add(&mut self, other: &Self) {

@@ -101,6 +101,8 @@ impl Default for Timeouts {
 pub(super) struct Config {
     inside: Vec<(u32, u32)>,
     pub(super) external: Vec<Ipv4Addr>,
+    /// The same as ranges, first and last, in order.
+    ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub(super) ports: RangeInclusive<u16>,
     pub(super) filtering: Filtering,
     pub(super) hairpinning: bool,
@@ -116,7 +118,7 @@ impl Config {
     }
 
     pub(super) fn is_external(&self, address: Ipv4Addr) -> bool {
-        self.external.contains(&address)
+        self.ranges.iter().any(|(first, last)| (first..=last).contains(&&address))
     }
 
     pub(super) fn timeout(&self, kind: super::session::Life) -> Nanoseconds {
@@ -131,12 +133,21 @@ impl Config {
     }
 }
 
+/// The ranges of `addresses`.
+fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    addresses.sort_unstable();
+    addresses.dedup();
+    let follows = |a: &Ipv4Addr, b: &Ipv4Addr| a.to_bits() + 1 == b.to_bits();
+    addresses.chunk_by(follows).map(|range| (range[0], range[range.len() - 1])).collect()
+}
+
 pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
     let options: Options = section.parse()?;
     let mut errors = Vec::new();
     let mut config = Config {
         inside: Vec::new(),
         external: Vec::new(),
+        ranges: Vec::new(),
         ports: 0..=0,
         filtering: options.filtering,
         hairpinning: options.hairpinning,
@@ -166,6 +177,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
         Some((low, high)) if 0 < low && low < high => config.ports = low..=high,
         _ => errors.push(section.error(options.ports.span(), "bad port range", "\"1024-65535\"")),
     }
+    config.ranges = ranges(config.external.clone());
     let whole = section.span();
     if options.inside.is_empty() || options.external.is_empty() {
         let expected = "at least one 'inside' prefix and one 'external' address";

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
 use hashbrown::HashMap;
-use thalweg_packet::{FlowKey, Nanoseconds, field};
+use thalweg_packet::{Batch, Nanoseconds, field};
 
 /// How long the first fragment of a packet is remembered.
 const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
@@ -22,13 +22,15 @@ pub(super) struct FragmentId {
 }
 
 impl FragmentId {
-    /// The id of the IPv4 packet whose header is at `l3` of `bytes`.
-    pub(super) fn read(bytes: &[u8], l3: usize, key: &FlowKey) -> Option<Self> {
-        let identification = bytes.get(l3 + 4..)?.first_chunk::<2>()?;
-        Some(Self {
-            source: key.get(field::NW_SRC) as u32,
-            destination: key.get(field::NW_DST) as u32,
-            protocol: key.get(field::NW_PROTO) as u8,
+    /// The id of the IPv4 packet in `lane`, if it is a fragment.
+    pub(super) fn of(batch: &Batch, lane: usize) -> Option<Self> {
+        let headers = batch.headers(lane);
+        let header = batch.bytes(lane).get(headers.l3 as usize..)?;
+        let identification = header.get(4..)?.first_chunk::<2>()?;
+        headers.fragment.then(|| Self {
+            source: batch.field(lane, field::NW_SRC) as u32,
+            destination: batch.field(lane, field::NW_DST) as u32,
+            protocol: batch.field(lane, field::NW_PROTO) as u8,
             identification: u16::from_be_bytes(*identification),
         })
     }

@@ -3,19 +3,19 @@
 use std::net::Ipv4Addr;
 
 use thalweg_packet::checksum::{self, Checksum, ChecksumStatus, update_u16, update_u32};
-use thalweg_packet::{Batch, DropReason, FlowKey, field, write};
+use thalweg_packet::{Batch, DropReason, field, write};
 
 use super::Protocol;
 use super::mapping::Mappings;
-use super::translate::Direction;
+use super::translate::{Direction, Done};
 
 /// ICMP's header, and the least that an error quotes.
 const ICMP: usize = 8;
 const QUOTED_IP: usize = 20;
 
 /// Whether the ICMP packet is an error, which quotes another.
-pub(super) fn is_error(key: &FlowKey) -> bool {
-    matches!(key.get(field::TP_SRC), 3 | 4 | 5 | 11 | 12)
+pub(super) fn is_error(batch: &Batch, lane: usize) -> bool {
+    matches!(batch.field(lane, field::TP_SRC), 3 | 4 | 5 | 11 | 12)
 }
 
 /// Translates an ICMP error: the packet quoted in it back to what its sender
@@ -25,7 +25,7 @@ pub(super) fn error(
     batch: &mut Batch,
     lane: usize,
     direction: Direction,
-) -> Result<String, DropReason> {
+) -> Result<Done, DropReason> {
     let headers = *batch.headers(lane);
     let l4 = headers.l4 as usize;
     let end = headers.end as usize;
@@ -55,7 +55,7 @@ pub(super) fn error(
         Direction::Out => write::set_ipv4_src(bytes, &headers, address),
         _ => write::set_ipv4_dst(bytes, &headers, address),
     }
-    Ok(format!("ICMP error about {address}:{port}"))
+    Ok(Done::Error { about: (address, port) })
 }
 
 /// The packet that an error quotes.

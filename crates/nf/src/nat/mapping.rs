@@ -1,19 +1,27 @@
 //! Mappings between inside and external end points, and their sessions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{DropReason, Nanoseconds};
 
 use super::Protocol;
 use super::config::{Config, Filtering};
-use super::session::{Remote, Session};
+use super::session::{Remote, Session, Sessions};
+use crate::flow_table::{self, FlowTable, FlowWords, Index, NoPlace, Slot};
 use crate::state::StateError;
 
 /// An address and a port (or echo identifier) of a protocol.
 pub(super) type EndPoint = (Protocol, Ipv4Addr, u16);
+
+impl FlowWords<1> for EndPoint {
+    fn words(&self) -> [u64; 1] {
+        let (protocol, address, port) = *self;
+        [(protocol as u64) << 48 | u64::from(address.to_bits()) << 16 | u64::from(port)]
+    }
+}
 
 /// A mapping, as it is kept and as it travels. It lasts as long as its sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +29,7 @@ pub(super) struct Record {
     pub(super) inside: EndPoint,
     pub(super) external: EndPoint,
     /// Whom the host inside has sent to.
-    sessions: BTreeMap<Remote, Session>,
+    sessions: Sessions,
 }
 
 impl Record {
@@ -30,11 +38,8 @@ impl Record {
         let exact = Remote::new(self.inside.0, remote, filtering);
         match filtering {
             Filtering::EndpointIndependent => true,
-            Filtering::AddressAndPortDependent => self.sessions.contains_key(&exact),
-            Filtering::AddressDependent => {
-                let (address, least) = (remote.0, Remote { address: remote.0, port: 0 });
-                self.sessions.range(least..=Remote { address, port: u16::MAX }).next().is_some()
-            }
+            Filtering::AddressAndPortDependent => self.sessions.get(&exact).is_some(),
+            Filtering::AddressDependent => self.sessions.are_with(remote.0),
         }
     }
 }
@@ -46,8 +51,9 @@ type Due = (Nanoseconds, EndPoint, Remote);
 #[derive(Debug)]
 pub(super) struct Mappings {
     config: Config,
-    by_inside: HashMap<EndPoint, Record>,
-    by_external: HashMap<EndPoint, EndPoint>,
+    by_inside: FlowTable<EndPoint, Record, 1>,
+    /// The slots in `by_inside`.
+    by_external: Index<1>,
     /// One entry for each session, not later than the session ends.
     due: BTreeSet<Due>,
     /// Ports in use, by protocol, external address and parity.
@@ -61,8 +67,8 @@ impl Mappings {
     pub(super) fn new(config: Config) -> Self {
         Self {
             config,
-            by_inside: HashMap::new(),
-            by_external: HashMap::new(),
+            by_inside: FlowTable::new(),
+            by_external: flow_table::index(),
             due: BTreeSet::new(),
             in_use: HashMap::new(),
             created: 0,
@@ -80,6 +86,14 @@ impl Mappings {
         self.due.len()
     }
 
+    /// Asks for the memory of mappings ahead of their packets: of those from `insides`, and of
+    /// those to `externals`; at most a batch's each.
+    pub(super) fn ask_for(&self, insides: &[EndPoint], externals: &[EndPoint]) {
+        let inward = flow_table::find(&self.by_external, externals.iter().copied());
+        self.by_inside.find(insides.iter().copied());
+        inward.slots().for_each(|slot| self.by_inside.ask_for(slot));
+    }
+
     /// The external end point of a packet from `inside` to `remote`; makes
     /// mapping and session when there are none.
     pub(super) fn outward(
@@ -90,22 +104,23 @@ impl Mappings {
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
         let with = Remote::new(inside.0, remote, self.config.filtering);
-        let known = self.by_inside.get(&inside).map(|r| r.sessions.contains_key(&with));
-        if known != Some(true) && self.sessions() >= self.config.max_sessions {
+        let slot = self.by_inside.slot(&inside);
+        if let Some(external) = slot.and_then(|slot| self.count(slot, with, true, flags, now)) {
+            return Ok(external);
+        }
+        if self.sessions() >= self.config.max_sessions {
             self.refused += 1;
             return Err(DropReason::StateFull);
         }
-        if known.is_none() {
-            self.create(inside)?;
-        }
-        let record = self.by_inside.get_mut(&inside).ok_or(DropReason::StateFull)?;
-        let external = record.external;
-        if known != Some(true) {
+        let slot = match slot {
+            Some(slot) => slot,
+            None => self.create(inside)?,
+        };
+        if let Some((_, record)) = self.by_inside.at_mut(slot) {
             record.sessions.insert(with, Session::new(now));
             self.look_at(inside, with);
         }
-        self.count(inside, with, true, flags, now);
-        Ok(external)
+        self.count(slot, with, true, flags, now).ok_or(DropReason::StateFull)
     }
 
     /// The inside end point of a packet from `remote` to `external`.
@@ -116,38 +131,46 @@ impl Mappings {
         flags: u16,
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
-        let inside = *self.by_external.get(&external).ok_or(DropReason::NoMapping)?;
-        let record = self.by_inside.get(&inside).ok_or(DropReason::NoMapping)?;
+        let slot = self.slot_of(external).ok_or(DropReason::NoMapping)?;
+        let (inside, record) = self.by_inside.at(slot).ok_or(DropReason::NoMapping)?;
         if !record.admits(remote, self.config.filtering) {
             return Err(DropReason::NoMapping);
         }
+        let inside = *inside;
         let with = Remote::new(inside.0, remote, self.config.filtering);
-        self.count(inside, with, false, flags, now);
+        self.count(slot, with, false, flags, now);
         Ok(inside)
     }
 
-    /// Notes a packet of a session, if there is that session.
+    fn slot_of(&self, external: EndPoint) -> Option<Slot> {
+        self.by_external.get(&external.words()).map(Slot)
+    }
+
+    /// Notes a packet of a session of the mapping in `slot`, if there is that session; the
+    /// mapping's external end point.
     fn count(
         &mut self,
-        inside: EndPoint,
+        slot: Slot,
         with: Remote,
         outward: bool,
         flags: u16,
         now: Nanoseconds,
-    ) {
-        let record = self.by_inside.get_mut(&inside);
-        let Some(session) = record.and_then(|r| r.sessions.get_mut(&with)) else { return };
+    ) -> Option<EndPoint> {
+        let (inside, record) = self.by_inside.at_mut(slot)?;
+        let (inside, external) = (*inside, record.external);
+        let session = record.sessions.get_mut(&with)?;
         let before = session.life(inside.0);
         session.packet(inside.0, outward, flags, now);
         // It may now end earlier. When it ends later, that is found when it is due.
         if session.life(inside.0) != before {
             self.look_at(inside, with);
         }
+        Some(external)
     }
 
     /// Has a session be looked at when it may end.
     fn look_at(&mut self, inside: EndPoint, with: Remote) {
-        let record = self.by_inside.get_mut(&inside);
+        let record = self.by_inside.get_mut(None, &inside);
         let Some(session) = record.and_then(|r| r.sessions.get_mut(&with)) else { return };
         self.due.remove(&(session.due, inside, with));
         session.due = session.last_used.plus(self.config.timeout(session.life(inside.0)));
@@ -157,7 +180,7 @@ impl Mappings {
     /// The inside end point of a mapping, for an ICMP error, which neither
     /// makes mappings nor keeps them alive (RFC 5508 REQ-10).
     pub(super) fn inside_of(&self, external: EndPoint) -> Option<EndPoint> {
-        self.by_external.get(&external).copied()
+        self.by_inside.at(self.slot_of(external)?).map(|(inside, _)| *inside)
     }
 
     /// The external end point of a mapping, likewise.
@@ -165,7 +188,7 @@ impl Mappings {
         self.by_inside.get(&inside).map(|r| r.external)
     }
 
-    fn create(&mut self, inside: EndPoint) -> Result<(), DropReason> {
+    fn create(&mut self, inside: EndPoint) -> Result<Slot, DropReason> {
         if self.by_inside.len() >= self.config.max_mappings {
             self.refused += 1;
             return Err(DropReason::StateFull);
@@ -174,18 +197,26 @@ impl Mappings {
             self.refused += 1;
             return Err(DropReason::NoPort);
         };
-        self.created += 1;
-        self.insert(Record { inside, external, sessions: BTreeMap::new() });
-        Ok(())
+        let slot = self.insert(Record { inside, external, sessions: Sessions::default() });
+        match slot {
+            Ok(_) => self.created += 1,
+            Err(_) => self.refused += 1,
+        }
+        slot.map_err(|NoPlace| DropReason::StateFull)
     }
 
-    fn insert(&mut self, record: Record) {
-        let inside = record.inside;
-        *self.in_use.entry(parity_of(record.external)).or_default() += 1;
-        self.by_external.insert(record.external, inside);
-        let with: Vec<Remote> = record.sessions.keys().copied().collect();
-        self.by_inside.insert(inside, record);
+    /// Puts a mapping in, both ends of which are free.
+    fn insert(&mut self, record: Record) -> Result<Slot, NoPlace> {
+        let (inside, external) = (record.inside, record.external);
+        let with: Vec<Remote> = record.sessions.iter().map(|(with, _)| *with).collect();
+        let slot = self.by_inside.insert(inside, record)?;
+        if let Err(none) = self.by_external.try_insert(&external.words(), slot.0) {
+            self.by_inside.remove(&inside);
+            return Err(none);
+        }
+        *self.in_use.entry(parity_of(external)).or_default() += 1;
         with.into_iter().for_each(|with| self.look_at(inside, with));
+        Ok(slot)
     }
 
     /// A free external end point: always the same address for a host (pooling
@@ -196,7 +227,7 @@ impl Mappings {
         let mixed = (u64::from(u32::from(host)) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let addresses = &self.config.external;
         let address = addresses[mixed as usize % addresses.len()];
-        let free = |port: u16| !self.by_external.contains_key(&(protocol, address, port));
+        let free = |port: u16| self.slot_of((protocol, address, port)).is_none();
         let (low, high) = (*self.config.ports.start(), *self.config.ports.end());
         if self.config.ports.contains(&port) && free(port) {
             return Some((protocol, address, port));
@@ -223,7 +254,7 @@ impl Mappings {
             && due <= now
         {
             self.due.pop_first();
-            let Some(record) = self.by_inside.get_mut(&inside) else { continue };
+            let Some(record) = self.by_inside.get_mut(None, &inside) else { continue };
             let Some(session) = record.sessions.get(&with) else { continue };
             if session.last_used.plus(self.config.timeout(session.life(inside.0))) > now {
                 // It was used since.
@@ -240,7 +271,10 @@ impl Mappings {
 
     fn remove(&mut self, inside: EndPoint) {
         let Some(record) = self.by_inside.remove(&inside) else { return };
-        self.by_external.remove(&record.external);
+        self.by_external.remove(&record.external.words());
+        for (with, session) in record.sessions.iter() {
+            self.due.remove(&(session.due, inside, *with));
+        }
         if let Some(used) = self.in_use.get_mut(&parity_of(record.external)) {
             *used -= 1;
         }
@@ -248,33 +282,13 @@ impl Mappings {
 
     /// All mappings in a fixed order.
     pub(super) fn records(&self) -> Vec<&Record> {
-        let mut all: Vec<_> = self.by_inside.values().collect();
+        let mut all: Vec<_> = self.by_inside.iter().map(|(_, record)| record).collect();
         all.sort_unstable_by_key(|r| r.inside);
         all
     }
 
     /// Takes over mappings; all of them, or none when one is in the way.
     pub(super) fn take_over(&mut self, records: Vec<Record>) -> Result<(), StateError> {
-        let mut insides = HashSet::with_capacity(records.len());
-        let mut externals = HashSet::with_capacity(records.len());
-        for (index, r) in records.iter().enumerate() {
-            let refuse = |what: &str| {
-                Err(StateError::Record { index, what: format!("{what}: {:?}", r.inside) })
-            };
-            if !self.config.is_external(r.external.1) || !self.config.is_inside(r.inside.1) {
-                return refuse("the addresses are not those of this NAT");
-            }
-            let known = self.by_inside.contains_key(&r.inside)
-                || self.by_external.contains_key(&r.external)
-                || !insides.insert(r.inside)
-                || !externals.insert(r.external);
-            if known || r.inside.0 != r.external.0 {
-                return refuse("the mapping is in conflict with another");
-            }
-            if r.sessions.is_empty() {
-                return refuse("the mapping has no session");
-            }
-        }
         let sessions: usize = records.iter().map(|r| r.sessions.len()).sum();
         if self.len() + records.len() > self.config.max_mappings
             || self.sessions() + sessions > self.config.max_sessions
@@ -283,9 +297,32 @@ impl Mappings {
             return Err(StateError::Record { index: records.len(), what });
         }
         self.by_inside.reserve(records.len());
-        self.by_external.reserve(records.len());
-        records.into_iter().for_each(|record| self.insert(record));
+        flow_table::make_room(&mut self.by_external, records.len());
+        let mut taken = Vec::with_capacity(records.len());
+        for (index, record) in records.into_iter().enumerate() {
+            let inside = record.inside;
+            if let Err(what) = self.take_over_one(record) {
+                taken.into_iter().for_each(|inside| self.remove(inside));
+                return Err(StateError::Record { index, what: format!("{what}: {inside:?}") });
+            }
+            taken.push(inside);
+        }
         Ok(())
+    }
+
+    fn take_over_one(&mut self, record: Record) -> Result<(), String> {
+        let (inside, external) = (record.inside, record.external);
+        if !self.config.is_external(external.1) || !self.config.is_inside(inside.1) {
+            return Err("the addresses are not those of this NAT".into());
+        }
+        let known = self.by_inside.slot(&inside).is_some() || self.slot_of(external).is_some();
+        if known || inside.0 != external.0 {
+            return Err("the mapping is in conflict with another".into());
+        }
+        if record.sessions.is_empty() {
+            return Err("the mapping has no session".into());
+        }
+        self.insert(record).map(drop).map_err(|error| error.to_string())
     }
 }
 

@@ -12,15 +12,18 @@ mod mapping;
 mod session;
 mod translate;
 
+use std::net::Ipv4Addr;
+
+use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds, field};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, field};
 
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing};
 use config::{Config, Options};
 use fragments::Fragments;
-use mapping::{Mappings, Record};
-use translate::Direction;
+use mapping::{EndPoint, Mappings, Record};
+use translate::{Direction, Done};
 
 pub(crate) const KIND: Kind = Kind {
     name: "nat",
@@ -90,13 +93,20 @@ impl NetworkFunction for Nat {
         let now = context.now();
         self.mappings.expire(now);
         self.fragments.expire(now);
+        let directions = self.directions(batch, lanes);
+        self.ask_for(batch, lanes, &directions);
+        let mut changed = Lanes::NONE;
         for lane in lanes {
-            match self.packet(batch, lane, now) {
-                Ok(Some(what)) => context.explain(lane, || what),
+            match self.packet(batch, lane, directions[lane], now) {
+                Ok(Some(done)) => {
+                    changed.insert(lane);
+                    context.explain(lane, || done.to_string());
+                }
                 Ok(None) => self.untouched += 1,
                 Err(reason) => context.drop(lane, reason),
             }
         }
+        batch.parse(changed, Decapsulate::No);
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
@@ -127,40 +137,63 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
+    /// Which way each IPv4 packet goes that is a matter of NAT.
+    fn directions(&self, batch: &Batch, lanes: Lanes) -> [Option<Direction>; BATCH] {
+        let mut directions = [None; BATCH];
+        for lane in lanes.into_iter().filter(|lane| batch.headers(*lane).is_ipv4()) {
+            let address = |f| Ipv4Addr::from(batch.field(lane, f) as u32);
+            let (source, destination) = (address(field::NW_SRC), address(field::NW_DST));
+            let inside = self.config.is_inside(source);
+            directions[lane] = if self.config.is_external(destination) {
+                Some(if inside { Direction::Hairpin } else { Direction::In })
+            } else {
+                (inside && !self.config.is_inside(destination)).then_some(Direction::Out)
+            };
+        }
+        directions
+    }
+
+    /// Asks for the mappings of all packets before the first of them needs its own.
+    fn ask_for(&self, batch: &Batch, lanes: Lanes, directions: &[Option<Direction>; BATCH]) {
+        type Ends = ArrayVec<EndPoint, BATCH>;
+        let (mut insides, mut externals) = (Ends::new(), Ends::new());
+        for lane in lanes {
+            match (directions[lane], translate::ends(batch, lane)) {
+                (None, _) | (_, None) => {}
+                (Some(Direction::In), Some((protocol, _, (address, port)))) => {
+                    externals.push((protocol, address, port));
+                }
+                (_, Some((protocol, (address, port), _))) => {
+                    insides.push((protocol, address, port));
+                }
+            }
+        }
+        self.mappings.ask_for(&insides, &externals);
+    }
+
     /// Translates one packet; what was done, or nothing when it is no matter
     /// of NAT, or why it is lost.
     fn packet(
         &mut self,
         batch: &mut Batch,
         lane: usize,
+        direction: Option<Direction>,
         now: Nanoseconds,
-    ) -> Result<Option<String>, DropReason> {
-        let key = batch.key(lane);
-        if !batch.headers(lane).is_ipv4() {
-            let cut = key.get(field::DL_TYPE) == 0x0800;
+    ) -> Result<Option<Done>, DropReason> {
+        let Some(direction) = direction else {
+            let cut = !batch.headers(lane).is_ipv4() && batch.field(lane, field::DL_TYPE) == 0x0800;
             return if cut { Err(DropReason::Malformed) } else { Ok(None) };
-        }
-        let (source, destination) = (key.get(field::NW_SRC) as u32, key.get(field::NW_DST) as u32);
-        let inside = |a: u32| self.config.is_inside(a.into());
-        let direction = if self.config.is_external(destination.into()) {
-            if inside(source) { Direction::Hairpin } else { Direction::In }
-        } else if inside(source) && !inside(destination) {
-            Direction::Out
-        } else {
-            return Ok(None);
         };
-        let said = match direction {
-            Direction::Hairpin if !self.config.hairpinning => return Err(DropReason::NoMapping),
-            // Out by the mapping of the sender, in again by that of the receiver.
-            Direction::Hairpin => {
-                self.translate(batch, lane, Direction::Out, now)?;
-                batch.parse(Lanes::one(lane), thalweg_packet::Decapsulate::No);
-                self.translate(batch, lane, Direction::In, now)?
+        if direction == Direction::Hairpin {
+            if !self.config.hairpinning {
+                return Err(DropReason::NoMapping);
             }
-            direction => self.translate(batch, lane, direction, now)?,
-        };
-        batch.parse(Lanes::one(lane), thalweg_packet::Decapsulate::No);
-        Ok(Some(said))
+            // Out by the mapping of the sender, in again by that of the receiver.
+            self.translate(batch, lane, Direction::Out, now)?;
+            batch.parse(Lanes::one(lane), Decapsulate::No);
+        }
+        let last = if direction == Direction::Out { direction } else { Direction::In };
+        self.translate(batch, lane, last, now).map(Some)
     }
 
     fn translate(
@@ -169,7 +202,7 @@ impl Nat {
         lane: usize,
         direction: Direction,
         now: Nanoseconds,
-    ) -> Result<String, DropReason> {
+    ) -> Result<Done, DropReason> {
         translate::packet(&mut self.mappings, &mut self.fragments, batch, lane, direction, now)
     }
 }

@@ -1,9 +1,11 @@
 //! Sessions: whom a host inside has sent to through one of its mappings, and
 //! for how long that counts.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thalweg_packet::Nanoseconds;
 
 use super::Protocol;
@@ -129,8 +131,106 @@ impl Session {
     }
 }
 
+/// The sessions of a mapping, in order of whom they are with. One of them lies in the mapping
+/// itself, as most mappings have no other: a packet then waits for no further memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sessions {
+    /// There whenever there are more.
+    one: Option<(Remote, Session)>,
+    more: BTreeMap<Remote, Session>,
+}
+
+impl Sessions {
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.one.is_some()) + self.more.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn get(&self, with: &Remote) -> Option<&Session> {
+        match &self.one {
+            Some((known, session)) if known == with => Some(session),
+            _ => self.more.get(with),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, with: &Remote) -> Option<&mut Session> {
+        match &mut self.one {
+            Some((known, session)) if known == with => Some(session),
+            _ => self.more.get_mut(with),
+        }
+    }
+
+    /// Whether there is one with this host, whatever its port.
+    pub(super) fn are_with(&self, address: Ipv4Addr) -> bool {
+        let of = |port| Remote { address, port };
+        self.one.is_some_and(|(known, _)| known.address == address)
+            || self.more.range(of(0)..=of(u16::MAX)).next().is_some()
+    }
+
+    pub(super) fn insert(&mut self, with: Remote, session: Session) {
+        match &mut self.one {
+            Some((known, old)) if *known == with => *old = session,
+            Some(_) => drop(self.more.insert(with, session)),
+            one @ None => *one = Some((with, session)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, with: &Remote) {
+        match &self.one {
+            Some((known, _)) if known == with => self.one = self.more.pop_first(),
+            _ => drop(self.more.remove(with)),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Remote, &Session)> {
+        let one = self.one.as_ref().map(|(with, session)| (with, session));
+        // Without the one there are no more.
+        let (before, after) =
+            one.map(|(with, _)| (self.more.range(..with), self.more.range(with..))).unzip();
+        before.into_iter().flatten().chain(one).chain(after.into_iter().flatten())
+    }
+}
+
+impl PartialEq for Sessions {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Sessions {}
+
+impl FromIterator<(Remote, Session)> for Sessions {
+    fn from_iter<I: IntoIterator<Item = (Remote, Session)>>(sessions: I) -> Self {
+        let mut all = Self::default();
+        sessions.into_iter().for_each(|(with, session)| all.insert(with, session));
+        all
+    }
+}
+
+/// As a map.
+impl Serialize for Sessions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.len()))?;
+        self.iter().try_for_each(|(with, session)| map.serialize_entry(with, session))?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Sessions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let all = BTreeMap::<Remote, Session>::deserialize(deserializer)?;
+        Ok(all.into_iter().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn life_after(segments: &[(bool, u16)]) -> Life {
@@ -161,5 +261,33 @@ mod tests {
         assert_eq!(life_after(&[(true, SYN), (false, ACK), (false, ACK)]), Life::TcpTransitory);
         // A connection older than the NAT.
         assert_eq!(life_after(&[(true, ACK), (false, ACK)]), Life::TcpEstablished);
+    }
+
+    proptest! {
+        #[test]
+        fn sessions_are_an_ordered_map(steps in vec((any::<bool>(), 0u8..3, 0u16..4), 0..40)) {
+            let (mut sessions, mut model) = (Sessions::default(), BTreeMap::new());
+            for (n, (insert, host, port)) in (0..).zip(steps) {
+                let address = Ipv4Addr::new(192, 0, 2, host);
+                let with = Remote { address, port };
+                if insert {
+                    sessions.insert(with, Session::new(Nanoseconds(n)));
+                    model.insert(with, Session::new(Nanoseconds(n)));
+                } else {
+                    sessions.remove(&with);
+                    model.remove(&with);
+                }
+                prop_assert!(sessions.iter().eq(model.iter()));
+                prop_assert_eq!((sessions.len(), sessions.is_empty()), (model.len(), model.is_empty()));
+                prop_assert_eq!(sessions.get(&with), model.get(&with));
+                prop_assert_eq!(sessions.get_mut(&with), model.get_mut(&with));
+                let known = model.keys().any(|with| with.address == address);
+                prop_assert_eq!(sessions.are_with(address), known);
+                let moved = postcard::to_stdvec(&sessions).unwrap();
+                prop_assert_eq!(&moved, &postcard::to_stdvec(&model).unwrap());
+                let there: Sessions = postcard::from_bytes(&moved).unwrap();
+                prop_assert_eq!(postcard::to_stdvec(&there).unwrap(), moved);
+            }
+        }
     }
 }

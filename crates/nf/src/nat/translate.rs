@@ -1,8 +1,9 @@
 //! Translating one packet.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 
-use thalweg_packet::{Batch, DropReason, FlowKey, Layer, Nanoseconds, field, write};
+use thalweg_packet::{Batch, DropReason, Layer, Nanoseconds, field, write};
 
 use super::Protocol;
 use super::fragments::{FragmentId, Fragments};
@@ -18,6 +19,32 @@ pub(super) enum Direction {
     Hairpin,
 }
 
+/// An address and a port, or an echo's identifier.
+type End = (Ipv4Addr, u16);
+
+/// What was done to a packet, as a trace tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    /// One of its ends is another now.
+    Translated { from: End, to: End },
+    /// A fragment got the address of its first.
+    Followed { address: Ipv4Addr },
+    /// An ICMP error.
+    Error { about: End },
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Translated { from, to } => {
+                write!(f, "{}:{} -> {}:{}", from.0, from.1, to.0, to.1)
+            }
+            Self::Followed { address } => write!(f, "fragment, as its first: {address}"),
+            Self::Error { about } => write!(f, "ICMP error about {}:{}", about.0, about.1),
+        }
+    }
+}
+
 /// Translates the packet of `lane`; says what was done.
 pub(super) fn packet(
     mappings: &mut Mappings,
@@ -26,64 +53,66 @@ pub(super) fn packet(
     lane: usize,
     direction: Direction,
     now: Nanoseconds,
-) -> Result<String, DropReason> {
-    let (key, headers) = (batch.key(lane), *batch.headers(lane));
-    let id = FragmentId::read(batch.bytes(lane), headers.l3 as usize, &key);
-    let id = id.ok_or(DropReason::Malformed)?;
-    if key.get(field::NW_FRAG) & field::FRAG_LATER != 0 {
-        let address = fragments.get(id).ok_or(DropReason::UnknownFragment)?;
+) -> Result<Done, DropReason> {
+    let headers = *batch.headers(lane);
+    let fragment = FragmentId::of(batch, lane);
+    if batch.field(lane, field::NW_FRAG) & field::FRAG_LATER != 0 {
+        let first = fragment.and_then(|id| fragments.get(id));
+        let address = first.ok_or(DropReason::UnknownFragment)?;
         set_address(batch, lane, direction, address);
-        return Ok(format!("fragment, as its first: {address}"));
+        return Ok(Done::Followed { address });
     }
-    if headers.ip_proto == 1 && icmp::is_error(&key) {
+    if headers.ip_proto == 1 && icmp::is_error(batch, lane) {
         return icmp::error(mappings, batch, lane, direction);
     }
-    let Some((protocol, source, destination)) = ends(&key, headers.layer) else {
-        return Err(unsupported(&key, headers.layer));
+    let Some((protocol, source, destination)) = ends(batch, lane) else {
+        return Err(unsupported(batch, lane));
     };
-    let flags = if protocol == Protocol::Tcp { key.get(field::TCP_FLAGS) as u16 } else { 0 };
-    let (to, said) = if direction == Direction::Out {
-        let to = mappings.outward((protocol, source.0, source.1), destination, flags, now)?;
-        (to, format!("{}:{} -> {}:{}", source.0, source.1, to.1, to.2))
+    let is_tcp = protocol == Protocol::Tcp;
+    let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
+    let (from, to) = if direction == Direction::Out {
+        let inside = (protocol, source.0, source.1);
+        (source, mappings.outward(inside, destination, flags, now)?)
     } else {
-        let to = mappings.inward((protocol, destination.0, destination.1), source, flags, now)?;
-        (to, format!("{}:{} -> {}:{}", destination.0, destination.1, to.1, to.2))
+        let external = (protocol, destination.0, destination.1);
+        (destination, mappings.inward(external, source, flags, now)?)
     };
-    if headers.fragment {
+    if let Some(id) = fragment {
         fragments.remember(id, to.1, now);
     }
     set_end(batch, lane, direction, to);
-    Ok(said)
+    Ok(Done::Translated { from, to: (to.1, to.2) })
 }
 
-fn unsupported(key: &FlowKey, layer: Layer) -> DropReason {
-    let known = matches!(key.get(field::NW_PROTO), 1 | 6 | 17);
-    if known && layer < Layer::Transport {
+fn unsupported(batch: &Batch, lane: usize) -> DropReason {
+    let known = matches!(batch.field(lane, field::NW_PROTO), 1 | 6 | 17);
+    if known && batch.headers(lane).layer < Layer::Transport {
         DropReason::Malformed
     } else {
         DropReason::UnsupportedProtocol
     }
 }
 
-type Ends = (Protocol, (Ipv4Addr, u16), (Ipv4Addr, u16));
+type Ends = (Protocol, End, End);
 
-/// Protocol and both ends; an echo's identifier counts for the side that asks,
-/// and stands for both.
-fn ends(key: &FlowKey, layer: Layer) -> Option<Ends> {
-    if layer < Layer::Transport {
+/// Protocol and both ends of the packet in `lane`; an echo's identifier counts for the side that
+/// asks, and stands for both.
+pub(super) fn ends(batch: &Batch, lane: usize) -> Option<Ends> {
+    if batch.headers(lane).layer < Layer::Transport {
         return None;
     }
-    let (tp_src, tp_dst) = (key.get(field::TP_SRC) as u16, key.get(field::TP_DST) as u16);
-    let (protocol, from, to) = match key.get(field::NW_PROTO) {
+    let number = |f| batch.field(lane, f) as u16;
+    let (tp_src, tp_dst) = (number(field::TP_SRC), number(field::TP_DST));
+    let (protocol, from, to) = match batch.field(lane, field::NW_PROTO) {
         6 => (Protocol::Tcp, tp_src, tp_dst),
         17 => (Protocol::Udp, tp_src, tp_dst),
         1 if matches!(tp_src, 0 | 8) => {
-            let id = key.get(field::ICMP_ID) as u16;
+            let id = number(field::ICMP_ID);
             (Protocol::Echo, id, id)
         }
         _ => return None,
     };
-    let address = |f| Ipv4Addr::from(key.get(f) as u32);
+    let address = |f| Ipv4Addr::from(batch.field(lane, f) as u32);
     Some((protocol, (address(field::NW_SRC), from), (address(field::NW_DST), to)))
 }
 
