@@ -108,8 +108,9 @@ def leak_checked():
     environment = {**os.environ, "RUSTFLAGS": "-Zsanitizer=leak", "RUSTC_BOOTSTRAP": "1",
                    "CARGO_TARGET_DIR": str(target)}
     triple = "x86_64-unknown-linux-gnu"
-    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-cli", "--target", triple],
-                   cwd=HERE.parent, env=environment, check=True)
+    features = subprocess.check_output([HERE.parent / "scripts/setup.sh", "features"], text=True).strip()
+    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-cli", "--target", triple,
+                    "--features", features], cwd=HERE.parent, env=environment, check=True)
     return target / triple / "release/thalweg"
 
 
