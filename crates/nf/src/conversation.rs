@@ -1,6 +1,6 @@
 //! The two ends of a conversation, whichever of them speaks.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::FiveTuple;
@@ -26,6 +26,18 @@ impl Conversation {
         let (low, high) = if from_low { (from, to) } else { (to, from) };
         (Self { low, high, protocol: tuple.protocol }, from_low)
     }
+
+    /// As its lower end sends it.
+    pub(crate) fn tuple(&self) -> FiveTuple {
+        let ((src, src_port), (dst, dst_port)) = (self.low, self.high);
+        let (src, dst) = (address_of(src), address_of(dst));
+        FiveTuple { src, dst, protocol: self.protocol, src_port, dst_port }
+    }
+}
+
+/// The address that [`bits`] made this number of.
+pub(crate) fn address_of(bits: u128) -> IpAddr {
+    Ipv6Addr::from_bits(bits).to_canonical()
 }
 
 /// An address as a number, one of IPv4 mapped to IPv6.

@@ -1,12 +1,12 @@
 //! A host and what is known of it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::Nanoseconds;
+use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::attributes::Attributes;
-use crate::conversation::bits;
+use crate::conversation::{address_of, bits};
 
 /// The most systems that a host is said to run.
 const MAX_SYSTEMS: usize = 8;
@@ -26,7 +26,17 @@ impl HostId {
     }
 
     pub(super) fn address(self) -> IpAddr {
-        IpAddr::from(self.address.to_be_bytes()).to_canonical()
+        address_of(self.address)
+    }
+
+    /// Any flow of it, of which nothing else is known.
+    pub(super) fn flow(self) -> FiveTuple {
+        let src = self.address();
+        let dst = match src {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        FiveTuple { src, dst, protocol: 0, src_port: 0, dst_port: 0 }
     }
 }
 

@@ -134,10 +134,10 @@ impl NetworkFunction for Assets {
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         for (id, host) in self.watcher.hosts.iter() {
-            writer.record(&RecordRef::Host(id, host))?;
+            writer.record([id.flow()], &RecordRef::Host(id, host))?;
         }
         for (id, watched) in self.watcher.conversations.iter() {
-            writer.record(&RecordRef::Conversation(id, watched))?;
+            writer.record([id.tuple()], &RecordRef::Conversation(id, watched))?;
         }
         Ok(())
     }

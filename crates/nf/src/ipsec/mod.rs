@@ -151,10 +151,12 @@ impl NetworkFunction for Ipsec {
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         for sa in &self.databases.outbound {
             let (spi, (last_sent, bytes)) = (sa.association.spi, sa.sent());
-            writer.record(&SaRecord::Outbound { spi, last_sent, bytes })?;
+            let record = SaRecord::Outbound { spi, last_sent, bytes };
+            writer.record([sa.association.flow()], &record)?;
         }
         for (spi, sa) in &self.databases.inbound {
-            writer.record(&SaRecord::Inbound { spi: *spi, received: *sa.received() })?;
+            let record = SaRecord::Inbound { spi: *spi, received: *sa.received() };
+            writer.record([sa.association.flow()], &record)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::Match;
-use thalweg_packet::{Batch, FlowKey};
+use thalweg_packet::{Batch, FiveTuple, FlowKey};
 
 use super::cipher::Cipher;
 use super::outbound::{ESP, Layout};
@@ -30,6 +30,14 @@ pub(super) struct Association {
     /// Source and destination port of UDP around ESP (RFC 3948).
     pub(super) udp: Option<(u16, u16)>,
     pub(super) lifetime: Lifetime,
+}
+
+impl Association {
+    /// The flow of its packets, without UDP around them.
+    pub(super) fn flow(&self) -> FiveTuple {
+        let (src, dst) = (self.source, self.destination);
+        FiveTuple { src, dst, protocol: ESP, src_port: 0, dst_port: 0 }
+    }
 }
 
 /// When an association ends (RFC 4301, section 4.4.2.1): what it may still do is less than this.

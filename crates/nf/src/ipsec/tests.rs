@@ -176,7 +176,7 @@ fn numbers_end_where_they_must() {
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
     writer
-        .record(&SaRecord::Outbound { spi: 4660, last_sent: u64::from(u32::MAX) - 1, bytes: 0 })
+        .record([], &SaRecord::Outbound { spi: 4660, last_sent: u64::from(u32::MAX) - 1, bytes: 0 })
         .unwrap();
     writer.finish().unwrap();
     nf.import_state(&mut StateReader::new(&mut &stream[..], "ipsec", STATE_VERSION).unwrap())

@@ -206,7 +206,7 @@ impl NetworkFunction for Firewall {
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         let mut known = self.flows.table.iter().filter(|(_, flow)| flow.inspection.is_none());
-        known.try_for_each(|(id, flow)| writer.record(&self.record(id, flow)))
+        known.try_for_each(|(id, flow)| writer.record([flow.tuple], &self.record(id, flow)))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {

@@ -156,7 +156,10 @@ impl NetworkFunction for Monitor {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        self.flows.iter().try_for_each(|flow| writer.record(&flow))
+        self.flows.iter().try_for_each(|(flow, counts)| match flow.subject {
+            Subject::Ip(tuple) => writer.record([tuple], &(flow, counts)),
+            Subject::Other(_) => writer.record([], &(flow, counts)),
+        })
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{DropReason, Nanoseconds};
+use thalweg_packet::{DropReason, FiveTuple, Nanoseconds};
 
 use super::Protocol;
 use super::config::{Config, Filtering};
@@ -33,6 +33,18 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Its flows as the host inside sends them, with as much of the other end as sessions tell.
+    pub(super) fn flows(&self) -> impl Iterator<Item = FiveTuple> {
+        let (protocol, address, port) = self.inside;
+        self.sessions.iter().map(move |(with, _)| FiveTuple {
+            src: address.into(),
+            dst: with.address.into(),
+            protocol: protocol.number(),
+            src_port: port,
+            dst_port: with.port,
+        })
+    }
+
     /// Whether a packet from this end may come in.
     fn admits(&self, remote: (Ipv4Addr, u16), filtering: Filtering) -> bool {
         let exact = Remote::new(self.inside.0, remote, filtering);

@@ -81,6 +81,17 @@ pub(crate) enum Protocol {
     Echo,
 }
 
+impl Protocol {
+    /// IP's number of it.
+    fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Echo => 1,
+        }
+    }
+}
+
 struct Nat {
     config: Config,
     mappings: Mappings,
@@ -110,7 +121,8 @@ impl NetworkFunction for Nat {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        self.mappings.records().into_iter().try_for_each(|record| writer.record(record))
+        let mut records = self.mappings.records().into_iter();
+        records.try_for_each(|record| writer.record(record.flows(), record))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {

@@ -12,6 +12,7 @@ use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, 
 use super::*;
 use crate::Verdict;
 use crate::icmp_error::{self, IcmpError};
+use crate::state::FlowFilter;
 
 const OPTIONS: &str = "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1-192.0.2.2']\n";
 
@@ -76,6 +77,22 @@ fn answer(kind: u8, bytes: &[u8]) -> Vec<u8> {
     packet(kind, end(t.dst, from), end(t.src, to), 18)
 }
 
+/// Has `to` take over the flows of `from` that `filter` has; how many mappings there were.
+fn take_over(
+    from: &dyn NetworkFunction,
+    to: &mut dyn NetworkFunction,
+    filter: Option<FlowFilter>,
+) -> usize {
+    let mut stream = Vec::new();
+    let mut writer = StateWriter::new(&mut stream, "nat", 2).unwrap();
+    if let Some(filter) = filter {
+        writer = writer.only(filter);
+    }
+    from.export_state(&mut writer).unwrap();
+    writer.finish().unwrap();
+    to.import_state(&mut StateReader::new(&mut &stream[..], "nat", 2).unwrap()).unwrap()
+}
+
 const REMOTE: ([u8; 4], u16) = ([198, 51, 100, 7], 80);
 
 proptest! {
@@ -123,12 +140,8 @@ proptest! {
                 seen.push(answer(kind, &out));
             }
         }
-        let mut stream = Vec::new();
-        let mut writer = StateWriter::new(&mut stream, "nat", 2).unwrap();
-        whole.export_state(&mut writer).unwrap();
-        writer.finish().unwrap();
         let mut moved = nat("ports = '1024-1031'\n");
-        moved.import_state(&mut StateReader::new(&mut &stream[..], "nat", 2).unwrap()).unwrap();
+        take_over(&*whole, &mut *moved, None);
         for (i, (kind, host, port, remote, flags, back)) in second.into_iter().enumerate() {
             let known = packet(kind, ([10, 0, 0, host], port), ([198, 51, 100, remote], 80), flags);
             let sent = if back && !seen.is_empty() { seen[i % seen.len()].clone() } else { known };
@@ -399,4 +412,36 @@ fn sessions_are_bounded_and_ports_come_free_with_the_last_of_a_mapping() {
     assert_eq!(pass(&mut *nat, &sent(2002, 1), 241), Err(DropReason::NoPort));
     pass(&mut *nat, &sent(2002, 1), 480).unwrap();
     assert!(nat.figures().contains(&("mappings", 1)) && nat.figures().contains(&("expired", 1)));
+}
+
+#[test]
+fn flows_taken_over_in_parts_while_others_pass_lose_no_packet() {
+    let sent = |host: u8, port: u16| packet(1, ([10, 0, 0, host], port), REMOTE, 0);
+    let own = packet(0, ([10, 1, 0, 1], 50_000), REMOTE, 2);
+    let (mut from, mut to) = (nat(""), nat(""));
+    let all = |host: u8| (0..50).map(move |port| (host, 5000 + port));
+    let mut answers = Vec::new();
+    for (host, port) in (0..16).flat_map(all) {
+        answers.push((host, answer(1, &pass(&mut *from, &sent(host, port), 1).unwrap())));
+    }
+    let out = pass(&mut *to, &own, 1).unwrap();
+    let mut taken = Vec::new();
+    for hosts in ["10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29"] {
+        let filter = FlowFilter::parse(&format!("udp,nw_src={hosts}")).unwrap();
+        taken.push(take_over(&*from, &mut *to, Some(filter)));
+        // Those that were there pass, and those that have come; others are not known yet.
+        assert_eq!(pass(&mut *to, &own, 2).unwrap(), out);
+        assert!(pass(&mut *to, &answer(0, &out), 2).is_ok());
+        let known = taken.iter().sum::<usize>() / 50;
+        for (host, answer) in &answers {
+            let passed = pass(&mut *to, answer, 2);
+            assert_eq!(passed.is_ok(), usize::from(*host) < known, "host {host} of {known}");
+            assert!(passed.is_err() || passed == pass(&mut *from, answer, 2));
+        }
+    }
+    assert_eq!(taken, [200, 200, 400]);
+    for (host, port) in (0..16).flat_map(all) {
+        let sent = sent(host, port);
+        assert_eq!(pass(&mut *to, &sent, 3), pass(&mut *from, &sent, 3));
+    }
 }

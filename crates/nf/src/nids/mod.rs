@@ -273,7 +273,8 @@ impl NetworkFunction for Nids {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        self.flows.records().iter().try_for_each(|record| writer.record(record))
+        let mut records = self.flows.records().into_iter();
+        records.try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {

@@ -90,7 +90,7 @@ fn state_that_no_instance_can_have_is_refused() {
     let mut host = Host::new(Nanoseconds(1));
     host.name = Some("x".repeat(10_000));
     let id = HostId::new(0, std::net::IpAddr::from(CLIENT));
-    writer.record(&RecordRef::Host(&id, &host)).unwrap();
+    writer.record([], &RecordRef::Host(&id, &host)).unwrap();
     writer.finish().unwrap();
     let mut bench = Bench::new("built_in = false");
     let error = import(&mut bench, &bytes).unwrap_err().to_string();

@@ -273,7 +273,7 @@ fn state_that_nobody_has_is_refused() {
     let mut bench = Bench::new(HTTP, "");
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
-    writer.record(&"no connection").unwrap();
+    writer.record([], &"no connection").unwrap();
     writer.finish().unwrap();
     let mut input = &stream[..];
     let read = bench.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap());

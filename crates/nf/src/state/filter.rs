@@ -1,0 +1,110 @@
+//! Which flows a stream is to hold.
+
+use std::net::IpAddr;
+
+use thalweg_classify::Match;
+use thalweg_classify::flow_syntax::{self, FlowError};
+use thalweg_packet::{FiveTuple, FlowKey, field};
+
+/// Flows by a pattern in flow syntax, such as `tcp,nw_src=10.0.0.0/8`, of the fields that flows
+/// are known by: protocols, addresses and ports. A flow has the pattern if one of its two
+/// directions has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowFilter(Match);
+
+impl FlowFilter {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// The first mistake, or a field that flows are not known by.
+    pub fn parse(text: &str) -> Result<Self, FlowError> {
+        let flow = flow_syntax::parse(text, &|_| None)?;
+        let known = all_ones();
+        let outside = flow.pattern.mask().words.iter().zip(known.words).any(|(m, k)| m & !k != 0);
+        if outside || flow.priority != flow_syntax::DEFAULT_PRIORITY {
+            return Err(FlowError {
+                span: 0..text.len(),
+                message: "flows are not known by all of this".into(),
+                expected: "IP protocols, addresses and ports".into(),
+            });
+        }
+        Ok(Self(flow.pattern))
+    }
+
+    /// Whether it has this flow, whichever direction is given.
+    pub fn has(&self, flow: &FiveTuple) -> bool {
+        self.0.covers(&key(flow)) || self.0.covers(&key(&flow.reversed()))
+    }
+}
+
+/// The key of a packet of which nothing else is known.
+fn key(flow: &FiveTuple) -> FlowKey {
+    let mut key = FlowKey::default();
+    match (flow.src, flow.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            key.set(field::DL_TYPE, 0x0800);
+            key.set(field::NW_SRC, src.to_bits().into());
+            key.set(field::NW_DST, dst.to_bits().into());
+        }
+        (src, dst) => {
+            let bits = |address| match address {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+                IpAddr::V6(v6) => v6.to_bits(),
+            };
+            key.set(field::DL_TYPE, 0x86dd);
+            key.set128(field::IPV6_SRC, bits(src));
+            key.set128(field::IPV6_DST, bits(dst));
+        }
+    }
+    key.set(field::NW_PROTO, flow.protocol.into());
+    key.set(field::TP_SRC, flow.src_port.into());
+    key.set(field::TP_DST, flow.dst_port.into());
+    key
+}
+
+/// All bits of the fields that flows are known by.
+fn all_ones() -> FlowKey {
+    let mut key = FlowKey::default();
+    for one in [
+        field::DL_TYPE,
+        field::NW_PROTO,
+        field::NW_SRC,
+        field::NW_DST,
+        field::TP_SRC,
+        field::TP_DST,
+    ] {
+        key.set(one, u64::MAX);
+    }
+    key.set128(field::IPV6_SRC, u128::MAX);
+    key.set128(field::IPV6_DST, u128::MAX);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(src: [u8; 4], dst: [u8; 4]) -> FiveTuple {
+        FiveTuple { src: src.into(), dst: dst.into(), protocol: 6, src_port: 1000, dst_port: 80 }
+    }
+
+    #[test]
+    fn a_flow_is_had_in_either_direction() {
+        let flow = flow([10, 0, 0, 1], [192, 0, 2, 1]);
+        let has = |text: &str| FlowFilter::parse(text).unwrap().has(&flow);
+        assert!(has("") && has("tcp") && has("ip,nw_src=10.0.0.0/8") && has("tcp,tp_dst=80"));
+        assert!(has("ip,nw_dst=10.0.0.0/8") && has("tcp,nw_src=192.0.2.1,tp_src=80"));
+        assert!(!has("udp") && !has("ip,nw_src=10.0.0.2") && !has("ipv6"));
+        assert!(!has("tcp,nw_src=10.0.0.1,tp_src=80"), "no direction has both");
+        let v6 = "2001:db8::1".parse().unwrap();
+        let flow = FiveTuple { src: v6, dst: v6, ..flow };
+        assert!(FlowFilter::parse("tcp6,ipv6_src=2001:db8::/32").unwrap().has(&flow));
+    }
+
+    #[test]
+    fn what_flows_are_not_known_by_is_refused() {
+        for text in ["dl_src=02:00:00:00:00:01", "dl_vlan=7", "ip,nw_tos=4", "priority=1,ip", "x"] {
+            assert!(FlowFilter::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! State streams: how per-flow state leaves one NF and enters another.
+//!
+//! A stream is a header (magic, format version, NF kind, version of the NF's
+//! records, mark), then records, each with a length, its bytes ([`postcard`]) and a
+//! CRC-32, then an end with the mark that it has come to. Numbers are
+//! little-endian. A cut or changed stream is refused.
+//!
+//! A stream that breaks off can go on where it was: [`StateReceiver`] keeps the records that came
+//! whole, its [`Mark`] says which, and [`StateWriter::resume`] writes those behind it, if those
+//! before it are still the same.
+
+mod filter;
+mod reader;
+mod receiver;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read, Write};
+
+pub use filter::FlowFilter;
+pub use reader::StateReader;
+pub use receiver::StateReceiver;
+pub use writer::StateWriter;
+
+const MAGIC: [u8; 4] = *b"THWS";
+/// 1 had no marks.
+const FORMAT: u16 = 2;
+const END: u32 = u32::MAX;
+/// More than the largest: a connection of `nids` with heads, bodies and segments that wait.
+const MAX_RECORD: u32 = 1 << 22;
+
+/// Why a state stream was not written or not accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The stream could not be read or written.
+    #[error("state stream: {0}")]
+    Io(#[from] io::Error),
+    /// The stream does not begin as one.
+    #[error("not a state stream (bad magic)")]
+    NotState,
+    /// The stream's format is of another version.
+    #[error("state stream format {found}, this program reads {FORMAT}")]
+    Format {
+        /// The version in the stream.
+        found: u16,
+    },
+    /// The stream is of another NF, or of another version of its records.
+    #[error("state of '{found_kind}' version {found}, expected '{kind}' version {expected}")]
+    Kind {
+        /// The NF kind in the stream.
+        found_kind: String,
+        /// The record version in the stream.
+        found: u16,
+        /// The NF kind that reads.
+        kind: String,
+        /// The record version it reads.
+        expected: u16,
+    },
+    /// The stream goes on behind records that are not there, or are others.
+    #[error("state stream goes on behind {expected} records, {found} are known alike")]
+    Mark {
+        /// How many records come before it.
+        expected: u64,
+        /// How many records those are that are there.
+        found: u64,
+    },
+    /// A record is damaged.
+    #[error("state record {index}: {what}")]
+    Record {
+        /// The record's number, from 0.
+        index: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Records so far.
+    pub records: u64,
+    /// A CRC-32 over their CRC-32s.
+    pub digest: u32,
+}
+
+impl Mark {
+    /// Takes a record into account that has this CRC-32.
+    fn pass(&mut self, checksum: u32) {
+        let mut digest = crc32fast::Hasher::new_with_initial(self.digest);
+        digest.update(&checksum.to_le_bytes());
+        *self = Self { records: self.records + 1, digest: digest.finalize() };
+    }
+
+    fn read(input: &mut dyn Read) -> io::Result<Self> {
+        let records = u64::from_le_bytes(read(input)?);
+        Ok(Self { records, digest: u32::from_le_bytes(read(input)?) })
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.records.to_le_bytes())?;
+        out.write_all(&self.digest.to_le_bytes())
+    }
+}
+
+/// Reads a stream's header, which must be of NF `kind` and records of `version`; the mark that it
+/// goes on from.
+fn read_header(input: &mut dyn Read, kind: &str, version: u16) -> Result<Mark, StateError> {
+    if read::<4>(input)? != MAGIC {
+        return Err(StateError::NotState);
+    }
+    let found = u16::from_le_bytes(read(input)?);
+    if found != FORMAT {
+        return Err(StateError::Format { found });
+    }
+    let mut name = vec![0; read::<1>(input)?[0] as usize];
+    input.read_exact(&mut name)?;
+    let found_kind = String::from_utf8_lossy(&name).into_owned();
+    let found = u16::from_le_bytes(read(input)?);
+    if found_kind != kind || found != version {
+        let kind = kind.to_owned();
+        return Err(StateError::Kind { found_kind, found, kind, expected: version });
+    }
+    Ok(Mark::read(input)?)
+}
+
+/// Writes a stream's header.
+fn write_header(
+    out: &mut dyn Write,
+    kind: &str,
+    version: u16,
+    mark: Mark,
+) -> Result<(), StateError> {
+    let length = u8::try_from(kind.len())
+        .map_err(|_| StateError::Record { index: 0, what: "NF kind too long".into() })?;
+    out.write_all(&MAGIC)?;
+    out.write_all(&FORMAT.to_le_bytes())?;
+    out.write_all(&[length])?;
+    out.write_all(kind.as_bytes())?;
+    out.write_all(&version.to_le_bytes())?;
+    Ok(mark.write(out)?)
+}
+
+/// Reads a record's bytes into `body`, and takes it into account; `false` at the stream's end,
+/// which must be at `mark`.
+fn read_frame(
+    input: &mut dyn Read,
+    mark: &mut Mark,
+    body: &mut Vec<u8>,
+) -> Result<bool, StateError> {
+    let damaged = |what| StateError::Record { index: mark.records as usize, what };
+    let length = u32::from_le_bytes(read(input)?);
+    if length == END {
+        let end = Mark::read(input)?;
+        if end != *mark {
+            return Err(damaged(format!("the stream says it has {} records", end.records)));
+        }
+        return Ok(false);
+    }
+    if length > MAX_RECORD {
+        return Err(damaged(format!("length {length} is over {MAX_RECORD}")));
+    }
+    body.resize(length as usize, 0);
+    input.read_exact(body)?;
+    let checksum = crc32fast::hash(body);
+    if checksum != u32::from_le_bytes(read(input)?) {
+        return Err(damaged("the checksum is wrong".into()));
+    }
+    mark.pass(checksum);
+    Ok(true)
+}
+
+fn read<const N: usize>(input: &mut dyn Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

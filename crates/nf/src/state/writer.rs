@@ -1,0 +1,112 @@
+//! Writing a state stream.
+
+use std::io::Write;
+
+use serde::Serialize;
+use thalweg_packet::FiveTuple;
+
+use super::{END, FlowFilter, MAX_RECORD, Mark, StateError, write_header};
+
+/// Bytes of a record's length.
+const LENGTH: usize = size_of::<u32>();
+
+/// Writes the records of one NF's state.
+pub struct StateWriter<'a> {
+    out: &'a mut dyn Write,
+    filter: Option<FlowFilter>,
+    /// Where the stream goes on from.
+    from: Mark,
+    mark: Mark,
+    /// The record at hand, with its length and its checksum; reused.
+    framed: Vec<u8>,
+}
+
+impl<'a> StateWriter<'a> {
+    /// Begins a stream of NF `kind`, records of `version`.
+    ///
+    /// # Errors
+    /// When `out` fails.
+    pub fn new(out: &'a mut dyn Write, kind: &str, version: u16) -> Result<Self, StateError> {
+        Self::resume(out, kind, version, Mark::default())
+    }
+
+    /// Goes on with a stream that broke off at `mark`: the records before it are passed over. They
+    /// have to be the same as before: nothing may have happened to their NF since.
+    ///
+    /// # Errors
+    /// When `out` fails.
+    pub fn resume(
+        out: &'a mut dyn Write,
+        kind: &str,
+        version: u16,
+        mark: Mark,
+    ) -> Result<Self, StateError> {
+        write_header(out, kind, version, mark)?;
+        Ok(Self { out, filter: None, from: mark, mark: Mark::default(), framed: Vec::new() })
+    }
+
+    /// Writes only flows that `filter` has.
+    #[must_use]
+    pub fn only(self, filter: FlowFilter) -> Self {
+        Self { filter: Some(filter), ..self }
+    }
+
+    /// Appends the record of `flows`: of one, of those that share it, or of none, which no filter
+    /// has.
+    ///
+    /// # Errors
+    /// When the record cannot be encoded or written, or the stream should go on behind other
+    /// records than those written so far.
+    pub fn record<T: Serialize>(
+        &mut self,
+        flows: impl IntoIterator<Item = FiveTuple>,
+        record: &T,
+    ) -> Result<(), StateError> {
+        let has = |filter: FlowFilter| flows.into_iter().any(|flow| filter.has(&flow));
+        if !self.filter.is_none_or(has) {
+            return Ok(());
+        }
+        let mut framed = std::mem::take(&mut self.framed);
+        framed.clear();
+        framed.extend([0; LENGTH]);
+        framed = postcard::to_extend(record, framed).map_err(|e| self.refuse(e.to_string()))?;
+        let size = framed.len() - LENGTH;
+        let length = u32::try_from(size).ok().filter(|l| *l <= MAX_RECORD);
+        let length = length.ok_or_else(|| self.refuse(format!("{size} bytes are too long")))?;
+        framed[..LENGTH].copy_from_slice(&length.to_le_bytes());
+        let checksum = crc32fast::hash(&framed[LENGTH..]);
+        framed.extend(checksum.to_le_bytes());
+        if self.mark.records >= self.from.records {
+            self.check_mark()?;
+            self.out.write_all(&framed)?;
+        }
+        self.mark.pass(checksum);
+        self.framed = framed;
+        Ok(())
+    }
+
+    /// Ends the stream; returns the number of its records, those passed over included.
+    ///
+    /// # Errors
+    /// When `out` fails, or the stream should go on behind other records than there are.
+    pub fn finish(self) -> Result<u64, StateError> {
+        self.check_mark()?;
+        self.out.write_all(&END.to_le_bytes())?;
+        self.mark.write(self.out)?;
+        self.out.flush()?;
+        Ok(self.mark.records)
+    }
+
+    /// Whether the records passed over are those before the mark.
+    fn check_mark(&self) -> Result<(), StateError> {
+        let (from, mark) = (self.from, self.mark);
+        if mark.records < from.records || (mark.records == from.records && mark != from) {
+            return Err(StateError::Mark { expected: from.records, found: mark.records });
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, what: String) -> StateError {
+        StateError::Record { index: self.mark.records as usize, what }
+    }
+}
