@@ -128,7 +128,7 @@ fn table(folder: &Path) -> Outcome<RouteTable> {
             let gateway = IpAddr::from([10, 0, 0, *hop]);
             list.push(
                 prefix,
-                NextHop::Gateway { address: gateway, port: RouterPort(0), mac: [*hop; 6] },
+                NextHop::Gateway { address: gateway, port: RouterPort(0), mac: Some([*hop; 6]) },
             );
         }
     }
@@ -154,7 +154,7 @@ fn measure<A>(
 ) -> (f64, u64) {
     let mut hops = vec![HopId::NO_ROUTE; burst];
     let number = |hop: &HopId| match table.hop(*hop) {
-        NextHop::Gateway { mac, .. } => u64::from(mac[0]),
+        NextHop::Gateway { mac: Some(mac), .. } => u64::from(mac[0]),
         _ => 0,
     };
     let sums = addresses.chunks(burst).map(|addresses| {

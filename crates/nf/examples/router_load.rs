@@ -82,6 +82,7 @@ fn ports() -> Ports {
         output_name: "eth0".into(),
         mtu: 1500,
         default_mac: Some([2, 0, 0, 0, 0, 2]),
+        resolve: false,
         neighbors: Vec::new(),
     }])
 }

@@ -49,7 +49,7 @@ impl PlainTrie {
 
 fn gateway(n: u8, v4: bool) -> NextHop {
     let address = if v4 { IpAddr::from([10, 0, 0, n]) } else { IpAddr::from([n; 16]) };
-    NextHop::Gateway { address, port: RouterPort(0), mac: [2, 0, 0, 0, 0, n] }
+    NextHop::Gateway { address, port: RouterPort(0), mac: Some([2, 0, 0, 0, 0, n]) }
 }
 
 fn hops_v4(table: &RouteTable, addresses: &[u32]) -> Vec<NextHop> {
@@ -249,7 +249,7 @@ fn a_table_without_room_says_so_and_stays_as_it_was() {
     let hop = |i: u32| NextHop::Gateway {
         address: Ipv4Addr::from(i).into(),
         port: RouterPort(0),
-        mac: [0; 6],
+        mac: Some([0; 6]),
     };
     let all: Vec<_> = (0..0x8000).map(|i| table.add(Prefix::holding(0u32, 32), hop(i))).collect();
     let refused = all.iter().filter(|r| **r == Err(TableError::TooManyHops)).count();
@@ -343,6 +343,7 @@ fn ports() -> Ports {
         output_name: "eth0".into(),
         mtu: 1500,
         default_mac: None,
+        resolve: false,
         neighbors: v4.chain(v6).collect(),
     }])
 }
@@ -383,14 +384,18 @@ fn agrees_with_a_plain_trie(text: &str, n: usize) {
         let (len, n) = (len.parse::<u8>().unwrap(), derived(line));
         let port = RouterPort(0);
         if let Ok(address) = address.parse::<Ipv4Addr>() {
-            let hop =
-                NextHop::Gateway { address: [10, 0, 0, n].into(), port, mac: [2, 0, 0, 0, 4, n] };
+            let hop = NextHop::Gateway {
+                address: [10, 0, 0, n].into(),
+                port,
+                mac: Some([2, 0, 0, 0, 4, n]),
+            };
             oracle4.set(u128::from(u32::from(address)) << 96, len, Some(hop));
             all4.push(Prefix::holding(u32::from(address), len));
         } else {
             let address: Ipv6Addr = address.parse().unwrap();
             let gateway = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into());
-            let hop = NextHop::Gateway { address: gateway.into(), port, mac: [2, 0, 0, 0, 6, n] };
+            let hop =
+                NextHop::Gateway { address: gateway.into(), port, mac: Some([2, 0, 0, 0, 6, n]) };
             oracle6.set(address.into(), len, Some(hop));
             all6.push(Prefix::holding(u128::from(address), len));
         }

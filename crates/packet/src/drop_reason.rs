@@ -59,6 +59,8 @@ reasons! {
     NoRoom = "no-room",
     /// The NF's state table is full.
     StateFull = "state-full",
+    /// A message to the NF itself, which took it in.
+    Consumed = "consumed",
     // Router.
     /// The TTL or hop limit ran out.
     TtlExpired = "ttl-expired",
@@ -68,6 +70,9 @@ reasons! {
     TooBig = "too-big",
     /// The destination address is not one a router forwards to (multicast, loopback, ...).
     NotForwardable = "not-forwardable",
+    /// The next hop's MAC address has to be asked for first. Of the first packets to it that are
+    /// lost so, copies are sent on when it answers.
+    Unresolved = "unresolved",
     // Filter and NIDS.
     /// A rule says drop.
     FilterDrop = "filter-drop",

@@ -13,8 +13,12 @@ pub(super) enum Checked {
     V6(u128),
     /// The router itself: an ARP request.
     ArpRequest,
-    /// The router itself: a neighbour solicitation to a multicast address.
+    /// The router itself: an ARP reply.
+    ArpReply,
+    /// The router itself: a neighbour solicitation to a multicast address, or from a link-local one.
     Solicitation,
+    /// The router itself: a neighbour advertisement that stays on its link.
+    Advertisement,
 }
 
 /// Checks the packet of `lane`, which was parsed without decapsulation.
@@ -24,11 +28,10 @@ pub(super) fn check(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
         return Err(not_ip(headers));
     }
     if !headers.is_ipv4() && !headers.is_ipv6() {
-        let request = headers.ether_type == 0x0806 && batch.field(lane, field::NW_PROTO) == 1;
-        return if request {
-            Ok(Checked::ArpRequest)
-        } else {
-            Err(DropReason::UnsupportedProtocol)
+        return match (headers.ether_type, batch.field(lane, field::NW_PROTO)) {
+            (0x0806, 1) => Ok(Checked::ArpRequest),
+            (0x0806, 2) => Ok(Checked::ArpReply),
+            _ => Err(DropReason::UnsupportedProtocol),
         };
     }
     // A packet that its capture cut is whole on the wire; any other that ends
@@ -67,8 +70,15 @@ fn check_ipv4(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
 fn check_ipv6(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     let (headers, key) = (batch.headers(lane), batch.key(lane));
     let (src, dst) = (key.get128(field::IPV6_SRC), key.get128(field::IPV6_DST));
-    if headers.has_transport(58) && key.get(field::TP_SRC) == 135 && is_multicast_v6(dst) {
+    // To a group, or from an address that is known only on the link.
+    let local = is_multicast_v6(dst) || is_link_local_v6(src);
+    if headers.has_transport(58) && key.get(field::TP_SRC) == 135 && local {
         return Ok(Checked::Solicitation);
+    }
+    // Nobody sends it on: its hop limit must be 255.
+    let stays = key.get(field::NW_TTL) == 255 && !is_multicast_v6(dst);
+    if headers.has_transport(58) && key.get(field::TP_SRC) == 136 && stays {
+        return Ok(Checked::Advertisement);
     }
     let many = to_many(batch.bytes(lane));
     let forwardable = is_forwardable_v6(src) && is_forwardable_v6(dst) && !many;
@@ -89,7 +99,11 @@ fn is_forwardable_v4(address: u32) -> bool {
 
 /// Neither unspecified, loopback, link-local nor multicast.
 fn is_forwardable_v6(address: u128) -> bool {
-    address > 1 && address >> 118 != 0xfe80 >> 6 && !is_multicast_v6(address)
+    address > 1 && !is_link_local_v6(address) && !is_multicast_v6(address)
+}
+
+fn is_link_local_v6(address: u128) -> bool {
+    address >> 118 == 0xfe80 >> 6
 }
 
 fn is_multicast_v6(address: u128) -> bool {

@@ -35,6 +35,10 @@ fn icmp_rate() -> u32 {
     IcmpSender::DEFAULT_RATE
 }
 
+fn no() -> Spanned<bool> {
+    Spanned::new(0..0, false)
+}
+
 /// A port of a router.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +62,11 @@ struct PortOptions {
     /// The MAC address of every host and next hop that `neighbors` does not name.
     #[schemars(with = "Option<String>")]
     default_mac: Option<Spanned<String>>,
+    /// Whether the MAC addresses of hosts and next hops that `neighbors` does not name are asked
+    /// for, by ARP with `ip` and by neighbour discovery with `ipv6`.
+    #[serde(default = "no")]
+    #[schemars(with = "bool")]
+    resolve: Spanned<bool>,
     /// MAC addresses by IP address: static ARP and neighbour entries.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]
@@ -83,6 +92,8 @@ pub struct Port {
     pub mtu: u16,
     /// The MAC address of hosts that `neighbors` does not name.
     pub default_mac: Option<Mac>,
+    /// Whether the MAC addresses of others are asked for.
+    pub resolve: bool,
     /// MAC addresses by IP address, in order.
     pub neighbors: Vec<(IpAddr, Mac)>,
 }
@@ -92,6 +103,11 @@ impl Port {
     pub fn neighbor(&self, address: IpAddr) -> Option<Mac> {
         let found = self.neighbors.binary_search_by_key(&address, |(address, _)| *address);
         found.ok().map(|i| self.neighbors[i].1).or(self.default_mac)
+    }
+
+    /// Whether the MAC address of `address` is asked for.
+    pub(super) fn asks_for(&self, address: IpAddr) -> bool {
+        self.resolve && if address.is_ipv4() { self.ip.is_some() } else { self.ipv6.is_some() }
     }
 }
 
@@ -212,7 +228,9 @@ impl Reader<'_> {
         let output_name = output.get_ref().clone();
         let ip = options.ip.as_ref().and_then(|ip| self.address::<Ipv4Addr>(ip));
         let ipv6 = options.ipv6.as_ref().and_then(|ip| self.address::<Ipv6Addr>(ip));
+        let resolve = self.resolve(options);
         Port {
+            resolve,
             mac: self.mac(&options.mac).unwrap_or_default(),
             ip,
             ipv6,
@@ -223,6 +241,22 @@ impl Reader<'_> {
             neighbors: self.neighbors(&options.neighbors),
             name: name.into_inner(),
         }
+    }
+
+    fn resolve(&mut self, options: &PortOptions) -> bool {
+        let resolve = &options.resolve;
+        if !resolve.get_ref() {
+            return false;
+        }
+        if options.default_mac.is_some() {
+            let message = "with `default_mac` there is no MAC address to ask for";
+            self.fail(resolve.span(), message, "one of the two");
+        }
+        if options.ip.is_none() && options.ipv6.is_none() {
+            let message = "a port without address cannot ask for MAC addresses";
+            self.fail(resolve.span(), message, "`ip`, `ipv6` or both");
+        }
+        true
     }
 
     fn output(&mut self, name: &Spanned<String>) -> PortIndex {

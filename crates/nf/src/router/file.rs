@@ -241,11 +241,17 @@ impl<'a> Parser<'a> {
             let message = "the router cannot be its own next hop";
             return Err(Mistake::new(target, message, "another router's address"));
         }
-        let mac = self.ports.get(port).neighbor(address).ok_or_else(|| {
+        let on = self.ports.get(port);
+        let mac = on.neighbor(address);
+        if mac.is_none() && !on.asks_for(address) {
             let message = format!("the MAC address of this next hop on '{dev}' is not known");
-            let expected = format!("an entry in `neighbors` of port '{dev}', or its `default_mac`");
-            Mistake::new(target, message, expected)
-        })?;
+            let expected = if on.resolve {
+                format!("an address of its IP version for port '{dev}', to ask for it with")
+            } else {
+                format!("an entry in `neighbors` of port '{dev}', its `default_mac`, or `resolve`")
+            };
+            return Err(Mistake::new(target, message, expected));
+        }
         Ok(NextHop::Gateway { address, port, mac })
     }
 
@@ -364,6 +370,7 @@ mod tests {
             output_name: name.into(),
             mtu: 1500,
             default_mac: None,
+            resolve: false,
             neighbors: vec![(IpAddr::from([10, 0, 0, n]), [2, 0, 0, 0, 1, n])],
         };
         let mut ports = vec![port("lan", 1), port("wan", 2)];

@@ -8,6 +8,7 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmet
 
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
+use super::resolve::{Resolved, Resolver, SharedNeighbors};
 use super::table::{HopId, Mac, NextHop, RouteTable, RouterPort};
 use crate::fragment::{Cutter, may_fragment};
 use crate::icmp_error::{IcmpError, IcmpSender};
@@ -20,6 +21,7 @@ pub(super) struct Shared {
     pub(super) table: RouteTable,
     pub(super) ports: Ports,
     pub(super) icmp_rate: u32,
+    pub(super) neighbors: SharedNeighbors,
 }
 
 /// A router on one worker.
@@ -34,6 +36,7 @@ pub(super) struct Router {
     /// Packets that were cut into fragments.
     fragmented: u64,
     cutter: Cutter,
+    pub(super) resolver: Resolver,
     /// What makes this router spread flows in its own way.
     seed: u32,
     /// Figures of workers are added up; the table is counted by one of them.
@@ -75,6 +78,7 @@ impl NetworkFunction for Router {
         let shared = self.shared.clone();
         let lanes = lanes.and(batch.lanes());
         self.changed = Lanes::NONE;
+        self.look_after_neighbors(batch, lanes, context);
         see_outermost(batch, lanes);
         let (mut v4, mut v6) = (Wanted::<u32>::new(), Wanted::<u128>::new());
         for lane in lanes {
@@ -82,7 +86,9 @@ impl NetworkFunction for Router {
                 Ok(Checked::V4(address)) => v4.push(lane, address),
                 Ok(Checked::V6(address)) => v6.push(lane, address),
                 Ok(Checked::ArpRequest) => self.arp_request(batch, context, lane),
+                Ok(Checked::ArpReply) => self.arp_reply(batch, context, lane),
                 Ok(Checked::Solicitation) => self.solicitation(batch, context, lane),
+                Ok(Checked::Advertisement) => self.advertisement(batch, context, lane),
                 Err(reason) => context.drop(lane, reason),
             }
         }
@@ -95,10 +101,14 @@ impl NetworkFunction for Router {
             self.follow(batch, context, lane, IpAddr::V6(address.into()), shared.table.hop(hop));
         }
         batch.parse(self.changed, Decapsulate::No);
+        if let Some(lane) = lanes.into_iter().next() {
+            self.resume(batch, context, lane);
+        }
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let (v4, v6) = if self.counts_routes { self.shared.table.len() } else { (0, 0) };
+        let neighbors = if self.counts_routes { self.shared.neighbors.len() } else { 0 };
         vec![
             ("routes_v4", v4 as u64),
             ("routes_v6", v6 as u64),
@@ -106,6 +116,9 @@ impl NetworkFunction for Router {
             ("icmp_suppressed", self.icmp.suppressed()),
             ("answered", self.answered),
             ("fragmented", self.fragmented),
+            ("neighbors", neighbors as u64),
+            ("neighbor_requests", self.resolver.requests),
+            ("resumed", self.resolver.resumed),
         ]
     }
 }
@@ -113,6 +126,7 @@ impl NetworkFunction for Router {
 impl Router {
     pub(super) fn new(shared: Arc<Shared>, worker: usize) -> Self {
         let seed = shared.ports.seed();
+        let resolver = Resolver::new(shared.ports.iter().any(|(_, port)| port.resolve));
         Self {
             icmp: IcmpSender::new(shared.icmp_rate),
             shared,
@@ -120,6 +134,7 @@ impl Router {
             answered: 0,
             fragmented: 0,
             cutter: Cutter::default(),
+            resolver,
             seed,
             counts_routes: worker == 0,
         }
@@ -142,13 +157,16 @@ impl Router {
             self.explain_route(context, lane, to, hop, ways);
         }
         match *hop {
-            NextHop::Gateway { port, mac, .. } => self.forward(batch, context, lane, port, mac),
+            NextHop::Gateway { port, mac: Some(mac), .. } => {
+                self.forward(batch, context, lane, port, Resolved::At(mac));
+            }
+            NextHop::Gateway { port, address, mac: None } => {
+                let to = self.resolve(batch, context, lane, port, address);
+                self.forward(batch, context, lane, port, to);
+            }
             NextHop::Direct { port } => {
-                if let Some(mac) = self.shared.ports.get(port).neighbor(to) {
-                    return self.forward(batch, context, lane, port, mac);
-                }
-                self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
-                context.drop(lane, DropReason::Unreachable);
+                let to = self.resolve(batch, context, lane, port, to);
+                self.forward(batch, context, lane, port, to);
             }
             NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
             NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
@@ -179,15 +197,19 @@ impl Router {
         hash ^ hash >> 16
     }
 
-    /// Forwards a packet in transit: one hop less to live, then out.
+    /// Forwards a packet in transit: one hop less to live, then out, or to where it waits.
     fn forward(
         &mut self,
         batch: &mut Batch,
         context: &mut Context<'_>,
         lane: usize,
         port: RouterPort,
-        mac: Mac,
+        to: Resolved,
     ) {
+        if to == Resolved::Never {
+            self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
+            return context.drop(lane, DropReason::Unreachable);
+        }
         let ttl = batch.field(lane, field::NW_TTL);
         if ttl <= 1 {
             self.tell_sender(batch, context, lane, IcmpError::TimeExceeded, None);
@@ -202,7 +224,14 @@ impl Router {
         }
         decrement_ttl(batch.bytes_mut(lane), &headers);
         context.explain(lane, || format!("TTL or hop limit {ttl} -> {}", ttl - 1));
-        self.leave_by(batch, context, lane, port, mac);
+        match to {
+            Resolved::At(mac) => self.leave_by(batch, context, lane, port, mac),
+            // What is to be cut does not wait.
+            Resolved::Asked(address) if !long => {
+                return self.wait(batch, context, lane, port, address);
+            }
+            _ => return context.drop(lane, DropReason::Unresolved),
+        }
         if long {
             self.fragment(batch, context, lane, mtu);
         }
@@ -257,8 +286,9 @@ impl Router {
         source: Option<IpAddr>,
     ) {
         let sender = sender_of(batch, lane);
-        let way = self.way_to(sender);
-        let way = way.and_then(|(port, mac)| {
+        let way = self.way_to(batch, context, lane, sender);
+        let way = way.and_then(|(port, to)| {
+            let Resolved::At(mac) = to else { return None };
             Some((port, mac, source.or_else(|| self.shared.ports.error_source(port, sender))?))
         });
         let Some((port, mac, source)) = way else {
@@ -279,16 +309,25 @@ impl Router {
         }
     }
 
-    /// By which port and to which MAC address packets to `address` leave.
-    pub(super) fn way_to(&self, address: IpAddr) -> Option<(RouterPort, Mac)> {
+    /// By which port and to which MAC address packets to `address` leave; asks for it if need be.
+    pub(super) fn way_to(
+        &mut self,
+        batch: &Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        address: IpAddr,
+    ) -> Option<(RouterPort, Resolved)> {
         let mut hop = self.shared.table.lookup(address);
         if let NextHop::Multipath(ways) = &hop {
             hop = ways.of(0).clone();
         }
         match hop {
-            NextHop::Gateway { port, mac, .. } => Some((port, mac)),
+            NextHop::Gateway { port, mac: Some(mac), .. } => Some((port, Resolved::At(mac))),
+            NextHop::Gateway { port, address, mac: None } => {
+                Some((port, self.resolve(batch, context, lane, port, address)))
+            }
             NextHop::Direct { port } => {
-                self.shared.ports.get(port).neighbor(address).map(|mac| (port, mac))
+                Some((port, self.resolve(batch, context, lane, port, address)))
             }
             _ => None,
         }

@@ -9,6 +9,7 @@ use thalweg_packet::{Batch, Decapsulate, DropReason, Headers, Lanes, field};
 
 use super::check::ip_length;
 use super::forward::{Router, sender_of};
+use super::resolve::Resolved;
 use super::table::{Mac, NextHop, RouterPort};
 use crate::Context;
 use crate::icmp_error::IcmpError;
@@ -63,7 +64,7 @@ impl Router {
             }
             _ => return context.drop(lane, DropReason::BadChecksum),
         }
-        let Some((port, mac)) = self.way_to(sender_of(batch, lane)) else {
+        let Some((port, to)) = self.way_to(batch, context, lane, sender_of(batch, lane)) else {
             return context.drop(lane, DropReason::Unreachable);
         };
         let mtu = self.shared.ports.get(port).mtu;
@@ -73,7 +74,11 @@ impl Router {
         turn_echo(batch.bytes_mut(lane), &headers);
         self.answered += 1;
         context.explain(lane, || "echo request to the router: answered".into());
-        self.leave_by(batch, context, lane, port, mac);
+        match to {
+            Resolved::At(mac) => self.leave_by(batch, context, lane, port, mac),
+            Resolved::Asked(address) => self.wait(batch, context, lane, port, address),
+            Resolved::Never => context.drop(lane, DropReason::Unreachable),
+        }
     }
 
     /// Answers an ARP request (RFC 826) for an address of the router.
@@ -98,6 +103,8 @@ impl Router {
         arp[7] = 2;
         arp[8..14].copy_from_slice(&own);
         arp[14..18].copy_from_slice(&target.octets());
+        let from = [arp[24], arp[25], arp[26], arp[27]];
+        self.asked_by(context, port, from.into(), sender);
         self.answered += 1;
         context.explain(lane, || format!("ARP request for {target}: answered"));
         self.leave_by(batch, context, lane, port, sender);
@@ -147,6 +154,9 @@ impl Router {
         batch.parse(Lanes::one(lane), Decapsulate::No);
         let headers = *batch.headers(lane);
         fill(batch.bytes_mut(lane), &headers);
+        if let Some(sender) = question.sender {
+            self.asked_by(context, port, sender.into(), question.sender_mac);
+        }
         self.answered += 1;
         context.explain(lane, || format!("solicitation for {}: answered", question.target));
         self.leave_by(batch, context, lane, port, question.sender_mac);

@@ -4,7 +4,8 @@
 //! IPv6 by a compressed multibit trie; both are changed while they are read.
 //! [`parse_routes`] reads the route file. A packet is checked (`check`), looked
 //! up together with its batch and forwarded (`forward`), cut when it is too
-//! long (`crate::fragment`), or answered when it is for the router itself (`local`).
+//! long (`crate::fragment`), or answered when it is for the router itself (`local`). MAC addresses
+//! that the configuration does not say are asked for (`resolve`, `neighbors`).
 
 mod check;
 mod config;
@@ -12,7 +13,9 @@ mod dir24_8;
 mod file;
 mod forward;
 mod local;
+mod neighbors;
 mod prefix;
+mod resolve;
 mod table;
 mod trie6;
 
@@ -26,6 +29,7 @@ use thalweg_classify::source::{Source, SourceError};
 
 use self::config::{Config, Options};
 use self::forward::{Router, Shared};
+use self::resolve::SharedNeighbors;
 use crate::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Section};
 
 pub use config::{Port, Ports};
@@ -50,7 +54,8 @@ pub(crate) const KIND: Kind = Kind {
         "32 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
         "about 33 MiB for a full IPv6 table",
         "32767 different next hops over the life of a table",
-        "32 fragments and ICMP errors of a batch of 32 packets",
+        "32 fragments, ICMP errors and other new packets of a batch of 32 packets",
+        "65536 neighbours known by asking, 1024 asked for at a time, 3 packets that wait for each",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -65,7 +70,12 @@ fn build(
     let parsed = parse_routes(&source, &config.ports).map_err(BuildError)?;
     let table = RouteTable::new();
     put(&table, parsed.list, &source)?;
-    let shared = Shared { table, ports: config.ports, icmp_rate: config.icmp_rate };
+    let shared = Shared {
+        table,
+        ports: config.ports,
+        icmp_rate: config.icmp_rate,
+        neighbors: SharedNeighbors::default(),
+    };
     Ok(Box::new(RouterBlueprint {
         shared: Arc::new(shared),
         routes: section.resolve(config.routes.get_ref()),

@@ -41,8 +41,8 @@ pub enum NextHop {
         address: IpAddr,
         /// The port.
         port: RouterPort,
-        /// The other router's MAC address.
-        mac: Mac,
+        /// The other router's MAC address; `None` where it is asked for.
+        mac: Option<Mac>,
     },
     /// Each flow takes one of several ways; one that stands there twice gets twice as many.
     Multipath(Ways),

@@ -1,6 +1,7 @@
 //! Packets through a router, as a chain would send them.
 
 mod multipath;
+mod resolve;
 
 use std::fs;
 use std::sync::Arc;
