@@ -29,6 +29,11 @@ const CHAIN: &[(&str, &str)] = &[
          protocol = 'gretap'\nid = 1\nlocal = '192.0.2.2'\nremote = '192.0.2.1'\nmatch = 'arp'",
     ),
     (
+        "router",
+        "routes = '@ROUTES@'\n[ports.out]\nmac = '02:00:00:00:00:01'\nip = '192.0.2.1'\n\
+         ipv6 = '2001:db8::1'\nresolve = true\n",
+    ),
+    (
         "ipsec",
         "default_policy = 'bypass'\n[[sa]]\nname = 'x'\ndirection = 'in'\nspi = 4660\n\
          suite = 'aes128-gcm16'\nencryption_key = '000102030405060708090a0b0c0d0e0faabbccdd'\n\
@@ -36,15 +41,23 @@ const CHAIN: &[(&str, &str)] = &[
     ),
 ];
 
+const ROUTES: &str = "192.0.2.0/24 direct out\n2001:db8::/64 direct out\n\
+    0.0.0.0/0 192.0.2.7 out\n::/0 2001:db8::7 out\n";
+
 thread_local! {
     static NFS: RefCell<Vec<Box<dyn NetworkFunction>>> = RefCell::new(build());
 }
 
 fn build() -> Vec<Box<dyn NetworkFunction>> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+    let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+    let routes = folder.path().join("routes.txt");
+    std::fs::write(&routes, ROUTES).expect("the file can be written");
+    let outputs = ["out".to_owned()];
+    let environment = Environment { inputs: &[], outputs: &outputs, dry_run: true };
     let build = |(kind, text): &(&str, &str)| {
+        let text = text.replace("@ROUTES@", &routes.display().to_string());
         let blueprint =
-            Section::parse_text(text, |section| thalweg_nf::build(kind, section, &environment));
+            Section::parse_text(&text, |section| thalweg_nf::build(kind, section, &environment));
         blueprint.expect("the configuration is right").instance(0)
     };
     CHAIN.iter().map(build).collect()

@@ -22,5 +22,5 @@ pub use control::{Control, Progress};
 pub use graph::Graph;
 pub use report::{LatencyReport, NfReport, PortReport, Report};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
-pub use runtime::{RunError, RunOptions, run};
+pub use runtime::{RunError, RunOptions, StateFolderError, run};
 pub use trace::{Change, Step, Trace, TraceError, trace};

@@ -250,9 +250,20 @@ impl Worker {
         }
     }
 
-    /// Ends the worker: last words of its NFs, and its counts.
-    pub(crate) fn finish(mut self, failures: &mut Vec<String>) -> WorkerCounters {
-        self.flush(failures);
+    /// Does something with each NF that runs here, until it fails.
+    pub(crate) fn each_nf<E>(
+        &mut self,
+        mut act: impl FnMut(NfIndex, &mut dyn NetworkFunction) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut all = (0..).zip(&mut self.nfs);
+        all.try_for_each(|(at, function)| match function {
+            Some(function) => act(NfIndex(at), &mut **function),
+            None => Ok(()),
+        })
+    }
+
+    /// Ends the worker, which has been flushed: its counts.
+    pub(crate) fn finish(mut self) -> WorkerCounters {
         for (function, counters) in self.nfs.iter().zip(&mut self.counters.nfs) {
             if let Some(function) = function {
                 counters.figures = function.figures();

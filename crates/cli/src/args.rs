@@ -38,6 +38,7 @@ pub enum Command {
   thalweg run chain.toml
   thalweg run chain.toml --workers 2 --json > report.json
   thalweg run chain.toml --loop 0 --duration 10s
+  thalweg run chain.toml --import-state kept --export-state kept
 
 While it runs: Ctrl-C (SIGINT) or SIGTERM ends the run with its report, SIGHUP
 reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
@@ -140,6 +141,12 @@ pub struct Run {
     /// Send each input this many times, 0 for ever [default: the chain file's, else 1]
     #[arg(long = "loop", value_name = "N")]
     pub loops: Option<u64>,
+    /// Take over the NFs' state that another run left in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub import_state: Option<PathBuf>,
+    /// Leave the NFs' state in this folder at the end; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    pub export_state: Option<PathBuf>,
 }
 
 /// Arguments of `thalweg check`.

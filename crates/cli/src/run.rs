@@ -24,6 +24,8 @@ pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
         count: options.count,
         loops: options.loops,
         stages: false,
+        import_state: options.import_state.clone(),
+        export_state: options.export_state.clone(),
     };
     let progress = ProgressLine::start(control.clone(), quiet);
     let outcome = thalweg_chain::run(plan, &run_options, &control);

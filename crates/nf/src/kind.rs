@@ -48,6 +48,11 @@ impl Kind {
         KINDS.iter().find(|kind| kind.name == name)
     }
 
+    /// Whether it remembers anything that is exported and imported.
+    pub fn has_state(&self) -> bool {
+        self.state != "none"
+    }
+
     /// The names of all kinds, for messages.
     pub fn names() -> String {
         KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")

@@ -6,6 +6,7 @@ use thalweg_packet::{Batch, Lanes};
 
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
+use super::state::StateFolders;
 use super::{RunError, RunOptions, build_worker};
 use crate::config::Plan;
 use crate::control::Control;
@@ -33,11 +34,14 @@ impl Exit for InlineExit<'_> {
 pub(super) fn run(
     plan: &Plan,
     options: &RunOptions,
+    state: StateFolders<'_>,
     control: &Control,
 ) -> Result<Report, RunError> {
     let mut inputs = Inputs::open(plan, options)?;
-    let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
     let mut worker = build_worker(plan, 0, 1);
+    worker.each_nf(|nf, function| state.import(nf, 0, function))?;
+    // Last, as it empties files.
+    let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
     if options.stages {
         worker.take_time();
     }
@@ -52,7 +56,11 @@ pub(super) fn run(
     let total = cycles::now().wrapping_sub(start);
     let duration_s = clock.elapsed().as_secs_f64();
     exit.outputs.flush(control);
-    let counters = worker.finish(&mut failures);
+    worker.flush(&mut failures);
+    if let Err(e) = worker.each_nf(|nf, function| state.export(nf, 0, function)) {
+        failures.push(e.to_string());
+    }
+    let counters = worker.finish();
     let outputs = exit.outputs;
     failures.extend(inputs.failures);
     failures.extend(outputs.failures);

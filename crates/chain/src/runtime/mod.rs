@@ -6,9 +6,11 @@ mod pinned;
 mod ports;
 mod reload;
 mod rings;
+mod state;
 mod threads;
 mod worker_thread;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use thalweg_classify::Classifier;
@@ -18,9 +20,12 @@ use crate::config::{InputSource, NfPlan, Plan};
 use crate::control::Control;
 use crate::report::Report;
 use crate::worker::Worker;
+use state::StateFolders;
+
+pub use state::StateFolderError;
 
 /// What the command line may ask beside the chain file.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Worker threads, in place of the chain file's.
     pub workers: Option<usize>,
@@ -32,6 +37,10 @@ pub struct RunOptions {
     pub loops: Option<u64>,
     /// Take the time of each stage; that itself takes some.
     pub stages: bool,
+    /// A folder with state of NFs that is taken over before the first packet.
+    pub import_state: Option<PathBuf>,
+    /// A folder for the state of NFs behind the last packet.
+    pub export_state: Option<PathBuf>,
 }
 
 /// The most worker threads of a run.
@@ -50,6 +59,9 @@ pub enum RunError {
     /// More workers were asked for than there may be.
     #[error("{0} workers are too many; expected 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// State cannot be taken over, or not be left.
+    #[error(transparent)]
+    State(#[from] StateFolderError),
     /// The system gives no thread.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),
@@ -70,10 +82,12 @@ pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report
         return Err(RunError::Workers(workers));
     }
     let pinned = plan.nfs.iter().any(|nf| nf.has_own_worker(workers));
+    let state = StateFolders::new(&plan, workers, options);
+    state.prepare()?;
     if workers == 1 && !pinned {
-        inline::run(&plan, options, control)
+        inline::run(&plan, options, state, control)
     } else {
-        threads::run(&plan, workers, options, control)
+        threads::run(&plan, workers, options, state, control)
     }
 }
 

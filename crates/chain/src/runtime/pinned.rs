@@ -8,6 +8,7 @@ use thalweg_nf::NetworkFunction;
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Packet, Pool};
 
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
+use super::state::StateFolders;
 use crate::counters::NfCounters;
 use crate::route_decider::NfIndex;
 use crate::worker::{Visit, process};
@@ -32,7 +33,7 @@ pub(super) struct PinnedCounters {
 }
 
 impl PinnedThread {
-    pub(super) fn run(mut self) -> PinnedCounters {
+    pub(super) fn run(mut self, state: StateFolders<'_>) -> PinnedCounters {
         let _alarm = Alarm(self.shared.clone());
         let mut counters = NfCounters::new();
         let mut batch = Batch::new(self.pool.clone());
@@ -65,6 +66,9 @@ impl PinnedThread {
             idle.worked(worked);
         }
         self.flush();
+        if let Err(e) = state.export(self.nf, 0, &*self.function) {
+            self.shared.fail(vec![e.to_string()]);
+        }
         counters.figures = self.function.figures();
         PinnedCounters { nf: self.nf, counters, busy_cycles }
     }

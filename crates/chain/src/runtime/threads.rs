@@ -22,6 +22,7 @@ use super::pinned::PinnedThread;
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::rings::{Shared, ring};
+use super::state::StateFolders;
 use super::worker_thread::{RingExit, WorkerThread};
 use super::{RunError, RunOptions, build_worker};
 use crate::config::Plan;
@@ -31,18 +32,24 @@ use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
 use thalweg_packet::cycles::Clock;
 
+/// What belongs to the threads of workers, to those of NFs, and to the calling one.
+type Threads = (Vec<WorkerThread>, Vec<PinnedThread>, Vec<WorkerEnds>);
+
 /// Makes all rings and threads' belongings.
 fn build(
     plan: &Plan,
     workers: usize,
     shared: &Arc<Shared>,
-) -> (Vec<WorkerThread>, Vec<PinnedThread>, Vec<WorkerEnds>) {
+    state: StateFolders<'_>,
+) -> Result<Threads, RunError> {
     let mut pinned: Vec<PinnedThread> = Vec::new();
     for (i, nf) in plan.nfs.iter().enumerate() {
         if nf.has_own_worker(workers) {
+            let (nf, mut function) = (NfIndex(i as u16), nf.blueprint.instance(0));
+            state.import(nf, 0, &mut *function)?;
             pinned.push(PinnedThread {
-                nf: NfIndex(i as u16),
-                function: nf.blueprint.instance(0),
+                nf,
+                function,
                 pool: plan.pool.clone(),
                 shared: shared.clone(),
                 decapsulate: plan.routing.decapsulate,
@@ -63,8 +70,11 @@ fn build(
             exit.to_pinned.push((nf.nf, there));
             from_pinned.push((nf.nf, returns));
         }
+        let mut worker = build_worker(plan, number, workers);
+        worker.each_nf(|nf, function| state.import(nf, number, function))?;
         threads.push(WorkerThread {
-            worker: build_worker(plan, number, workers),
+            worker,
+            number,
             pool: plan.pool.clone(),
             shared: shared.clone(),
             from_reader,
@@ -73,7 +83,7 @@ fn build(
         });
         ends.push(WorkerEnds { to, from });
     }
-    (threads, pinned, ends)
+    Ok((threads, pinned, ends))
 }
 
 /// What the threads beside the calling one counted.
@@ -88,12 +98,14 @@ pub(super) fn run(
     plan: &Plan,
     workers: usize,
     options: &RunOptions,
+    state: StateFolders<'_>,
     control: &Control,
 ) -> Result<Report, RunError> {
     let shared = Arc::new(Shared::new());
     let inputs = Inputs::open(plan, options)?;
+    let (threads, pinned, ends) = build(plan, workers, &shared, state)?;
+    // Last, as it empties files.
     let outputs = Outputs::open(plan)?;
-    let (threads, pinned, ends) = build(plan, workers, &shared);
     // Frames left for packets that NFs make and for batches being filled.
     let reserve = (2 * BATCH * (1 + workers + pinned.len())).min(plan.pool.frames() / 2);
     let mut dispatch = Dispatch {
@@ -108,7 +120,7 @@ pub(super) fn run(
         plan,
     };
     let clock = Clock::start();
-    let mut counted = serve(&mut dispatch, threads, pinned, &shared, &clock)?;
+    let mut counted = serve(&mut dispatch, threads, pinned, state, &shared, &clock)?;
     for nf in plan.nfs.iter().filter(|nf| nf.has_own_worker(workers) && !nf.pinned) {
         let name = &nf.name;
         counted.warnings.push(format!("NF '{name}' has one instance; it runs on its own worker"));
@@ -141,6 +153,7 @@ fn serve(
     dispatch: &mut Dispatch<'_>,
     threads: Vec<WorkerThread>,
     pinned: Vec<PinnedThread>,
+    state: StateFolders<'_>,
     shared: &Shared,
     clock: &Clock,
 ) -> Result<Counted, RunError> {
@@ -152,11 +165,11 @@ fn serve(
         let started = (|| {
             for (i, thread) in threads.into_iter().enumerate() {
                 let builder = thread::Builder::new().name(format!("worker {i}"));
-                workers.push(builder.spawn_scoped(scope, move || thread.run())?);
+                workers.push(builder.spawn_scoped(scope, move || thread.run(state))?);
             }
             for thread in pinned {
                 let builder = thread::Builder::new().name(format!("nf {}", thread.nf.0));
-                nfs.push(builder.spawn_scoped(scope, move || thread.run())?);
+                nfs.push(builder.spawn_scoped(scope, move || thread.run(state))?);
             }
             Ok(())
         })();

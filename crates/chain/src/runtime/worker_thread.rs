@@ -7,6 +7,7 @@ use rtrb::Consumer;
 use thalweg_packet::{Batch, Lanes, Packet, Pool, cycles};
 
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
+use super::state::StateFolders;
 use crate::counters::WorkerCounters;
 use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
@@ -18,6 +19,8 @@ pub(super) type Outgoing = (u16, Packet);
 /// A worker's ends of its rings.
 pub(super) struct WorkerThread {
     pub(super) worker: Worker,
+    /// Which it is, from 0.
+    pub(super) number: usize,
     pub(super) pool: Arc<Pool>,
     pub(super) shared: Arc<Shared>,
     pub(super) from_reader: Consumer<Packet>,
@@ -47,7 +50,7 @@ impl Exit for RingExit {
 }
 
 impl WorkerThread {
-    pub(super) fn run(mut self) -> WorkerCounters {
+    pub(super) fn run(mut self, state: StateFolders<'_>) -> WorkerCounters {
         let _alarm = Alarm(self.shared.clone());
         let mut batch = Batch::new(self.pool.clone());
         let mut idle = Idle::default();
@@ -85,8 +88,11 @@ impl WorkerThread {
             idle.worked(worked);
         }
         let mut failures = Vec::new();
-        let counters = self.worker.finish(&mut failures);
+        self.worker.flush(&mut failures);
+        let number = self.number;
+        let left = self.worker.each_nf(|nf, function| state.export(nf, number, function));
+        failures.extend(left.err().map(|e| e.to_string()));
         self.shared.fail(failures);
-        counters
+        self.worker.finish()
     }
 }
