@@ -22,6 +22,7 @@ pub(super) enum Checked {
 }
 
 /// Checks the packet of `lane`, which was parsed without decapsulation.
+#[inline(always)]
 pub(super) fn check(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     if headers.layer < Layer::Network {
@@ -67,6 +68,7 @@ fn check_ipv4(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     if forwardable { Ok(Checked::V4(dst)) } else { Err(DropReason::NotForwardable) }
 }
 
+#[inline(never)]
 fn check_ipv6(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     let (headers, key) = (batch.headers(lane), batch.key(lane));
     let (src, dst) = (key.get128(field::IPV6_SRC), key.get128(field::IPV6_DST));

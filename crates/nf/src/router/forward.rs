@@ -158,16 +158,12 @@ impl Router {
         }
         match *hop {
             NextHop::Gateway { port, mac: Some(mac), .. } => {
-                self.forward(batch, context, lane, port, Resolved::At(mac));
+                self.forward(batch, context, lane, port, mac);
             }
             NextHop::Gateway { port, address, mac: None } => {
-                let to = self.resolve(batch, context, lane, port, address);
-                self.forward(batch, context, lane, port, to);
+                self.forward_to(batch, context, lane, port, address);
             }
-            NextHop::Direct { port } => {
-                let to = self.resolve(batch, context, lane, port, to);
-                self.forward(batch, context, lane, port, to);
-            }
+            NextHop::Direct { port } => self.forward_to(batch, context, lane, port, to),
             NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
             NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
             // No way is several itself.
@@ -197,44 +193,73 @@ impl Router {
         hash ^ hash >> 16
     }
 
-    /// Forwards a packet in transit: one hop less to live, then out, or to where it waits.
+    /// Forwards a packet in transit to `address` on the link of `port`, or to where it waits.
+    fn forward_to(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        address: IpAddr,
+    ) {
+        match self.resolve(batch, context, lane, port, address) {
+            Resolved::At(mac) => self.forward(batch, context, lane, port, mac),
+            Resolved::Asked(address) => match self.one_hop_less(batch, context, lane, port) {
+                Some(false) => self.wait(batch, context, lane, port, address),
+                // What is to be cut does not wait.
+                Some(true) => context.drop(lane, DropReason::Unresolved),
+                None => {}
+            },
+            Resolved::Never => {
+                self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
+                context.drop(lane, DropReason::Unreachable);
+            }
+        }
+    }
+
+    /// Forwards a packet in transit: one hop less to live, then out.
     fn forward(
         &mut self,
         batch: &mut Batch,
         context: &mut Context<'_>,
         lane: usize,
         port: RouterPort,
-        to: Resolved,
+        mac: Mac,
     ) {
-        if to == Resolved::Never {
-            self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
-            return context.drop(lane, DropReason::Unreachable);
+        let Some(long) = self.one_hop_less(batch, context, lane, port) else { return };
+        self.leave_by(batch, context, lane, port, mac);
+        if long {
+            self.fragment(batch, context, lane, self.shared.ports.get(port).mtu);
         }
+    }
+
+    /// Lowers the TTL or hop limit of a packet that may leave by `port`; whether it has to be cut,
+    /// or `None` when it was dropped.
+    #[inline(always)]
+    fn one_hop_less(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+    ) -> Option<bool> {
         let ttl = batch.field(lane, field::NW_TTL);
         if ttl <= 1 {
             self.tell_sender(batch, context, lane, IcmpError::TimeExceeded, None);
-            return context.drop(lane, DropReason::TtlExpired);
+            context.drop(lane, DropReason::TtlExpired);
+            return None;
         }
         let mtu = self.shared.ports.get(port).mtu;
         let headers = *batch.headers(lane);
         let long = ip_length(batch.bytes(lane), &headers) > usize::from(mtu);
         if long && !may_fragment(batch, lane) {
             self.tell_sender(batch, context, lane, IcmpError::TooBig { mtu }, None);
-            return context.drop(lane, DropReason::TooBig);
+            context.drop(lane, DropReason::TooBig);
+            return None;
         }
         decrement_ttl(batch.bytes_mut(lane), &headers);
         context.explain(lane, || format!("TTL or hop limit {ttl} -> {}", ttl - 1));
-        match to {
-            Resolved::At(mac) => self.leave_by(batch, context, lane, port, mac),
-            // What is to be cut does not wait.
-            Resolved::Asked(address) if !long => {
-                return self.wait(batch, context, lane, port, address);
-            }
-            _ => return context.drop(lane, DropReason::Unresolved),
-        }
-        if long {
-            self.fragment(batch, context, lane, mtu);
-        }
+        Some(long)
     }
 
     /// Writes the MAC addresses and the output of the way out.
