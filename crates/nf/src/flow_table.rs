@@ -177,7 +177,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
             self.free.push(at as u32);
             gone(flow, value, why);
         }
-        if self.len() == 0 {
+        if self.len() == 0 && !self.slots.is_empty() {
             // With its memory, and for another hash.
             *self = Self::new();
         }

@@ -36,6 +36,7 @@ pub(super) type Neighbor = (RouterPort, IpAddr);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
+    pub(super) wire_len: u32,
     pub(super) packet_type: PacketType,
     pub(super) in_port: PortIndex,
     pub(super) out_port: PortIndex,
@@ -223,7 +224,14 @@ mod tests {
     fn packet(n: u8) -> Held {
         let port = PortIndex(0);
         let bytes = vec![n];
-        Held { bytes, packet_type: PacketType(1), in_port: port, out_port: port, received_at: 0 }
+        Held {
+            bytes,
+            wire_len: 1,
+            packet_type: PacketType(1),
+            in_port: port,
+            out_port: port,
+            received_at: 0,
+        }
     }
 
     #[test]

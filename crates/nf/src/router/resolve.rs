@@ -171,6 +171,7 @@ impl Router {
         set_ethernet(batch.bytes_mut(lane), &headers, BROADCAST, on.mac);
         let held = Held {
             bytes: batch.bytes(lane).to_vec(),
+            wire_len: batch.meta.wire_len[lane],
             packet_type: batch.meta.packet_type[lane],
             in_port: batch.meta.in_port[lane],
             out_port: on.output,
@@ -258,6 +259,7 @@ impl Router {
         while let Some(packet) = self.resolver.ready.front() {
             let Some(new) = context.emit(batch, lane, &packet.bytes) else { return };
             let meta = &mut context.emitted().meta;
+            meta.wire_len[new] = packet.wire_len;
             meta.packet_type[new] = packet.packet_type;
             meta.in_port[new] = packet.in_port;
             meta.out_port[new] = packet.out_port;
