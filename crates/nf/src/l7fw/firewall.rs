@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::SourceError;
-use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds};
+use thalweg_packet::{Batch, DropReason, FiveTuple, Headers, Lanes, Layer, Nanoseconds};
 
 use super::application::{Action, HostPattern, Names, Rule, Seen, Wanted};
 use super::config::{Options, RuleOptions};
 use super::flows::{Flow, FlowId, Flows, Limits};
+use super::labels;
 use super::ndpi::{Inspection, Library};
 use super::report::line;
 use crate::conversation::Conversation;
@@ -168,6 +169,7 @@ impl FirewallBlueprint {
             tells: self.tells,
             file: self.file.clone(),
             lines: Vec::new(),
+            frame: Vec::new(),
             failure: None,
             figures: Figures::default(),
         }
@@ -192,6 +194,8 @@ pub(super) struct Firewall {
     file: Arc<Mutex<LineFile>>,
     /// Lines that are not written yet.
     lines: Vec<u8>,
+    /// A packet without its labels; reused.
+    frame: Vec<u8>,
     failure: Option<NfError>,
     figures: Figures,
 }
@@ -257,13 +261,32 @@ impl NetworkFunction for Firewall {
 
 impl Firewall {
     fn packet(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
-        let headers = batch.headers(lane);
-        let Some(tuple) = FiveTuple::of(batch, lane) else { return };
+        let mut frame = std::mem::take(&mut self.frame);
+        let vlan = vlan(batch, lane);
+        if let Some(tuple) = FiveTuple::of(batch, lane) {
+            let (headers, bytes) = (batch.headers(lane), batch.bytes(lane));
+            self.in_flow(vlan, tuple, headers, bytes, lane, context);
+        } else if let Some(inner) = labels::take_off(batch, lane, &mut frame) {
+            self.in_flow(vlan, inner.tuple, &inner.headers, inner.frame, lane, context);
+        }
+        self.frame = frame;
+    }
+
+    /// Looks at a packet of `tuple` whose headers lie in `bytes` as `headers` says.
+    fn in_flow(
+        &mut self,
+        vlan: u16,
+        tuple: FiveTuple,
+        headers: &Headers,
+        bytes: &[u8],
+        lane: usize,
+        context: &mut Context<'_>,
+    ) {
         if headers.layer < Layer::Network || headers.fragment {
             return;
         }
         let now = context.now();
-        let id = (vlan(batch, lane), Conversation::of(&tuple).0);
+        let id = (vlan, Conversation::of(&tuple).0);
         self.make_room(&id, now);
         let limits = self.flows.limits;
         let flow = self.flows.table.entry(id).or_insert_with(|| begun(tuple, now, &self.policy));
@@ -275,7 +298,7 @@ impl Firewall {
         if flow.inspection.is_some() {
             self.figures.inspected += 1;
             let end = headers.end as usize;
-            let packet = batch.bytes(lane).get(headers.l3 as usize..end).unwrap_or(&[]);
+            let packet = bytes.get(headers.l3 as usize..end).unwrap_or(&[]);
             let most = limits.packets[usize::from(tuple.protocol != TCP)];
             if look(&mut self.library, &self.policy, flow, packet, most) {
                 self.figures.decided += 1;

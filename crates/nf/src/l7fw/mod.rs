@@ -9,6 +9,8 @@ mod firewall;
 #[cfg(feature = "ndpi")]
 mod flows;
 #[cfg(feature = "ndpi")]
+mod labels;
+#[cfg(feature = "ndpi")]
 mod ndpi;
 #[cfg(feature = "ndpi")]
 mod report;
