@@ -34,13 +34,23 @@ alert dns any any -> any any (msg:"d"; dns.query; content:"x"; sid:3;)
 alert tcp any any -> any any (msg:"r"; content:"needle"; content:"stack"; distance:0; sid:4;)
 alert ip any any -> any any (msg:"l"; content:"zz"; threshold:type limit, track by_src, count 1, seconds 60; sid:5;)
 """
+# The clients are on the router's own link, and none of them answers.
+ROUTES = """
+0.0.0.0/0 192.0.2.254 out
+10.0.0.0/8 direct out
+::/0 2001:db8::fe out
+2001:db8:a::/64 direct out
+"""
 # What is asked of each kind: its section, and MiB that it may take: what its options say, in the
 # sizes of its entries, and room for the allocator.
 KINDS = {
-    "router": ("""routes = "@CHAINS@/table.txt"
+    "router": ("""routes = "@WORK@/soak.routes"
 [nf.it.ports.out]
 mac = "02:00:00:00:00:01"
-default_mac = "02:00:00:00:00:fe"
+ip = "192.0.2.1"
+ipv6 = "2001:db8::1"
+resolve = true
+neighbors = { "192.0.2.254" = "02:00:00:00:00:fe", "2001:db8::fe" = "02:00:00:00:00:fe" }
 """, 96),
     "filter": ("""default = "reject"
 rules = ["accept tcp,tp_dst=80", "reject udp", "drop icmp"]
@@ -144,6 +154,7 @@ def main():
     program = leak_checked() if options.leaks else options.thalweg
     work = work_folder()
     (work / "soak.rules").write_text(RULES)
+    (work / "soak.routes").write_text(ROUTES)
     seconds = options.minutes * 60
     running = {}
     for kind in ["empty", *options.kinds]:
