@@ -120,7 +120,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     pub(crate) fn get_mut(&mut self, hint: Option<Slot>, flow: &K) -> Option<&mut V> {
         let still = |slot: &Slot| self.at(*slot).is_some_and(|(known, _)| known == flow);
         let slot = hint.filter(still).or_else(|| self.slot(flow))?;
-        self.slots[slot.0 as usize].as_mut().map(|(_, value)| value)
+        self.at_mut(slot).map(|(_, value)| value)
     }
 
     /// The flow in `slot`.

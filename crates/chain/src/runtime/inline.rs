@@ -7,7 +7,7 @@ use thalweg_packet::{Batch, Lanes};
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::state::StateFolders;
-use super::{RunError, RunOptions, build_worker};
+use super::{RunError, RunOptions, begin_worker, end_worker};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::forwarding::Exit;
@@ -38,8 +38,7 @@ pub(super) fn run(
     control: &Control,
 ) -> Result<Report, RunError> {
     let mut inputs = Inputs::open(plan, options)?;
-    let mut worker = build_worker(plan, 0, 1);
-    worker.each_nf(|nf, function| state.import(nf, 0, function))?;
+    let mut worker = begin_worker(plan, 0, 1, state)?;
     // Last, as it empties files.
     let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
     if options.stages {
@@ -56,11 +55,7 @@ pub(super) fn run(
     let total = cycles::now().wrapping_sub(start);
     let duration_s = clock.elapsed().as_secs_f64();
     exit.outputs.flush(control);
-    worker.flush(&mut failures);
-    if let Err(e) = worker.each_nf(|nf, function| state.export(nf, 0, function)) {
-        failures.push(e.to_string());
-    }
-    let counters = worker.finish();
+    let counters = end_worker(worker, 0, state, &mut failures);
     let outputs = exit.outputs;
     failures.extend(inputs.failures);
     failures.extend(outputs.failures);

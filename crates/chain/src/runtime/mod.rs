@@ -18,6 +18,7 @@ use thalweg_io::{CaptureInput, Input, IoError, MemoryInput};
 
 use crate::config::{InputSource, NfPlan, Plan};
 use crate::control::Control;
+use crate::counters::WorkerCounters;
 use crate::report::Report;
 use crate::worker::Worker;
 use state::StateFolders;
@@ -112,9 +113,29 @@ pub(crate) fn open_inputs(
     plan.inputs.iter().map(open).collect()
 }
 
-/// Worker number `number` of `workers`, with the NFs that run on it.
-pub(crate) fn build_worker(plan: &Plan, number: usize, workers: usize) -> Worker {
-    worker_with(plan, number, |nf| !nf.has_own_worker(workers))
+/// Worker number `number` of `workers`, with the NFs that run on it and the state they take over.
+fn begin_worker(
+    plan: &Plan,
+    number: usize,
+    workers: usize,
+    state: StateFolders<'_>,
+) -> Result<Worker, StateFolderError> {
+    let mut worker = worker_with(plan, number, |nf| !nf.has_own_worker(workers));
+    worker.each_nf(|nf, function| state.import(nf, number, function))?;
+    Ok(worker)
+}
+
+/// Ends worker number `number`: last words of its NFs, the state they leave, and its counts.
+fn end_worker(
+    mut worker: Worker,
+    number: usize,
+    state: StateFolders<'_>,
+    failures: &mut Vec<String>,
+) -> WorkerCounters {
+    worker.flush(failures);
+    let left = worker.each_nf(|nf, function| state.export(nf, number, function));
+    failures.extend(left.err().map(|e| e.to_string()));
+    worker.finish()
 }
 
 /// A worker that runs every NF itself, also those that are pinned in a run.

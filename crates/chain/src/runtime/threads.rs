@@ -24,7 +24,7 @@ use super::reload::Reloads;
 use super::rings::{Shared, ring};
 use super::state::StateFolders;
 use super::worker_thread::{RingExit, WorkerThread};
-use super::{RunError, RunOptions, build_worker};
+use super::{RunError, RunOptions, begin_worker};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::counters::WorkerCounters;
@@ -70,10 +70,8 @@ fn build(
             exit.to_pinned.push((nf.nf, there));
             from_pinned.push((nf.nf, returns));
         }
-        let mut worker = build_worker(plan, number, workers);
-        worker.each_nf(|nf, function| state.import(nf, number, function))?;
         threads.push(WorkerThread {
-            worker,
+            worker: begin_worker(plan, number, workers, state)?,
             number,
             pool: plan.pool.clone(),
             shared: shared.clone(),

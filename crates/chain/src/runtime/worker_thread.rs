@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use rtrb::Consumer;
 use thalweg_packet::{Batch, Lanes, Packet, Pool, cycles};
 
+use super::end_worker;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
 use crate::counters::WorkerCounters;
@@ -88,11 +89,8 @@ impl WorkerThread {
             idle.worked(worked);
         }
         let mut failures = Vec::new();
-        self.worker.flush(&mut failures);
-        let number = self.number;
-        let left = self.worker.each_nf(|nf, function| state.export(nf, number, function));
-        failures.extend(left.err().map(|e| e.to_string()));
+        let counters = end_worker(self.worker, self.number, state, &mut failures);
         self.shared.fail(failures);
-        self.worker.finish()
+        counters
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
+use crate::conversation::bits;
 use crate::flow_table::FlowWords;
 
 /// What a flow is about.
@@ -32,10 +33,7 @@ impl FlowWords<6> for FlowId {
             Subject::Ip(tuple) => tuple,
             Subject::Other(ether_type) => return [0, 0, 0, 0, u64::from(ether_type) << 8, port],
         };
-        let halves = |address: IpAddr| match address {
-            IpAddr::V4(v4) => [0, u64::from(v4.to_bits())],
-            IpAddr::V6(v6) => [(v6.to_bits() >> 64) as u64, v6.to_bits() as u64],
-        };
+        let halves = |address| [(bits(address) >> 64) as u64, bits(address) as u64];
         let version = if tuple.src.is_ipv4() { 4 } else { 6 };
         let ports = u64::from(tuple.src_port) << 16 | u64::from(tuple.dst_port);
         let rest = ports << 16 | u64::from(tuple.protocol) << 8 | version;

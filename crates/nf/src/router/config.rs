@@ -278,7 +278,7 @@ impl Reader<'_> {
     }
 
     fn mac(&mut self, text: &Spanned<String>) -> Option<Mac> {
-        let mac = parse_mac(text.get_ref()).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
+        let mac = parse_mac(text.get_ref()).filter(|mac| is_station(*mac));
         if mac.is_none() {
             let expected = "the MAC address of one station, like 02:00:00:00:00:01";
             self.fail(text.span(), "not a MAC address", expected);
@@ -345,6 +345,11 @@ impl OwnAddress for Ipv6Addr {
     fn is_host(&self) -> bool {
         u128::from(*self) > 1 && !self.is_multicast() && !self.is_unicast_link_local()
     }
+}
+
+/// Whether a MAC address is that of one station.
+pub(super) fn is_station(mac: Mac) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
 }
 
 /// A MAC address as six pairs of hexadecimal digits, joined by `:` or `-`.

@@ -346,16 +346,15 @@ impl Router {
         if let NextHop::Multipath(ways) = &hop {
             hop = ways.of(0).clone();
         }
-        match hop {
-            NextHop::Gateway { port, mac: Some(mac), .. } => Some((port, Resolved::At(mac))),
-            NextHop::Gateway { port, address, mac: None } => {
-                Some((port, self.resolve(batch, context, lane, port, address)))
+        let (port, address) = match hop {
+            NextHop::Gateway { port, mac: Some(mac), .. } => {
+                return Some((port, Resolved::At(mac)));
             }
-            NextHop::Direct { port } => {
-                Some((port, self.resolve(batch, context, lane, port, address)))
-            }
-            _ => None,
-        }
+            NextHop::Gateway { port, address, mac: None } => (port, address),
+            NextHop::Direct { port } => (port, address),
+            _ => return None,
+        };
+        Some((port, self.resolve(batch, context, lane, port, address)))
     }
 
     fn explain_route(

@@ -11,7 +11,7 @@ use thalweg_packet::checksum::{ChecksumStatus, fill, verify};
 use thalweg_packet::write::set_ethernet;
 use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PortIndex, field, parse};
 
-use super::config::Port;
+use super::config::{Port, is_station};
 use super::forward::Router;
 use super::neighbors::{Held, Known, MOST_KNOWN, Neighbor, Neighbors};
 use super::table::{Mac, NextHop, RouterPort};
@@ -274,10 +274,6 @@ impl Router {
 fn mac_in(field: u64) -> Option<Mac> {
     let [_, _, mac @ ..] = field.to_be_bytes();
     Some(mac).filter(|mac| is_station(*mac))
-}
-
-fn is_station(mac: Mac) -> bool {
-    mac[0] & 1 == 0 && mac != [0; 6]
 }
 
 /// An ARP request from `on` (RFC 826).

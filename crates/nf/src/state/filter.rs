@@ -6,6 +6,8 @@ use thalweg_classify::Match;
 use thalweg_classify::flow_syntax::{self, FlowError};
 use thalweg_packet::{FiveTuple, FlowKey, field};
 
+use crate::conversation::bits;
+
 /// Flows by a pattern in flow syntax, such as `tcp,nw_src=10.0.0.0/8`, of the fields that flows
 /// are known by: protocols, addresses and ports. A flow has the pattern if one of its two
 /// directions has.
@@ -47,10 +49,6 @@ fn key(flow: &FiveTuple) -> FlowKey {
             key.set(field::NW_DST, dst.to_bits().into());
         }
         (src, dst) => {
-            let bits = |address| match address {
-                IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-                IpAddr::V6(v6) => v6.to_bits(),
-            };
             key.set(field::DL_TYPE, 0x86dd);
             key.set128(field::IPV6_SRC, bits(src));
             key.set128(field::IPV6_DST, bits(dst));

@@ -143,13 +143,13 @@ fn write_header(
     Ok(mark.write(out)?)
 }
 
-/// Reads a record's bytes into `body`, and takes it into account; `false` at the stream's end,
-/// which must be at `mark`.
+/// Reads a record's bytes into `body`, and takes it into account; its checksum, or `None` at the
+/// stream's end, which must be at `mark`.
 fn read_frame(
     input: &mut dyn Read,
     mark: &mut Mark,
     body: &mut Vec<u8>,
-) -> Result<bool, StateError> {
+) -> Result<Option<u32>, StateError> {
     let damaged = |what| StateError::Record { index: mark.records as usize, what };
     let length = u32::from_le_bytes(read(input)?);
     if length == END {
@@ -157,7 +157,7 @@ fn read_frame(
         if end != *mark {
             return Err(damaged(format!("the stream says it has {} records", end.records)));
         }
-        return Ok(false);
+        return Ok(None);
     }
     if length > MAX_RECORD {
         return Err(damaged(format!("length {length} is over {MAX_RECORD}")));
@@ -169,7 +169,7 @@ fn read_frame(
         return Err(damaged("the checksum is wrong".into()));
     }
     mark.pass(checksum);
-    Ok(true)
+    Ok(Some(checksum))
 }
 
 fn read<const N: usize>(input: &mut dyn Read) -> io::Result<[u8; N]> {

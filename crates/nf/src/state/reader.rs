@@ -37,7 +37,7 @@ impl<'a> StateReader<'a> {
             return Ok(None);
         }
         let index = self.mark.records as usize;
-        if !read_frame(self.input, &mut self.mark, &mut self.body)? {
+        if read_frame(self.input, &mut self.mark, &mut self.body)?.is_none() {
             self.ended = true;
             return Ok(None);
         }
@@ -63,7 +63,7 @@ impl<'a> StateReader<'a> {
     /// When there is one, for an NF that keeps no state.
     pub fn expect_end(&mut self) -> Result<usize, StateError> {
         let index = self.mark.records as usize;
-        if !self.ended && read_frame(self.input, &mut self.mark, &mut self.body)? {
+        if !self.ended && read_frame(self.input, &mut self.mark, &mut self.body)?.is_some() {
             return Err(StateError::Record { index, what: "this NF keeps no state".into() });
         }
         self.ended = true;

@@ -39,10 +39,10 @@ impl StateReceiver {
         }
         let mut body = Vec::new();
         while !self.is_whole {
-            if read_frame(input, &mut self.mark, &mut body)? {
+            if let Some(checksum) = read_frame(input, &mut self.mark, &mut body)? {
                 self.stream.extend((body.len() as u32).to_le_bytes());
                 self.stream.extend(&body);
-                self.stream.extend(crc32fast::hash(&body).to_le_bytes());
+                self.stream.extend(checksum.to_le_bytes());
             } else {
                 self.stream.extend(END.to_le_bytes());
                 self.mark.write(&mut self.stream)?;
