@@ -8,7 +8,7 @@ use crate::key::{Field, FlowKey};
 use crate::lanes::{BATCH, Lanes};
 #[cfg(target_arch = "x86_64")]
 use crate::parse::quick;
-use crate::parse::{Decapsulate, parse};
+use crate::parse::{Decapsulate, parse, plain};
 use crate::pool::{Frame, HEADROOM, Pool};
 use crate::time::Nanoseconds;
 use crate::transposed::TransposedKeys;
@@ -510,9 +510,16 @@ impl Batch {
         }
         let parsed = self.parse_quickly(lanes, decapsulate);
         for lane in lanes.without(parsed) {
-            let (key, headers) = parse(self.bytes(lane), self.meta.in_port[lane], decapsulate);
-            self.keys.set(lane, &key);
-            self.headers[lane] = headers;
+            let (bytes, in_port) = (self.bytes(lane), self.meta.in_port[lane]);
+            self.headers[lane] =
+                if let Some((words, headers)) = plain::parse(bytes, in_port, decapsulate) {
+                    self.keys.set_only(lane, plain::WORDS, words);
+                    headers
+                } else {
+                    let (key, headers) = parse(bytes, in_port, decapsulate);
+                    self.keys.set(lane, &key);
+                    headers
+                };
         }
     }
 

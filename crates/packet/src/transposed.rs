@@ -131,6 +131,31 @@ impl TransposedKeys {
         }
     }
 
+    /// Sets the key in `lane`: the `words`, in the order of the `fields` that lie in them, and zeros
+    /// elsewhere.
+    #[inline]
+    pub(crate) fn set_only<const N: usize>(
+        &mut self,
+        lane: usize,
+        fields: [Field; N],
+        words: [u64; N],
+    ) {
+        let needed = fields.iter().fold(0, |set, field| set | 1 << field.word);
+        if needed & !self.present != 0 {
+            self.make_present(needed);
+        }
+        let mut write = |word: usize, value: u64| {
+            self.halves[2 * word][lane] = value as u32;
+            self.halves[2 * word + 1][lane] = (value >> 32) as u32;
+        };
+        for (field, value) in fields.into_iter().zip(words) {
+            write(field.word.into(), value);
+        }
+        for word in bits(self.present & !needed) {
+            write(word, 0);
+        }
+    }
+
     /// Keeps up the words of the set `words` from now on.
     #[inline]
     pub(crate) fn make_present(&mut self, words: u32) {

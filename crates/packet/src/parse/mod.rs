@@ -7,6 +7,7 @@
 
 mod ip;
 mod link;
+pub(crate) mod plain;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod quick;
 mod transport;
