@@ -25,7 +25,7 @@ const PER_REGISTER: usize = 4;
 /// Registers that the packets of a batch fill.
 const REGISTERS: usize = BATCH / PER_REGISTER;
 /// Keys of the most rounds there are (AES-256), and the one before them.
-const MOST_KEYS: usize = 15;
+pub(super) const MOST_KEYS: usize = 15;
 
 /// A key, expanded (FIPS 197, section 5.2).
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -37,7 +37,7 @@ pub(super) struct AesKeys {
 
 impl AesKeys {
     /// Expands a key of 16, 24 or 32 bytes.
-    #[target_feature(enable = "aes,avx512f")]
+    #[target_feature(enable = "aes")]
     pub(super) fn new(key: &[u8]) -> Self {
         let (nk, rounds) = (key.len() / 4, key.len() / 4 + 6);
         let mut words = [0u32; MOST_KEYS * 4];
@@ -77,6 +77,16 @@ impl AesKeys {
     pub(super) fn rounds(&self) -> usize {
         self.rounds
     }
+
+    /// The keys to encrypt with, of which [`rounds`](Self::rounds) and one more are used.
+    pub(super) fn encryption(&self) -> [__m128i; MOST_KEYS] {
+        self.encrypt.each_ref().map(load)
+    }
+
+    /// As [`encryption`](Self::encryption), to decrypt with.
+    pub(super) fn decryption(&self) -> [__m128i; MOST_KEYS] {
+        self.decrypt.each_ref().map(load)
+    }
 }
 
 /// The S-box on each byte of a word.
@@ -85,16 +95,14 @@ fn substitute(word: u32) -> u32 {
     _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word as i32))) as u32
 }
 
-#[target_feature(enable = "avx512f")]
 #[inline]
-fn load(block: &[u8; BLOCK]) -> __m128i {
+pub(super) fn load(block: &[u8; BLOCK]) -> __m128i {
     // SAFETY: the block is as long as what is loaded, which need not be aligned.
     unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
 }
 
-#[target_feature(enable = "avx512f")]
 #[inline]
-fn store(value: __m128i, block: &mut [u8; BLOCK]) {
+pub(super) fn store(value: __m128i, block: &mut [u8; BLOCK]) {
     // SAFETY: as in `load`.
     unsafe { _mm_storeu_si128(block.as_mut_ptr().cast(), value) }
 }

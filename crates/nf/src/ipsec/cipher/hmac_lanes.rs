@@ -3,29 +3,27 @@
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
-    __m512i, __mmask16, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_loadu_si512,
-    _mm512_mask_mov_epi8, _mm512_mask_mov_epi32, _mm512_maskz_loadu_epi8, _mm512_maskz_set1_epi64,
-    _mm512_or_si512, _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi8, _mm512_set1_epi32,
-    _mm512_set4_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
-    _mm512_srli_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
+    __m512i, __mmask16, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_prefetch, _mm512_add_epi32,
+    _mm512_loadu_si512, _mm512_mask_mov_epi8, _mm512_mask_mov_epi32, _mm512_maskz_loadu_epi8,
+    _mm512_maskz_set1_epi64, _mm512_or_si512, _mm512_rol_epi32, _mm512_set1_epi8,
+    _mm512_set1_epi32, _mm512_set4_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8,
+    _mm512_shuffle_i32x4, _mm512_srl_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi32,
+    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    _mm512_xor_si512,
 };
 
 use std::array::from_mut;
 
 use thalweg_packet::BATCH;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::sha::{self, BLOCK, HmacKeys, WORDS, Words, compress, sixteen};
 
 /// Messages of a register.
 const LANES: usize = 16;
 /// Sixteens that are hashed side by side: each round of one waits for the round before it.
 const STREAMS: usize = BATCH / LANES;
 /// The hashes' states, word by word.
-type State = [__m512i; WORDS];
-/// Bytes of a block.
-const BLOCK: usize = 64;
-/// Words of a state; SHA-1 has five.
-const WORDS: usize = 8;
+type State = sha::State<__m512i>;
 /// Bytes of a tag; of those of SHA-1, the first twelve count.
 pub(super) const TAG: usize = 16;
 
@@ -33,81 +31,54 @@ const XOR3: i32 = 0x96;
 const CHOOSE: i32 = 0xca;
 const MAJORITY: i32 = 0xe8;
 
-const SHA1_START: [u32; WORDS] =
-    [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0, 0, 0, 0];
-const SHA256_START: [u32; WORDS] = [
-    0x6a09_e667,
-    0xbb67_ae85,
-    0x3c6e_f372,
-    0xa54f_f53a,
-    0x510e_527f,
-    0x9b05_688c,
-    0x1f83_d9ab,
-    0x5be0_cd19,
-];
-const SHA1_CONSTANTS: [u32; 4] = [0x5a82_7999, 0x6ed9_eba1, 0x8f1b_bcdc, 0xca62_c1d6];
-#[rustfmt::skip]
-const SHA256_CONSTANTS: [u32; 64] = [
-    0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5,
-    0xd807_aa98, 0x1283_5b01, 0x2431_85be, 0x550c_7dc3, 0x72be_5d74, 0x80de_b1fe, 0x9bdc_06a7, 0xc19b_f174,
-    0xe49b_69c1, 0xefbe_4786, 0x0fc1_9dc6, 0x240c_a1cc, 0x2de9_2c6f, 0x4a74_84aa, 0x5cb0_a9dc, 0x76f9_88da,
-    0x983e_5152, 0xa831_c66d, 0xb003_27c8, 0xbf59_7fc7, 0xc6e0_0bf3, 0xd5a7_9147, 0x06ca_6351, 0x1429_2967,
-    0x27b7_0a85, 0x2e1b_2138, 0x4d2c_6dfc, 0x5338_0d13, 0x650a_7354, 0x766a_0abb, 0x81c2_c92e, 0x9272_2c85,
-    0xa2bf_e8a1, 0xa81a_664b, 0xc24b_8b70, 0xc76c_51a3, 0xd192_e819, 0xd699_0624, 0xf40e_3585, 0x106a_a070,
-    0x19a4_c116, 0x1e37_6c08, 0x2748_774c, 0x34b0_bcb5, 0x391c_0cb3, 0x4ed8_aa4a, 0x5b9c_ca4f, 0x682e_6ff3,
-    0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
-];
+/// Sixteen messages. Used only where the processor has AVX-512, into which all of it is inlined.
+impl Words for __m512i {
+    #[inline(always)]
+    fn all(word: u32) -> Self {
+        // SAFETY: whoever uses sixteen has AVX-512; so below.
+        unsafe { _mm512_set1_epi32(word as i32) }
+    }
 
-/// `$round!(0)` to `$round!(15)`: written out, so that which word is meant is known.
-macro_rules! sixteen {
-    ($round:ident) => {
-        $round!(0);
-        $round!(1);
-        $round!(2);
-        $round!(3);
-        $round!(4);
-        $round!(5);
-        $round!(6);
-        $round!(7);
-        $round!(8);
-        $round!(9);
-        $round!(10);
-        $round!(11);
-        $round!(12);
-        $round!(13);
-        $round!(14);
-        $round!(15);
-    };
-}
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_add_epi32(self, other) }
+    }
 
-/// The states behind the first block of both hashes, which is made of the key alone.
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct HmacKeys {
-    inner: [u32; WORDS],
-    outer: [u32; WORDS],
-}
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_xor_si512(self, other) }
+    }
 
-impl HmacKeys {
-    /// Of a key of at most 64 bytes.
-    ///
-    /// # Panics
-    /// When it is longer.
-    #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) fn new<const SHA256: bool>(key: &[u8]) -> Self {
-        let state = |pad: u8| {
-            let mut block = [pad; BLOCK];
-            block[..key.len()].iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-            let mut words = [_mm512_setzero_si512(); LANES];
-            for (word, bytes) in words.iter_mut().zip(block.as_chunks::<4>().0) {
-                *word = number(u32::from_be_bytes(*bytes));
-            }
-            block.zeroize();
-            let start = if SHA256 { SHA256_START } else { SHA1_START };
-            let mut state = start.map(|word| number(word));
-            compress::<SHA256, 1>(from_mut(&mut state), from_mut(&mut words));
-            state.map(|word| store(word)[0])
-        };
-        Self { inner: state(0x36), outer: state(0x5c) }
+    #[inline(always)]
+    fn shift_right<const N: i32>(self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_srl_epi32(self, _mm_cvtsi32_si128(N)) }
+    }
+
+    #[inline(always)]
+    fn rotate_left<const LEFT: i32, const RIGHT: i32>(self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_rol_epi32::<LEFT>(self) }
+    }
+
+    #[inline(always)]
+    fn xor3(self, b: Self, c: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_ternarylogic_epi32::<XOR3>(self, b, c) }
+    }
+
+    #[inline(always)]
+    fn choose(self, b: Self, c: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_ternarylogic_epi32::<CHOOSE>(self, b, c) }
+    }
+
+    #[inline(always)]
+    fn majority(self, b: Self, c: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_ternarylogic_epi32::<MAJORITY>(self, b, c) }
     }
 }
 
@@ -234,7 +205,7 @@ fn advance<const SHA256: bool, const N: usize>(
         fetch(&mut cursors[stream], &mut words[stream]);
     }
     let mut next = *state;
-    compress::<SHA256, N>(&mut next, &mut words);
+    compress::<SHA256, N, _>(&mut next, &mut words);
     for stream in 0..N {
         for (word, next) in state[stream].iter_mut().zip(next[stream]) {
             *word = _mm512_mask_mov_epi32(*word, lanes[stream], next);
@@ -256,7 +227,7 @@ fn finish<const SHA256: bool>(
         words[len] = number(1 << 31);
         words[15] = number((BLOCK as u32 + 4 * len as u32) * 8);
     }
-    compress::<SHA256, STREAMS>(&mut outer, &mut words);
+    compress::<SHA256, STREAMS, _>(&mut outer, &mut words);
     for (tags, digest) in tags.chunks_mut(LANES).zip(outer) {
         let [w0, w1, w2, w3, ..] = digest;
         let (low01, low23) = (_mm512_unpacklo_epi32(w0, w1), _mm512_unpacklo_epi32(w2, w3));
@@ -417,145 +388,4 @@ fn transpose(rows: &[__m512i; LANES]) -> [__m512i; LANES] {
 #[inline]
 fn number(n: u32) -> __m512i {
     _mm512_set1_epi32(n as i32)
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn store(words: __m512i) -> [u32; LANES] {
-    let mut stored = [0; LANES];
-    // SAFETY: a register has as many words.
-    unsafe { _mm512_storeu_si512(stored.as_mut_ptr().cast(), words) };
-    stored
-}
-
-/// Hashes a block in each lane of `N` streams.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn compress<const SHA256: bool, const N: usize>(
-    state: &mut [State; N],
-    words: &mut [[__m512i; LANES]; N],
-) {
-    let before = *state;
-    if SHA256 {
-        sha256(state, words);
-    } else {
-        sha1(state, words);
-    }
-    for (after, before) in state.iter_mut().zip(before) {
-        for (after, before) in after.iter_mut().zip(before) {
-            *after = _mm512_add_epi32(*after, before);
-        }
-    }
-}
-
-/// The eighty rounds of SHA-1 (FIPS 180-4, section 6.1.2).
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn sha1<const N: usize>(state: &mut [State; N], words: &mut [[__m512i; LANES]; N]) {
-    macro_rules! round {
-        ($function:expr, $k:expr, $i:expr, $extended:expr) => {
-            for (state, w) in state.iter_mut().zip(&mut *words) {
-                if $extended {
-                    let mixed = _mm512_ternarylogic_epi32::<XOR3>(
-                        w[($i + 13) & 15], w[($i + 8) & 15], w[($i + 2) & 15],
-                    );
-                    w[$i] = _mm512_rol_epi32::<1>(_mm512_xor_si512(mixed, w[$i]));
-                }
-                let [a, b, c, d, e, ..] = *state;
-                let sum = _mm512_add_epi32(_mm512_add_epi32(e, number($k)), w[$i]);
-                let mixed = _mm512_ternarylogic_epi32::<{ $function }>(b, c, d);
-                let sum = _mm512_add_epi32(_mm512_add_epi32(sum, mixed), _mm512_rol_epi32::<5>(a));
-                [state[0], state[1], state[2], state[3], state[4]] =
-                    [sum, a, _mm512_rol_epi32::<30>(b), c, d];
-            }
-        };
-    }
-    let [k0, k1, k2, k3] = SHA1_CONSTANTS;
-    macro_rules! first {
-        ($i:expr) => {
-            round!(CHOOSE, k0, $i, false);
-        };
-    }
-    macro_rules! second {
-        ($i:expr) => {
-            if $i < 4 {
-                round!(CHOOSE, k0, $i, true);
-            } else {
-                round!(XOR3, k1, $i, true);
-            }
-        };
-    }
-    macro_rules! third {
-        ($i:expr) => {
-            if $i < 8 {
-                round!(XOR3, k1, $i, true);
-            } else {
-                round!(MAJORITY, k2, $i, true);
-            }
-        };
-    }
-    macro_rules! fourth {
-        ($i:expr) => {
-            if $i < 12 {
-                round!(MAJORITY, k2, $i, true);
-            } else {
-                round!(XOR3, k3, $i, true);
-            }
-        };
-    }
-    macro_rules! fifth {
-        ($i:expr) => {
-            round!(XOR3, k3, $i, true);
-        };
-    }
-    sixteen!(first);
-    sixteen!(second);
-    sixteen!(third);
-    sixteen!(fourth);
-    sixteen!(fifth);
-}
-
-/// The sixty-four rounds of SHA-256 (FIPS 180-4, section 6.2.2).
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn sha256<const N: usize>(state: &mut [State; N], words: &mut [[__m512i; LANES]; N]) {
-    macro_rules! xor3 {
-        ($x:expr, $y:expr, $z:expr) => {
-            _mm512_ternarylogic_epi32::<XOR3>($x, $y, $z)
-        };
-    }
-    for sixteen in 0..4 {
-        let constants = &SHA256_CONSTANTS[16 * sixteen..];
-        macro_rules! round {
-            ($i:expr) => {
-                for (state, w) in state.iter_mut().zip(&mut *words) {
-                    if sixteen > 0 {
-                        let (x, y) = (w[($i + 1) & 15], w[($i + 14) & 15]);
-                        let small0 = xor3!(
-                            _mm512_ror_epi32::<7>(x), _mm512_ror_epi32::<18>(x), _mm512_srli_epi32::<3>(x)
-                        );
-                        let small1 = xor3!(
-                            _mm512_ror_epi32::<17>(y), _mm512_ror_epi32::<19>(y), _mm512_srli_epi32::<10>(y)
-                        );
-                        let sum = _mm512_add_epi32(w[$i], w[($i + 9) & 15]);
-                        w[$i] = _mm512_add_epi32(sum, _mm512_add_epi32(small0, small1));
-                    }
-                    let [a, b, c, d, e, f, g, h] = *state;
-                    let big1 = xor3!(
-                        _mm512_ror_epi32::<6>(e), _mm512_ror_epi32::<11>(e), _mm512_ror_epi32::<25>(e)
-                    );
-                    let choice = _mm512_ternarylogic_epi32::<CHOOSE>(e, f, g);
-                    let sum = _mm512_add_epi32(_mm512_add_epi32(h, number(constants[$i])), w[$i]);
-                    let sum = _mm512_add_epi32(sum, _mm512_add_epi32(big1, choice));
-                    let big0 = xor3!(
-                        _mm512_ror_epi32::<2>(a), _mm512_ror_epi32::<13>(a), _mm512_ror_epi32::<22>(a)
-                    );
-                    let majority = _mm512_ternarylogic_epi32::<MAJORITY>(a, b, c);
-                    let both = _mm512_add_epi32(big0, majority);
-                    *state = [_mm512_add_epi32(sum, both), a, b, c, _mm512_add_epi32(d, sum), e, f, g];
-                }
-            };
-        }
-        sixteen!(round);
-    }
 }

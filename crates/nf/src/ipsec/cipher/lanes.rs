@@ -1,20 +1,25 @@
-//! CBC with HMAC of a whole batch side by side, with AVX-512 and VAES.
+//! CBC with HMAC of a whole batch side by side: with AVX-512 and VAES, or with AVX2 and AES-NI.
 #![allow(unsafe_code)]
 
 use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
 use thalweg_packet::{BATCH, Isa};
 
-use super::Job;
 use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, Text};
-use super::hmac_lanes::{Authentication, HmacKeys, Message, TAG, Tail};
+use super::hmac_lanes::{Authentication, Message, TAG, Tail};
+use super::sha::HmacKeys;
+use super::{Job, avx2};
 use crate::ipsec::suite::{HEADER, Hash, Suite};
 
-/// Whether the processor has what this takes.
-fn is_available() -> bool {
-    Isa::Avx512.is_available()
-        && std::arch::is_x86_feature_detected!("aes")
-        && std::arch::is_x86_feature_detected!("vaes")
+/// Whether the processor has what this takes, at the level that uses it.
+fn is_available(isa: Isa) -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    isa.is_available()
+        && match isa {
+            Isa::Scalar => false,
+            Isa::Avx2 => has!("aes"),
+            Isa::Avx512 => has!("aes") && has!("vaes"),
+        }
 }
 
 /// Expanded keys.
@@ -28,23 +33,22 @@ impl Keys {
     /// `None` for other suites, and where the processor cannot.
     pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
         let Suite::Cbc(_, hash) = suite else { return None };
-        if !is_available() {
+        if !is_available(Isa::Avx2) {
             return None;
         }
-        let hmac: unsafe fn(&[u8]) -> HmacKeys = match hash {
-            Hash::Sha1 => HmacKeys::new::<false>,
-            Hash::Sha256 => HmacKeys::new::<true>,
+        let hmac = match hash {
+            Hash::Sha1 => HmacKeys::new::<false>(auth_key),
+            Hash::Sha256 => HmacKeys::new::<true>(auth_key),
         };
-        // SAFETY: the processor has the instructions.
-        let hmac = unsafe { hmac(auth_key) };
         // SAFETY: the processor has the instructions.
         let aes = unsafe { AesKeys::new(key) };
         Some(Self { aes, hash, hmac })
     }
 }
 
-/// Says that the processor can, and holds what idle lanes write, and the ends of messages.
+/// Says that the processor can, at which level, and holds what idle lanes write, and the ends of messages.
 pub(super) struct Lanes {
+    isa: Isa,
     idle: Vec<u8>,
     tails: Box<[Tail; BATCH]>,
 }
@@ -62,7 +66,8 @@ impl Lanes {
     /// `None` where the level or the processor has no such instructions.
     pub(super) fn new(isa: Isa) -> Option<Self> {
         let tails = Box::new([const { Tail::EMPTY }; BATCH]);
-        (isa == Isa::Avx512 && is_available()).then_some(Self { idle: Vec::new(), tails })
+        let best = [Isa::Avx512, Isa::Avx2].into_iter().find(|l| *l <= isa && is_available(*l))?;
+        Some(Self { isa: best, idle: Vec::new(), tails })
     }
 
     /// Seals those of the jobs, the longest first, that have keys for it.
@@ -70,9 +75,11 @@ impl Lanes {
         for kind in kinds(jobs) {
             let group = Group::of(kind, jobs);
             let mut tags = [[0; TAG]; BATCH];
-            let seal: Kernel = match kind.hash {
-                Hash::Sha1 => Self::seal_group::<false>,
-                Hash::Sha256 => Self::seal_group::<true>,
+            let seal: Kernel = match (self.isa, kind.hash) {
+                (Isa::Avx512, Hash::Sha1) => Self::seal_group::<false>,
+                (Isa::Avx512, Hash::Sha256) => Self::seal_group::<true>,
+                (_, Hash::Sha1) => Self::seal_eights::<false>,
+                (_, Hash::Sha256) => Self::seal_eights::<true>,
             };
             // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
             // packets are those of jobs.
@@ -94,9 +101,11 @@ impl Lanes {
         for kind in kinds(jobs) {
             let group = Group::of(kind, jobs);
             let mut tags = [[0; TAG]; BATCH];
-            let authenticate: Kernel = match kind.hash {
-                Hash::Sha1 => Self::authenticate::<false>,
-                Hash::Sha256 => Self::authenticate::<true>,
+            let authenticate: Kernel = match (self.isa, kind.hash) {
+                (Isa::Avx512, Hash::Sha1) => Self::authenticate::<false>,
+                (Isa::Avx512, Hash::Sha256) => Self::authenticate::<true>,
+                (_, Hash::Sha1) => Self::authenticate_eights::<false>,
+                (_, Hash::Sha256) => Self::authenticate_eights::<true>,
             };
             // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
             // packets are those of jobs.
@@ -106,11 +115,25 @@ impl Lanes {
                 let len = job.cipher.shape.icv;
                 let authentic = tag[..len].ct_eq(&received[n][..len]).into();
                 if let (true, Some(keys)) = (authentic, &job.cipher.lanes) {
-                    // SAFETY: the processor has the instructions, as there is a `Lanes`.
-                    unsafe { aes_lanes::decrypt(&keys.aes, &mut job.esp[HEADER..job.end]) };
+                    let text = &mut job.esp[HEADER..job.end];
+                    // SAFETY: the processor has the instructions, as `Lanes` says.
+                    unsafe {
+                        match self.isa {
+                            Isa::Avx512 => aes_lanes::decrypt(&keys.aes, text),
+                            _ => avx2::decrypt(&keys.aes, text),
+                        }
+                    }
                 }
                 job.finish(authentic);
             }
+        }
+    }
+
+    /// Makes it as long as the longest packet, the first, with its IV.
+    fn lengthen_idle(&mut self, group: &Group<'_>) {
+        let most = group.texts.first().map_or(0, |longest| (longest.blocks + 1) * BLOCK);
+        if self.idle.len() < most {
+            self.idle.resize(most, 0);
         }
     }
 
@@ -126,11 +149,10 @@ impl Lanes {
     ) {
         /// Blocks of a piece.
         const PIECE: usize = 16;
-        let Some(longest) = group.texts.first() else { return };
-        let most = (longest.blocks + 1) * BLOCK;
-        if self.idle.len() < most {
-            self.idle.resize(most, 0);
+        if group.texts.is_empty() {
+            return;
         }
+        self.lengthen_idle(group);
         // SAFETY: the packets are there, as the caller says.
         let mut encryption = unsafe { Encryption::new(&group.texts, &mut self.idle) };
         let mut authentication = Authentication::new(&group.messages, &mut self.tails);
@@ -161,6 +183,34 @@ impl Lanes {
             unsafe { authentication.advance::<SHA256>(0, 0) };
             authentication.finish::<SHA256>(tags);
         }
+    }
+}
+
+/// The kernels of eight lanes.
+impl Lanes {
+    /// # Safety
+    /// The processor has the instructions, and the group's packets are there.
+    #[target_feature(enable = "avx2,aes")]
+    unsafe fn seal_eights<const SHA256: bool>(
+        &mut self,
+        group: &Group<'_>,
+        tags: &mut [[u8; TAG]; BATCH],
+    ) {
+        self.lengthen_idle(group);
+        // SAFETY: the caller says so.
+        unsafe { avx2::seal::<SHA256>(&group.texts, &group.messages, tags, &mut self.idle) };
+    }
+
+    /// # Safety
+    /// The processor has the instructions, and the group's packets are there.
+    #[target_feature(enable = "avx2")]
+    unsafe fn authenticate_eights<const SHA256: bool>(
+        &mut self,
+        group: &Group<'_>,
+        tags: &mut [[u8; TAG]; BATCH],
+    ) {
+        // SAFETY: the caller says so.
+        unsafe { avx2::authenticate::<SHA256>(&group.messages, tags) };
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! An ESP packet lies in its buffer as SPI, sequence number, IV, body, ICV (RFC 4303, section
 //! 2). Who does the work is chosen by suite and processor: our own lanes for CBC with HMAC
-//! where there is AVX-512, libipsec-mb for the rest where it is built in, and per packet the
+//! where there are AVX2 and AES-NI, libipsec-mb for the rest where it is built in, and per packet the
 //! portable code, which says what the others have to give.
 
 #[cfg(target_arch = "x86_64")]
 mod aes_lanes;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod hmac_lanes;
 #[cfg(feature = "ipsec-mb")]
@@ -14,6 +16,8 @@ mod intel;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod sha;
 #[cfg(test)]
 mod tests;
 
