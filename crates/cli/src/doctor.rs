@@ -87,11 +87,13 @@ fn processor() -> Vec<Finding> {
 fn vector_levels() -> Vec<(&'static str, bool, &'static str)> {
     use std::arch::is_x86_feature_detected as has;
     let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq");
+    let by_64 = has!("avx512vbmi") && has!("gfni");
     vec![
-        ("SSE4.2", has!("sse4.2"), "nothing yet: classification is scalar in this version"),
-        ("AVX2", has!("avx2"), "nids: vector pattern search"),
-        ("AVX-512", avx512, "nothing yet: classification is scalar in this version"),
+        ("AVX2", has!("avx2"), "hashes of classification; nids: pattern search; ipsec: hashes"),
+        ("AVX-512", avx512, "parsing, classification, router and ipsec on 8 to 32 packets at once"),
+        ("VBMI, GFNI", avx512 && by_64, "nids: pattern search 64 bytes at a time"),
         ("AES-NI", has!("aes"), "ipsec: hardware AES"),
+        ("VAES", has!("vaes"), "ipsec: AES on two to four packets at once"),
         ("PCLMULQDQ", has!("pclmulqdq"), "ipsec: hardware GHASH for AES-GCM"),
         ("SHA", has!("sha"), "ipsec: hardware SHA-1"),
     ]
@@ -155,10 +157,19 @@ fn libraries() -> Vec<Finding> {
     } else {
         "nothing: this build lacks the feature ipsec-mb"
     };
+    const NDPI: &str = if cfg!(feature = "ndpi") {
+        "l7fw: recognises applications"
+    } else {
+        "nothing: this build lacks the feature ndpi"
+    };
     const LIBRARIES: [(&str, &str, &str); 6] = [
         ("libIPSec_MB", "libIPSec_MB.so", IPSEC_MB),
-        ("Vectorscan/Hyperscan", "libhs.so", "nothing yet: nids uses its own matcher"),
-        ("nDPI", "libndpi.so", "nothing yet: no layer-7 firewall in this version"),
+        (
+            "Vectorscan/Hyperscan",
+            "libhs.so",
+            "bench/nids.py compares with it; nids uses its own matcher",
+        ),
+        ("nDPI", "libndpi.so", NDPI),
         ("DPDK", "librte_eal.so", "nothing yet: no DPDK ports in this version"),
         ("libxdp", "libxdp.so", "nothing yet: no AF_XDP ports in this version"),
         ("OpenCL", "libOpenCL.so", "nothing yet: no GPU functions in this version"),

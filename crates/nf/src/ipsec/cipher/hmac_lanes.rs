@@ -54,7 +54,7 @@ impl Words for __m512i {
     #[inline(always)]
     fn shift_right<const N: i32>(self) -> Self {
         // SAFETY: as above.
-        unsafe { _mm512_srl_epi32(self, _mm_cvtsi32_si128(N)) }
+        unsafe { shift_right::<N>(self) }
     }
 
     #[inline(always)]
@@ -80,6 +80,12 @@ impl Words for __m512i {
         // SAFETY: as above.
         unsafe { _mm512_ternarylogic_epi32::<MAJORITY>(self, b, c) }
     }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn shift_right<const N: i32>(words: __m512i) -> __m512i {
+    _mm512_srl_epi32(words, _mm_cvtsi32_si128(N))
 }
 
 /// A message to be authenticated.

@@ -116,13 +116,12 @@ impl Lanes {
                 let authentic = tag[..len].ct_eq(&received[n][..len]).into();
                 if let (true, Some(keys)) = (authentic, &job.cipher.lanes) {
                     let text = &mut job.esp[HEADER..job.end];
+                    let decrypt: unsafe fn(&AesKeys, &mut [u8]) = match self.isa {
+                        Isa::Avx512 => aes_lanes::decrypt,
+                        _ => avx2::decrypt,
+                    };
                     // SAFETY: the processor has the instructions, as `Lanes` says.
-                    unsafe {
-                        match self.isa {
-                            Isa::Avx512 => aes_lanes::decrypt(&keys.aes, text),
-                            _ => avx2::decrypt(&keys.aes, text),
-                        }
-                    }
+                    unsafe { decrypt(&keys.aes, text) };
                 }
                 job.finish(authentic);
             }
@@ -204,6 +203,7 @@ impl Lanes {
     /// # Safety
     /// The processor has the instructions, and the group's packets are there.
     #[target_feature(enable = "avx2")]
+    #[expect(clippy::unused_self, reason = "a kernel as the others")]
     unsafe fn authenticate_eights<const SHA256: bool>(
         &mut self,
         group: &Group<'_>,

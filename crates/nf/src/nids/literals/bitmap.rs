@@ -3,27 +3,41 @@
 use super::fold;
 use super::index::{Place, spread};
 
-/// The filter, of `1 << BITS` words.
-pub(super) struct Bitmap<const BITS: u32>(Box<[u32]>);
+/// The filter.
+pub(super) struct Bitmap {
+    /// A power of two of them.
+    words: Box<[u32]>,
+    shift: u32,
+}
 
-impl<const BITS: u32> Bitmap<BITS> {
-    pub(super) fn new() -> Self {
-        Self(vec![0; 1 << BITS].into())
+impl Bitmap {
+    /// Of `1 << bits` words.
+    ///
+    /// # Panics
+    /// When `bits` is not in 1 to 31.
+    pub(super) fn new(bits: u32) -> Self {
+        assert!((1..u32::BITS).contains(&bits));
+        Self { words: vec![0; 1 << bits].into(), shift: u32::BITS - bits }
     }
 
     pub(super) fn add(&mut self, hash: u32) {
-        self.0[(hash >> (u32::BITS - BITS)) as usize] |= bits(hash);
+        self.words[(hash >> self.shift) as usize] |= bits(hash);
     }
 
     #[inline]
     pub(super) fn may_hold(&self, hash: u32) -> bool {
         let bits = bits(hash);
-        self.0[(hash >> (u32::BITS - BITS)) as usize] & bits == bits
+        self.words[(hash >> self.shift) as usize] & bits == bits
     }
 
     /// The words; a hash's is at its highest bits.
     pub(super) fn words(&self) -> &[u32] {
-        &self.0
+        &self.words
+    }
+
+    /// By how much a hash is shifted to be the number of its word.
+    pub(super) fn shift(&self) -> u32 {
+        self.shift
     }
 }
 
@@ -47,16 +61,16 @@ fn hash_long(window: [u8; LONG]) -> u32 {
 /// What a place is held against before the index is asked: eight bytes, of which traffic has
 /// far fewer by chance than of four.
 pub(super) struct Check {
-    long: Bitmap<13>,
+    long: Bitmap,
     /// Of places with fewer than eight bytes behind them.
-    short: Bitmap<11>,
+    short: Bitmap,
     /// Some have fewer than four.
     any: bool,
 }
 
 impl Check {
     pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
-        let mut check = Self { long: Bitmap::new(), short: Bitmap::new(), any: false };
+        let mut check = Self { long: Bitmap::new(13), short: Bitmap::new(11), any: false };
         for place in places {
             let bytes = place.bytes(literals);
             match (bytes.first_chunk(), bytes.first_chunk()) {

@@ -1,7 +1,6 @@
 //! Which literals stand at a place.
 
 use super::fold;
-use super::windows::STRIDE;
 
 /// Bytes of a literal that it is told by, where it has so many.
 pub(super) const WINDOW: usize = 4;
@@ -14,9 +13,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// This place and those behind it, as many as are looked up of a literal.
-    pub(super) fn side_by_side(self) -> [Self; STRIDE] {
-        std::array::from_fn(|n| Self { offset: self.offset + n as u32, ..self })
+    /// This place and those behind it: `windows` of them.
+    pub(super) fn side_by_side(self, windows: usize) -> impl Iterator<Item = Self> {
+        (self.offset..).take(windows).map(move |offset| Self { offset, ..self })
     }
 
     /// The bytes of the literal from the window on.
@@ -42,23 +41,27 @@ struct Entry {
     place: Place,
 }
 
-/// For each of the `chosen` literals the place from which on it is rarest in traffic, with as
-/// many windows side by side as are looked up, as far as it has so many bytes.
-pub(super) fn places(literals: &[Vec<u8>], chosen: impl Iterator<Item = u32>) -> Vec<Place> {
-    const BYTES: usize = WINDOW + STRIDE - 1;
+/// For each of the `chosen` literals the place from which on it is rarest in traffic, with so many
+/// windows side by side, as far as it has so many bytes.
+pub(super) fn places(
+    literals: &[Vec<u8>],
+    chosen: impl Iterator<Item = u32>,
+    windows: usize,
+) -> Vec<Place> {
+    let span = WINDOW + windows - 1;
     let mut taken = hashbrown::HashMap::<u32, u32>::new();
     let place = |literal: u32| {
         let bytes = &literals[literal as usize];
-        let last = bytes.len().saturating_sub(BYTES);
+        let last = bytes.len().saturating_sub(span);
         let cost = |offset: &usize| {
-            let there = &bytes[*offset..(*offset + BYTES).min(bytes.len())];
+            let there = &bytes[*offset..(*offset + span).min(bytes.len())];
             // Windows that many literals have cost a comparison with each of them.
             let crowd = |w: &[u8]| w.first_chunk().and_then(|w| taken.get(&fold(*w))).copied();
             let crowds: u32 = there.windows(WINDOW).filter_map(crowd).sum();
             there.iter().map(|b| commonness(*b)).sum::<u32>() + crowds
         };
         let offset = (0..=last).min_by_key(cost).unwrap_or(0);
-        let there = &bytes[offset..(offset + BYTES).min(bytes.len())];
+        let there = &bytes[offset..(offset + span).min(bytes.len())];
         for window in there.windows(WINDOW).filter_map(|w| w.first_chunk()) {
             *taken.entry(fold(*window)).or_insert(0) += 1;
         }

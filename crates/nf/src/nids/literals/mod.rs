@@ -1,31 +1,83 @@
 //! Looking for many literals at once, in any case.
 //!
 //! A filter says at which places a literal may stand, a [`Check`] leaves few of them, an
-//! [`Index`] says which literals do. There are two filters. [`Pairs`] looks 64 places up at a time in tables that lie in registers, and
-//! lets too much pass when the literals are many. [`Windows`] looks up each fourth place in a
-//! bitmap. Which literals go to which is settled by how much of
-//! random text the tables would let pass.
+//! [`Index`] says which literals do. There are two kinds of filter. [`Pairs`] and [`Nibbles`] look
+//! 64 or 32 places up at a time in tables that lie in registers, and let too much pass when the
+//! literals are many. [`Windows`] looks up each fourth or second place in a bitmap, which takes
+//! literals of some length. Which literals go to which is settled by how much of random text the tables
+//! would let pass.
 
 mod bitmap;
 mod index;
+mod nibbles;
 mod pairs;
 mod windows;
 
 use bitmap::Check;
-use index::Index;
+use index::{Index, Place};
+use nibbles::Nibbles;
 use pairs::Pairs;
 use windows::Windows;
 
-/// Places in random text, of which the pairs may let one pass.
+/// Places in random text, of which tables in registers may let one pass.
 const RARE: f64 = 200.0;
 
 /// Literals, ready to be looked for.
 pub(super) struct Literals {
     check: Check,
     index: Index,
-    pairs: Option<Pairs>,
+    registers: Option<Registers>,
     windows: Option<Windows>,
     longest: usize,
+}
+
+/// A filter whose tables lie in registers.
+enum Registers {
+    Pairs(Pairs),
+    Nibbles(Nibbles),
+}
+
+impl Registers {
+    /// The one that is faster here; `None` without literals.
+    fn new(literals: &[Vec<u8>], places: &[Place]) -> Option<Self> {
+        if pairs::is_fast() {
+            Pairs::new(literals, places).map(Self::Pairs)
+        } else {
+            Nibbles::new(literals, places).map(Self::Nibbles)
+        }
+    }
+
+    /// The same for so many of the literals.
+    fn of(literals: &[Vec<u8>], numbers: impl Iterator<Item = u32>) -> Option<Self> {
+        Self::new(literals, &index::places(literals, numbers, Windows::SPARSE))
+    }
+
+    /// Whether vectors look places up; without, windows are faster.
+    fn is_fast() -> bool {
+        pairs::is_fast() || nibbles::is_fast()
+    }
+
+    fn passes(&self) -> f64 {
+        match self {
+            Self::Pairs(pairs) => pairs.passes(),
+            Self::Nibbles(nibbles) => nibbles.passes(),
+        }
+    }
+
+    /// Whether it takes longer than to look up twice as many windows instead.
+    fn is_slow(&self) -> bool {
+        match self {
+            Self::Pairs(_) => false,
+            Self::Nibbles(nibbles) => !nibbles.is_selective(),
+        }
+    }
+
+    fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+        match self {
+            Self::Pairs(pairs) => pairs.scan(texts, hits),
+            Self::Nibbles(nibbles) => nibbles.scan(texts, hits),
+        }
+    }
 }
 
 /// A place in one of several texts, where a literal may stand.
@@ -67,15 +119,16 @@ impl Literals {
     pub(super) fn new(literals: &[Vec<u8>]) -> Self {
         assert!(literals.iter().all(|l| l.len() >= Self::LEAST));
         let numbers = 0..literals.len() as u32;
-        let all_in_pairs = Pairs::new(literals, &index::places(literals, numbers.clone()));
-        // Without vectors the pairs cost more than the windows, but for what has no window.
-        let fits = |p: &Pairs| pairs::is_fast() && p.passes() * RARE <= 1.0;
-        if let Some(pairs) = all_in_pairs.filter(fits) {
-            return Self::with(literals, numbers.collect(), Vec::new(), Some(pairs));
+        let fits = |r: Registers| Registers::is_fast() && r.passes() * RARE <= 1.0;
+        if Registers::of(literals, numbers.clone()).is_some_and(fits) {
+            return Self::with(literals, numbers.collect(), Vec::new(), Windows::SPARSE);
         }
-        let (long, short): (Vec<u32>, Vec<u32>) =
-            numbers.partition(|n| literals[*n as usize].len() >= Windows::LEAST);
-        Self::with(literals, short, long, None)
+        let is_long = |n: &u32, stride| literals[*n as usize].len() >= Windows::least(stride);
+        let short = numbers.clone().filter(|n| !is_long(n, Windows::SPARSE));
+        let is_slow = Registers::of(literals, short).is_some_and(|short| short.is_slow());
+        let stride = if is_slow { Windows::DENSE } else { Windows::SPARSE };
+        let (long, short) = numbers.partition(|n| is_long(n, stride));
+        Self::with(literals, short, long, stride)
     }
 
     /// The fewest bytes of a literal.
@@ -83,19 +136,19 @@ impl Literals {
 
     fn with(
         literals: &[Vec<u8>],
-        by_pairs: Vec<u32>,
+        by_registers: Vec<u32>,
         by_windows: Vec<u32>,
-        pairs: Option<Pairs>,
+        stride: usize,
     ) -> Self {
-        let pair_places = index::places(literals, by_pairs.into_iter());
-        let window_places = index::places(literals, by_windows.into_iter());
-        let pairs = pairs.or_else(|| Pairs::new(literals, &pair_places));
-        let windows = Windows::new(literals, &window_places);
-        let places = window_places.iter().flat_map(|place| place.side_by_side());
-        let places: Vec<_> = pair_places.into_iter().chain(places).collect();
+        let short_places = index::places(literals, by_registers.into_iter(), Windows::SPARSE);
+        let window_places = index::places(literals, by_windows.into_iter(), stride);
+        let registers = Registers::new(literals, &short_places);
+        let windows = Windows::new(literals, &window_places, stride);
+        let places = window_places.iter().flat_map(|place| place.side_by_side(stride));
+        let places: Vec<_> = short_places.into_iter().chain(places).collect();
         let check = Check::new(literals, &places);
         let longest = literals.iter().map(Vec::len).max().unwrap_or(0);
-        Self { check, index: Index::new(literals, places), pairs, windows, longest }
+        Self { check, index: Index::new(literals, places), registers, windows, longest }
     }
 
     /// Finds the literals that end behind `from` in `text`.
@@ -130,8 +183,8 @@ impl Literals {
     }
 
     fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
-        if let Some(pairs) = &self.pairs {
-            pairs.scan(texts, hits);
+        if let Some(registers) = &self.registers {
+            registers.scan(texts, hits);
         }
         if let Some(windows) = &self.windows {
             windows.scan(texts, hits);

@@ -220,7 +220,7 @@ mod tests {
             literals in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 2..12), 1..40),
             text in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
-            let pairs = Pairs::new(&literals, &places(&literals, 0..literals.len() as u32)).unwrap();
+            let pairs = Pairs::new(&literals, &places(&literals, 0..literals.len() as u32, 4)).unwrap();
             let (mut fast, mut slow) = (Vec::new(), Vec::new());
             let texts = [&text[..], &text[text.len() / 2..], &[]];
             pairs.scan(&texts, &mut fast);

@@ -28,13 +28,17 @@ fn find(literals: &Literals, text: &[u8], from: usize, found: &mut Found) -> Vec
 
 /// The same literals in each filter that can have them.
 fn variants(literals: &[Vec<u8>]) -> Vec<Literals> {
-    let all: Vec<u32> = (0..literals.len() as u32).collect();
-    let (long, short): (Vec<u32>, Vec<u32>) =
-        all.iter().partition(|n| literals[**n as usize].len() >= Windows::LEAST);
+    let all = 0..literals.len() as u32;
+    let by_windows = |stride: usize| {
+        let is_long = |n: &u32| literals[*n as usize].len() >= Windows::least(stride);
+        let (long, short) = all.clone().partition(is_long);
+        Literals::with(literals, short, long, stride)
+    };
     vec![
         Literals::new(literals),
-        Literals::with(literals, all, Vec::new(), None),
-        Literals::with(literals, short, long, None),
+        Literals::with(literals, all.clone().collect(), Vec::new(), Windows::SPARSE),
+        by_windows(Windows::SPARSE),
+        by_windows(Windows::DENSE),
     ]
 }
 
@@ -85,9 +89,10 @@ proptest! {
 fn the_filter_follows_the_number_of_literals() {
     let literal = |n: u32| format!("literal number {n}").into_bytes();
     let few = Literals::new(&(0..100).map(literal).collect::<Vec<_>>());
-    assert_eq!((few.pairs.is_some(), few.windows.is_none()), (pairs::is_fast(), pairs::is_fast()));
+    let fast = Registers::is_fast();
+    assert_eq!((few.registers.is_some(), few.windows.is_none()), (fast, fast));
     let distinct =
-        |n: u32| (0..12).map(|k| (n.wrapping_mul(2_654_435_761 + k) >> 13) as u8).collect();
+        |n: u32| (0..12).map(|k| ((12 * n + k).wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let many = Literals::new(&(0..5000).map(distinct).collect::<Vec<Vec<u8>>>());
-    assert!(many.pairs.is_none() && many.windows.is_some());
+    assert!(many.registers.is_none() && many.windows.is_some());
 }

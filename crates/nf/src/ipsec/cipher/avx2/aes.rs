@@ -17,6 +17,9 @@ const REGISTERS: usize = 8;
 /// The most packets that fill them.
 pub(super) const TEXTS: usize = 2 * REGISTERS;
 
+/// [`encrypt`] or [`encrypt_vaes`].
+pub(super) type Encrypt = unsafe fn(&[Text<'_>], &mut [u8]);
+
 /// Blocks of one packet or more. Used only where the processor has the instructions, into which
 /// all of it is inlined.
 trait Blocks: Copy {
@@ -74,12 +77,7 @@ impl Blocks for __m256i {
     #[inline(always)]
     fn block(self, packet: usize) -> __m128i {
         // SAFETY: as above.
-        unsafe {
-            match packet {
-                0 => _mm256_extracti128_si256::<0>(self),
-                _ => _mm256_extracti128_si256::<1>(self),
-            }
-        }
+        unsafe { half(self, packet) }
     }
 
     #[inline(always)]
@@ -98,6 +96,15 @@ impl Blocks for __m256i {
     fn last_round(self, key: Self) -> Self {
         // SAFETY: as above.
         unsafe { _mm256_aesenclast_epi128(self, key) }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn half(blocks: __m256i, which: usize) -> __m128i {
+    match which {
+        0 => _mm256_extracti128_si256::<0>(blocks),
+        _ => _mm256_extracti128_si256::<1>(blocks),
     }
 }
 
@@ -304,7 +311,7 @@ mod tests {
             let keys: Vec<AesKeys> = (0..TEXTS).map(key).collect();
             let clear = |n: usize| (0..=blocks[n] * BLOCK + 15).map(|i| (i * n) as u8).collect();
             let clear: Vec<Vec<u8>> = (0..blocks.len()).map(clear).collect();
-            let sealed = [encrypt, encrypt_vaes].map(|encrypt: unsafe fn(&[Text<'_>], &mut [u8])| {
+            let sealed = [encrypt, encrypt_vaes].map(|encrypt: Encrypt| {
                 let (mut buffers, mut idle) = (clear.clone(), vec![0; 41 * BLOCK]);
                 let of = |(n, buffer): (usize, &mut Vec<u8>)| Text {
                     keys: &keys[if different { n } else { 0 }],

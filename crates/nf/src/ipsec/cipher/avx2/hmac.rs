@@ -49,25 +49,39 @@ impl Words for __m256i {
     #[inline(always)]
     fn rotate_left<const LEFT: i32, const RIGHT: i32>(self) -> Self {
         // SAFETY: as above.
-        unsafe {
-            _mm256_or_si256(_mm256_slli_epi32::<LEFT>(self), _mm256_srli_epi32::<RIGHT>(self))
-        }
+        unsafe { rotate_left::<LEFT, RIGHT>(self) }
     }
 
     #[inline(always)]
     fn choose(self, b: Self, c: Self) -> Self {
         // SAFETY: as above.
-        unsafe { _mm256_xor_si256(c, _mm256_and_si256(self, _mm256_xor_si256(b, c))) }
+        unsafe { choose(self, b, c) }
     }
 
     #[inline(always)]
     fn majority(self, b: Self, c: Self) -> Self {
         // SAFETY: as above.
-        unsafe {
-            let either = _mm256_and_si256(self, _mm256_or_si256(b, c));
-            _mm256_or_si256(either, _mm256_and_si256(b, c))
-        }
+        unsafe { majority(self, b, c) }
     }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn rotate_left<const LEFT: i32, const RIGHT: i32>(a: __m256i) -> __m256i {
+    _mm256_or_si256(_mm256_slli_epi32::<LEFT>(a), _mm256_srli_epi32::<RIGHT>(a))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn choose(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+    _mm256_xor_si256(c, _mm256_and_si256(a, _mm256_xor_si256(b, c)))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+    let with_first = _mm256_and_si256(a, _mm256_or_si256(b, c));
+    _mm256_or_si256(with_first, _mm256_and_si256(b, c))
 }
 
 /// The HMACs' first bytes of up to [`LANES`] messages, into as many tags.

@@ -24,10 +24,11 @@ pub(super) unsafe fn seal<const SHA256: bool>(
     idle: &mut [u8],
 ) {
     let has_vaes = std::arch::is_x86_feature_detected!("vaes");
+    let encrypt: aes::Encrypt = if has_vaes { aes::encrypt_vaes } else { aes::encrypt };
     let messages = messages.chunks(aes::TEXTS).zip(tags.chunks_mut(aes::TEXTS));
     for (texts, (messages, tags)) in texts.chunks(aes::TEXTS).zip(messages) {
         // SAFETY: the caller says so, and that the processor has the instructions.
-        unsafe { if has_vaes { aes::encrypt_vaes(texts, idle) } else { aes::encrypt(texts, idle) } }
+        unsafe { encrypt(texts, idle) };
         // SAFETY: the caller says so.
         unsafe { authenticate::<SHA256>(messages, tags) };
     }
