@@ -7,8 +7,8 @@ PREFIXES has one prefix a line (IPv4 and IPv6), plain or gzipped, as routing/pre
 of the test data: a full Internet table. Builds bench/route and bench/peers/rte_route.c (which
 needs libdpdk-dev) and runs one after the other, round by round: a million addresses, so many at a
 time as --burst says, on one core. Random: of IPv4 anywhere, of IPv6 within prefixes drawn at
-random; zipf: within prefixes drawn by Zipf's law (exponent 1). The fibs use AVX-512 and the
-smallest entries that hold the table (2 bytes; rte_fib6 needs 4). All sums of next hops have to
+random; zipf: within prefixes drawn by Zipf's law (exponent 1). The fibs use AVX-512, where
+the processor has it, and the smallest entries that hold the table (2 bytes; rte_fib6 needs 4). All sums of next hops have to
 agree. DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages, as ours asks for
 transparent ones.
 """
@@ -44,11 +44,12 @@ def main():
     data = options.prefixes.read_bytes()
     (folder / "prefixes").write_bytes(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     run(ours, "make", folder / "prefixes", folder)
-    ns, sums = {}, {}
+    ns, sums, vectors = {}, {}, False
     for _ in range(options.rounds):
         text = run(ours, "run", folder, *options.burst, core=0)
         text += run(peer, *eal, "--", folder, *options.burst, core=0)
         for line in json_lines(text):
+            vectors |= line.get("vectors", False)
             at = (line["version"], line["addresses"], line["burst"])
             ns.setdefault(at, {}).setdefault(line["table"], []).append(line["ns"])
             if sums.setdefault(at[:2], line["sum"]) != line["sum"]:
@@ -60,11 +61,12 @@ def main():
         rows.append({"version": version, "addresses": addresses, "burst": burst, "ns": median,
                      "ratios": ratios})
     result = {"schema": "thalweg.bench.route/1", "processor": cpu_model(),
-              "rounds": options.rounds, "huge_pages_for_dpdk": not pages, "rows": rows}
+              "rounds": options.rounds, "huge_pages_for_dpdk": not pages,
+              "avx512_of_fibs": vectors, "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{result['processor']}; {options.rounds} interleaved rounds; ns a lookup; DPDK on "
-          f"{'ordinary' if pages else 'huge'} pages\n")
+          f"{'ordinary' if pages else 'huge'} pages, fibs with{'' if vectors else 'out'} AVX-512\n")
     print("| IP | addresses | at a time | ours | peers | times the peers |")
     print("| --- | --- | --- | --- | --- | --- |")
     for r in rows:

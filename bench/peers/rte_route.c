@@ -1,5 +1,5 @@
-/* Longest-prefix match by DPDK: rte_lpm, rte_fib and rte_fib6, the latter two with AVX-512. The
- * peer of bench/route.py, which says what lies in the folder.
+/* Longest-prefix match by DPDK: rte_lpm, rte_fib and rte_fib6, the latter two with AVX-512 where
+ * the processor has it. The peer of bench/route.py, which says what lies in the folder.
  *
  *   cc -O3 -march=native rte_route.c -o rte_route $(pkg-config --cflags --libs libdpdk)
  *   ./rte_route --force-max-simd-bitwidth=512 ... -- FOLDER BURST...
@@ -22,6 +22,8 @@
 #define MOST_BURST 4096
 
 static size_t length;
+/* Whether the fibs look up with AVX-512. */
+static int vectors;
 
 /* The whole of folder/name; its length in bytes is `length`. */
 static void *slurp(const char *folder, const char *name)
@@ -93,7 +95,9 @@ static void measure(const char *name, void *table, lookup_t lookup, int version,
                 shortest = round && ns < shortest ? ns : shortest;
             }
             printf("{\"table\": \"%s\", \"version\": %d, \"addresses\": \"%s\", \"burst\": %u, "
-                   "\"ns\": %.4f, \"sum\": %lu}\n", name, version, kinds[kind], n, shortest, sum);
+                   "\"ns\": %.4f, \"sum\": %lu, \"vectors\": %s}\n",
+                   name, version, kinds[kind], n, shortest, sum,
+                   vectors && lookup != lpm ? "true" : "false");
         }
     }
 }
@@ -121,7 +125,7 @@ static void route4(const char *folder, unsigned bursts, char **burst)
         if (rte_lpm_add(l, prefixes[i], hops[2 * i], hops[2 * i + 1])
             || rte_fib_add(f, prefixes[i], hops[2 * i], hops[2 * i + 1]))
             failed("no room for a route");
-    if (rte_fib_select_lookup(f, RTE_FIB_LOOKUP_DIR24_8_VECTOR_AVX512))
+    if (vectors && rte_fib_select_lookup(f, RTE_FIB_LOOKUP_DIR24_8_VECTOR_AVX512))
         failed("no AVX-512 for rte_fib");
     measure("rte_lpm", l, lpm, 4, folder, bursts, burst);
     measure("rte_fib", f, fib, 4, folder, bursts, burst);
@@ -153,7 +157,7 @@ static void route6(const char *folder, unsigned bursts, char **burst)
         fprintf(stderr, f ? "rte_fib6 with %d bytes\n" : "rte_fib6: no room with %d bytes\n",
                 wide ? 4 : 2);
     }
-    if (rte_fib6_select_lookup(f, RTE_FIB6_LOOKUP_TRIE_VECTOR_AVX512))
+    if (vectors && rte_fib6_select_lookup(f, RTE_FIB6_LOOKUP_TRIE_VECTOR_AVX512))
         failed("no AVX-512 for rte_fib6");
     measure("rte_fib6", f, fib6, 6, folder, bursts, burst);
 }
@@ -163,6 +167,9 @@ int main(int argc, char **argv)
     int used = rte_eal_init(argc, argv);
     if (used < 0 || argc - used < 3)
         return 1;
+    /* As DPDK asks; a processor that has it and a program that may not use it is an error. */
+    vectors = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")
+              && __builtin_cpu_supports("avx512bw");
     char **rest = argv + used + 1;
     unsigned bursts = argc - used - 2;
     route4(rest[0], bursts, rest + 1);
