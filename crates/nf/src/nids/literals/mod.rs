@@ -4,8 +4,8 @@
 //! [`Index`] says which literals do. There are two kinds of filter. [`Pairs`] and [`Nibbles`] look
 //! 64 or 32 places up at a time in tables that lie in registers, and let too much pass when the
 //! literals are many. [`Windows`] looks up each fourth or second place in a bitmap, which takes
-//! literals of some length. Which literals go to which is settled by how much of random text the tables
-//! would let pass.
+//! literals of some length. Which literals go to which is settled by how much of random text the
+//! tables would let pass.
 
 mod bitmap;
 mod index;
