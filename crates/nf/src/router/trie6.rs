@@ -95,6 +95,15 @@ impl Entry {
     fn hop(self) -> HopId {
         HopId(self.0 as u16)
     }
+
+    /// The entry of its group for a slot, in the words of its chunk. No branch: whether a group is
+    /// a leaf cannot be foreseen, and a wrong guess would wait for the load.
+    #[inline]
+    fn step(self, words: &[u32], slot: usize) -> Self {
+        let leaf = self.0 >> Self::LEAF.trailing_zeros() & 1;
+        let word = words[self.place() * UNIT + (slot >> leaf)] >> (16 * (slot as u32 & leaf));
+        Self(word & (0xffff | leaf.wrapping_sub(1)))
+    }
 }
 
 /// What lies below one /16: a table of 65,536 entries or none, and groups.
@@ -160,15 +169,6 @@ impl Chunk {
         Self { words: Words::new(builder.words), is_wide, first, deep: builder.deep }
     }
 
-    /// The entry of the group of `entry` for a slot. No branch: whether a group is a leaf
-    /// cannot be foreseen, and a wrong guess would wait for the load.
-    #[inline]
-    fn step(&self, entry: Entry, slot: usize) -> Entry {
-        let leaf = entry.0 >> Entry::LEAF.trailing_zeros() & 1;
-        let word = self.words[entry.place() * UNIT + (slot >> leaf)] >> (16 * (slot as u32 & leaf));
-        Entry(word & (0xffff | leaf.wrapping_sub(1)))
-    }
-
     fn lookup(&self, address: u128) -> HopId {
         let (mut entry, mut depth) = (self.first, TOP);
         if self.is_wide {
@@ -179,7 +179,7 @@ impl Chunk {
             if depth == GROUPED {
                 return self.deep.lookup(entry.place(), depth, address);
             }
-            entry = self.step(entry, slot_of(address, depth, STRIDE));
+            entry = entry.step(&self.words, slot_of(address, depth, STRIDE));
             depth += STRIDE;
         }
         entry.hop()
@@ -324,14 +324,16 @@ impl Root {
     /// Looks up at most a batch of addresses, which go down together, level by level, so that
     /// their loads overlap.
     fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
-        let mut ways: [Option<(&Chunk, Entry)>; BATCH] = [None; BATCH];
+        const NOWHERE: (&[u32], Entry) = (&[], Entry(0));
+        let mut ways = [NOWHERE; BATCH];
         let (mut lanes, mut left) = ([0u8; BATCH], 0);
         for (n, (address, hop)) in addresses.iter().zip(&mut *hops).enumerate() {
             match self.top_of(*address) {
                 Ok(known) => *hop = known,
                 Err(chunk) if chunk.is_wide => {
-                    let entry = Entry(chunk.words[slot_of(*address, TOP, TOP)]);
-                    (ways[n], *hop) = (Some((chunk, entry)), entry.hop());
+                    let words: &[u32] = &chunk.words;
+                    let entry = Entry(words[slot_of(*address, TOP, TOP)]);
+                    (ways[n], *hop) = ((words, entry), entry.hop());
                     lanes[left % BATCH] = n as u8;
                     left += usize::from(!entry.is_hop());
                 }
@@ -339,21 +341,23 @@ impl Root {
             }
         }
         let mut depth = 2 * TOP;
-        while left > 0 {
+        while left > 0 && depth < GROUPED {
             let (level, going) = (lanes, left);
             left = 0;
             for n in level[..going].iter().map(|n| usize::from(*n) % BATCH) {
-                let Some((chunk, entry)) = &mut ways[n] else { continue };
-                if depth == GROUPED {
-                    hops[n] = chunk.deep.lookup(entry.place(), depth, addresses[n]);
-                    continue;
-                }
-                *entry = chunk.step(*entry, slot_of(addresses[n], depth, STRIDE));
+                let (words, entry) = &mut ways[n];
+                // Of the upper half, in which groups end.
+                let upper = (addresses[n] >> 64) as u64;
+                let slot = (upper >> (64 - STRIDE - depth)) as usize & ((1 << STRIDE) - 1);
+                *entry = entry.step(words, slot);
                 hops[n] = entry.hop();
                 lanes[left % BATCH] = n as u8;
                 left += usize::from(!entry.is_hop());
             }
             depth += STRIDE;
+        }
+        for n in lanes[..left].iter().map(|n| usize::from(*n) % BATCH) {
+            hops[n] = self.lookup(addresses[n]);
         }
     }
 
