@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use thalweg_classify::memory::Zeroed;
+use thalweg_classify::prefetch;
 #[cfg(target_arch = "x86_64")]
 use thalweg_packet::Avx512;
 use thalweg_packet::{BATCH, Isa};
@@ -96,13 +97,53 @@ impl Entry {
         HopId(self.0 as u16)
     }
 
+    /// Whether its group is a leaf: 1 or 0.
+    fn leaf(self) -> u32 {
+        self.0 >> Self::LEAF.trailing_zeros() & 1
+    }
+
+    /// Where in the words of its chunk its group's entry for a slot is.
+    #[inline]
+    fn word_of(self, slot: usize) -> usize {
+        self.place() * UNIT + (slot >> self.leaf())
+    }
+
     /// The entry of its group for a slot, in the words of its chunk. No branch: whether a group is
     /// a leaf cannot be foreseen, and a wrong guess would wait for the load.
     #[inline]
     fn step(self, words: &[u32], slot: usize) -> Self {
-        let leaf = self.0 >> Self::LEAF.trailing_zeros() & 1;
-        let word = words[self.place() * UNIT + (slot >> leaf)] >> (16 * (slot as u32 & leaf));
+        let leaf = self.leaf();
+        let word = words[self.word_of(slot)] >> (16 * (slot as u32 & leaf));
         Self(word & (0xffff | leaf.wrapping_sub(1)))
+    }
+}
+
+/// An address on its way down: the next entry, which has been asked for.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    words: &'a [u32],
+    /// The group it lies in, and the slot there.
+    group: Entry,
+    slot: usize,
+}
+
+impl<'a> Way<'a> {
+    const NOWHERE: Self = Self { words: &[], group: Entry(0), slot: 0 };
+
+    /// To a slot of the table that a chunk's words begin with.
+    #[inline]
+    fn into_table(words: &'a [u32], slot: usize) -> Self {
+        prefetch::near(words, slot);
+        Self { words, group: Entry(0), slot }
+    }
+
+    /// The entry, and on to a slot of the group that it may name.
+    #[inline]
+    fn step(&mut self, slot: usize) -> Entry {
+        let entry = self.group.step(self.words, self.slot);
+        (self.group, self.slot) = (entry, slot);
+        prefetch::near(self.words, entry.word_of(slot));
+        entry
     }
 }
 
@@ -324,35 +365,34 @@ impl Root {
     /// Looks up at most a batch of addresses, which go down together, level by level, so that
     /// their loads overlap.
     fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
-        const NOWHERE: (&[u32], Entry) = (&[], Entry(0));
-        let mut ways = [NOWHERE; BATCH];
+        let mut ways = [Way::NOWHERE; BATCH];
         let (mut lanes, mut left) = ([0u8; BATCH], 0);
         for (n, (address, hop)) in addresses.iter().zip(&mut *hops).enumerate() {
             match self.top_of(*address) {
                 Ok(known) => *hop = known,
                 Err(chunk) if chunk.is_wide => {
-                    let words: &[u32] = &chunk.words;
-                    let entry = Entry(words[slot_of(*address, TOP, TOP)]);
-                    (ways[n], *hop) = ((words, entry), entry.hop());
-                    lanes[left % BATCH] = n as u8;
-                    left += usize::from(!entry.is_hop());
+                    ways[n] = Way::into_table(&chunk.words, slot_of(*address, TOP, TOP));
+                    lanes[left] = n as u8;
+                    left += 1;
                 }
                 Err(chunk) => *hop = chunk.lookup(*address),
             }
         }
         let mut depth = 2 * TOP;
-        while left > 0 && depth < GROUPED {
+        while left > 0 {
             let (level, going) = (lanes, left);
             left = 0;
             for n in level[..going].iter().map(|n| usize::from(*n) % BATCH) {
-                let (words, entry) = &mut ways[n];
                 // Of the upper half, in which groups end.
                 let upper = (addresses[n] >> 64) as u64;
-                let slot = (upper >> (64 - STRIDE - depth)) as usize & ((1 << STRIDE) - 1);
-                *entry = entry.step(words, slot);
+                let slot = upper >> (GROUPED - STRIDE).saturating_sub(depth);
+                let entry = ways[n].step(slot as usize & ((1 << STRIDE) - 1));
                 hops[n] = entry.hop();
                 lanes[left % BATCH] = n as u8;
                 left += usize::from(!entry.is_hop());
+            }
+            if depth == GROUPED {
+                break;
             }
             depth += STRIDE;
         }
