@@ -102,6 +102,9 @@ need_rust() {
 need_peers() {
     local missing=()
     have tshark || missing+=(tshark)
+    # Hosts for live interfaces.
+    have ip || missing+=(iproute2)
+    have ping || missing+=(iputils-ping)
     have ovs-ofctl || missing+=(openvswitch-common)
     /usr/bin/python3 -c 'import scapy.all, cryptography' 2>/dev/null ||
         missing+=(python3 python3-scapy python3-cryptography)

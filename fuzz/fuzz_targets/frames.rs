@@ -1,10 +1,11 @@
-//! Frames: parsing, checksums, header setters, and the stateless NFs.
+//! Frames: parsing, what senders leave to hardware, checksums, header setters, and the stateless NFs.
 #![no_main]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use thalweg_io::offload::Offload;
 use thalweg_nf::{Context, Environment, NetworkFunction, Section};
 use thalweg_packet::{
     Batch, Decapsulate, FlowKey, Isa, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum,
@@ -83,6 +84,18 @@ fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
     }
 }
 
+/// What the packets have that a long one becomes is as long as what it had.
+fn is_cut_into_as_much(offload: Offload, long: &[u8]) {
+    offload.complete(&mut long.to_vec());
+    let Some(mut segments) = offload.segments(long.to_vec()) else { return };
+    let (_, headers) = parse(long, PortIndex(0), Decapsulate::No);
+    let (mut packet, mut carried) = (Vec::new(), 0);
+    while segments.next(&mut packet) {
+        carried += packet.len() - usize::from(headers.payload);
+    }
+    assert_eq!(carried, usize::from(headers.end - headers.payload));
+}
+
 fuzz_target!(|data: &[u8]| {
     for decapsulate in [Decapsulate::No, Decapsulate::Yes] {
         let (key, headers) = parse(data, PortIndex(0), decapsulate);
@@ -97,6 +110,9 @@ fuzz_target!(|data: &[u8]| {
         write::set_ipv4_src(&mut copy, &headers, [1, 2, 3, 4].into());
         write::set_src_port(&mut copy, &headers, 7);
         write::set_icmp_id(&mut copy, &headers, 7);
+    }
+    if let Some((header, packet)) = data.split_first_chunk() {
+        is_cut_into_as_much(Offload::read(*header), packet);
     }
     NFS.with_borrow_mut(|nfs| {
         let pool = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));

@@ -47,6 +47,7 @@ impl Graph {
         let inputs = plan.inputs.iter().map(|p| Port {
             name: p.name.clone(),
             what: match &p.source {
+                InputSource::Interface { name, .. } => format!("interface {name}"),
                 InputSource::Capture { path, .. } => path.display().to_string(),
                 InputSource::Generate(spec) => {
                     format!("{} generated packets in {} flows", spec.packets, spec.flows)
@@ -56,6 +57,7 @@ impl Graph {
         let outputs = plan.outputs.iter().map(|p| Port {
             name: p.name.clone(),
             what: match &p.target {
+                OutputTarget::Interface(name) => format!("interface {name}"),
                 OutputTarget::Capture(path) => path.display().to_string(),
                 OutputTarget::Discard => "discard".into(),
             },

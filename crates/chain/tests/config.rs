@@ -86,8 +86,9 @@ fn unknown_keys_at_every_level() {
     );
     assert_eq!(
         mistakes[1],
-        "chain.toml:5:1: unknown field `sped`, expected one of `capture`, `generate`, `loop`, \
-         `memory`: 'sped'; expected [input.NAME] with: capture, generate, loop, memory"
+        "chain.toml:5:1: unknown field `sped`, expected one of `interface`, `promiscuous`, \
+         `capture`, `generate`, `loop`, `memory`: 'sped'; \
+         expected [input.NAME] with: interface, promiscuous, capture, generate, loop, memory"
     );
     assert_eq!(mistakes.len(), 2);
     let of_nf = broken("number = 0", "number = 0\nnummer = 1");
@@ -161,10 +162,12 @@ fn an_output_that_would_destroy_what_is_read_or_written() {
 
 #[test]
 fn ports_that_are_two_things_or_none() {
-    let one_of = "expected one of: capture = \"FILE\"";
+    let one_of = "expected one of: interface = \"NAME\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
     assert!(mistakes[0].starts_with("chain.toml:3:1: an input is one thing"), "{mistakes:?}");
     assert!(mistakes[0].contains(one_of));
+    let mistakes = broken("capture = \"in.pcap\"", "interface = \"lo\"\ncapture = \"in.pcap\"");
+    assert!(mistakes[0].starts_with("chain.toml:3:1: an input is one thing"), "{mistakes:?}");
     let mistakes = broken("capture = \"out.pcap\"", "discard = false");
     assert!(mistakes[0].starts_with("chain.toml:5:1: an output is one thing"), "{mistakes:?}");
 }

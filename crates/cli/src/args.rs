@@ -38,6 +38,7 @@ pub enum Command {
   thalweg run chain.toml
   thalweg run chain.toml --workers 2 --json > report.json
   thalweg run chain.toml --loop 0 --duration 10s
+  sudo thalweg run live.toml   (with interface = \"eth1\" in it)
   thalweg run chain.toml --import-state kept --export-state kept
 
 While it runs: Ctrl-C (SIGINT) or SIGTERM ends the run with its report, SIGHUP

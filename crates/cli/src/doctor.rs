@@ -199,7 +199,13 @@ fn devices() -> Vec<Finding> {
         names.sort();
         names
     };
-    let interfaces = names("/sys/class/net", |n| n != "lo");
+    let mut interfaces = thalweg_io::interfaces();
+    interfaces.retain(|name| name != "lo");
+    let allowed = thalweg_io::may_use_interfaces();
+    let mut detail = interfaces.join(", ");
+    if let Err(e) = &allowed {
+        detail = format!("{detail}: {e}");
+    }
     let mut gpus = names("/dev", |n| n.starts_with("nvidia") && n[6..].parse::<u8>().is_ok());
     gpus.extend(names("/dev/dri", |n| n.starts_with("renderD")));
     let vfio = Path::new("/dev/vfio/vfio").exists();
@@ -207,9 +213,9 @@ fn devices() -> Vec<Finding> {
         Finding {
             group: "devices",
             name: "network interfaces",
-            found: !interfaces.is_empty(),
-            detail: interfaces.join(", "),
-            gain: "nothing yet: inputs are captures and generated traffic",
+            found: !interfaces.is_empty() && allowed.is_ok(),
+            detail,
+            gain: "live inputs and outputs, with root or CAP_NET_RAW",
         },
         Finding {
             group: "devices",

@@ -183,7 +183,7 @@ fn tshark_agrees_on_the_packets_of_all_captures_passed_through() {
         let Ok(mut input) = CaptureInput::open(&path, 1) else { continue };
         let (mut batch, mut drops) = (Batch::new(pool.clone()), DropCounts::default());
         while let Ok(received) = input.receive(&mut batch, BATCH, &mut drops) {
-            output.send(&batch, batch.lanes()).unwrap();
+            output.send(&batch, batch.lanes(), &mut DropCounts::default()).unwrap();
             batch.release(Lanes::ALL);
             if received.ended {
                 break;

@@ -1,6 +1,6 @@
 //! The output that keeps nothing.
 
-use thalweg_packet::{Batch, Lanes};
+use thalweg_packet::{Batch, DropCounts, Lanes};
 
 use crate::port::{IoError, Output};
 
@@ -9,8 +9,13 @@ use crate::port::{IoError, Output};
 pub struct DiscardOutput;
 
 impl Output for DiscardOutput {
-    fn send(&mut self, _batch: &Batch, _lanes: Lanes) -> Result<(), IoError> {
-        Ok(())
+    fn send(
+        &mut self,
+        _batch: &Batch,
+        lanes: Lanes,
+        _drops: &mut DropCounts,
+    ) -> Result<Lanes, IoError> {
+        Ok(lanes)
     }
 
     fn flush(&mut self) -> Result<(), IoError> {

@@ -17,7 +17,7 @@
 //! let mut output = CaptureOutput::create(Path::new("out.pcap"))?;
 //! loop {
 //!     let received = input.receive(&mut batch, BATCH, &mut drops)?;
-//!     output.send(&batch, batch.lanes())?;
+//!     output.send(&batch, batch.lanes(), &mut drops)?;
 //!     batch.release(Lanes::ALL);
 //!     if received.ended {
 //!         break;
@@ -31,11 +31,18 @@ mod capture;
 mod discard;
 pub mod generate;
 mod intake;
+#[cfg(target_os = "linux")]
+mod interface;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_interface.rs"]
+mod interface;
 mod memory;
+pub mod offload;
 mod passes;
 mod port;
 
 pub use capture::{CaptureInput, CaptureOutput};
 pub use discard::DiscardOutput;
+pub use interface::{InterfaceInput, InterfaceOutput, interfaces, may_use_interfaces, wait_any};
 pub use memory::MemoryInput;
 pub use port::{Input, IoError, Output, Received};

@@ -1,5 +1,6 @@
 //! The two traits of a port.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use thalweg_packet::{Batch, DropCounts, Lanes};
@@ -35,6 +36,14 @@ pub enum IoError {
         /// What was found.
         what: String,
     },
+    /// A network interface cannot be used.
+    #[error("interface {name}: {what}")]
+    Interface {
+        /// The interface.
+        name: String,
+        /// Why.
+        what: String,
+    },
 }
 
 /// What one [`Input::receive`] brought.
@@ -63,16 +72,27 @@ pub trait Input: Send {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError>;
+
+    /// What becomes readable when packets arrive; `None` for a source that need not be waited
+    /// for.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Where packets go.
 pub trait Output: Send {
-    /// Sends the packets of `lanes`. They stay in the batch; the caller
-    /// releases them.
+    /// Sends the packets of `lanes`; which were sent. One that is not is counted in `drops`. They
+    /// stay in the batch; the caller releases them.
     ///
     /// # Errors
-    /// When the output takes no more.
-    fn send(&mut self, batch: &Batch, lanes: Lanes) -> Result<(), IoError>;
+    /// When the output takes no more. None of the packets was counted then.
+    fn send(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, IoError>;
 
     /// Makes everything sent so far visible to readers.
     ///

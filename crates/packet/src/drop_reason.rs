@@ -35,8 +35,10 @@ reasons! {
     FrameTooSmall = "frame-too-small",
     /// The capture's link type has no Ethernet form.
     UnsupportedLinkType = "unsupported-link-type",
-    /// A ring to another worker was full.
-    RingFull = "ring-full",
+    /// An interface's ring for packets that arrive was full.
+    ReceiveRingFull = "receive-ring-full",
+    /// An interface's queue of packets to be sent stayed full.
+    TransmitQueueFull = "transmit-queue-full",
     /// The output refused the packet.
     OutputFailed = "output-failed",
     // Chain.
@@ -66,7 +68,7 @@ reasons! {
     TtlExpired = "ttl-expired",
     /// No route to the destination address.
     Unreachable = "unreachable",
-    /// The packet is longer than the next hop's MTU and must not be fragmented.
+    /// The packet is longer than the MTU of next hop or interface and must not be fragmented.
     TooBig = "too-big",
     /// The destination address is not one a router forwards to (multicast, loopback, ...).
     NotForwardable = "not-forwardable",

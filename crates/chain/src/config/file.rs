@@ -87,6 +87,8 @@ impl Default for Classify {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
+    pub(super) interface: Option<Spanned<String>>,
+    pub(super) promiscuous: Option<Spanned<bool>>,
     pub(super) capture: Option<Spanned<String>>,
     pub(super) generate: Option<Spanned<thalweg_io::generate::Spec>>,
     pub(super) r#loop: Option<Spanned<u64>>,
@@ -96,6 +98,7 @@ pub(super) struct Input {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Output {
+    pub(super) interface: Option<Spanned<String>>,
     pub(super) capture: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) discard: bool,

@@ -44,8 +44,11 @@ pub(super) fn read(source: &Source) -> Result<ChainFile<'_>, Vec<SourceError>> {
             .part("memory", "[memory] with: frame_size, frames, huge_pages")
             .unwrap_or_default(),
         classify: parts.part("classify", "the keys of [classify]").unwrap_or_default(),
-        inputs: parts.named("input", "[input.NAME] with: capture, generate, loop, memory"),
-        outputs: parts.named("output", "[output.NAME] with: capture, discard"),
+        inputs: parts.named(
+            "input",
+            "[input.NAME] with: interface, promiscuous, capture, generate, loop, memory",
+        ),
+        outputs: parts.named("output", "[output.NAME] with: interface, capture, discard"),
         nfs: parts.nfs(),
         default_type: parts.part("default_type", "the name of a packet type"),
         classes: parts.array("class", "[[class]] with: type, rules, file, classbench"),

@@ -1,5 +1,6 @@
 //! Inputs and outputs of a chain file.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thalweg_classify::source::{Source, SourceError};
@@ -11,6 +12,7 @@ use super::file::{Input, Named, Output};
 /// Where an input's packets come from.
 #[derive(Clone, Debug)]
 pub(crate) enum InputSource {
+    Interface { name: String, promiscuous: bool },
     Capture { path: PathBuf, in_memory: bool },
     Generate(Box<Spec>),
 }
@@ -26,6 +28,7 @@ pub(crate) struct InputPlan {
 /// Where an output's packets go.
 #[derive(Clone, Debug)]
 pub(crate) enum OutputTarget {
+    Interface(String),
     Capture(PathBuf),
     Discard,
 }
@@ -55,33 +58,67 @@ pub(super) fn inputs(
         let Some(input) = input else { continue };
         let span = input.span();
         let input = input.into_inner();
-        let (loops, memory) = (input.r#loop, input.memory);
-        let from = match (input.capture, input.generate) {
-            (Some(capture), None) => {
-                let in_memory = memory.is_some_and(Spanned::into_inner);
+        // Ignoring these would run something else than what was asked.
+        let of_captures = [
+            ("loop", input.r#loop.as_ref().map(Spanned::span)),
+            ("memory", input.memory.as_ref().map(Spanned::span)),
+        ];
+        let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
+        let mut refuse = |keys: &[Key], what, expected| {
+            for (key, at) in keys.iter().filter_map(|(key, at)| Some((key, at.clone()?))) {
+                let message = format!("'{key}' has no meaning for {what}");
+                errors.push(source.error(at, message, expected));
+            }
+        };
+        let from = match (input.interface, input.capture, input.generate) {
+            (Some(interface), None, None) => {
+                refuse(&of_captures, "an interface", "--duration or --count to end the run");
+                let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
+                let name = interface_name(source, interface, errors);
+                InputSource::Interface { name, promiscuous }
+            }
+            (None, Some(capture), None) => {
+                refuse(&of_interfaces, "a capture", "no such key");
+                let in_memory = input.memory.is_some_and(Spanned::into_inner);
                 capture_source(source, &capture, in_memory, errors)
             }
-            (None, Some(spec)) => {
-                // Ignoring these would run something else than what was asked.
-                let of_captures = [("loop", loops.as_ref().map(Spanned::span))];
-                let of_captures =
-                    of_captures.into_iter().chain([("memory", memory.as_ref().map(Spanned::span))]);
-                for (key, at) in of_captures.filter_map(|(key, at)| Some((key, at?))) {
-                    let message = format!("'{key}' has no meaning for generated traffic");
-                    errors.push(source.error(at, message, "the length as packets = N in generate"));
-                }
+            (None, None, Some(spec)) => {
+                let expected = "the length as packets = N in generate";
+                refuse(&of_captures, "generated traffic", expected);
+                refuse(&of_interfaces, "generated traffic", "no such key");
                 generator_source(source, spec, errors)
             }
             _ => {
-                let expected = "one of: capture = \"FILE\", generate = { ... }";
+                let expected =
+                    "one of: interface = \"NAME\", capture = \"FILE\", generate = { ... }";
                 errors.push(source.error(span, "an input is one thing", expected));
                 continue;
             }
         };
-        let loops = loops.map_or(1, Spanned::into_inner);
+        let loops = input.r#loop.map_or(1, Spanned::into_inner);
         plans.push(InputPlan { name: name.into_inner(), source: from, loops });
     }
     plans
+}
+
+/// A key of an input, and where it stands if it does.
+type Key = (&'static str, Option<Range<usize>>);
+
+fn interface_name(
+    source: &Source,
+    interface: Spanned<String>,
+    errors: &mut Vec<SourceError>,
+) -> String {
+    let names = thalweg_io::interfaces();
+    if !names.contains(interface.get_ref()) {
+        let message = format!("there is no interface '{}'", interface.get_ref());
+        errors.push(source.error(
+            interface.span(),
+            message,
+            format!("one of {}", names.join(", ")),
+        ));
+    }
+    interface.into_inner()
 }
 
 fn capture_source(
@@ -130,15 +167,18 @@ pub(super) fn outputs(
             InputSource::Capture { path, .. } => {
                 Some((path.canonicalize().ok()?, format!("input '{}' reads", input.name)))
             }
-            InputSource::Generate(_) => None,
+            InputSource::Generate(_) | InputSource::Interface { .. } => None,
         })
         .collect();
     for (name, output) in outputs {
         let Some(output) = output else { continue };
         let span = output.span();
         let output = output.into_inner();
-        let target = match (output.capture, output.discard) {
-            (Some(capture), false) => {
+        let target = match (output.interface, output.capture, output.discard) {
+            (Some(interface), None, false) => {
+                OutputTarget::Interface(interface_name(source, interface, errors))
+            }
+            (None, Some(capture), false) => {
                 let path = resolve(source, capture.get_ref());
                 if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
@@ -151,9 +191,9 @@ pub(super) fn outputs(
                 taken.push((file, format!("output '{}' writes", name.get_ref())));
                 OutputTarget::Capture(path)
             }
-            (None, true) => OutputTarget::Discard,
+            (None, None, true) => OutputTarget::Discard,
             _ => {
-                let expected = "one of: capture = \"FILE\", discard = true";
+                let expected = "one of: interface = \"NAME\", capture = \"FILE\", discard = true";
                 errors.push(source.error(span, "an output is one thing", expected));
                 continue;
             }

@@ -43,7 +43,9 @@ impl Dispatch<'_> {
         if behind || self.plan.pool.available() < self.reserve {
             return false;
         }
-        self.inputs.receive(&mut self.batch, self.control);
+        if !self.inputs.receive(&mut self.batch, self.control) {
+            return false;
+        }
         let lanes = self.batch.lanes();
         self.batch.parse(lanes, self.plan.routing.decapsulate);
         for lane in lanes {
@@ -104,11 +106,14 @@ impl Dispatch<'_> {
             self.busy_cycles += if worked { now.wrapping_sub(last) } else { 0 };
             last = now;
             // Every packet under way holds a frame, wherever it is.
-            let done = ended && !worked && self.plan.pool.in_use() == 0;
-            if done || shared.end.load(Ordering::Acquire) {
+            let settled = !worked && self.plan.pool.in_use() == 0;
+            if settled && ended || shared.end.load(Ordering::Acquire) {
                 return;
             }
             idle.worked(worked);
+            if settled {
+                self.inputs.rest();
+            }
         }
     }
 }

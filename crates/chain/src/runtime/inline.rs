@@ -47,10 +47,10 @@ pub(super) fn run(
     let mut failures = Vec::new();
     let clock = Clock::start();
     let start = cycles::now();
-    let warnings = std::thread::scope(|scope| {
+    let (idle, warnings) = std::thread::scope(|scope| {
         let mut reloads = Reloads::new(scope, plan);
-        serve(plan, &mut inputs, &mut worker, &mut exit, &mut reloads, &mut failures);
-        reloads.finish()
+        let idle = serve(plan, &mut inputs, &mut worker, &mut exit, &mut reloads, &mut failures);
+        (idle, reloads.finish())
     });
     let total = cycles::now().wrapping_sub(start);
     let duration_s = clock.elapsed().as_secs_f64();
@@ -64,7 +64,7 @@ pub(super) fn run(
         duration_s,
         stages: options.stages,
         nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
-        port_cycles: total.saturating_sub(counters.busy_cycles),
+        port_cycles: total.saturating_sub(idle + counters.busy_cycles),
         inputs: inputs.counters,
         outputs: outputs.counters,
         counters,
@@ -76,7 +76,8 @@ pub(super) fn run(
     Ok(Report::new(plan, totals))
 }
 
-/// Takes batch after batch through the chain until the inputs end.
+/// Takes batch after batch through the chain until the inputs end; the cycles in which there was
+/// none.
 fn serve(
     plan: &Plan,
     inputs: &mut Inputs,
@@ -84,14 +85,19 @@ fn serve(
     exit: &mut InlineExit<'_>,
     reloads: &mut Reloads<'_, '_>,
     failures: &mut Vec<String>,
-) {
+) -> u64 {
     let control = exit.control;
     let mut batch = Batch::new(plan.pool.clone());
     batch.recycle();
-    let mut dropped = 0;
+    let (mut dropped, mut idle) = (0, 0);
     while !inputs.ended(control) {
-        inputs.receive(&mut batch, control);
-        worker.ingress(&mut batch, exit);
+        let begin = cycles::now();
+        if inputs.receive(&mut batch, control) {
+            worker.ingress(&mut batch, exit);
+        } else {
+            inputs.rest();
+            idle += cycles::now().wrapping_sub(begin);
+        }
         let drops = worker.drops();
         control.drops.fetch_add(drops - dropped, Relaxed);
         dropped = drops;
@@ -101,4 +107,5 @@ fn serve(
             exit.outputs.flush(control);
         }
     }
+    idle
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thalweg_classify::Classifier;
-use thalweg_io::{CaptureInput, Input, IoError, MemoryInput};
+use thalweg_io::{CaptureInput, Input, InterfaceInput, IoError, MemoryInput};
 
 use crate::config::{InputSource, NfPlan, Plan};
 use crate::control::Control;
@@ -23,6 +23,7 @@ use crate::report::Report;
 use crate::worker::Worker;
 use state::StateFolders;
 
+pub(crate) use ports::wait;
 pub use state::StateFolderError;
 
 /// What the command line may ask beside the chain file.
@@ -99,6 +100,9 @@ pub(crate) fn open_inputs(
     let open = |input: &crate::config::InputPlan| -> Result<Box<dyn Input>, RunError> {
         let loops = options.loops.unwrap_or(input.loops);
         Ok(match &input.source {
+            InputSource::Interface { name, promiscuous } => {
+                Box::new(InterfaceInput::open(name, *promiscuous)?)
+            }
             InputSource::Capture { path, in_memory: false } => {
                 Box::new(CaptureInput::open(path, loops)?)
             }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use thalweg_io::{CaptureOutput, DiscardOutput, Input, Output};
+use thalweg_io::{CaptureOutput, DiscardOutput, Input, InterfaceOutput, Output, wait_any};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, PortIndex};
 
 use super::{RunError, RunOptions, open_inputs};
@@ -14,6 +14,10 @@ use thalweg_packet::cycles;
 
 /// How many batches pass between two looks at the clock.
 const CLOCK_PERIOD: u32 = 64;
+/// How often inputs are looked at in vain before they are waited for.
+const VAIN_LOOKS: u32 = 256;
+/// How long inputs are waited for; then it is seen whether the run is to end.
+const WAIT: Duration = Duration::from_millis(10);
 
 /// All inputs: served in turn, each a batch at a time.
 pub(super) struct Inputs {
@@ -25,6 +29,7 @@ pub(super) struct Inputs {
     /// When the run began: at its first look for packets.
     began: Option<Instant>,
     until_clock: u32,
+    vain_looks: u32,
     pub(super) counters: Vec<PortCounters>,
     pub(super) failures: Vec<String>,
 }
@@ -41,6 +46,7 @@ impl Inputs {
             duration: options.duration,
             began: None,
             until_clock: 0,
+            vain_looks: 0,
             counters: vec![PortCounters::default(); count],
             failures: Vec::new(),
         })
@@ -59,9 +65,9 @@ impl Inputs {
         self.left == 0 || control.is_stopping() || !self.open.contains(&true)
     }
 
-    /// Fills `batch` (empty) from the next input in turn. One must be open, as
-    /// [`ended`](Self::ended) tells.
-    pub(super) fn receive(&mut self, batch: &mut Batch, control: &Control) {
+    /// Fills `batch` (empty) from the next input in turn; whether anything came of it. One must be
+    /// open, as [`ended`](Self::ended) tells.
+    pub(super) fn receive(&mut self, batch: &mut Batch, control: &Control) -> bool {
         while !self.open[self.turn] {
             self.turn = (self.turn + 1) % self.ports.len();
         }
@@ -72,11 +78,13 @@ impl Inputs {
         let counters = &mut self.counters[turn];
         let before = counters.drops.total();
         batch.reserve(most);
+        let mut came = true;
         match self.ports[turn].receive(batch, most, &mut counters.drops) {
             Ok(received) => {
                 counters.packets += received.packets as u64;
                 counters.bytes += received.bytes;
-                self.left -= received.packets as u64;
+                self.left = self.left.saturating_sub(received.packets as u64);
+                came = received.packets > 0 || received.ended;
                 self.open[turn] = !received.ended;
                 control.packets_in.fetch_add(received.packets as u64, Relaxed);
                 control.bytes_in.fetch_add(received.bytes, Relaxed);
@@ -87,9 +95,29 @@ impl Inputs {
             Err(e) => self.failures.push(e.to_string()),
         }
         batch.unreserve();
+        self.vain_looks = if came { 0 } else { self.vain_looks.saturating_add(1) };
         // All lanes alike: those without a packet mean nothing.
         batch.meta.in_port.fill(PortIndex(turn as u16));
         batch.meta.received_at.fill(received_at);
+        came
+    }
+
+    /// Waits for packets, for a while at most, if they have long been looked for in vain.
+    pub(super) fn rest(&mut self) {
+        if self.vain_looks >= VAIN_LOOKS {
+            wait(&self.ports, &self.open);
+            self.until_clock = 0;
+        }
+    }
+}
+
+/// Waits until one of the inputs that are open may have packets, for a while at most; not at all
+/// if one of them always may.
+pub(crate) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) {
+    let open = inputs.iter().zip(open).filter(|(_, open)| **open);
+    let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
+    if let Some(descriptors) = descriptors {
+        wait_any(descriptors.into_iter(), WAIT);
     }
 }
 
@@ -105,6 +133,7 @@ impl Outputs {
     pub(super) fn open(plan: &Plan) -> Result<Self, RunError> {
         let open = |output: &crate::config::OutputPlan| -> Result<Box<dyn Output>, RunError> {
             Ok(match &output.target {
+                OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
                 OutputTarget::Capture(path) => Box::new(CaptureOutput::create(path)?),
                 OutputTarget::Discard => Box::new(DiscardOutput),
             })
@@ -120,14 +149,21 @@ impl Outputs {
     /// Sends the packets of `lanes`, which stay in the batch. When the output
     /// fails they are lost, by name, and the run is asked to end.
     pub(super) fn send(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
-        let packets = lanes.count() as u64;
         let counters = &mut self.counters[output];
-        if let Err(e) = self.ports[output].send(batch, lanes) {
-            counters.drops.add(DropReason::OutputFailed, packets);
-            control.drops.fetch_add(packets, Relaxed);
-            self.fail(e.to_string(), control);
-            return;
-        }
+        let lanes = match self.ports[output].send(batch, lanes, &mut counters.drops) {
+            Ok(sent) => {
+                control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
+                sent
+            }
+            Err(e) => {
+                let packets = lanes.count() as u64;
+                counters.drops.add(DropReason::OutputFailed, packets);
+                control.drops.fetch_add(packets, Relaxed);
+                self.fail(e.to_string(), control);
+                return;
+            }
+        };
+        let packets = lanes.count() as u64;
         let Some(first) = lanes.into_iter().next() else { return };
         let received_at = &batch.meta.received_at;
         let (mut bytes, mut together) = (0, true);

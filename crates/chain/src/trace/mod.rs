@@ -11,7 +11,7 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, PortIndex};
 use crate::config::Plan;
 use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
-use crate::runtime::{RunError, RunOptions, build_lone_worker, open_inputs};
+use crate::runtime::{RunError, RunOptions, build_lone_worker, open_inputs, wait};
 use crate::worker::Worker;
 
 pub(crate) use tracer::Tracer;
@@ -98,7 +98,8 @@ pub enum TraceError {
 ///
 /// Inputs are read as in a run: in turn, 32 packets each. Of the options only
 /// the passes over captures count. Nothing is transmitted. NFs write files
-/// unless the plan was loaded as a dry run.
+/// unless the plan was loaded as a dry run. Where a live input has too few packets yet, this waits
+/// for more.
 ///
 /// # Errors
 /// When there is no such packet.
@@ -110,6 +111,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
     let mut batch = Batch::new(plan.pool.clone());
     let (mut there, mut damage) = (0, None);
     while open.contains(&true) {
+        let before = there;
         for number in 0..inputs.len() {
             for _ in 0..BATCH {
                 if !open[number] {
@@ -125,8 +127,13 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
                     }
                 };
                 open[number] = !received.ended;
-                there += received.packets as u64;
-                let wanted = (there == packet && received.packets > 0).then_some(packet);
+                // A live input may have missed several at once.
+                let numbers = there + 1..=there + received.packets as u64;
+                there = *numbers.end();
+                if received.packets == 0 {
+                    break;
+                }
+                let wanted = numbers.contains(&packet).then_some(packet);
                 if let (Some(packet), Some((reason, _))) = (wanted, drops.iter().next()) {
                     return Err(TraceError::NotReceived { packet, reason });
                 }
@@ -134,6 +141,9 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
                     return Ok(trace);
                 }
             }
+        }
+        if there == before {
+            wait(&inputs, &open);
         }
     }
     Err(damage.map_or(TraceError::NoSuchPacket { packet, there }, |e| RunError::from(e).into()))

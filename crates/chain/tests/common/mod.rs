@@ -196,7 +196,7 @@ impl Folder {
         for (number, tag) in tags.iter().enumerate() {
             let lane = batch.push_bytes(&tag.packet()).unwrap();
             batch.meta.timestamp[lane] = Nanoseconds(1_000_000_000 + number as u64 * 1000);
-            output.send(&batch, batch.lanes()).unwrap();
+            output.send(&batch, batch.lanes(), &mut DropCounts::default()).unwrap();
             batch.release(Lanes::ALL);
         }
         output.flush().unwrap();

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use thalweg_packet::{Batch, Lanes, Nanoseconds};
+use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
 use crate::port::{IoError, Output};
 
@@ -226,12 +226,18 @@ fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 impl Output for CaptureOutput {
-    fn send(&mut self, batch: &Batch, lanes: Lanes) -> Result<(), IoError> {
-        for lane in lanes.and(batch.lanes()) {
+    fn send(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        _drops: &mut DropCounts,
+    ) -> Result<Lanes, IoError> {
+        let lanes = lanes.and(batch.lanes());
+        for lane in lanes {
             let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.timestamp[lane]);
             self.write(batch.bytes(lane), wire_len, timestamp)?;
         }
-        Ok(())
+        Ok(lanes)
     }
 
     fn flush(&mut self) -> Result<(), IoError> {

@@ -1,0 +1,335 @@
+//! Live interfaces, with hosts of Linux at their other ends: each test has network namespaces of
+//! its own.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::Value;
+use support::write;
+use thalweg_io::{CaptureInput, Input};
+use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
+
+/// `host NAME NUMBER` makes an interface NAME that leads to a host NAME with the addresses
+/// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until so many packet sockets are
+/// bound.
+const PRELUDE: &str = r#"
+mount -t tmpfs none /run
+sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+ip link set lo up
+host() {
+    ip netns add $1
+    ip link add $1 type veth peer name eth0 netns $1
+    ip link set $1 up
+    ip netns exec $1 sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0
+    ip -n $1 link set lo up
+    ip -n $1 link set eth0 up
+    ip -n $1 addr add 10.$2.0.2/24 dev eth0
+    ip -n $1 addr add fd0$2::2/64 dev eth0 nodad
+    ip -n $1 route add default via 10.$2.0.1
+    ip -n $1 route add default via fd0$2::1
+}
+opened() {
+    for _ in $(seq 100); do
+        [ $(awk 'NR > 1 && $5 > 0' /proc/net/packet | wc -l) -lt $1 ] || return 0
+        sleep 0.1
+    done
+    echo "the sockets are not bound" >&2
+    return 1
+}
+"#;
+
+const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
+    [input.right]\ninterface = 'right'\n[output.left]\ninterface = 'left'\n\
+    [output.right]\ninterface = 'right'\n[nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
+    [nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\nipv6 = 'fd01::1'\n\
+    resolve = true\n[nf.edge.ports.right]\nmac = '02:00:00:00:00:02'\nip = '10.2.0.1'\n\
+    ipv6 = 'fd02::1'\nresolve = true\n";
+const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
+    fd01::/64 direct left\nfd02::/64 direct right\n";
+/// What unshare(1) needs to make namespaces as this user.
+fn namespaces() -> Command {
+    let mut command = Command::new("unshare");
+    // Whatever a script started ends with it.
+    command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    if !is_root {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+}
+
+/// What a script prints that runs with namespaces of its own in `folder`; `None`, said aloud,
+/// where there can be none.
+fn laboratory(folder: &Path, script: &str) -> Option<String> {
+    let try_it = "mount -t tmpfs none /run; ip netns add a; ping -V";
+    let can = namespaces().args(["bash", "-euc", try_it]).output();
+    if !can.as_ref().is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("REQUIRE_PEERS").is_none(), "no network namespaces: {can:?}");
+        println!("SKIPPED: no network namespaces");
+        return None;
+    }
+    let output = namespaces()
+        .args(["bash", "-euo", "pipefail", "-c", &format!("{PRELUDE}{script}")])
+        .current_dir(folder)
+        .env("THALWEG", env!("CARGO_BIN_EXE_thalweg"))
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("unshare starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}{}", String::from_utf8_lossy(&output.stdout));
+    Some(String::from_utf8(output.stdout).expect("the output is UTF-8"))
+}
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        write(folder.path(), name, text);
+    }
+    folder
+}
+
+fn packets(folder: &Path, capture: &str) -> Vec<Vec<u8>> {
+    let mut input = CaptureInput::open(&folder.join(capture), 1).unwrap();
+    let mut batch = Batch::new(Arc::new(Pool::anonymous(BATCH, 16 * 1024).unwrap()));
+    let mut packets = Vec::new();
+    loop {
+        let received = input.receive(&mut batch, BATCH, &mut DropCounts::default()).unwrap();
+        packets.extend(batch.lanes().into_iter().map(|lane| batch.bytes(lane).to_vec()));
+        batch.release(Lanes::ALL);
+        if received.ended {
+            return packets;
+        }
+    }
+}
+
+fn read(folder: &Path, name: &str) -> Value {
+    let text = std::fs::read(folder.join(name)).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The sum of a count of several parts of a report, and of what they dropped.
+fn total(report: &Value, parts: &str, count: &str) -> (u64, u64) {
+    let parts = report[parts].as_array().unwrap();
+    let drops = parts.iter().flat_map(|part| part["drops"].as_object().unwrap().values());
+    (
+        parts.iter().map(|part| part[count].as_u64().unwrap()).sum(),
+        drops.map(|drops| drops.as_u64().unwrap()).sum(),
+    )
+}
+
+/// Nothing failed, and each packet is accounted for.
+fn is_balanced(report: &Value) {
+    assert_eq!(report["failures"], Value::Array(vec![]), "{report}");
+    let (received, missed) = total(report, "inputs", "packets");
+    let (sent, refused) = total(report, "outputs", "packets");
+    let (generated, dropped) = total(report, "nfs", "generated");
+    assert_eq!(received + generated, sent + missed + refused + dropped, "{report}");
+}
+
+/// Downloads of 20 MB from the right host to the left one, in segments that the kernel leaves to
+/// hardware there is not, with pings before.
+const DOWNLOADS: &str = r#"
+ip netns exec left ping -q -c 3 -i 0.1 -W 2 10.2.0.2 | grep -o '3 received'
+ip netns exec left ping -q -c 3 -i 0.1 -W 2 fd02::2 | grep -o '3 received'
+head -c 20000000 /dev/urandom > blob
+ip netns exec right /usr/bin/python3 -m http.server --bind :: 8000 > /dev/null 2>&1 & server=$!
+for host in 10.2.0.2 [fd02::2]; do
+    ip netns exec left /usr/bin/python3 - http://$host:8000/blob <<'END'
+import sys, time, urllib.request
+for _ in range(50):
+    try:
+        body = urllib.request.urlopen(sys.argv[1], timeout=20).read()
+        break
+    except OSError:
+        time.sleep(0.1)
+print("same" if body == open("blob", "rb").read() else "other")
+END
+done
+kill $server
+kill -INT $run
+wait $run
+"#;
+
+fn route_between_hosts(workers: u32) {
+    let files = [
+        ("chain.toml", ROUTER),
+        ("table.txt", TABLE),
+        ("routes.csv", "*,ingress,edge\n*,edge,egress\n"),
+    ];
+    let folder = folder(&files);
+    let script = format!(
+        "host left 1; host right 2\n$THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\nopened 4\n\
+         {DOWNLOADS}"
+    );
+    let Some(told) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(told, "3 received\n3 received\nsame\nsame\n");
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    let figures = &report["nfs"][0]["figures"];
+    // Both hosts by both protocols; each has a packet that waited for it.
+    assert_eq!(figures["neighbors"], 4, "{report}");
+    assert!(figures["neighbor_requests"].as_u64().unwrap() >= 2, "{report}");
+    assert!(figures["resumed"].as_u64().unwrap() >= 2, "{report}");
+    // 40 MB in packets of 1514 bytes at most.
+    assert!(total(&report, "inputs", "packets").0 > 40_000_000 / 1500, "{report}");
+}
+
+#[test]
+fn hosts_reach_each_other_through_a_router_that_asks_for_them() {
+    route_between_hosts(1);
+}
+
+#[test]
+fn they_do_with_several_workers() {
+    route_between_hosts(2);
+}
+
+/// From a capture to an interface, and from its other end to a capture.
+const TO_WIRE: &str = "routes = 'routes.csv'\n[input.i]\ncapture = 'in.pcapng'\n\
+    [output.o]\ninterface = 'near'\n";
+const FROM_WIRE: &str = "routes = 'routes.csv'\n[input.i]\ninterface = 'far'\n\
+    [output.o]\ncapture = 'out.pcapng'\n";
+const BETWEEN: &str = "ip link add near type veth peer name far\n\
+    ip link set near up\nip link set far up\n";
+
+/// Sends 20,000 packets from one end to the other, whose run stands still meanwhile or not. All
+/// arrive or are counted; how many our ring had no room for.
+fn over_a_wire(pause: bool) -> Option<u64> {
+    let files =
+        [("to.toml", TO_WIRE), ("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
+    let folder = folder(&files);
+    let generate = ["gen", "in.pcapng", "--packets", "20000", "--vlan-share", "0.3"];
+    let more = ["--ipv6", "0.3", "--malformed", "0.1", "--qinq-share", "0.5", "--sctp", "5"];
+    support::succeeds(folder.path(), &[&generate[..], &more].concat());
+    let [before, behind] = if pause { ["kill -STOP $run", "kill -CONT $run"] } else { [":", ":"] };
+    let script = format!(
+        "{BETWEEN}\n$THALWEG run from.toml --json > from.json & run=$!\nopened 1\n{before}\n\
+         $THALWEG run to.toml --json > to.json\n{behind}\n\
+         ip -s -j link show dev near > near.json\nsize=-\n\
+         until [ $size = $(stat -c %s out.pcapng) ]; do\n\
+             size=$(stat -c %s out.pcapng)\nsleep 1\n\
+         done\nkill -INT $run\nwait $run\n"
+    );
+    laboratory(folder.path(), &script)?;
+    let reports = ["to.json", "from.json"].map(|name| read(folder.path(), name));
+    reports.iter().for_each(is_balanced);
+    let [sent, received] = ["in.pcapng", "out.pcapng"].map(|name| packets(folder.path(), name));
+    // No interface takes a packet without a whole Ethernet header.
+    let (whole, short): (Vec<_>, Vec<_>) = sent.into_iter().partition(|packet| packet.len() >= 14);
+    assert_eq!(reports[0]["outputs"][0]["drops"], serde_json::json!({ "malformed": short.len() }));
+    // The kernel takes outer tags off what it receives, and loses what ends within one or the
+    // EtherType behind it.
+    let is_tagged = |packet: &Vec<u8>| matches!(packet[12..14], [0x81, 0x00] | [0x88, 0xa8]);
+    let is_kept = |packet: &Vec<u8>| !is_tagged(packet) || packet.len() >= 20;
+    let kept: Vec<_> = whole.into_iter().filter(is_kept).collect();
+    assert!(received.iter().filter(|packet| is_tagged(packet)).count() > received.len() / 4);
+    // The kernel's queue between both ends holds a thousand packets, which may be too few while
+    // others have the processor, and counts what it loses.
+    let between = read(folder.path(), "near.json");
+    let lost = between[0]["stats64"]["tx"]["dropped"].as_u64().unwrap();
+    let missed = reports[1]["inputs"][0]["drops"]["receive-ring-full"].as_u64().unwrap_or(0);
+    assert_eq!(received.len() as u64 + lost + missed, kept.len() as u64);
+    let mut sent = kept.iter();
+    assert!(received.iter().all(|packet| sent.any(|other| other == packet)), "packets differ");
+    Some(missed)
+}
+
+#[test]
+fn what_one_end_sends_the_other_receives_byte_for_byte() {
+    over_a_wire(false);
+}
+
+#[test]
+fn what_the_ring_has_no_room_for_is_counted() {
+    if let Some(missed) = over_a_wire(true) {
+        assert!(missed > 5000, "the ring holds 8192 of 20000: {missed}");
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
+    let files =
+        [("to.toml", TO_WIRE), ("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
+    let folder = folder(&files);
+    support::succeeds(folder.path(), &["gen", "in.pcapng", "--packets", "100"]);
+    // While the far end is down the near one takes packets and loses them.
+    let script = format!(
+        "{BETWEEN}\n$THALWEG run from.toml --json > from.json 2> from.err & run=$!\nopened 1\n\
+         ip link set far down\n$THALWEG run to.toml --json > lost.json\n\
+         ip link set far up\nuntil ip link show near | grep -q 'state UP'; do sleep 0.2; done\n\
+         sleep 0.2\n$THALWEG run to.toml --json > to.json\n\
+         sleep 0.5\nip link del far\nwait $run || echo ended with $?\n\
+         $THALWEG run to.toml || echo ended with $?\n"
+    );
+    let Some(told) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(told, "ended with 1\nended with 78\n");
+    let report = read(folder.path(), "from.json");
+    assert_eq!(report["inputs"][0]["packets"], 100, "{report}");
+    let failure = "interface far: there is no such interface";
+    assert_eq!(report["failures"], serde_json::json!([failure]));
+    let told = std::fs::read_to_string(folder.path().join("from.err")).unwrap();
+    assert!(told.contains("interface far: Network is down"), "{told}");
+    let lost = read(folder.path(), "lost.json");
+    assert_eq!(lost["inputs"][0]["packets"], 100, "{lost}");
+    is_balanced(&lost);
+}
+
+#[test]
+fn what_an_interface_cannot_take_is_lost_by_name() {
+    let files = [("to.toml", TO_WIRE), ("routes.csv", "*,ingress,egress\n")];
+    let folder = folder(&files);
+    support::succeeds(folder.path(), &["gen", "in.pcapng", "--packets", "100", "--size", "1400"]);
+    let script = format!(
+        "{BETWEEN}\nip link set near mtu 1300\n$THALWEG run to.toml --json > long.json\n\
+         ip link set near down\n$THALWEG run to.toml --json > down.json 2> down.err\n\
+         ip link set near up\n\
+         setpriv --reuid 65534 --clear-groups --inh-caps=-all $THALWEG run to.toml 2> right.err ||\n\
+         echo ended with $?\n\
+         ip tuntap add mode tun tunnel\nsed s/near/tunnel/ to.toml > tunnel.toml\n\
+         $THALWEG run tunnel.toml 2> tunnel.err || echo ended with $?\n"
+    );
+    let Some(told) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(told, "ended with 1\nended with 1\n");
+    let drops = |name| {
+        let report = read(folder.path(), name);
+        is_balanced(&report);
+        report["outputs"][0]["drops"].clone()
+    };
+    let is_long = |packet: &&Vec<u8>| packet.len() > 1300 + 14;
+    let long = packets(folder.path(), "in.pcapng").iter().filter(is_long).count();
+    assert!(long > 10, "{long}");
+    assert_eq!(drops("long.json"), serde_json::json!({ "too-big": long }));
+    assert_eq!(drops("down.json"), serde_json::json!({ "output-failed": 100 }));
+    let told = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(told("down.err").contains("interface near takes no packets: Network is down"));
+    assert!(
+        told("right.err").contains("root or the capability CAP_NET_RAW"),
+        "{}",
+        told("right.err")
+    );
+    assert!(told("tunnel.err").contains("its link is not Ethernet"), "{}", told("tunnel.err"));
+}
+
+#[test]
+fn mistakes_about_interfaces_are_named() {
+    let chain = "routes = 'routes.csv'\n[input.a]\ninterface = 'nowhere0'\nloop = 2\n\
+        [input.b]\ncapture = 'in.pcap'\npromiscuous = true\n\
+        [output.o]\ninterface = 'nowhere1'\n";
+    let folder = folder(&[("chain.toml", chain), ("routes.csv", "*,ingress,egress\n")]);
+    support::succeeds(folder.path(), &["gen", "in.pcap", "--packets", "1"]);
+    let output = support::thalweg(folder.path(), &["check", "chain.toml"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(78), "{told}");
+    for mistake in [
+        "there is no interface 'nowhere0'",
+        "'loop' has no meaning for an interface",
+        "'promiscuous' has no meaning for a capture",
+        "there is no interface 'nowhere1'",
+        "one of lo",
+    ] {
+        assert!(told.contains(mistake), "{mistake}: {told}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The ring in which the kernel leaves packets (TPACKET_V2 of packet(7)).
+//!
+//! Version 2 rather than 3: each packet is there as it comes, where version 3 gives blocks of
+//! packets when they are full or a millisecond or more has passed.
+//!
+//! `unsafe` here: memory shared with the kernel. Each slot belongs to it or to us, as the slot's
+//! first word tells.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{c_int, sockaddr_ll, tpacket2_hdr};
+use memmap2::{MmapOptions, MmapRaw};
+use thalweg_packet::Nanoseconds;
+
+use super::socket::PacketSocket;
+
+/// Bytes of a ring.
+const RING: usize = 16 << 20;
+/// Bytes that the kernel takes in one piece; it may have none much larger.
+const BLOCK: usize = 1 << 17;
+/// Bytes of a slot before its packet, at most: headers, and up to 16 for alignment twice.
+const BEFORE: usize = 160;
+/// Bytes of the header that tells what was left to hardware.
+pub(super) const OFFLOAD: usize = 10;
+
+/// A ring of packets that the kernel fills.
+pub(super) struct Ring {
+    map: MmapRaw,
+    /// Bytes of a slot, a power of two.
+    slot: usize,
+    /// Where the next packet is or will be, in bytes.
+    at: usize,
+}
+
+/// A packet in the ring.
+pub(super) struct Slot<'a> {
+    /// What was left to hardware (`struct virtio_net_hdr`).
+    pub(super) offload: [u8; OFFLOAD],
+    /// The packet, without its outer VLAN tag; all of it unless it is `long`.
+    pub(super) bytes: &'a mut [u8],
+    /// The tag: identifier and control information.
+    pub(super) vlan: Option<(u16, u16)>,
+    pub(super) wire_len: u32,
+    pub(super) timestamp: Nanoseconds,
+    /// The host itself sent it.
+    pub(super) outgoing: bool,
+    /// It did not fit in here.
+    pub(super) long: bool,
+    /// It waits in the socket, whole.
+    pub(super) elsewhere: bool,
+    /// Some packets were lost before it.
+    pub(super) losing: bool,
+}
+
+impl Ring {
+    /// Makes a ring for packets of so many bytes. The socket must not be bound yet.
+    pub(super) fn new(socket: &PacketSocket, packet: usize) -> io::Result<Self> {
+        let slot = (packet + BEFORE).next_power_of_two().clamp(2048, BLOCK);
+        socket.set(
+            libc::SOL_PACKET,
+            libc::PACKET_VERSION,
+            libc::tpacket_versions::TPACKET_V2 as c_int,
+        )?;
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK as u32,
+            tp_block_nr: (RING / BLOCK) as u32,
+            tp_frame_size: slot as u32,
+            tp_frame_nr: (RING / slot) as u32,
+        };
+        socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
+        let map = MmapOptions::new().len(RING).map_raw(socket.raw())?;
+        Ok(Self { map, slot, at: 0 })
+    }
+
+    /// Where the next packet's slot begins.
+    fn place(&self) -> *mut u8 {
+        self.map.as_mut_ptr().wrapping_add(self.at)
+    }
+
+    fn status(&self) -> &AtomicU32 {
+        // SAFETY: a slot begins with its status, which kernel and we change as atomic words; it is
+        // aligned as slots are, and there as long as the map is.
+        unsafe { AtomicU32::from_ptr(self.place().cast()) }
+    }
+
+    /// The next packet, if it is there; [`pop`](Self::pop) gives its slot back.
+    pub(super) fn front(&mut self) -> Option<Slot<'_>> {
+        let status = self.status().load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: the slot is in the map, and ours until the status is given back, which takes
+        // `self` again.
+        let slot = unsafe { std::slice::from_raw_parts_mut(self.place(), self.slot) };
+        let (head, rest) = slot.split_at_mut(size_of::<tpacket2_hdr>());
+        // SAFETY: so many bytes are there, and any are such a header.
+        let header: tpacket2_hdr = unsafe { head.as_ptr().cast::<tpacket2_hdr>().read_unaligned() };
+        // SAFETY: likewise (the first is aligned to 16 bytes, and needs no padding for that).
+        let address: sockaddr_ll = unsafe { rest.as_ptr().cast::<sockaddr_ll>().read_unaligned() };
+        // Whatever the kernel says: not beyond the slot.
+        let start =
+            (usize::from(header.tp_mac).saturating_sub(head.len())).clamp(OFFLOAD, rest.len());
+        let (before, bytes) = rest.split_at_mut(start);
+        let len = (header.tp_snaplen as usize).min(bytes.len());
+        let has = |flag| status & flag != 0;
+        let tpid = if has(libc::TP_STATUS_VLAN_TPID_VALID) { header.tp_vlan_tpid } else { 0x8100 };
+        let mut offload = [0; OFFLOAD];
+        offload.copy_from_slice(&before[start - OFFLOAD..]);
+        Some(Slot {
+            offload,
+            bytes: &mut bytes[..len],
+            vlan: has(libc::TP_STATUS_VLAN_VALID).then_some((tpid, header.tp_vlan_tci)),
+            wire_len: header.tp_len,
+            timestamp: Nanoseconds(
+                u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
+            ),
+            outgoing: address.sll_pkttype == libc::PACKET_OUTGOING,
+            long: header.tp_snaplen < header.tp_len,
+            elsewhere: has(libc::TP_STATUS_COPY),
+            losing: has(libc::TP_STATUS_LOSING),
+        })
+    }
+
+    /// Gives the slot of the front packet back to the kernel.
+    pub(super) fn pop(&mut self) {
+        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.at = (self.at + self.slot) % RING;
+    }
+}

@@ -1,0 +1,222 @@
+//! A packet socket (packet(7)): all that is asked of the system.
+//!
+//! `unsafe` here: system calls that take pointers.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use libc::{c_int, c_void, socklen_t};
+use thalweg_packet::BATCH;
+
+/// Every protocol, as a packet socket wants it told.
+const EVERY_PROTOCOL: u16 = (libc::ETH_P_ALL as u16).to_be();
+
+/// A raw packet socket.
+#[derive(Debug)]
+pub(super) struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// A socket that gets no packets until it is bound.
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointer.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        let fd: RawFd = checked(fd)?;
+        // SAFETY: the descriptor is new, and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Binds it to an interface, to get all packets of it or none; the interface's kind of link,
+    /// by the numbers of ARP.
+    pub(super) fn bind(&self, index: c_int, receives: bool) -> io::Result<u16> {
+        let mut address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: if receives { EVERY_PROTOCOL } else { 0 },
+            sll_ifindex: index,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let mut len = size_of::<libc::sockaddr_ll>() as socklen_t;
+        let place = (&raw mut address).cast::<libc::sockaddr>();
+        // SAFETY: the address is as long as told.
+        checked(unsafe { libc::bind(self.raw(), place, len) })?;
+        // SAFETY: as above; it is written to, up to that length.
+        checked(unsafe { libc::getsockname(self.raw(), place, &raw mut len) })?;
+        Ok(address.sll_hatype)
+    }
+
+    /// Sets an option to a value, which is a C integer or a structure of the option.
+    pub(super) fn set<T: Copy>(&self, level: c_int, option: c_int, value: T) -> io::Result<()> {
+        let place = (&raw const value).cast::<c_void>();
+        let len = size_of::<T>() as socklen_t;
+        // SAFETY: the value is as long as told, and only read.
+        checked(unsafe { libc::setsockopt(self.raw(), level, option, place, len) }).map(drop)
+    }
+
+    fn get<T: Copy>(&self, level: c_int, option: c_int, mut value: T) -> io::Result<T> {
+        let place = (&raw mut value).cast::<c_void>();
+        let mut len = size_of::<T>() as socklen_t;
+        // SAFETY: at most the value's length is written. Both types that this is called with are
+        // made of integers, for which all bytes are values.
+        checked(unsafe { libc::getsockopt(self.raw(), level, option, place, &raw mut len) })?;
+        Ok(value)
+    }
+
+    /// Has the interface take in packets for every address.
+    pub(super) fn hear_all(&self, index: c_int) -> io::Result<()> {
+        let request = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
+    }
+
+    /// How many packets found no room since this was last asked.
+    pub(super) fn missed(&self) -> u64 {
+        let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let stats = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, none);
+        stats.map_or(0, |stats| u64::from(stats.tp_drops))
+    }
+
+    /// What happened to the socket since this was last asked, such as that its interface went
+    /// down.
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        match self.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int) {
+            Ok(0) => None,
+            Ok(code) => Some(io::Error::from_raw_os_error(code)),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Sends packets, as many as there is room for; at least one, or tells what the first met.
+    pub(super) fn send(&self, packets: &[&[u8]]) -> io::Result<usize> {
+        let mut pieces = packets
+            .iter()
+            .take(BATCH)
+            .map(|packet| libc::iovec {
+                iov_base: packet.as_ptr().cast_mut().cast(),
+                iov_len: packet.len(),
+            })
+            .collect::<ArrayVec<_, BATCH>>();
+        let mut messages = pieces
+            .iter_mut()
+            .map(|piece| {
+                // SAFETY: zeros are a header without address, pieces and control.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = ptr::from_mut(piece);
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            })
+            .collect::<ArrayVec<_, BATCH>>();
+        let (first, count) = (messages.as_mut_ptr(), messages.len() as u32);
+        // SAFETY: so many headers are there, and so are their pieces, which are only read.
+        let sent = unsafe { libc::sendmmsg(self.raw(), first, count, libc::MSG_DONTWAIT) };
+        checked(sent).map(|sent| sent as usize)
+    }
+
+    /// Takes the next packet that was too long for the ring into `buffer`; its length there.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let place = buffer.as_mut_ptr().cast::<c_void>();
+        // SAFETY: at most the buffer's length is written.
+        let len = unsafe { libc::recv(self.raw(), place, buffer.len(), libc::MSG_DONTWAIT) };
+        usize::try_from(len).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Waits until packets can be sent, at most so long; whether they can.
+    pub(super) fn wait_for_room(&self, most: Duration) -> bool {
+        poll(&mut [waiting(self.0.as_fd(), libc::POLLOUT)], most)
+    }
+
+    pub(super) fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of the descriptors has something to tell, at most so long.
+pub(super) fn wait_any<'a>(inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
+    let mut all: Vec<_> = inputs.map(|fd| waiting(fd, libc::POLLIN)).collect();
+    poll(&mut all, most);
+}
+
+fn waiting(fd: BorrowedFd<'_>, events: i16) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
+}
+
+fn poll(all: &mut [libc::pollfd], most: Duration) -> bool {
+    let milliseconds = c_int::try_from(most.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: so many descriptors are there.
+    let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, milliseconds) };
+    ready > 0
+}
+
+/// The number of the interface of a name.
+pub(super) fn index_of(name: &str) -> Option<c_int> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends with zero.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    c_int::try_from(index).ok().filter(|index| *index != 0)
+}
+
+/// Whether an interface is still there.
+pub(super) fn exists(index: c_int) -> bool {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer is as long as names get.
+    let found = unsafe { libc::if_indextoname(index as u32, name.as_mut_ptr()) };
+    !found.is_null()
+}
+
+/// The longest packet that an interface takes, behind its link header, in bytes.
+pub(super) fn mtu(socket: &PacketSocket, name: &str) -> io::Result<usize> {
+    // SAFETY: zeros are a request without a name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the request has the form that this call wants.
+    checked(unsafe { libc::ioctl(socket.raw(), libc::SIOCGIFMTU, &raw mut request) })?;
+    // SAFETY: the call has written the MTU there.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or_default())
+}
+
+/// The names of all interfaces.
+pub(super) fn names() -> Vec<String> {
+    // SAFETY: takes nothing.
+    let list = unsafe { libc::if_nameindex() };
+    let mut names = Vec::new();
+    if list.is_null() {
+        return names;
+    }
+    for at in 0.. {
+        // SAFETY: the list goes on up to an entry without a name.
+        let entry = unsafe { *list.wrapping_add(at) };
+        if entry.if_name.is_null() {
+            break;
+        }
+        // SAFETY: a name of the list ends with zero.
+        let name = unsafe { CStr::from_ptr(entry.if_name) };
+        names.push(name.to_string_lossy().into_owned());
+    }
+    // SAFETY: it is the list that was given, and nothing refers to it any more.
+    unsafe { libc::if_freenameindex(list) };
+    names
+}
+
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

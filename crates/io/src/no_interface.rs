@@ -1,0 +1,85 @@
+//! Live ports where the system is not Linux: there are none.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use thalweg_packet::{Batch, DropCounts, Lanes};
+
+use crate::port::{Input, IoError, Output, Received};
+
+/// An interface as an input; only on Linux.
+pub struct InterfaceInput(Infallible);
+
+/// An interface as an output; only on Linux.
+pub struct InterfaceOutput(Infallible);
+
+fn unsupported(name: &str) -> IoError {
+    let what = "live interfaces need Linux".into();
+    IoError::Interface { name: name.to_owned(), what }
+}
+
+impl InterfaceInput {
+    /// Tells that there is none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open(name: &str, _promiscuous: bool) -> Result<Self, IoError> {
+        Err(unsupported(name))
+    }
+}
+
+impl InterfaceOutput {
+    /// Tells that there is none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open(name: &str) -> Result<Self, IoError> {
+        Err(unsupported(name))
+    }
+}
+
+impl Input for InterfaceInput {
+    fn receive(
+        &mut self,
+        _batch: &mut Batch,
+        _most: usize,
+        _drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        match self.0 {}
+    }
+}
+
+impl Output for InterfaceOutput {
+    fn send(
+        &mut self,
+        _batch: &Batch,
+        _lanes: Lanes,
+        _drops: &mut DropCounts,
+    ) -> Result<Lanes, IoError> {
+        match self.0 {}
+    }
+
+    fn flush(&mut self) -> Result<(), IoError> {
+        match self.0 {}
+    }
+}
+
+/// The names of interfaces that can be used: none.
+pub fn interfaces() -> Vec<String> {
+    Vec::new()
+}
+
+/// Whether interfaces can be used.
+///
+/// # Errors
+/// Always.
+pub fn may_use_interfaces() -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "live interfaces need Linux"))
+}
+
+/// Waits for none of several inputs.
+pub fn wait_any<'a>(_inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
+    std::thread::sleep(most);
+}
