@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use thalweg_packet::{Batch, Packet};
@@ -12,6 +13,10 @@ use thalweg_packet::{Batch, Packet};
 pub(super) const RING: usize = 1024;
 /// How often a thread looks for work in vain before it lets others run.
 const SPINS: u32 = 64;
+/// How often before it sleeps: some milliseconds of silence.
+const LOOKS: u32 = 10_000;
+/// How long it sleeps. Rings and the receive rings of interfaces hold what comes meanwhile.
+const NAP: Duration = Duration::from_micros(50);
 
 /// A ring's sending end, with the queue before it.
 pub(super) struct Sender<T> {
@@ -106,11 +111,11 @@ impl Idle {
         if worked {
             self.0 = 0;
         } else {
-            self.0 += 1;
-            if self.0 < SPINS {
-                std::hint::spin_loop();
-            } else {
-                thread::yield_now();
+            self.0 = self.0.saturating_add(1);
+            match self.0 {
+                ..SPINS => std::hint::spin_loop(),
+                SPINS..LOOKS => thread::yield_now(),
+                LOOKS.. => thread::sleep(NAP),
             }
         }
     }
