@@ -39,8 +39,10 @@ use super::table::HopId;
 const GROUP: u16 = 0x8000;
 /// How many groups 15 bits can name.
 pub(super) const MAX_GROUPS: usize = 0x8000;
-/// How far ahead of a lookup its entry is asked for.
-const AHEAD: usize = 32;
+/// Addresses that are looked up in a row.
+const ROW: usize = 16;
+/// How many rows ahead entries are asked for. Those of two rows are in flight without that.
+const AHEAD: usize = 2;
 
 /// An entry for each /24.
 type Tbl24 = [AtomicU16; 1 << 24];
@@ -187,21 +189,25 @@ impl Dir24_8 {
 
 /// Looks up `addresses`; whether one of them lies in a group.
 ///
-/// The rounds have no dependency between them, so that the cache misses of a batch overlap, and
-/// entries are asked for ahead.
+/// No lookup depends on another, so that their cache misses overlap.
 fn look_one_by_one(tbl24: &Tbl24, tbl8: &Tbl8, addresses: &[u32], hops: &mut [HopId]) -> bool {
     let index = |address: u32| (address >> 8) as usize;
-    for address in addresses.iter().take(AHEAD) {
-        prefetch::near(tbl24, index(*address));
-    }
     let mut seen = 0;
-    for (n, (address, hop)) in addresses.iter().zip(&mut *hops).enumerate() {
-        if let Some(ahead) = addresses.get(n + AHEAD) {
-            prefetch::near(tbl24, index(*ahead));
+    let (rows, rest) = addresses.as_chunks::<ROW>();
+    let (to, rest_to) = hops[..addresses.len()].as_chunks_mut::<ROW>();
+    for (n, (row, hops)) in rows.iter().zip(to).enumerate() {
+        for address in rows.get(n + AHEAD).into_iter().flatten() {
+            prefetch::near(tbl24, index(*address));
         }
-        let entry = tbl24[index(*address)].load(Ordering::Acquire);
-        *hop = HopId(entry);
-        seen |= entry;
+        // Of known length, so that the compiler unrolls it.
+        for (address, hop) in row.iter().zip(hops) {
+            *hop = HopId(tbl24[index(*address)].load(Ordering::Acquire));
+            seen |= hop.0;
+        }
+    }
+    for (address, hop) in rest.iter().zip(rest_to) {
+        *hop = HopId(tbl24[index(*address)].load(Ordering::Acquire));
+        seen |= hop.0;
     }
     if seen & GROUP == 0 {
         return false;
