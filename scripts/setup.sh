@@ -102,9 +102,11 @@ need_rust() {
 need_peers() {
     local missing=()
     have tshark || missing+=(tshark)
-    # Hosts for live interfaces.
+    # For hosts at live interfaces; an ordinary user's path may lack some.
+    local PATH=$PATH:/usr/sbin:/sbin
     have ip || missing+=(iproute2)
     have ping || missing+=(iputils-ping)
+    have sysctl || missing+=(procps)
     have ovs-ofctl || missing+=(openvswitch-common)
     /usr/bin/python3 -c 'import scapy.all, cryptography' 2>/dev/null ||
         missing+=(python3 python3-scapy python3-cryptography)

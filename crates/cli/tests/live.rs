@@ -16,6 +16,7 @@ use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
 /// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until so many packet sockets are
 /// bound.
 const PRELUDE: &str = r#"
+PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs none /run
 sysctl -qw net.ipv6.conf.default.disable_ipv6=1
 ip link set lo up
@@ -64,7 +65,7 @@ fn namespaces() -> Command {
 /// What a script prints that runs with namespaces of its own in `folder`; `None`, said aloud,
 /// where there can be none.
 fn laboratory(folder: &Path, script: &str) -> Option<String> {
-    let try_it = "mount -t tmpfs none /run; ip netns add a; ping -V";
+    let try_it = "PATH=$PATH:/usr/sbin:/sbin\nmount -t tmpfs none /run\nip netns add a\nping -V";
     let can = namespaces().args(["bash", "-euc", try_it]).output();
     if !can.as_ref().is_ok_and(|output| output.status.success()) {
         assert!(std::env::var_os("REQUIRE_PEERS").is_none(), "no network namespaces: {can:?}");
@@ -286,7 +287,7 @@ fn what_an_interface_cannot_take_is_lost_by_name() {
         "{BETWEEN}\nip link set near mtu 1300\n$THALWEG run to.toml --json > long.json\n\
          ip link set near down\n$THALWEG run to.toml --json > down.json 2> down.err\n\
          ip link set near up\n\
-         setpriv --reuid 65534 --clear-groups --inh-caps=-all $THALWEG run to.toml 2> right.err ||\n\
+         setpriv --bounding-set=-all --inh-caps=-all $THALWEG run to.toml 2> right.err ||\n\
          echo ended with $?\n\
          ip tuntap add mode tun tunnel\nsed s/near/tunnel/ to.toml > tunnel.toml\n\
          $THALWEG run tunnel.toml 2> tunnel.err || echo ended with $?\n"
