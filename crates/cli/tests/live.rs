@@ -62,14 +62,22 @@ fn namespaces() -> Command {
     command
 }
 
-/// What a script prints that runs with namespaces of its own in `folder`; `None`, said aloud,
-/// where there can be none.
-fn laboratory(folder: &Path, script: &str) -> Option<String> {
+/// Whether there can be namespaces. When not, says so, and fails when `REQUIRE_PEERS` is set.
+fn can_make_namespaces() -> bool {
     let try_it = "PATH=$PATH:/usr/sbin:/sbin\nmount -t tmpfs none /run\nip netns add a\nping -V";
     let can = namespaces().args(["bash", "-euc", try_it]).output();
-    if !can.as_ref().is_ok_and(|output| output.status.success()) {
+    let can_it = can.as_ref().is_ok_and(|output| output.status.success());
+    if !can_it {
         assert!(std::env::var_os("REQUIRE_PEERS").is_none(), "no network namespaces: {can:?}");
         println!("SKIPPED: no network namespaces");
+    }
+    can_it
+}
+
+/// What a script prints that runs with namespaces of its own in `folder`; `None` where there can
+/// be none.
+fn laboratory(folder: &Path, script: &str) -> Option<String> {
+    if !can_make_namespaces() {
         return None;
     }
     let output = namespaces()
@@ -312,6 +320,25 @@ fn what_an_interface_cannot_take_is_lost_by_name() {
         told("right.err")
     );
     assert!(told("tunnel.err").contains("its link is not Ethernet"), "{}", told("tunnel.err"));
+}
+
+#[test]
+fn the_example_shows_a_gateway_at_work() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/live-gateway/demo.sh");
+    let output = Command::new(demo)
+        .env("THALWEG", env!("CARGO_BIN_EXE_thalweg"))
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the example starts");
+    let (told, error) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}{error}");
+    for line in ["3 received", "you are 203.0.113.1\n", "Connection refused\n", "filter-reject 1"] {
+        assert!(told.contains(line), "{line}: {told}{error}");
+    }
 }
 
 #[test]
