@@ -110,9 +110,8 @@ impl Dispatch<'_> {
             if settled && ended || shared.end.load(Ordering::Acquire) {
                 return;
             }
-            idle.worked(worked);
-            if settled {
-                self.inputs.rest();
+            if !settled || !self.inputs.rest() {
+                idle.worked(worked);
             }
         }
     }

@@ -102,23 +102,25 @@ impl Inputs {
         came
     }
 
-    /// Waits for packets, for a while at most, if they have long been looked for in vain.
-    pub(super) fn rest(&mut self) {
-        if self.vain_looks >= VAIN_LOOKS {
-            wait(&self.ports, &self.open);
+    /// Waits for packets, for a while at most, if they have long been looked for in vain; whether
+    /// it did.
+    pub(super) fn rest(&mut self) -> bool {
+        let rests = self.vain_looks >= VAIN_LOOKS && wait(&self.ports, &self.open);
+        if rests {
             self.until_clock = 0;
         }
+        rests
     }
 }
 
 /// Waits until one of the inputs that are open may have packets, for a while at most; not at all
-/// if one of them always may.
-pub(crate) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) {
+/// if one of them always may. Whether it waited.
+pub(crate) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) -> bool {
     let open = inputs.iter().zip(open).filter(|(_, open)| **open);
     let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
-    if let Some(descriptors) = descriptors {
-        wait_any(descriptors.into_iter(), WAIT);
-    }
+    let Some(descriptors) = descriptors else { return false };
+    wait_any(descriptors.into_iter(), WAIT);
+    true
 }
 
 /// All outputs.

@@ -11,18 +11,12 @@ mod socket;
 
 pub use input::InterfaceInput;
 pub use output::InterfaceOutput;
+pub use socket::{interfaces, wait_any};
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use crate::port::IoError;
 use socket::PacketSocket;
-
-/// The names of this machine's network interfaces.
-pub fn interfaces() -> Vec<String> {
-    socket::names()
-}
 
 /// Whether the system lets this program open interfaces.
 ///
@@ -30,11 +24,6 @@ pub fn interfaces() -> Vec<String> {
 /// Why not.
 pub fn may_use_interfaces() -> io::Result<()> {
     PacketSocket::new().map(drop)
-}
-
-/// Waits until one of several inputs may have packets, at most so long.
-pub fn wait_any<'a>(inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
-    socket::wait_any(inputs, most);
 }
 
 /// A new socket and its interface's number; it is not bound yet.

@@ -131,9 +131,9 @@ impl PacketSocket {
         usize::try_from(len).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Waits until packets can be sent, at most so long; whether they can.
-    pub(super) fn wait_for_room(&self, most: Duration) -> bool {
-        poll(&mut [waiting(self.0.as_fd(), libc::POLLOUT)], most)
+    /// Waits until packets can be sent, at most so long.
+    pub(super) fn wait_for_room(&self, most: Duration) {
+        poll(&mut [waiting(self.0.as_fd(), libc::POLLOUT)], most);
     }
 
     pub(super) fn raw(&self) -> RawFd {
@@ -147,8 +147,8 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Waits until one of the descriptors has something to tell, at most so long.
-pub(super) fn wait_any<'a>(inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
+/// Waits until one of several inputs may have packets, at most so long.
+pub fn wait_any<'a>(inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
     let mut all: Vec<_> = inputs.map(|fd| waiting(fd, libc::POLLIN)).collect();
     poll(&mut all, most);
 }
@@ -157,11 +157,11 @@ fn waiting(fd: BorrowedFd<'_>, events: i16) -> libc::pollfd {
     libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
 }
 
-fn poll(all: &mut [libc::pollfd], most: Duration) -> bool {
+/// Whatever comes of it, an interruption too, the callers look for themselves.
+fn poll(all: &mut [libc::pollfd], most: Duration) {
     let milliseconds = c_int::try_from(most.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: so many descriptors are there.
-    let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, milliseconds) };
-    ready > 0
+    unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, milliseconds) };
 }
 
 /// The number of the interface of a name.
@@ -194,8 +194,8 @@ pub(super) fn mtu(socket: &PacketSocket, name: &str) -> io::Result<usize> {
     Ok(usize::try_from(mtu).unwrap_or_default())
 }
 
-/// The names of all interfaces.
-pub(super) fn names() -> Vec<String> {
+/// The names of this machine's network interfaces.
+pub fn interfaces() -> Vec<String> {
     // SAFETY: takes nothing.
     let list = unsafe { libc::if_nameindex() };
     let mut names = Vec::new();
