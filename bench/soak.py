@@ -101,6 +101,7 @@ match = "udp"
 action = "protect"
 sa = "out"
 """, 32),
+    "defrag": ("", 32),
     "tunnel": ("""[[nf.it.tunnel]]
 name = "v"
 protocol = "vxlan"

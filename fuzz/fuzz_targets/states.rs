@@ -13,14 +13,15 @@ use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 const RULES: &str = "alert http any any -> any any (msg:\"u\"; http.uri; content:\"/a\"; sid:1;)\n";
 
 /// Kinds with their options.
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 5] = [
     ("nat", "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']\nmax_mappings = 64"),
     ("monitor", "max_flows = 64"),
     ("assets", "max_hosts = 64\nmax_conversations = 64\nmemory_mib = 1"),
     ("nids", "rules = ['@RULES@']\nmax_flows = 64\nstream_memory_mib = 1"),
+    ("defrag", "memory_mib = 1"),
 ];
 
-fn build() -> [Box<dyn Blueprint>; 4] {
+fn build() -> [Box<dyn Blueprint>; 5] {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let path = folder.path().join("t.rules");
     std::fs::write(&path, RULES).expect("the file can be written");
@@ -33,7 +34,7 @@ fn build() -> [Box<dyn Blueprint>; 4] {
 }
 
 thread_local! {
-    static NFS: [Box<dyn Blueprint>; 4] = build();
+    static NFS: [Box<dyn Blueprint>; 5] = build();
     static POOL: Arc<Pool> = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
 }
 

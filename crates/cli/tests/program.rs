@@ -51,7 +51,7 @@ fn kinds_of_nf_are_told_to_people_and_programs() {
     assert!(router.contains("ports.NAME.mac") && router.contains("68 to 65535"), "{router}");
     let wrong = thalweg(folder.path(), &["nf", "show", "rooter"]);
     let told = String::from_utf8(wrong.stderr).unwrap();
-    assert!(wrong.status.code() == Some(2) && told.contains("assets, filter"), "{told}");
+    assert!(wrong.status.code() == Some(2) && told.contains("assets, defrag"), "{told}");
 }
 
 #[test]

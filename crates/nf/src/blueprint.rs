@@ -9,6 +9,9 @@ use crate::function::NetworkFunction;
 pub enum Sharing {
     /// Each worker has an instance with the state of the flows it serves.
     PerWorker,
+    /// Each worker has an instance, which is to see all that two hosts send each other: flows are
+    /// spread over the workers by their addresses alone.
+    PerAddresses,
     /// There may be only one instance, since its state is not divided by flow;
     /// with several workers it runs on a worker of its own.
     Single,

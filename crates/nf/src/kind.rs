@@ -6,8 +6,8 @@ use thalweg_classify::source::SourceError;
 
 use crate::section::Section;
 use crate::{
-    Blueprint, BuildError, Environment, acl, assets, filter, ipsec, l7fw, monitor, nat, nids,
-    router, tunnel,
+    Blueprint, BuildError, Environment, acl, assets, defrag, filter, ipsec, l7fw, monitor, nat,
+    nids, router, tunnel,
 };
 
 /// Checks a section and loads its files.
@@ -32,6 +32,7 @@ pub struct Kind {
 pub const KINDS: &[Kind] = &[
     acl::KIND,
     assets::KIND,
+    defrag::KIND,
     filter::KIND,
     ipsec::KIND,
     l7fw::KIND,

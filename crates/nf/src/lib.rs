@@ -28,6 +28,7 @@ mod view;
 
 pub mod acl;
 pub mod assets;
+pub mod defrag;
 pub mod filter;
 pub mod icmp_error;
 pub mod ipsec;

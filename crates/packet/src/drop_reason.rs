@@ -110,6 +110,13 @@ reasons! {
     NoMapping = "no-mapping",
     /// A fragment whose first fragment was not seen.
     UnknownFragment = "unknown-fragment",
+    // Defrag.
+    /// A fragment that is kept until its packet is whole, which then goes on.
+    FragmentHeld = "fragment-held",
+    /// A fragment that came before.
+    FragmentDuplicate = "fragment-duplicate",
+    /// A fragment of a packet whose fragments overlap or contradict each other.
+    FragmentOverlap = "fragment-overlap",
 }
 
 impl std::fmt::Display for DropReason {

@@ -88,19 +88,32 @@ impl fmt::Display for FiveTuple {
 
 /// Hash of the flow that `key` belongs to, equal for both of its directions.
 ///
-/// Fragments carry ports only in their first, so all fragments of a packet are
+/// Fragments carry ports and identifiers only in their first, so all fragments of a packet are
 /// hashed without. Packets that are not IP are hashed by their MAC addresses.
 #[inline]
 pub fn symmetric_hash(key: &FlowKey) -> u32 {
-    let ether_type = key.get(field::DL_TYPE);
+    let whole = key.get(field::NW_FRAG) == 0;
     let protocol = key.get(field::NW_PROTO);
-    let ports = key.get(field::NW_FRAG) == 0 && matches!(protocol, 6 | 17 | 132);
-    let port = |place| if ports { key.get(place) } else { 0 };
+    let mut hash = mix(key.get(field::DL_TYPE) << 8 | protocol);
+    if whole && matches!(protocol, 1 | 58) {
+        hash = mix(hash ^ key.get(field::ICMP_ID));
+    }
+    join(hash, ends(key, whole && matches!(protocol, 6 | 17 | 132)))
+}
+
+/// Hash of the two ends of the flow that `key` belongs to by their addresses alone: equal for all
+/// that they send each other, whole or in fragments.
+#[inline]
+pub fn address_hash(key: &FlowKey) -> u32 {
+    join(mix(key.get(field::DL_TYPE)), ends(key, false))
+}
+
+/// Hashes of source and destination.
+#[inline]
+fn ends(key: &FlowKey, with_ports: bool) -> (u64, u64) {
+    let port = |place| if with_ports { key.get(place) } else { 0 };
     let (src_port, dst_port) = (port(field::TP_SRC), port(field::TP_DST));
-    let mut hash = mix(ether_type << 8 | protocol);
-    // Each end of the connection is hashed alone, and the two are joined by
-    // operations that do not tell their order.
-    let (a, b) = match ether_type {
+    match key.get(field::DL_TYPE) {
         0x0800 => (
             mix(key.get(field::NW_SRC) << 16 | src_port),
             mix(key.get(field::NW_DST) << 16 | dst_port),
@@ -113,10 +126,12 @@ pub fn symmetric_hash(key: &FlowKey) -> u32 {
             (end(field::IPV6_SRC, src_port), end(field::IPV6_DST, dst_port))
         }
         _ => (mix(key.get(field::DL_SRC)), mix(key.get(field::DL_DST))),
-    };
-    if matches!(protocol, 1 | 58) {
-        hash = mix(hash ^ key.get(field::ICMP_ID));
     }
+}
+
+/// Joins the hashes of both ends by operations that do not tell their order.
+#[inline]
+fn join(hash: u64, (a, b): (u64, u64)) -> u32 {
     let joined = mix(hash ^ a.wrapping_add(b) ^ (a ^ b).rotate_left(32));
     (joined >> 32) as u32
 }
@@ -160,6 +175,22 @@ mod tests {
         let mut later = key(1, 2, 0, 0);
         later.set(field::NW_FRAG, field::FRAG_ANY | field::FRAG_LATER);
         assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
+        assert_eq!(address_hash(&first), address_hash(&later));
+        // An echo's identifier stands in its first as well.
+        for key in [&mut first, &mut later] {
+            key.set(field::NW_PROTO, 1);
+        }
+        first.set(field::ICMP_ID, 77);
+        assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
+    }
+
+    #[test]
+    fn addresses_alone_hash_alike() {
+        let hash = address_hash(&key(1, 2, 3, 4));
+        let mut other = key(2, 1, 5, 6);
+        other.set(field::NW_PROTO, 17);
+        assert_eq!(address_hash(&other), hash);
+        assert_ne!(address_hash(&key(1, 3, 3, 4)), hash);
     }
 
     #[test]

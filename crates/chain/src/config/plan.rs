@@ -66,6 +66,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether flows are spread over the workers by their addresses alone, as some NF needs.
+    pub(crate) fn spreads_by_addresses(&self) -> bool {
+        self.nfs.iter().any(|nf| nf.blueprint.sharing() == Sharing::PerAddresses)
+    }
+
     /// Loads the chain file at `path`, and all files it names.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use rtrb::Consumer;
-use thalweg_packet::{Batch, Lanes, Packet};
+use thalweg_packet::{Batch, Lanes, Packet, address_hash};
 
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
@@ -30,6 +30,8 @@ pub(super) struct Dispatch<'a> {
     pub(super) batch: Batch,
     pub(super) outgoing: Vec<Batch>,
     pub(super) reserve: usize,
+    /// Whether flows are spread by their addresses alone.
+    pub(super) by_addresses: bool,
     /// Cycles spent on packets, not on waiting.
     pub(super) busy_cycles: u64,
 }
@@ -49,7 +51,12 @@ impl Dispatch<'_> {
         let lanes = self.batch.lanes();
         self.batch.parse(lanes, self.plan.routing.decapsulate);
         for lane in lanes {
-            let worker = self.batch.flow_hash(lane) as usize % self.ends.len();
+            let hash = if self.by_addresses {
+                address_hash(&self.batch.key(lane))
+            } else {
+                self.batch.flow_hash(lane)
+            };
+            let worker = hash as usize % self.ends.len();
             if let Some(packet) = self.batch.take(lane) {
                 self.ends[worker].to.send(packet);
             }

@@ -114,6 +114,7 @@ pub(super) fn run(
         batch: Batch::new(plan.pool.clone()),
         outgoing: plan.outputs.iter().map(|_| Batch::new(plan.pool.clone())).collect(),
         reserve,
+        by_addresses: plan.spreads_by_addresses(),
         busy_cycles: 0,
         plan,
     };

@@ -112,7 +112,7 @@ pub(crate) const KIND: Kind = Kind {
     summary: "intrusion detection by Snort-syntax rules",
     state: "connections, flow bits, streams, messages",
     limits: &[
-        "IP fragments are looked at one by one",
+        "IP fragments are looked at one by one (put a defrag before)",
         "rules with several tests reach back 4096 bytes in a stream; 64 KiB a direction wait for \
          segments that are missing; of heads of messages 64 KiB are read, of bodies 128 KiB, 1 MiB \
          decompressed",

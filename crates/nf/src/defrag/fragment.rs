@@ -1,0 +1,199 @@
+//! What a packet says of itself as a fragment (RFC 791, section 3.2; RFC 8200, section 4.5).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use thalweg_packet::checksum::checksum;
+use thalweg_packet::{Batch, DropReason, FiveTuple, PacketType, field};
+
+/// The longest packet that the lengths in IP headers can say.
+const LONGEST: usize = u16::MAX as usize;
+/// Offsets are in units of so many bytes.
+const UNIT: usize = 8;
+const IPV6_HEADER: usize = 40;
+
+/// What the fragments of one packet have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct DatagramId {
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    /// Of IPv4 alone; 0 for IPv6, whose fragments need not agree on it.
+    pub(super) protocol: u8,
+    pub(super) identification: u32,
+    /// The same addresses in two VLANs are not the same hosts.
+    vlans: [u16; 2],
+}
+
+impl DatagramId {
+    /// The packet's flow, of which no ports are known.
+    pub(super) fn flow(&self) -> FiveTuple {
+        let Self { source: src, destination: dst, protocol, .. } = *self;
+        FiveTuple { src, dst, protocol, src_port: 0, dst_port: 0 }
+    }
+}
+
+/// The headers before the part that was cut, as the whole packet has them but for its length.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) bytes: Vec<u8>,
+    /// Where the IP header begins.
+    pub(super) l3: usize,
+}
+
+impl Head {
+    /// Whether it is one that a packet can have.
+    pub(super) fn is_sound(&self) -> bool {
+        let len = self.bytes.len();
+        match self.bytes.get(self.l3).map(|first| first >> 4) {
+            Some(4) => {
+                len == self.l3 + ipv4_header_len(&self.bytes[self.l3..]) && len - self.l3 >= 20
+            }
+            Some(6) => len >= self.l3 + IPV6_HEADER,
+            _ => false,
+        }
+    }
+
+    /// Writes the headers of a packet with `body` bytes behind them, at the beginning of `out`.
+    /// `false` when no length says so much, or `out` is shorter.
+    pub(super) fn write(&self, body: usize, congested: bool, out: &mut [u8]) -> bool {
+        let Some(out) = out.get_mut(..self.bytes.len()) else { return false };
+        out.copy_from_slice(&self.bytes);
+        let ip = &mut out[self.l3..];
+        let is_ipv4 = ip[0] >> 4 == 4;
+        let counted = if is_ipv4 { ip.len() } else { ip.len() - IPV6_HEADER };
+        let Ok(len) = u16::try_from(counted + body) else { return false };
+        if is_ipv4 {
+            ip[1] |= if congested { 3 } else { 0 };
+            ip[2..4].copy_from_slice(&len.to_be_bytes());
+            // Of the flags only "don't fragment" is the whole packet's.
+            (ip[6], ip[7]) = (ip[6] & 0x40, 0);
+            ip[10..12].fill(0);
+            let sum = checksum(ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        } else {
+            ip[1] |= if congested { 3 << 4 } else { 0 };
+            ip[4..6].copy_from_slice(&len.to_be_bytes());
+        }
+        true
+    }
+}
+
+/// What is known of a packet besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    vlans: [u16; 2],
+    pub(super) packet_type: PacketType,
+}
+
+/// A fragment in its frame.
+#[derive(Debug)]
+pub(super) struct Fragment<'a> {
+    pub(super) id: DatagramId,
+    /// Where its data belong, in bytes.
+    pub(super) offset: usize,
+    /// Whether more come behind them.
+    pub(super) more: bool,
+    pub(super) body: &'a [u8],
+    /// The two bits of explicit congestion notification (RFC 3168).
+    pub(super) ecn: u8,
+    pub(super) origin: Origin,
+    frame: &'a [u8],
+    l3: usize,
+    /// Of IPv6: where its own header stands, and where the one before names it.
+    header: Option<(usize, usize)>,
+}
+
+impl<'a> Fragment<'a> {
+    /// The packet of `lane`, which the parser says is a fragment.
+    ///
+    /// # Errors
+    /// When it is cut, or is none that a sender could have made.
+    pub(super) fn of(batch: &'a Batch, lane: usize) -> Result<Self, DropReason> {
+        let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+        let l3 = usize::from(headers.l3);
+        let vlan = |f| batch.field(lane, f) as u16;
+        let vlans = [vlan(field::VLAN_TCI), vlan(field::VLAN2_TCI)];
+        let read = if headers.is_ipv4() { Self::ipv4 } else { Self::ipv6 };
+        let origin = Origin { vlans, packet_type: batch.meta.packet_type[lane] };
+        let fragment = read(bytes, l3, origin).ok_or(DropReason::Malformed)?;
+        let Fragment { offset, more, body, .. } = &fragment;
+        let fits = !body.is_empty()
+            && (!more || body.len().is_multiple_of(UNIT))
+            && offset + body.len() <= LONGEST;
+        if fits { Ok(fragment) } else { Err(DropReason::Malformed) }
+    }
+
+    fn ipv4(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
+        let ip = frame.get(l3..)?;
+        let fixed = ip.first_chunk::<20>()?;
+        let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        let body = ip.get(ipv4_header_len(ip)..total)?;
+        let place = u16::from_be_bytes([fixed[6], fixed[7]]);
+        let address = |at: usize| Ipv4Addr::from(*fixed[at..].first_chunk().expect("there")).into();
+        let id = DatagramId {
+            source: address(12),
+            destination: address(16),
+            protocol: fixed[9],
+            identification: u16::from_be_bytes([fixed[4], fixed[5]]).into(),
+            vlans: origin.vlans,
+        };
+        let (offset, more) = (usize::from(place & 0x1fff) * UNIT, place & 0x2000 != 0);
+        Some(Self { id, offset, more, body, ecn: fixed[1] & 3, origin, frame, l3, header: None })
+    }
+
+    fn ipv6(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
+        let ip = frame.get(l3..)?;
+        let fixed = ip.first_chunk::<IPV6_HEADER>()?;
+        let len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        let ip = ip.get(..IPV6_HEADER + len)?;
+        let (named, at) = fragment_header(ip)?;
+        let header = ip.get(at..)?.first_chunk::<8>()?;
+        let place = u16::from_be_bytes([header[2], header[3]]);
+        let address = |at: usize| Ipv6Addr::from(*fixed[at..].first_chunk().expect("there")).into();
+        let identification = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+        let (source, destination) = (address(8), address(24));
+        let id =
+            DatagramId { source, destination, protocol: 0, identification, vlans: origin.vlans };
+        let (offset, more) = (usize::from(place & !7), place & 1 != 0);
+        let (body, ecn) = (&ip[at + header.len()..], fixed[1] >> 4 & 3);
+        let header = Some((l3 + at, l3 + named));
+        Some(Self { id, offset, more, body, ecn, origin, frame, l3, header })
+    }
+
+    /// The headers of the whole packet, if this is its first fragment.
+    pub(super) fn head(&self) -> Option<Head> {
+        if self.offset > 0 {
+            return None;
+        }
+        let bytes = match self.header {
+            None => self.frame[..self.l3 + ipv4_header_len(&self.frame[self.l3..])].to_vec(),
+            Some((at, named)) => {
+                let mut bytes = self.frame[..at].to_vec();
+                bytes[named] = self.frame[at];
+                bytes
+            }
+        };
+        Some(Head { bytes, l3: self.l3 })
+    }
+}
+
+fn ipv4_header_len(ip: &[u8]) -> usize {
+    usize::from(ip[0] & 0x0f) * 4
+}
+
+/// Where the fragment header of an IPv6 packet is named, and where it stands.
+fn fragment_header(ip: &[u8]) -> Option<(usize, usize)> {
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    let (mut named, mut at) = (6, IPV6_HEADER);
+    loop {
+        let kind = ip[named];
+        if kind == FRAGMENT {
+            return Some((named, at));
+        }
+        // As the parser has come to a fragment header, all before it are of known form.
+        let units = usize::from(*ip.get(at + 1)?);
+        let len = if kind == AUTHENTICATION { (units + 2) * 4 } else { (units + 1) * 8 };
+        (named, at) = (at, at + len);
+    }
+}

@@ -1,0 +1,156 @@
+//! The packets whose fragments come, within bounds of time and memory.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{DropReason, Nanoseconds};
+
+use super::datagram::Datagram;
+use super::fragment::{DatagramId, Fragment};
+
+/// What may be kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// How long, from the first fragment to come on.
+    pub(super) timeout: Nanoseconds,
+    /// Bytes.
+    pub(super) memory: usize,
+    /// Fragments of a packet.
+    pub(super) fragments: usize,
+}
+
+/// A packet that is not whole, as it is exported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) id: DatagramId,
+    since: Nanoseconds,
+    datagram: Datagram,
+}
+
+struct Entry {
+    since: Nanoseconds,
+    /// Which one it is of those that had its id.
+    serial: u64,
+    datagram: Datagram,
+}
+
+/// The packets that are not whole.
+pub(super) struct Table {
+    limits: Limits,
+    entries: HashMap<DatagramId, Entry>,
+    /// In order of time; those that are gone stand in it until it is their turn, or it grows.
+    order: VecDeque<(DatagramId, u64)>,
+    serial: u64,
+    memory: usize,
+    pub(super) expired: u64,
+    pub(super) evicted: u64,
+}
+
+/// Bytes of a packet besides its own: its entries in both lists.
+const PLACE: usize = size_of::<(DatagramId, Entry)>() + 2 * size_of::<(DatagramId, u64)>();
+
+impl Table {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+            serial: 0,
+            memory: 0,
+            expired: 0,
+            evicted: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Adds a fragment; the packet, if it is whole now.
+    ///
+    /// # Errors
+    /// Why the fragment is refused.
+    pub(super) fn add(
+        &mut self,
+        fragment: &Fragment<'_>,
+        now: Nanoseconds,
+    ) -> Result<Option<Datagram>, DropReason> {
+        let id = fragment.id;
+        if !self.entries.contains_key(&id) {
+            self.insert(id, now, Datagram::default());
+        }
+        let entry = self.entries.get_mut(&id).expect("it was put there");
+        let before = entry.datagram.memory();
+        let added = entry.datagram.add(fragment, self.limits.fragments);
+        self.memory = self.memory + entry.datagram.memory() - before;
+        if added? {
+            return Ok(self.remove(&id).map(|entry| entry.datagram));
+        }
+        self.fit();
+        Ok(None)
+    }
+
+    /// Forgets packets that are not whole in time.
+    pub(super) fn expire(&mut self, now: Nanoseconds) {
+        while let Some((id, serial)) = self.order.front() {
+            match self.entries.get(id).filter(|entry| entry.serial == *serial) {
+                Some(entry) if entry.since.plus(self.limits.timeout) > now => return,
+                Some(_) => self.expired += self.forget_oldest(),
+                None => drop(self.order.pop_front()),
+            }
+        }
+    }
+
+    /// The packets that are not whole, the oldest first.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.order.iter().filter_map(|(id, serial)| {
+            let entry = self.entries.get(id).filter(|entry| entry.serial == *serial)?;
+            Some(Record { id: *id, since: entry.since, datagram: entry.datagram.clone() })
+        })
+    }
+
+    /// Whether a record is one that could have come from here.
+    pub(super) fn is_sound(&self, record: &Record) -> bool {
+        record.datagram.is_sound(self.limits.fragments)
+    }
+
+    /// Takes over a packet that is not whole, in place of one with its id.
+    pub(super) fn take_over(&mut self, record: Record) {
+        self.remove(&record.id);
+        self.insert(record.id, record.since, record.datagram);
+        self.fit();
+    }
+
+    fn insert(&mut self, id: DatagramId, since: Nanoseconds, datagram: Datagram) {
+        // Amortised: as many have gone since as stay.
+        if self.order.len() > 2 * self.entries.len() + 64 {
+            let entries = &self.entries;
+            self.order.retain(|(id, serial)| entries.get(id).is_some_and(|e| e.serial == *serial));
+        }
+        self.serial += 1;
+        self.memory += PLACE + datagram.memory();
+        self.order.push_back((id, self.serial));
+        self.entries.insert(id, Entry { since, serial: self.serial, datagram });
+    }
+
+    fn remove(&mut self, id: &DatagramId) -> Option<Entry> {
+        let entry = self.entries.remove(id)?;
+        self.memory -= PLACE + entry.datagram.memory();
+        Some(entry)
+    }
+
+    /// Forgets the oldest packets while all take more memory than they may.
+    fn fit(&mut self) {
+        while self.memory > self.limits.memory && !self.order.is_empty() {
+            self.evicted += self.forget_oldest();
+        }
+    }
+
+    /// Forgets the first in order; how many that were: none where it has gone before.
+    fn forget_oldest(&mut self) -> u64 {
+        let Some((id, serial)) = self.order.pop_front() else { return 0 };
+        let is_there = self.entries.get(&id).is_some_and(|entry| entry.serial == serial);
+        u64::from(is_there && self.remove(&id).is_some())
+    }
+}
