@@ -209,7 +209,7 @@ fn a_kind_of_nf_that_there_is_not() {
         "kind = \"test\"",
         "kind = \"rooter\"",
         "chain.toml:11:8: there is no NF of kind 'rooter': '\"rooter\"'; \
-         expected one of acl, assets, defrag, filter, ipsec, l7fw, monitor, nat, nids, router, tunnel",
+         expected one of acl, assets, defrag, filter, ipsec, l7fw, monitor, nat, nids, refrag, router, tunnel",
     );
     assert!(
         broken("kind = \"test\"", "kind = 3")[0].starts_with("chain.toml:11:8: 'kind' is no text")

@@ -18,7 +18,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
          [classify]\ndecapsulate = true\n\
          [input.capture]\ncapture = '{}'\n\
          [output.out]\ncapture = 'out.pcapng'\n\
-         [nf.whole]\nkind = 'defrag'\n\
+         [nf.whole]\nkind = 'defrag'\n[nf.again]\nkind = 'refrag'\n\
          [nf.count]\nkind = 'monitor'\njson = 'flows.json'\n\
          [nf.hosts]\nkind = 'assets'\ninventory = 'hosts.json'\n\
          [nf.list]\nkind = 'acl'\nrules = ['deny udp,tp_dst=138']\ndefault = 'permit'\nhits = 'hits.json'\n\
@@ -50,9 +50,9 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     let text =
         if applications { text + "[nf.l7]\nkind = 'l7fw'\nflows = 'l7.json'\n" } else { text };
     write(folder, name, &text);
-    let routes = "*, ingress, whole\ntcp, whole, hosts\ntcp, hosts, ids\ntcp, ids, wall\ntcp, wall, count\ntcp, count, egress\n\
-        udp, whole, cgn\nudp, cgn, overlay\nudp, overlay, vpn\nudp, vpn, edge\nudp, edge, egress\n\
-        rest, whole, hosts\nrest, hosts, count\nrest, count, list\nrest, list, egress\n";
+    let routes = "*, ingress, whole\ntcp, whole, hosts\ntcp, hosts, ids\ntcp, ids, wall\ntcp, wall, again\ntcp, again, count\ntcp, count, egress\n\
+        udp, whole, again\nudp, again, cgn\nudp, cgn, overlay\nudp, overlay, vpn\nudp, vpn, edge\nudp, edge, egress\n\
+        rest, whole, hosts\nrest, hosts, count\nrest, count, list\nrest, list, again\nrest, again, egress\n";
     let routes = if applications {
         routes.replace("rest, hosts, count", "rest, hosts, l7\nrest, l7, count")
     } else {

@@ -196,6 +196,39 @@ fn they_do_with_several_workers() {
     route_between_hosts(2);
 }
 
+/// Each host cuts what it sends itself, and puts together what comes: with and without "don't
+/// fragment" of IPv4, and over IPv6, whose routers cut nothing.
+#[test]
+fn what_hosts_cut_is_put_together_and_cut_again() {
+    let chain = ROUTER.to_owned()
+        + "[nf.whole]\nkind = 'defrag'\n[nf.again]\nkind = 'refrag'\n[memory]\nframe_size = 8192\n";
+    let files = [
+        ("chain.toml", &chain[..]),
+        ("table.txt", TABLE),
+        ("routes.csv", "*,ingress,whole\n*,whole,again\n*,again,edge\n*,edge,egress\n"),
+    ];
+    let folder = folder(&files);
+    let script = "host left 1; host right 2\n\
+        $THALWEG run chain.toml --workers 2 --json > report.json & run=$!\nopened 4\n\
+        for to in 10.2.0.2 fd02::2; do\n\
+        ip netns exec left ping -q -c 3 -i 0.1 -W 2 $to > neighbors || cat neighbors\ndone\n\
+        for how in '-M dont 10.2.0.2' '-M want 10.2.0.2' 'fd02::2'; do\n\
+        ip netns exec left ping -q -c 5 -i 0.1 -W 2 -s 5000 $how | grep -o '5 received'\ndone\n\
+        kill -INT $run\nwait $run\n";
+    let Some(told) = laboratory(folder.path(), script) else { return };
+    assert_eq!(told, "5 received\n5 received\n5 received\n");
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    let figure = |nf: &str, name: &str| {
+        let of = |nfs: &Value| nfs["figures"][name].as_u64();
+        let nfs = report["nfs"].as_array().unwrap();
+        nfs.iter().find(|found| found["name"] == nf).and_then(of).unwrap()
+    };
+    // Requests and answers, each in four fragments.
+    assert_eq!((figure("whole", "whole"), figure("again", "packets")), (30, 30), "{report}");
+    assert_eq!((figure("whole", "fragments"), figure("again", "fragments")), (120, 120));
+}
+
 /// From a capture to an interface, and from its other end to a capture.
 const TO_WIRE: &str = "routes = 'routes.csv'\n[input.i]\ncapture = 'in.pcapng'\n\
     [output.o]\ninterface = 'near'\n";

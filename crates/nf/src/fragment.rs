@@ -1,24 +1,44 @@
-//! IPv4 fragmentation (RFC 791 §3.2, RFC 1812 §5.2.6).
+//! IPv4 fragmentation (RFC 791 §3.2, RFC 1812 §5.2.6), and IPv6 fragmentation (RFC 8200 §4.5) of
+//! packets that came in fragments.
 
 use thalweg_packet::checksum::checksum;
-use thalweg_packet::{Batch, Decapsulate, Lanes};
+use thalweg_packet::{Batch, Cut, Decapsulate, Lanes};
 
 use crate::Context;
 
 /// Flag "more fragments" in the word of flags and offset.
 const MORE: u16 = 0x2000;
+/// Flag "don't fragment".
+const DONT: u16 = 0x4000;
+const IPV6_HEADER: usize = 40;
 
 /// Whether the packet of `lane` may and can be cut: IPv4 without "don't
 /// fragment", not cut by its capture, in a frame whose link header does not
 /// hold the packet's length (802.3 with LLC and SNAP does).
 pub(crate) fn may_fragment(batch: &Batch, lane: usize) -> bool {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+    headers.is_ipv4() && bytes[headers.l3 as usize + 6] & 0x40 == 0 && is_whole(batch, lane)
+}
+
+/// Whether all of the IP packet of `lane` is there, in a frame whose link header does not hold its
+/// length.
+fn is_whole(batch: &Batch, lane: usize) -> bool {
+    let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     let l3 = headers.l3 as usize;
-    let total = |ip: &[u8]| usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-    headers.is_ipv4()
-        && bytes[l3 + 6] & 0x40 == 0
-        && l3 + total(&bytes[l3..]) == headers.end as usize
-        && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
+    let length = |at: usize| usize::from(u16::from_be_bytes([bytes[l3 + at], bytes[l3 + at + 1]]));
+    let len = if headers.is_ipv4() { length(2) } else { IPV6_HEADER + length(4) };
+    l3 + len == headers.end as usize && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
+}
+
+/// Whether the packet of `lane` was put together and is longer than its fragments were, so that it
+/// can be [cut again](Cutter::cut_again).
+pub(crate) fn was_cut(batch: &Batch, lane: usize) -> bool {
+    let (headers, longest) = (batch.headers(lane), batch.meta.cut[lane].longest);
+    longest > 0
+        && (headers.is_ipv4() || headers.is_ipv6())
+        && !headers.fragment
+        && headers.end - headers.l3 > longest
+        && is_whole(batch, lane)
 }
 
 /// What the fragments of a packet are made in.
@@ -40,13 +60,38 @@ impl Cutter {
         lane: usize,
         mtu: u16,
     ) -> Option<Lanes> {
+        let how = Cut { longest: mtu, identification: 0 };
+        self.cut_by(fragment_ipv4, how, batch, context, lane)
+    }
+
+    /// Cuts a packet that [was cut](was_cut) into fragments no longer than those it came in.
+    pub(crate) fn cut_again(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+    ) -> Option<Lanes> {
+        let how = std::mem::take(&mut batch.meta.cut[lane]);
+        let is_ipv4 = batch.headers(lane).is_ipv4();
+        let fragment = if is_ipv4 { fragment_ipv4 } else { fragment_ipv6 };
+        self.cut_by(fragment, how, batch, context, lane)
+    }
+
+    fn cut_by(
+        &mut self,
+        fragment: Fragment,
+        how: Cut,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+    ) -> Option<Lanes> {
         let headers = *batch.headers(lane);
         let Self { packet, fragment: buffer } = self;
         packet.clear();
         packet.extend_from_slice(&batch.bytes(lane)[..headers.end as usize]);
         let (link, packet) = packet.split_at(headers.l3 as usize);
         let (mut first, mut later) = (true, Lanes::NONE);
-        let whole = fragment(link, packet, mtu.into(), buffer, |bytes| {
+        let whole = fragment(link, packet, how, buffer, &mut |bytes| {
             if std::mem::take(&mut first) {
                 batch.truncate(lane, bytes.len());
                 batch.bytes_mut(lane).copy_from_slice(bytes);
@@ -65,17 +110,19 @@ impl Cutter {
     }
 }
 
-/// Cuts the IPv4 packet `packet`, a whole one with a good header, into
-/// fragments of at most `mtu` (68 or more) bytes and hands each of them to
-/// `each`, behind `link`, the first one first. Ends early when `each` says so.
-///
-/// Returns whether `each` took all of them. `buffer` is for the fragments.
-fn fragment(
+/// Cuts a whole IP packet with a good header as `how` says and hands each of its fragments, behind
+/// `link`, to a function, the first one first. Ends early when that says so; whether it took all of
+/// them. The buffer is for the fragments.
+type Fragment =
+    fn(link: &[u8], packet: &[u8], how: Cut, &mut Vec<u8>, &mut dyn FnMut(&[u8]) -> bool) -> bool;
+
+/// A [`Fragment`] of IPv4, whose fragments are 68 bytes at least.
+fn fragment_ipv4(
     link: &[u8],
     packet: &[u8],
-    mtu: usize,
+    how: Cut,
     buffer: &mut Vec<u8>,
-    mut each: impl FnMut(&[u8]) -> bool,
+    each: &mut dyn FnMut(&[u8]) -> bool,
 ) -> bool {
     let header_len = usize::from(packet[0] & 0x0f) * 4;
     let (first_header, data) = packet.split_at(header_len);
@@ -84,8 +131,7 @@ fn fragment(
     let mut at = 0;
     while at < data.len() {
         let header = if at == 0 { first_header } else { &later_header[..later_len] };
-        // 68 bytes are the longest header and 8 bytes of data.
-        let room = (mtu.saturating_sub(header.len()) & !7).max(8);
+        let room = room(how, header.len());
         let take = room.min(data.len() - at);
         let last = at + take == data.len();
         let more = if last { old & MORE } else { MORE };
@@ -94,13 +140,67 @@ fn fragment(
         buffer.extend_from_slice(link);
         buffer.extend_from_slice(header);
         buffer.extend_from_slice(&data[at..at + take]);
-        seal(&mut buffer[link.len()..], header.len(), place | more);
+        seal(&mut buffer[link.len()..], header.len(), place | more | old & DONT);
         if !each(buffer) {
             return false;
         }
         at += take;
     }
     true
+}
+
+/// A [`Fragment`] of IPv6.
+fn fragment_ipv6(
+    link: &[u8],
+    packet: &[u8],
+    how: Cut,
+    buffer: &mut Vec<u8>,
+    each: &mut dyn FnMut(&[u8]) -> bool,
+) -> bool {
+    let (named, end) = before_fragment_header(packet);
+    let (header, data) = packet.split_at(end);
+    let step = room(how, end + 8);
+    data.chunks(step).enumerate().all(|(n, part)| {
+        let place = (n * step) as u16 | u16::from(n * step + part.len() < data.len());
+        buffer.clear();
+        buffer.extend_from_slice(link);
+        buffer.extend_from_slice(header);
+        buffer.extend_from_slice(&[packet[named], 0]);
+        buffer.extend_from_slice(&place.to_be_bytes());
+        buffer.extend_from_slice(&how.identification.to_be_bytes());
+        buffer.extend_from_slice(part);
+        let ip = &mut buffer[link.len()..];
+        ip[named] = 44;
+        let len = (ip.len() - IPV6_HEADER) as u16;
+        ip[4..6].copy_from_slice(&len.to_be_bytes());
+        each(buffer)
+    })
+}
+
+/// Where the header is named that the fragment header of an IPv6 packet comes before, and where
+/// that begins: behind those that each router on the way reads (RFC 8200, section 4.5).
+fn before_fragment_header(packet: &[u8]) -> (usize, usize) {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const DESTINATION_OPTIONS: u8 = 60;
+    let (mut found, mut named, mut at) = ((6, IPV6_HEADER), 6, IPV6_HEADER);
+    while let HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS = packet[named] {
+        let Some(units) = packet.get(at + 1) else { break };
+        let kind = packet[named];
+        (named, at) = (at, at + (usize::from(*units) + 1) * 8);
+        if at >= packet.len() {
+            break;
+        }
+        if kind != DESTINATION_OPTIONS {
+            found = (named, at);
+        }
+    }
+    found
+}
+
+/// Bytes of data in a fragment that has so many of headers.
+fn room(how: Cut, headers: usize) -> usize {
+    (usize::from(how.longest).saturating_sub(headers) & !7).max(8)
 }
 
 /// Writes what differs from fragment to fragment.
@@ -156,7 +256,8 @@ mod tests {
     /// Header and data of each fragment, checked by itself.
     fn cut(packet: &[u8], mtu: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut parts = Vec::new();
-        let whole = fragment(b"link", packet, mtu, &mut Vec::new(), |bytes| {
+        let how = Cut { longest: mtu as u16, identification: 0 };
+        let whole = fragment_ipv4(b"link", packet, how, &mut Vec::new(), &mut |bytes| {
             let ip = bytes.strip_prefix(b"link").unwrap();
             let header_len = usize::from(ip[0] & 15) * 4;
             assert!(ip.len() <= mtu && ip[0] >> 4 == 4);
@@ -211,7 +312,8 @@ mod tests {
     #[test]
     fn a_refusal_ends_the_cutting() {
         let mut seen = 0;
-        let taken = fragment(&[], &packet(&[], 500, 0), 68, &mut Vec::new(), |_| {
+        let how = Cut { longest: 68, identification: 0 };
+        let taken = fragment_ipv4(&[], &packet(&[], 500, 0), how, &mut Vec::new(), &mut |_| {
             seen += 1;
             seen < 3
         });

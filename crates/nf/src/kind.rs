@@ -7,7 +7,7 @@ use thalweg_classify::source::SourceError;
 use crate::section::Section;
 use crate::{
     Blueprint, BuildError, Environment, acl, assets, defrag, filter, ipsec, l7fw, monitor, nat,
-    nids, router, tunnel,
+    nids, refrag, router, tunnel,
 };
 
 /// Checks a section and loads its files.
@@ -39,6 +39,7 @@ pub const KINDS: &[Kind] = &[
     monitor::KIND,
     nat::KIND,
     nids::KIND,
+    refrag::KIND,
     router::KIND,
     tunnel::KIND,
 ];

@@ -36,6 +36,7 @@ pub mod l7fw;
 pub mod monitor;
 pub mod nat;
 pub mod nids;
+pub mod refrag;
 pub mod router;
 pub mod tunnel;
 

@@ -6,6 +6,7 @@ use crate::headers::Headers;
 use crate::isa::{Avx512, Isa};
 use crate::key::{Field, FlowKey};
 use crate::lanes::{BATCH, Lanes};
+use crate::metadata::{Cut, Metadata, Packet, PacketType, PortIndex};
 #[cfg(target_arch = "x86_64")]
 use crate::parse::quick;
 use crate::parse::{Decapsulate, parse, plain};
@@ -16,84 +17,6 @@ use crate::tuple::symmetric_hash;
 
 /// The longest packet a frame of the largest size holds: 10 KiB.
 pub const MAX_PACKET_LEN: usize = 10 * 1024;
-
-/// A port of the engine: the position of an input or output in the chain file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(transparent)]
-pub struct PortIndex(pub u16);
-
-impl PortIndex {
-    /// No port chosen yet.
-    pub const NONE: Self = Self(u16::MAX);
-}
-
-impl Default for PortIndex {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
-/// The class a packet got from classification; routes are keyed by it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PacketType(pub u16);
-
-/// One packet outside a batch: its frame, where in it the bytes lie, and its
-/// metadata. What rings between workers carry.
-///
-/// Like [`Frame`], it must go back into a batch or to its pool.
-#[derive(Debug)]
-#[must_use = "a dropped packet is lost to its pool"]
-pub struct Packet {
-    pub(crate) frame: Frame,
-    pub(crate) offset: u16,
-    pub(crate) len: u16,
-    /// Bytes the packet had on the wire; more than its length when the capture cut it.
-    pub wire_len: u32,
-    /// When it was captured or received.
-    pub timestamp: Nanoseconds,
-    /// Cycle counter at receive, for latency.
-    pub received_at: u64,
-    /// The port it came in by.
-    pub in_port: PortIndex,
-    /// The port it is to leave by, when an NF chose one.
-    pub out_port: PortIndex,
-    /// Its packet type.
-    pub packet_type: PacketType,
-}
-
-impl Packet {
-    /// Gives up the packet and returns its frame, to be given back to its pool.
-    pub fn into_frame(self) -> Frame {
-        self.frame
-    }
-
-    /// The packet's length in bytes.
-    pub fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// Whether the packet has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-/// Per-packet metadata, one array a property, one element a lane.
-#[derive(Clone, Debug, Default)]
-pub struct Metadata {
-    /// Bytes the packet had on the wire.
-    pub wire_len: [u32; BATCH],
-    /// When it was captured or received.
-    pub timestamp: [Nanoseconds; BATCH],
-    /// Cycle counter at receive.
-    pub received_at: [u64; BATCH],
-    /// The port it came in by.
-    pub in_port: [PortIndex; BATCH],
-    /// The port it is to leave by.
-    pub out_port: [PortIndex; BATCH],
-    /// Its packet type.
-    pub packet_type: [PacketType; BATCH],
-}
 
 /// Up to [`BATCH`] packets in structure-of-arrays form: the unit every stage
 /// takes and gives.
@@ -203,6 +126,7 @@ impl Batch {
         self.meta.in_port[lane] = packet.in_port;
         self.meta.out_port[lane] = packet.out_port;
         self.meta.packet_type[lane] = packet.packet_type;
+        self.meta.cut[lane] = packet.cut;
         self.frames[lane] = Some(packet.frame);
         self.occupied.insert(lane);
         Ok(lane)
@@ -222,6 +146,7 @@ impl Batch {
             in_port: self.meta.in_port[lane],
             out_port: self.meta.out_port[lane],
             packet_type: self.meta.packet_type[lane],
+            cut: self.meta.cut[lane],
         })
     }
 
@@ -290,6 +215,7 @@ impl Batch {
         self.meta.in_port[lane] = PortIndex::NONE;
         self.meta.out_port[lane] = PortIndex::NONE;
         self.meta.packet_type[lane] = PacketType::default();
+        self.meta.cut[lane] = Cut::default();
         self.headers[lane] = Headers::default();
     }
 
@@ -300,6 +226,7 @@ impl Batch {
         self.meta.in_port.fill(PortIndex::NONE);
         self.meta.out_port.fill(PortIndex::NONE);
         self.meta.packet_type.fill(PacketType::default());
+        self.meta.cut.fill(Cut::default());
         self.headers.fill(Headers::default());
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Datagram {
     /// That of the first, as no other has ports to classify by. Other chains have other types.
     #[serde(skip)]
     pub(super) packet_type: Option<PacketType>,
+    /// Bytes of IP of the longest.
+    longest: u16,
     /// In order, and none over another.
     pieces: Vec<Piece>,
     /// How many bytes they are.
@@ -80,6 +82,7 @@ impl Datagram {
         }
         self.ecn |= 1 << fragment.ecn;
         self.held += body.len();
+        self.longest = self.longest.max(fragment.len);
         self.pieces.insert(at, Piece { offset, bytes: body.to_vec() });
         Ok(self.is_whole())
     }
@@ -98,6 +101,11 @@ impl Datagram {
     pub(super) fn memory(&self) -> usize {
         let head = self.head.as_ref().map_or(0, |head| head.bytes.len());
         size_of::<Self>() + head + self.pieces.len() * size_of::<Piece>() + self.held
+    }
+
+    /// How long the longest fragment was with its IP header.
+    pub(super) fn longest(&self) -> u16 {
+        self.longest
     }
 
     /// How many fragments have come.

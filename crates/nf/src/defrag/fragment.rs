@@ -94,6 +94,8 @@ pub(super) struct Fragment<'a> {
     /// Whether more come behind them.
     pub(super) more: bool,
     pub(super) body: &'a [u8],
+    /// Bytes of it, from its IP header on.
+    pub(super) len: u16,
     /// The two bits of explicit congestion notification (RFC 3168).
     pub(super) ecn: u8,
     pub(super) origin: Origin,
@@ -138,7 +140,8 @@ impl<'a> Fragment<'a> {
             vlans: origin.vlans,
         };
         let (offset, more) = (usize::from(place & 0x1fff) * UNIT, place & 0x2000 != 0);
-        Some(Self { id, offset, more, body, ecn: fixed[1] & 3, origin, frame, l3, header: None })
+        let (ecn, header, len) = (fixed[1] & 3, None, total as u16);
+        Some(Self { id, offset, more, body, len, ecn, origin, frame, l3, header })
     }
 
     fn ipv6(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
@@ -157,7 +160,7 @@ impl<'a> Fragment<'a> {
         let (offset, more) = (usize::from(place & !7), place & 1 != 0);
         let (body, ecn) = (&ip[at + header.len()..], fixed[1] >> 4 & 3);
         let header = Some((l3 + at, l3 + named));
-        Some(Self { id, offset, more, body, ecn, origin, frame, l3, header })
+        Some(Self { id, offset, more, body, len: ip.len() as u16, ecn, origin, frame, l3, header })
     }
 
     /// The headers of the whole packet, if this is its first fragment.

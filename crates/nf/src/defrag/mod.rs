@@ -12,7 +12,7 @@ mod tests;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, Nanoseconds, field};
+use thalweg_packet::{Batch, Cut, Decapsulate, DropReason, HEADROOM, Lanes, Nanoseconds, field};
 use toml::Spanned;
 
 use crate::state::{StateError, StateReader, StateWriter};
@@ -180,13 +180,16 @@ impl Defrag {
             let (from, id) = (fragment.offset, fragment.id.identification);
             format!("bytes {from} to {} of packet {id:#x}", from + fragment.body.len())
         });
+        let identification = fragment.id.identification;
         match self.table.add(&fragment, context.now())? {
             None => Err(DropReason::FragmentHeld),
             Some(datagram) => {
                 context.explain(lane, || {
                     format!("whole: {} bytes in {} fragments", datagram.len(), datagram.fragments())
                 });
-                put(&datagram, batch, lane)
+                put(&datagram, batch, lane)?;
+                batch.meta.cut[lane] = Cut { longest: datagram.longest(), identification };
+                Ok(())
             }
         }
     }
@@ -195,9 +198,10 @@ impl Defrag {
 /// Puts a whole packet where its last fragment is.
 fn put(datagram: &Datagram, batch: &mut Batch, lane: usize) -> Result<(), DropReason> {
     let len = datagram.len();
-    // Frames begin at different places; what has no room behind may have it in front.
+    // Packets begin at different places in their frames; this one as far in front as others do,
+    // and farther if it needs the room.
     let behind = batch.packet_len(lane) + batch.tailroom(lane);
-    let front = len.saturating_sub(behind);
+    let front = batch.headroom(lane).saturating_sub(HEADROOM).max(len.saturating_sub(behind));
     let bytes = batch.reshape(lane, front, len).ok_or(DropReason::FrameTooSmall)?;
     datagram.write(bytes)?;
     let meta = &mut batch.meta;

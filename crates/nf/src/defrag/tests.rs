@@ -140,6 +140,43 @@ proptest! {
     }
 
     #[test]
+    fn what_is_cut_again_is_as_it_came(v6 in any::<bool>(), len in 64usize..3000, step in 1usize..200) {
+        let packet = packet(v6, len, 9);
+        let fragments = parts(&packet, 9, steps(len, step).max((len / 25).next_multiple_of(8)));
+        let mut nf = defrag("");
+        let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+        let built = Section::parse_text("", |section| crate::build("refrag", section, &environment));
+        let mut refrag = built.unwrap().instance(0);
+        let pool = Arc::new(Pool::anonymous(128, 8192).unwrap());
+        let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+        for part in &fragments {
+            batch.push_bytes(part).unwrap();
+        }
+        // And one that came whole.
+        batch.push_bytes(&packet).unwrap();
+        let lanes = batch.lanes();
+        batch.parse(lanes, Decapsulate::No);
+        let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
+        nf.process(&mut batch, lanes, &mut context);
+        let left = lanes.without(context.dropped());
+        prop_assert_eq!(left.count(), 2);
+        let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
+        refrag.process(&mut batch, left, &mut context);
+        prop_assert!(context.dropped().is_empty());
+        let (first, whole) = (fragments.len() - 1, fragments.len());
+        prop_assert!(batch.bytes(whole) == packet);
+        let later = emitted.lanes().into_iter().map(|lane| emitted.bytes(lane));
+        if batch.bytes(first) == packet {
+            // It was as long as its first fragment, with the header that says so.
+            prop_assert!(v6 && packet.len() <= fragments[0].len() && emitted.is_empty());
+            return Ok(());
+        }
+        let again: Vec<&[u8]> = [batch.bytes(first)].into_iter().chain(later).collect();
+        prop_assert_eq!(again, fragments.iter().map(|part| &part[..]).collect::<Vec<_>>());
+        prop_assert!(batch.headers(first).fragment);
+    }
+
+    #[test]
     fn state_goes_on_elsewhere(len in 500usize..3000, step in 1usize..40, moved in any::<prop::sample::Index>()) {
         let packet = packet(len % 2 == 0, len, 9);
         let fragments = parts(&packet, 9, steps(len, step));

@@ -1,6 +1,6 @@
 //! Taking packets out of tunnels: sequence number, what is inside, congestion.
 
-use thalweg_packet::{Batch, DropReason, field};
+use thalweg_packet::{Batch, Cut, DropReason, field};
 
 use super::sa::Inbound;
 use super::suite::HEADER;
@@ -82,6 +82,7 @@ impl<'a> Arrival<'a> {
         bytes[inner - 2..inner].copy_from_slice(&ether_type.to_be_bytes());
         batch.truncate(self.lane, inner + len);
         batch.shrink_front(self.lane, link);
+        batch.meta.cut[self.lane] = Cut::default();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
 use thalweg_classify::prefetch;
-use thalweg_packet::{Batch, DropReason, field};
+use thalweg_packet::{Batch, Cut, DropReason, field};
 
 use super::iv::IvSource;
 use super::sa::{DontFragment, Outbound};
@@ -141,6 +141,7 @@ impl<'a> Departure<'a> {
             DontFragment::Clear => false,
         };
         let (front, behind) = (layout.front, self.len - inner - layout.front);
+        batch.meta.cut[lane] = Cut::default();
         let Some(bytes) = batch.reshape(lane, front, l3 + self.len) else {
             debug_assert!(false, "asked before");
             return;

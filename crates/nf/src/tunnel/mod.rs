@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_packet::checksum::{ChecksumStatus, verify};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, ParseStatus, field};
+use thalweg_packet::{BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, field};
 
 use crate::outer::{UDP, UDP_HEADER, Varying, congestion, see_outermost, write_udp};
 use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
@@ -250,6 +250,7 @@ impl TunnelEnds {
 fn unwrap(batch: &mut Batch, arrival: &Arrival<'_>) {
     let &Arrival { lane, ether_type, start, end, .. } = arrival;
     let l3 = usize::from(batch.headers(lane).l3);
+    batch.meta.cut[lane] = Cut::default();
     batch.truncate(lane, end);
     if ether_type == ETHERNET {
         batch.shrink_front(lane, start);
@@ -321,5 +322,6 @@ fn encapsulate(
         // The source port tells flows apart on the way, among those that nobody owns (RFC 6335).
         write_udp([0xc000 | entropy, port], udp, &before[link..]);
     }
+    batch.meta.cut[lane] = Cut::default();
     Ok(())
 }

@@ -13,9 +13,9 @@ pub(crate) mod quick;
 mod transport;
 mod tunnel;
 
-use crate::batch::PortIndex;
 use crate::headers::{Headers, Layer, ParseStatus};
 use crate::key::{FlowKey, field};
+use crate::metadata::PortIndex;
 
 /// Whether tunnels are looked into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

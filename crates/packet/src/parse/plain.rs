@@ -6,9 +6,9 @@
 
 use super::Decapsulate;
 use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
-use crate::batch::PortIndex;
 use crate::headers::{Headers, Layer, ParseStatus};
 use crate::key::{Field, field};
+use crate::metadata::PortIndex;
 
 const ETHERNET: u16 = 14;
 const IPV4: u16 = 20;

@@ -22,10 +22,10 @@ use std::arch::x86_64::{
 
 use super::Decapsulate;
 use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
-use crate::batch::PortIndex;
 use crate::headers::{Headers, Layer, ParseStatus};
 use crate::isa::Avx512;
 use crate::key::field;
+use crate::metadata::PortIndex;
 use crate::transposed::TransposedKeys;
 
 /// Packets parsed at once.

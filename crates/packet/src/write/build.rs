@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::batch::PortIndex;
 use crate::checksum;
+use crate::metadata::PortIndex;
 use crate::parse::{Decapsulate, parse};
 
 /// The TCP fields of a built packet.

@@ -1,0 +1,96 @@
+//! A packet outside a batch, and what is known of packets besides their bytes.
+
+use crate::lanes::BATCH;
+use crate::pool::Frame;
+use crate::time::Nanoseconds;
+
+/// A port of the engine: the position of an input or output in the chain file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct PortIndex(pub u16);
+
+impl PortIndex {
+    /// No port chosen yet.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
+impl Default for PortIndex {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// The class a packet got from classification; routes are keyed by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PacketType(pub u16);
+
+/// How a packet was cut that was put together since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of its longest fragment, from the IP header on; 0 for a packet that came whole.
+    pub longest: u16,
+    /// The identification of its fragments.
+    pub identification: u32,
+}
+
+/// One packet outside a batch: its frame, where in it the bytes lie, and its
+/// metadata. What rings between workers carry.
+///
+/// Like [`Frame`], it must go back into a batch or to its pool.
+#[derive(Debug)]
+#[must_use = "a dropped packet is lost to its pool"]
+pub struct Packet {
+    pub(crate) frame: Frame,
+    pub(crate) offset: u16,
+    pub(crate) len: u16,
+    /// Bytes the packet had on the wire; more than its length when the capture cut it.
+    pub wire_len: u32,
+    /// When it was captured or received.
+    pub timestamp: Nanoseconds,
+    /// Cycle counter at receive, for latency.
+    pub received_at: u64,
+    /// The port it came in by.
+    pub in_port: PortIndex,
+    /// The port it is to leave by, when an NF chose one.
+    pub out_port: PortIndex,
+    /// Its packet type.
+    pub packet_type: PacketType,
+    /// How it was cut.
+    pub cut: Cut,
+}
+
+impl Packet {
+    /// Gives up the packet and returns its frame, to be given back to its pool.
+    pub fn into_frame(self) -> Frame {
+        self.frame
+    }
+
+    /// The packet's length in bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the packet has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Per-packet metadata, one array a property, one element a lane.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    /// Bytes the packet had on the wire.
+    pub wire_len: [u32; BATCH],
+    /// When it was captured or received.
+    pub timestamp: [Nanoseconds; BATCH],
+    /// Cycle counter at receive.
+    pub received_at: [u64; BATCH],
+    /// The port it came in by.
+    pub in_port: [PortIndex; BATCH],
+    /// The port it is to leave by.
+    pub out_port: [PortIndex; BATCH],
+    /// Its packet type.
+    pub packet_type: [PacketType; BATCH],
+    /// How it was cut.
+    pub cut: [Cut; BATCH],
+}
