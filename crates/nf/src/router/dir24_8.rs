@@ -104,12 +104,22 @@ impl Dir24_8 {
     /// group.
     #[inline]
     fn look(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
-        let (tbl24, tbl8) = (&self.tbl24[0], &self.tbl8[0]);
+        let groups = self.look_at_24_bits(addresses, hops);
+        if groups {
+            enter(&self.tbl8[0], addresses, hops);
+        }
+        groups
+    }
+
+    /// Loads the entries of `addresses` in `tbl24`; whether one of them names a group.
+    #[inline]
+    fn look_at_24_bits(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
+        let tbl24 = &self.tbl24[0];
         #[cfg(target_arch = "x86_64")]
         if let Some(right) = self.lanes {
-            return lanes::lookup(right, tbl24, tbl8, addresses, hops);
+            return lanes::lookup(right, tbl24, addresses, hops);
         }
-        look_one_by_one(tbl24, tbl8, addresses, hops)
+        look_one_by_one(tbl24, addresses, hops)
     }
 
     /// Whether the /24 number `index` has a group.
@@ -187,10 +197,10 @@ impl Dir24_8 {
     }
 }
 
-/// Looks up `addresses`; whether one of them lies in a group.
+/// Loads the entries of `addresses`; whether one of them names a group.
 ///
 /// No lookup depends on another, so that their cache misses overlap.
-fn look_one_by_one(tbl24: &Tbl24, tbl8: &Tbl8, addresses: &[u32], hops: &mut [HopId]) -> bool {
+fn look_one_by_one(tbl24: &Tbl24, addresses: &[u32], hops: &mut [HopId]) -> bool {
     let index = |address: u32| (address >> 8) as usize;
     let mut seen = 0;
     let (rows, rest) = addresses.as_chunks::<ROW>();
@@ -209,14 +219,21 @@ fn look_one_by_one(tbl24: &Tbl24, tbl8: &Tbl8, addresses: &[u32], hops: &mut [Ho
         *hop = HopId(tbl24[index(*address)].load(Ordering::Acquire));
         seen |= hop.0;
     }
-    if seen & GROUP == 0 {
-        return false;
-    }
-    for (address, hop) in addresses.iter().zip(hops).filter(|(_, hop)| hop.0 & GROUP != 0) {
+    seen & GROUP != 0
+}
+
+/// Puts the entries of `addresses` in the groups that `hops` name in their place.
+///
+/// Few tables have many groups, but in those that do no branch foretells which address lies in
+/// one: so an entry is loaded for each, and kept where it is wanted.
+#[cold]
+fn enter(tbl8: &Tbl8, addresses: &[u32], hops: &mut [HopId]) {
+    for (address, hop) in addresses.iter().zip(hops) {
+        let within = hop.0 & GROUP != 0;
         let place = usize::from(hop.0 & !GROUP) << 8 | (*address as u8) as usize;
-        *hop = HopId(tbl8[place].load(Ordering::Acquire));
+        let entry = tbl8[if within { place } else { 0 }].load(Ordering::Acquire);
+        hop.0 = if within { entry } else { hop.0 };
     }
-    true
 }
 
 impl Groups {
