@@ -87,6 +87,17 @@ struct Hit {
     at: u32,
 }
 
+/// Appends the places from `base` on in a text whose bits are set.
+#[inline]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
+fn tell(mut passed: u64, text: usize, base: usize, hits: &mut Vec<Hit>) {
+    while passed != 0 {
+        let at = base + passed.trailing_zeros() as usize;
+        hits.push(Hit { text: text as u32, at: at as u32 });
+        passed &= passed - 1;
+    }
+}
+
 /// Which literals were found, reused.
 #[derive(Debug, Default)]
 pub(super) struct Found {

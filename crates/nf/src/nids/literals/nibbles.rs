@@ -142,6 +142,7 @@ mod x86 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use super::super::tell;
     use super::{BYTES, Hit, Tables};
 
     /// Places that are looked up at once.
@@ -173,7 +174,7 @@ mod x86 {
         for (n, text) in texts.iter().enumerate() {
             let mut base = 0;
             while let Some(bytes) = text[base..].first_chunk() {
-                tell(passes(&registers, bytes), n, base, hits);
+                tell(passes(&registers, bytes).into(), n, base, hits);
                 base += SPAN;
             }
             // What is left is less than a span and what lies behind it: zeros do.
@@ -184,7 +185,7 @@ mod x86 {
                 let Some(bytes) = rest[at..].first_chunk() else { break };
                 // Behind the end there is none.
                 let there = (1u64 << (left - at).min(SPAN)) - 1;
-                tell(passes(&registers, bytes) & there as u32, n, base + at, hits);
+                tell(u64::from(passes(&registers, bytes)) & there, n, base + at, hits);
             }
         }
     }
@@ -205,15 +206,6 @@ mod x86 {
         }
         let none = _mm256_cmpeq_epi8(buckets, _mm256_setzero_si256());
         !_mm256_movemask_epi8(none) as u32
-    }
-
-    #[inline]
-    fn tell(mut passed: u32, text: usize, base: usize, hits: &mut Vec<Hit>) {
-        while passed != 0 {
-            let at = base + passed.trailing_zeros() as usize;
-            hits.push(Hit { text: text as u32, at: at as u32 });
-            passed &= passed - 1;
-        }
     }
 }
 

@@ -136,6 +136,7 @@ mod x86 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use super::super::tell;
     use super::{FIRST, Hit, PAIRS, SECOND, Tables};
 
     /// A matrix as the instruction wants it: the row of the highest bit first.
@@ -196,12 +197,7 @@ mod x86 {
                 let far = _mm512_and_si512(buckets(2), buckets(3));
                 // Behind the end there is none.
                 let passed = _mm512_test_epi8_mask(near, far);
-                let mut passed = _bzhi_u64(passed, left);
-                while passed != 0 {
-                    let at = base + passed.trailing_zeros() as usize;
-                    hits.push(Hit { text: n as u32, at: at as u32 });
-                    passed &= passed - 1;
-                }
+                tell(_bzhi_u64(passed, left), n, base, hits);
             }
         }
     }

@@ -145,42 +145,68 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::super::index::MULTIPLIER;
+    use super::super::tell;
     use super::{Bitmap, Hit, WINDOW};
 
-    /// Windows that are looked up at once.
+    /// Windows that are looked up at once, and the bytes that they fill.
     const WINDOWS: usize = 8;
+    const SPAN: usize = WINDOWS * WINDOW;
+    /// Bytes that the windows from each place of the first one on fill.
+    const NEEDED: usize = SPAN + WINDOW;
 
     /// Eight places at a time.
     #[target_feature(enable = "avx2")]
     pub(super) fn scan<const STRIDE: usize>(bitmap: &Bitmap, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
-            for base in (0..text.len()).step_by(WINDOWS * WINDOW) {
-                // A bit for each byte, of which the first of a window is told.
-                let mut passed = 0;
-                for from in (0..WINDOW).step_by(STRIDE) {
-                    let rest = text.get(base + from..).unwrap_or_default();
-                    passed |= u64::from(passes(bitmap, rest)) << from;
-                }
-                while passed != 0 {
-                    let at = base + passed.trailing_zeros() as usize;
-                    hits.push(Hit { text: n as u32, at: at as u32 });
-                    passed &= passed - 1;
-                }
+            let mut base = 0;
+            while let Some(bytes) = text[base..].first_chunk() {
+                let passed = passes::<STRIDE>(bitmap, bytes);
+                tell(passed.into(), n, base, hits);
+                base += SPAN;
+            }
+            for base in (base..text.len()).step_by(SPAN) {
+                let passed = passes_at_end::<STRIDE>(bitmap, &text[base..]);
+                tell(passed.into(), n, base, hits);
             }
         }
     }
 
-    /// Which of the first windows of `rest`, one behind the other, may be in the bitmap: the bit of
-    /// each one's first byte.
+    /// Which windows may be in the bitmap: the bit of each one's first byte.
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn passes(bitmap: &Bitmap, rest: &[u8]) -> u32 {
-        // A window that the text ends in is none.
-        let whole = _mm256_set1_epi32((rest.len() / WINDOW).min(WINDOWS) as i32);
-        let there = _mm256_cmpgt_epi32(whole, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-        // SAFETY: only windows that are whole are read.
-        let bytes = unsafe { _mm256_maskload_epi32(rest.as_ptr().cast(), there) };
-        let folded = _mm256_or_si256(bytes, _mm256_set1_epi8(0x20));
+    fn passes<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8; NEEDED]) -> u32 {
+        let mut passed = 0;
+        for from in (0..WINDOW).step_by(STRIDE) {
+            // SAFETY: from each place in a window on there are as many bytes as in a register.
+            let windows = unsafe { _mm256_loadu_si256(bytes.as_ptr().wrapping_add(from).cast()) };
+            passed |= side_by_side(bitmap, windows) << from;
+        }
+        passed
+    }
+
+    /// The same for the last bytes of a text.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn passes_at_end<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8]) -> u32 {
+        let mut passed = 0;
+        for from in (0..WINDOW).step_by(STRIDE) {
+            let bytes = bytes.get(from..).unwrap_or_default();
+            // A window that the text ends in is none.
+            let whole = _mm256_set1_epi32((bytes.len() / WINDOW).min(WINDOWS) as i32);
+            let there = _mm256_cmpgt_epi32(whole, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+            // SAFETY: only windows that are whole are read.
+            let windows = unsafe { _mm256_maskload_epi32(bytes.as_ptr().cast(), there) };
+            let there = _mm256_movemask_epi8(there) as u32;
+            passed |= (side_by_side(bitmap, windows) & there) << from;
+        }
+        passed
+    }
+
+    /// Which of eight windows, one behind the other, may be in the bitmap.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn side_by_side(bitmap: &Bitmap, windows: __m256i) -> u32 {
+        let folded = _mm256_or_si256(windows, _mm256_set1_epi8(0x20));
         let hash = _mm256_mullo_epi32(folded, _mm256_set1_epi32(MULTIPLIER as i32));
         let place = _mm256_srl_epi32(hash, _mm_cvtsi32_si128(bitmap.shift() as i32));
         let word = look_up(bitmap, place);
@@ -191,21 +217,33 @@ mod avx2 {
         };
         let both =
             _mm256_and_si256(bit(_mm256_srli_epi32::<14>(hash)), bit(_mm256_srli_epi32::<9>(hash)));
-        let passed = _mm256_srai_epi32::<31>(_mm256_and_si256(both, there));
-        _mm256_movemask_epi8(passed) as u32 & 0x1111_1111
+        _mm256_movemask_epi8(_mm256_srai_epi32::<31>(both)) as u32 & 0x1111_1111
     }
 
-    /// The words at eight places, which are shifted hashes. Processors that have AVX2 and no more load them
-    /// one by one in less than half of the time that their gathers take.
+    /// The words at eight places, which are shifted hashes. Processors that have AVX2 and no more
+    /// load them one by one in less time than their gathers take.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn look_up(bitmap: &Bitmap, places: __m256i) -> __m256i {
-        let mut at = [0u32; WINDOWS];
-        // SAFETY: there are as many numbers as in a register.
-        unsafe { _mm256_storeu_si256(at.as_mut_ptr().cast(), places) };
+        let low = four(bitmap, _mm256_castsi256_si128(places));
+        let high = four(bitmap, _mm256_extracti128_si256::<1>(places));
+        _mm256_set_m128i(high, low)
+    }
+
+    /// The words at four places.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn four(bitmap: &Bitmap, places: __m128i) -> __m128i {
         // SAFETY: a shifted hash numbers one of the words.
-        let word = |n: usize| unsafe { *bitmap.words().get_unchecked(at[n] as usize) as i32 };
-        _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7))
+        let word = |place: u32| unsafe { *bitmap.words().get_unchecked(place as usize) as i32 };
+        // Numbers leave a register one a cycle: so two of them at a time.
+        let (low, high) = (_mm_cvtsi128_si64(places) as u64, _mm_extract_epi64::<1>(places) as u64);
+        _mm_setr_epi32(
+            word(low as u32),
+            word((low >> 32) as u32),
+            word(high as u32),
+            word((high >> 32) as u32),
+        )
     }
 }
 
