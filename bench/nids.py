@@ -2,7 +2,7 @@
 """The intrusion detection against Hyperscan.
 
     bench/nids.py [--rounds 5] [--rules FILE...] [--patterns 150 3000] [--size 64 256 512 1472]
-                  [--protocol udp tcp] [--json FILE]
+                  [--protocol udp tcp] [--connections 256] [--json FILE]
 
 Ours is the whole way of a parsed packet through the NF: finding its connection, putting its
 stream together (TCP), looking for all patterns, checking what was found against the rules.
@@ -86,6 +86,7 @@ def main():
     parser.add_argument("--patterns", nargs="+", type=int, default=[150, 3000])
     parser.add_argument("--size", nargs="+", type=int, default=[64, 256, 512, 1472])
     parser.add_argument("--protocol", nargs="+", default=["udp", "tcp"], choices=["udp", "tcp"])
+    parser.add_argument("--connections", type=int, default=256, help="that the packets are of, in turn")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     work, ours = work_folder(), build_bench("nids")
@@ -111,7 +112,8 @@ def main():
                 for _ in range(options.rounds):
                     lines = json_lines(run(peer, pattern_file, payload_file, size, core=0))
                     for protocol in options.protocol:
-                        lines += json_lines(run(ours, pattern_file, payload_file, size, protocol, core=0))
+                        lines += json_lines(run(ours, pattern_file, payload_file, size, protocol,
+                                                options.connections, core=0))
                     for line in lines:
                         who = line.get("protocol", "hyperscan")
                         ns.setdefault(who, []).append(line["ns"])
@@ -129,7 +131,7 @@ def main():
                       + (f" ({target})" if target else "") + " |", flush=True)
     if options.json:
         result = {"schema": "thalweg.bench.nids/1", "processor": cpu_model(),
-                  "rounds": options.rounds, "rows": rows}
+                  "rounds": options.rounds, "connections": options.connections, "rows": rows}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -1,6 +1,6 @@
 //! The intrusion detection: a packet's whole way through the NF.
 //!
-//! `PATTERNS PAYLOADS SIZE udp|tcp` prints a line of JSON: nanoseconds a packet for finding its
+//! `PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS` prints a line of JSON: nanoseconds a packet for finding its
 //! connection, putting its stream together (TCP) and looking for all patterns, and how many
 //! alerts that gave. PATTERNS has a pattern a line, in hexadecimal; PAYLOADS is payloads of SIZE
 //! bytes, one behind the other. Packets are parsed before, as in a chain, where that is done
@@ -21,8 +21,6 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Rounds, of which the median counts.
 const ROUNDS: usize = 31;
-/// Connections that the packets belong to.
-const CONNECTIONS: usize = 256;
 
 /// An NF with a rule for each pattern.
 fn nids(patterns: &[Vec<u8>], protocol: &str) -> Outcome<Box<dyn NetworkFunction>> {
@@ -53,7 +51,8 @@ struct Connection {
 
 impl Connection {
     fn packet(&mut self, protocol: &str, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let source = [10, 1, (self.number / 256) as u8, self.number as u8];
+        let [_, a, b, c] = (self.number as u32).to_be_bytes();
+        let source = [10, a, b, c];
         let builder = PacketBuilder::new([2; 6], [4; 6]).ip(source.into(), [10, 2, 0, 1].into());
         if protocol == "udp" {
             return builder.udp(1000, 2000).build(payload);
@@ -99,8 +98,8 @@ fn alerts(nf: &dyn NetworkFunction) -> u64 {
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [patterns, payloads, size, protocol] = &arguments[..] else {
-        return Err("PATTERNS PAYLOADS SIZE udp|tcp".into());
+    let [patterns, payloads, size, protocol, connections] = &arguments[..] else {
+        return Err("PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS".into());
     };
     let patterns = fs::read_to_string(patterns)?;
     let patterns = patterns.lines().map(hex::decode).collect::<Result<Vec<_>, _>>()?;
@@ -110,18 +109,20 @@ fn main() -> Outcome<()> {
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
     let mut connections: Vec<_> =
-        (0..CONNECTIONS).map(|number| Connection { next: 1000, number }).collect();
+        (0..connections.parse()?).map(|number| Connection { next: 1000, number }).collect();
     if protocol == "tcp" {
         let first: Vec<_> = connections.iter_mut().map(|c| c.packet(protocol, 2, b"")).collect();
         pass(&mut *nf, &mut batch, &mut emitted, &first);
     }
     let (clock, mut times, mut found) = (Clock::start(), Vec::new(), 0);
+    let mut next = (0..connections.len()).cycle();
     for _ in 0..ROUNDS {
         // Each round goes on with the connections, so that streams grow.
-        let packet = |(n, payload): (usize, &[u8])| {
-            connections[n % CONNECTIONS].packet(protocol, 24, payload)
-        };
-        let packets: Vec<_> = payloads.chunks_exact(size).enumerate().map(packet).collect();
+        let packets: Vec<_> = payloads
+            .chunks_exact(size)
+            .zip(&mut next)
+            .map(|(payload, n)| connections[n].packet(protocol, 24, payload))
+            .collect();
         let before = alerts(&*nf);
         times.push(pass(&mut *nf, &mut batch, &mut emitted, &packets) / packets.len() as u64);
         found = alerts(&*nf) - before;

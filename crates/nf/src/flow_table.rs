@@ -23,6 +23,7 @@ pub(crate) trait FlowWords<const W: usize>: Copy + Eq {
 pub(crate) struct Slot(pub(crate) u32);
 
 /// The slots of a batch's flows, in the order in which they were asked for.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     slots: [u32; BATCH],
     there: u32,
@@ -102,9 +103,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// Asks for the memory of a slot.
     #[inline]
     pub(crate) fn ask_for(&self, Slot(at): Slot) {
-        prefetch::near(&self.slots, at as usize);
-        // Its end.
-        prefetch::near(&self.slots, at as usize + 1);
+        prefetch::whole(&self.slots, at as usize);
     }
 
     /// The slot of `flow`.
@@ -116,14 +115,20 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.slot(flow).and_then(|slot| self.at(slot)).map(|(_, value)| value)
     }
 
+    /// The slot of `flow`, which was found in the slot `hint` before or nowhere.
+    pub(crate) fn slot_now(&self, hint: Option<Slot>, flow: &K) -> Option<Slot> {
+        let still = |slot: &Slot| self.at(*slot).is_some_and(|(known, _)| known == flow);
+        hint.filter(still).or_else(|| self.slot(flow))
+    }
+
     /// What is known of `flow`, which was found in the slot `hint` before or nowhere.
     pub(crate) fn get_mut(&mut self, hint: Option<Slot>, flow: &K) -> Option<&mut V> {
-        let still = |slot: &Slot| self.at(*slot).is_some_and(|(known, _)| known == flow);
-        let slot = hint.filter(still).or_else(|| self.slot(flow))?;
+        let slot = self.slot_now(hint, flow)?;
         self.at_mut(slot).map(|(_, value)| value)
     }
 
     /// The flow in `slot`.
+    #[inline]
     pub(crate) fn at(&self, slot: Slot) -> Option<&(K, V)> {
         self.slots.get(slot.0 as usize)?.as_ref()
     }
@@ -181,6 +186,11 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
             // With its memory, and for another hash.
             *self = Self::new();
         }
+    }
+
+    /// What is known of all flows, to be changed.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.slots.iter_mut().flatten().map(|(_, value)| value)
     }
 
     /// All flows, in no order that matters.

@@ -9,6 +9,7 @@ pub(crate) fn vlan(batch: &Batch, lane: usize) -> u16 {
 }
 
 /// What stands behind the last header that was parsed, without the link's padding.
+#[inline]
 pub(crate) fn payload(batch: &Batch, lane: usize) -> &[u8] {
     let headers = batch.headers(lane);
     batch.bytes(lane).get(headers.payload as usize..headers.end as usize).unwrap_or(&[])

@@ -5,6 +5,7 @@ use thalweg_packet::{DropReason, FiveTuple};
 use super::alert::{self, Occasion};
 use super::app::{Message, Progress};
 use super::buffer::Buffer;
+use super::engine::Engine;
 use super::flows::{FIN, Seen};
 use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
@@ -14,22 +15,21 @@ use super::rule::{Action, FilterKind, Rule};
 const OPEN: usize = 16;
 
 impl Inspector {
-    /// Finds the rules that may match the packet's payload or what is new of its stream.
-    pub(super) fn search(&mut self, packet: &Packet<'_, '_, '_>) {
-        let (bytes, from) = packet.subject.searched();
+    /// Finds the rules that may match `bytes`, of which those behind `from` are new.
+    pub(super) fn search_bytes(&mut self, engine: &Engine, bytes: &[u8], from: usize) {
         self.found.clear();
-        packet.engine.candidates(Buffer::Payload, bytes, from, &mut self.literals, &mut self.found);
+        engine.candidates(Buffer::Payload, bytes, from, &mut self.literals, &mut self.found);
     }
 
     /// Asks the rules that were found, and those that wait for more of the stream.
     pub(super) fn ask(&mut self, packet: &mut Packet<'_, '_, '_>, mut seen: Option<&mut Seen<'_>>) {
         let engine = packet.engine;
         let mut found = std::mem::take(&mut self.found);
-        let (bytes, from) = packet.subject.searched();
         let new = found.len();
         let put_together = packet.subject.stream.is_some();
-        if put_together {
-            reopen(seen.as_deref_mut(), (bytes.len() - from) as u32, &mut found);
+        if let Some(stream) = packet.subject.stream {
+            let grown = stream.bytes.len() - stream.fresh;
+            reopen(seen.as_deref_mut(), grown as u32, &mut found);
         }
         if found.len() > new {
             found.sort_unstable();

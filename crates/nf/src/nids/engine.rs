@@ -5,6 +5,7 @@
 
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
+use thalweg_packet::{BATCH, Lanes};
 
 use super::alert;
 use super::buffer::Buffer;
@@ -23,6 +24,8 @@ pub(super) struct Engine {
     /// By buffer.
     groups: Vec<Group>,
     pub(super) needs: Needs,
+    /// Bytes before what is new in a payload, which a pattern may begin in.
+    pub(super) reach: usize,
     /// Tells this rule set, and with it the numbers of rules, from others.
     pub(super) fingerprint: u64,
 }
@@ -61,10 +64,12 @@ impl Engine {
         for (number, rule) in rules.iter().enumerate() {
             groups[rule.fast_pattern.buffer as usize].add(rule, number as u32);
         }
-        let groups = groups.into_iter().map(GroupBuilder::build).collect();
+        let groups: Vec<_> = groups.into_iter().map(GroupBuilder::build).collect();
+        let literals = groups[Buffer::Payload as usize].literals.as_ref();
+        let reach = literals.map_or(0, Literals::reach);
         let (needs, fingerprint) = (needs(&rules), fingerprint(&rules));
         let alerts = rules.iter().map(alert::of_rule).collect();
-        Self { rules, alerts, groups, needs, fingerprint }
+        Self { rules, alerts, groups, needs, reach, fingerprint }
     }
 
     /// Appends to `out` the numbers of the rules that may match `bytes`, whose pattern ends
@@ -93,22 +98,27 @@ impl Engine {
 }
 
 impl Engine {
-    /// Appends to `out` for each of the `payloads` (by its place) the numbers of the rules that
-    /// may match it, in order, those of a payload in the order to ask them.
+    /// Appends to `out` for each of the `payloads` in `lanes` (those in no lane are empty) its
+    /// lane and the numbers of the rules that may match it, whose pattern ends behind `fresh` of
+    /// its bytes, in order, those of a payload in the order to ask them.
     pub(super) fn candidates_of_each(
         &self,
-        payloads: &[&[u8]],
+        lanes: Lanes,
+        payloads: &[&[u8]; BATCH],
+        fresh: &[usize; BATCH],
         found: &mut Found,
         out: &mut Vec<(u32, u32)>,
     ) {
         let group = &self.groups[Buffer::Payload as usize];
-        for payload in 0..payloads.len() as u32 {
-            out.extend(group.without_pattern.iter().map(|rule| (payload, *rule)));
+        if !group.without_pattern.is_empty() {
+            for lane in lanes {
+                out.extend(group.without_pattern.iter().map(|rule| (lane as u32, *rule)));
+            }
         }
         if let Some(literals) = &group.literals {
-            literals.find_in_each(payloads, found, |payload, literal| {
+            literals.find_in_each(payloads, fresh, found, |lane, literal| {
                 let rules = &group.rules_of_pattern[literal as usize];
-                out.extend(rules.iter().map(|rule| (payload as u32, *rule)));
+                out.extend(rules.iter().map(|rule| (lane as u32, *rule)));
             });
         }
         out.sort_unstable();

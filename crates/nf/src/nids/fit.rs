@@ -34,15 +34,6 @@ impl Subject<'_> {
         self.batch.field(self.lane, field)
     }
 
-    /// What is searched for patterns, and where what is new begins.
-    pub(super) fn searched(&self) -> (&[u8], usize) {
-        match self.stream {
-            // What is new holds the packet's payload, where it was next.
-            Some(stream) if stream.bytes.len() > stream.fresh => (stream.bytes, stream.fresh),
-            _ => (self.payload, 0),
-        }
-    }
-
     pub(super) fn field128(&self, [high, low]: [Field; 2]) -> u128 {
         u128::from(self.field(high)) << 64 | u128::from(self.field(low))
     }
@@ -54,6 +45,13 @@ pub(super) struct Stretch<'a> {
     pub(super) bytes: &'a [u8],
     /// Where the new bytes begin.
     pub(super) fresh: usize,
+}
+
+impl Stretch<'_> {
+    /// Whether there are new bytes.
+    pub(super) fn has_grown(&self) -> bool {
+        self.bytes.len() > self.fresh
+    }
 }
 
 impl Rule {
@@ -76,8 +74,7 @@ impl Rule {
         let Some(stream) = subject.stream else { return packet() };
         // What was there before the packet was looked at before.
         let stream = || {
-            let grew = stream.bytes.len() > stream.fresh;
-            if grew { verify(&part.tests, stream.bytes) } else { Outcome::NoMatch }
+            if stream.has_grown() { verify(&part.tests, stream.bytes) } else { Outcome::NoMatch }
         };
         match self.view {
             Some(View::Packet) => packet(),

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{FiveTuple, Nanoseconds};
+use thalweg_packet::Nanoseconds;
 
 use crate::conversation::Conversation;
 use crate::eviction::median;
+use crate::flow_table::{FlowTable, Found, NoPlace, Slot};
 
+use super::ahead::Segment;
 use super::app::App;
 use super::buffer::Protocol;
-use super::stream::Stream;
+use super::engine::Engine;
+use super::stream::{Policy, Stream};
 
 pub(super) const SYN: u16 = 2;
 pub(super) const RST: u16 = 4;
@@ -118,7 +120,7 @@ pub(super) struct Limits {
 /// The connections of one worker.
 #[derive(Debug)]
 pub(super) struct Flows {
-    table: HashMap<Conversation, Flow>,
+    table: FlowTable<Conversation, Flow, 5>,
     limits: Limits,
     pub(super) evicted: u64,
     /// Bytes that the tracked ones hold.
@@ -129,27 +131,49 @@ pub(super) struct Flows {
 
 impl Flows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: HashMap::new(), limits, evicted: 0, memory: 0, streams_evicted: 0 }
+        Self { table: FlowTable::new(), limits, evicted: 0, memory: 0, streams_evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// The connection of a packet, advanced by it. `segment` are the flags and the sequence
-    /// number of TCP; `counts` is false for a packet that the receiver would not accept.
+    /// Looks the connections of a batch up, and asks for their memory.
+    pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
+        self.table.find(ids)
+    }
+
+    /// The connection in `slot`.
+    #[inline]
+    pub(super) fn in_slot(&self, slot: Slot) -> Option<&Flow> {
+        self.table.at(slot).map(|(_, flow)| flow)
+    }
+
+    /// The same, if it is still this one and was not idle for long.
+    #[inline]
+    pub(super) fn at(
+        &mut self,
+        slot: Slot,
+        id: &Conversation,
+        now: Nanoseconds,
+    ) -> Option<&mut Flow> {
+        let idle = self.limits.idle;
+        let (known, flow) = self.table.at_mut(slot)?;
+        (known == id && now.since(flow.last) < idle).then_some(flow)
+    }
+
+    /// The connection of a packet, advanced by it. It was found in the slot `hint` before or
+    /// nowhere. `segment` are the flags and the sequence number of TCP; `counts` is false for a
+    /// packet that the receiver would not accept. `None` when there is no place for it.
     pub(super) fn packet(
         &mut self,
-        tuple: &FiveTuple,
+        hint: Option<Slot>,
+        (id, from_low): (Conversation, bool),
         segment: Option<(u16, u32)>,
         counts: bool,
         now: Nanoseconds,
-    ) -> Seen<'_> {
+    ) -> Option<Seen<'_>> {
         let flags = segment.map(|(flags, _)| flags);
-        let (id, from_low) = Conversation::of(tuple);
-        if self.table.len() >= self.limits.flows && !self.table.contains_key(&id) {
-            self.evict(now);
-        }
         let fresh = || Flow {
             // Who answers a SYN is the server, even when the SYN was not seen.
             client_is_low: from_low != flags.is_some_and(|f| f & (SYN | ACK) == SYN | ACK),
@@ -160,7 +184,11 @@ impl Flows {
             said: BTreeSet::new(),
             tracked: None,
         };
-        let flow = self.table.entry(id).or_insert_with(fresh);
+        let slot = match self.table.slot_now(hint, &id) {
+            Some(slot) => slot,
+            None => self.begin(id, fresh(), now).ok()?,
+        };
+        let (_, flow) = self.table.at_mut(slot)?;
         // A new SYN on a closed connection begins another one.
         let reopened = flow.phase == Phase::Closed && flags.is_some_and(|f| f & (SYN | ACK) == SYN);
         if reopened || now.since(flow.last) >= self.limits.idle {
@@ -168,7 +196,7 @@ impl Flows {
             *flow = fresh();
         }
         flow.last = flow.last.max(now);
-        let to_server = from_low == flow.client_is_low;
+        let to_server = flow.is_to_server(from_low);
         // The segment that completes the handshake is not yet of an established
         // connection, as Suricata counts; the first answer in UDP is.
         let handshake_done = flow.is_established();
@@ -179,7 +207,15 @@ impl Flows {
         let reset = counts && flags.is_some_and(|f| f & RST != 0);
         let established = if flags.is_some() { handshake_done } else { flow.seen == [true; 2] };
         let application = flow.tracked.as_ref().and_then(|t| t.app.protocol());
-        Seen { flow, to_server, established, reset, application }
+        Some(Seen { flow, to_server, established, reset, application })
+    }
+
+    /// Puts a new connection in, and makes room for it where there is none.
+    fn begin(&mut self, id: Conversation, flow: Flow, now: Nanoseconds) -> Result<Slot, NoPlace> {
+        if self.table.len() >= self.limits.flows {
+            self.evict(now);
+        }
+        self.table.insert(id, flow)
     }
 
     /// Books that a connection's streams hold `after` bytes where they held `before`. Of more
@@ -189,8 +225,8 @@ impl Flows {
         if self.memory <= self.limits.memory {
             return;
         }
-        let tracked = self.table.values().filter(|f| f.tracked.is_some());
-        let Some(oldest) = median(tracked.map(|f| f.last)) else { return };
+        let tracked = self.table.iter().filter(|(_, f)| f.tracked.is_some());
+        let Some(oldest) = median(tracked.map(|(_, f)| f.last)) else { return };
         for flow in self.table.values_mut().filter(|f| f.last <= oldest) {
             if let Some(tracked) = flow.tracked.take() {
                 self.memory -= tracked.memory();
@@ -205,7 +241,7 @@ impl Flows {
         let idle = self.limits.idle;
         self.retain(|flow| now.since(flow.last) < idle);
         if self.table.len() == before
-            && let Some(oldest) = median(self.table.values().map(|f| f.last))
+            && let Some(oldest) = median(self.table.iter().map(|(_, f)| f.last))
         {
             self.retain(|flow| flow.last > oldest);
         }
@@ -214,13 +250,8 @@ impl Flows {
 
     fn retain(&mut self, keep: impl Fn(&Flow) -> bool) {
         let memory = &mut self.memory;
-        self.table.retain(|_, flow| {
-            let kept = keep(flow);
-            if !kept {
-                *memory -= flow.memory();
-            }
-            kept
-        });
+        let is_gone = |_: &Conversation, flow: &Flow| (!keep(flow)).then_some(());
+        self.table.extract_if(is_gone, |_, flow, ()| *memory -= flow.memory());
     }
 
     /// All connections in a fixed order.
@@ -245,16 +276,72 @@ impl Flows {
         })
     }
 
+    /// Puts connections in, over those that are there. Those that there is no place for count
+    /// as evicted.
     pub(super) fn insert(&mut self, records: Vec<(Conversation, Flow)>) {
+        self.table.reserve(records.len());
         for (id, flow) in records {
             let memory = flow.memory();
-            let before = self.table.insert(id, flow).map_or(0, |old| old.memory());
+            let mut before = 0;
+            if let Some((_, known)) = self.table.slot(&id).and_then(|at| self.table.at_mut(at)) {
+                before = std::mem::replace(known, flow).memory();
+            } else if self.table.insert(id, flow).is_err() {
+                self.evicted += 1;
+                continue;
+            }
             self.book(before, memory);
         }
     }
 }
 
 impl Flow {
+    /// The direction of a packet that the lower end sends, or the other.
+    #[inline]
+    pub(super) fn is_to_server(&self, from_low: bool) -> bool {
+        from_low == self.client_is_low
+    }
+
+    /// Whether a segment only brings its stream what comes next behind `past`: it changes
+    /// nothing else, and but for what it brings no rule is to be asked.
+    pub(super) fn only_goes_on(
+        &self,
+        to_server: bool,
+        segment: Segment,
+        past: &[u8],
+        engine: &Engine,
+    ) -> bool {
+        let Some(tracked) = self.tracked.as_deref() else { return false };
+        let (own, other) = (usize::from(!to_server), usize::from(to_server));
+        let stream = &tracked.streams[own];
+        segment.flags & (SYN | RST) == 0
+            && stream.goes_on_at(segment.sequence)
+            && stream.past(engine.reach) == past
+            && !tracked.streams[other].is_waiting()
+            && tracked.open[own].is_empty()
+            && tracked.rules == engine.fingerprint
+            && (!engine.needs.applications || tracked.app.is_none())
+    }
+
+    /// Takes in a segment that only goes on with its stream. Bytes of memory that the stream
+    /// held before and holds now.
+    pub(super) fn go_on(
+        &mut self,
+        to_server: bool,
+        segment: Segment,
+        payload: &[u8],
+        policy: &Policy,
+        now: Nanoseconds,
+    ) -> (usize, usize) {
+        self.last = self.last.max(now);
+        self.advance(Some(segment.flags), to_server);
+        self.tracked.as_deref_mut().map_or((0, 0), |tracked| {
+            let stream = &mut tracked.streams[usize::from(!to_server)];
+            let before = stream.memory();
+            stream.append(payload, policy);
+            (before, stream.memory())
+        })
+    }
+
     /// Bytes of memory that its streams hold.
     pub(super) fn memory(&self) -> usize {
         self.tracked.as_ref().map_or(0, |t| t.memory())

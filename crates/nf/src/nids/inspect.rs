@@ -1,10 +1,10 @@
 //! A packet's way through the inspection: its connection, its stream, its application; the
 //! rules are [asked](super::ask) on the way.
 
-use arrayvec::ArrayVec;
 use thalweg_packet::checksum::{self, ChecksumStatus};
-use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, Layer, field};
+use thalweg_packet::{Batch, FiveTuple, Lanes, Layer, Nanoseconds, field};
 
+use super::ahead::{Ahead, Segment};
 use super::app::App;
 use super::engine::Engine;
 use super::events::{self, Events};
@@ -12,7 +12,7 @@ use super::filters::Counts;
 use super::fit::{Stretch, Subject};
 use super::flows::{ACK, Flow, Flows, RST, SYN, Seen, Tracked};
 use super::literals::Found;
-use super::stream::{Fresh, Notes, Overlaps, Policy};
+use super::stream::{Notes, Overlaps, Policy};
 use crate::Context;
 use crate::view::payload;
 
@@ -28,6 +28,12 @@ pub(super) struct Settings {
     pub(super) min_ttl: u8,
     /// Alerts are written, not only counted.
     pub(super) writes: bool,
+}
+
+impl Settings {
+    fn policy(&self, engine: &Engine) -> Policy {
+        Policy { overlaps: self.overlaps, tail: engine.needs.tail, waiting: WAITING }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +56,7 @@ pub(super) struct Inspector {
     /// What waited in the other direction and does not any more; reused.
     late: Vec<u8>,
     pub(super) found: Vec<u32>,
-    found_in_each: Vec<(u32, u32)>,
+    ahead: Ahead,
     /// Alerts that are not written yet.
     pub(super) lines: Vec<u8>,
     pub(super) figures: Figures,
@@ -65,12 +71,11 @@ pub(super) struct Packet<'a, 'c, 'e> {
     pub(super) passed: bool,
 }
 
-/// What of a TCP segment its stream needs.
-struct Segment<'a> {
-    flags: u16,
-    sequence: u32,
-    acknowledged: u32,
-    payload: &'a [u8],
+/// What a segment brought its stream.
+struct Brought<'a> {
+    stretch: Stretch<'a>,
+    /// What was found ahead is what is in it.
+    foreseen: bool,
 }
 
 impl Inspector {
@@ -83,7 +88,7 @@ impl Inspector {
             stretch: Vec::new(),
             late: Vec::new(),
             found: Vec::new(),
-            found_in_each: Vec::new(),
+            ahead: Ahead::default(),
             lines: Vec::new(),
             figures: Figures::default(),
         }
@@ -107,34 +112,55 @@ impl Inspector {
         lanes: Lanes,
         context: &mut Context<'_>,
     ) {
-        // Those whose connections matter to no rule are searched together.
-        let alone = |lane: &usize| {
-            !engine.needs.connections[usize::from(batch.headers(*lane).ip_proto != 6)]
-        };
-        let payloads: ArrayVec<&[u8], BATCH> =
-            lanes.into_iter().filter(alone).map(|lane| payload(batch, lane)).collect();
-        let mut found = std::mem::take(&mut self.found_in_each);
-        found.clear();
-        engine.candidates_of_each(&payloads, &mut self.literals, &mut found);
-        let (mut rest, mut place) = (&found[..], 0);
+        let midstream = self.settings.midstream;
+        self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.literals);
         for lane in lanes {
-            if !alone(&lane) {
-                self.in_connection(engine, flows, batch, lane, context);
+            if self.ahead.connected.contains(lane) {
+                let quiet =
+                    !context.is_traced() && self.goes_on(engine, flows, batch, lane, context.now());
+                if !quiet {
+                    self.in_connection(engine, flows, batch, lane, context);
+                }
                 continue;
             }
-            let own = rest.iter().take_while(|(payload, _)| *payload == place).count();
-            place += 1;
-            if own == 0 {
-                continue;
+            self.take_found(lane);
+            if !self.found.is_empty() {
+                let subject = subject(engine, batch, lane);
+                self.ask(&mut Packet { subject, context, engine, passed: false }, None);
             }
-            self.found.clear();
-            self.found.extend(rest[..own].iter().map(|(_, rule)| *rule));
-            rest = &rest[own..];
-            let subject = subject(engine, batch, lane);
-            let mut packet = Packet { subject, context, engine, passed: false };
-            self.ask(&mut packet, None);
         }
-        self.found_in_each = found;
+    }
+
+    /// Takes in a segment that brings its stream what was expected, and about which no rule is
+    /// to be asked; whether it is one. Most are, and all else could do is skipped for them.
+    fn goes_on(
+        &mut self,
+        engine: &Engine,
+        flows: &mut Flows,
+        batch: &Batch,
+        lane: usize,
+        now: Nanoseconds,
+    ) -> bool {
+        let ahead = &self.ahead;
+        let (Some(past), Some(segment)) = (ahead.quiet(lane), ahead.segment(lane)) else {
+            return false;
+        };
+        let (Some(slot), Some((id, from_low))) = (ahead.slot(lane), ahead.conversation(lane))
+        else {
+            return false;
+        };
+        let Some(flow) = flows.at(slot, &id, now) else { return false };
+        let to_server = flow.is_to_server(from_low);
+        if !flow.only_goes_on(to_server, segment, past, engine) || !self.counts(batch, lane) {
+            return false;
+        }
+        let policy = self.settings.policy(engine);
+        let (before, after) = flow.go_on(to_server, segment, payload(batch, lane), &policy, now);
+        if self.settings.midstream {
+            flow.join();
+        }
+        flows.book(before, after);
+        true
     }
 
     /// Inspects a packet with its connection.
@@ -146,43 +172,38 @@ impl Inspector {
         lane: usize,
         context: &mut Context<'_>,
     ) {
-        let mut stretch = std::mem::take(&mut self.stretch);
-        let subject = subject(engine, batch, lane);
-        let payload = subject.payload;
-        let segment = subject.headers.has_transport(6).then(|| {
-            let flags = subject.field(field::TCP_FLAGS) as u16;
-            segment(&subject.bytes[subject.headers.l4 as usize..], flags, payload)
-        });
-        let counts = self.counts(&subject);
-        let numbers = segment.as_ref().map(|s| (s.flags, s.sequence));
-        let now = context.now();
-        let tracked = subject.tuple.filter(|_| subject.headers.l4 != 0);
-        let mut packet = Packet { subject, context, engine, passed: false };
-        let Some(tuple) = tracked else {
-            self.search(&packet);
-            self.ask(&mut packet, None);
-            self.stretch = stretch;
+        let payload = payload(batch, lane);
+        let segment = self.ahead.segment(lane);
+        let counts = self.counts(batch, lane);
+        let numbers = segment.map(|s| (s.flags, s.sequence));
+        let (now, slot) = (context.now(), self.ahead.slot(lane));
+        let conversation = self.ahead.conversation(lane);
+        let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, numbers, counts, now))
+        else {
+            self.search(engine, lane, None, payload);
+            let subject = subject(engine, batch, lane);
+            self.ask(&mut Packet { subject, context, engine, passed: false }, None);
             return;
         };
-        let mut seen = flows.packet(&tuple, numbers, counts, now);
+        let mut memory = std::mem::take(&mut self.stretch);
         let before = seen.flow.memory();
-        let mut datagram = None;
-        match &segment {
+        let (mut brought, mut datagram) = (None, None);
+        match segment {
             Some(segment) if counts && engine.needs.streams => {
-                let fresh = self.stream(engine, &mut seen, segment, &tuple, &mut stretch);
-                packet.subject.stream =
-                    fresh.map(|fresh| Stretch { bytes: &stretch, fresh: fresh.from });
+                brought = self.stream(engine, &mut seen, batch, lane, segment, &mut memory);
             }
-            None if tuple.protocol == 17 && engine.needs.applications => {
-                let ports = [tuple.src_port, tuple.dst_port];
-                if let Some((protocol, message)) = App::datagram(payload, ports) {
+            None if engine.needs.applications && batch.headers(lane).has_transport(17) => {
+                if let Some((protocol, message)) = App::datagram(payload, ports(batch, lane)) {
                     seen.application = Some(protocol);
                     datagram = Some(message);
                 }
             }
             _ => {}
         }
-        self.search(&packet);
+        self.search(engine, lane, brought.as_ref(), payload);
+        let stream = brought.map(|brought| brought.stretch);
+        let subject = Subject { stream, ..subject(engine, batch, lane) };
+        let mut packet = Packet { subject, context, engine, passed: false };
         self.ask(&mut packet, Some(&mut seen));
         if !self.late.is_empty() {
             self.ask_late(&mut packet, &mut seen);
@@ -194,32 +215,59 @@ impl Inspector {
         }
         let after = seen.flow.memory();
         flows.book(before, after);
-        self.stretch = stretch;
+        self.stretch = memory;
+    }
+
+    /// Finds the rules that may match what a packet brought its stream, or its payload.
+    fn search(
+        &mut self,
+        engine: &Engine,
+        lane: usize,
+        brought: Option<&Brought<'_>>,
+        payload: &[u8],
+    ) {
+        let grown = brought.filter(|brought| brought.stretch.has_grown());
+        if grown.map_or_else(|| self.ahead.searched_payload(lane), |grown| grown.foreseen) {
+            return self.take_found(lane);
+        }
+        let (bytes, from) = grown.map_or((payload, 0), |b| (b.stretch.bytes, b.stretch.fresh));
+        self.search_bytes(engine, bytes, from);
+    }
+
+    /// Takes the rules that were found ahead for a packet.
+    fn take_found(&mut self, lane: usize) {
+        self.found.clear();
+        self.ahead.take(lane, &mut self.found);
     }
 
     /// Whether the packet's receiver would get and accept it; else it changes no connection.
-    fn counts(&self, subject: &Subject<'_>) -> bool {
+    fn counts(&self, batch: &Batch, lane: usize) -> bool {
         let Settings { checksums, min_ttl, .. } = self.settings;
-        let wrong =
-            || checksum::verify(subject.bytes, subject.headers) == ChecksumStatus::BadTransport;
-        let arrives = min_ttl == 0 || subject.field(field::NW_TTL) >= u64::from(min_ttl);
+        let wrong = || {
+            let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+            checksum::verify(bytes, headers) == ChecksumStatus::BadTransport
+        };
+        let arrives = min_ttl == 0 || batch.field(lane, field::NW_TTL) >= u64::from(min_ttl);
         arrives && !(checksums && wrong())
     }
 
-    /// Puts a segment into its stream and the stream into its application. `stretch` becomes
-    /// the stream's past with what is new. `None` for a connection that is not put together.
-    fn stream(
+    /// Puts a packet's segment into its stream and the stream into its application. Where
+    /// the stream's past is asked for, `stretch` becomes that with what is new. `None` for a
+    /// connection that is not put together.
+    fn stream<'a>(
         &mut self,
         engine: &Engine,
         seen: &mut Seen<'_>,
-        segment: &Segment<'_>,
-        tuple: &FiveTuple,
-        stretch: &mut Vec<u8>,
-    ) -> Option<Fresh> {
-        let policy =
-            Policy { overlaps: self.settings.overlaps, tail: engine.needs.tail, waiting: WAITING };
+        batch: &'a Batch,
+        lane: usize,
+        segment: Segment,
+        stretch: &'a mut Vec<u8>,
+    ) -> Option<Brought<'a>> {
+        // What comes with a reset is no data, but words on why.
+        let payload = if segment.flags & RST == 0 { payload(batch, lane) } else { &[] };
+        let policy = self.settings.policy(engine);
         let to_server = seen.to_server;
-        begin(seen.flow, segment, to_server, self.settings.midstream);
+        begin(seen.flow, segment, !payload.is_empty(), to_server, self.settings.midstream);
         seen.established |= self.settings.midstream && seen.flow.is_established();
         let tracked = seen.flow.tracked.as_deref_mut()?;
         tracked.renumber(engine.fingerprint);
@@ -235,20 +283,22 @@ impl Inspector {
             }
         }
         let sequence = segment.sequence.wrapping_add(u32::from(segment.flags & SYN != 0));
-        // What comes with a reset is no data, but words on why.
-        let payload = if segment.flags & RST == 0 { segment.payload } else { &[] };
+        let foreseen = own.goes_on_at(sequence)
+            && !payload.is_empty()
+            && self.ahead.searched_behind(lane, own, engine.reach);
         let fresh = own.segment(sequence, payload, &policy, notes, stretch);
         if fresh.gap {
             tracked.app.gap(to_server);
         }
-        if engine.needs.applications && stretch.len() > fresh.from {
-            let port = if to_server { tuple.dst_port } else { tuple.src_port };
-            tracked.app.data(to_server, &stretch[fresh.from..], port);
+        let stretch = Stretch { bytes: stretch, fresh: fresh.from };
+        let new = &stretch.bytes[stretch.fresh..];
+        if engine.needs.applications && !new.is_empty() {
+            tracked.app.data(to_server, new, ports(batch, lane)[usize::from(to_server)]);
             seen.application = tracked.app.protocol();
         }
         // What fills a gap that was given up is looked at by itself.
-        let fills = own.has_gaps() && stretch.len() == fresh.from && !own.is_waiting();
-        (!fills).then_some(fresh)
+        let fills = own.has_gaps() && new.is_empty() && !own.is_waiting();
+        (!fills).then_some(Brought { stretch, foreseen })
     }
 
     /// Asks the rules about what waited in the other direction for what will not come.
@@ -263,7 +313,7 @@ impl Inspector {
         let mut other =
             Packet { subject, context: packet.context, engine: packet.engine, passed: false };
         seen.to_server = !seen.to_server;
-        self.search(&other);
+        self.search_bytes(packet.engine, &late, 0);
         self.ask(&mut other, Some(seen));
         seen.to_server = !seen.to_server;
         self.late = late;
@@ -280,38 +330,27 @@ fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
         Events::default()
     };
     let tuple = FiveTuple::of(batch, lane).filter(|_| headers.layer >= Layer::Network);
-    Subject {
-        batch,
-        lane,
-        bytes,
-        headers,
-        tuple,
-        events,
-        payload: payload(batch, lane),
-        stream: None,
-    }
+    let payload = payload(batch, lane);
+    Subject { batch, lane, bytes, headers, tuple, events, payload, stream: None }
 }
 
-/// The fields of the TCP header at the beginning of `bytes`, which the parser saw whole.
-fn segment<'a>(bytes: &[u8], flags: u16, payload: &'a [u8]) -> Segment<'a> {
-    let number = |at: usize| {
-        bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
-    };
-    Segment { flags, sequence: number(4), acknowledged: number(8), payload }
+/// Source port and destination port.
+fn ports(batch: &Batch, lane: usize) -> [u16; 2] {
+    [field::TP_SRC, field::TP_DST].map(|place| batch.field(lane, place) as u16)
 }
 
 /// Begins the streams of a connection, where the segment says how.
-fn begin(flow: &mut Flow, segment: &Segment<'_>, to_server: bool, midstream: bool) {
+fn begin(flow: &mut Flow, segment: Segment, has_data: bool, to_server: bool, midstream: bool) {
     let established = flow.is_established();
     if flow.tracked.is_none() {
         let first = segment.flags & SYN != 0 && !established;
-        let middle = midstream && !segment.payload.is_empty();
+        let middle = midstream && has_data;
         if !first && !middle {
             return;
         }
         flow.tracked = Some(Box::default());
     }
-    if midstream && !segment.payload.is_empty() && segment.flags & SYN == 0 {
+    if midstream && has_data && segment.flags & SYN == 0 {
         flow.join();
     }
     let Some(Tracked { streams, .. }) = flow.tracked.as_deref_mut() else { return };
@@ -324,7 +363,7 @@ fn begin(flow: &mut Flow, segment: &Segment<'_>, to_server: bool, midstream: boo
         } else {
             streams[own].restart(next);
         }
-    } else if midstream && !segment.payload.is_empty() {
+    } else if midstream && has_data {
         streams[own].begin(segment.sequence);
     }
     if segment.flags & (SYN | ACK) == SYN | ACK {

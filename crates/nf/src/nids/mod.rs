@@ -3,6 +3,7 @@
 //! A packet's payload goes into its TCP stream, the stream into the messages of its
 //! application protocol; rules look into each of the three.
 
+mod ahead;
 mod alert;
 mod app;
 mod ask;

@@ -7,9 +7,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thalweg_classify::prefetch;
 
 /// Segments farther ahead than this are outside of any window.
 const WINDOW: usize = 1 << 24;
+/// Of what is kept of the past, so much more may be there.
+const SLACK: usize = 4;
 /// What a waiting segment costs beside its bytes.
 const OVERHEAD: usize = 64;
 
@@ -59,7 +62,7 @@ pub(super) struct Stream {
     next: Option<u32>,
     /// The one it began with.
     first: u32,
-    /// The last bytes that were handed on.
+    /// The last bytes that were handed on, some more than are asked for.
     tail: Vec<u8>,
     /// In order, none overlapping another.
     waiting: Vec<Segment>,
@@ -122,6 +125,31 @@ impl Stream {
         !self.waiting.is_empty()
     }
 
+    /// Whether a segment at `sequence` brings what comes next, and nothing else with it.
+    #[inline]
+    pub(super) fn goes_on_at(&self, sequence: u32) -> bool {
+        self.next == Some(sequence) && self.waiting.is_empty()
+    }
+
+    /// Asks for the memory of what was handed on last.
+    #[inline]
+    pub(super) fn ask_for(&self) {
+        prefetch::near(&self.tail, self.tail.len().saturating_sub(1));
+    }
+
+    /// The last bytes that were handed on, `most` at most.
+    #[inline]
+    pub(super) fn past(&self, most: usize) -> &[u8] {
+        &self.tail[self.tail.len().saturating_sub(most)..]
+    }
+
+    /// Takes in what comes next, where the stream [goes on](Self::goes_on_at).
+    #[inline]
+    pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) {
+        self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
+        self.remember(bytes, policy.tail);
+    }
+
     /// Takes a segment in. `out` becomes the tail with the bytes behind it that are now
     /// there without a gap.
     pub(super) fn segment(
@@ -133,7 +161,7 @@ impl Stream {
         out: &mut Vec<u8>,
     ) -> Fresh {
         out.clear();
-        out.extend_from_slice(&self.tail);
+        out.extend_from_slice(self.past(policy.tail));
         let mut fresh = Fresh { from: out.len(), gap: false };
         let Some(next) = self.next else { return fresh };
         let ahead = distance(next, sequence);
@@ -151,18 +179,18 @@ impl Stream {
         if bytes.is_empty() {
             return fresh;
         }
-        if begin == next && self.waiting.is_empty() {
+        if self.goes_on_at(begin) {
             out.extend_from_slice(bytes);
-            self.next = Some(next.wrapping_add(bytes.len() as u32));
-        } else {
-            self.wait(begin, bytes, policy.overlaps, notes);
-            self.take_ready(out);
-            let held: usize = self.waiting.iter().map(|s| s.bytes.len() + OVERHEAD).sum();
-            if held > policy.waiting {
-                self.skip_gap(notes, out, &mut fresh);
-            }
+            self.append(bytes, policy);
+            return fresh;
         }
-        self.remember(out, policy.tail);
+        self.wait(begin, bytes, policy.overlaps, notes);
+        self.take_ready(out);
+        let held: usize = self.waiting.iter().map(|s| s.bytes.len() + OVERHEAD).sum();
+        if held > policy.waiting {
+            self.skip_gap(notes, out, &mut fresh);
+        }
+        self.remember(&out[fresh.from..], policy.tail);
         fresh
     }
 
@@ -200,6 +228,7 @@ impl Stream {
         self.has_gaps = true;
         // A pattern does not reach over a gap.
         out.clear();
+        self.tail.clear();
         *fresh = Fresh { from: 0, gap: true };
         self.take_ready(out);
     }
@@ -263,9 +292,23 @@ impl Stream {
         self.waiting = pieces;
     }
 
-    fn remember(&mut self, out: &[u8], most: usize) {
-        self.tail.clear();
-        self.tail.extend_from_slice(&out[out.len().saturating_sub(most)..]);
+    /// Keeps the last of what was handed on, `most` bytes and a quarter more: so what is kept is
+    /// not moved for each segment.
+    fn remember(&mut self, bytes: &[u8], most: usize) {
+        let room = most + most / SLACK;
+        if bytes.len() >= most {
+            self.tail.clear();
+        } else if self.tail.len() + bytes.len() > room {
+            self.tail.drain(..self.tail.len() + bytes.len() - most);
+        }
+        let bytes = &bytes[bytes.len().saturating_sub(most)..];
+        let needed = self.tail.len() + bytes.len();
+        if needed > self.tail.capacity() {
+            // It grows by steps, but never beyond what it may come to hold.
+            let capacity = needed.max(2 * self.tail.len()).min(room);
+            self.tail.reserve_exact(capacity - self.tail.len());
+        }
+        self.tail.extend_from_slice(bytes);
     }
 }
 

@@ -122,6 +122,11 @@ impl App {
         })
     }
 
+    /// Whether there is nothing to take apart any more.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
     /// Takes new bytes of a direction. [`advance`](Self::advance) then goes through them.
     pub(super) fn data(&mut self, to_server: bool, bytes: &[u8], port: u16) {
         if let Self::Undecided(first) = self {

@@ -165,7 +165,7 @@ impl Literals {
     /// Finds the literals that end behind `from` in `text`.
     pub(super) fn find(&self, text: &[u8], from: usize, found: &mut Found) {
         found.begin(self.index.len());
-        let begin = from.saturating_sub(self.longest.saturating_sub(1));
+        let begin = from.saturating_sub(self.reach());
         let text = &text[begin..];
         let from = from - begin;
         let mut hits = std::mem::take(&mut found.hits);
@@ -177,11 +177,17 @@ impl Literals {
         found.hits = hits;
     }
 
-    /// Finds the literals in each of `texts`: tells the text's number and the literal's, the
-    /// same ones perhaps more than once.
+    /// Bytes before others that a literal may begin in which ends in those.
+    pub(super) fn reach(&self) -> usize {
+        self.longest.saturating_sub(1)
+    }
+
+    /// Finds the literals in each of `texts` that end behind `from` of its bytes: tells the
+    /// text's number and the literal's, the same ones perhaps more than once.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
+        from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
     ) {
@@ -189,7 +195,8 @@ impl Literals {
         self.scan(texts, &mut found.hits);
         for hit in &found.hits {
             let text = hit.text as usize;
-            self.index.find(texts[text], hit.at as usize, 0, |literal| tell(text, literal));
+            let at = hit.at as usize;
+            self.index.find(texts[text], at, from[text], |literal| tell(text, literal));
         }
     }
 

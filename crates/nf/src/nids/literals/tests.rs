@@ -73,13 +73,15 @@ proptest! {
         for literals_of in variants(&literals) {
             let expected = reference(&literals, &text, from);
             prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
-            let texts = [&text[..from], &text[..]];
-            let mut each = [Vec::new(), Vec::new()];
-            literals_of.find_in_each(&texts, &mut found, |n, literal| each[n].push(literal));
-            for (numbers, text) in each.iter_mut().zip(texts) {
+            let texts = [&text[..from], &text[..], &text[..]];
+            let fresh = [0, 0, from];
+            let mut each = [Vec::new(), Vec::new(), Vec::new()];
+            literals_of
+                .find_in_each(&texts, &fresh, &mut found, |n, literal| each[n].push(literal));
+            for (n, numbers) in each.iter_mut().enumerate() {
                 numbers.sort_unstable();
                 numbers.dedup();
-                prop_assert_eq!(&*numbers, &reference(&literals, text, 0));
+                prop_assert_eq!(&*numbers, &reference(&literals, texts[n], fresh[n]));
             }
         }
     }

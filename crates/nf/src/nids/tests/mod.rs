@@ -90,7 +90,19 @@ fn segment(
     acknowledged: u32,
     payload: &[u8],
 ) -> Vec<u8> {
-    let (mut a, mut b) = (([10, 0, 0, 1], 1000), ([192, 0, 2, 1], 80));
+    segment_of(0, to_server, flags, sequence, acknowledged, payload)
+}
+
+/// The same, of one of several connections.
+fn segment_of(
+    connection: u16,
+    to_server: bool,
+    flags: u8,
+    sequence: u32,
+    acknowledged: u32,
+    payload: &[u8],
+) -> Vec<u8> {
+    let (mut a, mut b) = (([10, 0, 0, 1], 1000 + connection), ([192, 0, 2, 1], 80));
     if !to_server {
         (a, b) = (b, a);
     }
@@ -309,5 +321,6 @@ fn a_rules_own_priority_counts_before_that_of_its_class() {
     }
 }
 
+mod batches;
 mod streams;
 mod suricata;

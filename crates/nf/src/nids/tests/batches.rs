@@ -1,0 +1,101 @@
+//! Packets of a batch, which are searched ahead, against the same packets one after the other.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const RULES: &str = "\
+    alert tcp any any -> any any (msg:\"three\"; content:\"abc\"; sid:1;)\n\
+    alert tcp any any -> any any (msg:\"four\"; content:\"cabd\"; nocase; sid:2;)\n\
+    alert tcp any any -> any any (msg:\"both\"; content:\"ab\"; content:\"dc\"; distance:0; sid:3;)\n\
+    alert tcp-pkt any any -> any any (msg:\"packet\"; content:\"bb\"; sid:4;)\n\
+    alert tcp any any -> any any (msg:\"set\"; flow:to_server; content:\"dd\"; flowbits:set,x; sid:5;)\n\
+    alert tcp any any -> any any (msg:\"isset\"; flowbits:isset,x; content:\"aac\"; sid:6;)\n\
+    alert tcp any any -> any any (msg:\"none\"; content:!\"a\"; dsize:>3; sid:7;)\n\
+    alert tcp any any -> any any (msg:\"size\"; stream_size:client,>,9; content:\"ca\"; sid:8;)\n";
+const HTTP: &str = "\
+    alert http any any -> any any (msg:\"uri\"; http.uri; content:\"/ab\"; sid:9;)\n\
+    alert http any any -> any any (msg:\"uri and payload\"; http.uri; content:\"/a\"; pkt_data; \
+        content:\"GET /a\"; sid:10;)\n";
+
+/// A segment, told by how it differs from what its side would send next.
+#[derive(Clone, Debug)]
+struct Step {
+    connection: u16,
+    to_server: bool,
+    flags: u8,
+    /// Bytes ahead of what comes next.
+    ahead: i32,
+    payload: Vec<u8>,
+    /// Its checksum is wrong, and its sender goes on as if it had not been.
+    damaged: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let flags = prop_oneof![30 => Just(24u8), 1 => Just(2u8), 1 => Just(18u8), 1 => Just(17u8), 1 => Just(4u8)];
+    let ahead = prop_oneof![8 => Just(0), 1 => -4i32..5];
+    let letters = proptest::collection::vec(prop_oneof![Just(b'a'), b'a'..b'e', Just(b'C')], 0..7);
+    let payload = prop_oneof![20 => letters, 1 => Just(b"GET /abd HTTP/1.1\r\n\r\n".to_vec())];
+    (0..3u16, any::<bool>(), flags, ahead, payload, prop::bool::weighted(0.1)).prop_map(
+        |(connection, to_server, flags, ahead, payload, damaged)| Step {
+            connection,
+            to_server,
+            flags,
+            ahead,
+            payload,
+            damaged,
+        },
+    )
+}
+
+/// The packets of `steps`, behind the handshakes of all but the last connection.
+fn packets(steps: &[Step]) -> Vec<Vec<u8>> {
+    let mut next = [[1001u32, 5001]; 3];
+    let mut packets = Vec::new();
+    for port in 0..2 {
+        packets.push(segment_of(port, true, 2, 1000, 0, b""));
+        packets.push(segment_of(port, false, 18, 5000, 1001, b""));
+        packets.push(segment_of(port, true, 16, 1001, 5001, b""));
+    }
+    for step in steps {
+        let sides = &mut next[usize::from(step.connection)];
+        let (own, other) = (usize::from(!step.to_server), usize::from(step.to_server));
+        let sequence = sides[own].wrapping_add(step.ahead as u32);
+        let Step { connection, to_server, flags, payload, .. } = step;
+        let mut packet =
+            segment_of(*connection, *to_server, *flags, sequence, sides[other], payload);
+        if step.damaged {
+            packet[14 + 20 + 16] ^= 1;
+        } else if step.ahead == 0 {
+            sides[own] += payload.len() as u32;
+        }
+        packets.push(packet);
+    }
+    packets
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #[test]
+    fn a_batch_gives_the_alerts_of_its_packets(
+        steps in proptest::collection::vec(step(), 0..100),
+        many in 2usize..=BATCH,
+        http in any::<bool>(),
+        midstream in any::<bool>(),
+        last in any::<bool>(),
+    ) {
+        let rules = if http { [RULES, HTTP].concat() } else { RULES.to_string() };
+        let overlaps = if last { "last" } else { "first" };
+        let options = format!("midstream = {midstream}\noverlaps = '{overlaps}'");
+        let packets = packets(&steps);
+        let run = |many: usize, blind: bool| {
+            ahead::BLIND.set(blind);
+            let mut bench = Bench::new(&rules, &options);
+            packets.chunks(many).for_each(|packets| drop(bench.send(packets)));
+            (bench.alerts(), bench.drive.nf.figures())
+        };
+        let reference = run(1, true);
+        prop_assert_eq!(&run(many, false), &reference);
+        prop_assert_eq!(run(1, false), reference);
+    }
+}
