@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Environment, NetworkFunction, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, Environment, NetworkFunction, Section};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 
 const OPTIONS: &str = "timeout_s = 5\nmemory_mib = 1\nmax_fragments = 20";
@@ -40,7 +40,7 @@ fn fragment(how: u8, place: u8, data: &[u8]) -> Vec<u8> {
 
 fn send(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) {
     let pool = POOL.with(Arc::clone);
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     if batch.push_bytes(packet).is_none() {
         return;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_io::offload::Offload;
-use thalweg_nf::{Context, Environment, NetworkFunction, Section};
+use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
 use thalweg_packet::{
     Batch, Decapsulate, FlowKey, Isa, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum,
     parse, write,
@@ -116,14 +116,14 @@ fuzz_target!(|data: &[u8]| {
     }
     NFS.with_borrow_mut(|nfs| {
         let pool = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
-        let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool.clone()));
+        let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool.clone()));
         for nf in nfs {
             let Some(lane) = batch.push_bytes(data) else { return };
             batch.parse(Lanes::one(lane), Decapsulate::No);
             let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
             nf.process(&mut batch, Lanes::one(lane), &mut context);
             batch.release(Lanes::ALL);
-            emitted.release(Lanes::ALL);
+            emitted.hand_over(|_| {});
         }
         drop((batch, emitted));
         assert_eq!(pool.in_use(), 0);

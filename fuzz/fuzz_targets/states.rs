@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 use thalweg_nf::state::{StateError, StateReceiver, StateWriter};
-use thalweg_nf::{Blueprint, Context, Environment, NetworkFunction, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, Environment, NetworkFunction, Section};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 
@@ -65,7 +65,7 @@ fn framed(kind: &str, version: u16, mut data: &[u8]) -> Result<Vec<u8>, StateErr
 /// Sends a few packets through, so that what was taken over is used.
 fn use_it(nf: &mut dyn NetworkFunction) {
     let pool = POOL.with(Arc::clone);
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for n in 0..4u8 {
         let (inside, outside) = ([10, 0, 0, n & 1], [192, 0, 2, 1]);
         let (from, to) = if n < 2 { (inside, outside) } else { (outside, inside) };

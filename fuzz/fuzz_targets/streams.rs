@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_nf::{Blueprint, Context, Environment, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, Environment, Section};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let lanes = batch.lanes();
         batch.parse(lanes, Decapsulate::No);
-        let mut emitted = Batch::new(pool);
+        let mut emitted = Emitted::new(pool);
         for nf in &mut nfs {
             let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
             nf.process(&mut batch, lanes, &mut context);

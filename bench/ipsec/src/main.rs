@@ -13,7 +13,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use serde_json::json;
-use thalweg_nf::{Context, Environment, NetworkFunction, Section};
+use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
 use thalweg_packet::cycles::{self, Clock};
 use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
@@ -67,7 +67,7 @@ fn packets(size: usize) -> Vec<Vec<u8>> {
 /// one batch, as in a worker.
 fn measure(nf: &mut dyn NetworkFunction, size: usize) -> Outcome<f64> {
     let pool = Arc::new(Pool::anonymous((BATCHES + 1) * BATCH, 2048)?);
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let (packets, mut waiting) = (packets(size), Vec::new());
     let (clock, mut shortest) = (Clock::start(), u64::MAX);
     for _ in 0..ROUNDS {

@@ -12,7 +12,7 @@ use std::fs;
 use std::sync::Arc;
 
 use serde_json::json;
-use thalweg_nf::{Context, Environment, NetworkFunction, Section};
+use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
 use thalweg_packet::cycles::{self, Clock};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
@@ -74,7 +74,7 @@ impl Connection {
 fn pass(
     nf: &mut dyn NetworkFunction,
     batch: &mut Batch,
-    emitted: &mut Batch,
+    emitted: &mut Emitted,
     packets: &[Vec<u8>],
 ) -> u64 {
     let mut spent = 0;
@@ -107,7 +107,7 @@ fn main() -> Outcome<()> {
     let payloads = fs::read(payloads)?;
     let mut nf = nids(&patterns, protocol)?;
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let mut connections: Vec<_> =
         (0..connections.parse()?).map(|number| Connection { next: 1000, number }).collect();
     if protocol == "tcp" {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Environment, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, Environment, Section};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Nanoseconds, Pool};
 
@@ -60,7 +60,7 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
     let blueprint = blueprint(kind)?;
     let mut nf = blueprint.instance(0);
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for first in (0..flows).step_by(BATCH) {
         for n in first..flows.min(first + BATCH as u32) {
             batch.push_bytes(&packet(n)).ok_or("no frame")?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thalweg_classify::{Classifier, Lookup};
-use thalweg_nf::{Context, NetworkFunction, Verdict};
+use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PacketType, Pool};
 
 use crate::counters::WorkerCounters;
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     nfs: Vec<Option<Box<dyn NetworkFunction>>>,
     pool: Arc<Pool>,
     // Reused, so that a batch costs no allocation.
-    spare: Vec<Batch>,
+    spare: Vec<Emitted>,
     spare_queues: Vec<Queues>,
     now: Nanoseconds,
     pub(crate) counters: WorkerCounters,
@@ -196,7 +196,7 @@ impl Worker {
     ) -> Lanes {
         let at = usize::from(nf.0);
         let Some(mut function) = self.nfs[at].take() else { return Lanes::NONE };
-        let mut emitted = self.spare.pop().unwrap_or_else(|| Batch::new(self.pool.clone()));
+        let mut emitted = self.spare.pop().unwrap_or_else(|| Emitted::new(self.pool.clone()));
         let trace = self.tracer.as_mut().map(|tracer| tracer.before(batch, nf));
         let Served { passed, verdict } = process(
             &mut *function,
@@ -208,9 +208,7 @@ impl Worker {
             tracer.after(batch, &emitted, verdict);
         }
         batch.release(lanes.without(passed));
-        if !emitted.is_empty() {
-            self.emitted(&mut emitted, nf, generation, exit);
-        }
+        emitted.hand_over(|made| self.emitted(made, nf, generation, exit));
         self.spare.push(emitted);
         passed
     }
@@ -280,7 +278,7 @@ pub(crate) struct Visit<'a> {
     pub(crate) batch: &'a mut Batch,
     pub(crate) lanes: Lanes,
     pub(crate) now: Nanoseconds,
-    pub(crate) emitted: &'a mut Batch,
+    pub(crate) emitted: &'a mut Emitted,
     pub(crate) trace: Option<&'a mut Vec<(usize, String)>>,
 }
 

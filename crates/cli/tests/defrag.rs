@@ -43,7 +43,7 @@ fn cut_tunnel(folder: &Path) -> u64 {
          df = 'clear'\nfragment = false\n\
          [[nf.vpn.policy]]\nmatch = 'ip'\naction = 'protect'\nsa = 'x'\n\
          [nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
-         [nf.edge.ports.out]\nmac = '02:00:00:00:00:01'\nip = '198.51.100.1'\nmtu = 1000\n\
+         [nf.edge.ports.out]\nmac = '02:00:00:00:00:01'\nip = '198.51.100.1'\nmtu = 300\n\
          default_mac = '02:00:00:00:00:02'\n"
     );
     write(folder, "out.toml", &chain);

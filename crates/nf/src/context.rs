@@ -2,6 +2,8 @@
 
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
 
+use crate::{Emitted, Made};
+
 /// What an NF decided about one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
@@ -24,7 +26,7 @@ pub struct Context<'a> {
     verdicts: [Verdict; BATCH],
     dropped: Lanes,
     punted: Lanes,
-    emitted: &'a mut Batch,
+    emitted: &'a mut Emitted,
     trace: Option<&'a mut Vec<(usize, String)>>,
 }
 
@@ -33,7 +35,7 @@ impl<'a> Context<'a> {
     /// (empty) and explanations, by lane, in `trace`.
     pub fn new(
         now: Nanoseconds,
-        emitted: &'a mut Batch,
+        emitted: &'a mut Emitted,
         trace: Option<&'a mut Vec<(usize, String)>>,
     ) -> Self {
         Self {
@@ -68,20 +70,20 @@ impl<'a> Context<'a> {
     /// Makes a new packet of `bytes` (from the Ethernet header on) on behalf of
     /// the packet in `lane`: an ICMP error, a TCP reset. It starts its way at
     /// the ingress of the chain's routes after this NF, with the lane's packet
-    /// type. Returns the new packet's lane in [`emitted`](Self::emitted), or
+    /// type. Returns where the new packet lies in [`emitted`](Self::emitted), or
     /// `None` when there was no frame for it, which the caller counts.
-    pub fn emit(&mut self, batch: &Batch, lane: usize, bytes: &[u8]) -> Option<usize> {
-        let new = self.emitted.push_bytes(bytes)?;
-        let (from, to) = (&batch.meta, &mut self.emitted.meta);
+    pub fn emit(&mut self, batch: &Batch, lane: usize, bytes: &[u8]) -> Option<Made> {
+        let made = self.emitted.push(bytes)?;
+        let (from, to, new) = (&batch.meta, &mut self.emitted.batch_of(made).meta, made.lane);
         to.timestamp[new] = from.timestamp[lane];
         to.received_at[new] = from.received_at[lane];
         to.in_port[new] = from.in_port[lane];
         to.packet_type[new] = from.packet_type[lane];
-        Some(new)
+        Some(made)
     }
 
     /// The packets made so far.
-    pub fn emitted(&mut self) -> &mut Batch {
+    pub fn emitted(&mut self) -> &mut Emitted {
         self.emitted
     }
 

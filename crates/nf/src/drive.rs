@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_io::{CaptureInput, Input, IoError};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, Nanoseconds, Pool};
 
-use crate::{Context, NetworkFunction, Verdict};
+use crate::{Context, Emitted, NetworkFunction, Verdict};
 
 /// An NF with the frames and the time of its packets.
 pub(crate) struct Drive {
@@ -62,7 +62,7 @@ impl Drive {
         batch.parse(lanes, self.decapsulate);
         let newest = lanes.into_iter().map(|lane| batch.meta.timestamp[lane]).max();
         self.now = self.now.max(newest.unwrap_or_default());
-        let mut emitted = Batch::new(self.pool.clone());
+        let mut emitted = Emitted::new(self.pool.clone());
         let mut context = Context::new(self.now, &mut emitted, None);
         self.nf.process(batch, lanes, &mut context);
         let verdicts = lanes.into_iter().map(|lane| context.verdict(lane)).collect();

@@ -4,7 +4,7 @@
 use thalweg_packet::checksum::checksum;
 use thalweg_packet::{Batch, Cut, Decapsulate, Lanes};
 
-use crate::Context;
+use crate::{Context, Made};
 
 /// Flag "more fragments" in the word of flags and offset.
 const MORE: u16 = 0x2000;
@@ -46,20 +46,21 @@ pub(crate) fn was_cut(batch: &Batch, lane: usize) -> bool {
 pub(crate) struct Cutter {
     packet: Vec<u8>,
     fragment: Vec<u8>,
+    later: Vec<Made>,
 }
 
 impl Cutter {
     /// Cuts the packet of `lane`, which [may be cut](may_fragment): the first
-    /// fragment takes its place, the others are new packets, parsed, of the lanes
-    /// of [`Context::emitted`] that are returned. `None`, and nothing emitted, when
-    /// there is no room for all; the packet is then to be dropped.
+    /// fragment takes its place, the others are new packets, parsed, of the same
+    /// output, that are returned. `None`, and nothing emitted, when there are no
+    /// frames for all; the packet is then to be dropped.
     pub(crate) fn cut(
         &mut self,
         batch: &mut Batch,
         context: &mut Context<'_>,
         lane: usize,
         mtu: u16,
-    ) -> Option<Lanes> {
+    ) -> Option<&[Made]> {
         let how = Cut { longest: mtu, identification: 0 };
         self.cut_by(fragment_ipv4, how, batch, context, lane)
     }
@@ -70,7 +71,7 @@ impl Cutter {
         batch: &mut Batch,
         context: &mut Context<'_>,
         lane: usize,
-    ) -> Option<Lanes> {
+    ) -> Option<&[Made]> {
         let how = std::mem::take(&mut batch.meta.cut[lane]);
         let is_ipv4 = batch.headers(lane).is_ipv4();
         let fragment = if is_ipv4 { fragment_ipv4 } else { fragment_ipv6 };
@@ -84,13 +85,14 @@ impl Cutter {
         batch: &mut Batch,
         context: &mut Context<'_>,
         lane: usize,
-    ) -> Option<Lanes> {
+    ) -> Option<&[Made]> {
         let headers = *batch.headers(lane);
-        let Self { packet, fragment: buffer } = self;
+        let Self { packet, fragment: buffer, later } = self;
         packet.clear();
+        later.clear();
         packet.extend_from_slice(&batch.bytes(lane)[..headers.end as usize]);
         let (link, packet) = packet.split_at(headers.l3 as usize);
-        let (mut first, mut later) = (true, Lanes::NONE);
+        let mut first = true;
         let whole = fragment(link, packet, how, buffer, &mut |bytes| {
             if std::mem::take(&mut first) {
                 batch.truncate(lane, bytes.len());
@@ -98,15 +100,21 @@ impl Cutter {
                 batch.meta.wire_len[lane] = bytes.len() as u32;
                 return true;
             }
-            context.emit(batch, lane, bytes).inspect(|new| later.insert(*new)).is_some()
+            context.emit(batch, lane, bytes).inspect(|new| later.push(*new)).is_some()
         });
-        if !whole {
-            context.emitted().release(later);
-            return None;
+        for made in &*later {
+            let emitted = context.emitted().batch_of(*made);
+            if whole {
+                emitted.parse(Lanes::one(made.lane), Decapsulate::No);
+                emitted.meta.out_port[made.lane] = batch.meta.out_port[lane];
+            } else {
+                emitted.release(Lanes::one(made.lane));
+            }
         }
-        batch.parse(Lanes::one(lane), Decapsulate::No);
-        context.emitted().parse(later, Decapsulate::No);
-        Some(later)
+        whole.then(|| {
+            batch.parse(Lanes::one(lane), Decapsulate::No);
+            &later[..]
+        })
     }
 }
 

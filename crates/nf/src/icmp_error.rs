@@ -11,6 +11,7 @@ use thalweg_packet::checksum::{Checksum, checksum};
 use thalweg_packet::{Batch, Decapsulate, FlowKey, Headers, Nanoseconds, field, parse};
 
 use crate::context::Context;
+use crate::emitted::Made;
 
 /// The longest ICMP error over IPv4, in bytes of IP (RFC 1812 §4.3.2.3).
 const MAX_IPV4: usize = 576;
@@ -313,7 +314,7 @@ impl IcmpSender {
     }
 
     /// Sends the error `kind` about the packet of `lane` from `source`;
-    /// returns its lane in [`Context::emitted`], not yet parsed, for the NF to
+    /// returns where it lies in [`Context::emitted`], not yet parsed, for the NF to
     /// choose its way (its MAC addresses are swapped, it has no output yet).
     ///
     /// # Errors
@@ -325,7 +326,7 @@ impl IcmpSender {
         lane: usize,
         kind: IcmpError,
         source: IpAddr,
-    ) -> Result<usize, Suppressed> {
+    ) -> Result<Made, Suppressed> {
         let built = build(batch, lane, kind, source, &mut self.packet);
         let sent = built.and_then(|()| {
             if !self.limit.allow(context.now()) {

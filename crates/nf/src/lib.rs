@@ -12,6 +12,7 @@ mod conversation;
 mod data;
 #[cfg(test)]
 mod drive;
+mod emitted;
 mod eviction;
 mod flow_table;
 mod fragment;
@@ -42,6 +43,7 @@ pub mod tunnel;
 
 pub use blueprint::{Blueprint, BuildError, Environment, Sharing};
 pub use context::{Context, Verdict};
+pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{KINDS, Kind, build};
 pub use section::Section;

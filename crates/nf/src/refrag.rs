@@ -13,10 +13,7 @@ pub(crate) const KIND: Kind = Kind {
     name: "refrag",
     summary: "cuts what a defrag put together, as it came",
     state: "none",
-    limits: &[
-        "32 new fragments for a batch (32 packets); a packet without room for all of its own \
-               is dropped (pool-exhausted)",
-    ],
+    limits: &["a packet without frames for all of its fragments is dropped (pool-exhausted)"],
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -80,10 +77,7 @@ impl Refrag {
             context.drop(lane, DropReason::PoolExhausted);
             return;
         };
-        for new in later {
-            context.emitted().meta.out_port[new] = batch.meta.out_port[lane];
-        }
-        let count = 1 + later.count();
+        let count = 1 + later.len();
         context.explain(lane, || format!("cut into {count} fragments of up to {longest} bytes"));
         self.packets += 1;
         self.fragments += count as u64;

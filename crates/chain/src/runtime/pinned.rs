@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rtrb::Consumer;
-use thalweg_nf::NetworkFunction;
+use thalweg_nf::{Emitted, NetworkFunction};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Packet, Pool};
 
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
@@ -37,7 +37,7 @@ impl PinnedThread {
         let _alarm = Alarm(self.shared.clone());
         let mut counters = NfCounters::new();
         let mut batch = Batch::new(self.pool.clone());
-        let mut emitted = Batch::new(self.pool.clone());
+        let mut emitted = Emitted::new(self.pool.clone());
         let mut now = Nanoseconds::default();
         let (mut idle, mut exports, mut busy_cycles) = (Idle::default(), 0, 0);
         while !self.shared.end.load(Ordering::Acquire) {
@@ -48,10 +48,12 @@ impl PinnedThread {
                     worked = true;
                     self.serve(&mut batch, &mut emitted, &mut now, &mut counters);
                     let to = &mut self.rings[ring].1;
-                    for packets in [&mut batch, &mut emitted] {
+                    let mut send = |packets: &mut Batch| {
                         let lanes = packets.lanes();
                         lanes.into_iter().filter_map(|l| packets.take(l)).for_each(|p| to.send(p));
-                    }
+                    };
+                    send(&mut batch);
+                    emitted.hand_over(send);
                 }
                 worked |= self.rings[ring].1.push();
             }
@@ -77,7 +79,7 @@ impl PinnedThread {
     fn serve(
         &mut self,
         batch: &mut Batch,
-        emitted: &mut Batch,
+        emitted: &mut Emitted,
         now: &mut Nanoseconds,
         counters: &mut NfCounters,
     ) {

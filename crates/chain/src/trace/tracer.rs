@@ -1,7 +1,7 @@
 //! What a worker tells while it handles the traced packet.
 
 use thalweg_classify::Classifier;
-use thalweg_nf::Verdict;
+use thalweg_nf::{Emitted, Verdict};
 use thalweg_packet::{Batch, Decapsulate, DropReason, FlowKey, PortIndex, parse};
 
 use super::words::{changes, flow, parsed};
@@ -83,7 +83,7 @@ impl Tracer {
     }
 
     /// After an NF, with the packet still in the batch.
-    pub(crate) fn after(&mut self, batch: &Batch, emitted: &Batch, verdict: Verdict) {
+    pub(crate) fn after(&mut self, batch: &Batch, emitted: &Emitted, verdict: Verdict) {
         let Some(step) = self.trace.steps.last_mut() else { return };
         step.explanations = self.notes.drain(..).map(|(_, text)| text).collect();
         if let Some(lane) = batch.lanes().into_iter().next() {
@@ -101,12 +101,11 @@ impl Tracer {
         if let Some((_, reason)) = lost {
             self.trace.fate = format!("dropped by {}: {reason}", step.nf);
         }
-        let made = |lane| {
-            let bytes = emitted.bytes(lane);
+        let made = |bytes| {
             let (key, _) = parse(bytes, PortIndex::NONE, Decapsulate::No);
             format!("{} bytes: {}", bytes.len(), flow(&key))
         };
-        step.emitted = emitted.lanes().into_iter().map(made).collect();
+        step.emitted = emitted.packets().map(made).collect();
     }
 
     /// The packet is lost between NFs.

@@ -9,6 +9,7 @@ use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{PacketType, PortIndex, parse};
 
 use super::*;
+use crate::Emitted;
 use crate::Verdict;
 use crate::scapy::scapy;
 
@@ -20,7 +21,7 @@ fn defrag(options: &str) -> Box<dyn NetworkFunction> {
 /// Sends one packet; what comes out.
 fn pass(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Vec<u8>, DropReason> {
     let pool = Arc::new(Pool::anonymous(2, 8192).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let lane = batch.push_bytes(packet).unwrap();
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds::from_secs(seconds), &mut emitted, None);
@@ -148,7 +149,7 @@ proptest! {
         let built = Section::parse_text("", |section| crate::build("refrag", section, &environment));
         let mut refrag = built.unwrap().instance(0);
         let pool = Arc::new(Pool::anonymous(128, 8192).unwrap());
-        let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+        let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
         for part in &fragments {
             batch.push_bytes(part).unwrap();
         }
@@ -165,7 +166,7 @@ proptest! {
         prop_assert!(context.dropped().is_empty());
         let (first, whole) = (fragments.len() - 1, fragments.len());
         prop_assert!(batch.bytes(whole) == packet);
-        let later = emitted.lanes().into_iter().map(|lane| emitted.bytes(lane));
+        let later = emitted.packets();
         if batch.bytes(first) == packet {
             // It was as long as its first fragment, with the header that says so.
             prop_assert!(v6 && packet.len() <= fragments[0].len() && emitted.is_empty());
@@ -291,7 +292,7 @@ fn what_no_sender_makes_is_malformed() {
 #[test]
 fn the_whole_is_of_the_type_of_its_first_fragment() {
     let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let whole = packet(false, 400, 1);
     for (n, part) in [part(&whole, 1, 160, 408), part(&whole, 1, 0, 80), part(&whole, 1, 80, 160)]
         .iter()

@@ -6,7 +6,7 @@ use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::{Decapsulate, Nanoseconds, PacketType, Pool, PortIndex, field, parse};
 
 use super::*;
-use crate::{BuildError, Verdict};
+use crate::{BuildError, Emitted, Verdict};
 
 fn environment() -> Environment<'static> {
     Environment { inputs: &[], outputs: &[], dry_run: true }
@@ -33,7 +33,7 @@ fn udp(dst: [u8; 4]) -> Vec<u8> {
 fn run(text: &str, packets: &[Vec<u8>]) -> (Vec<Verdict>, Vec<Vec<u8>>) {
     let mut filter = built(text).unwrap().instance(0);
     let pool = Arc::new(Pool::anonymous(128, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for packet in packets {
         batch.push_bytes(packet).unwrap();
     }
@@ -42,7 +42,7 @@ fn run(text: &str, packets: &[Vec<u8>]) -> (Vec<Verdict>, Vec<Vec<u8>>) {
     let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
     filter.process(&mut batch, lanes, &mut context);
     let verdicts = lanes.into_iter().map(|l| context.verdict(l)).collect();
-    let made = emitted.lanes().into_iter().map(|l| emitted.bytes(l).to_vec()).collect();
+    let made = emitted.packets().map(<[u8]>::to_vec).collect();
     (verdicts, made)
 }
 

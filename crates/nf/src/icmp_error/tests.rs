@@ -7,6 +7,7 @@ use thalweg_packet::write::{IcmpEcho, PacketBuilder};
 use thalweg_packet::{Lanes, ParseStatus, Pool, PortIndex};
 
 use super::*;
+use crate::{Emitted, Made};
 
 const ROUTER4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
@@ -158,13 +159,14 @@ fn the_rate_limit_allows_a_burst_and_then_the_rate() {
 #[test]
 fn a_sender_counts_what_it_sent_and_what_not() {
     let batch = batch_of(&udp("10.0.0.1", "10.0.0.2", 8));
-    let mut emitted = Batch::new(batch.pool().clone());
+    let mut emitted = Emitted::new(batch.pool().clone());
     let mut sender = IcmpSender::new(1);
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
     let mut send = |source| sender.send(&mut context, &batch, 0, IcmpError::TimeExceeded, source);
     // The pool holds four frames, one of which is the packet's.
     let lanes: Vec<_> = (0..4).map(|_| send(ROUTER4)).collect();
-    assert_eq!(lanes, [Ok(0), Ok(1), Ok(2), Err(Suppressed::NoFrame)]);
+    let made = |lane| Ok(Made { batch: 0, lane });
+    assert_eq!(lanes, [made(0), made(1), made(2), Err(Suppressed::NoFrame)]);
     assert_eq!(send(router6()), Err(Suppressed::NotIp));
     assert_eq!((sender.sent(), sender.suppressed()), (3, 2));
     assert_eq!(emitted.len(), 3);

@@ -318,7 +318,9 @@ impl Ipsec {
         let mut found = [Lookup::default(); BATCH];
         let now = context.now();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
-        let (mut departures, mut fragments) = (Departures::new(), Departures::new());
+        let mut departures = Departures::new();
+        // Of packets that were cut, by the batches that they were emitted to.
+        let mut fragments: Vec<Departures<'_>> = Vec::new();
         for lane in lanes {
             let policy = databases.policies.get(usize::from(found[lane].packet_type.0));
             match policy.unwrap_or(&Policy::Discard) {
@@ -343,9 +345,8 @@ impl Ipsec {
                     match departure.fate(batch) {
                         Fate::Fits => departures.push(departure),
                         fate => {
-                            let (first, later) = self.shorten(sa, batch, lane, fate, context);
-                            departures.extend(first);
-                            fragments.extend(later);
+                            let later = &mut fragments;
+                            departures.extend(self.shorten(sa, batch, lane, fate, later, context));
                         }
                     }
                 }
@@ -359,25 +360,26 @@ impl Ipsec {
                 format!("policy: protect by SA '{name}', sequence number {number}")
             });
         }
-        if !fragments.is_empty() {
+        for (emitted, departures) in context.emitted().batches_mut().iter_mut().zip(&mut fragments)
+        {
             let mut refused = Lanes::NONE;
-            self.protect(context.emitted(), &mut fragments, |lane, _| refused.insert(lane));
+            self.protect(emitted, departures, |lane, _| refused.insert(lane));
             self.figures.lost_fragments += refused.count() as u64;
-            context.emitted().release(refused);
+            emitted.release(refused);
         }
     }
 
     /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
-    /// it in its lane, and the lanes of further fragments in what is emitted.
+    /// it in its lane, and puts further fragments to those of the batches they are emitted to.
     fn shorten<'a>(
         &mut self,
         sa: &'a sa::Outbound,
         batch: &mut Batch,
         lane: usize,
         fate: Fate,
+        fragments: &mut Vec<Departures<'a>>,
         context: &mut Context<'_>,
-    ) -> (Option<Departure<'a>>, Departures<'a>) {
-        let mut later = Departures::new();
+    ) -> Option<Departure<'a>> {
         match fate {
             Fate::Fits => {}
             Fate::TooBig(mtu) => {
@@ -388,20 +390,23 @@ impl Ipsec {
                     Err(why) => format!("too long for its tunnel; nobody is told: {}", why.name()),
                 });
                 context.drop(lane, DropReason::TooBig);
-                return (None, later);
+                return None;
             }
             Fate::Cut(mtu) => {
-                let Some(lanes) = self.cutter.cut(batch, context, lane, mtu) else {
+                let Some(later) = self.cutter.cut(batch, context, lane, mtu) else {
                     context.drop(lane, DropReason::PoolExhausted);
-                    return (None, later);
+                    return None;
                 };
                 self.figures.cut += 1;
-                context.explain(lane, || format!("cut into {}", lanes.count() + 1));
-                let emitted = context.emitted();
-                later.extend(lanes.into_iter().map(|lane| Departure::new(sa, emitted, lane)));
+                context.explain(lane, || format!("cut into {}", later.len() + 1));
+                for made in later {
+                    let emitted = context.emitted().batch_of(*made);
+                    fragments.resize_with(fragments.len().max(made.batch + 1), Departures::new);
+                    fragments[made.batch].push(Departure::new(sa, emitted, made.lane));
+                }
             }
         }
-        (Some(Departure::new(sa, batch, lane)), later)
+        Some(Departure::new(sa, batch, lane))
     }
 
     /// Puts packets into their tunnels, as far as there is room and a number for each.

@@ -10,6 +10,7 @@ use thalweg_packet::{Nanoseconds, Pool, PortIndex};
 
 use super::suite::{Aes, Hash, Suite};
 use super::*;
+use crate::Emitted;
 use crate::Verdict;
 use crate::scapy::scapy;
 
@@ -68,7 +69,7 @@ fn pass_all(
     packet: &[u8],
 ) -> (Result<Vec<u8>, DropReason>, Vec<Vec<u8>>) {
     let pool = Arc::new(Pool::anonymous(16, 4096).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let lane = batch.push_bytes(packet).unwrap();
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
@@ -78,7 +79,7 @@ fn pass_all(
         Verdict::Drop(reason) => Err(reason),
         Verdict::Punt => unreachable!(),
     };
-    (fate, emitted.lanes().into_iter().map(|lane| emitted.bytes(lane).to_vec()).collect())
+    (fate, emitted.packets().map(<[u8]>::to_vec).collect())
 }
 
 fn packet(v6: bool, len: usize, tos: u8) -> Vec<u8> {
@@ -339,7 +340,7 @@ fn each_of_many_associations_takes_its_own_packets() {
     };
     let (mut out, mut back) = (end(true), end(false));
     let pool = Arc::new(Pool::anonymous(64, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for first in (0..MANY).step_by(977) {
         let clear: Vec<Vec<u8>> = (0..BATCH as u32)
             .map(|n| {
@@ -371,7 +372,7 @@ fn a_packet_that_is_in_a_batch_twice_is_opened_once() {
         pass(&mut *instance(&options(CBC, true, false, true)), &packet(false, 60, 0)).unwrap();
     let mut back = instance(&options(CBC, true, false, false));
     let pool = Arc::new(Pool::anonymous(64, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for _ in 0..3 {
         batch.push_bytes(&esp).unwrap();
     }

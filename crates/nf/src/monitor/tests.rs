@@ -8,6 +8,7 @@ use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Decapsulate, Pool};
 
 use super::*;
+use crate::Emitted;
 
 /// (source host, destination port, payload bytes, seconds)
 type Sent = (u8, u16, usize, u64);
@@ -21,7 +22,7 @@ fn packet((host, port, len, _): Sent) -> Vec<u8> {
 
 fn feed(monitor: &mut dyn NetworkFunction, sent: &[Sent]) {
     let pool = Arc::new(Pool::anonymous(64, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for s in sent {
         let lane = batch.push_bytes(&packet(*s)).unwrap();
         batch.meta.timestamp[lane] = Nanoseconds::from_secs(s.3);

@@ -10,6 +10,7 @@ use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, parse};
 
 use super::*;
+use crate::Emitted;
 use crate::Verdict;
 use crate::icmp_error::{self, IcmpError};
 use crate::state::FlowFilter;
@@ -27,7 +28,7 @@ fn nat(more: &str) -> Box<dyn NetworkFunction> {
 
 fn pass(nat: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Vec<u8>, DropReason> {
     let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let lane = batch.push_bytes(packet).unwrap();
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds::from_secs(seconds), &mut emitted, None);

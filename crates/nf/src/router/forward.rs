@@ -293,10 +293,7 @@ impl Router {
             return;
         };
         self.fragmented += 1;
-        for new in later {
-            context.emitted().meta.out_port[new] = batch.meta.out_port[lane];
-        }
-        let count = 1 + later.count();
+        let count = 1 + later.len();
         context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
     }
 
@@ -321,9 +318,9 @@ impl Router {
             return context.explain(lane, || format!("{kind:?} not sent: no way to {sender}"));
         };
         match self.icmp.send(context, batch, lane, kind, source) {
-            Ok(new) => {
+            Ok(made) => {
                 let port = self.shared.ports.get(port);
-                let emitted = context.emitted();
+                let (emitted, new) = (context.emitted().batch_of(made), made.lane);
                 let headers = *emitted.headers(new);
                 set_ethernet(emitted.bytes_mut(new), &headers, mac, port.mac);
                 emitted.meta.out_port[new] = port.output;

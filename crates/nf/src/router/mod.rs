@@ -54,7 +54,7 @@ pub(crate) const KIND: Kind = Kind {
         "32 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
         "about 33 MiB for a full IPv6 table",
         "32767 different next hops over the life of a table",
-        "32 fragments, ICMP errors and other new packets of a batch of 32 packets",
+        "a packet without frames for all of its fragments is dropped (pool-exhausted)",
         "65536 neighbours known by asking, 1024 asked for at a time, 3 packets that wait for each",
     ],
     options: || schemars::schema_for!(Options),

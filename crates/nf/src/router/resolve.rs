@@ -148,10 +148,10 @@ impl Router {
             IpAddr::V4(target) => on.ip.map(|own| arp_request(on, own, target)),
             IpAddr::V6(target) => on.ipv6.map(|own| solicitation(on, own, target)),
         };
-        let Some(new) = request.and_then(|request| context.emit(batch, lane, &request)) else {
+        let Some(made) = request.and_then(|request| context.emit(batch, lane, &request)) else {
             return;
         };
-        context.emitted().meta.out_port[new] = on.output;
+        context.emitted().batch_of(made).meta.out_port[made.lane] = on.output;
         self.resolver.requests += 1;
         context.explain(lane, || format!("asks for the MAC address of {address} on {}", on.name));
     }
@@ -257,8 +257,8 @@ impl Router {
     /// Sends on the packets whose neighbours have answered, as far as there is room.
     pub(super) fn resume(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
         while let Some(packet) = self.resolver.ready.front() {
-            let Some(new) = context.emit(batch, lane, &packet.bytes) else { return };
-            let meta = &mut context.emitted().meta;
+            let Some(made) = context.emit(batch, lane, &packet.bytes) else { return };
+            let (meta, new) = (&mut context.emitted().batch_of(made).meta, made.lane);
             meta.wire_len[new] = packet.wire_len;
             meta.packet_type[new] = packet.packet_type;
             meta.in_port[new] = packet.in_port;

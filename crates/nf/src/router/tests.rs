@@ -1,5 +1,6 @@
 //! Packets through a router, as a chain would send them.
 
+mod fragments;
 mod local;
 mod multipath;
 mod resolve;
@@ -17,7 +18,7 @@ use thalweg_packet::{
 };
 
 use super::*;
-use crate::{Context, Verdict};
+use crate::{Context, Emitted, Verdict};
 use local::{arp_request, solicitation};
 
 const HOST: Mac = [2, 0, 0, 0, 0, 0x99];
@@ -64,7 +65,7 @@ struct Bench {
 struct Fate {
     verdict: Verdict,
     batch: Batch,
-    emitted: Batch,
+    emitted: Emitted,
     trace: Vec<(usize, String)>,
     figures: Vec<(&'static str, u64)>,
 }
@@ -92,7 +93,7 @@ impl Bench {
         let mut batch = Batch::new(self.pool.clone());
         batch.push_bytes(packet).unwrap();
         batch.parse(Lanes::ALL, decapsulate);
-        let (mut emitted, mut trace) = (Batch::new(self.pool.clone()), Vec::new());
+        let (mut emitted, mut trace) = (Emitted::new(self.pool.clone()), Vec::new());
         let mut router = self.blueprint.instance(0);
         let mut context = Context::new(Nanoseconds(0), &mut emitted, Some(&mut trace));
         router.process(&mut batch, Lanes::ALL, &mut context);
@@ -131,7 +132,7 @@ impl Fate {
     /// The one packet that the router made.
     fn error(&self) -> (&[u8], FlowKey, Headers) {
         assert_eq!(self.emitted.len(), 1, "{:?}", self.trace);
-        whole(&self.emitted, 0)
+        whole(&self.emitted.batches()[0], 0)
     }
 
     fn figure(&self, name: &str) -> u64 {
@@ -248,7 +249,7 @@ fn a_packet_that_its_capture_cut_is_forwarded() {
     batch.push_bytes(&packet[..40]).unwrap();
     batch.meta.wire_len[0] = packet.len() as u32;
     batch.parse(Lanes::ALL, Decapsulate::No);
-    let mut emitted = Batch::new(bench.pool.clone());
+    let mut emitted = Emitted::new(bench.pool.clone());
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
     bench.blueprint.instance(0).process(&mut batch, Lanes::ALL, &mut context);
     assert_eq!(context.verdict(0), Verdict::Forward);
@@ -267,7 +268,7 @@ fn a_sender_is_told_when_its_packet_lived_too_long() {
         assert_eq!((&bytes[..6], &bytes[6..12]), (&LAN_ROUTER[..], &LAN[..]));
         assert_eq!(key.get(field::NW_SRC), 0xc000_0201, "the address of the port it leaves by");
         assert_eq!(key.get(field::NW_DST), 0x0a01_0101);
-        assert_eq!(fate.emitted.meta.out_port[0], PortIndex(1));
+        assert_eq!(fate.emitted.batches()[0].meta.out_port[0], PortIndex(1));
         assert_eq!(bytes[42..], packet[14..], "quoted as it came");
         assert_eq!((fate.figure("icmp_sent"), fate.figure("icmp_suppressed")), (1, 0));
     }
@@ -320,39 +321,6 @@ fn a_packet_too_long_that_must_not_be_cut_is_reported_with_the_mtu() {
 }
 
 #[test]
-fn a_packet_too_long_that_may_be_cut_leaves_in_fragments() {
-    let bench = Bench::new(ROUTES);
-    let data: Vec<u8> = (0..4000).map(|i| (i / 7) as u8).collect();
-    let packet =
-        from_to("10.1.1.1", "198.51.100.7").vlan(7).ipv4_id(77, false).udp(1, 2).build(&data);
-    let fate = bench.send(&packet);
-    let (first, ..) = fate.forwarded();
-    let mut put_together = first[38..].to_vec();
-    assert_eq!(fate.emitted.len(), 2);
-    for lane in fate.emitted.lanes() {
-        let (bytes, key, headers) = whole(&fate.emitted, lane);
-        assert_eq!(bytes[..18], first[..18]);
-        assert_eq!(key.get(field::NW_TTL), 63);
-        assert_eq!(fate.emitted.meta.out_port[lane], PortIndex(0));
-        assert!(headers.fragment && bytes.len() - 18 <= 1400);
-        put_together.extend_from_slice(&bytes[38..]);
-    }
-    assert_eq!(put_together, packet[38..]);
-    assert_eq!(fate.figure("fragmented"), 1);
-}
-
-#[test]
-fn when_there_is_no_room_for_all_fragments_none_goes() {
-    let mut bench = Bench::new(ROUTES);
-    bench.pool = Arc::new(Pool::anonymous(3, 16384).unwrap());
-    let packet = from_to("10.1.1.1", "198.51.100.7").ipv4_id(1, false).udp(1, 2);
-    let fate = bench.send(&packet.build(&[0; 9000]));
-    assert_eq!(fate.dropped(), DropReason::PoolExhausted);
-    assert!(fate.emitted.is_empty());
-    assert_eq!(bench.pool.in_use(), 1);
-}
-
-#[test]
 fn a_tunnel_is_routed_by_its_outer_header() {
     let bench = Bench::new(ROUTES);
     let inner = udp("1.1.1.1", "8.8.8.8");
@@ -375,7 +343,7 @@ fn lanes_of_other_branches_stay_untouched() {
     }
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mine = Lanes(0xff00_0f0f);
-    let mut emitted = Batch::new(bench.pool.clone());
+    let mut emitted = Emitted::new(bench.pool.clone());
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
     bench.blueprint.instance(0).process(&mut batch, mine, &mut context);
     assert!(context.dropped().is_empty());
@@ -395,7 +363,7 @@ fn reloading_changes_running_instances_and_a_bad_file_changes_nothing() {
         let mut batch = Batch::new(bench.pool.clone());
         batch.push_bytes(&udp("10.1.1.1", "198.51.100.7")).unwrap();
         batch.parse(Lanes::ALL, Decapsulate::No);
-        let mut emitted = Batch::new(bench.pool.clone());
+        let mut emitted = Emitted::new(bench.pool.clone());
         let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
         router.process(&mut batch, Lanes::ALL, &mut context);
         (context.verdict(0) == Verdict::Forward).then(|| batch.meta.out_port[0].0)
@@ -504,8 +472,8 @@ fn no_packet_breaks_the_router_and_what_leaves_is_sound() {
             Verdict::Punt => panic!("a router has no controller"),
         }
         emitted += fate.emitted.len();
-        for lane in fate.emitted.lanes() {
-            whole(&fate.emitted, lane);
+        for emitted in fate.emitted.batches() {
+            emitted.lanes().into_iter().for_each(|lane| _ = whole(emitted, lane));
         }
     }
     assert!(forwarded > 500 && dropped > 500 && emitted > 200, "{forwarded} {dropped} {emitted}");

@@ -5,6 +5,7 @@ use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Nanoseconds, Pool, PortIndex, parse};
 
 use super::*;
+use crate::Emitted;
 use crate::Verdict;
 use crate::scapy::scapy;
 
@@ -35,7 +36,7 @@ fn instance(text: &str) -> Box<dyn NetworkFunction> {
 /// Sends packets through; each after, or why it was dropped.
 fn pass(nf: &mut dyn NetworkFunction, packets: &[Vec<u8>]) -> Vec<Result<Vec<u8>, DropReason>> {
     let pool = Arc::new(Pool::anonymous(64, 4096).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     packets.iter().for_each(|packet| assert!(batch.push_bytes(packet).is_some()));
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
@@ -227,7 +228,7 @@ fn a_tunnel_goes_through_another() {
     let mut chain =
         [end("vxlan", false, true), ipsec(true), ipsec(false), end("vxlan", false, false)];
     let pool = Arc::new(Pool::anonymous(64, 4096).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Batch::new(pool));
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let clear: Vec<_> = (0..BATCH).map(|n| packet(n % 2 == 0, n % 3 == 0, 0, 30 * n)).collect();
     clear.iter().for_each(|packet| assert!(batch.push_bytes(packet).is_some()));
     for nf in &mut chain {

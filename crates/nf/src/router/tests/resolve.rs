@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::*;
+use crate::Emitted;
 use crate::scapy::scapy;
 
 const OPTIONS: &str = r#"
@@ -52,7 +53,7 @@ impl Live {
     /// Sends a packet to a worker; what became of it, and what the router made.
     fn send_to(&mut self, worker: usize, packet: &[u8]) -> (Result<Left, DropReason>, Vec<Left>) {
         let (mut batch, mut emitted) =
-            (Batch::new(self.pool.clone()), Batch::new(self.pool.clone()));
+            (Batch::new(self.pool.clone()), Emitted::new(self.pool.clone()));
         batch.push_bytes(packet).unwrap();
         batch.meta.packet_type[0] = thalweg_packet::PacketType(7);
         batch.parse(Lanes::ALL, Decapsulate::No);
@@ -64,7 +65,8 @@ impl Live {
             Verdict::Drop(reason) => Err(reason),
             _ => Ok(left(&batch, 0)),
         };
-        (fate, emitted.lanes().into_iter().map(|lane| left(&emitted, lane)).collect())
+        let made = &emitted.batches()[0];
+        (fate, made.lanes().into_iter().map(|lane| left(made, lane)).collect())
     }
 
     fn send(&mut self, packet: &[u8]) -> (Result<Left, DropReason>, Vec<Left>) {

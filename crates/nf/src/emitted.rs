@@ -1,0 +1,115 @@
+//! Packets that an NF makes: fragments, ICMP errors, requests.
+
+use std::sync::Arc;
+
+use thalweg_packet::{Batch, Lanes, Pool};
+
+/// The packets that an NF made while it processed a batch, in as many batches as they take.
+#[derive(Debug)]
+pub struct Emitted {
+    pool: Arc<Pool>,
+    /// The first is always there; those behind the [current](Self::current) one are empty.
+    batches: Vec<Batch>,
+    current: usize,
+}
+
+/// Where a packet lies that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The number of its batch.
+    pub batch: usize,
+    /// Its lane there.
+    pub lane: usize,
+}
+
+impl Emitted {
+    /// No packets yet; their frames will come from `pool`.
+    pub fn new(pool: Arc<Pool>) -> Self {
+        Self { batches: vec![Batch::new(pool.clone())], pool, current: 0 }
+    }
+
+    /// Makes a packet of `bytes`, from the Ethernet header on; `None` when there is no frame for
+    /// it.
+    pub fn push(&mut self, bytes: &[u8]) -> Option<Made> {
+        if self.batches[self.current].is_full() {
+            self.current += 1;
+            if self.current == self.batches.len() {
+                self.batches.push(Batch::new(self.pool.clone()));
+            }
+        }
+        let lane = self.batches[self.current].push_bytes(bytes)?;
+        Some(Made { batch: self.current, lane })
+    }
+
+    /// The batch that holds a packet.
+    ///
+    /// # Panics
+    /// When there is no such batch.
+    pub fn batch_of(&mut self, made: Made) -> &mut Batch {
+        &mut self.batches[made.batch]
+    }
+
+    /// The batches that packets may lie in, by their numbers.
+    pub fn batches(&self) -> &[Batch] {
+        &self.batches[..=self.current]
+    }
+
+    /// The same, to be changed.
+    pub fn batches_mut(&mut self) -> &mut [Batch] {
+        &mut self.batches[..=self.current]
+    }
+
+    /// The packets' bytes.
+    pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        let of = |batch| move |lane| Batch::bytes(batch, lane);
+        self.batches.iter().flat_map(move |batch| batch.lanes().into_iter().map(of(batch)))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.batches.iter().map(Batch::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.batches.iter().all(Batch::is_empty)
+    }
+
+    /// Hands all batches with packets to `to`; what it leaves in them is released.
+    pub fn hand_over(&mut self, mut to: impl FnMut(&mut Batch)) {
+        for batch in &mut self.batches[..=self.current] {
+            if !batch.is_empty() {
+                to(batch);
+                batch.release(Lanes::ALL);
+            }
+        }
+        self.current = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_packet::BATCH;
+
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_as_many_as_there_are_frames() {
+        let pool = Arc::new(Pool::anonymous(3 * BATCH, 2048).unwrap());
+        let mut emitted = Emitted::new(pool.clone());
+        for round in 0..2 {
+            let mut number = 0;
+            while let Some(made) = emitted.push(&[number as u8; 60]) {
+                assert_eq!((made.batch, made.lane), (number / BATCH, number % BATCH));
+                assert_eq!(emitted.batch_of(made).bytes(made.lane), [number as u8; 60]);
+                number += 1;
+            }
+            // A pool may keep a few frames for itself.
+            assert!(number > 2 * BATCH && emitted.len() == number, "{number} in round {round}");
+            assert!(emitted.packets().map(|bytes| bytes[0]).eq(0..number as u8));
+            let mut handed = 0;
+            emitted.hand_over(|batch| handed += batch.len());
+            assert_eq!((handed, emitted.is_empty(), pool.available()), (number, true, 3 * BATCH));
+        }
+    }
+}
