@@ -114,7 +114,7 @@ impl Ahead {
             }
         }
         self.found.clear();
-        engine.candidates_of_each(lanes, &payloads, &fresh, literals, &mut self.found);
+        engine.candidates_of_each(batch, lanes, &payloads, &fresh, literals, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 

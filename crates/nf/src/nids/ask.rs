@@ -7,6 +7,7 @@ use super::app::{Message, Progress};
 use super::buffer::Buffer;
 use super::engine::Engine;
 use super::flows::{FIN, Seen};
+use super::heads::Suiting;
 use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
 use super::rule::{Action, FilterKind, Rule};
@@ -15,10 +16,18 @@ use super::rule::{Action, FilterKind, Rule};
 const OPEN: usize = 16;
 
 impl Inspector {
-    /// Finds the rules that may match `bytes`, of which those behind `from` are new.
-    pub(super) fn search_bytes(&mut self, engine: &Engine, bytes: &[u8], from: usize) {
-        self.found.clear();
-        engine.candidates(Buffer::Payload, bytes, from, &mut self.literals, &mut self.found);
+    /// Finds the rules that may match `bytes`, of which those behind `from` are new; of those
+    /// that a header suits, if one is given.
+    pub(super) fn search_bytes(
+        &mut self,
+        engine: &Engine,
+        bytes: &[u8],
+        from: usize,
+        suiting: Option<Suiting<'_>>,
+    ) {
+        let Self { literals, found, .. } = self;
+        found.clear();
+        engine.candidates(Buffer::Payload, bytes, from, suiting, literals, found);
     }
 
     /// Asks the rules that were found, and those that wait for more of the stream.
@@ -129,7 +138,7 @@ impl Inspector {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         for (buffer, bytes) in &message.buffers[message.searched..] {
-            engine.candidates(*buffer, bytes, 0, &mut self.literals, &mut found);
+            engine.candidates(*buffer, bytes, 0, None, &mut self.literals, &mut found);
         }
         message.searched = message.buffers.len();
         found.append(&mut message.candidates);

@@ -5,10 +5,11 @@
 
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
-use thalweg_packet::{BATCH, Lanes};
+use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::alert;
 use super::buffer::Buffer;
+use super::heads::{Heads, Suiting};
 use super::literals::{Found, Literals};
 use super::rule::{Condition, PayloadTest, Rule, View};
 
@@ -23,6 +24,8 @@ pub(super) struct Engine {
     pub(super) alerts: Vec<String>,
     /// By buffer.
     groups: Vec<Group>,
+    /// What all rules ask of headers.
+    heads: Heads,
     pub(super) needs: Needs,
     /// Bytes before what is new in a payload, which a pattern may begin in.
     pub(super) reach: usize,
@@ -52,6 +55,8 @@ struct Group {
     /// For each literal, its rules.
     rules_of_pattern: Vec<Vec<u32>>,
     without_pattern: Vec<u32>,
+    /// What those ask of headers, in that order.
+    heads_without: Heads,
 }
 
 impl Engine {
@@ -64,33 +69,41 @@ impl Engine {
         for (number, rule) in rules.iter().enumerate() {
             groups[rule.fast_pattern.buffer as usize].add(rule, number as u32);
         }
-        let groups: Vec<_> = groups.into_iter().map(GroupBuilder::build).collect();
+        let groups: Vec<_> = groups.into_iter().map(|group| group.build(&rules)).collect();
         let literals = groups[Buffer::Payload as usize].literals.as_ref();
         let reach = literals.map_or(0, Literals::reach);
         let (needs, fingerprint) = (needs(&rules), fingerprint(&rules));
         let alerts = rules.iter().map(alert::of_rule).collect();
-        Self { rules, alerts, groups, needs, reach, fingerprint }
+        let heads = Heads::new(&rules.iter().collect::<Vec<_>>());
+        Self { rules, alerts, groups, heads, needs, reach, fingerprint }
+    }
+
+    /// The rules that the header of a packet suits.
+    pub(super) fn suiting(&self, batch: &Batch, lane: usize) -> Suiting<'_> {
+        self.heads.suiting(batch, lane)
     }
 
     /// Appends to `out` the numbers of the rules that may match `bytes`, whose pattern ends
-    /// behind `from`, in the order to ask them.
+    /// behind `from`, in the order to ask them; of those that a header suits, if one is given.
     pub(super) fn candidates(
         &self,
         buffer: Buffer,
         bytes: &[u8],
         from: usize,
+        suiting: Option<Suiting<'_>>,
         found: &mut Found,
         out: &mut Vec<u32>,
     ) {
         let group = &self.groups[buffer as usize];
+        let suits = |rule: &&u32| suiting.is_none_or(|suiting| suiting.has(**rule as usize));
         let start = out.len();
-        out.extend_from_slice(&group.without_pattern);
+        out.extend(group.without_pattern.iter().filter(suits));
         if let Some(literals) = &group.literals
             && bytes.len() > from
         {
             literals.find(bytes, from, found);
             for literal in &found.literals {
-                out.extend_from_slice(&group.rules_of_pattern[*literal as usize]);
+                out.extend(group.rules_of_pattern[*literal as usize].iter().filter(suits));
             }
         }
         out[start..].sort_unstable();
@@ -98,11 +111,12 @@ impl Engine {
 }
 
 impl Engine {
-    /// Appends to `out` for each of the `payloads` in `lanes` (those in no lane are empty) its
-    /// lane and the numbers of the rules that may match it, whose pattern ends behind `fresh` of
-    /// its bytes, in order, those of a payload in the order to ask them.
+    /// Appends to `out` for each of the `payloads` in `lanes` of a batch (those in no lane are
+    /// empty) its lane and the numbers of the rules that may match it, whose pattern ends behind
+    /// `fresh` of its bytes, in order, those of a payload in the order to ask them.
     pub(super) fn candidates_of_each(
         &self,
+        batch: &Batch,
         lanes: Lanes,
         payloads: &[&[u8]; BATCH],
         fresh: &[usize; BATCH],
@@ -112,13 +126,21 @@ impl Engine {
         let group = &self.groups[Buffer::Payload as usize];
         if !group.without_pattern.is_empty() {
             for lane in lanes {
-                out.extend(group.without_pattern.iter().map(|rule| (lane as u32, *rule)));
+                let suiting = group.heads_without.suiting(batch, lane);
+                suiting.each(|n| out.push((lane as u32, group.without_pattern[n])));
             }
         }
         if let Some(literals) = &group.literals {
+            let mut last = None;
             literals.find_in_each(payloads, fresh, found, |lane, literal| {
+                let suiting = match last {
+                    Some((of, suiting)) if of == lane => suiting,
+                    _ => self.heads.suiting(batch, lane),
+                };
+                last = Some((lane, suiting));
                 let rules = &group.rules_of_pattern[literal as usize];
-                out.extend(rules.iter().map(|rule| (lane as u32, *rule)));
+                let suit = rules.iter().filter(|rule| suiting.has(**rule as usize));
+                out.extend(suit.map(|rule| (lane as u32, *rule)));
             });
         }
         out.sort_unstable();
@@ -130,28 +152,32 @@ impl Engine {
 struct GroupBuilder {
     patterns: Vec<Vec<u8>>,
     known: HashMap<Vec<u8>, usize>,
-    group: Group,
+    rules_of_pattern: Vec<Vec<u32>>,
+    without_pattern: Vec<u32>,
 }
 
 impl GroupBuilder {
     fn add(&mut self, rule: &Rule, number: u32) {
         let pattern = rule.fast_pattern.bytes.as_ref();
         let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else {
-            self.group.without_pattern.push(number);
+            self.without_pattern.push(number);
             return;
         };
         let pattern = pattern.to_ascii_lowercase();
         let at = *self.known.entry(pattern.clone()).or_insert_with(|| {
             self.patterns.push(pattern);
-            self.group.rules_of_pattern.push(Vec::new());
+            self.rules_of_pattern.push(Vec::new());
             self.patterns.len() - 1
         });
-        self.group.rules_of_pattern[at].push(number);
+        self.rules_of_pattern[at].push(number);
     }
 
-    fn build(self) -> Group {
+    fn build(self, rules: &[Rule]) -> Group {
         let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
-        Group { literals, ..self.group }
+        let Self { rules_of_pattern, without_pattern, .. } = self;
+        let without: Vec<_> = without_pattern.iter().map(|n| &rules[*n as usize]).collect();
+        let heads_without = Heads::new(&without);
+        Group { literals, rules_of_pattern, without_pattern, heads_without }
     }
 }
 

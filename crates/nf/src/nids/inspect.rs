@@ -4,6 +4,8 @@
 use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::{Batch, FiveTuple, Lanes, Layer, Nanoseconds, field};
 
+#[cfg(test)]
+use super::ahead::BLIND;
 use super::ahead::{Ahead, Segment};
 use super::app::App;
 use super::engine::Engine;
@@ -180,7 +182,7 @@ impl Inspector {
         let conversation = self.ahead.conversation(lane);
         let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, numbers, counts, now))
         else {
-            self.search(engine, lane, None, payload);
+            self.search(engine, batch, lane, None);
             let subject = subject(engine, batch, lane);
             self.ask(&mut Packet { subject, context, engine, passed: false }, None);
             return;
@@ -200,7 +202,7 @@ impl Inspector {
             }
             _ => {}
         }
-        self.search(engine, lane, brought.as_ref(), payload);
+        self.search(engine, batch, lane, brought.as_ref());
         let stream = brought.map(|brought| brought.stretch);
         let subject = Subject { stream, ..subject(engine, batch, lane) };
         let mut packet = Packet { subject, context, engine, passed: false };
@@ -222,16 +224,21 @@ impl Inspector {
     fn search(
         &mut self,
         engine: &Engine,
+        batch: &Batch,
         lane: usize,
         brought: Option<&Brought<'_>>,
-        payload: &[u8],
     ) {
         let grown = brought.filter(|brought| brought.stretch.has_grown());
         if grown.map_or_else(|| self.ahead.searched_payload(lane), |grown| grown.foreseen) {
             return self.take_found(lane);
         }
-        let (bytes, from) = grown.map_or((payload, 0), |b| (b.stretch.bytes, b.stretch.fresh));
-        self.search_bytes(engine, bytes, from);
+        let stretch = grown.map(|grown| (grown.stretch.bytes, grown.stretch.fresh));
+        let (bytes, from) = stretch.unwrap_or_else(|| (payload(batch, lane), 0));
+        #[cfg(test)]
+        if BLIND.get() {
+            return self.search_bytes(engine, bytes, from, None);
+        }
+        self.search_bytes(engine, bytes, from, Some(engine.suiting(batch, lane)));
     }
 
     /// Takes the rules that were found ahead for a packet.
@@ -313,7 +320,7 @@ impl Inspector {
         let mut other =
             Packet { subject, context: packet.context, engine: packet.engine, passed: false };
         seen.to_server = !seen.to_server;
-        self.search_bytes(packet.engine, &late, 0);
+        self.search_bytes(packet.engine, &late, 0, None);
         self.ask(&mut other, Some(seen));
         seen.to_server = !seen.to_server;
         self.late = late;

@@ -13,6 +13,7 @@ mod events;
 mod filters;
 mod fit;
 mod flows;
+mod heads;
 mod inspect;
 mod literals;
 mod matcher;

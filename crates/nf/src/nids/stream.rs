@@ -151,7 +151,7 @@ impl Stream {
     }
 
     /// Takes a segment in. `out` becomes the tail with the bytes behind it that are now
-    /// there without a gap.
+    /// there without a gap; nothing, when the segment brings nothing.
     pub(super) fn segment(
         &mut self,
         sequence: u32,
@@ -161,8 +161,7 @@ impl Stream {
         out: &mut Vec<u8>,
     ) -> Fresh {
         out.clear();
-        out.extend_from_slice(self.past(policy.tail));
-        let mut fresh = Fresh { from: out.len(), gap: false };
+        let mut fresh = Fresh::default();
         let Some(next) = self.next else { return fresh };
         let ahead = distance(next, sequence);
         if ahead.unsigned_abs() as usize > WINDOW {
@@ -179,6 +178,8 @@ impl Stream {
         if bytes.is_empty() {
             return fresh;
         }
+        out.extend_from_slice(self.past(policy.tail));
+        fresh.from = out.len();
         if self.goes_on_at(begin) {
             out.extend_from_slice(bytes);
             self.append(bytes, policy);

@@ -24,14 +24,18 @@ impl Place {
     }
 }
 
-/// Literals by the four bytes at their place.
+/// Literals by the four bytes at their place, those that are shorter by their first two.
 pub(super) struct Index {
     literals: Vec<Vec<u8>>,
+    long: Buckets,
+    short: Buckets,
+}
+
+/// Places by the bytes that stand there.
+struct Buckets {
     /// For each hash, where its entries begin; one more for the end.
     starts: Vec<u32>,
     entries: Vec<Entry>,
-    /// Literals that are shorter than a window.
-    short: Vec<u32>,
     shift: u32,
 }
 
@@ -82,16 +86,9 @@ fn commonness(byte: u8) -> u32 {
     }
 }
 
-impl Index {
-    pub(super) fn new(literals: &[Vec<u8>], places: Vec<Place>) -> Self {
-        let bits = (places.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
-        let (mut entries, mut short) = (Vec::new(), Vec::new());
-        for place in places {
-            match place.bytes(literals).first_chunk() {
-                Some(window) => entries.push(Entry { window: fold(*window), place }),
-                None => short.push(place.literal),
-            }
-        }
+impl Buckets {
+    fn new(mut entries: Vec<Entry>) -> Self {
+        let bits = (entries.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
         let shift = u32::BITS - bits;
         let hash = |e: &Entry| (spread(e.window) >> shift) as usize;
         entries.sort_by_key(hash);
@@ -102,7 +99,32 @@ impl Index {
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
         }
-        Self { literals: literals.to_vec(), starts, entries, short, shift }
+        Self { starts, entries, shift }
+    }
+
+    /// The places where these bytes stand.
+    #[inline]
+    fn of(&self, window: u32) -> impl Iterator<Item = Place> {
+        let hash = (spread(window) >> self.shift) as usize;
+        let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
+        let there = move |entry: &&Entry| entry.window == window;
+        self.entries[range].iter().filter(there).map(|entry| entry.place)
+    }
+}
+
+impl Index {
+    pub(super) fn new(literals: &[Vec<u8>], places: Vec<Place>) -> Self {
+        let (mut long, mut short) = (Vec::new(), Vec::new());
+        for place in places {
+            let bytes = place.bytes(literals);
+            match (bytes.first_chunk(), bytes) {
+                (Some(window), _) => long.push(Entry { window: fold(*window), place }),
+                (None, [a, b, ..]) => short.push(Entry { window: fold([*a, *b, 0, 0]), place }),
+                (None, _) => unreachable!("a literal has two bytes at least"),
+            }
+        }
+        let (long, short) = (Buckets::new(long), Buckets::new(short));
+        Self { literals: literals.to_vec(), long, short }
     }
 
     /// How many literals there are.
@@ -111,6 +133,7 @@ impl Index {
     }
 
     /// Tells the literals whose window stands at `at` in `text`, and that end behind `from`.
+    #[inline]
     pub(super) fn find(&self, text: &[u8], at: usize, from: usize, mut found: impl FnMut(u32)) {
         let mut compare = |place: Place| {
             let literal = &self.literals[place.literal as usize][..];
@@ -121,18 +144,12 @@ impl Index {
                 found(place.literal);
             }
         };
-        if let Some(window) = text.get(at..).and_then(|t| t.first_chunk()) {
-            let window = fold(*window);
-            let hash = (spread(window) >> self.shift) as usize;
-            let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
-            for entry in &self.entries[range] {
-                if entry.window == window {
-                    compare(entry.place);
-                }
-            }
-        }
-        for literal in &self.short {
-            compare(Place { literal: *literal, offset: 0 });
+        let there = text.get(at..).unwrap_or(&[]);
+        let long = there.first_chunk().map(|window| self.long.of(fold(*window)));
+        let short = there.first_chunk().map(|[a, b]| self.short.of(fold([*a, *b, 0, 0])));
+        long.into_iter().flatten().for_each(&mut compare);
+        if !self.short.entries.is_empty() {
+            short.into_iter().flatten().for_each(compare);
         }
     }
 }

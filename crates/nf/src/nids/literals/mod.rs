@@ -105,6 +105,10 @@ pub(super) struct Found {
     pub(super) literals: Vec<u32>,
     seen: Vec<bool>,
     hits: Vec<Hit>,
+    /// By literal, the last of several texts that it was told of.
+    told: Vec<u64>,
+    /// Several texts were looked through so far.
+    texts: u64,
 }
 
 impl Found {
@@ -183,7 +187,7 @@ impl Literals {
     }
 
     /// Finds the literals in each of `texts` that end behind `from` of its bytes: tells the
-    /// text's number and the literal's, the same ones perhaps more than once.
+    /// text's number and the literal's, that twice at most, as each of two filters has its turn.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -191,12 +195,22 @@ impl Literals {
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
     ) {
-        found.hits.clear();
-        self.scan(texts, &mut found.hits);
-        for hit in &found.hits {
+        let Found { hits, told, texts: before, .. } = found;
+        hits.clear();
+        self.scan(texts, hits);
+        told.resize(self.index.len(), 0);
+        // Texts are numbered on, so that nothing has to be forgotten.
+        let first = *before + 1;
+        *before += texts.len() as u64;
+        for hit in &*hits {
             let text = hit.text as usize;
             let at = hit.at as usize;
-            self.index.find(texts[text], at, from[text], |literal| tell(text, literal));
+            self.index.find(texts[text], at, from[text], |literal| {
+                let last = std::mem::replace(&mut told[literal as usize], first + text as u64);
+                if last != first + text as u64 {
+                    tell(text, literal);
+                }
+            });
         }
     }
 

@@ -97,6 +97,12 @@ impl Ports {
             && !self.exclude.iter().any(within)
     }
 
+    /// Where ranges of ports begin that all are in the set or all are not.
+    pub(in super::super) fn begins(&self) -> impl Iterator<Item = u16> {
+        let ranges = self.include.iter().chain(&self.exclude);
+        ranges.flat_map(|(low, high)| [Some(*low), high.checked_add(1)]).flatten()
+    }
+
     pub(in super::super) fn is_any(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }

@@ -59,9 +59,8 @@ impl Condition {
             Self::Range { what, low, high, negated } => {
                 value(what, subject).is_some_and(|v| (low..=high).contains(&v) != negated)
             }
-            Self::TcpFlags { flags, ignored, how } => {
-                let there = subject.field(field::TCP_FLAGS) as u8 & !ignored;
-                headers.has_transport(6) && bits_match(there, flags & !ignored, how)
+            Self::TcpFlags { .. } => {
+                headers.has_transport(6) && self.suits_flags(subject.field(field::TCP_FLAGS) as u8)
             }
             Self::FragmentBits { bits, how } => byte(bytes, headers.l3 as usize + 6)
                 .is_some_and(|b| headers.is_ipv4() && bits_match((b >> 5) as u8, bits, how)),
@@ -73,6 +72,18 @@ impl Condition {
                         && subject.field128(field::IPV6_SRC) == subject.field128(field::IPV6_DST)
                 }
             }
+        }
+    }
+}
+
+impl Condition {
+    /// Whether these flags are those of TCP that are asked for, if any are.
+    pub(in super::super) fn suits_flags(&self, there: u8) -> bool {
+        match *self {
+            Self::TcpFlags { flags, ignored, how } => {
+                bits_match(there & !ignored, flags & !ignored, how)
+            }
+            _ => true,
         }
     }
 }

@@ -64,6 +64,11 @@ impl Protocol {
         !matches!(self, Udp | Sctp | Icmp | Icmpv6)
     }
 
+    /// Whether packets of any transport protocol are meant.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Any | Self::Ip | Self::Ipv4 | Self::Ipv6)
+    }
+
     pub(super) fn may_be_other(self) -> bool {
         !matches!(self, Self::Tcp | Self::TcpPacket | Self::TcpStream)
     }
@@ -221,6 +226,11 @@ impl Rule {
             || self.application.is_some()
             || self.is_of_messages()
             || self.is_ip_only()
+    }
+
+    /// Where ranges of ports begin that are all alike to the rule.
+    pub(super) fn port_begins(&self) -> impl Iterator<Item = u16> {
+        self.source.ports.begins().chain(self.destination.ports.begins())
     }
 
     /// Whether the rule is about an application's messages.

@@ -12,7 +12,10 @@ const RULES: &str = "\
     alert tcp any any -> any any (msg:\"set\"; flow:to_server; content:\"dd\"; flowbits:set,x; sid:5;)\n\
     alert tcp any any -> any any (msg:\"isset\"; flowbits:isset,x; content:\"aac\"; sid:6;)\n\
     alert tcp any any -> any any (msg:\"none\"; content:!\"a\"; dsize:>3; sid:7;)\n\
-    alert tcp any any -> any any (msg:\"size\"; stream_size:client,>,9; content:\"ca\"; sid:8;)\n";
+    alert tcp any any -> any any (msg:\"size\"; stream_size:client,>,9; content:\"ca\"; sid:8;)\n\
+    alert tcp any 1000:1001 -> any 80 (msg:\"begins\"; flags:S,12; sid:11;)\n\
+    alert tcp any 1001: <> any [80,!90] (msg:\"ends\"; flags:*FR; flow:established; sid:12;)\n\
+    alert tcp any !1002 -> any any (msg:\"short\"; dsize:1; sid:13;)\n";
 const HTTP: &str = "\
     alert http any any -> any any (msg:\"uri\"; http.uri; content:\"/ab\"; sid:9;)\n\
     alert http any any -> any any (msg:\"uri and payload\"; http.uri; content:\"/a\"; pkt_data; \

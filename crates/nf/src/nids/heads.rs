@@ -1,0 +1,149 @@
+//! Which rules the header of a packet leaves to be asked.
+//!
+//! For each value of a few fields a set of bits says which rules it suits; the rules in all sets
+//! of a packet's values are those that its header suits (bit vectors: Lakshman and Stiliadis,
+//! "High-Speed Policy-Based Packet Forwarding Using Efficient Multi-dimensional Range Matching",
+//! SIGCOMM 1998). What is left may still not fit; what is not left does not.
+
+use hashbrown::HashMap;
+use thalweg_packet::{Batch, field};
+
+use super::rule::{Protocol, Rule};
+
+/// Rules by what they ask of headers. They are numbered as they were given.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    kinds: Sets,
+    flags: Sets,
+    sources: Sets,
+    destinations: Sets,
+}
+
+/// The sets of a packet's header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suiting<'a>([&'a [u64]; 4]);
+
+/// For each value of a field the rules that it suits.
+#[derive(Debug, Default)]
+struct Sets {
+    /// Where ranges of values begin that suit the same rules, in order, the first at 0, and
+    /// which of the sets is theirs.
+    ranges: Vec<(u16, u32)>,
+    /// A bit for each rule, set after set, none twice.
+    bits: Vec<u64>,
+    /// Words of `bits` for a set.
+    words: usize,
+}
+
+/// What tells packets apart beside their ports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tcp,
+    Udp,
+    Other,
+}
+
+impl Heads {
+    pub(super) fn new(rules: &[&Rule]) -> Self {
+        let kinds = [Kind::Tcp, Kind::Udp, Kind::Other];
+        let kinds = Sets::new(rules, 1..3, |rule, kind| kinds[usize::from(kind)].suits(rule));
+        let flags = Sets::new(rules, 1..=u16::from(u8::MAX), |rule, flags| {
+            rule.conditions.iter().all(|condition| condition.suits_flags(flags as u8))
+        });
+        let begins: Vec<u16> = rules.iter().copied().flat_map(Rule::port_begins).collect();
+        let sources = Sets::new(rules, begins.iter().copied(), |rule, port| {
+            let back = rule.both_ways && rule.destination.ports.contains(port);
+            rule.source.ports.contains(port) || back
+        });
+        let destinations = Sets::new(rules, begins.iter().copied(), |rule, port| {
+            let back = rule.both_ways && rule.source.ports.contains(port);
+            rule.destination.ports.contains(port) || back
+        });
+        Self { kinds, flags, sources, destinations }
+    }
+
+    /// The rules that the header of a packet suits.
+    pub(super) fn suiting(&self, batch: &Batch, lane: usize) -> Suiting<'_> {
+        let protocol = batch.headers(lane).ip_proto;
+        let kind = match protocol {
+            6 => Kind::Tcp,
+            17 => Kind::Udp,
+            _ => Kind::Other,
+        };
+        let get = |place| batch.field(lane, place) as u16;
+        let mut sets = [self.kinds.of(kind as u16); 4];
+        if kind == Kind::Tcp {
+            sets[1] = self.flags.of(get(field::TCP_FLAGS) & 0xff);
+        }
+        if matches!(protocol, 6 | 17 | 132) {
+            sets[2] = self.sources.of(get(field::TP_SRC));
+            sets[3] = self.destinations.of(get(field::TP_DST));
+        }
+        Suiting(sets)
+    }
+}
+
+impl Suiting<'_> {
+    /// Whether the header suits a rule.
+    pub(super) fn has(&self, rule: usize) -> bool {
+        let left = self.0.iter().fold(u64::MAX, |left, set| left & set[rule / 64]);
+        left >> (rule % 64) & 1 == 1
+    }
+
+    /// Tells all rules that the header suits, in order.
+    pub(super) fn each(&self, mut tell: impl FnMut(usize)) {
+        for word in 0..self.0[0].len() {
+            let mut left = self.0.iter().fold(u64::MAX, |left, set| left & set[word]);
+            while left != 0 {
+                tell(64 * word + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
+    }
+}
+
+impl Sets {
+    /// The sets of `rules`, in ranges of values that begin at 0 and at `begins`.
+    fn new(
+        rules: &[&Rule],
+        begins: impl IntoIterator<Item = u16>,
+        suits: impl Fn(&Rule, u16) -> bool,
+    ) -> Self {
+        let mut begins: Vec<u16> = begins.into_iter().chain([0]).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        let words = rules.len().div_ceil(64);
+        let (mut known, mut bits) = (HashMap::new(), Vec::new());
+        let set_of = |value: u16| {
+            let mut set = vec![0u64; words];
+            for (n, rule) in rules.iter().enumerate() {
+                set[n / 64] |= u64::from(suits(rule, value)) << (n % 64);
+            }
+            let next = known.len() as u32;
+            let number = *known.entry(set.clone()).or_insert(next);
+            if number == next {
+                bits.extend(set);
+            }
+            (value, number)
+        };
+        let ranges = begins.into_iter().map(set_of).collect();
+        Self { ranges, bits, words }
+    }
+
+    fn of(&self, value: u16) -> &[u64] {
+        let range = self.ranges.partition_point(|(begin, _)| *begin <= value);
+        let number = range.checked_sub(1).map_or(0, |range| self.ranges[range].1 as usize);
+        &self.bits[number * self.words..][..self.words]
+    }
+}
+
+impl Kind {
+    /// Whether a rule's protocol may be a packet's of this kind.
+    fn suits(self, rule: &Rule) -> bool {
+        match self {
+            Self::Tcp => rule.protocol.may_be_tcp(),
+            Self::Udp => rule.protocol == Protocol::Udp || rule.protocol.is_open(),
+            Self::Other => rule.protocol != Protocol::Udp && rule.protocol.may_be_other(),
+        }
+    }
+}
