@@ -174,7 +174,6 @@ impl Inspector {
         lane: usize,
         context: &mut Context<'_>,
     ) {
-        let payload = payload(batch, lane);
         let segment = self.ahead.segment(lane);
         let counts = self.counts(batch, lane);
         let numbers = segment.map(|s| (s.flags, s.sequence));
@@ -187,15 +186,17 @@ impl Inspector {
             self.ask(&mut Packet { subject, context, engine, passed: false }, None);
             return;
         };
-        let mut memory = std::mem::take(&mut self.stretch);
+        let mut stretch = std::mem::take(&mut self.stretch);
         let before = seen.flow.memory();
         let (mut brought, mut datagram) = (None, None);
         match segment {
             Some(segment) if counts && engine.needs.streams => {
-                brought = self.stream(engine, &mut seen, batch, lane, segment, &mut memory);
+                brought = self.stream(engine, &mut seen, batch, lane, segment, &mut stretch);
             }
             None if engine.needs.applications && batch.headers(lane).has_transport(17) => {
-                if let Some((protocol, message)) = App::datagram(payload, ports(batch, lane)) {
+                if let Some((protocol, message)) =
+                    App::datagram(payload(batch, lane), ports(batch, lane))
+                {
                     seen.application = Some(protocol);
                     datagram = Some(message);
                 }
@@ -217,7 +218,7 @@ impl Inspector {
         }
         let after = seen.flow.memory();
         flows.book(before, after);
-        self.stretch = memory;
+        self.stretch = stretch;
     }
 
     /// Finds the rules that may match what a packet brought its stream, or its payload.
@@ -258,9 +259,9 @@ impl Inspector {
         arrives && !(checksums && wrong())
     }
 
-    /// Puts a packet's segment into its stream and the stream into its application. Where
-    /// the stream's past is asked for, `stretch` becomes that with what is new. `None` for a
-    /// connection that is not put together.
+    /// Puts a packet's segment into its stream and the stream into its application. `stretch`
+    /// becomes the stream's past with what is new. `None` for a connection that is not put
+    /// together.
     fn stream<'a>(
         &mut self,
         engine: &Engine,

@@ -13,6 +13,22 @@ use super::{Filter, FilterKind, FlowBit, Rule, Track, UniqueOn, View};
 /// Options that say something about the rule, not about packets.
 const REMARKS: &[&str] = &["reference", "metadata", "target", "requires", "prefilter", "rawbytes"];
 
+/// Options without a value, beside the names of buffers.
+const ALONE: &[&str] = &[
+    "nocase",
+    "startswith",
+    "endswith",
+    "rawbytes",
+    "noalert",
+    "sameip",
+    "base64_data",
+    "to_lowercase",
+    "to_uppercase",
+    "strip_whitespace",
+    "compress_whitespace",
+    "dotprefix",
+];
+
 /// Reads the option `name` with its value, if it has one, into `draft`.
 pub(super) fn option(
     draft: &mut Draft,
@@ -21,6 +37,12 @@ pub(super) fn option(
 ) -> Result<(), Fault> {
     let needed =
         || value.ok_or_else(|| name.fault(format!("'{}' without value", name.text), "a value"));
+    let is_buffer = || Buffer::sticky(name.text).is_some() || Buffer::modifier(name.text).is_some();
+    if let Some(value) = value
+        && (ALONE.contains(&name.text) || is_buffer())
+    {
+        return Err(value.fault(format!("'{}' with a value", name.text), "none"));
+    }
     let rule = &mut draft.rule;
     match name.text {
         "msg" => rule.message = unescape(needed()?.unquoted().text),

@@ -253,6 +253,8 @@ fn unsupported_rules_are_named_once_and_wrong_ones_refused() {
         "alert tcp $NOWHERE any -> any any (sid:1;)",
         "alert tcp any 70000 -> any any (sid:1;)",
         "alert tcp any any -> any any (nocase; sid:1;)",
+        "alert tcp any any -> any any (content:\"a\"; nocase:x; sid:1;)",
+        "alert tcp any any -> any any (http.uri:x; content:\"a\"; sid:1;)",
         "alert tcp any any -> any any (content:\"|0g|\"; sid:1;)",
         "alert tcp any any -> any any (pcre:\"/(/\"; sid:1;)",
         "what is this",
