@@ -1,10 +1,10 @@
 //! The intrusion detection: a packet's whole way through the NF.
 //!
-//! `PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS` prints a line of JSON: nanoseconds a packet for finding its
-//! connection, putting its stream together (TCP) and looking for all patterns, and how many
-//! alerts that gave. PATTERNS has a pattern a line, in hexadecimal; PAYLOADS is payloads of SIZE
-//! bytes, one behind the other. Packets are parsed before, as in a chain, where that is done
-//! once for all NFs. `bench/nids.py` runs it beside Hyperscan.
+//! `PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS` prints a line of JSON: nanoseconds a packet for
+//! finding its connection, putting its stream together (TCP) and looking for all patterns, and
+//! how many alerts that gave. PATTERNS has a pattern a line, in hexadecimal; PAYLOADS is payloads
+//! of SIZE bytes, one behind the other. Packets are parsed before, as in a chain, where that is
+//! done once for all NFs. `bench/nids.py` runs it beside Hyperscan.
 
 use std::error::Error;
 use std::fmt::Write;
