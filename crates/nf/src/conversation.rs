@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{Batch, Field, FiveTuple, field};
+use thalweg_packet::{Batch, FiveTuple, field};
 
 use crate::flow_table::FlowWords;
 
@@ -36,7 +36,7 @@ impl Conversation {
     #[inline]
     pub(crate) fn in_lane(batch: &Batch, lane: usize) -> Option<(Self, bool)> {
         let get = |place| batch.field(lane, place);
-        let wide = |[high, low]: [Field; 2]| u128::from(get(high)) << 64 | u128::from(get(low));
+        let wide = |place| batch.field128(lane, place);
         let narrow = |place| MAPPED | u128::from(get(place));
         let (from, to) = match get(field::DL_TYPE) {
             0x0800 => (narrow(field::NW_SRC), narrow(field::NW_DST)),

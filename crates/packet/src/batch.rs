@@ -508,6 +508,12 @@ impl Batch {
         self.keys.get(lane, field)
     }
 
+    /// A 128-bit field, likewise.
+    #[inline]
+    pub fn field128(&self, lane: usize, [high, low]: [Field; 2]) -> u128 {
+        u128::from(self.field(lane, high)) << 64 | u128::from(self.field(lane, low))
+    }
+
     /// The flow keys of all lanes; those of empty lanes mean nothing.
     #[inline]
     pub fn keys(&self) -> &TransposedKeys {

@@ -29,10 +29,7 @@ impl FiveTuple {
 
     /// The five-tuple of the packet in `lane`, as of the last parse; `None` for what is not IP.
     pub fn of(batch: &Batch, lane: usize) -> Option<Self> {
-        let wide = |[high, low]: [Field; 2]| {
-            u128::from(batch.field(lane, high)) << 64 | u128::from(batch.field(lane, low))
-        };
-        Self::from_fields(|field| batch.field(lane, field), wide)
+        Self::from_fields(|field| batch.field(lane, field), |field| batch.field128(lane, field))
     }
 
     fn from_fields(get: impl Fn(Field) -> u64, wide: impl Fn([Field; 2]) -> u128) -> Option<Self> {

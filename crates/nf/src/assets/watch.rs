@@ -142,11 +142,7 @@ impl Watcher {
     fn neighbour(&mut self, batch: &Batch, lane: usize, vlan: u16, now: Nanoseconds) {
         const SOLICITATION: u64 = 135;
         const ADVERTISEMENT: u64 = 136;
-        let address = |[high, low]: [_; 2]| {
-            let bits =
-                u128::from(batch.field(lane, high)) << 64 | u128::from(batch.field(lane, low));
-            IpAddr::from(bits.to_be_bytes())
-        };
+        let address = |place| IpAddr::from(batch.field128(lane, place).to_be_bytes());
         match batch.field(lane, field::TP_SRC) {
             SOLICITATION => {
                 let source = address(field::IPV6_SRC);

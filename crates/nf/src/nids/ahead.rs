@@ -93,7 +93,7 @@ impl Ahead {
         let mut fresh = [0; BATCH];
         if !self.connected.is_empty() {
             self.find_connections(flows, batch);
-            for lane in lanes {
+            for lane in self.connected {
                 self.texts[lane] = Text::Payload;
             }
             if engine.needs.streams {
@@ -118,7 +118,7 @@ impl Ahead {
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 
-    /// Looks the connections up, and asks for the memory of their streams.
+    /// Looks the connections up, which asks for their memory.
     fn find_connections(&mut self, flows: &Flows, batch: &Batch) {
         (self.tracked, self.from_low, self.segmented) = (Lanes::NONE, Lanes::NONE, Lanes::NONE);
         for lane in self.connected {

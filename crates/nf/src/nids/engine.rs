@@ -26,6 +26,8 @@ pub(super) struct Engine {
     groups: Vec<Group>,
     /// What all rules ask of headers.
     heads: Heads,
+    /// The same of those of the payload that have no pattern, in their order.
+    heads_without_pattern: Heads,
     pub(super) needs: Needs,
     /// Bytes before what is new in a payload, which a pattern may begin in.
     pub(super) reach: usize,
@@ -55,8 +57,6 @@ struct Group {
     /// For each literal, its rules.
     rules_of_pattern: Vec<Vec<u32>>,
     without_pattern: Vec<u32>,
-    /// What those ask of headers, in that order.
-    heads_without: Heads,
 }
 
 impl Engine {
@@ -69,13 +69,15 @@ impl Engine {
         for (number, rule) in rules.iter().enumerate() {
             groups[rule.fast_pattern.buffer as usize].add(rule, number as u32);
         }
-        let groups: Vec<_> = groups.into_iter().map(|group| group.build(&rules)).collect();
-        let literals = groups[Buffer::Payload as usize].literals.as_ref();
-        let reach = literals.map_or(0, Literals::reach);
+        let groups: Vec<_> = groups.into_iter().map(GroupBuilder::build).collect();
+        let Group { literals, without_pattern, .. } = &groups[Buffer::Payload as usize];
+        let reach = literals.as_ref().map_or(0, Literals::reach);
+        let without_pattern = without_pattern.iter().map(|rule| &rules[*rule as usize]);
+        let heads_without_pattern = Heads::new(&without_pattern.collect::<Vec<_>>());
         let (needs, fingerprint) = (needs(&rules), fingerprint(&rules));
         let alerts = rules.iter().map(alert::of_rule).collect();
         let heads = Heads::new(&rules.iter().collect::<Vec<_>>());
-        Self { rules, alerts, groups, heads, needs, reach, fingerprint }
+        Self { rules, alerts, groups, heads, heads_without_pattern, needs, reach, fingerprint }
     }
 
     /// The rules that the header of a packet suits.
@@ -101,16 +103,13 @@ impl Engine {
         if let Some(literals) = &group.literals
             && bytes.len() > from
         {
-            literals.find(bytes, from, found);
-            for literal in &found.literals {
-                out.extend(group.rules_of_pattern[*literal as usize].iter().filter(suits));
-            }
+            literals.find(bytes, from, found, |literal| {
+                out.extend(group.rules_of_pattern[literal as usize].iter().filter(suits));
+            });
         }
         out[start..].sort_unstable();
     }
-}
 
-impl Engine {
     /// Appends to `out` for each of the `payloads` in `lanes` of a batch (those in no lane are
     /// empty) its lane and the numbers of the rules that may match it, whose pattern ends behind
     /// `fresh` of its bytes, in order, those of a payload in the order to ask them.
@@ -126,7 +125,7 @@ impl Engine {
         let group = &self.groups[Buffer::Payload as usize];
         if !group.without_pattern.is_empty() {
             for lane in lanes {
-                let suiting = group.heads_without.suiting(batch, lane);
+                let suiting = self.heads_without_pattern.suiting(batch, lane);
                 suiting.each(|n| out.push((lane as u32, group.without_pattern[n])));
             }
         }
@@ -152,32 +151,28 @@ impl Engine {
 struct GroupBuilder {
     patterns: Vec<Vec<u8>>,
     known: HashMap<Vec<u8>, usize>,
-    rules_of_pattern: Vec<Vec<u32>>,
-    without_pattern: Vec<u32>,
+    group: Group,
 }
 
 impl GroupBuilder {
     fn add(&mut self, rule: &Rule, number: u32) {
         let pattern = rule.fast_pattern.bytes.as_ref();
         let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else {
-            self.without_pattern.push(number);
+            self.group.without_pattern.push(number);
             return;
         };
         let pattern = pattern.to_ascii_lowercase();
         let at = *self.known.entry(pattern.clone()).or_insert_with(|| {
             self.patterns.push(pattern);
-            self.rules_of_pattern.push(Vec::new());
+            self.group.rules_of_pattern.push(Vec::new());
             self.patterns.len() - 1
         });
-        self.rules_of_pattern[at].push(number);
+        self.group.rules_of_pattern[at].push(number);
     }
 
-    fn build(self, rules: &[Rule]) -> Group {
+    fn build(self) -> Group {
         let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
-        let Self { rules_of_pattern, without_pattern, .. } = self;
-        let without: Vec<_> = without_pattern.iter().map(|n| &rules[*n as usize]).collect();
-        let heads_without = Heads::new(&without);
-        Group { literals, rules_of_pattern, without_pattern, heads_without }
+        Group { literals, ..self.group }
     }
 }
 

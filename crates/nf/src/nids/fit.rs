@@ -34,8 +34,8 @@ impl Subject<'_> {
         self.batch.field(self.lane, field)
     }
 
-    pub(super) fn field128(&self, [high, low]: [Field; 2]) -> u128 {
-        u128::from(self.field(high)) << 64 | u128::from(self.field(low))
+    pub(super) fn field128(&self, field: [Field; 2]) -> u128 {
+        self.batch.field128(self.lane, field)
     }
 }
 

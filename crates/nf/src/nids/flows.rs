@@ -163,17 +163,17 @@ impl Flows {
     }
 
     /// The connection of a packet, advanced by it. It was found in the slot `hint` before or
-    /// nowhere. `segment` are the flags and the sequence number of TCP; `counts` is false for a
-    /// packet that the receiver would not accept. `None` when there is no place for it.
+    /// nowhere. `counts` is false for a packet that the receiver would not accept. `None` when
+    /// there is no place for it.
     pub(super) fn packet(
         &mut self,
         hint: Option<Slot>,
         (id, from_low): (Conversation, bool),
-        segment: Option<(u16, u32)>,
+        segment: Option<Segment>,
         counts: bool,
         now: Nanoseconds,
     ) -> Option<Seen<'_>> {
-        let flags = segment.map(|(flags, _)| flags);
+        let flags = segment.map(|segment| segment.flags);
         let fresh = || Flow {
             // Who answers a SYN is the server, even when the SYN was not seen.
             client_is_low: from_low != flags.is_some_and(|f| f & (SYN | ACK) == SYN | ACK),
@@ -349,9 +349,9 @@ impl Flow {
 
     /// Whether a segment is one the receiver takes: a reset far from the numbers in use is
     /// forged, to end the inspection and not the connection.
-    fn accepts(&self, (flags, sequence): (u16, u32), to_server: bool) -> bool {
+    fn accepts(&self, segment: Segment, to_server: bool) -> bool {
         let stream = self.tracked.as_ref().map(|t| &t.streams[usize::from(!to_server)]);
-        flags & RST == 0 || stream.is_none_or(|s| s.expects(sequence))
+        segment.flags & RST == 0 || stream.is_none_or(|s| s.expects(segment.sequence))
     }
 
     /// Takes a connection whose handshake was not seen for established.

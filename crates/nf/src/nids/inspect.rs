@@ -176,10 +176,9 @@ impl Inspector {
     ) {
         let segment = self.ahead.segment(lane);
         let counts = self.counts(batch, lane);
-        let numbers = segment.map(|s| (s.flags, s.sequence));
         let (now, slot) = (context.now(), self.ahead.slot(lane));
         let conversation = self.ahead.conversation(lane);
-        let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, numbers, counts, now))
+        let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, segment, counts, now))
         else {
             self.search(engine, batch, lane, None);
             let subject = subject(engine, batch, lane);

@@ -98,34 +98,14 @@ fn tell(mut passed: u64, text: usize, base: usize, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Which literals were found, reused.
+/// What a search needs, reused.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Their numbers, each once.
-    pub(super) literals: Vec<u32>,
-    seen: Vec<bool>,
     hits: Vec<Hit>,
-    /// By literal, the last of several texts that it was told of.
+    /// By literal, the last of the texts that it was told of.
     told: Vec<u64>,
-    /// Several texts were looked through so far.
+    /// Texts that were looked through so far.
     texts: u64,
-}
-
-impl Found {
-    fn begin(&mut self, literals: usize) {
-        for literal in self.literals.drain(..) {
-            if let Some(seen) = self.seen.get_mut(literal as usize) {
-                *seen = false;
-            }
-        }
-        self.seen.resize(literals, false);
-    }
-
-    fn add(&mut self, literal: u32) {
-        if !std::mem::replace(&mut self.seen[literal as usize], true) {
-            self.literals.push(literal);
-        }
-    }
 }
 
 impl Literals {
@@ -166,19 +146,16 @@ impl Literals {
         Self { check, index: Index::new(literals, places), registers, windows, longest }
     }
 
-    /// Finds the literals that end behind `from` in `text`.
-    pub(super) fn find(&self, text: &[u8], from: usize, found: &mut Found) {
-        found.begin(self.index.len());
+    /// Finds the literals that end behind `from` in `text`: tells each once.
+    pub(super) fn find(
+        &self,
+        text: &[u8],
+        from: usize,
+        found: &mut Found,
+        mut tell: impl FnMut(u32),
+    ) {
         let begin = from.saturating_sub(self.reach());
-        let text = &text[begin..];
-        let from = from - begin;
-        let mut hits = std::mem::take(&mut found.hits);
-        hits.clear();
-        self.scan(&[text], &mut hits);
-        for hit in &hits {
-            self.index.find(text, hit.at as usize, from, |literal| found.add(literal));
-        }
-        found.hits = hits;
+        self.find_in_each(&[&text[begin..]], &[from - begin], found, |_, literal| tell(literal));
     }
 
     /// Bytes before others that a literal may begin in which ends in those.
@@ -195,10 +172,10 @@ impl Literals {
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
     ) {
-        let Found { hits, told, texts: before, .. } = found;
+        let Found { hits, told, texts: before } = found;
         hits.clear();
         self.scan(texts, hits);
-        told.resize(self.index.len(), 0);
+        told.resize(told.len().max(self.index.len()), 0);
         // Texts are numbered on, so that nothing has to be forgotten.
         let first = *before + 1;
         *before += texts.len() as u64;

@@ -20,8 +20,8 @@ fn reference(literals: &[Vec<u8>], text: &[u8], from: usize) -> Vec<u32> {
 }
 
 fn find(literals: &Literals, text: &[u8], from: usize, found: &mut Found) -> Vec<u32> {
-    literals.find(text, from, found);
-    let mut numbers = found.literals.clone();
+    let mut numbers = Vec::new();
+    literals.find(text, from, found, |literal| numbers.push(literal));
     numbers.sort_unstable();
     numbers
 }

@@ -74,9 +74,7 @@ impl Condition {
             }
         }
     }
-}
 
-impl Condition {
     /// Whether these flags are those of TCP that are asked for, if any are.
     pub(in super::super) fn suits_flags(&self, there: u8) -> bool {
         match *self {

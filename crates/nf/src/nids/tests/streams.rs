@@ -259,7 +259,8 @@ fn state_that_nobody_has_is_refused() {
             dst_port: 80,
         };
         let id = crate::conversation::Conversation::of(&tuple);
-        let seen = table.packet(None, id, Some((2, 7)), true, Nanoseconds(1)).unwrap();
+        let syn = ahead::Segment { flags: 2, sequence: 7, ..ahead::Segment::default() };
+        let seen = table.packet(None, id, Some(syn), true, Nanoseconds(1)).unwrap();
         let mut tracked = flows::Tracked::default();
         tracked.app.data(true, b"GET / HTTP/1.1\r\n", 80);
         change(&mut tracked);
