@@ -22,8 +22,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use thalweg_classify::memory::Zeroed;
 use thalweg_classify::prefetch;
-#[cfg(target_arch = "x86_64")]
-use thalweg_packet::Avx512;
 use thalweg_packet::{BATCH, Isa};
 
 use super::prefix::{Prefix, PrefixStore};
@@ -52,7 +50,7 @@ type Route = (Prefix<u128>, HopId);
 pub(super) struct Trie6 {
     root: ArcSwap<Root>,
     #[cfg(target_arch = "x86_64")]
-    lanes: Option<Avx512>,
+    lanes: Option<lanes::Lanes>,
 }
 
 #[derive(Clone, Debug)]
@@ -305,29 +303,20 @@ impl Trie6 {
         Self {
             root: ArcSwap::from_pointee(root),
             #[cfg(target_arch = "x86_64")]
-            lanes: isa.avx512(),
+            lanes: lanes::Lanes::at(isa),
         }
     }
 
     /// Looks up `addresses` into `hops`, which is of the same length.
     pub(super) fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
         let root = self.root.load();
-        let done = self.lookup_side_by_side(&root, addresses, hops);
-        let (addresses, hops) = (&addresses[done..], &mut hops[done..]);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lanes) = self.lanes {
+            return lanes.lookup(&root, addresses, hops);
+        }
         for (addresses, hops) in addresses.chunks(BATCH).zip(hops.chunks_mut(BATCH)) {
             root.lookup_batch(addresses, hops);
         }
-    }
-
-    /// Looks up the first of `addresses`; how many.
-    #[cfg(target_arch = "x86_64")]
-    fn lookup_side_by_side(&self, root: &Root, addresses: &[u128], hops: &mut [HopId]) -> usize {
-        self.lanes.map_or(0, |right| lanes::lookup(right, root, addresses, hops))
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn lookup_side_by_side(&self, _: &Root, _: &[u128], _: &mut [HopId]) -> usize {
-        0
     }
 
     /// Makes lookups of each of `changed`, and all prefixes within it, what
