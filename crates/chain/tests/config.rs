@@ -70,6 +70,23 @@ fn the_chain_that_the_tests_break_is_whole() {
 }
 
 #[test]
+fn frames_shorter_than_an_nf_needs_are_told() {
+    let chain = CHAIN.replace("kind = \"test\"\nnumber = 0", "kind = \"defrag\"");
+    let warnings = |chain: &str| folder(chain).load().unwrap().warnings();
+    assert_eq!(warnings(&chain), [""; 0]);
+    assert_eq!(warnings(&format!("{chain}[memory]\nframe_size = 10496\n")), [""; 0]);
+    let warnings = warnings(&format!("{chain}[memory]\nframe_size = 2048\n"));
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(
+        warning.ends_with(
+            "chain.toml:13:14: packets of NF 'a' may be too long for a frame: '2048'; \
+             expected 10496 bytes, as without this line"
+        ),
+        "{warning}"
+    );
+}
+
+#[test]
 fn text_that_is_not_toml() {
     let mistakes = broken("number = 0", "number = = 0\n[input");
     assert!(mistakes.len() >= 2, "each mistake: {mistakes:?}");

@@ -14,7 +14,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     let text = format!(
         "routes = 'routes.csv'\ndefault_type = 'rest'\n\
          [run]\nworkers = {workers}\n\
-         [memory]\nframe_size = 10496\nframes = 1024\n\
+         [memory]\nframes = 1024\n\
          [classify]\ndecapsulate = true\n\
          [input.capture]\ncapture = '{}'\n\
          [output.out]\ncapture = 'out.pcapng'\n\

@@ -32,12 +32,12 @@ fn packets(path: &Path) -> Vec<Vec<u8>> {
 fn cut_tunnel(folder: &Path) -> u64 {
     succeeds(
         folder,
-        &["gen", "clear.pcap", "--packets", "2000", "--flows", "50", "--size", "64-1500"],
+        &["gen", "clear.pcap", "--packets", "2000", "--flows", "50", "--size", "64-4000"],
     );
     write(folder, "out.csv", "*, ingress, vpn\n*, vpn, edge\n*, edge, egress\n");
     write(folder, "table.txt", "0.0.0.0/0 198.51.100.254 out\n");
     let chain = format!(
-        "routes = 'out.csv'\n[input.a]\ncapture = 'clear.pcap'\n\
+        "routes = 'out.csv'\n[memory]\nframe_size = 8192\n[input.a]\ncapture = 'clear.pcap'\n\
          [output.out]\ncapture = 'esp.pcap'\n\
          [nf.vpn]\nkind = 'ipsec'\n[[nf.vpn.sa]]\nname = 'x'\ndirection = 'out'\n{SA}\
          df = 'clear'\nfragment = false\n\

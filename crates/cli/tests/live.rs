@@ -200,8 +200,7 @@ fn they_do_with_several_workers() {
 /// fragment" of IPv4, and over IPv6, whose routers cut nothing.
 #[test]
 fn what_hosts_cut_is_put_together_and_cut_again() {
-    let chain = ROUTER.to_owned()
-        + "[nf.whole]\nkind = 'defrag'\n[nf.again]\nkind = 'refrag'\n[memory]\nframe_size = 8192\n";
+    let chain = ROUTER.to_owned() + "[nf.whole]\nkind = 'defrag'\n[nf.again]\nkind = 'refrag'\n";
     let files = [
         ("chain.toml", &chain[..]),
         ("table.txt", TABLE),

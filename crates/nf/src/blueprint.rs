@@ -1,6 +1,7 @@
 //! From a section of the chain file to network functions.
 
 use thalweg_classify::source::SourceError;
+use thalweg_packet::DEFAULT_FRAME_SIZE;
 
 use crate::function::NetworkFunction;
 
@@ -51,6 +52,12 @@ pub trait Blueprint: Send + Sync {
 
     /// One line for `thalweg check`: what was configured and loaded.
     fn describe(&self) -> String;
+
+    /// Bytes of a frame that its packets need. A chain has frames of the most that an NF needs,
+    /// unless its file says otherwise.
+    fn frame_size(&self) -> usize {
+        DEFAULT_FRAME_SIZE
+    }
 
     /// Parts of the configuration that were understood but are not supported,
     /// each reported once, with its place.

@@ -43,19 +43,15 @@ impl Default for Run {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Memory {
-    pub(super) frame_size: Spanned<usize>,
+    /// `None`: as the NFs need.
+    pub(super) frame_size: Option<Spanned<usize>>,
     pub(super) frames: Spanned<usize>,
     pub(super) huge_pages: bool,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        let size = thalweg_packet::DEFAULT_FRAME_SIZE;
-        Self {
-            frame_size: Spanned::new(0..0, size),
-            frames: Spanned::new(0..0, 8192),
-            huge_pages: false,
-        }
+        Self { frame_size: None, frames: Spanned::new(0..0, 8192), huge_pages: false }
     }
 }
 

@@ -7,7 +7,9 @@ use indexmap::IndexSet;
 use thalweg_classify::source::{Source, SourceError};
 use thalweg_classify::{Config, SharedRules};
 use thalweg_nf::{Blueprint, BuildError, Environment, Kind, Section, Sharing};
-use thalweg_packet::{Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool};
+use thalweg_packet::{
+    DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
+};
 
 use super::classes::classes;
 use super::file::{ChainFile, Memory};
@@ -117,7 +119,7 @@ impl Plan {
         let workers = check_workers(&source, &file, &mut errors);
         let classifier = classifier_config(&source, &file, &mut errors);
         let mut notes = Vec::new();
-        let pool = make_pool(&source, &file.memory, &mut notes, &mut errors);
+        let pool = make_pool(&source, &file.memory, &nfs, &mut notes, &mut errors);
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
             errors.sort_by_key(|e| (e.source_file().path() != path, e.line()));
             return Err(errors);
@@ -293,19 +295,43 @@ fn classifier_config(
     }
 }
 
-fn make_pool(
+/// What the file says, or the most that an NF needs.
+fn frame_size(
     source: &Source,
     memory: &Memory,
+    nfs: &[NfPlan],
     notes: &mut Vec<String>,
     errors: &mut Vec<SourceError>,
-) -> Option<Arc<Pool>> {
-    let (size, frames) = (*memory.frame_size.get_ref(), *memory.frames.get_ref());
+) -> Option<usize> {
+    let needs = nfs.iter().map(|nf| nf.blueprint.frame_size());
+    let Some(said) = &memory.frame_size else {
+        return Some(needs.fold(DEFAULT_FRAME_SIZE, usize::max));
+    };
+    let size = *said.get_ref();
     if !size.is_multiple_of(64) || !(512..=MAX_FRAME_SIZE).contains(&size) {
         let expected =
             format!("a multiple of 64 from 512 to {MAX_FRAME_SIZE}, {HEADROOM} of it headroom");
-        errors.push(source.error(memory.frame_size.span(), "bad frame size", expected));
+        errors.push(source.error(said.span(), "bad frame size", expected));
         return None;
     }
+    let enough = size.max(DEFAULT_FRAME_SIZE);
+    for (nf, needed) in nfs.iter().zip(needs).filter(|(_, needed)| *needed > enough) {
+        let message = format!("packets of NF '{}' may be too long for a frame", nf.name);
+        let expected = format!("{needed} bytes, as without this line");
+        notes.push(source.error(said.span(), message, expected).to_string());
+    }
+    Some(size)
+}
+
+fn make_pool(
+    source: &Source,
+    memory: &Memory,
+    nfs: &[NfPlan],
+    notes: &mut Vec<String>,
+    errors: &mut Vec<SourceError>,
+) -> Option<Arc<Pool>> {
+    let (size, frames) =
+        (frame_size(source, memory, nfs, notes, errors)?, *memory.frames.get_ref());
     if !(128..=1 << 24).contains(&frames) {
         errors.push(source.error(memory.frames.span(), "bad number of frames", "128 to 16777216"));
         return None;

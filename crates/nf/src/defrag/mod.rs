@@ -28,12 +28,17 @@ pub(crate) const KIND: Kind = Kind {
     limits: &[
         "memory_mib of fragments, max_fragments of a packet; of more, the oldest packet is forgotten, \
          the packet refused",
-        "a packet longer than a frame (memory.frame_size) is dropped (frame-too-small)",
+        "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB, unless \
+         memory.frame_size says otherwise",
         "no fragments inside tunnels; no ICMP errors for packets that never get whole",
     ],
     options: || schemars::schema_for!(Options),
     build,
 };
+
+/// Bytes of a frame for packets of 10 KiB: jumbo packets, datagrams of 8 KiB. No power of two, or
+/// the beginnings of all packets would meet in the same few lines of the cache.
+const FRAME_SIZE: usize = 10_496;
 
 /// The options of putting together.
 #[derive(Deserialize, JsonSchema)]
@@ -91,6 +96,10 @@ impl Blueprint for DefragBlueprint {
 
     fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
         Box::new(Defrag { table: Table::new(self.0), fragments: 0, whole: 0, refused: 0 })
+    }
+
+    fn frame_size(&self) -> usize {
+        FRAME_SIZE
     }
 
     fn describe(&self) -> String {
