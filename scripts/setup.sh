@@ -128,6 +128,24 @@ need_cargo_tool() {
     cargo install --locked --quiet "$1"
 }
 
+# Levels of vector instructions that this processor lacks are tested in an emulated one.
+need_emulator() {
+    [ -n "$("${0%/*}/levels.sh" missing)" ] || return 0
+    local missing=()
+    [ -e /bin/busybox ] || missing+=(busybox-static)
+    have cpio || missing+=(cpio)
+    have make || missing+=(make)
+    have strip || missing+=(binutils)
+    have xorriso || missing+=(xorriso)
+    have xz || missing+=(xz-utils)
+    [ -e /usr/lib/ISOLINUX/isolinux.bin ] || missing+=(isolinux)
+    [ -e /usr/lib/syslinux/modules/bios/ldlinux.c32 ] || missing+=(syslinux-common)
+    [ -e /usr/share/bochs/BIOS-bochs-latest ] || missing+=(bochsbios)
+    [ -e /usr/share/vgabios/vgabios.bin ] || missing+=(vgabios)
+    [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+    "${0%/*}/emulate.sh" install
+}
+
 need_ci_tools() {
     cargo fmt --version >/dev/null 2>&1 || { have rustup && rustup component add rustfmt; } || apt_install rustfmt-web
     cargo clippy --version >/dev/null 2>&1 || { have rustup && rustup component add clippy; } || {
@@ -139,6 +157,7 @@ need_ci_tools() {
     have verilator || missing+=(verilator make)
     have yosys || missing+=(yosys)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+    need_emulator
     need_cargo_tool cargo-deny
     need_cargo_tool cargo-fuzz
 }
