@@ -50,9 +50,10 @@ const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
     ipv6 = 'fd02::1'\nresolve = true\n";
 const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
     fd01::/64 direct left\nfd02::/64 direct right\n";
-/// What unshare(1) needs to make namespaces as this user.
+/// What unshare(1) needs to make namespaces as this user; what hangs there fails after a while.
 fn namespaces() -> Command {
-    let mut command = Command::new("unshare");
+    let mut command = Command::new("timeout");
+    command.args(["--verbose", "--kill-after", "5", "120", "unshare"]);
     // Whatever a script started ends with it.
     command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
@@ -316,6 +317,22 @@ fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
     let lost = read(folder.path(), "lost.json");
     assert_eq!(lost["inputs"][0]["packets"], 100, "{lost}");
     is_balanced(&lost);
+}
+
+/// The kernel tells of an interface's end only while it is up.
+#[test]
+fn so_does_one_that_was_down_when_it_went() {
+    let files = [("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
+    let folder = folder(&files);
+    let script = format!(
+        "{BETWEEN}\n$THALWEG run from.toml --json > from.json 2> from.err & run=$!\nopened 1\n\
+         ip link set far down\nuntil grep -q 'Network is down' from.err; do sleep 0.1; done\n\
+         ip link del far\nwait $run || echo ended with $?\n"
+    );
+    let Some(told) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(told, "ended with 1\n");
+    let failure = "interface far: there is no such interface";
+    assert_eq!(read(folder.path(), "from.json")["failures"], serde_json::json!([failure]));
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct InterfaceInput {
     arrivals: Arrivals,
     /// Whether packets came since the kernel was asked how many it lost.
     unasked: bool,
+    /// Whether it went down, and no packets came since.
+    down: bool,
     ended: bool,
 }
 
@@ -63,6 +65,7 @@ impl InterfaceInput {
             ring,
             arrivals: Arrivals::default(),
             unasked: false,
+            down: false,
             ended: false,
         })
     }
@@ -76,15 +79,18 @@ impl InterfaceInput {
     }
 
     /// Looks after an interface without packets: one that is down may come up again, one that is
-    /// gone will not.
+    /// gone will not. It goes down before it is gone, and the kernel tells only the first.
     fn check(&mut self) -> Result<(), IoError> {
-        let Some(error) = self.socket.take_error() else { return Ok(()) };
-        if socket::exists(self.index) {
-            log::warn!("interface {}: {error}", self.name);
-            return Ok(());
+        let error = self.socket.take_error();
+        self.down |= error.is_some();
+        if self.down && !socket::exists(self.index) {
+            self.ended = true;
+            return Err(gone(&self.name));
         }
-        self.ended = true;
-        Err(gone(&self.name))
+        if let Some(error) = error {
+            log::warn!("interface {}: {error}", self.name);
+        }
+        Ok(())
     }
 }
 
@@ -109,7 +115,7 @@ impl Input for InterfaceInput {
                     break;
                 }
                 self.ring.pop();
-                self.unasked = true;
+                (self.unasked, self.down) = (true, false);
             } else {
                 empty = true;
             }
