@@ -11,7 +11,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64};
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -42,6 +42,8 @@ pub unsafe trait Zero {}
 // SAFETY: an integer.
 unsafe impl Zero for u32 {}
 // SAFETY: an integer in a cell.
+unsafe impl Zero for AtomicU8 {}
+// SAFETY: likewise.
 unsafe impl Zero for AtomicU16 {}
 // SAFETY: likewise.
 unsafe impl Zero for AtomicU64 {}

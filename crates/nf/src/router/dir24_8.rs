@@ -8,15 +8,21 @@
 //! fewer groups are longer than 24 bits, and few next hops; so 15 bits do, and
 //! `tbl24` is 32 MiB instead of 64.
 //!
+//! In front of it stands `bytes`, which is half as large and says the same: the next hop, or
+//! [`MORE`] for a group and for a next hop whose number a byte does not hold. What a lookup takes
+//! is the wait for memory, which is shorter the more of the table is in caches, its pages' places
+//! included; and the 255 next hops that have most routes, which get the first numbers, have nearly
+//! all of them.
+//!
 //! **Updates.** One writer changes entries in place while readers run; each
 //! store is atomic, so an address goes where it went before or where it shall
-//! go now. The writer knows from the [`PrefixStore`] what each entry shall be
+//! go now, for `tbl24` has all entries, and is changed first. The writer knows from the [`PrefixStore`] what each entry shall be
 //! and repaints the range that a change touches. It builds a group before an
 //! entry points to it.
 //!
 //! **Groups change hands.** A reader may find the number of a group, and then look into it when
 //! it has been freed and is another /24's. So the writer counts the groups that it takes, before
-//! it writes into them, and a reader that has looked into groups looks again when the count is no
+//! it writes into them, and a reader that has looked into a group looks again when the count is no
 //! longer what it was before. Both orders hold: who reads what was written into a taken group
 //! reads the new count after it; and who read the new count before does not find the number of
 //! the group where it was freed.
@@ -24,7 +30,7 @@
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
 
 use thalweg_classify::memory::Zeroed;
 use thalweg_classify::prefetch;
@@ -37,6 +43,8 @@ use super::table::HopId;
 
 /// Flag of a `tbl24` entry that names a group.
 const GROUP: u16 = 0x8000;
+/// Entry of `bytes` where that of `tbl24` is as large as this or larger, as all groups' are.
+const MORE: u8 = 0xff;
 /// How many groups 15 bits can name.
 pub(super) const MAX_GROUPS: usize = 0x8000;
 /// Addresses that are looked up in a row.
@@ -44,6 +52,8 @@ const ROW: usize = 16;
 /// How many rows ahead entries are asked for. Those of two rows are in flight without that.
 const AHEAD: usize = 2;
 
+/// The least of an entry for each /24 and [`MORE`].
+type Bytes = [AtomicU8; 1 << 24];
 /// An entry for each /24.
 type Tbl24 = [AtomicU16; 1 << 24];
 /// The entries of all groups.
@@ -53,6 +63,8 @@ type Tbl8 = [AtomicU16; MAX_GROUPS << 8];
 #[derive(Debug)]
 pub(super) struct Dir24_8 {
     /// One array, on huge pages if there are any.
+    bytes: Zeroed<Bytes>,
+    /// Likewise.
     tbl24: Zeroed<Tbl24>,
     /// One array too, of which groups that were never taken have no memory.
     tbl8: Zeroed<Tbl8>,
@@ -79,6 +91,7 @@ impl Dir24_8 {
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
     fn at(isa: Isa) -> Self {
         Self {
+            bytes: Zeroed::new(1).expect("there is memory for the table"),
             tbl24: Zeroed::new(1).expect("there is memory for the table"),
             tbl8: Zeroed::untouched(1).expect("there is room for the groups"),
             taken: AtomicU64::new(0),
@@ -88,38 +101,58 @@ impl Dir24_8 {
     }
 
     /// Looks up `addresses` into `hops`, which is of the same length.
+    #[inline]
     pub(super) fn lookup_batch(&self, addresses: &[u32], hops: &mut [HopId]) {
-        loop {
-            let taken = self.taken.load(Ordering::Acquire);
-            let groups = self.look(addresses, hops);
-            // The loads before are done before the count is read again.
-            fence(Ordering::Acquire);
-            if !groups || self.taken.load(Ordering::Relaxed) == taken {
-                return;
+        if self.look_at_bytes(addresses, hops) {
+            self.look_further(addresses, hops);
+        }
+    }
+
+    /// Loads the entries of `addresses` in `bytes`; whether one of them is [`MORE`].
+    #[inline]
+    fn look_at_bytes(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
+        let bytes = &self.bytes[0];
+        #[cfg(target_arch = "x86_64")]
+        if let Some(right) = self.lanes {
+            return lanes::look_at_bytes(right, bytes, addresses, hops);
+        }
+        look_one_by_one(bytes, addresses, hops)
+    }
+
+    /// Puts the next hops of `addresses` in the place of [`MORE`].
+    #[cold]
+    fn look_further(&self, addresses: &[u32], hops: &mut [HopId]) {
+        const MORE: HopId = HopId(self::MORE as u16);
+        for (addresses, hops) in addresses.chunks(ROW).zip(hops.chunks_mut(ROW)) {
+            // All of them are asked, for that takes one comparison of vectors.
+            if !hops.iter().fold(false, |more, hop| more | (*hop == MORE)) {
+                continue;
+            }
+            for (address, hop) in addresses.iter().zip(hops) {
+                if *hop == MORE {
+                    *hop = self.hop_of(*address);
+                }
             }
         }
     }
 
-    /// Looks up `addresses`, perhaps in groups that change hands; whether one of them is in a
-    /// group.
+    /// What `tbl24` and `tbl8` say.
     #[inline]
-    fn look(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
-        let groups = self.look_at_24_bits(addresses, hops);
-        if groups {
-            enter(&self.tbl8[0], addresses, hops);
+    fn hop_of(&self, address: u32) -> HopId {
+        loop {
+            let taken = self.taken.load(Ordering::Acquire);
+            let entry = self.tbl24[0][(address >> 8) as usize].load(Ordering::Acquire);
+            if entry & GROUP == 0 {
+                return HopId(entry);
+            }
+            let group = self.group(entry & !GROUP);
+            let hop = HopId(group[usize::from(address as u8)].load(Ordering::Acquire));
+            // The loads before are done before the count is read again.
+            fence(Ordering::Acquire);
+            if self.taken.load(Ordering::Relaxed) == taken {
+                return hop;
+            }
         }
-        groups
-    }
-
-    /// Loads the entries of `addresses` in `tbl24`; whether one of them names a group.
-    #[inline]
-    fn look_at_24_bits(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
-        let tbl24 = &self.tbl24[0];
-        #[cfg(target_arch = "x86_64")]
-        if let Some(right) = self.lanes {
-            return lanes::lookup(right, tbl24, addresses, hops);
-        }
-        look_one_by_one(tbl24, addresses, hops)
     }
 
     /// Whether the /24 number `index` has a group.
@@ -155,10 +188,12 @@ impl Dir24_8 {
             self.paint_within(groups, tail, 0, high, hop);
             to -= 1;
         }
-        for entry in &self.tbl24[0][from as usize..to as usize] {
+        let range = from as usize..to as usize;
+        for (entry, byte) in self.tbl24[0][range.clone()].iter().zip(&self.bytes[0][range]) {
             let old = entry.load(Ordering::Relaxed);
             if old != hop.0 {
                 entry.store(hop.0, Ordering::Release);
+                byte.store(in_a_byte(hop.0), Ordering::Release);
                 if old & GROUP != 0 {
                     groups.free.push(old & !GROUP);
                 }
@@ -178,6 +213,7 @@ impl Dir24_8 {
         // A new group becomes visible only here; its first store made all of
         // its addresses go where they went before.
         entry.store(group | GROUP, Ordering::Release);
+        self.bytes[0][index as usize].store(MORE, Ordering::Release);
     }
 
     /// Takes a group, and sends all its addresses to `hop`.
@@ -197,43 +233,37 @@ impl Dir24_8 {
     }
 }
 
-/// Loads the entries of `addresses`; whether one of them names a group.
+/// What `bytes` has for an entry of `tbl24`.
+fn in_a_byte(entry: u16) -> u8 {
+    entry.min(MORE.into()) as u8
+}
+
+/// Loads the entries of `addresses`; whether one of them is [`MORE`].
 ///
 /// No lookup depends on another, so that their cache misses overlap.
-fn look_one_by_one(tbl24: &Tbl24, addresses: &[u32], hops: &mut [HopId]) -> bool {
+fn look_one_by_one(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
     let index = |address: u32| (address >> 8) as usize;
-    let mut seen = 0;
+    let mut largest = 0;
+    let mut load = |address: u32| {
+        let byte = bytes[index(address)].load(Ordering::Acquire);
+        largest = byte.max(largest);
+        HopId(byte.into())
+    };
     let (rows, rest) = addresses.as_chunks::<ROW>();
     let (to, rest_to) = hops[..addresses.len()].as_chunks_mut::<ROW>();
     for (n, (row, hops)) in rows.iter().zip(to).enumerate() {
         for address in rows.get(n + AHEAD).into_iter().flatten() {
-            prefetch::near(tbl24, index(*address));
+            prefetch::near(bytes, index(*address));
         }
         // Of known length, so that the compiler unrolls it.
         for (address, hop) in row.iter().zip(hops) {
-            *hop = HopId(tbl24[index(*address)].load(Ordering::Acquire));
-            seen |= hop.0;
+            *hop = load(*address);
         }
     }
     for (address, hop) in rest.iter().zip(rest_to) {
-        *hop = HopId(tbl24[index(*address)].load(Ordering::Acquire));
-        seen |= hop.0;
+        *hop = load(*address);
     }
-    seen & GROUP != 0
-}
-
-/// Puts the entries of `addresses` in the groups that `hops` name in their place.
-///
-/// Few tables have many groups, but in those that do no branch foretells which address lies in
-/// one: so an entry is loaded for each, and kept where it is wanted.
-#[cold]
-fn enter(tbl8: &Tbl8, addresses: &[u32], hops: &mut [HopId]) {
-    for (address, hop) in addresses.iter().zip(hops) {
-        let within = hop.0 & GROUP != 0;
-        let place = usize::from(hop.0 & !GROUP) << 8 | (*address as u8) as usize;
-        let entry = tbl8[if within { place } else { 0 }].load(Ordering::Acquire);
-        hop.0 = if within { entry } else { hop.0 };
-    }
+    largest == MORE
 }
 
 impl Groups {
@@ -332,24 +362,25 @@ mod tests {
         assert_eq!(groups.unused, 1);
     }
 
-    /// Prefixes that crowd in a few places, of all lengths.
-    fn prefixes() -> impl Strategy<Value = Vec<Prefix<u32>>> {
+    /// Prefixes that crowd in a few places, of all lengths, and next hops around the largest that
+    /// are bytes.
+    fn routes() -> impl Strategy<Value = Vec<(Prefix<u32>, HopId)>> {
         let one = (0u32..4, any::<u32>(), prop_oneof![1 => 0u8..=24, 2 => 25u8..=32]);
         let one = one.prop_map(|(at, rest, len)| Prefix::holding(at << 30 | rest & 0x3ff, len));
-        prop::collection::vec(one, 0..60)
+        let hop = prop_oneof![1u16..=60, 250u16..=260, 0x7ff0u16..=0x7fff].prop_map(HopId::test);
+        prop::collection::vec((one, hop), 0..60)
     }
 
     proptest! {
-        // Each paints tables of 32 MiB.
+        // Each paints tables of 48 MiB.
         #![proptest_config(ProptestConfig::with_cases(50))]
 
         #[test]
         fn all_ways_to_look_up_agree(
-            prefixes in prefixes(), others in prop::collection::vec(any::<u32>(), 0..80),
+            routes in routes(), others in prop::collection::vec(any::<u32>(), 0..80),
         ) {
-            let store: PrefixStore<u32> =
-                (1..).zip(&prefixes).map(|(n, p)| (*p, HopId::test(n))).collect();
-            let edges = prefixes.iter().flat_map(|p| [p.first(), p.last(), p.last().wrapping_add(1)]);
+            let store: PrefixStore<u32> = routes.iter().copied().collect();
+            let edges = routes.iter().flat_map(|(p, _)| [p.first(), p.last(), p.last().wrapping_add(1)]);
             let addresses: Vec<u32> = edges.chain(others).collect();
             let longest = |a: &u32| store.longest(*a, 32).map_or(HopId::NO_ROUTE, |(_, hop)| hop);
             let expected: Vec<HopId> = addresses.iter().map(longest).collect();
