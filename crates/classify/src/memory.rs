@@ -11,7 +11,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -45,6 +45,8 @@ unsafe impl Zero for u32 {}
 unsafe impl Zero for AtomicU8 {}
 // SAFETY: likewise.
 unsafe impl Zero for AtomicU16 {}
+// SAFETY: likewise.
+unsafe impl Zero for AtomicU32 {}
 // SAFETY: likewise.
 unsafe impl Zero for AtomicU64 {}
 // SAFETY: an array has what its elements have.

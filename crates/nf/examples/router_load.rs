@@ -136,9 +136,10 @@ fn lookups_v6(table: &RouteTable, prefixes: &[IpPrefix]) {
     };
     let addresses: Vec<u128> = (0..LOOKUPS).map(|_| inside()).collect();
     let mut hops = [HopId::NO_ROUTE; BATCH];
+    let mut reader = table.reader_v6();
     let (mut sum, start) = (0usize, Instant::now());
     for batch in addresses.chunks_exact(BATCH) {
-        table.lookup_v6(batch, &mut hops);
+        reader.lookup(batch, &mut hops);
         sum += hops.iter().filter(|hop| **hop == HopId::NO_ROUTE).count();
     }
     report("lookup v6", start.elapsed(), LOOKUPS);

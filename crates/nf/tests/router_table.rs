@@ -13,8 +13,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use thalweg_classify::source::Source;
 use thalweg_nf::router::{
-    Address, HopId, IpPrefix, NextHop, Port, Ports, Prefix, RouteList, RouteTable, RouterPort,
-    TableError, parse_routes,
+    Address, HopId, IpPrefix, NextHop, Port, Ports, Prefix, ReaderV6, RouteList, RouteTable,
+    RouterPort, TableError, parse_routes,
 };
 use thalweg_packet::{BATCH, PortIndex};
 
@@ -59,10 +59,14 @@ fn hops_v4(table: &RouteTable, addresses: &[u32]) -> Vec<NextHop> {
 }
 
 fn hops_v6(table: &RouteTable, addresses: &[u128]) -> Vec<NextHop> {
+    read_v6(table, &mut table.reader_v6(), addresses)
+}
+
+fn read_v6(table: &RouteTable, reader: &mut ReaderV6, addresses: &[u128]) -> Vec<NextHop> {
     let mut all = Vec::new();
     for addresses in addresses.chunks(BATCH) {
         let mut hops = vec![HopId::NO_ROUTE; addresses.len()];
-        table.lookup_v6(addresses, &mut hops);
+        reader.lookup(addresses, &mut hops);
         all.extend(hops.into_iter().map(|id| table.hop(id).clone()));
     }
     all
@@ -255,6 +259,11 @@ fn a_table_without_room_says_so_and_stays_as_it_was() {
     let refused = all.iter().filter(|r| **r == Err(TableError::TooManyHops)).count();
     // No route and the three gateways have numbers too, once and for all.
     assert_eq!(refused, 4);
+
+    let mut list = RouteList::default();
+    (0..=1u128 << 20).for_each(|i| list.push(Prefix::holding(i << 96, 32), gateway(1, true)));
+    assert_eq!(table.replace(list), Err(TableError::TooManyRoutes));
+    assert_eq!(table.len(), (0x8001, 0));
 }
 
 /// Readers look at addresses in and around the prefixes that a writer flaps,
@@ -285,6 +294,7 @@ fn readers_see_the_old_or_the_new_next_hop_and_no_other() {
     let read = |seed: u64| {
         let mut random = StdRng::seed_from_u64(seed);
         let (mut v4, mut v6) = ([0u32; BATCH], [0u128; BATCH]);
+        let mut reader = table.reader_v6();
         while !stop.load(Ordering::Relaxed) {
             for i in 0..32u8 {
                 v4[i as usize] = base4(i.into()) | u32::from(random.random::<u8>() & 0x7f);
@@ -293,7 +303,7 @@ fn readers_see_the_old_or_the_new_next_hop_and_no_other() {
             for (i, hop) in (0..).zip(hops_v4(&table, &v4)) {
                 assert!(hop == gateway(i, true) || hop == gateway(100 + i, true), "{i}: {hop:?}");
             }
-            for (i, hop) in (0..).zip(hops_v6(&table, &v6)) {
+            for (i, hop) in (0..).zip(read_v6(&table, &mut reader, &v6)) {
                 assert!(hop == gateway(i, false) || hop == gateway(100 + i, false), "{i}: {hop:?}");
             }
             looked.fetch_add(1, Ordering::Relaxed);

@@ -125,7 +125,8 @@ impl Dir24_8 {
         const MORE: HopId = HopId(self::MORE as u16);
         for (addresses, hops) in addresses.chunks(ROW).zip(hops.chunks_mut(ROW)) {
             // All of them are asked, for that takes one comparison of vectors.
-            if !hops.iter().fold(false, |more, hop| more | (*hop == MORE)) {
+            let wanted: usize = hops.iter().map(|hop| usize::from(*hop == MORE)).sum();
+            if wanted == 0 {
                 continue;
             }
             for (address, hop) in addresses.iter().zip(hops) {

@@ -9,7 +9,7 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmet
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
 use super::resolve::{Resolved, Resolver, SharedNeighbors};
-use super::table::{HopId, Mac, NextHop, RouteTable, RouterPort};
+use super::table::{HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
 use crate::fragment::{Cutter, may_fragment};
 use crate::icmp_error::{IcmpError, IcmpSender};
 use crate::outer::see_outermost;
@@ -28,6 +28,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Router {
     pub(super) shared: Arc<Shared>,
+    reader_v6: ReaderV6,
     pub(super) icmp: IcmpSender,
     /// Lanes of the present batch whose bytes were changed.
     pub(super) changed: Lanes,
@@ -93,7 +94,7 @@ impl NetworkFunction for Router {
             }
         }
         v4.look_up(|addresses, hops| shared.table.lookup_v4(addresses, hops));
-        v6.look_up(|addresses, hops| shared.table.lookup_v6(addresses, hops));
+        v6.look_up(|addresses, hops| self.reader_v6.lookup(addresses, hops));
         for (lane, address, hop) in v4.found() {
             self.follow(batch, context, lane, IpAddr::V4(address.into()), shared.table.hop(hop));
         }
@@ -129,6 +130,7 @@ impl Router {
         let resolver = Resolver::new(shared.ports.iter().any(|(_, port)| port.resolve));
         Self {
             icmp: IcmpSender::new(shared.icmp_rate),
+            reader_v6: shared.table.reader_v6(),
             shared,
             changed: Lanes::NONE,
             answered: 0,

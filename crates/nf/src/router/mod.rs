@@ -36,7 +36,7 @@ pub use config::{Port, Ports};
 pub use file::{ParsedRoutes, parse_routes};
 pub use prefix::{Address, IpPrefix, Prefix};
 pub use table::{
-    Changes, HopId, MAX_HOPS, Mac, NextHop, RouteList, RouteTable, RouterPort, TableError,
+    Changes, HopId, MAX_HOPS, Mac, NextHop, ReaderV6, RouteList, RouteTable, RouterPort, TableError,
 };
 
 /// A checked router: its table is shared by all instances.
@@ -51,8 +51,8 @@ pub(crate) const KIND: Kind = Kind {
     summary: "IPv4 and IPv6 longest-prefix-match router",
     state: "none",
     limits: &[
-        "32 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
-        "about 33 MiB for a full IPv6 table",
+        "48 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
+        "about 26 MiB for a full IPv6 table; at most 1048576 IPv6 routes",
         "32767 different next hops over the life of a table",
         "a packet without frames for all of its fragments is dropped (pool-exhausted)",
         "65536 neighbours known by asking, 1024 asked for at a time, 3 packets that wait for each",

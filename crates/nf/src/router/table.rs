@@ -1,7 +1,10 @@
 //! The route table that all instances of a router share: longest-prefix match
 //! over both IP versions, changed while it is read.
 
-use std::cmp::Ordering;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, HashMap};
 use std::iter::Peekable;
 use std::net::IpAddr;
@@ -9,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::dir24_8::{Dir24_8, Groups, MAX_GROUPS};
 use super::prefix::{Address, IpPrefix, Prefix, PrefixStore};
-use super::trie6::Trie6;
+use super::trie6::{self, MAX_ROUTES, Trie6};
 
 /// A MAC address.
 pub type Mac = [u8; 6];
@@ -107,6 +110,9 @@ pub enum TableError {
     /// There are too many /24 that have longer prefixes in them.
     #[error("IPv4 prefixes longer than /24 in more than {MAX_GROUPS} different /24")]
     TooManyGroups,
+    /// There are too many routes of IPv6.
+    #[error("more than {MAX_ROUTES} IPv6 routes")]
+    TooManyRoutes,
 }
 
 /// Routes to be put into a table together.
@@ -185,6 +191,23 @@ pub struct RouteTable {
     writer: Mutex<Writer>,
 }
 
+/// Looks addresses up in a [`RouteTable`], as it is by then. Until it does so the next time, the
+/// memory stays of what it saw the last time.
+#[derive(Clone, Debug)]
+pub struct ReaderV6(trie6::Reader);
+
+impl ReaderV6 {
+    /// Looks up `addresses` into `hops`.
+    ///
+    /// # Panics
+    /// When the two differ in length.
+    #[inline]
+    pub fn lookup(&mut self, addresses: &[u128], hops: &mut [HopId]) {
+        assert_eq!(addresses.len(), hops.len(), "a next hop for each address");
+        self.0.lookup_batch(addresses, hops);
+    }
+}
+
 #[derive(Debug)]
 struct Writer {
     v4: PrefixStore<u32>,
@@ -207,7 +230,7 @@ impl Default for RouteTable {
 }
 
 impl RouteTable {
-    /// A table without routes. It takes 32 MiB for IPv4 from the start.
+    /// A table without routes. It takes 48 MiB for IPv4 from the start.
     pub fn new() -> Self {
         let hops: Box<[_]> = (0..MAX_HOPS).map(|_| OnceLock::new()).collect();
         hops[0].get_or_init(|| NextHop::Unreachable);
@@ -236,7 +259,11 @@ impl RouteTable {
                 self.check_groups(&mut writer.groups, &[(prefix, Some(id))])?;
                 self.set_v4(&mut writer, prefix, Some(id))
             }
-            IpPrefix::V6(prefix) => self.set_v6(&mut writer, prefix, Some(id)),
+            IpPrefix::V6(prefix) => {
+                let is_new = writer.v6.get(prefix).is_none();
+                check_routes(writer.v6.len() + usize::from(is_new))?;
+                self.set_v6(&mut writer, prefix, Some(id))
+            }
         };
         Ok(old.map(|id| self.hop(id).clone()))
     }
@@ -260,11 +287,10 @@ impl RouteTable {
     pub fn replace(&self, list: RouteList) -> Result<Changes, TableError> {
         let mut writer = self.lock();
         let writer = &mut *writer;
-        let ids = &mut writer.ids;
-        let ids: Vec<HopId> =
-            list.hops.into_iter().map(|hop| self.intern(ids, hop)).collect::<Result<_, _>>()?;
+        let ids = self.intern_all(&mut writer.ids, &list)?;
         let v4 = resolve(list.v4, &ids);
         let v6 = resolve(list.v6, &ids);
+        check_routes(v6.len())?;
         let mut changes = Changes::default();
         let v4_edits = edits(writer.v4.iter(), v4.iter().copied(), &mut changes);
         let v6_edits = edits(writer.v6.iter(), v6.iter().copied(), &mut changes);
@@ -284,14 +310,9 @@ impl RouteTable {
         self.v4.lookup_batch(addresses, hops);
     }
 
-    /// Looks up `addresses` into `hops`.
-    ///
-    /// # Panics
-    /// When the two differ in length.
-    #[inline]
-    pub fn lookup_v6(&self, addresses: &[u128], hops: &mut [HopId]) {
-        assert_eq!(addresses.len(), hops.len(), "a next hop for each address");
-        self.v6.lookup_batch(addresses, hops);
+    /// A way to look IPv6 addresses up, for one thread.
+    pub fn reader_v6(&self) -> ReaderV6 {
+        ReaderV6(self.v6.reader())
     }
 
     /// The next hop for one address.
@@ -299,7 +320,7 @@ impl RouteTable {
         let mut hop = [HopId::NO_ROUTE];
         match address {
             IpAddr::V4(address) => self.lookup_v4(&[address.into()], &mut hop),
-            IpAddr::V6(address) => self.lookup_v6(&[address.into()], &mut hop),
+            IpAddr::V6(address) => self.reader_v6().lookup(&[address.into()], &mut hop),
         }
         self.hop(hop[0]).clone()
     }
@@ -329,6 +350,25 @@ impl RouteTable {
     /// Whether there is no route.
     pub fn is_empty(&self) -> bool {
         self.len() == (0, 0)
+    }
+
+    /// The numbers of a list's next hops. Of those that are new the one with most routes gets the
+    /// first, as lookups are fastest for small numbers.
+    fn intern_all(
+        &self,
+        ids: &mut HashMap<NextHop, HopId>,
+        list: &RouteList,
+    ) -> Result<Vec<HopId>, TableError> {
+        let mut routes = vec![0usize; list.hops.len()];
+        let hops = list.v4.iter().map(|(_, hop)| hop).chain(list.v6.iter().map(|(_, hop)| hop));
+        hops.for_each(|hop| routes[*hop as usize] += 1);
+        let mut order: Vec<usize> = (0..routes.len()).collect();
+        order.sort_by_key(|hop| Reverse(routes[*hop]));
+        let mut found = vec![HopId::NO_ROUTE; routes.len()];
+        for hop in order {
+            found[hop] = self.intern(ids, list.hops[hop].clone())?;
+        }
+        Ok(found)
     }
 
     /// The number of `hop`; a new one when the table never had it.
@@ -413,6 +453,10 @@ impl RouteTable {
     fn lock(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn check_routes(v6: usize) -> Result<(), TableError> {
+    if v6 <= MAX_ROUTES { Ok(()) } else { Err(TableError::TooManyRoutes) }
 }
 
 /// Sorts the routes, keeps the last of each prefix, and gives their next hops

@@ -92,7 +92,7 @@ impl Deep {
     /// Fills `node`, whose addresses share `depth` bits, from `routes`.
     fn fill(&mut self, node: usize, depth: u8, routes: &[Route], base: HopId) {
         let mut built = Node::default();
-        let (slots, below) = split(depth, STRIDE, routes, base);
+        let (slots, below) = split(depth, routes, base);
         below.iter().for_each(|(slot, _)| built.children.insert(*slot as u8));
         built.children.count();
         built.first_child = self.nodes.len() as u32;

@@ -1,12 +1,13 @@
 //! IPv6 lookups side by side, with AVX-512 or AVX2: as many addresses to a register as it holds
-//! places in memory, all of whose entries one instruction loads, and several registers at a time,
-//! so that their loads overlap.
+//! words, all of whose entries one instruction loads, and several registers at a time, so that
+//! their loads overlap. The fewer instructions that takes, the more of the next batch's loads
+//! begin before this one's are done.
 //!
 //! `unsafe` here and below: entries are gathered from the memory of the top table and of the
-//! chunks.
+//! groups.
 #![allow(unsafe_code)]
 
-use thalweg_packet::Isa;
+use thalweg_packet::{BATCH, Isa};
 
 use super::Root;
 use crate::router::table::HopId;
@@ -18,34 +19,34 @@ const FEW: usize = 4;
 /// Looks up as many addresses as its registers hold.
 type Kernel = unsafe fn(&Root, &[u128], &mut [HopId]);
 
-/// Registers that are looked up together.
-const REGISTERS: usize = 8;
 /// Addresses that are looked up together at most.
-const MOST: usize = REGISTERS * avx512::LANES;
+const MOST: usize = 64;
 
 /// Those of a level, by the number of their registers less one, and `look`, which looks addresses
 /// up by the level's `Way`: `LANES` addresses on their way down.
 ///
 /// A macro, as a function for all levels would not be compiled for the instructions of each.
 macro_rules! kernels {
-    ($features:literal) => {
-        pub(super) const KERNELS: [super::Kernel; super::REGISTERS] = [
-            look::<1>, look::<2>, look::<3>, look::<4>, look::<5>, look::<6>, look::<7>, look::<8>,
-        ];
+    ($features:literal, $($registers:literal)*) => {
+        pub(super) const KERNELS: [super::Kernel; super::MOST / LANES] =
+            [$(look::<$registers>),*];
 
         #[target_feature(enable = $features)]
         fn look<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
             let mut ways: [Way; N] = std::array::from_fn(|n| {
                 Way::new(root, addresses[n * LANES..].first_chunk().expect("so many addresses"))
             });
-            for way in &mut ways {
-                way.enter();
+            let words = root.arena.words();
+            for shift in [8, 0] {
+                for way in &mut ways {
+                    way.step(words, way.first_bits(shift));
+                }
             }
             // Up to the end of the addresses' upper halves, where groups end.
             for shift in [24, 16, 8, 0] {
                 let mut left = 0;
                 for way in &mut ways {
-                    left += way.step(shift).count_ones() as usize;
+                    left += way.step(words, way.second_bits(shift)).count_ones() as usize;
                 }
                 if left <= super::FEW.min(N) {
                     break;
@@ -54,9 +55,11 @@ macro_rules! kernels {
             for (way, (addresses, hops)) in
                 ways.iter().zip(addresses.chunks(LANES).zip(hops.chunks_mut(LANES)))
             {
-                let unfinished = way.finish(hops.first_chunk_mut().expect("as many hops"));
-                for n in (0..LANES).filter(|n| unfinished >> n & 1 == 1) {
-                    hops[n] = root.lookup(addresses[n]);
+                let mut unfinished = way.finish(hops.first_chunk_mut().expect("as many hops"));
+                while unfinished != 0 {
+                    let lane = unfinished.trailing_zeros() as usize % LANES;
+                    hops[lane] = root.lookup(addresses[lane]);
+                    unfinished &= unfinished - 1;
                 }
             }
         }
@@ -81,26 +84,41 @@ impl Lanes {
     }
 
     /// Looks up `addresses` into `hops`, which is of the same length.
+    #[inline]
     pub(super) fn lookup(self, root: &Root, addresses: &[u128], hops: &mut [HopId]) {
-        let (kernels, lanes) = match self.0 {
-            Isa::Avx512 => (&avx512::KERNELS, avx512::LANES),
-            _ => (&avx2::KERNELS, avx2::LANES),
+        match self.0 {
+            Isa::Avx512 => look_up::<{ avx512::LANES }>(&avx512::KERNELS, root, addresses, hops),
+            _ => look_up::<{ avx2::LANES }>(&avx2::KERNELS, root, addresses, hops),
+        }
+    }
+}
+
+/// Looks up with the kernels, of `LANES` addresses a register, of a level that the processor has.
+#[inline]
+fn look_up<const LANES: usize>(
+    kernels: &[Kernel],
+    root: &Root,
+    addresses: &[u128],
+    hops: &mut [HopId],
+) {
+    // What the router asks for when it is busy: at 4 ns an address, what is around it is felt.
+    if addresses.len() == BATCH && hops.len() == BATCH {
+        // SAFETY: the kernel is one of a level that the processor has.
+        return unsafe { kernels[BATCH / LANES - 1](root, addresses, hops) };
+    }
+    for (addresses, hops) in addresses.chunks(MOST).zip(hops.chunks_mut(MOST)) {
+        let len = addresses.len();
+        // SAFETY: the kernel is one of a level that the processor has.
+        let look = |addresses: &[u128], hops: &mut [HopId]| unsafe {
+            kernels[len.div_ceil(LANES) - 1](root, addresses, hops);
         };
-        let most = kernels.len() * lanes;
-        for (addresses, hops) in addresses.chunks(most).zip(hops.chunks_mut(most)) {
-            let len = addresses.len();
-            // SAFETY: the kernel is one of a level that the processor has.
-            let look = |addresses: &[u128], hops: &mut [HopId]| unsafe {
-                kernels[len.div_ceil(lanes) - 1](root, addresses, hops);
-            };
-            if len.is_multiple_of(lanes) {
-                look(addresses, hops);
-            } else {
-                let (mut filled, mut found) = ([0; MOST], [HopId::NO_ROUTE; MOST]);
-                filled[..len].copy_from_slice(addresses);
-                look(&filled, &mut found);
-                hops.copy_from_slice(&found[..len]);
-            }
+        if len.is_multiple_of(LANES) {
+            look(addresses, hops);
+        } else {
+            let (mut filled, mut found) = ([0; MOST], [HopId::NO_ROUTE; MOST]);
+            filled[..len].copy_from_slice(addresses);
+            look(&filled, &mut found);
+            hops.copy_from_slice(&found[..len]);
         }
     }
 }

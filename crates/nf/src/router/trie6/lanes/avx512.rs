@@ -1,126 +1,113 @@
-//! Eight addresses on their way down, with AVX-512.
+//! Sixteen addresses on their way down, with AVX-512.
 
 use core::arch::asm;
 use core::arch::x86_64::{
-    __m256i, __m512i, __mmask8, _mm_cvtsi64_si128, _mm_storeu_si128, _mm256_and_si256,
-    _mm256_cvtepi32_epi16, _mm256_mask_and_epi32, _mm256_mask_test_epi32_mask,
-    _mm256_movepi32_mask, _mm256_set1_epi32, _mm512_add_epi64, _mm512_and_si512,
-    _mm512_andnot_si512, _mm512_cvtepi64_epi32, _mm512_cvtepu32_epi64, _mm512_loadu_si512,
-    _mm512_mask_i64gather_epi32, _mm512_mask_i64gather_epi64, _mm512_mask_mov_epi64,
-    _mm512_movepi64_mask, _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_setr_epi64,
-    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srl_epi64, _mm512_srli_epi64,
+    __m512i, __mmask16, _mm_cvtsi32_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_cvtepi32_epi16, _mm512_loadu_si512, _mm512_mask_and_epi32, _mm512_mask_i32gather_epi32,
+    _mm512_mask_srli_epi32, _mm512_mask_test_epi32_mask, _mm512_movepi32_mask,
+    _mm512_permutex2var_epi32, _mm512_rorv_epi32, _mm512_set1_epi32, _mm512_setr_epi32,
+    _mm512_setzero_si512, _mm512_shuffle_i64x2, _mm512_slli_epi32, _mm512_srl_epi32,
+    _mm512_srli_epi32,
 };
-use core::ptr::null;
+use std::sync::atomic::AtomicU32;
 
-use super::super::{Entry, Root, TABLE, TOP, UNIT};
+use super::super::groups::{Entry, UNIT};
+use super::super::{Root, TOP};
 use crate::router::table::HopId;
 
 /// Addresses of a register.
-pub(super) const LANES: usize = 8;
+pub(super) const LANES: usize = 16;
 
-kernels!("avx512f,avx512bw,avx512dq,avx512vl");
+kernels!("avx512f,avx512bw,avx512dq,avx512vl,popcnt", 1 2 3 4);
 
-/// Eight addresses on their way down.
+/// Sixteen addresses on their way down.
 #[derive(Clone, Copy)]
 struct Way {
-    /// The upper halves of the addresses.
-    upper: __m512i,
-    /// Where the words of their chunks are, of those with a table.
-    words: __m512i,
-    /// Those with a table.
-    wide: __mmask8,
-    entries: __m256i,
+    /// The first 32 bits of the addresses.
+    first: __m512i,
+    /// The second 32 bits.
+    second: __m512i,
+    entries: __m512i,
 }
 
 impl Way {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn new(root: &Root, addresses: &[u128; LANES]) -> Self {
-        let (four, others) = addresses.split_at(LANES / 2);
-        // SAFETY: half of the addresses are 64 bytes; the load needs no alignment.
-        let four = unsafe { _mm512_loadu_si512(four.as_ptr().cast()) };
-        // SAFETY: likewise.
-        let others = unsafe { _mm512_loadu_si512(others.as_ptr().cast()) };
-        let second_of_each = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-        let upper = _mm512_permutex2var_epi64(four, second_of_each, others);
+        let quarters = addresses.as_chunks::<4>().0;
+        // SAFETY: four addresses are 64 bytes; the load needs no alignment.
+        let quarter = |n: usize| unsafe { _mm512_loadu_si512(quarters[n].as_ptr().cast()) };
+        // The first of eight addresses, and their second.
+        let words = _mm512_setr_epi32(3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30);
+        let these = _mm512_permutex2var_epi32(quarter(0), words, quarter(1));
+        let others = _mm512_permutex2var_epi32(quarter(2), words, quarter(3));
+        let first = _mm512_shuffle_i64x2::<0b01_00_01_00>(these, others);
+        let second = _mm512_shuffle_i64x2::<0b11_10_11_10>(these, others);
 
-        assert!(root.tables.len() == 1 << TOP);
-        let (slot, all) = (_mm512_srli_epi64::<48>(upper), all());
-        let (none, tables) = (_mm512_setzero_si512(), root.tables.as_ptr().cast());
-        // SAFETY: the top table has an entry for each value of 16 bits.
-        let tables = unsafe { _mm512_mask_i64gather_epi64::<8>(none, all, slot, tables) };
-        let wide = _mm512_movepi64_mask(tables);
-        let words = _mm512_andnot_si512(_mm512_set1_epi64(TABLE as i64), tables);
-        Self { upper, words, wide, entries: _mm512_cvtepi64_epi32(tables) }
+        assert!(root.top.len() == 1 << TOP);
+        let (slots, none) = (_mm512_srli_epi32::<16>(first), _mm512_setzero_si512());
+        let top = root.top.as_ptr().cast();
+        // SAFETY: the top table has an entry, which is a word, for each value of 16 bits.
+        let entries = unsafe { _mm512_mask_i32gather_epi32::<4>(none, all(), slots, top) };
+        Self { first, second, entries }
     }
 
-    /// On to the entries of the chunks' tables.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    /// The lowest 8 bits of the lanes are those of the first 32 bits from `shift` on.
+    #[target_feature(enable = "avx512f")]
     #[inline]
-    fn enter(&mut self) {
-        let slot = _mm512_and_si512(_mm512_srli_epi64::<32>(self.upper), number(0xffff));
-        let at = _mm512_add_epi64(self.words, _mm512_slli_epi64::<2>(slot));
-        // SAFETY: the tables of these lanes have an entry for each value of 16 bits, and stay as
-        // long as the root, which is borrowed.
-        self.entries =
-            unsafe { _mm512_mask_i64gather_epi32::<1>(self.entries, self.wide, at, null()) };
+    fn first_bits(&self, shift: i32) -> __m512i {
+        _mm512_srl_epi32(self.first, _mm_cvtsi32_si128(shift))
     }
 
-    /// Those that are not at a next hop.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    /// Likewise of the second 32 bits.
+    #[target_feature(enable = "avx512f")]
     #[inline]
-    fn left(&self) -> __mmask8 {
-        _mm256_movepi32_mask(self.entries)
+    fn second_bits(&self, shift: i32) -> __m512i {
+        _mm512_srl_epi32(self.second, _mm_cvtsi32_si128(shift))
     }
 
-    /// On by the 8 bits of the upper halves from `shift` on; those that are not done by that.
+    /// On by 8 bits, the lowest of the lanes of `bits`; those that are not done by that.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
-    fn step(&mut self, shift: i64) -> __mmask8 {
-        let of = self.left() & self.wide;
-        let leaf =
-            _mm256_mask_test_epi32_mask(of, self.entries, _mm256_set1_epi32(Entry::LEAF as i32));
-        let place = _mm256_and_si256(self.entries, _mm256_set1_epi32(Entry::PLACE as i32));
-        const { assert!(4 * UNIT == 1 << 9) };
-        let group = _mm512_slli_epi64::<9>(_mm512_cvtepu32_epi64(place));
-        let bits = _mm512_srl_epi64(self.upper, _mm_cvtsi64_si128(shift));
+    fn step(&mut self, words: &[AtomicU32], bits: __m512i) -> __mmask16 {
+        let of = _mm512_movepi32_mask(self.entries);
+        let number = |n: u32| _mm512_set1_epi32(n.cast_signed());
+        let leaf = _mm512_mask_test_epi32_mask(of, self.entries, number(Entry::LEAF));
         let slot = _mm512_and_si512(bits, number(0xff));
-        let (of_two, of_four) = (_mm512_slli_epi64::<1>(slot), _mm512_slli_epi64::<2>(slot));
-        let within = _mm512_mask_mov_epi64(of_four, leaf, of_two);
-        let at = _mm512_add_epi64(_mm512_add_epi64(self.words, group), within);
-        // SAFETY: the entries of these lanes name groups of their chunks, with as many entries
-        // of that size as there are values of 8 bits, and a word behind the last; they stay as
-        // long as the root, which is borrowed.
-        let next = unsafe { _mm512_mask_i64gather_epi32::<1>(self.entries, of, at, null()) };
-        self.entries = _mm256_mask_and_epi32(next, leaf, next, _mm256_set1_epi32(0xffff));
-        self.left() & self.wide
+        // The flags are shifted out.
+        const { assert!(UNIT == 1 << 6 && Entry::LEAF >= 1 << (u32::BITS - 6)) };
+        let group = _mm512_slli_epi32::<6>(self.entries);
+        let at = _mm512_add_epi32(group, _mm512_mask_srli_epi32::<2>(slot, leaf, slot));
+        let words = words.as_ptr().cast();
+        // SAFETY: the entries of these lanes name groups of the arena, with a word for each value
+        // of 8 bits, or of 6 where they are leaves.
+        let next = unsafe { _mm512_mask_i32gather_epi32::<4>(self.entries, of, at, words) };
+        // Of a leaf's word, which has four entries, the right one. Only the lowest 5 bits say how
+        // far it is.
+        let right = _mm512_rorv_epi32(next, _mm512_slli_epi32::<3>(bits));
+        self.entries = _mm512_mask_and_epi32(next, leaf, right, number(0xff));
+        _mm512_movepi32_mask(self.entries)
     }
 
     /// Writes the next hops; those of the lanes that are returned are none yet.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
-    fn finish(&self, hops: &mut [HopId; LANES]) -> __mmask8 {
-        let narrowed = _mm256_cvtepi32_epi16(self.entries);
-        // SAFETY: eight next hops are as many numbers of 16 bits; the store needs no alignment.
-        unsafe { _mm_storeu_si128(hops.as_mut_ptr().cast(), narrowed) };
-        self.left()
+    fn finish(&self, hops: &mut [HopId; LANES]) -> __mmask16 {
+        let narrowed = _mm512_cvtepi32_epi16(self.entries);
+        // SAFETY: sixteen next hops are as many numbers of 16 bits; the store needs no alignment.
+        unsafe { _mm256_storeu_si256(hops.as_mut_ptr().cast(), narrowed) };
+        _mm512_movepi32_mask(self.entries)
     }
 }
 
 /// All lanes. The compiler makes such a mask of the register k0 combined with itself, and the
 /// processor waits for what k0 is of: the end of the lookups before.
 #[inline]
-fn all() -> __mmask8 {
+fn all() -> __mmask16 {
     let lanes: u32;
     // SAFETY: a register is set.
     unsafe {
-        asm!("mov {:e}, 0xff", out(reg) lanes, options(pure, nomem, nostack, preserves_flags));
+        asm!("mov {:e}, 0xffff", out(reg) lanes, options(pure, nomem, nostack, preserves_flags));
     }
-    lanes as __mmask8
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn number(n: u32) -> __m512i {
-    _mm512_set1_epi64(n.into())
+    lanes as __mmask16
 }
