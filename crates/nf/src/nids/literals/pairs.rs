@@ -137,7 +137,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::super::tell;
-    use super::{FIRST, Hit, PAIRS, SECOND, Tables};
+    use super::{BYTES, FIRST, Hit, PAIRS, SECOND, Tables};
 
     /// A matrix as the instruction wants it: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {
@@ -171,33 +171,90 @@ mod x86 {
         }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi2")]
+    /// All that lies in registers.
+    struct Registers {
+        first: __m512i,
+        second: __m512i,
+        tables: [Table; PAIRS.len()],
+    }
+
+    impl Registers {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+        fn load(Tables([t0, t1, t2, t3]): &Tables) -> Self {
+            Self {
+                first: _mm512_set1_epi64(const { matrix(FIRST) }),
+                second: _mm512_set1_epi64(const { matrix(SECOND) }),
+                tables: [Table::load(t0), Table::load(t1), Table::load(t2), Table::load(t3)],
+            }
+        }
+
+        /// Which of 64 places pass; `bytes` are those from 0, 1, 2 and so on behind each.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+        #[inline]
+        fn passed(&self, bytes: [__m512i; BYTES]) -> u64 {
+            let buckets = |pair: usize| {
+                let at = PAIRS[pair];
+                let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[at], self.first);
+                let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[at + 1], self.second);
+                self.tables[pair].look_up(_mm512_xor_si512(of_first, of_second))
+            };
+            let near = _mm512_and_si512(buckets(0), buckets(1));
+            let far = _mm512_and_si512(buckets(2), buckets(3));
+            _mm512_test_epi8_mask(near, far)
+        }
+
+        /// Which of as many times 64 places pass. Here nothing is called, which would take the
+        /// tables out of the registers, and nothing masked, which takes as long as a lookup.
+        ///
+        /// # Panics
+        /// When there are fewer bytes than these places and those behind take.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+        #[inline]
+        fn run(&self, text: &[u8], passed: &mut [u64]) {
+            assert!(text.len() >= 64 * passed.len() + BYTES - 1);
+            for (n, passed) in passed.iter_mut().enumerate() {
+                let mut bytes = [_mm512_setzero_si512(); BYTES];
+                for (at, bytes) in bytes.iter_mut().enumerate() {
+                    let from = text.as_ptr().wrapping_add(64 * n + at);
+                    // SAFETY: 64 bytes are there from each of these places on.
+                    *bytes = unsafe { _mm512_loadu_si512(from.cast()) };
+                }
+                *passed = self.passed(bytes);
+            }
+        }
+    }
+
+    /// How many times 64 places are looked up in a row.
+    const RUN: usize = 32;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
     pub(super) fn scan(tables: &Tables, texts: &[&[u8]], hits: &mut Vec<Hit>) {
-        let first = _mm512_set1_epi64(const { matrix(FIRST) });
-        let second = _mm512_set1_epi64(const { matrix(SECOND) });
-        let [t0, t1, t2, t3] = &tables.0;
-        let tables = [Table::load(t0), Table::load(t1), Table::load(t2), Table::load(t3)];
+        let registers = Registers::load(tables);
         for (n, text) in texts.iter().enumerate() {
-            for base in (0..text.len()).step_by(64) {
-                let left = (text.len() - base).min(128) as u32;
-                // The 64 bytes from `at` on; zeros behind the end.
-                let load = |at: usize| {
-                    let there = _bzhi_u64(u64::MAX, left.saturating_sub(at as u32));
-                    let from = text.as_ptr().wrapping_add(base + at);
+            let mut base = 0;
+            while text.len() - base >= 64 + BYTES - 1 {
+                let whole = (text.len() - base - (BYTES - 1)) / 64;
+                let mut passed = [0; RUN];
+                let count = whole.min(RUN);
+                registers.run(&text[base..], &mut passed[..count]);
+                for passed in &passed[..count] {
+                    tell(*passed, n, base, hits);
+                    base += 64;
+                }
+            }
+            for base in (base..text.len()).step_by(64) {
+                let rest = &text[base..];
+                let mut bytes = [_mm512_setzero_si512(); BYTES];
+                for (at, bytes) in bytes.iter_mut().enumerate() {
+                    // Zeros behind the end.
+                    let there = _bzhi_u64(u64::MAX, rest.len().saturating_sub(at) as u32);
+                    let from = rest.as_ptr().wrapping_add(at);
                     // SAFETY: only bytes of the text are read.
-                    unsafe { _mm512_maskz_loadu_epi8(there, from.cast()) }
-                };
-                let hash = |at: usize| {
-                    let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(load(at), first);
-                    let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(load(at + 1), second);
-                    _mm512_xor_si512(of_first, of_second)
-                };
-                let buckets = |pair: usize| tables[pair].look_up(hash(PAIRS[pair]));
-                let near = _mm512_and_si512(buckets(0), buckets(1));
-                let far = _mm512_and_si512(buckets(2), buckets(3));
+                    *bytes = unsafe { _mm512_maskz_loadu_epi8(there, from.cast()) };
+                }
                 // Behind the end there is none.
-                let passed = _mm512_test_epi8_mask(near, far);
-                tell(_bzhi_u64(passed, left), n, base, hits);
+                let passed = _bzhi_u64(registers.passed(bytes), rest.len() as u32);
+                tell(passed, n, base, hits);
             }
         }
     }

@@ -91,37 +91,46 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     use super::super::index::MULTIPLIER;
+    use super::super::tell_often;
     use super::{Bitmap, Hit, WINDOW};
 
     /// Bytes of text that are looked up at once.
     const SPAN: usize = 64;
 
     /// Sixteen places at a time.
-    #[target_feature(enable = "avx512f,avx512bw,avx2")]
+    #[target_feature(enable = "avx512f,avx512bw,avx2,bmi1,bmi2,popcnt")]
     pub(super) fn scan(bitmap: &Bitmap, texts: &[&[u8]], hits: &mut Vec<Hit>) {
-        let case = _mm512_set1_epi8(0x20);
-        let multiplier = _mm512_set1_epi32(MULTIPLIER as i32);
         for (n, text) in texts.iter().enumerate() {
-            for base in (0..text.len()).step_by(SPAN) {
-                let rest = &text[base..];
-                let there = if rest.len() >= SPAN { u64::MAX } else { (1 << rest.len()) - 1 };
-                // SAFETY: only bytes of `rest` are read.
-                let bytes = unsafe { _mm512_maskz_loadu_epi8(there, rest.as_ptr().cast()) };
-                let hash = _mm512_mullo_epi32(_mm512_or_si512(bytes, case), multiplier);
-                // A window that the text ends in is none.
-                let whole = (1u32 << (rest.len().min(SPAN) / WINDOW)) - 1;
-                let mut passed = u32::from(passes(bitmap, hash)) & whole;
-                while passed != 0 {
-                    let at = base + WINDOW * passed.trailing_zeros() as usize;
-                    hits.push(Hit { text: n as u32, at: at as u32 });
-                    passed &= passed - 1;
-                }
+            let (spans, rest) = text.as_chunks::<SPAN>();
+            for (span, base) in spans.iter().zip((0..).step_by(SPAN)) {
+                // SAFETY: so many bytes are there.
+                let bytes = unsafe { _mm512_loadu_si512(span.as_ptr().cast()) };
+                tell_windows(passes(bitmap, bytes), n, base, hits);
+            }
+            // A window that the text ends in is none.
+            let whole = (1u16 << (rest.len() / WINDOW)) - 1;
+            if whole != 0 {
+                // SAFETY: only windows that are whole are read.
+                let bytes = unsafe { _mm512_maskz_loadu_epi32(whole, rest.as_ptr().cast()) };
+                tell_windows(passes(bitmap, bytes) & whole, n, text.len() - rest.len(), hits);
             }
         }
     }
 
+    /// Appends the windows from `base` on whose bits are set.
+    #[target_feature(enable = "bmi1,bmi2,popcnt")]
+    #[inline]
+    fn tell_windows(passed: u16, text: usize, base: usize, hits: &mut Vec<Hit>) {
+        const { assert!(WINDOW == 4) };
+        tell_often(_pdep_u64(passed.into(), 0x1111_1111_1111_1111), text, base, hits);
+    }
+
+    /// Which of sixteen windows, one behind the other, may be in the bitmap.
     #[target_feature(enable = "avx512f,avx2")]
-    fn passes(bitmap: &Bitmap, hash: __m512i) -> u16 {
+    #[inline]
+    fn passes(bitmap: &Bitmap, windows: __m512i) -> u16 {
+        let folded = _mm512_or_si512(windows, _mm512_set1_epi8(0x20));
+        let hash = _mm512_mullo_epi32(folded, _mm512_set1_epi32(MULTIPLIER as i32));
         let place = _mm512_srl_epi32(hash, _mm_cvtsi32_si128(bitmap.shift() as i32));
         // Two halves are gathered faster than the whole.
         let words = bitmap.words().as_ptr();
@@ -145,7 +154,7 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::super::index::MULTIPLIER;
-    use super::super::tell;
+    use super::super::tell_often;
     use super::{Bitmap, Hit, WINDOW};
 
     /// Windows that are looked up at once, and the bytes that they fill.
@@ -155,18 +164,18 @@ mod avx2 {
     const NEEDED: usize = SPAN + WINDOW;
 
     /// Eight places at a time.
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,bmi1,popcnt")]
     pub(super) fn scan<const STRIDE: usize>(bitmap: &Bitmap, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
             let mut base = 0;
             while let Some(bytes) = text[base..].first_chunk() {
                 let passed = passes::<STRIDE>(bitmap, bytes);
-                tell(passed.into(), n, base, hits);
+                tell_often(passed.into(), n, base, hits);
                 base += SPAN;
             }
             for base in (base..text.len()).step_by(SPAN) {
                 let passed = passes_at_end::<STRIDE>(bitmap, &text[base..]);
-                tell(passed.into(), n, base, hits);
+                tell_often(passed.into(), n, base, hits);
             }
         }
     }
