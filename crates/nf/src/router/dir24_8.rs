@@ -14,11 +14,10 @@
 //! included; and the 255 next hops that have most routes, which get the first numbers, have nearly
 //! all of them.
 //!
-//! **Updates.** One writer changes entries in place while readers run; each
-//! store is atomic, so an address goes where it went before or where it shall
-//! go now, for `tbl24` has all entries, and is changed first. The writer knows from the [`PrefixStore`] what each entry shall be
-//! and repaints the range that a change touches. It builds a group before an
-//! entry points to it.
+//! **Updates.** One writer changes entries in place while readers run; each store is atomic, so
+//! an address goes where it went before or where it shall go now, for `tbl24` has all entries, and
+//! is changed first. The writer knows from the [`PrefixStore`] what each entry shall be and
+//! repaints the range that a change touches. It builds a group before an entry points to it.
 //!
 //! **Groups change hands.** A reader may find the number of a group, and then look into it when
 //! it has been freed and is another /24's. So the writer counts the groups that it takes, before
