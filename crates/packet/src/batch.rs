@@ -182,10 +182,9 @@ impl Batch {
                 break;
             }
             let Some(mut frame) = reserve.pop().or_else(|| self.pool.take()) else { break };
-            let offset = self.place(&frame, bytes.len());
-            copy(bytes, &mut self.pool.bytes_mut(&mut frame)[offset..offset + bytes.len()]);
+            copy(bytes, &mut self.pool.bytes_mut(&mut frame)[HEADROOM..HEADROOM + bytes.len()]);
             self.frames[taken] = Some(frame);
-            self.offsets[taken] = offset as u16;
+            self.offsets[taken] = HEADROOM as u16;
             self.lens[taken] = bytes.len() as u16;
             self.meta.wire_len[taken] = wire_len;
             self.meta.timestamp[taken] = timestamp;
@@ -239,30 +238,13 @@ impl Batch {
             return None;
         }
         let frame = self.reserve.pop().or_else(|| self.pool.take())?;
-        self.offsets[lane] = self.place(&frame, len) as u16;
+        self.offsets[lane] = HEADROOM as u16;
         self.frames[lane] = Some(frame);
         self.lens[lane] = len as u16;
         self.meta.wire_len[lane] = len as u32;
         self.reset_lane(lane);
         self.occupied.insert(lane);
         Some(lane)
-    }
-
-    /// Where a packet of `len` bytes begins in `frame`.
-    ///
-    /// Frames are so large a power of two that the same place in all of them
-    /// competes for few places in the cache: where there is room, packets begin
-    /// some cache lines further on in every other frame, and leave behind them what
-    /// NFs may need there.
-    #[inline]
-    fn place(&self, frame: &Frame, len: usize) -> usize {
-        const LINE: usize = 64;
-        const PLACES: u32 = 8;
-        const TAILROOM: usize = 128;
-        let free = (self.pool.frame_size() - HEADROOM - len).saturating_sub(TAILROOM) / LINE;
-        // A power of two of them.
-        let places = if free >= PLACES as usize { PLACES } else { 1 << (free + 1).ilog2() };
-        HEADROOM + (frame.index() & (places - 1)) as usize * LINE
     }
 
     /// The longest packet [`push_bytes`](Self::push_bytes) takes, in bytes.

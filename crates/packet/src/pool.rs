@@ -76,13 +76,21 @@ pub enum PoolError {
 pub struct Pool {
     memory: PacketMemory,
     frame_size: usize,
+    /// Bytes from one frame to the next.
+    stride: usize,
     frames: u32,
     id: NonZeroU32,
     free: Mutex<Vec<u32>>,
 }
 
 impl Pool {
-    /// Cuts `memory` into frames of `frame_size` bytes.
+    /// Bytes of memory for `frames` frames of `frame_size` bytes.
+    pub fn region_len(frames: usize, frame_size: usize) -> usize {
+        frames.saturating_mul(stride(frame_size))
+    }
+
+    /// Cuts `memory` into frames of `frame_size` bytes, as many as it holds
+    /// ([`region_len`](Self::region_len) says how long it is to be).
     ///
     /// # Errors
     /// [`PoolError`] when the sizes do not fit together.
@@ -92,7 +100,8 @@ impl Pool {
             return Err(PoolError::FrameSize(frame_size));
         }
         let region = || PoolError::Region { len: memory.len(), frame_size };
-        let frames = u32::try_from(memory.len() / frame_size).map_err(|_| region())?;
+        let stride = stride(frame_size);
+        let frames = u32::try_from(memory.len() / stride).map_err(|_| region())?;
         if frames == 0 {
             return Err(region());
         }
@@ -101,7 +110,7 @@ impl Pool {
         // Four thousand million pools on, numbers come again; 0 never does.
         let id =
             NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
-        Ok(Self { memory, frame_size, frames, id, free })
+        Ok(Self { memory, frame_size, stride, frames, id, free })
     }
 
     /// A pool of `frames` frames over fresh ordinary pages.
@@ -109,7 +118,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError`] when the sizes are out of range or memory is short.
     pub fn anonymous(frames: usize, frame_size: usize) -> Result<Self, PoolError> {
-        let len = frames.saturating_mul(frame_size);
+        let len = Self::region_len(frames, frame_size);
         if len == 0 {
             return Err(PoolError::Region { len, frame_size });
         }
@@ -200,7 +209,7 @@ impl Pool {
     fn start(&self, frame: &Frame) -> *mut u8 {
         // SAFETY: the index is below `self.frames` (only `take` makes frames),
         // so the offset stays inside the region.
-        unsafe { self.memory.base().as_ptr().add(frame.index as usize * self.frame_size) }
+        unsafe { self.memory.base().as_ptr().add(frame.index as usize * self.stride) }
     }
 
     #[inline]
@@ -212,6 +221,16 @@ impl Pool {
     fn free(&self) -> MutexGuard<'_, Vec<u32>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Bytes from one frame of `frame_size` bytes to the next.
+///
+/// Frames are so large a power of two that the same place in all of them competes for few sets of
+/// the cache, as soon as a batch is worked on side by side. At an odd number of cache lines it has
+/// all of them.
+fn stride(frame_size: usize) -> usize {
+    const LINE: usize = 64;
+    (frame_size / LINE | 1).saturating_mul(LINE)
 }
 
 #[cfg(test)]
@@ -242,6 +261,31 @@ mod tests {
             assert!(pool.bytes(frame).iter().all(|&b| b == i as u8 + 1));
         }
         pool.give_back(frames);
+    }
+
+    #[test]
+    fn a_place_in_all_frames_of_a_batch_has_a_cache_set_of_its_own() {
+        const SETS: usize = 64;
+        for frame_size in [512, 2048, 2112, 10496] {
+            let pool = Pool::anonymous(32, frame_size).unwrap();
+            let mut sets = std::collections::HashSet::new();
+            while let Some(frame) = pool.take() {
+                let bytes = pool.bytes(&frame);
+                assert_eq!(bytes.len(), frame_size);
+                sets.insert(bytes.as_ptr() as usize / 64 % SETS);
+                // Left out for good: each frame is looked at once.
+                drop(frame);
+            }
+            assert_eq!(sets.len(), 32, "frames of {frame_size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_region_holds_as_many_frames_as_it_was_made_for() {
+        for (frames, frame_size) in [(1, 512), (7, 2048), (3, 10496)] {
+            let memory = PacketMemory::anonymous(Pool::region_len(frames, frame_size)).unwrap();
+            assert_eq!(Pool::new(memory, frame_size).unwrap().frames(), frames);
+        }
     }
 
     #[test]

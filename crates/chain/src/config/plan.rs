@@ -336,7 +336,7 @@ fn make_pool(
         errors.push(source.error(memory.frames.span(), "bad number of frames", "128 to 16777216"));
         return None;
     }
-    let huge = memory.huge_pages.then(|| PacketMemory::huge_pages(size * frames));
+    let huge = memory.huge_pages.then(|| PacketMemory::huge_pages(Pool::region_len(frames, size)));
     let pool = match huge {
         Some(Ok(region)) => Pool::new(region, size),
         Some(Err(e)) => {
