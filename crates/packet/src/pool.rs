@@ -230,7 +230,7 @@ impl Pool {
 /// all of them.
 fn stride(frame_size: usize) -> usize {
     const LINE: usize = 64;
-    (frame_size / LINE | 1).saturating_mul(LINE)
+    ((frame_size / LINE) | 1).saturating_mul(LINE)
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use core::arch::x86_64::{
     _mm_cvtsi128_si32, _mm_loadu_si128, _mm_prefetch, _mm_set1_epi32, _mm_storeu_si128,
     _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, _mm512_aesenc_epi128, _mm512_aesenclast_epi128,
     _mm512_broadcast_i32x4, _mm512_castsi128_si512, _mm512_extracti32x4_epi32, _mm512_inserti32x4,
-    _mm512_mask_storeu_epi64, _mm512_maskz_loadu_epi64, _mm512_setzero_si512, _mm512_xor_si512,
+    _mm512_mask_storeu_epi64, _mm512_maskz_loadu_epi64, _mm512_setzero_si512,
+    _mm512_ternarylogic_epi32, _mm512_xor_si512,
 };
 
 use thalweg_packet::BATCH;
@@ -21,9 +22,11 @@ pub(super) const BLOCK: usize = 16;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Packets of a register.
-const PER_REGISTER: usize = 4;
+pub(super) const PER_REGISTER: usize = 4;
 /// Registers that the packets of a batch fill.
-const REGISTERS: usize = BATCH / PER_REGISTER;
+pub(super) const REGISTERS: usize = BATCH / PER_REGISTER;
+/// What makes the exclusive or of three.
+const XOR3: i32 = 0x96;
 /// Keys of the most rounds there are (AES-256), and the one before them.
 pub(super) const MOST_KEYS: usize = 15;
 
@@ -121,10 +124,8 @@ pub(super) struct Encryption<'a> {
     keys: Keys<'a>,
     /// Of each packet, from the longest on; what stays 0 is no packet.
     blocks: [usize; BATCH],
-    /// The block before the next one, of the packets that are not done.
+    /// The block before the next one of the packets that are not done; of the others, `idle`'s.
     at: [*mut u8; BATCH],
-    /// What that was encrypted to.
-    chain: [__m512i; REGISTERS],
     /// Blocks that are done.
     done: usize,
     /// Packets that are not.
@@ -140,66 +141,132 @@ enum Keys<'a> {
 
 impl<'a> Encryption<'a> {
     /// Of packets with keys of as many rounds, the longest first. Lanes without a packet read and
-    /// write `idle`.
+    /// write `idle`, from a block before an IV on.
     ///
     /// # Panics
     /// When there are more packets than in a batch, or `idle` is shorter than one of them.
-    ///
-    /// # Safety
-    /// The IVs and as many blocks behind each are there, are nobody else's, and stay until the
-    /// encryption is done.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn new(texts: &[Text<'a>], idle: &mut [u8]) -> Self {
-        let (mut blocks, mut at) = ([0; BATCH], [idle.as_mut_ptr(); BATCH]);
+    pub(super) fn new(texts: &[Text<'a>], idle: &mut [u8]) -> Self {
+        let (mut blocks, mut at) = ([0; BATCH], [idle_iv(idle); BATCH]);
         for (lane, text) in texts.iter().enumerate() {
-            assert!(idle.len() >= (text.blocks + 1) * BLOCK);
+            assert!(idle.len() >= idle_len(text.blocks));
             (blocks[lane], at[lane]) = (text.blocks, text.iv);
         }
-        // SAFETY: the IVs are there, as the caller says, or as many bytes of `idle`.
-        let chain = unsafe { gather::<REGISTERS>(&at, 0) };
         let keys = match texts {
             [first, others @ ..] if others.iter().all(|o| std::ptr::eq(o.keys, first.keys)) => {
                 Keys::Same(first.keys)
             }
             _ => Keys::Different(Box::new(lane_keys(texts)), texts[0].keys.rounds),
         };
-        Self { keys, blocks, at, chain, done: 0, active: texts.len() }
+        Self { keys, blocks, at, done: 0, active: texts.len() }
     }
 
     /// Goes on until `end` blocks of each packet are done, or all it has. Returns how many packets,
     /// from the first on, are not done.
     ///
     /// # Safety
-    /// As for [`new`](Self::new); `idle` is the same.
+    /// As for [`step`](Self::step).
     #[target_feature(enable = "avx512f,vaes")]
     pub(super) unsafe fn advance(&mut self, end: usize, idle: &mut [u8]) -> usize {
         while self.active > 0 && self.done < end {
-            let count = self.blocks[self.active - 1].min(end) - self.done;
-            // A lane that is done waits.
-            self.at[self.active..].fill(idle.as_mut_ptr());
-            let registers = self.active.div_ceil(PER_REGISTER);
-            let (at, chain) = (&self.at, &mut self.chain);
-            match &self.keys {
-                Keys::Same(keys) => {
-                    let keys = broadcast(&keys.encrypt, keys.rounds);
-                    // SAFETY: the packets that are not done have `count` blocks behind their
-                    // place, as the caller says; the others have `idle`, which is as long as the
-                    // longest.
-                    unsafe { run_of(registers, keys.rounds(), at, chain, count) };
-                }
-                Keys::Different(keys, rounds) => {
-                    // SAFETY: as above.
-                    unsafe { run_of(registers, &keys[..=*rounds], at, chain, count) };
-                }
-            }
-            self.done += count;
-            let at = &mut self.at[..self.active];
-            at.iter_mut().for_each(|at| *at = at.wrapping_add(count * BLOCK));
-            while self.active > 0 && self.blocks[self.active - 1] == self.done {
-                self.active -= 1;
-            }
+            let count = self.all_have().min(end - self.done);
+            // SAFETY: the caller says so.
+            unsafe { self.step(count, idle, &mut Alone(count)) };
         }
         self.active
+    }
+
+    /// Packets that are not done.
+    pub(super) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// Blocks of each packet that are done, of those that have so many.
+    pub(super) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Blocks that are left of each of the packets that are not done.
+    pub(super) fn all_have(&self) -> usize {
+        self.active.checked_sub(1).map_or(0, |last| self.blocks[last] - self.done)
+    }
+
+    /// Lets `how` do the next `count` blocks of the packets that are not done.
+    ///
+    /// # Safety
+    /// The IVs that the texts name and as many blocks behind each are there, and are nobody
+    /// else's; `idle` is that of [`new`](Self::new); all have `count` blocks.
+    #[target_feature(enable = "avx512f,vaes")]
+    pub(super) unsafe fn step(&mut self, count: usize, idle: &mut [u8], how: &mut impl Blocks) {
+        let registers = self.active.div_ceil(PER_REGISTER);
+        match &self.keys {
+            Keys::Same(keys) => {
+                let keys = broadcast(&keys.encrypt, keys.rounds);
+                // SAFETY: the packets that are not done have `count` blocks behind their place, as
+                // the caller says; the others have `idle`, which is as long as the longest.
+                unsafe { how.encrypt(registers, keys.rounds(), &self.at) };
+            }
+            Keys::Different(keys, rounds) => {
+                // SAFETY: as above.
+                unsafe { how.encrypt(registers, &keys[..=*rounds], &self.at) };
+            }
+        }
+        self.done += count;
+        let at = &mut self.at[..self.active];
+        at.iter_mut().for_each(|at| *at = at.wrapping_add(count * BLOCK));
+        while self.active > 0 && self.blocks[self.active - 1] == self.done {
+            self.active -= 1;
+            self.at[self.active] = idle_iv(idle);
+        }
+    }
+}
+
+/// Bytes that idle lanes need beside packets of so many blocks: their IV, and a block before it.
+pub(super) fn idle_len(blocks: usize) -> usize {
+    (blocks + 2) * BLOCK
+}
+
+fn idle_iv(idle: &mut [u8]) -> *mut u8 {
+    idle.as_mut_ptr().wrapping_add(BLOCK)
+}
+
+/// A way to encrypt some number of blocks of each packet.
+pub(super) trait Blocks {
+    /// Encrypts the next blocks of the packets of so many registers.
+    ///
+    /// # Safety
+    /// Each lane of the registers has so many blocks behind the one at its place, and the processor
+    /// the instructions.
+    unsafe fn encrypt<const K: usize>(
+        &mut self,
+        registers: usize,
+        keys: &[[__m512i; K]],
+        at: &[*mut u8; BATCH],
+    );
+}
+
+/// So many blocks, and nothing else.
+struct Alone(usize);
+
+impl Blocks for Alone {
+    unsafe fn encrypt<const K: usize>(
+        &mut self,
+        registers: usize,
+        keys: &[[__m512i; K]],
+        at: &[*mut u8; BATCH],
+    ) {
+        let run = match registers {
+            1 => run::<1, K>,
+            2 => run::<2, K>,
+            3 => run::<3, K>,
+            4 => run::<4, K>,
+            5 => run::<5, K>,
+            6 => run::<6, K>,
+            7 => run::<7, K>,
+            _ => run::<REGISTERS, K> as Run<K>,
+        };
+        // SAFETY: the caller says so.
+        unsafe { run(keys, at, self.0) }
     }
 }
 
@@ -252,7 +319,7 @@ fn join(blocks: [__m128i; PER_REGISTER]) -> __m512i {
 /// There are blocks.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize) -> [__m512i; N] {
+pub(super) unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize) -> [__m512i; N] {
     let block = |lane: usize| {
         let at = at[lane].wrapping_add(offset);
         // SAFETY: the caller says so.
@@ -287,35 +354,8 @@ unsafe fn scatter<const N: usize>(blocks: &[__m512i; N], at: &[*mut u8; BATCH], 
     }
 }
 
-/// [`run`] of so many registers.
-///
-/// # Safety
-/// As there.
-#[target_feature(enable = "avx512f,vaes")]
-unsafe fn run_of<const K: usize>(
-    registers: usize,
-    keys: &[[__m512i; K]],
-    at: &[*mut u8; BATCH],
-    chain: &mut [__m512i; REGISTERS],
-    count: usize,
-) {
-    let run = match registers {
-        1 => run::<1, K>,
-        2 => run::<2, K>,
-        3 => run::<3, K>,
-        4 => run::<4, K>,
-        5 => run::<5, K>,
-        6 => run::<6, K>,
-        7 => run::<7, K>,
-        _ => run::<REGISTERS, K> as Run<K>,
-    };
-    // SAFETY: the caller says so.
-    unsafe { run(keys, at, chain, count) }
-}
-
 /// [`run`] of some number of registers.
-type Run<const K: usize> =
-    unsafe fn(&[[__m512i; K]], &[*mut u8; BATCH], &mut [__m512i; REGISTERS], usize);
+type Run<const K: usize> = unsafe fn(&[[__m512i; K]], &[*mut u8; BATCH], usize);
 
 /// Encrypts the next `count` blocks of the packets of the first `N` registers.
 ///
@@ -325,35 +365,62 @@ type Run<const K: usize> =
 unsafe fn run<const N: usize, const K: usize>(
     keys: &[[__m512i; K]],
     at: &[*mut u8; BATCH],
-    chain: &mut [__m512i; REGISTERS],
     count: usize,
 ) {
-    let [first, inner @ .., last] = keys else { return };
-    let mut state: [__m512i; N] = std::array::from_fn(|n| chain[n]);
+    // SAFETY: the caller says so; so below.
+    let mut chain = unsafe { gather::<N>(at, 0) };
     for block in 1..=count {
-        // Streams are more than the processor follows by itself.
         if block % (LINE / BLOCK) == 1 {
-            for at in &at[..N * PER_REGISTER] {
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(block * BLOCK + 2 * LINE).cast());
-            }
+            prefetch(&at[..N * PER_REGISTER], block * BLOCK);
         }
-        // SAFETY: the caller says so.
-        let clear = unsafe { gather::<N>(at, block * BLOCK) };
-        for n in 0..N {
-            state[n] = _mm512_xor_si512(_mm512_xor_si512(clear[n], first[n % K]), state[n]);
-        }
-        for keys in inner {
-            for n in 0..N {
-                state[n] = _mm512_aesenc_epi128(state[n], keys[n % K]);
-            }
-        }
-        for n in 0..N {
-            state[n] = _mm512_aesenclast_epi128(state[n], last[n % K]);
-        }
-        // SAFETY: the caller says so.
-        unsafe { scatter(&state, at, block * BLOCK) };
+        // SAFETY: as above.
+        unsafe { encrypt(keys, at, block * BLOCK, &mut chain) };
     }
-    chain[..N].copy_from_slice(&state);
+}
+
+/// Asks for what stands two cache lines behind `offset` in each packet: packets are more streams
+/// than the processor follows by itself.
+#[inline]
+pub(super) fn prefetch(at: &[*mut u8], offset: usize) {
+    for at in at {
+        // SAFETY: it reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(offset + 2 * LINE).cast()) };
+    }
+}
+
+/// Encrypts the blocks `offset` bytes behind the places of the packets of `N` registers. `chain`
+/// holds those before them, and then what they have become: in registers, as this is inlined into
+/// whoever has the instructions.
+///
+/// # Safety
+/// There are blocks, and the processor has AVX-512 and VAES.
+#[inline(always)]
+pub(super) unsafe fn encrypt<const N: usize, const K: usize>(
+    keys: &[[__m512i; K]],
+    at: &[*mut u8; BATCH],
+    offset: usize,
+    chain: &mut [__m512i; N],
+) {
+    let [first, inner @ .., last] = keys else { return };
+    // SAFETY: the caller says so; so below.
+    let clear = unsafe { gather::<N>(at, offset) };
+    for n in 0..N {
+        let key = first[n % K];
+        // SAFETY: as above.
+        chain[n] = unsafe { _mm512_ternarylogic_epi32::<XOR3>(clear[n], key, chain[n]) };
+    }
+    for keys in inner {
+        for n in 0..N {
+            // SAFETY: as above.
+            chain[n] = unsafe { _mm512_aesenc_epi128(chain[n], keys[n % K]) };
+        }
+    }
+    for n in 0..N {
+        // SAFETY: as above.
+        chain[n] = unsafe { _mm512_aesenclast_epi128(chain[n], last[n % K]) };
+    }
+    // SAFETY: as above.
+    unsafe { scatter(chain, at, offset) };
 }
 
 /// Decrypts a packet's blocks, which stand behind their IV, in place.

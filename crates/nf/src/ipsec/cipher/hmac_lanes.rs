@@ -19,11 +19,11 @@ use thalweg_packet::BATCH;
 use super::sha::{self, BLOCK, HmacKeys, WORDS, Words, compress, sixteen};
 
 /// Messages of a register.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Sixteens that are hashed side by side: each round of one waits for the round before it.
-const STREAMS: usize = BATCH / LANES;
+pub(super) const STREAMS: usize = BATCH / LANES;
 /// The hashes' states, word by word.
-type State = sha::State<__m512i>;
+pub(super) type State = sha::State<__m512i>;
 /// Bytes of a tag; of those of SHA-1, the first twelve count.
 pub(super) const TAG: usize = 16;
 
@@ -180,8 +180,7 @@ impl<'a, 'm> Authentication<'a, 'm> {
                 self.active -= 1;
                 self.cursors[self.active / LANES][self.active % LANES] = self.cursors[0][0];
             }
-            let lanes = u32::MAX >> (BATCH - self.active);
-            let lanes = [lanes as __mmask16, (lanes >> LANES) as __mmask16];
+            let lanes = self.lanes();
             if self.active > LANES {
                 advance::<SHA256, STREAMS>(&mut self.state, &mut self.cursors, lanes);
             } else {
@@ -190,6 +189,46 @@ impl<'a, 'm> Authentication<'a, 'm> {
             }
             self.done += 1;
         }
+    }
+
+    /// What the blocks that are hashed have come to.
+    pub(super) fn states(&self) -> &[State; STREAMS] {
+        &self.state
+    }
+
+    /// Blocks of each message that are hashed, of those that have so many.
+    pub(super) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Messages that are not hashed, from the longest on.
+    pub(super) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// Takes the next `blocks` of the messages that are not hashed, which are whole ones, for
+    /// hashed, to `states`.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn skip(&mut self, blocks: usize, states: &[State; STREAMS]) {
+        self.done += blocks;
+        for lane in 0..BATCH {
+            let cursor = self.cursors[lane / LANES][lane % LANES];
+            self.cursors[lane / LANES][lane % LANES] = match self.messages[..self.active].get(lane)
+            {
+                Some(message) => cursor.moved(self.done, message),
+                None => self.cursors[0][0],
+            };
+        }
+        let lanes = self.lanes();
+        for ((state, next), lanes) in self.state.iter_mut().zip(states).zip(lanes) {
+            keep(state, next, lanes);
+        }
+    }
+
+    /// The messages that are not hashed.
+    fn lanes(&self) -> [__mmask16; STREAMS] {
+        let lanes = u32::MAX >> (BATCH - self.active);
+        [lanes as __mmask16, (lanes >> LANES) as __mmask16]
     }
 
     /// The first bytes of the HMACs.
@@ -211,12 +250,30 @@ fn advance<const SHA256: bool, const N: usize>(
         fetch(&mut cursors[stream], &mut words[stream]);
     }
     let mut next = *state;
-    compress::<SHA256, N, _>(&mut next, &mut words);
+    hash::<SHA256, N>(&mut next, &mut words);
     for stream in 0..N {
-        for (word, next) in state[stream].iter_mut().zip(next[stream]) {
-            *word = _mm512_mask_mov_epi32(*word, lanes[stream], next);
-        }
+        keep(&mut state[stream], &next[stream], lanes[stream]);
     }
+}
+
+/// Makes a state the next one in so many lanes.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn keep(state: &mut State, next: &State, lanes: __mmask16) {
+    for (word, next) in state.iter_mut().zip(next) {
+        *word = _mm512_mask_mov_epi32(*word, lanes, *next);
+    }
+}
+
+/// Hashes a block in each lane of `N` streams. Not inlined: it is long, and the less code a batch
+/// goes through, the more of it the processor has at hand.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline(never)]
+pub(super) fn hash<const SHA256: bool, const N: usize>(
+    state: &mut [State; N],
+    words: &mut [[__m512i; LANES]; N],
+) {
+    compress::<SHA256, N, _>(state, words);
 }
 
 /// The hash of the keys' outer block and the inner digest.
@@ -233,16 +290,13 @@ fn finish<const SHA256: bool>(
         words[len] = number(1 << 31);
         words[15] = number((BLOCK as u32 + 4 * len as u32) * 8);
     }
-    compress::<SHA256, STREAMS, _>(&mut outer, &mut words);
+    hash::<SHA256, STREAMS>(&mut outer, &mut words);
     for (tags, digest) in tags.chunks_mut(LANES).zip(outer) {
         let [w0, w1, w2, w3, ..] = digest;
-        let (low01, low23) = (_mm512_unpacklo_epi32(w0, w1), _mm512_unpacklo_epi32(w2, w3));
-        let (high01, high23) = (_mm512_unpackhi_epi32(w0, w1), _mm512_unpackhi_epi32(w2, w3));
         // Those of every fourth lane, from lanes 0, 1, 2 and 3 on.
-        put_fourths(_mm512_unpacklo_epi64(low01, low23), tags, 0);
-        put_fourths(_mm512_unpackhi_epi64(low01, low23), tags, 1);
-        put_fourths(_mm512_unpacklo_epi64(high01, high23), tags, 2);
-        put_fourths(_mm512_unpackhi_epi64(high01, high23), tags, 3);
+        for (first, fourths) in columns_of_four([w0, w1, w2, w3]).into_iter().enumerate() {
+            put_fourths(fourths, tags, first);
+        }
     }
 }
 
@@ -260,7 +314,7 @@ fn put_fourths(fourths: __m512i, tags: &mut [[u8; TAG]], first: usize) {
 /// What puts the highest byte of each word first.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn big_endian() -> __m512i {
+pub(super) fn big_endian() -> __m512i {
     _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203)
 }
 
@@ -333,6 +387,12 @@ impl Cursor {
         Self { at, end, tail }
     }
 
+    /// The same behind so many whole blocks of its message.
+    fn moved(self, blocks: usize, message: &Message<'_>) -> Self {
+        let at = message.start.wrapping_add(blocks * BLOCK);
+        Self { at: if at == self.end { self.tail } else { at }, ..self }
+    }
+
     fn next(&mut self) -> *const u8 {
         let (at, next) = (self.at, self.at.wrapping_add(BLOCK));
         self.at = if next == self.end { self.tail } else { next };
@@ -367,13 +427,8 @@ fn transpose(rows: &[__m512i; LANES]) -> [__m512i; LANES] {
     // Each 128-bit lane of `fours[4 i + j]` holds word j of its quarter for rows 4 i to 4 i + 3.
     let mut fours = [_mm512_setzero_si512(); LANES];
     for i in 0..4 {
-        let [r0, r1, r2, r3] = [0, 1, 2, 3].map(|row| rows[4 * i + row]);
-        let (low01, low23) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpacklo_epi32(r2, r3));
-        let (high01, high23) = (_mm512_unpackhi_epi32(r0, r1), _mm512_unpackhi_epi32(r2, r3));
-        fours[4 * i] = _mm512_unpacklo_epi64(low01, low23);
-        fours[4 * i + 1] = _mm512_unpackhi_epi64(low01, low23);
-        fours[4 * i + 2] = _mm512_unpacklo_epi64(high01, high23);
-        fours[4 * i + 3] = _mm512_unpackhi_epi64(high01, high23);
+        let rows = [0, 1, 2, 3].map(|row| rows[4 * i + row]);
+        fours[4 * i..4 * i + 4].copy_from_slice(&columns_of_four(rows));
     }
     let mut columns = [_mm512_setzero_si512(); LANES];
     for j in 0..4 {
@@ -388,6 +443,20 @@ fn transpose(rows: &[__m512i; LANES]) -> [__m512i; LANES] {
         columns[12 + j] = _mm512_shuffle_i32x4::<0xdd>(odd01, odd23);
     }
     columns
+}
+
+/// Rows to columns of 4 by 4 words, in each 128-bit lane.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn columns_of_four([r0, r1, r2, r3]: [__m512i; 4]) -> [__m512i; 4] {
+    let (low01, low23) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpacklo_epi32(r2, r3));
+    let (high01, high23) = (_mm512_unpackhi_epi32(r0, r1), _mm512_unpackhi_epi32(r2, r3));
+    [
+        _mm512_unpacklo_epi64(low01, low23),
+        _mm512_unpackhi_epi64(low01, low23),
+        _mm512_unpacklo_epi64(high01, high23),
+        _mm512_unpackhi_epi64(high01, high23),
+    ]
 }
 
 #[target_feature(enable = "avx512f")]

@@ -5,10 +5,10 @@ use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
 use thalweg_packet::{BATCH, Isa};
 
-use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, Text};
+use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, Text, idle_len};
 use super::hmac_lanes::{Authentication, Message, TAG, Tail};
 use super::sha::HmacKeys;
-use super::{Job, avx2};
+use super::{Job, avx2, in_step};
 use crate::ipsec::suite::{HEADER, Hash, Suite};
 
 /// Whether the processor has what this takes, at the level that uses it.
@@ -128,15 +128,16 @@ impl Lanes {
         }
     }
 
-    /// Makes it as long as the longest packet, the first, with its IV.
+    /// Makes it as long as lanes beside the longest packet, the first, need.
     fn lengthen_idle(&mut self, group: &Group<'_>) {
-        let most = group.texts.first().map_or(0, |longest| (longest.blocks + 1) * BLOCK);
+        let most = group.texts.first().map_or(0, |longest| idle_len(longest.blocks));
         if self.idle.len() < most {
             self.idle.resize(most, 0);
         }
     }
 
-    /// Encrypts and authenticates piece by piece: what is hashed is then still in the cache.
+    /// Encrypts and authenticates what all packets have in step, and the rest piece by piece: what
+    /// is hashed is then still in the cache.
     ///
     /// # Safety
     /// The processor has the instructions, and the group's packets are there.
@@ -152,14 +153,16 @@ impl Lanes {
             return;
         }
         self.lengthen_idle(group);
-        // SAFETY: the packets are there, as the caller says.
-        let mut encryption = unsafe { Encryption::new(&group.texts, &mut self.idle) };
+        let mut encryption = Encryption::new(&group.texts, &mut self.idle);
         let mut authentication = Authentication::new(&group.messages, &mut self.tails);
-        let (mut end, mut unfinished) = (0, group.texts.len());
+        let mut unfinished = group.texts.len();
         while unfinished > 0 {
-            end += PIECE;
+            let idle = &mut self.idle;
+            // SAFETY: the packets are there, as the caller says.
+            unsafe { in_step::advance::<SHA256>(&mut encryption, &mut authentication, idle) };
+            let end = encryption.done() + PIECE;
             // SAFETY: as above.
-            unfinished = unsafe { encryption.advance(end, &mut self.idle) };
+            unfinished = unsafe { encryption.advance(end, idle) };
             // SAFETY: the packets are there, and so much of them is encrypted.
             unsafe {
                 authentication.advance::<SHA256>(HEADER + (1 + end) * BLOCK, unfinished);

@@ -11,6 +11,8 @@ mod aes_lanes;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod hmac_lanes;
+#[cfg(target_arch = "x86_64")]
+mod in_step;
 #[cfg(feature = "ipsec-mb")]
 mod intel;
 #[cfg(target_arch = "x86_64")]

@@ -112,6 +112,32 @@ proptest! {
     }
 }
 
+/// Packets of one suite and of few lengths, which the lanes take in step.
+fn alike() -> impl Strategy<Value = Vec<Packet>> {
+    let lengths = proptest::collection::vec(1usize..120, 1..=3);
+    (0..Suite::ALL.len(), 1..=KEYS, lengths).prop_flat_map(|(suite, keys, lengths)| {
+        let packet = (0..keys, proptest::sample::select(lengths), any::<u8>());
+        let packet = packet.prop_map(move |(key, blocks, fill)| (suite, key, blocks, None, fill));
+        proptest::collection::vec(packet, 1..=BATCH)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn all_engines_seal_alike_what_is_in_step(packets in alike()) {
+        let ciphers = ciphers();
+        let mut reference = clear(&packets);
+        let portable = |jobs: &mut [Job<'_>]| jobs.iter_mut().for_each(portable::seal);
+        run(portable, &ciphers, &packets, &mut reference);
+        for mut engine in engines() {
+            let mut sealed = clear(&packets);
+            run(|jobs| engine.seal(jobs), &ciphers, &packets, &mut sealed);
+            prop_assert!(sealed == reference, "{}", engine.name());
+        }
+    }
+}
+
 /// Lengths at which padding changes its number of blocks, one after the other.
 #[test]
 fn every_length_is_sealed_alike() {
