@@ -28,7 +28,7 @@ const MOST: usize = 64;
 /// A macro, as a function for all levels would not be compiled for the instructions of each.
 macro_rules! kernels {
     ($features:literal, $($registers:literal)*) => {
-        pub(super) const KERNELS: [super::Kernel; super::MOST / LANES] =
+        pub(in $crate::router::trie6::lanes) const KERNELS: [Kernel; [$($registers),*].len()] =
             [$(look::<$registers>),*];
 
         #[target_feature(enable = $features)]
@@ -48,7 +48,7 @@ macro_rules! kernels {
                 for way in &mut ways {
                     left += way.step(words, way.second_bits(shift)).count_ones() as usize;
                 }
-                if left <= super::FEW.min(N) {
+                if left <= FEW.min(N) {
                     break;
                 }
             }
@@ -69,6 +69,8 @@ macro_rules! kernels {
 mod avx2;
 mod avx512;
 
+use avx512::{eight, sixteen};
+
 /// A level of vectors that the processor has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lanes(Isa);
@@ -87,7 +89,11 @@ impl Lanes {
     #[inline]
     pub(super) fn lookup(self, root: &Root, addresses: &[u128], hops: &mut [HopId]) {
         match self.0 {
-            Isa::Avx512 => look_up::<{ avx512::LANES }>(&avx512::KERNELS, root, addresses, hops),
+            // A register of sixteen waits for more loads than there are others on their way.
+            Isa::Avx512 if addresses.len() <= BATCH => {
+                look_up::<{ eight::LANES }>(&eight::KERNELS, root, addresses, hops);
+            }
+            Isa::Avx512 => look_up::<{ sixteen::LANES }>(&sixteen::KERNELS, root, addresses, hops),
             _ => look_up::<{ avx2::LANES }>(&avx2::KERNELS, root, addresses, hops),
         }
     }

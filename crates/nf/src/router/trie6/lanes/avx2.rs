@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::super::groups::{Entry, UNIT};
 use super::super::{Root, TOP};
+use super::{FEW, Kernel};
 use crate::router::table::HopId;
 
 /// Addresses of a register.
