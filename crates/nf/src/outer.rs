@@ -15,10 +15,8 @@ const CONGESTION: u8 = 3;
 /// A tunnel's IP header, as far as it is the same for all packets.
 pub(crate) enum OuterIp {
     V4 {
-        ttl: u8,
-        protocol: u8,
-        /// Source and destination.
-        addresses: [u8; 8],
+        /// EtherType and header, what varies left zero.
+        header: [u8; 22],
         /// What all that stays the same adds to the checksum.
         sum: u32,
     },
@@ -44,11 +42,14 @@ impl OuterIp {
     pub(crate) fn new(source: IpAddr, destination: IpAddr, protocol: u8, ttl: u8) -> Option<Self> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let pair = u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits());
-                let words = (0..4).map(|n| (pair >> (16 * n)) as u16);
-                let fixed = [0x4500, u16::from_be_bytes([ttl, protocol])];
-                let sum = words.chain(fixed).map(u32::from).sum();
-                Some(Self::V4 { ttl, protocol, addresses: pair.to_be_bytes(), sum })
+                let mut header = [0; 22];
+                header[..3].copy_from_slice(&[0x08, 0, 0x45]);
+                header[10..12].copy_from_slice(&[ttl, protocol]);
+                header[14..18].copy_from_slice(&source.octets());
+                header[18..].copy_from_slice(&destination.octets());
+                let words = header[2..].as_chunks().0.iter();
+                let sum = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+                Some(Self::V4 { header, sum })
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let mut addresses = [0; 32];
@@ -69,23 +70,23 @@ impl OuterIp {
     }
 
     /// Writes EtherType and header of a packet with `after_ip` bytes behind them.
+    #[inline]
     pub(crate) fn write(&self, out: &mut [u8], after_ip: u16, varying: Varying) {
         let Varying { tos, dont_fragment, id } = varying;
         match self {
-            Self::V4 { ttl, protocol, addresses, sum } => {
+            Self::V4 { header, sum } => {
                 let Some(out) = out.first_chunk_mut::<22>() else { return };
                 let (len, flags) = (20 + after_ip, u16::from(dont_fragment) << 14);
                 let sum = sum + [tos.into(), len, id, flags].map(u32::from).iter().sum::<u32>();
                 // Folded twice, as the first may carry.
                 let sum = (sum & 0xffff) + (sum >> 16);
                 let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-                let ([len0, len1], [id0, id1]) = (len.to_be_bytes(), id.to_be_bytes());
-                let ([flags0, _], [sum0, sum1]) = (flags.to_be_bytes(), sum.to_be_bytes());
-                let first = [0x08, 0, 0x45, tos, len0, len1, id0, id1];
-                let second = [flags0, 0, *ttl, *protocol, sum0, sum1];
-                out[..8].copy_from_slice(&first);
-                out[8..14].copy_from_slice(&second);
-                out[14..].copy_from_slice(addresses);
+                *out = *header;
+                out[3] = tos;
+                out[4..6].copy_from_slice(&len.to_be_bytes());
+                out[6..8].copy_from_slice(&id.to_be_bytes());
+                out[8] = flags.to_be_bytes()[0];
+                out[12..14].copy_from_slice(&sum.to_be_bytes());
             }
             Self::V6 { ttl, protocol, addresses } => {
                 let Some(out) = out.first_chunk_mut::<42>() else { return };

@@ -315,11 +315,13 @@ impl Batch {
     }
 
     /// Bytes that can be put before the packet.
+    #[inline]
     pub fn headroom(&self, lane: usize) -> usize {
         self.offsets[lane] as usize
     }
 
     /// Bytes that can be put after the packet.
+    #[inline]
     pub fn tailroom(&self, lane: usize) -> usize {
         self.pool.frame_size() - self.offsets[lane] as usize - self.lens[lane] as usize
     }
@@ -353,13 +355,30 @@ impl Batch {
     /// unspecified content. `None`, and nothing changed, where the frame has no room for that.
     #[inline]
     pub fn reshape(&mut self, lane: usize, front: usize, len: usize) -> Option<&mut [u8]> {
-        let offset = (self.offsets[lane] as usize).checked_sub(front)?;
-        let bytes = self.pool.bytes_mut(self.frames[lane].as_mut()?);
-        let bytes = bytes.get_mut(offset..offset.checked_add(len)?)?;
-        let wire_len = &mut self.meta.wire_len[lane];
-        *wire_len = wire_len.saturating_sub(self.lens[lane].into()).saturating_add(len as u32);
-        (self.offsets[lane], self.lens[lane]) = (offset as u16, len as u16);
-        Some(bytes)
+        self.reshape_each(std::iter::once((lane, front, len))).next()?
+    }
+
+    /// [`reshape`](Self::reshape) of several packets at once: lane, front and length of each. Each
+    /// lane has to be behind the one before it; for one that is not, there is `None`.
+    #[inline]
+    pub fn reshape_each<'b>(
+        &'b mut self,
+        shapes: impl Iterator<Item = (usize, usize, usize)> + 'b,
+    ) -> impl Iterator<Item = Option<&'b mut [u8]>> + 'b {
+        let (pool, offsets, lens) = (&*self.pool, &mut self.offsets, &mut self.lens);
+        let wire_lens = &mut self.meta.wire_len;
+        let (mut frames, mut next) = (self.frames.iter_mut(), 0);
+        shapes.map(move |(lane, front, len)| {
+            let frame = frames.nth(lane.checked_sub(next)?)?;
+            next = lane + 1;
+            let frame = frame.as_mut()?;
+            let offset = (offsets[lane] as usize).checked_sub(front)?;
+            let bytes = pool.bytes_mut(frame).get_mut(offset..offset.checked_add(len)?)?;
+            let missing = wire_lens[lane].saturating_sub(lens[lane].into());
+            wire_lens[lane] = missing.saturating_add(len as u32);
+            (offsets[lane], lens[lane]) = (offset as u16, len as u16);
+            Some(bytes)
+        })
     }
 
     // A packet that the capture cut stays cut by as much.
@@ -567,6 +586,23 @@ mod tests {
         assert!(!b.grow_front(lane, front + 1) && !b.grow_back(lane, back + 1));
         assert!(b.grow_front(lane, front) && b.grow_back(lane, back));
         assert_eq!(b.packet_len(lane), 2048);
+    }
+
+    #[test]
+    fn packets_that_are_reshaped_together_are_those_that_were_meant() {
+        let (_pool, mut b) = batch(8);
+        (0..8u8).for_each(|n| assert!(b.push_bytes(&[n; 20]).is_some()));
+        b.release(Lanes::one(4));
+        // In order, empty, with too much in front, too long, behind the one before, beyond a batch.
+        let shapes =
+            [(1, 2, 30), (4, 2, 30), (5, 2, 22), (6, 4000, 4020), (7, 0, 4000), (2, 2, 30)];
+        let shapes = shapes.into_iter().chain([(BATCH, 0, 20)]);
+        let seen: Vec<_> =
+            b.reshape_each(shapes).map(|bytes| bytes.map(|b| (b.len(), b[2], b[21]))).collect();
+        assert_eq!(seen, [Some((30, 1, 1)), None, Some((22, 5, 5)), None, None, None, None]);
+        let lens: Vec<_> = (0..8).map(|lane| b.packet_len(lane)).collect();
+        assert_eq!(lens, [20, 30, 20, 20, 0, 22, 20, 20]);
+        assert_eq!((b.meta.wire_len[1], b.meta.wire_len[6]), (30, 20));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_packet::{
-    BATCH, Batch, Decapsulate, DropReason, Isa, Lanes, ParseStatus, TransposedKeys, field,
+    BATCH, Batch, Cut, Decapsulate, DropReason, Isa, Lanes, ParseStatus, TransposedKeys, field,
 };
 
 use crate::fragment::Cutter;
@@ -323,42 +323,28 @@ impl Ipsec {
         let mut fragments: Vec<Departures<'_>> = Vec::new();
         for lane in lanes {
             let policy = databases.policies.get(usize::from(found[lane].packet_type.0));
-            match policy.unwrap_or(&Policy::Discard) {
-                Policy::Bypass => {
-                    self.figures.bypassed += 1;
-                    context.explain(lane, || "policy: bypass".into());
-                }
-                Policy::Discard => {
-                    context.explain(lane, || "policy: discard".into());
-                    context.drop(lane, DropReason::NoPolicy);
-                }
-                Policy::Expected => {
-                    context.explain(lane, || "in the clear, but an inbound SA covers it".into());
-                    context.drop(lane, DropReason::NoPolicy);
-                }
+            let policy = policy.unwrap_or(&Policy::Discard);
+            let Policy::Protect(sa) = policy else {
+                self.leave(policy, lane, context);
+                continue;
+            };
+            if batch.headers(lane).status == ParseStatus::Truncated {
                 // Half a packet cannot be protected as a whole one.
-                Policy::Protect(_) if batch.headers(lane).status == ParseStatus::Truncated => {
-                    context.drop(lane, DropReason::Malformed);
-                }
-                Policy::Protect(sa) => {
-                    let departure = Departure::new(sa, batch, lane);
-                    match departure.fate(batch) {
-                        Fate::Fits => departures.push(departure),
-                        fate => {
-                            let later = &mut fragments;
-                            departures.extend(self.shorten(sa, batch, lane, fate, later, context));
-                        }
-                    }
+                context.drop(lane, DropReason::Malformed);
+                continue;
+            }
+            let departure = Departure::new(sa, batch, lane);
+            match departure.fate(batch) {
+                Fate::Fits => departures.push(departure),
+                fate => {
+                    let later = &mut fragments;
+                    departures.extend(self.shorten(sa, batch, lane, fate, later, context));
                 }
             }
         }
         self.protect(batch, &mut departures, |lane, reason| context.drop(lane, reason));
-        for Departure { sa, lane, number, .. } in &departures {
-            let Some(number) = number else { continue };
-            context.explain(*lane, || {
-                let name = &sa.association.name;
-                format!("policy: protect by SA '{name}', sequence number {number}")
-            });
+        if context.is_traced() {
+            departures.iter().for_each(|departure| explain(departure, context));
         }
         for (emitted, departures) in context.emitted().batches_mut().iter_mut().zip(&mut fragments)
         {
@@ -367,6 +353,20 @@ impl Ipsec {
             self.figures.lost_fragments += refused.count() as u64;
             emitted.release(refused);
         }
+    }
+
+    /// Does what a policy says that protects nothing.
+    fn leave(&mut self, policy: &Policy, lane: usize, context: &mut Context<'_>) {
+        let why = match policy {
+            Policy::Bypass => {
+                self.figures.bypassed += 1;
+                return context.explain(lane, || "policy: bypass".into());
+            }
+            Policy::Expected => "in the clear, but an inbound SA covers it",
+            Policy::Discard | Policy::Protect(_) => "policy: discard",
+        };
+        context.explain(lane, || why.into());
+        context.drop(lane, DropReason::NoPolicy);
     }
 
     /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
@@ -429,9 +429,8 @@ impl Ipsec {
                 } else if !sa.charge(departure.inner) {
                     refuse(lane, DropReason::LifetimeOver);
                 } else if let Some(number) = numbers.next() {
-                    self.ip_id = self.ip_id.wrapping_add(1);
-                    departure.wrap(batch, number, &mut self.ivs, self.ip_id);
                     departure.number = Some(number);
+                    batch.meta.cut[lane] = Cut::default();
                     lanes.insert(lane);
                 } else {
                     refuse(lane, no_number(sa));
@@ -440,10 +439,15 @@ impl Ipsec {
         }
         let wrapped = departures.iter().filter(|departure| departure.number.is_some());
         let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
-        for ((lane, bytes), departure) in batch.each_mut(lanes).zip(wrapped.clone()) {
-            let (cipher, esp) =
-                (&departure.sa.association.cipher, &mut bytes[departure.esp_at()..]);
-            jobs.extend(Job::new(lane, cipher, esp, departure.high()));
+        let places = batch.reshape_each(wrapped.clone().map(Departure::shape));
+        for (bytes, departure) in places.zip(wrapped.clone()) {
+            let (Some(bytes), Some(number)) = (bytes, departure.number) else { continue };
+            self.ip_id = self.ip_id.wrapping_add(1);
+            let esp = departure.wrap(bytes, number, &mut self.ivs, self.ip_id);
+            let cipher = &departure.sa.association.cipher;
+            if let Some(job) = Job::new(departure.lane, cipher, esp, departure.high()) {
+                jobs.push(job);
+            }
         }
         self.engine.seal(&mut jobs);
         let sealed: Lanes = jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
@@ -460,6 +464,15 @@ impl Ipsec {
 
 /// The packets of a batch that go into tunnels, by lane.
 type Departures<'a> = ArrayVec<Departure<'a>, BATCH>;
+
+/// Says that a packet was protected, if it was.
+fn explain(departure: &Departure<'_>, context: &mut Context<'_>) {
+    let Some(number) = departure.number else { return };
+    context.explain(departure.lane, || {
+        let name = &departure.sa.association.name;
+        format!("policy: protect by SA '{name}', sequence number {number}")
+    });
+}
 
 fn refuse(arrival: &Arrival<'_>, reason: DropReason, context: &mut Context<'_>) {
     let name = &arrival.sa.association.name;

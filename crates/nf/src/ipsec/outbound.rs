@@ -1,7 +1,7 @@
 //! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
 use thalweg_classify::prefetch;
-use thalweg_packet::{Batch, Cut, DropReason, field};
+use thalweg_packet::{Batch, DropReason, field};
 
 use super::iv::IvSource;
 use super::sa::{DontFragment, Outbound};
@@ -73,6 +73,9 @@ pub(super) struct Departure<'a> {
     /// Where the IP header begins, inside now and outside then.
     pub(super) l3: usize,
     is_ipv4: bool,
+    /// Of its IP header.
+    tos: u8,
+    dont_fragment: bool,
     /// Whether the frame has room for what comes before and behind.
     pub(super) fits: bool,
 }
@@ -93,7 +96,13 @@ impl<'a> Departure<'a> {
         let fits = batch.headroom(lane) >= sa.layout.front
             && after >= len - sa.layout.front
             && u16::try_from(len).is_ok();
-        Self { sa, lane, number: None, inner, len, l3, is_ipv4, fits }
+        let tos = batch.field(lane, field::NW_TOS) as u8;
+        let dont_fragment = match sa.path.dont_fragment {
+            DontFragment::Copy => !is_ipv4 || bytes[l3 + 6] & 0x40 != 0,
+            DontFragment::Set => true,
+            DontFragment::Clear => false,
+        };
+        Self { sa, lane, number: None, inner, len, l3, is_ipv4, tos, dont_fragment, fits }
     }
 
     /// The upper half of an extended sequence number.
@@ -130,22 +139,25 @@ impl<'a> Departure<'a> {
         }
     }
 
-    /// Writes all but the encrypted body and the ICV around the packet.
-    pub(super) fn wrap(&self, batch: &mut Batch, number: u64, ivs: &mut IvSource, ip_id: u16) {
-        let Self { sa, lane, inner, l3, .. } = *self;
+    /// What becomes of the packet's bytes ([`Batch::reshape_each`]): its lane, bytes more in front,
+    /// and bytes in all.
+    pub(super) fn shape(&self) -> (usize, usize, usize) {
+        (self.lane, self.sa.layout.front, self.l3 + self.len)
+    }
+
+    /// Writes all but the encrypted body and the ICV around the packet, whose bytes have their new
+    /// [`shape`](Self::shape), and gives those of ESP.
+    #[inline]
+    pub(super) fn wrap<'b>(
+        &self,
+        bytes: &'b mut [u8],
+        number: u64,
+        ivs: &mut IvSource,
+        ip_id: u16,
+    ) -> &'b mut [u8] {
+        let Self { sa, inner, l3, .. } = *self;
         let layout = &sa.layout;
-        let tos = batch.field(lane, field::NW_TOS) as u8;
-        let dont_fragment = match sa.path.dont_fragment {
-            DontFragment::Copy => !self.is_ipv4 || batch.bytes(lane)[l3 + 6] & 0x40 != 0,
-            DontFragment::Set => true,
-            DontFragment::Clear => false,
-        };
         let (front, behind) = (layout.front, self.len - inner - layout.front);
-        batch.meta.cut[lane] = Cut::default();
-        let Some(bytes) = batch.reshape(lane, front, l3 + self.len) else {
-            debug_assert!(false, "asked before");
-            return;
-        };
         match bytes[front..front + l3].first_chunk::<14>().copied() {
             // Nearly always Ethernet's header alone.
             Some(link) if l3 == link.len() => bytes[..link.len()].copy_from_slice(&link),
@@ -162,11 +174,10 @@ impl<'a> Departure<'a> {
         let next = if self.is_ipv4 { IPV4_IN_IP } else { IPV6_IN_IP };
         pad(&mut esp[HEADER + layout.iv + inner..], behind - layout.icv, next);
         let outer = &mut head[l3 - 2..l3 + layout.outer];
-        sa.tunnel.write(
-            outer,
-            (self.len - layout.outer) as u16,
-            Varying { tos, dont_fragment, id: ip_id },
-        );
+        let (tos, dont_fragment) = (self.tos, self.dont_fragment);
+        let varying = Varying { tos, dont_fragment, id: ip_id };
+        sa.tunnel.write(outer, (self.len - layout.outer) as u16, varying);
+        esp
     }
 
     /// Writes the UDP header before ESP, if there is one: last, as over IPv6 it sums up all.
@@ -180,6 +191,7 @@ impl<'a> Departure<'a> {
 
 /// Writes a trailer of `len` bytes where `rest` begins: padding 1, 2, 3, ..., its length, and the
 /// next header (RFC 4303, 2.4).
+#[inline]
 fn pad(rest: &mut [u8], len: usize, next: u8) {
     const MOST: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
     let padding = len - 2;

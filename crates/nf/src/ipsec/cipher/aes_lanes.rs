@@ -285,11 +285,8 @@ impl Broadcast {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn broadcast(keys: &[[u8; BLOCK]; MOST_KEYS], rounds: usize) -> Broadcast {
-    let mut broadcast = [[_mm512_setzero_si512()]; MOST_KEYS];
-    for (register, key) in broadcast.iter_mut().zip(keys) {
-        *register = [_mm512_broadcast_i32x4(load(key))];
-    }
-    Broadcast { keys: broadcast, rounds }
+    let broadcast = |key| [_mm512_broadcast_i32x4(load(key))];
+    Broadcast { keys: keys.each_ref().map(broadcast), rounds }
 }
 
 #[target_feature(enable = "avx512f")]

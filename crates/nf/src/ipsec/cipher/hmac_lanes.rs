@@ -141,12 +141,11 @@ impl<'a, 'm> Authentication<'a, 'm> {
         assert!((1..=BATCH).contains(&messages.len()));
         let tails = tails.as_mut_ptr();
         // A lane without a message does what the first does.
-        let of = |lane: usize| match messages.get(lane) {
-            Some(message) => Cursor::of(message, tails.wrapping_add(lane)),
-            None => Cursor::of(&messages[0], tails),
-        };
-        let cursors =
-            std::array::from_fn(|stream| std::array::from_fn(|lane| of(stream * LANES + lane)));
+        let first = Cursor::of(&messages[0], tails.cast());
+        let mut cursors = [[first; LANES]; STREAMS];
+        for (lane, (cursor, message)) in cursors.iter_mut().flatten().zip(messages).enumerate() {
+            *cursor = Cursor::of(message, tails.wrapping_add(lane).cast());
+        }
         let state = states(messages, |keys| &keys.inner);
         Self {
             messages,
@@ -380,8 +379,9 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn of(message: &Message<'_>, tail: *const Tail) -> Self {
-        let (start, tail) = (message.start, tail.cast());
+    #[inline]
+    fn of(message: &Message<'_>, tail: *const u8) -> Self {
+        let start = message.start;
         let end = start.wrapping_add(message.whole());
         let at = if start == end { tail } else { start };
         Self { at, end, tail }

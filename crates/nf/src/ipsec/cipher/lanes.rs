@@ -84,9 +84,10 @@ impl Lanes {
             // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
             // packets are those of jobs.
             unsafe { seal(self, &group, &mut tags) };
-            for (job, tag) in group.jobs.into_iter().zip(&tags) {
-                put(tag, jobs[job].parts().icv);
-                jobs[job].finish(true);
+            for (job, tag) in group.jobs.iter().zip(&tags) {
+                let job = &mut jobs[*job];
+                put(tag, &mut job.esp[job.end..]);
+                job.finish(true);
             }
         }
     }
@@ -110,10 +111,10 @@ impl Lanes {
             // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
             // packets are those of jobs.
             unsafe { authenticate(self, &group, &mut tags) };
-            for (n, tag) in group.jobs.into_iter().zip(&tags) {
-                let job = &mut jobs[n];
+            for (n, tag) in group.jobs.iter().zip(&tags) {
+                let job = &mut jobs[*n];
                 let len = job.cipher.shape.icv;
-                let authentic = tag[..len].ct_eq(&received[n][..len]).into();
+                let authentic = tag[..len].ct_eq(&received[*n][..len]).into();
                 if let (true, Some(keys)) = (authentic, &job.cipher.lanes) {
                     let text = &mut job.esp[HEADER..job.end];
                     let decrypt: unsafe fn(&AesKeys, &mut [u8]) = match self.isa {
@@ -237,7 +238,8 @@ impl StepKind {
 /// The kinds that the jobs are of.
 fn kinds(jobs: &[Job<'_>]) -> ArrayVec<StepKind, 4> {
     let mut kinds = ArrayVec::new();
-    for keys in jobs.iter().filter_map(|job| job.cipher.lanes.as_ref()) {
+    for alike in jobs.chunk_by(|a, b| std::ptr::eq(a.cipher, b.cipher)) {
+        let Some(keys) = &alike[0].cipher.lanes else { continue };
         let kind = StepKind::of(keys);
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -252,24 +254,31 @@ impl<'a> Group<'a> {
     /// there.
     fn of(kind: StepKind, jobs: &mut [Job<'a>]) -> Self {
         let mut group = Self::default();
+        let mut n = 0;
+        for alike in jobs.chunk_by_mut(|a, b| std::ptr::eq(a.cipher, b.cipher)) {
+            let (first, cipher) = (n, alike[0].cipher);
+            n += alike.len();
+            if let Some(keys) = cipher.lanes.as_ref().filter(|keys| StepKind::of(keys) == kind) {
+                group.extend(first, keys, cipher.shape.body, alike);
+            }
+        }
+        group
+    }
+
+    /// Adds jobs with these keys, of which the first has this number.
+    fn extend(&mut self, first: usize, keys: &'a Keys, body: usize, jobs: &mut [Job<'a>]) {
         for (n, job) in jobs.iter_mut().enumerate() {
-            let cipher = job.cipher;
-            let Some(keys) = cipher.lanes.as_ref().filter(|keys| StepKind::of(keys) == kind) else {
-                continue;
-            };
             let mut len = job.end;
             if let Some(high) = job.high {
                 job.esp[len..len + 4].copy_from_slice(&high.to_be_bytes());
                 len += 4;
             }
             let start = job.esp.as_mut_ptr();
-            let blocks = (job.end - job.cipher.shape.body) / BLOCK;
-            let iv = start.wrapping_add(HEADER);
-            group.texts.push(Text { keys: &keys.aes, iv, blocks });
-            group.messages.push(Message { keys: &keys.hmac, start, len });
-            group.jobs.push(n);
+            let (iv, blocks) = (start.wrapping_add(HEADER), (job.end - body) / BLOCK);
+            self.texts.push(Text { keys: &keys.aes, iv, blocks });
+            self.messages.push(Message { keys: &keys.hmac, start, len });
+            self.jobs.push(first + n);
         }
-        group
     }
 }
 
