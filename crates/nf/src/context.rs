@@ -90,12 +90,21 @@ impl<'a> Context<'a> {
     /// Explains a decision to `thalweg trace`; `text` is only called then.
     #[inline]
     pub fn explain(&mut self, lane: usize, text: impl FnOnce() -> String) {
+        if self.is_traced() {
+            self.tell(lane, text);
+        }
+    }
+
+    // Out of the way of those who are not traced.
+    #[cold]
+    fn tell(&mut self, lane: usize, text: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push((lane, text()));
         }
     }
 
     /// Whether explanations are collected.
+    #[inline]
     pub fn is_traced(&self) -> bool {
         self.trace.is_some()
     }

@@ -147,18 +147,20 @@ impl<'a> Encryption<'a> {
     /// When there are more packets than in a batch, or `idle` is shorter than one of them.
     #[target_feature(enable = "avx512f")]
     pub(super) fn new(texts: &[Text<'a>], idle: &mut [u8]) -> Self {
-        let (mut blocks, mut at) = ([0; BATCH], [idle_iv(idle); BATCH]);
-        for (lane, text) in texts.iter().enumerate() {
-            assert!(idle.len() >= idle_len(text.blocks));
-            (blocks[lane], at[lane]) = (text.blocks, text.iv);
-        }
         let keys = match texts {
             [first, others @ ..] if others.iter().all(|o| std::ptr::eq(o.keys, first.keys)) => {
                 Keys::Same(first.keys)
             }
             _ => Keys::Different(Box::new(lane_keys(texts)), texts[0].keys.rounds),
         };
-        Self { keys, blocks, at, done: 0, active: texts.len() }
+        let (blocks, at) = ([0; BATCH], [idle_iv(idle); BATCH]);
+        // Filled where it stays: a copy would wait for what was just stored.
+        let mut new = Self { keys, blocks, at, done: 0, active: texts.len() };
+        for (lane, text) in texts.iter().enumerate() {
+            assert!(idle.len() >= idle_len(text.blocks));
+            (new.blocks[lane], new.at[lane]) = (text.blocks, text.iv);
+        }
+        new
     }
 
     /// Goes on until `end` blocks of each packet are done, or all it has. Returns how many packets,
@@ -201,10 +203,11 @@ impl<'a> Encryption<'a> {
         let registers = self.active.div_ceil(PER_REGISTER);
         match &self.keys {
             Keys::Same(keys) => {
-                let keys = broadcast(&keys.encrypt, keys.rounds);
+                let mut wide = [[_mm512_setzero_si512()]; MOST_KEYS];
+                let keys = broadcast(&keys.encrypt, keys.rounds, &mut wide);
                 // SAFETY: the packets that are not done have `count` blocks behind their place, as
                 // the caller says; the others have `idle`, which is as long as the longest.
-                unsafe { how.encrypt(registers, keys.rounds(), &self.at) };
+                unsafe { how.encrypt(registers, keys, &self.at) };
             }
             Keys::Different(keys, rounds) => {
                 // SAFETY: as above.
@@ -270,23 +273,19 @@ impl Blocks for Alone {
     }
 }
 
-/// A key's rounds, each in all of a register.
-struct Broadcast {
-    keys: [[__m512i; 1]; MOST_KEYS],
-    rounds: usize,
-}
-
-impl Broadcast {
-    fn rounds(&self) -> &[[__m512i; 1]] {
-        &self.keys[..=self.rounds]
-    }
-}
-
+/// A key's rounds, each in all of a register: those that are used into `wide`.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn broadcast(keys: &[[u8; BLOCK]; MOST_KEYS], rounds: usize) -> Broadcast {
-    let broadcast = |key| [_mm512_broadcast_i32x4(load(key))];
-    Broadcast { keys: keys.each_ref().map(broadcast), rounds }
+fn broadcast<'a>(
+    keys: &[[u8; BLOCK]; MOST_KEYS],
+    rounds: usize,
+    wide: &'a mut [[__m512i; 1]; MOST_KEYS],
+) -> &'a [[__m512i; 1]] {
+    let wide = &mut wide[..=rounds];
+    for (register, key) in wide.iter_mut().zip(keys) {
+        *register = [_mm512_broadcast_i32x4(load(key))];
+    }
+    wide
 }
 
 #[target_feature(enable = "avx512f")]
@@ -426,8 +425,8 @@ pub(super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
     /// Registers at a time.
     const STEP: usize = 4;
     const BYTES: usize = 64;
-    let keys = broadcast(&keys.decrypt, keys.rounds);
-    let keys = keys.rounds();
+    let mut wide = [[_mm512_setzero_si512()]; MOST_KEYS];
+    let keys = broadcast(&keys.decrypt, keys.rounds, &mut wide);
     let mut end = text.len() / BLOCK * BLOCK;
     // From the end, as each block is needed by the one behind it.
     while end >= BLOCK + STEP * BYTES {

@@ -2,6 +2,7 @@
 //! with AVX-512: each lane of a register holds a word of one message.
 #![allow(unsafe_code)]
 
+use core::arch::asm;
 use core::arch::x86_64::{
     __m512i, __mmask16, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_prefetch, _mm512_add_epi32,
     _mm512_loadu_si512, _mm512_mask_mov_epi8, _mm512_mask_mov_epi32, _mm512_maskz_loadu_epi8,
@@ -33,6 +34,14 @@ const MAJORITY: i32 = 0xe8;
 
 /// Sixteen messages. Used only where the processor has AVX-512, into which all of it is inlined.
 impl Words for __m512i {
+    const AT_HAND: usize = 32;
+
+    #[inline(always)]
+    fn forget() {
+        // SAFETY: nothing is done.
+        unsafe { asm!("", options(nostack, preserves_flags)) };
+    }
+
     #[inline(always)]
     fn all(word: u32) -> Self {
         // SAFETY: whoever uses sixteen has AVX-512; so below.
@@ -119,6 +128,8 @@ impl Tail {
 /// The HMACs of up to a batch of messages, as far as they have come.
 pub(super) struct Authentication<'a, 'm> {
     messages: &'m [Message<'a>],
+    /// Whether they have one key.
+    alike: bool,
     /// As many as a batch has.
     tails: *mut Tail,
     cursors: [[Cursor; LANES]; STREAMS],
@@ -140,22 +151,26 @@ impl<'a, 'm> Authentication<'a, 'm> {
     pub(super) fn new(messages: &'m [Message<'a>], tails: &'m mut [Tail; BATCH]) -> Self {
         assert!((1..=BATCH).contains(&messages.len()));
         let tails = tails.as_mut_ptr();
-        // A lane without a message does what the first does.
-        let first = Cursor::of(&messages[0], tails.cast());
-        let mut cursors = [[first; LANES]; STREAMS];
-        for (lane, (cursor, message)) in cursors.iter_mut().flatten().zip(messages).enumerate() {
-            *cursor = Cursor::of(message, tails.wrapping_add(lane).cast());
-        }
-        let state = states(messages, |keys| &keys.inner);
-        Self {
+        let alike = messages.iter().all(|message| std::ptr::eq(message.keys, messages[0].keys));
+        // Filled where it stays: a copy would wait for what was just stored.
+        let mut new = Self {
             messages,
+            alike,
             tails,
-            cursors,
-            state,
+            cursors: [[Cursor::NONE; LANES]; STREAMS],
+            state: states(messages, alike, |keys| &keys.inner),
             done: 0,
             active: messages.len(),
             open: messages.len(),
+        };
+        let cursors = new.cursors.as_flattened_mut();
+        for (lane, (cursor, message)) in cursors.iter_mut().zip(messages).enumerate() {
+            *cursor = Cursor::of(message, tails.wrapping_add(lane).cast());
         }
+        // A lane without a message does what the first does.
+        let first = cursors[0];
+        cursors[messages.len()..].fill(first);
+        new
     }
 
     /// Goes on as far as `ready` bytes of each message, from its start on, are there, and all
@@ -165,13 +180,13 @@ impl<'a, 'm> Authentication<'a, 'm> {
     /// They are there, and no message is longer than the one before it.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn advance<const SHA256: bool>(&mut self, ready: usize, unfinished: usize) {
-        while self.open > unfinished {
-            self.open -= 1;
+        for open in unfinished..self.open {
             // SAFETY: there is a tail for each message, and only `self` has them.
-            let tail = unsafe { &mut *self.tails.wrapping_add(self.open) };
+            let tail = unsafe { &mut *self.tails.wrapping_add(open) };
             // SAFETY: the message is there, as the caller says.
-            unsafe { pad(&self.messages[self.open], tail) };
+            unsafe { pad(&self.messages[open], tail) };
         }
+        self.open = self.open.min(unfinished);
         let all = self.messages[0].blocks();
         let end = if unfinished == 0 { all } else { ready / BLOCK };
         while self.done < end {
@@ -233,7 +248,7 @@ impl<'a, 'm> Authentication<'a, 'm> {
     /// The first bytes of the HMACs.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn finish<const SHA256: bool>(self, tags: &mut [[u8; TAG]; BATCH]) {
-        finish::<SHA256>(&self.state, states(self.messages, |keys| &keys.outer), tags);
+        finish::<SHA256>(&self.state, states(self.messages, self.alike, |keys| &keys.outer), tags);
     }
 }
 
@@ -317,16 +332,16 @@ pub(super) fn big_endian() -> __m512i {
     _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203)
 }
 
-/// One state of the keys of each lane.
+/// One state of the keys of each lane, which may all be `alike`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn states(
     messages: &[Message<'_>],
+    alike: bool,
     which: impl Fn(&HmacKeys) -> &[u32; WORDS],
 ) -> [State; STREAMS] {
-    let first = which(messages[0].keys);
-    if messages.iter().all(|message| std::ptr::eq(message.keys, messages[0].keys)) {
-        return [first.map(|word| number(word)); STREAMS];
+    if alike {
+        return [which(messages[0].keys).map(|word| number(word)); STREAMS];
     }
     let mut words = [[[0; LANES]; WORDS]; STREAMS];
     for (lane, message) in messages.iter().enumerate() {
@@ -379,6 +394,8 @@ struct Cursor {
 }
 
 impl Cursor {
+    const NONE: Self = Self { at: std::ptr::null(), end: std::ptr::null(), tail: std::ptr::null() };
+
     #[inline]
     fn of(message: &Message<'_>, tail: *const u8) -> Self {
         let start = message.start;

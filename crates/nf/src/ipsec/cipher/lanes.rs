@@ -73,7 +73,8 @@ impl Lanes {
     /// Seals those of the jobs, the longest first, that have keys for it.
     pub(super) fn seal(&mut self, jobs: &mut [Job<'_>]) {
         for kind in kinds(jobs) {
-            let group = Group::of(kind, jobs);
+            let mut group = Group::default();
+            group.fill(kind, jobs);
             let mut tags = [[0; TAG]; BATCH];
             let seal: Kernel = match (self.isa, kind.hash) {
                 (Isa::Avx512, Hash::Sha1) => Self::seal_group::<false>,
@@ -100,7 +101,8 @@ impl Lanes {
             received[..icv.len()].copy_from_slice(icv);
         }
         for kind in kinds(jobs) {
-            let group = Group::of(kind, jobs);
+            let mut group = Group::default();
+            group.fill(kind, jobs);
             let mut tags = [[0; TAG]; BATCH];
             let authenticate: Kernel = match (self.isa, kind.hash) {
                 (Isa::Avx512, Hash::Sha1) => Self::authenticate::<false>,
@@ -249,20 +251,18 @@ fn kinds(jobs: &[Job<'_>]) -> ArrayVec<StepKind, 4> {
 }
 
 impl<'a> Group<'a> {
-    /// Those of `kind`, which stay as they are but for their ICVs: an extended sequence number's
-    /// upper half is authenticated as if it stood behind the body (RFC 4303, 2.2.1), and is put
-    /// there.
-    fn of(kind: StepKind, jobs: &mut [Job<'a>]) -> Self {
-        let mut group = Self::default();
+    /// Takes those of `kind`, which stay as they are but for their ICVs: an extended sequence
+    /// number's upper half is authenticated as if it stood behind the body (RFC 4303, 2.2.1), and is
+    /// put there. Fills the group where it stays, as a copy would wait for what was just stored.
+    fn fill(&mut self, kind: StepKind, jobs: &mut [Job<'a>]) {
         let mut n = 0;
         for alike in jobs.chunk_by_mut(|a, b| std::ptr::eq(a.cipher, b.cipher)) {
             let (first, cipher) = (n, alike[0].cipher);
             n += alike.len();
             if let Some(keys) = cipher.lanes.as_ref().filter(|keys| StepKind::of(keys) == kind) {
-                group.extend(first, keys, cipher.shape.body, alike);
+                self.extend(first, keys, cipher.shape.body, alike);
             }
         }
-        group
     }
 
     /// Adds jobs with these keys, of which the first has this number.

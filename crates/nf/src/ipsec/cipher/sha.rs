@@ -7,6 +7,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A word of as many messages as it has lanes.
 pub(super) trait Words: Copy {
+    /// So many of them the processor holds at once.
+    const AT_HAND: usize;
+    /// Has the compiler load again what it has stored.
+    fn forget() {}
     /// The same word in all lanes.
     fn all(word: u32) -> Self;
     fn add(self, other: Self) -> Self;
@@ -25,6 +29,8 @@ pub(super) trait Words: Copy {
 
 /// One message: what the vectors have to give.
 impl Words for u32 {
+    const AT_HAND: usize = usize::MAX;
+
     fn all(word: u32) -> Self {
         word
     }
@@ -51,6 +57,16 @@ impl Words for u32 {
 
     fn majority(self, b: Self, c: Self) -> Self {
         self & b | self & c | b & c
+    }
+}
+
+/// Lets the words of `N` blocks, which the processor does not hold beside `N` states of `S` words,
+/// stay in memory. The compiler holds them all the same, and puts others onto the stack for it, where
+/// they lie across cache lines.
+#[inline(always)]
+fn leave<const N: usize, const S: usize, V: Words>() {
+    if N * (S + BLOCK / 4) > V::AT_HAND {
+        V::forget();
     }
 }
 
@@ -145,16 +161,14 @@ pub(super) fn compress<const SHA256: bool, const N: usize, V: Words>(
     state: &mut [State<V>; N],
     words: &mut [[V; BLOCK / 4]; N],
 ) {
-    let before = *state;
+    let mut after = *state;
     if SHA256 {
-        sha256(state, words);
+        sha256(&mut after, words);
     } else {
-        sha1(state, words);
+        sha1(&mut after, words);
     }
-    for (after, before) in state.iter_mut().zip(before) {
-        for (after, before) in after.iter_mut().zip(before) {
-            *after = V::add(*after, before);
-        }
+    for (before, after) in state.iter_mut().flatten().zip(after.as_flattened()) {
+        *before = V::add(*before, *after);
     }
 }
 
@@ -175,6 +189,7 @@ fn sha1<const N: usize, V: Words>(state: &mut [State<V>; N], words: &mut [[V; BL
                 [state[0], state[1], state[2], state[3], state[4]] =
                     [sum, a, V::rotate_left::<30, 2>(b), c, d];
             }
+            leave::<N, 5, V>();
         };
     }
     let [k0, k1, k2, k3] = SHA1_CONSTANTS;
@@ -255,6 +270,7 @@ fn sha256<const N: usize, V: Words>(state: &mut [State<V>; N], words: &mut [[V; 
                     let both = V::add(big0, majority);
                     *state = [V::add(sum, both), a, b, c, V::add(d, sum), e, f, g];
                 }
+                leave::<N, 8, V>();
             };
         }
         sixteen!(round);

@@ -22,6 +22,8 @@ const BYTES: usize = 32;
 
 /// Eight messages. Used only where the processor has AVX2, into which all of it is inlined.
 impl Words for __m256i {
+    const AT_HAND: usize = usize::MAX;
+
     #[inline(always)]
     fn all(word: u32) -> Self {
         // SAFETY: whoever uses eight has AVX2; so below.
