@@ -7,7 +7,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A word of as many messages as it has lanes.
 pub(super) trait Words: Copy {
-    /// So many of them the processor holds at once.
+    /// Where a block and a state have more words than this, they are left in memory ([`leave`]): as
+    /// many as the processor holds.
     const AT_HAND: usize;
     /// Has the compiler load again what it has stored.
     fn forget() {}
