@@ -17,6 +17,8 @@ use core::arch::x86_64::{
 use thalweg_packet::BATCH;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use super::hmac_lanes::XOR3;
+
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 16;
 /// Bytes of a cache line.
@@ -25,8 +27,6 @@ const LINE: usize = 64;
 pub(super) const PER_REGISTER: usize = 4;
 /// Registers that the packets of a batch fill.
 pub(super) const REGISTERS: usize = BATCH / PER_REGISTER;
-/// What makes the exclusive or of three.
-const XOR3: i32 = 0x96;
 /// Keys of the most rounds there are (AES-256), and the one before them.
 pub(super) const MOST_KEYS: usize = 15;
 

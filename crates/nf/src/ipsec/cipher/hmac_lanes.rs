@@ -28,7 +28,8 @@ pub(super) type State = sha::State<__m512i>;
 /// Bytes of a tag; of those of SHA-1, the first twelve count.
 pub(super) const TAG: usize = 16;
 
-const XOR3: i32 = 0x96;
+/// The exclusive or of three, as a table of its values.
+pub(super) const XOR3: i32 = 0x96;
 const CHOOSE: i32 = 0xca;
 const MAJORITY: i32 = 0xe8;
 
@@ -225,14 +226,13 @@ impl<'a, 'm> Authentication<'a, 'm> {
     #[target_feature(enable = "avx512f")]
     pub(super) fn skip(&mut self, blocks: usize, states: &[State; STREAMS]) {
         self.done += blocks;
-        for lane in 0..BATCH {
-            let cursor = self.cursors[lane / LANES][lane % LANES];
-            self.cursors[lane / LANES][lane % LANES] = match self.messages[..self.active].get(lane)
-            {
-                Some(message) => cursor.moved(self.done, message),
-                None => self.cursors[0][0],
-            };
+        let cursors = self.cursors.as_flattened_mut();
+        for (cursor, message) in cursors.iter_mut().zip(&self.messages[..self.active]) {
+            *cursor = cursor.moved_to(message.start.wrapping_add(self.done * BLOCK));
         }
+        // A lane without a message does what the first does.
+        let first = cursors[0];
+        cursors[self.active..].fill(first);
         let lanes = self.lanes();
         for ((state, next), lanes) in self.state.iter_mut().zip(states).zip(lanes) {
             keep(state, next, lanes);
@@ -400,19 +400,18 @@ impl Cursor {
     fn of(message: &Message<'_>, tail: *const u8) -> Self {
         let start = message.start;
         let end = start.wrapping_add(message.whole());
-        let at = if start == end { tail } else { start };
-        Self { at, end, tail }
+        Self { at: start, end, tail }.moved_to(start)
     }
 
-    /// The same behind so many whole blocks of its message.
-    fn moved(self, blocks: usize, message: &Message<'_>) -> Self {
-        let at = message.start.wrapping_add(blocks * BLOCK);
+    /// The same at a place in its message's whole blocks, or, where they end, at what follows.
+    #[inline]
+    fn moved_to(self, at: *const u8) -> Self {
         Self { at: if at == self.end { self.tail } else { at }, ..self }
     }
 
     fn next(&mut self) -> *const u8 {
-        let (at, next) = (self.at, self.at.wrapping_add(BLOCK));
-        self.at = if next == self.end { self.tail } else { next };
+        let at = self.at;
+        *self = self.moved_to(at.wrapping_add(BLOCK));
         at
     }
 }
