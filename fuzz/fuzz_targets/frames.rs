@@ -122,6 +122,11 @@ fuzz_target!(|data: &[u8]| {
             batch.parse(Lanes::one(lane), Decapsulate::No);
             let mut context = Context::new(Nanoseconds(1), &mut emitted, None);
             nf.process(&mut batch, Lanes::one(lane), &mut context);
+            if context.dropped().is_empty() {
+                batch.parse_changed();
+                let now = parse(batch.bytes(lane), batch.meta.in_port[lane], Decapsulate::No);
+                assert_eq!((batch.key(lane), *batch.headers(lane)), now, "it said what it changed");
+            }
             batch.release(Lanes::ALL);
             emitted.hand_over(|_| {});
         }

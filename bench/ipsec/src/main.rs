@@ -2,9 +2,9 @@
 //!
 //! `SUITE SIZE...` prints a line of JSON for each size of packet, in bytes of IP inside the
 //! tunnel: nanoseconds a packet for parsing, finding its policy, putting it into its tunnel,
-//! encrypting and authenticating it, and parsing what comes out. With the feature `aws-lc`
-//! also encryption and authentication alone, packet by packet, by aws-lc-rs.
-//! `bench/ipsec.py` runs it beside libipsec-mb.
+//! encrypting and authenticating it. With the feature `aws-lc` also encryption and
+//! authentication alone, packet by packet, by aws-lc-rs. `bench/ipsec.py` runs it beside
+//! libipsec-mb.
 
 #[cfg(feature = "aws-lc")]
 mod aws_lc;

@@ -196,6 +196,9 @@ impl Worker {
     ) -> Lanes {
         let at = usize::from(nf.0);
         let Some(mut function) = self.nfs[at].take() else { return Lanes::NONE };
+        let start = self.reading();
+        batch.parse_changed();
+        self.counters.parse_cycles += self.reading().wrapping_sub(start);
         let mut emitted = self.spare.pop().unwrap_or_else(|| Emitted::new(self.pool.clone()));
         let trace = self.tracer.as_mut().map(|tracer| tracer.before(batch, nf));
         let Served { passed, verdict } = process(
@@ -205,6 +208,7 @@ impl Worker {
         );
         self.nfs[at] = Some(function);
         if let Some(tracer) = &mut self.tracer {
+            batch.parse_changed();
             tracer.after(batch, &emitted, verdict);
         }
         batch.release(lanes.without(passed));

@@ -75,6 +75,24 @@ fn a_static_chain_is_one_type_and_one_way() {
     assert!(report.cycles_per_packet > 0.0 && report.latency_ns.p50 > 0);
 }
 
+/// An NF that changes headers only says so; the next one must see what they are now.
+#[test]
+fn an_nf_sees_what_the_one_before_it_changed() {
+    let folder = folder("");
+    let text = chain("").replace(
+        "kind = \"test\"\nnumber = 0\n",
+        "kind = \"nat\"\ninside = [\"10.0.0.0/8\"]\nexternal = [\"198.51.100.7\"]\n\
+         [nf.b]\nkind = \"filter\"\ndefault = \"drop\"\n\
+         rules = [\"accept udp,nw_src=198.51.100.7\"]\n",
+    );
+    folder.write("chain.toml", &text).write("routes.csv", "*,ingress,a\n*,a,b\n*,b,egress\n");
+    for workers in [1, 2] {
+        let options = RunOptions { workers: Some(workers), ..RunOptions::default() };
+        let report = run(folder.load().unwrap(), &options, &Control::default()).unwrap();
+        assert_eq!((report.packets_in, report.packets_out), (1000, 1000));
+    }
+}
+
 #[test]
 fn new_rules_are_taken_up_while_packets_flow() {
     for workers in [1, 2] {

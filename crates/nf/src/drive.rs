@@ -4,9 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_io::{CaptureInput, Input, IoError};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, Nanoseconds, Pool};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, Lanes, Nanoseconds, Pool, parse};
 
 use crate::{Context, Emitted, NetworkFunction, Verdict};
+
+/// Asserts that what the batch says of the packets of `lanes`, which no tunnel was looked into, is
+/// what their bytes are: that an NF said what it changed.
+pub(crate) fn assert_fresh(batch: &mut Batch, lanes: Lanes) {
+    batch.parse_changed();
+    for lane in lanes {
+        let now = parse(batch.bytes(lane), batch.meta.in_port[lane], Decapsulate::No);
+        assert_eq!((batch.key(lane), *batch.headers(lane)), now, "lane {lane}");
+    }
+}
 
 /// An NF with the frames and the time of its packets.
 pub(crate) struct Drive {

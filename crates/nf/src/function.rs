@@ -26,9 +26,10 @@ pub trait NetworkFunction: Send {
     /// Processes the packets of `lanes`. Other lanes of the batch belong to
     /// other branches of the chain and must not be touched.
     ///
-    /// Verdicts go into `context`. An NF that changes headers or lengths calls
-    /// [`Batch::parse`] for the lanes it changed before it returns. It neither
-    /// takes packets out of the batch nor releases them.
+    /// All of the lanes are parsed. Verdicts go into `context`. An NF that changes
+    /// headers or lengths calls [`Batch::mark_changed`] or [`Batch::parse`] for the
+    /// lanes it changed before it returns. It neither takes packets out of the batch
+    /// nor releases them.
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>);
 
     /// Writes one record for each flow the NF has state of, in a form that

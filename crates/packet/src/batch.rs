@@ -22,8 +22,9 @@ pub const MAX_PACKET_LEN: usize = 10 * 1024;
 /// takes and gives.
 ///
 /// A lane is occupied or empty. Parsed headers and keys stand beside the
-/// packets and describe the bytes as of the last [`parse`](Self::parse): an NF
-/// that changes headers parses the lane again before it returns.
+/// packets and describe the bytes as of the last [`parse`](Self::parse). An NF
+/// that changes headers says so ([`mark_changed`](Self::mark_changed)), and the
+/// packet is parsed again only where somebody wants to look at them.
 ///
 /// Dropping a batch gives its frames back.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Batch {
     pub meta: Box<Metadata>,
     headers: [Headers; BATCH],
     keys: Box<TransposedKeys>,
+    /// Lanes whose headers are no longer what was parsed.
+    changed: Lanes,
     #[cfg(target_arch = "x86_64")]
     quick: Option<Avx512>,
     /// Frames taken from the pool ahead of their packets.
@@ -66,6 +69,7 @@ impl Batch {
             meta: Box::default(),
             headers: [Headers::default(); BATCH],
             keys: Box::default(),
+            changed: Lanes::NONE,
             #[cfg(target_arch = "x86_64")]
             quick: isa.avx512(),
             reserve: Vec::with_capacity(BATCH),
@@ -430,8 +434,24 @@ impl Batch {
         }
     }
 
+    /// Says that the headers of `lanes` are no longer what was parsed, so that who wants to look at
+    /// them has them [parsed](Self::parse_changed) first.
+    #[inline]
+    pub fn mark_changed(&mut self, lanes: Lanes) {
+        self.changed = self.changed.or(lanes);
+    }
+
+    /// Parses, without decapsulation, the packets that [are marked](Self::mark_changed).
+    #[inline]
+    pub fn parse_changed(&mut self) {
+        if !self.changed.is_empty() {
+            self.parse(self.changed, Decapsulate::No);
+        }
+    }
+
     /// Parses the packets of `lanes`: sets their headers and keys.
     pub fn parse(&mut self, lanes: Lanes, decapsulate: Decapsulate) {
+        self.changed = self.changed.without(lanes);
         let lanes = lanes.and(self.occupied);
         if lanes == self.occupied {
             self.keys.clear();
@@ -551,68 +571,4 @@ impl Drop for Batch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn batch(frames: usize) -> (Arc<Pool>, Batch) {
-        let pool = Arc::new(Pool::anonymous(frames, 2048).unwrap());
-        (pool.clone(), Batch::new(pool))
-    }
-
-    #[test]
-    fn a_packet_keeps_its_bytes_through_take_and_push() {
-        let (pool, mut a) = batch(4);
-        let lane = a.push_bytes(b"hello").unwrap();
-        assert!(a.grow_front(lane, 2) && a.grow_back(lane, 1));
-        a.bytes_mut(lane)[..2].copy_from_slice(b"__");
-        a.bytes_mut(lane)[7] = b'!';
-        let packet = a.take(lane).unwrap();
-        assert!(a.is_empty());
-        let mut b = Batch::new(pool.clone());
-        let lane = b.push(packet).unwrap();
-        assert_eq!(b.bytes(lane), b"__hello!");
-        b.shrink_front(lane, 2);
-        b.truncate(lane, 5);
-        assert_eq!(b.bytes(lane), b"hello");
-        drop(b);
-        assert_eq!(pool.in_use(), 0);
-    }
-
-    #[test]
-    fn room_is_never_overrun() {
-        let (_pool, mut b) = batch(1);
-        let lane = b.push_bytes(&[0; 100]).unwrap();
-        let (front, back) = (b.headroom(lane), b.tailroom(lane));
-        assert!(!b.grow_front(lane, front + 1) && !b.grow_back(lane, back + 1));
-        assert!(b.grow_front(lane, front) && b.grow_back(lane, back));
-        assert_eq!(b.packet_len(lane), 2048);
-    }
-
-    #[test]
-    fn packets_that_are_reshaped_together_are_those_that_were_meant() {
-        let (_pool, mut b) = batch(8);
-        (0..8u8).for_each(|n| assert!(b.push_bytes(&[n; 20]).is_some()));
-        b.release(Lanes::one(4));
-        // In order, empty, with too much in front, too long, behind the one before, beyond a batch.
-        let shapes =
-            [(1, 2, 30), (4, 2, 30), (5, 2, 22), (6, 4000, 4020), (7, 0, 4000), (2, 2, 30)];
-        let shapes = shapes.into_iter().chain([(BATCH, 0, 20)]);
-        let seen: Vec<_> =
-            b.reshape_each(shapes).map(|bytes| bytes.map(|b| (b.len(), b[2], b[21]))).collect();
-        assert_eq!(seen, [Some((30, 1, 1)), None, Some((22, 5, 5)), None, None, None, None]);
-        let lens: Vec<_> = (0..8).map(|lane| b.packet_len(lane)).collect();
-        assert_eq!(lens, [20, 30, 20, 20, 0, 22, 20, 20]);
-        assert_eq!((b.meta.wire_len[1], b.meta.wire_len[6]), (30, 20));
-    }
-
-    #[test]
-    fn exhaustion_and_oversize_refuse_without_a_leak() {
-        let (pool, mut b) = batch(1);
-        assert!(b.push_bytes(&[0; 4000]).is_none());
-        assert_eq!(pool.in_use(), 0);
-        assert!(b.push_bytes(b"a").is_some());
-        assert!(b.push_bytes(b"b").is_none());
-        b.release(Lanes::ALL);
-        assert_eq!(pool.in_use(), 0);
-    }
-}
+mod tests;

@@ -458,7 +458,7 @@ impl Ipsec {
             wrapped.for_each(|departure| departure.write_udp(batch));
         }
         self.figures.protected += sealed.count() as u64;
-        batch.parse(sealed, Decapsulate::No);
+        batch.mark_changed(sealed);
     }
 }
 

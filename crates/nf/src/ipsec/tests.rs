@@ -12,6 +12,7 @@ use super::suite::{Aes, Hash, Suite};
 use super::*;
 use crate::Emitted;
 use crate::Verdict;
+use crate::drive::assert_fresh;
 use crate::scapy::scapy;
 
 const CBC: Suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
@@ -74,6 +75,7 @@ fn pass_all(
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
     nf.process(&mut batch, Lanes::one(lane), &mut context);
+    assert_fresh(&mut batch, Lanes::one(lane).without(context.dropped()));
     let fate = match context.verdict(lane) {
         Verdict::Forward => Ok(batch.bytes(lane).to_vec()),
         Verdict::Drop(reason) => Err(reason),
@@ -357,6 +359,7 @@ fn each_of_many_associations_takes_its_own_packets() {
             let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
             nf.process(&mut batch, Lanes::ALL, &mut context);
             assert_eq!(context.dropped(), Lanes::NONE);
+            batch.parse_changed();
         }
         for (lane, clear) in clear.iter().enumerate() {
             assert_eq!(batch.bytes(lane), clear, "{lane}");

@@ -117,7 +117,7 @@ impl NetworkFunction for Nat {
                 Err(reason) => context.drop(lane, reason),
             }
         }
-        batch.parse(changed, Decapsulate::No);
+        batch.mark_changed(changed);
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {

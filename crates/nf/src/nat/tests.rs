@@ -12,6 +12,7 @@ use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, 
 use super::*;
 use crate::Emitted;
 use crate::Verdict;
+use crate::drive::assert_fresh;
 use crate::icmp_error::{self, IcmpError};
 use crate::state::FlowFilter;
 
@@ -33,6 +34,7 @@ fn pass(nat: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Ve
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds::from_secs(seconds), &mut emitted, None);
     nat.process(&mut batch, Lanes::one(lane), &mut context);
+    assert_fresh(&mut batch, Lanes::one(lane).without(context.dropped()));
     match context.verdict(lane) {
         Verdict::Drop(reason) => Err(reason),
         _ => Ok(batch.bytes(lane).to_vec()),

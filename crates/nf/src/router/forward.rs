@@ -30,8 +30,6 @@ pub(super) struct Router {
     pub(super) shared: Arc<Shared>,
     reader_v6: ReaderV6,
     pub(super) icmp: IcmpSender,
-    /// Lanes of the present batch whose bytes were changed.
-    pub(super) changed: Lanes,
     /// Requests to the router itself that were answered.
     pub(super) answered: u64,
     /// Packets that were cut into fragments.
@@ -78,7 +76,6 @@ impl NetworkFunction for Router {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let shared = self.shared.clone();
         let lanes = lanes.and(batch.lanes());
-        self.changed = Lanes::NONE;
         self.look_after_neighbors(batch, lanes, context);
         see_outermost(batch, lanes);
         let (mut v4, mut v6) = (Wanted::<u32>::new(), Wanted::<u128>::new());
@@ -101,7 +98,6 @@ impl NetworkFunction for Router {
         for (lane, address, hop) in v6.found() {
             self.follow(batch, context, lane, IpAddr::V6(address.into()), shared.table.hop(hop));
         }
-        batch.parse(self.changed, Decapsulate::No);
         if let Some(lane) = lanes.into_iter().next() {
             self.resume(batch, context, lane);
         }
@@ -132,7 +128,6 @@ impl Router {
             icmp: IcmpSender::new(shared.icmp_rate),
             reader_v6: shared.table.reader_v6(),
             shared,
-            changed: Lanes::NONE,
             answered: 0,
             fragmented: 0,
             cutter: Cutter::default(),
@@ -277,7 +272,7 @@ impl Router {
         let headers = *batch.headers(lane);
         set_ethernet(batch.bytes_mut(lane), &headers, mac, port.mac);
         batch.meta.out_port[lane] = port.output;
-        self.changed.insert(lane);
+        batch.mark_changed(Lanes::one(lane));
         context.explain(lane, || {
             format!(
                 "leaves from {} to {} by output '{}'",

@@ -97,6 +97,7 @@ impl Bench {
         let mut router = self.blueprint.instance(0);
         let mut context = Context::new(Nanoseconds(0), &mut emitted, Some(&mut trace));
         router.process(&mut batch, Lanes::ALL, &mut context);
+        batch.parse_changed();
         let verdict = context.verdict(0);
         Fate { verdict, batch, emitted, trace, figures: router.figures() }
     }

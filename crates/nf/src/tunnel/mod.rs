@@ -242,7 +242,7 @@ impl TunnelEnds {
                 Err(reason) => context.drop(lane, reason),
             }
         }
-        batch.parse(changed, Decapsulate::No);
+        batch.mark_changed(changed);
     }
 }
 
