@@ -6,7 +6,7 @@ pub(super) const HEADER: usize = 8;
 pub(super) const SALT: usize = 4;
 
 /// Length of an AES key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Aes {
     Bits128,
     Bits256,
@@ -23,14 +23,14 @@ impl Aes {
 }
 
 /// The hash that an HMAC is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hash {
     Sha1,
     Sha256,
 }
 
 /// The suites there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Suite {
     /// AES-CBC (RFC 3602) with HMAC-SHA1-96 (RFC 2404) or HMAC-SHA-256-128 (RFC 4868).
     Cbc(Aes, Hash),

@@ -18,6 +18,7 @@ use thalweg_packet::BATCH;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::hmac_lanes::XOR3;
+use super::lanes::Packet;
 
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 16;
@@ -110,20 +111,10 @@ pub(super) fn store(value: __m128i, block: &mut [u8; BLOCK]) {
     unsafe { _mm_storeu_si128(block.as_mut_ptr().cast(), value) }
 }
 
-/// A packet's bytes, IV first, and how to encrypt the whole blocks behind it.
-#[derive(Clone, Copy)]
-pub(super) struct Text<'a> {
-    pub(super) keys: &'a AesKeys,
-    pub(super) iv: *mut u8,
-    /// Blocks behind the IV.
-    pub(super) blocks: usize,
-}
-
 /// The encryption of up to a batch of packets, in place and side by side, as far as it has come.
-pub(super) struct Encryption<'a> {
+pub(super) struct Encryption<'a, 'p> {
+    packets: &'p [Packet<'a>],
     keys: Keys<'a>,
-    /// Of each packet, from the longest on; what stays 0 is no packet.
-    blocks: [usize; BATCH],
     /// The block before the next one of the packets that are not done; of the others, `idle`'s.
     at: [*mut u8; BATCH],
     /// Blocks that are done.
@@ -139,26 +130,26 @@ enum Keys<'a> {
     Different(Box<[[__m512i; REGISTERS]; MOST_KEYS]>, usize),
 }
 
-impl<'a> Encryption<'a> {
-    /// Of packets with keys of as many rounds, the longest first. Lanes without a packet read and
-    /// write `idle`, from a block before an IV on.
+impl<'a, 'p> Encryption<'a, 'p> {
+    /// Of packets with keys of as many rounds, or `alike`, the same ones, the longest first. Lanes
+    /// without a packet read and write `idle`, from a block before an IV on.
     ///
     /// # Panics
-    /// When there are more packets than in a batch, or `idle` is shorter than one of them.
+    /// When there are none or more than in a batch, or `idle` is shorter than one of them.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn new(texts: &[Text<'a>], idle: &mut [u8]) -> Self {
-        let keys = match texts {
-            [first, others @ ..] if others.iter().all(|o| std::ptr::eq(o.keys, first.keys)) => {
-                Keys::Same(first.keys)
-            }
-            _ => Keys::Different(Box::new(lane_keys(texts)), texts[0].keys.rounds),
+    pub(super) fn new(packets: &'p [Packet<'a>], alike: bool, idle: &mut [u8]) -> Self {
+        let keys = &packets[0].keys.aes;
+        let keys = if alike {
+            Keys::Same(keys)
+        } else {
+            Keys::Different(Box::new(lane_keys(packets)), keys.rounds)
         };
-        let (blocks, at) = ([0; BATCH], [idle_iv(idle); BATCH]);
         // Filled where it stays: a copy would wait for what was just stored.
-        let mut new = Self { keys, blocks, at, done: 0, active: texts.len() };
-        for (lane, text) in texts.iter().enumerate() {
-            assert!(idle.len() >= idle_len(text.blocks));
-            (new.blocks[lane], new.at[lane]) = (text.blocks, text.iv);
+        let at = [idle_iv(idle); BATCH];
+        let mut new = Self { packets, keys, at, done: 0, active: packets.len() };
+        for (at, packet) in new.at[..packets.len()].iter_mut().zip(packets) {
+            assert!(idle.len() >= idle_len(packet.blocks));
+            *at = packet.iv();
         }
         new
     }
@@ -190,14 +181,13 @@ impl<'a> Encryption<'a> {
 
     /// Blocks that are left of each of the packets that are not done.
     pub(super) fn all_have(&self) -> usize {
-        self.active.checked_sub(1).map_or(0, |last| self.blocks[last] - self.done)
+        self.active.checked_sub(1).map_or(0, |last| self.packets[last].blocks - self.done)
     }
 
     /// Lets `how` do the next `count` blocks of the packets that are not done.
     ///
     /// # Safety
-    /// The IVs that the texts name and as many blocks behind each are there, and are nobody
-    /// else's; `idle` is that of [`new`](Self::new); all have `count` blocks.
+    /// The packets are there, and are nobody else's; `idle` is that of [`new`](Self::new); all have `count` blocks.
     #[target_feature(enable = "avx512f,vaes")]
     pub(super) unsafe fn step(&mut self, count: usize, idle: &mut [u8], how: &mut impl Blocks) {
         let registers = self.active.div_ceil(PER_REGISTER);
@@ -217,7 +207,7 @@ impl<'a> Encryption<'a> {
         self.done += count;
         let at = &mut self.at[..self.active];
         at.iter_mut().for_each(|at| *at = at.wrapping_add(count * BLOCK));
-        while self.active > 0 && self.blocks[self.active - 1] == self.done {
+        while self.active > 0 && self.packets[self.active - 1].blocks == self.done {
             self.active -= 1;
             self.at[self.active] = idle_iv(idle);
         }
@@ -289,11 +279,11 @@ fn broadcast<'a>(
 }
 
 #[target_feature(enable = "avx512f")]
-fn lane_keys(texts: &[Text<'_>]) -> [[__m512i; REGISTERS]; MOST_KEYS] {
+fn lane_keys(packets: &[Packet<'_>]) -> [[__m512i; REGISTERS]; MOST_KEYS] {
     let mut keys = [[_mm512_setzero_si512(); REGISTERS]; MOST_KEYS];
     for (round, keys) in keys.iter_mut().enumerate() {
-        for (register, texts) in keys.iter_mut().zip(texts.chunks(PER_REGISTER)) {
-            let of = |lane: usize| texts.get(lane).unwrap_or(&texts[0]).keys.encrypt[round];
+        for (register, packets) in keys.iter_mut().zip(packets.chunks(PER_REGISTER)) {
+            let of = |lane: usize| packets.get(lane).unwrap_or(&packets[0]).keys.aes.encrypt[round];
             *register = join([load(&of(0)), load(&of(1)), load(&of(2)), load(&of(3))]);
         }
     }

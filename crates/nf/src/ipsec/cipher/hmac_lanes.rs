@@ -13,10 +13,11 @@ use core::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-use std::array::from_mut;
+use std::array::{from_mut, from_ref};
 
 use thalweg_packet::BATCH;
 
+use super::lanes::Packet;
 use super::sha::{self, BLOCK, HmacKeys, WORDS, Words, compress, sixteen};
 
 /// Messages of a register.
@@ -98,27 +99,20 @@ fn shift_right<const N: i32>(words: __m512i) -> __m512i {
     _mm512_srl_epi32(words, _mm_cvtsi32_si128(N))
 }
 
-/// A message to be authenticated.
-#[derive(Clone, Copy)]
-pub(super) struct Message<'a> {
-    pub(super) keys: &'a HmacKeys,
-    pub(super) start: *const u8,
-    pub(super) len: usize,
-}
-
-impl Message<'_> {
+/// What is hashed of a packet.
+impl Packet<'_> {
     /// Blocks with padding.
-    fn blocks(&self) -> usize {
+    fn padded_blocks(&self) -> usize {
         (self.len + 9).div_ceil(BLOCK)
     }
 
-    /// Bytes of whole blocks.
-    fn whole(&self) -> usize {
-        self.len / BLOCK * BLOCK
+    /// Blocks without it.
+    fn whole_blocks(&self) -> usize {
+        self.len / BLOCK
     }
 }
 
-/// What stands behind the last whole block of a message: its rest and padding.
+/// What stands behind the last whole block of a packet: its rest and padding.
 #[repr(C, align(64))]
 pub(super) struct Tail([[u8; BLOCK]; 2]);
 
@@ -126,84 +120,101 @@ impl Tail {
     pub(super) const EMPTY: Self = Self([[0; BLOCK]; 2]);
 }
 
-/// The HMACs of up to a batch of messages, as far as they have come.
-pub(super) struct Authentication<'a, 'm> {
-    messages: &'m [Message<'a>],
+/// The HMACs of up to a batch of packets, as far as they have come.
+pub(super) struct Authentication<'a, 'p> {
+    packets: &'p [Packet<'a>],
     /// Whether they have one key.
     alike: bool,
     /// As many as a batch has.
     tails: *mut Tail,
-    cursors: [[Cursor; LANES]; STREAMS],
+    /// Where each packet's first block would be if all stood in a row with the next one.
+    at: [[*const u8; LANES]; STREAMS],
     state: [State; STREAMS],
     /// Blocks that are hashed.
     done: usize,
-    /// Messages that are not, from the longest on.
+    /// Packets that are not, from the longest on.
     active: usize,
-    /// Messages whose tails are not written, from the longest on.
-    open: usize,
+    /// Packets of which whole blocks are not, from the longest on.
+    whole: usize,
 }
 
-impl<'a, 'm> Authentication<'a, 'm> {
-    /// Of messages of which the longest is first. `tails` is for their ends.
+impl<'a, 'p> Authentication<'a, 'p> {
+    /// Of packets of which the longest is first, and which may be `alike` in their keys. `tails` is
+    /// for their ends.
     ///
     /// # Panics
-    /// When there are more than in a batch.
+    /// When there are none or more than in a batch.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn new(messages: &'m [Message<'a>], tails: &'m mut [Tail; BATCH]) -> Self {
-        assert!((1..=BATCH).contains(&messages.len()));
-        let tails = tails.as_mut_ptr();
-        let alike = messages.iter().all(|message| std::ptr::eq(message.keys, messages[0].keys));
+    pub(super) fn new(
+        packets: &'p [Packet<'a>],
+        alike: bool,
+        tails: &'p mut [Tail; BATCH],
+    ) -> Self {
+        let (first, count) = (packets[0].start, packets.len());
         // Filled where it stays: a copy would wait for what was just stored.
         let mut new = Self {
-            messages,
+            packets,
             alike,
-            tails,
-            cursors: [[Cursor::NONE; LANES]; STREAMS],
-            state: states(messages, alike, |keys| &keys.inner),
+            tails: tails.as_mut_ptr(),
+            at: [[first; LANES]; STREAMS],
+            state: states(packets, alike, |keys| &keys.inner),
             done: 0,
-            active: messages.len(),
-            open: messages.len(),
+            active: count,
+            whole: count,
         };
-        let cursors = new.cursors.as_flattened_mut();
-        for (lane, (cursor, message)) in cursors.iter_mut().zip(messages).enumerate() {
-            *cursor = Cursor::of(message, tails.wrapping_add(lane).cast());
-        }
-        // A lane without a message does what the first does.
-        let first = cursors[0];
-        cursors[messages.len()..].fill(first);
+        let at = &mut new.at.as_flattened_mut()[..count];
+        at.iter_mut().zip(packets).for_each(|(at, packet)| *at = packet.start);
         new
     }
 
-    /// Goes on as far as `ready` bytes of each message, from its start on, are there, and all
-    /// of those from number `unfinished` on.
+    /// Goes on as far as `ready` bytes of each packet are there, and all of those from number
+    /// `unfinished` on.
     ///
     /// # Safety
-    /// They are there, and no message is longer than the one before it.
+    /// They are there, and no packet is longer than the one before it.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn advance<const SHA256: bool>(&mut self, ready: usize, unfinished: usize) {
-        for open in unfinished..self.open {
-            // SAFETY: there is a tail for each message, and only `self` has them.
-            let tail = unsafe { &mut *self.tails.wrapping_add(open) };
-            // SAFETY: the message is there, as the caller says.
-            unsafe { pad(&self.messages[open], tail) };
-        }
-        self.open = self.open.min(unfinished);
-        let all = self.messages[0].blocks();
+        let all = self.packets[0].padded_blocks();
         let end = if unfinished == 0 { all } else { ready / BLOCK };
         while self.done < end {
-            while self.messages[self.active - 1].blocks() <= self.done {
-                self.active -= 1;
-                self.cursors[self.active / LANES][self.active % LANES] = self.cursors[0][0];
-            }
-            let lanes = self.lanes();
-            if self.active > LANES {
-                advance::<SHA256, STREAMS>(&mut self.state, &mut self.cursors, lanes);
-            } else {
-                let ([state, _], [cursors, _]) = (&mut self.state, &mut self.cursors);
-                advance::<SHA256, 1>(from_mut(state), from_mut(cursors), [lanes[0]]);
+            // SAFETY: packets whose whole blocks end before what is ready are all there.
+            unsafe { self.move_on() };
+            let (lanes, offset) = (self.lanes(), self.done * BLOCK);
+            let ([state, _], [at, _]) = (&mut self.state, &self.at);
+            // SAFETY: each lane is at a whole block of a packet, of which so many bytes are ready, or
+            // in a tail that is written.
+            unsafe {
+                if self.active > LANES {
+                    advance::<SHA256, STREAMS>(&mut self.state, &self.at, offset, lanes);
+                } else {
+                    advance::<SHA256, 1>(from_mut(state), from_ref(at), offset, [lanes[0]]);
+                }
             }
             self.done += 1;
         }
+    }
+
+    /// Leaves packets that are hashed, and goes on to the tails of those whose whole blocks are.
+    ///
+    /// # Safety
+    /// The latter are there.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn move_on(&mut self) {
+        while self.packets[self.active - 1].padded_blocks() <= self.done {
+            self.active -= 1;
+        }
+        let at = self.at.as_flattened_mut();
+        while self.whole > 0 && self.packets[self.whole - 1].whole_blocks() <= self.done {
+            self.whole -= 1;
+            let (packet, tail) = (&self.packets[self.whole], self.tails.wrapping_add(self.whole));
+            // SAFETY: the packet is there, as the caller says, and a tail for it, which only `self`
+            // has.
+            unsafe { pad(packet, &mut *tail) };
+            at[self.whole] = tail.cast::<u8>().wrapping_sub(packet.whole_blocks() * BLOCK);
+        }
+        // A lane without a packet does what the first does.
+        let first = at[0];
+        at[self.active..].fill(first);
     }
 
     /// What the blocks that are hashed have come to.
@@ -211,35 +222,28 @@ impl<'a, 'm> Authentication<'a, 'm> {
         &self.state
     }
 
-    /// Blocks of each message that are hashed, of those that have so many.
+    /// Blocks of each packet that are hashed, of those that have so many.
     pub(super) fn done(&self) -> usize {
         self.done
     }
 
-    /// Messages that are not hashed, from the longest on.
+    /// Packets that are not hashed, from the longest on.
     pub(super) fn active(&self) -> usize {
         self.active
     }
 
-    /// Takes the next `blocks` of the messages that are not hashed, which are whole ones, for
-    /// hashed, to `states`.
+    /// Takes the next `blocks` of the packets that are not hashed, which are whole ones, for hashed,
+    /// to `states`.
     #[target_feature(enable = "avx512f")]
     pub(super) fn skip(&mut self, blocks: usize, states: &[State; STREAMS]) {
         self.done += blocks;
-        let cursors = self.cursors.as_flattened_mut();
-        for (cursor, message) in cursors.iter_mut().zip(&self.messages[..self.active]) {
-            *cursor = cursor.moved_to(message.start.wrapping_add(self.done * BLOCK));
-        }
-        // A lane without a message does what the first does.
-        let first = cursors[0];
-        cursors[self.active..].fill(first);
         let lanes = self.lanes();
         for ((state, next), lanes) in self.state.iter_mut().zip(states).zip(lanes) {
             keep(state, next, lanes);
         }
     }
 
-    /// The messages that are not hashed.
+    /// The packets that are not hashed.
     fn lanes(&self) -> [__mmask16; STREAMS] {
         let lanes = u32::MAX >> (BATCH - self.active);
         [lanes as __mmask16, (lanes >> LANES) as __mmask16]
@@ -248,20 +252,25 @@ impl<'a, 'm> Authentication<'a, 'm> {
     /// The first bytes of the HMACs.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn finish<const SHA256: bool>(self, tags: &mut [[u8; TAG]; BATCH]) {
-        finish::<SHA256>(&self.state, states(self.messages, self.alike, |keys| &keys.outer), tags);
+        finish::<SHA256>(&self.state, states(self.packets, self.alike, |keys| &keys.outer), tags);
     }
 }
 
-/// Hashes the next blocks of the lanes of `N` streams.
+/// Hashes the blocks `offset` bytes behind the places of `N` streams, in so many lanes.
+///
+/// # Safety
+/// They are there.
 #[target_feature(enable = "avx512f,avx512bw")]
-fn advance<const SHA256: bool, const N: usize>(
+unsafe fn advance<const SHA256: bool, const N: usize>(
     state: &mut [State; N],
-    cursors: &mut [[Cursor; LANES]; N],
+    at: &[[*const u8; LANES]; N],
+    offset: usize,
     lanes: [__mmask16; N],
 ) {
     let mut words = [[_mm512_setzero_si512(); LANES]; N];
     for stream in 0..N {
-        fetch(&mut cursors[stream], &mut words[stream]);
+        // SAFETY: the caller says so.
+        unsafe { fetch(&at[stream], offset, &mut words[stream]) };
     }
     let mut next = *state;
     hash::<SHA256, N>(&mut next, &mut words);
@@ -336,37 +345,37 @@ pub(super) fn big_endian() -> __m512i {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn states(
-    messages: &[Message<'_>],
+    packets: &[Packet<'_>],
     alike: bool,
     which: impl Fn(&HmacKeys) -> &[u32; WORDS],
 ) -> [State; STREAMS] {
     if alike {
-        return [which(messages[0].keys).map(|word| number(word)); STREAMS];
+        return [which(&packets[0].keys.hmac).map(|word| number(word)); STREAMS];
     }
     let mut words = [[[0; LANES]; WORDS]; STREAMS];
-    for (lane, message) in messages.iter().enumerate() {
-        let (state, words) = (which(message.keys), &mut words[lane / LANES]);
+    for (lane, packet) in packets.iter().enumerate() {
+        let (state, words) = (which(&packet.keys.hmac), &mut words[lane / LANES]);
         (0..WORDS).for_each(|word| words[word][lane % LANES] = state[word]);
     }
     // SAFETY: a register has as many words.
     words.map(|words| words.map(|words| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }))
 }
 
-/// Writes what stands behind the last whole block of a message.
+/// Writes what stands behind the last whole block of a packet.
 ///
 /// # Safety
-/// The message is there.
+/// The packet is there.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-unsafe fn pad(message: &Message<'_>, tail: &mut Tail) {
-    let rest = message.len - message.whole();
+unsafe fn pad(packet: &Packet<'_>, tail: &mut Tail) {
+    let (whole, rest) = (packet.len / BLOCK * BLOCK, packet.len % BLOCK);
     let mask = (1u64 << rest) - 1;
-    let at = message.start.wrapping_add(message.whole());
+    let at = packet.start.wrapping_add(whole).cast_const();
     // SAFETY: the mask has a bit for each byte behind the last whole block.
     let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, at.cast()) };
     let bytes = _mm512_mask_mov_epi8(bytes, 1 << rest, _mm512_set1_epi8(0x80u8 as i8));
     // The block of the key counts too. The length is the last word of the last block.
-    let bits = ((BLOCK + message.len) as u64 * 8).swap_bytes();
+    let bits = ((BLOCK + packet.len) as u64 * 8).swap_bytes();
     let len = _mm512_maskz_set1_epi64(0x80, bits as i64);
     let fits = rest < BLOCK - 8;
     let first = if fits { _mm512_or_si512(bytes, len) } else { bytes };
@@ -384,49 +393,20 @@ fn store_block(value: __m512i, block: &mut [u8; BLOCK]) {
     unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), value) }
 }
 
-/// Where the next block of a message stands.
-#[derive(Clone, Copy)]
-struct Cursor {
-    at: *const u8,
-    /// The end of the message's whole blocks, and what follows there.
-    end: *const u8,
-    tail: *const u8,
-}
-
-impl Cursor {
-    const NONE: Self = Self { at: std::ptr::null(), end: std::ptr::null(), tail: std::ptr::null() };
-
-    #[inline]
-    fn of(message: &Message<'_>, tail: *const u8) -> Self {
-        let start = message.start;
-        let end = start.wrapping_add(message.whole());
-        Self { at: start, end, tail }.moved_to(start)
-    }
-
-    /// The same at a place in its message's whole blocks, or, where they end, at what follows.
-    #[inline]
-    fn moved_to(self, at: *const u8) -> Self {
-        Self { at: if at == self.end { self.tail } else { at }, ..self }
-    }
-
-    fn next(&mut self) -> *const u8 {
-        let at = self.at;
-        *self = self.moved_to(at.wrapping_add(BLOCK));
-        at
-    }
-}
-
-/// The words of the next blocks: transposed, the first byte of each highest.
+/// The words of the blocks `offset` bytes behind so many places: transposed, the first byte of each
+/// highest.
+///
+/// # Safety
+/// The blocks are there.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-fn fetch(cursors: &mut [Cursor; LANES], words: &mut [__m512i; LANES]) {
+unsafe fn fetch(at: &[*const u8; LANES], offset: usize, words: &mut [__m512i; LANES]) {
     let big_endian = big_endian();
     let mut rows = [_mm512_setzero_si512(); LANES];
     macro_rules! row {
         ($lane:expr) => {
-            let at = cursors[$lane].next();
-            // SAFETY: a cursor stands at a whole block until its message ends, and then another
-            // takes its place.
+            let at = at[$lane].wrapping_add(offset);
+            // SAFETY: the caller says so.
             let block = unsafe { _mm512_loadu_si512(at.cast()) };
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(2 * BLOCK).cast());
             rows[$lane] = _mm512_shuffle_epi8(block, big_endian);

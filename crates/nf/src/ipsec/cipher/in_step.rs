@@ -40,7 +40,7 @@ const FOUR: usize = LANES / PER_REGISTER;
 /// `encryption`.
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 pub(super) unsafe fn advance<const SHA256: bool>(
-    encryption: &mut Encryption<'_>,
+    encryption: &mut Encryption<'_, '_>,
     authentication: &mut Authentication<'_, '_>,
     idle: &mut [u8],
 ) {

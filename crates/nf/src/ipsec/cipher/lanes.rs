@@ -5,8 +5,8 @@ use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
 use thalweg_packet::{BATCH, Isa};
 
-use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, Text, idle_len};
-use super::hmac_lanes::{Authentication, Message, TAG, Tail};
+use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, idle_len};
+use super::hmac_lanes::{Authentication, TAG, Tail};
 use super::sha::HmacKeys;
 use super::{Job, avx2, in_step};
 use crate::ipsec::suite::{HEADER, Hash, Suite};
@@ -22,11 +22,14 @@ fn is_available(isa: Isa) -> bool {
         }
 }
 
+/// Where what is encrypted begins.
+const BODY: usize = HEADER + BLOCK;
+
 /// Expanded keys.
 pub(super) struct Keys {
-    aes: AesKeys,
+    pub(super) aes: AesKeys,
     hash: Hash,
-    hmac: HmacKeys,
+    pub(super) hmac: HmacKeys,
 }
 
 impl Keys {
@@ -53,14 +56,31 @@ pub(super) struct Lanes {
     tails: Box<[Tail; BATCH]>,
 }
 
-/// The packets of a batch whose suites take the same steps.
-#[derive(Default)]
-struct Group<'a> {
-    /// Which of the jobs they are.
-    jobs: ArrayVec<usize, BATCH>,
-    texts: ArrayVec<Text<'a>, BATCH>,
-    messages: ArrayVec<Message<'a>, BATCH>,
+/// A packet as the lanes take it: ESP's header, the IV, and what is encrypted.
+#[derive(Clone, Copy)]
+pub(super) struct Packet<'a> {
+    pub(super) keys: &'a Keys,
+    /// Where the header begins.
+    pub(super) start: *mut u8,
+    /// Blocks that are encrypted.
+    pub(super) blocks: usize,
+    /// Bytes that are authenticated, from the header on.
+    pub(super) len: usize,
 }
+
+impl Packet<'_> {
+    pub(super) fn iv(&self) -> *mut u8 {
+        self.start.wrapping_add(HEADER)
+    }
+}
+
+/// Whether packets have the same keys.
+pub(super) fn alike(packets: &[Packet<'_>]) -> bool {
+    packets.windows(2).all(|two| std::ptr::eq(two[0].keys, two[1].keys))
+}
+
+/// The packets of a batch that have one suite, the longest first.
+type Packets<'a> = ArrayVec<Packet<'a>, BATCH>;
 
 impl Lanes {
     /// `None` where the level or the processor has no such instructions.
@@ -70,70 +90,73 @@ impl Lanes {
         Some(Self { isa: best, idle: Vec::new(), tails })
     }
 
-    /// Seals those of the jobs, the longest first, that have keys for it.
+    /// Seals those of the jobs that have keys for it. They come suite by suite, the longest first.
     pub(super) fn seal(&mut self, jobs: &mut [Job<'_>]) {
-        for kind in kinds(jobs) {
-            let mut group = Group::default();
-            group.fill(kind, jobs);
-            let mut tags = [[0; TAG]; BATCH];
-            let seal: Kernel = match (self.isa, kind.hash) {
-                (Isa::Avx512, Hash::Sha1) => Self::seal_group::<false>,
-                (Isa::Avx512, Hash::Sha256) => Self::seal_group::<true>,
+        for jobs in jobs.chunk_by_mut(are_of_one_suite) {
+            let Some(keys) = &jobs[0].cipher.lanes else { continue };
+            let seal: Kernel = match (self.isa, keys.hash) {
+                (Isa::Avx512, Hash::Sha1) => Self::seal_sixteens::<false>,
+                (Isa::Avx512, Hash::Sha256) => Self::seal_sixteens::<true>,
                 (_, Hash::Sha1) => Self::seal_eights::<false>,
                 (_, Hash::Sha256) => Self::seal_eights::<true>,
             };
-            // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
-            // packets are those of jobs.
-            unsafe { seal(self, &group, &mut tags) };
-            for (job, tag) in group.jobs.iter().zip(&tags) {
-                let job = &mut jobs[*job];
+            let (mut packets, mut tags) = (Packets::new(), [[0; TAG]; BATCH]);
+            fill(&mut packets, jobs);
+            // SAFETY: the processor has the instructions, as there is a `Lanes`; the packets are
+            // those of jobs.
+            unsafe { seal(self, &packets, &mut tags) };
+            for (job, tag) in jobs.iter_mut().zip(&tags) {
                 put(tag, &mut job.esp[job.end..]);
                 job.finish(true);
             }
         }
     }
 
-    /// Opens those of the jobs, the longest first, that have keys for it.
+    /// Opens those of the jobs that have keys for it. They come suite by suite, the longest first.
     pub(super) fn open(&mut self, jobs: &mut [Job<'_>]) {
-        let mut received = [[0; TAG]; BATCH];
-        for (job, received) in jobs.iter_mut().zip(&mut received) {
-            let icv = &*job.parts().icv;
-            received[..icv.len()].copy_from_slice(icv);
-        }
-        for kind in kinds(jobs) {
-            let mut group = Group::default();
-            group.fill(kind, jobs);
-            let mut tags = [[0; TAG]; BATCH];
-            let authenticate: Kernel = match (self.isa, kind.hash) {
-                (Isa::Avx512, Hash::Sha1) => Self::authenticate::<false>,
-                (Isa::Avx512, Hash::Sha256) => Self::authenticate::<true>,
+        for jobs in jobs.chunk_by_mut(are_of_one_suite) {
+            let Some(keys) = &jobs[0].cipher.lanes else { continue };
+            let authenticate: Kernel = match (self.isa, keys.hash) {
+                (Isa::Avx512, Hash::Sha1) => Self::authenticate_sixteens::<false>,
+                (Isa::Avx512, Hash::Sha256) => Self::authenticate_sixteens::<true>,
                 (_, Hash::Sha1) => Self::authenticate_eights::<false>,
                 (_, Hash::Sha256) => Self::authenticate_eights::<true>,
             };
-            // SAFETY: the processor has the instructions, as there is a `Lanes`; the group's
-            // packets are those of jobs.
-            unsafe { authenticate(self, &group, &mut tags) };
-            for (n, tag) in group.jobs.iter().zip(&tags) {
-                let job = &mut jobs[*n];
+            let mut received = [[0; TAG]; BATCH];
+            for (job, received) in jobs.iter_mut().zip(&mut received) {
+                let icv = &*job.parts().icv;
+                received[..icv.len()].copy_from_slice(icv);
+            }
+            let (mut packets, mut tags) = (Packets::new(), [[0; TAG]; BATCH]);
+            fill(&mut packets, jobs);
+            // SAFETY: the processor has the instructions, as there is a `Lanes`; the packets are
+            // those of jobs.
+            unsafe { authenticate(self, &packets, &mut tags) };
+            for (job, (tag, received)) in jobs.iter_mut().zip(tags.iter().zip(&received)) {
                 let len = job.cipher.shape.icv;
-                let authentic = tag[..len].ct_eq(&received[*n][..len]).into();
-                if let (true, Some(keys)) = (authentic, &job.cipher.lanes) {
-                    let text = &mut job.esp[HEADER..job.end];
-                    let decrypt: unsafe fn(&AesKeys, &mut [u8]) = match self.isa {
-                        Isa::Avx512 => aes_lanes::decrypt,
-                        _ => avx2::decrypt,
-                    };
-                    // SAFETY: the processor has the instructions, as `Lanes` says.
-                    unsafe { decrypt(&keys.aes, text) };
+                let authentic = tag[..len].ct_eq(&received[..len]).into();
+                if authentic {
+                    self.decrypt(job);
                 }
                 job.finish(authentic);
             }
         }
     }
 
+    fn decrypt(&self, job: &mut Job<'_>) {
+        let Some(keys) = &job.cipher.lanes else { return };
+        let text = &mut job.esp[HEADER..job.end];
+        let decrypt: unsafe fn(&AesKeys, &mut [u8]) = match self.isa {
+            Isa::Avx512 => aes_lanes::decrypt,
+            _ => avx2::decrypt,
+        };
+        // SAFETY: the processor has the instructions, as there is a `Lanes`.
+        unsafe { decrypt(&keys.aes, text) };
+    }
+
     /// Makes it as long as lanes beside the longest packet, the first, need.
-    fn lengthen_idle(&mut self, group: &Group<'_>) {
-        let most = group.texts.first().map_or(0, |longest| idle_len(longest.blocks));
+    fn lengthen_idle(&mut self, packets: &[Packet<'_>]) {
+        let most = packets.first().map_or(0, |longest| idle_len(longest.blocks));
         if self.idle.len() < most {
             self.idle.resize(most, 0);
         }
@@ -143,24 +166,21 @@ impl Lanes {
     /// is hashed is then still in the cache.
     ///
     /// # Safety
-    /// The processor has the instructions, and the group's packets are there.
+    /// The processor has the instructions, and the packets are there.
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
-    unsafe fn seal_group<const SHA256: bool>(
+    unsafe fn seal_sixteens<const SHA256: bool>(
         &mut self,
-        group: &Group<'_>,
+        packets: &[Packet<'_>],
         tags: &mut [[u8; TAG]; BATCH],
     ) {
         /// Blocks of a piece.
         const PIECE: usize = 16;
-        if group.texts.is_empty() {
-            return;
-        }
-        self.lengthen_idle(group);
-        let mut encryption = Encryption::new(&group.texts, &mut self.idle);
-        let mut authentication = Authentication::new(&group.messages, &mut self.tails);
-        let mut unfinished = group.texts.len();
+        self.lengthen_idle(packets);
+        let (alike, idle) = (alike(packets), &mut self.idle[..]);
+        let mut encryption = Encryption::new(packets, alike, idle);
+        let mut authentication = Authentication::new(packets, alike, &mut self.tails);
+        let mut unfinished = packets.len();
         while unfinished > 0 {
-            let idle = &mut self.idle;
             // SAFETY: the packets are there, as the caller says.
             unsafe { in_step::advance::<SHA256>(&mut encryption, &mut authentication, idle) };
             let end = encryption.done() + PIECE;
@@ -175,111 +195,67 @@ impl Lanes {
     }
 
     /// # Safety
-    /// The processor has the instructions, and the group's packets are there.
+    /// The processor has the instructions, and the packets are there.
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn authenticate<const SHA256: bool>(
+    unsafe fn authenticate_sixteens<const SHA256: bool>(
         &mut self,
-        group: &Group<'_>,
+        packets: &[Packet<'_>],
         tags: &mut [[u8; TAG]; BATCH],
     ) {
-        if !group.messages.is_empty() {
-            let mut authentication = Authentication::new(&group.messages, &mut self.tails);
-            // SAFETY: the packets are there, as the caller says, the longest first.
-            unsafe { authentication.advance::<SHA256>(0, 0) };
-            authentication.finish::<SHA256>(tags);
-        }
+        let mut authentication = Authentication::new(packets, alike(packets), &mut self.tails);
+        // SAFETY: the packets are there, as the caller says, the longest first.
+        unsafe { authentication.advance::<SHA256>(0, 0) };
+        authentication.finish::<SHA256>(tags);
     }
-}
 
-/// The kernels of eight lanes.
-impl Lanes {
     /// # Safety
-    /// The processor has the instructions, and the group's packets are there.
+    /// The processor has the instructions, and the packets are there.
     #[target_feature(enable = "avx2,aes")]
     unsafe fn seal_eights<const SHA256: bool>(
         &mut self,
-        group: &Group<'_>,
+        packets: &[Packet<'_>],
         tags: &mut [[u8; TAG]; BATCH],
     ) {
-        self.lengthen_idle(group);
+        self.lengthen_idle(packets);
         // SAFETY: the caller says so.
-        unsafe { avx2::seal::<SHA256>(&group.texts, &group.messages, tags, &mut self.idle) };
+        unsafe { avx2::seal::<SHA256>(packets, tags, &mut self.idle) };
     }
 
     /// # Safety
-    /// The processor has the instructions, and the group's packets are there.
+    /// The processor has the instructions, and the packets are there.
     #[target_feature(enable = "avx2")]
     #[expect(clippy::unused_self, reason = "a kernel as the others")]
     unsafe fn authenticate_eights<const SHA256: bool>(
         &mut self,
-        group: &Group<'_>,
+        packets: &[Packet<'_>],
         tags: &mut [[u8; TAG]; BATCH],
     ) {
         // SAFETY: the caller says so.
-        unsafe { avx2::authenticate::<SHA256>(&group.messages, tags) };
+        unsafe { avx2::authenticate::<SHA256>(packets, tags) };
     }
 }
 
-/// Does a group's work and gives the tags of its packets, in order.
-type Kernel = unsafe fn(&mut Lanes, &Group<'_>, &mut [[u8; TAG]; BATCH]);
+/// Does the work for one packet or more, the longest first, and gives their tags, in order.
+type Kernel = unsafe fn(&mut Lanes, &[Packet<'_>], &mut [[u8; TAG]; BATCH]);
 
-/// What packets that are worked on together have in common.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct StepKind {
-    /// Rounds of AES.
-    rounds: usize,
-    hash: Hash,
+fn are_of_one_suite(a: &Job<'_>, b: &Job<'_>) -> bool {
+    std::ptr::eq(a.cipher, b.cipher) || a.cipher.suite == b.cipher.suite
 }
 
-impl StepKind {
-    fn of(keys: &Keys) -> Self {
-        Self { rounds: keys.aes.rounds(), hash: keys.hash }
-    }
-}
-
-/// The kinds that the jobs are of.
-fn kinds(jobs: &[Job<'_>]) -> ArrayVec<StepKind, 4> {
-    let mut kinds = ArrayVec::new();
-    for alike in jobs.chunk_by(|a, b| std::ptr::eq(a.cipher, b.cipher)) {
-        let Some(keys) = &alike[0].cipher.lanes else { continue };
-        let kind = StepKind::of(keys);
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
+/// Takes the packets of jobs, which stay as they are but for their ICVs: an extended sequence
+/// number's upper half is authenticated as if it stood behind the body (RFC 4303, 2.2.1), and is put
+/// there. Fills them where they stay, as a copy would wait for what was just stored.
+fn fill<'a>(packets: &mut Packets<'a>, jobs: &mut [Job<'a>]) {
+    // All of a suite have such keys, or none.
+    packets.extend(jobs.iter_mut().filter_map(|job| {
+        let (keys, blocks) = (job.cipher.lanes.as_ref()?, (job.end - BODY) / BLOCK);
+        let mut len = job.end;
+        if let Some(high) = job.high {
+            job.esp[len..len + 4].copy_from_slice(&high.to_be_bytes());
+            len += 4;
         }
-    }
-    kinds
-}
-
-impl<'a> Group<'a> {
-    /// Takes those of `kind`, which stay as they are but for their ICVs: an extended sequence
-    /// number's upper half is authenticated as if it stood behind the body (RFC 4303, 2.2.1), and is
-    /// put there. Fills the group where it stays, as a copy would wait for what was just stored.
-    fn fill(&mut self, kind: StepKind, jobs: &mut [Job<'a>]) {
-        let mut n = 0;
-        for alike in jobs.chunk_by_mut(|a, b| std::ptr::eq(a.cipher, b.cipher)) {
-            let (first, cipher) = (n, alike[0].cipher);
-            n += alike.len();
-            if let Some(keys) = cipher.lanes.as_ref().filter(|keys| StepKind::of(keys) == kind) {
-                self.extend(first, keys, cipher.shape.body, alike);
-            }
-        }
-    }
-
-    /// Adds jobs with these keys, of which the first has this number.
-    fn extend(&mut self, first: usize, keys: &'a Keys, body: usize, jobs: &mut [Job<'a>]) {
-        for (n, job) in jobs.iter_mut().enumerate() {
-            let mut len = job.end;
-            if let Some(high) = job.high {
-                job.esp[len..len + 4].copy_from_slice(&high.to_be_bytes());
-                len += 4;
-            }
-            let start = job.esp.as_mut_ptr();
-            let (iv, blocks) = (start.wrapping_add(HEADER), (job.end - body) / BLOCK);
-            self.texts.push(Text { keys: &keys.aes, iv, blocks });
-            self.messages.push(Message { keys: &keys.hmac, start, len });
-            self.jobs.push(first + n);
-        }
-    }
+        Some(Packet { keys, start: job.esp.as_mut_ptr(), blocks, len })
+    }));
 }
 
 /// Puts the first bytes of a tag where the ICV is.

@@ -23,7 +23,7 @@ mod sha;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 
 use thalweg_packet::{BATCH, Isa};
 
@@ -189,12 +189,18 @@ impl Engine {
     }
 }
 
-/// The longest first, in what is encrypted and, among suites that are alike, in what is
-/// authenticated: packets that are worked on side by side are then about as long.
+/// Suite by suite, and the longest first, in what is encrypted and in what is authenticated:
+/// packets that are worked on side by side are then about as long.
 fn order(jobs: &mut [Job<'_>]) {
     assert!(jobs.len() <= BATCH);
-    let key = |job: &Job<'_>| Reverse(2 * job.end + usize::from(job.high.is_some()));
-    if !jobs.is_sorted_by_key(key) {
-        jobs.sort_unstable_by_key(key);
+    let len = |job: &Job<'_>| 2 * job.end + usize::from(job.high.is_some());
+    let compare = |a: &Job<'_>, b: &Job<'_>| {
+        // Most have the same keys even.
+        let same = std::ptr::eq(a.cipher, b.cipher);
+        let suites = if same { Ordering::Equal } else { a.cipher.suite.cmp(&b.cipher.suite) };
+        suites.then_with(|| len(b).cmp(&len(a)))
+    };
+    if !jobs.is_sorted_by(|a, b| compare(a, b).is_le()) {
+        jobs.sort_unstable_by(compare);
     }
 }

@@ -9,16 +9,17 @@ use core::arch::x86_64::{
     _mm256_xor_si256,
 };
 
-use super::super::aes_lanes::{AesKeys, BLOCK, MOST_KEYS, Text, load, store};
+use super::super::aes_lanes::{AesKeys, BLOCK, MOST_KEYS, load, store};
+use super::super::lanes::{Packet, alike};
 
 /// Registers whose blocks are encrypted side by side: each round of one waits for the round
 /// before it.
 const REGISTERS: usize = 8;
 /// The most packets that fill them.
-pub(super) const TEXTS: usize = 2 * REGISTERS;
+pub(super) const AT_ONCE: usize = 2 * REGISTERS;
 
 /// [`encrypt`] or [`encrypt_vaes`].
-pub(super) type Encrypt = unsafe fn(&[Text<'_>], &mut [u8]);
+pub(super) type Encrypt = unsafe fn(&[Packet<'_>], &mut [u8]);
 
 /// Blocks of one packet or more. Used only where the processor has the instructions, into which
 /// all of it is inlined.
@@ -108,19 +109,19 @@ fn half(blocks: __m256i, which: usize) -> __m128i {
     }
 }
 
-/// Encrypts up to [`TEXTS`] packets with keys of as many rounds, in place, the longest first.
+/// Encrypts up to [`AT_ONCE`] packets with keys of as many rounds, in place, the longest first.
 /// Lanes without a packet, or whose packet is done, read and write `idle`.
 ///
 /// # Panics
 /// When there are more, or `idle` is shorter than a packet.
 ///
 /// # Safety
-/// The IVs and as many blocks behind each are there, and are nobody else's.
+/// The packets are there, and are nobody else's.
 #[target_feature(enable = "avx2,aes")]
-pub(super) unsafe fn encrypt(texts: &[Text<'_>], idle: &mut [u8]) {
-    for texts in texts.chunks(REGISTERS) {
+pub(super) unsafe fn encrypt(packets: &[Packet<'_>], idle: &mut [u8]) {
+    for packets in packets.chunks(REGISTERS) {
         // SAFETY: the caller says so.
-        unsafe { encrypt_by::<__m128i>(texts, idle) };
+        unsafe { encrypt_by::<__m128i>(packets, idle) };
     }
 }
 
@@ -129,21 +130,21 @@ pub(super) unsafe fn encrypt(texts: &[Text<'_>], idle: &mut [u8]) {
 /// # Safety
 /// As there.
 #[target_feature(enable = "avx2,aes,vaes")]
-pub(super) unsafe fn encrypt_vaes(texts: &[Text<'_>], idle: &mut [u8]) {
+pub(super) unsafe fn encrypt_vaes(packets: &[Packet<'_>], idle: &mut [u8]) {
     // SAFETY: the caller says so.
-    unsafe { encrypt_by::<__m256i>(texts, idle) };
+    unsafe { encrypt_by::<__m256i>(packets, idle) };
 }
 
 /// # Safety
 /// As for [`encrypt`].
 #[inline(always)]
-unsafe fn encrypt_by<B: Blocks>(texts: &[Text<'_>], idle: &mut [u8]) {
-    assert!(texts.len() <= REGISTERS * B::PACKETS);
-    let Some(first) = texts.first() else { return };
+unsafe fn encrypt_by<B: Blocks>(packets: &[Packet<'_>], idle: &mut [u8]) {
+    assert!(packets.len() <= REGISTERS * B::PACKETS);
+    let Some(first) = packets.first() else { return };
     assert!(idle.len() >= (first.blocks + 1) * BLOCK);
-    let mut at = [idle.as_mut_ptr(); TEXTS];
-    for (at, text) in at.iter_mut().zip(texts) {
-        *at = text.iv;
+    let mut at = [idle.as_mut_ptr(); AT_ONCE];
+    for (at, packet) in at.iter_mut().zip(packets) {
+        *at = packet.iv();
     }
     // SAFETY: there are IVs, as the caller says, or as many bytes of `idle`.
     let first_blocks = unsafe { fetch(&at, 0, 0) };
@@ -152,18 +153,18 @@ unsafe fn encrypt_by<B: Blocks>(texts: &[Text<'_>], idle: &mut [u8]) {
         // SAFETY: as above.
         *chain = unsafe { fetch(&at, n, 0) };
     }
-    let rounds = first.keys.rounds();
+    let rounds = first.keys.aes.rounds();
     let (same, different): ([[B; 1]; MOST_KEYS], _);
-    let keys: Keys<'_, B> = if texts.iter().all(|text| std::ptr::eq(text.keys, first.keys)) {
-        same = first.keys.encryption().map(|key| [B::from(|_| key)]);
+    let keys: Keys<'_, B> = if alike(packets) {
+        same = first.keys.aes.encryption().map(|key| [B::from(|_| key)]);
         Keys::Same(&same[..=rounds])
     } else {
-        different = lane_keys::<B>(texts);
+        different = lane_keys::<B>(packets);
         Keys::Different(&different[..=rounds])
     };
-    let (mut done, mut active) = (0, texts.len());
+    let (mut done, mut active) = (0, packets.len());
     while active > 0 {
-        let count = texts[active - 1].blocks - done;
+        let count = packets[active - 1].blocks - done;
         match keys {
             // SAFETY: packets that are not done have so many blocks behind their place, as the
             // caller says; `idle` is as long as the longest.
@@ -175,7 +176,7 @@ unsafe fn encrypt_by<B: Blocks>(texts: &[Text<'_>], idle: &mut [u8]) {
         for at in &mut at[..active] {
             *at = at.wrapping_add(count * BLOCK);
         }
-        while active > 0 && texts[active - 1].blocks == done {
+        while active > 0 && packets[active - 1].blocks == done {
             active -= 1;
             at[active] = idle.as_mut_ptr();
         }
@@ -190,9 +191,9 @@ enum Keys<'a, B> {
 }
 
 #[inline(always)]
-fn lane_keys<B: Blocks>(texts: &[Text<'_>]) -> [[B; REGISTERS]; MOST_KEYS] {
-    let keys: [_; TEXTS] =
-        std::array::from_fn(|lane| texts.get(lane).unwrap_or(&texts[0]).keys.encryption());
+fn lane_keys<B: Blocks>(packets: &[Packet<'_>]) -> [[B; REGISTERS]; MOST_KEYS] {
+    let keys: [_; AT_ONCE] =
+        std::array::from_fn(|lane| packets.get(lane).unwrap_or(&packets[0]).keys.aes.encryption());
     let of = |round: usize, n: usize| B::from(|packet| keys[n * B::PACKETS + packet][round]);
     std::array::from_fn(|round| std::array::from_fn(|n| of(round, n)))
 }
@@ -202,7 +203,7 @@ fn lane_keys<B: Blocks>(texts: &[Text<'_>]) -> [[B; REGISTERS]; MOST_KEYS] {
 /// # Safety
 /// They are there.
 #[inline(always)]
-unsafe fn fetch<B: Blocks>(at: &[*mut u8; TEXTS], n: usize, offset: usize) -> B {
+unsafe fn fetch<B: Blocks>(at: &[*mut u8; AT_ONCE], n: usize, offset: usize) -> B {
     B::from(|packet| {
         let at = at[n * B::PACKETS + packet].wrapping_add(offset);
         // SAFETY: the caller says so.
@@ -217,7 +218,7 @@ unsafe fn fetch<B: Blocks>(at: &[*mut u8; TEXTS], n: usize, offset: usize) -> B 
 #[inline(always)]
 unsafe fn run<B: Blocks, const K: usize>(
     keys: &[[B; K]],
-    at: &[*mut u8; TEXTS],
+    at: &[*mut u8; AT_ONCE],
     chain: &mut [B; REGISTERS],
     count: usize,
 ) {
@@ -293,41 +294,44 @@ mod tests {
     use proptest::prelude::*;
     use thalweg_packet::Isa;
 
+    use super::super::super::lanes::Keys;
     use super::*;
+    use crate::ipsec::suite::{Aes, HEADER, Hash, Suite};
 
     proptest! {
         /// Which of the two a processor takes is not chosen by a level.
         #[test]
         fn one_packet_to_a_register_and_two_give_the_same(
-            mut blocks in prop::collection::vec(1..40usize, 1..=TEXTS),
+            mut blocks in prop::collection::vec(1..40usize, 1..=AT_ONCE),
             len in prop::sample::select(vec![16, 24, 32]), different in any::<bool>(),
         ) {
             if !Isa::Avx2.is_available() || !std::arch::is_x86_feature_detected!("vaes") {
                 return Ok(());
             }
             blocks.sort_unstable_by_key(|blocks| std::cmp::Reverse(*blocks));
-            // SAFETY: a processor with VAES has AES-NI.
-            let key = |n: usize| unsafe { AesKeys::new(&vec![n as u8 ^ 0x5a; len]) };
-            let keys: Vec<AesKeys> = (0..TEXTS).map(key).collect();
-            let clear = |n: usize| (0..=blocks[n] * BLOCK + 15).map(|i| (i * n) as u8).collect();
+            let suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
+            let key = |n: usize| Keys::new(suite, &vec![n as u8 ^ 0x5a; len], &[0; 20]);
+            let keys: Vec<Keys> = (0..AT_ONCE).filter_map(key).collect();
+            let clear = |n: usize| (0..HEADER + (blocks[n] + 1) * BLOCK).map(|i| (i * n) as u8).collect();
             let clear: Vec<Vec<u8>> = (0..blocks.len()).map(clear).collect();
             let sealed = [encrypt, encrypt_vaes].map(|encrypt: Encrypt| {
                 let (mut buffers, mut idle) = (clear.clone(), vec![0; 41 * BLOCK]);
-                let of = |(n, buffer): (usize, &mut Vec<u8>)| Text {
+                let of = |(n, buffer): (usize, &mut Vec<u8>)| Packet {
                     keys: &keys[if different { n } else { 0 }],
-                    iv: buffer.as_mut_ptr(),
+                    start: buffer.as_mut_ptr(),
                     blocks: blocks[n],
+                    len: buffer.len(),
                 };
-                let texts: Vec<Text<'_>> = buffers.iter_mut().enumerate().map(of).collect();
+                let packets: Vec<Packet<'_>> = buffers.iter_mut().enumerate().map(of).collect();
                 // SAFETY: the processor has the instructions, and the buffers are as long.
-                unsafe { encrypt(&texts, &mut idle) };
+                unsafe { encrypt(&packets, &mut idle) };
                 buffers
             });
             prop_assert_eq!(&sealed[0], &sealed[1]);
             let [_, mut opened] = sealed;
-            for (n, text) in opened.iter_mut().enumerate() {
+            for (n, packet) in opened.iter_mut().enumerate() {
                 // SAFETY: as above.
-                unsafe { decrypt(&keys[if different { n } else { 0 }], text) };
+                unsafe { decrypt(&keys[if different { n } else { 0 }].aes, &mut packet[HEADER..]) };
             }
             prop_assert_eq!(opened, clear);
         }

@@ -12,7 +12,8 @@ use core::arch::x86_64::{
 use std::array::from_mut;
 use std::ptr::{self, copy_nonoverlapping};
 
-use super::super::hmac_lanes::{Message, TAG};
+use super::super::hmac_lanes::TAG;
+use super::super::lanes::Packet;
 use super::super::sha::{BLOCK, HmacKeys, State, WORDS, Words, compress};
 
 /// Messages of a register.
@@ -96,7 +97,7 @@ fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
 /// The messages are there.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn authenticate<const SHA256: bool>(
-    messages: &[Message<'_>],
+    messages: &[Packet<'_>],
     tags: &mut [[u8; TAG]],
 ) {
     assert!(messages.len() <= LANES);
@@ -177,7 +178,7 @@ impl End {
     /// # Safety
     /// The message is there; this is [`EMPTY`](Self::EMPTY).
     #[inline]
-    unsafe fn fill(&mut self, message: &Message<'_>) {
+    unsafe fn fill(&mut self, message: &Packet<'_>) {
         let (whole, rest) = (message.len / BLOCK, message.len % BLOCK);
         let bytes = self.bytes.as_flattened_mut();
         // By powers of two, which are moves, as a call takes longer.
@@ -201,7 +202,7 @@ impl End {
 
     /// Where a block is; of a message that has no such block, some other.
     #[inline]
-    fn block(&self, message: &Message<'_>, block: usize) -> *const u8 {
+    fn block(&self, message: &Packet<'_>, block: usize) -> *const u8 {
         if block < self.whole {
             message.start.wrapping_add(block * BLOCK)
         } else {
@@ -222,19 +223,19 @@ fn big_endian() -> __m256i {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn states(
-    messages: &[&Message<'_>; LANES],
+    messages: &[&Packet<'_>; LANES],
     which: impl Fn(&HmacKeys) -> &[u32; WORDS],
 ) -> State<__m256i> {
     let mut state = [_mm256_setzero_si256(); WORDS];
     if messages.iter().all(|message| ptr::eq(message.keys, messages[0].keys)) {
-        for (word, of_keys) in state.iter_mut().zip(which(messages[0].keys)) {
+        for (word, of_keys) in state.iter_mut().zip(which(&messages[0].keys.hmac)) {
             *word = Words::all(*of_keys);
         }
         return state;
     }
     for (row, message) in state.iter_mut().zip(messages) {
         // SAFETY: a state has as many words as a register.
-        *row = unsafe { _mm256_loadu_si256(which(message.keys).as_ptr().cast()) };
+        *row = unsafe { _mm256_loadu_si256(which(&message.keys.hmac).as_ptr().cast()) };
     }
     transpose(state)
 }

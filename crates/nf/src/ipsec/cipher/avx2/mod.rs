@@ -8,43 +8,41 @@ mod hmac;
 
 pub(super) use aes::decrypt;
 
-use super::aes_lanes::Text;
-use super::hmac_lanes::{Message, TAG};
+use super::hmac_lanes::TAG;
+use super::lanes::Packet;
 
-/// Encrypts packets, the longest first, and gives the tags of their messages. `idle` is at least
-/// as long as the longest with its IV, and written.
+/// Encrypts packets, the longest first, and gives their tags. `idle` is at least as long as the
+/// longest with its IV, and written.
 ///
 /// # Safety
-/// The packets and messages are there, and nobody else's; the texts' keys are of as many rounds.
+/// The packets are there, and nobody else's; their keys are of as many rounds.
 #[target_feature(enable = "avx2,aes")]
 pub(super) unsafe fn seal<const SHA256: bool>(
-    texts: &[Text<'_>],
-    messages: &[Message<'_>],
+    packets: &[Packet<'_>],
     tags: &mut [[u8; TAG]],
     idle: &mut [u8],
 ) {
     let has_vaes = std::arch::is_x86_feature_detected!("vaes");
     let encrypt: aes::Encrypt = if has_vaes { aes::encrypt_vaes } else { aes::encrypt };
-    let messages = messages.chunks(aes::TEXTS).zip(tags.chunks_mut(aes::TEXTS));
-    for (texts, (messages, tags)) in texts.chunks(aes::TEXTS).zip(messages) {
+    for (packets, tags) in packets.chunks(aes::AT_ONCE).zip(tags.chunks_mut(aes::AT_ONCE)) {
         // SAFETY: the caller says so, and that the processor has the instructions.
-        unsafe { encrypt(texts, idle) };
+        unsafe { encrypt(packets, idle) };
         // SAFETY: the caller says so.
-        unsafe { authenticate::<SHA256>(messages, tags) };
+        unsafe { authenticate::<SHA256>(packets, tags) };
     }
 }
 
-/// The tags of messages.
+/// The tags of packets.
 ///
 /// # Safety
 /// They are there.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn authenticate<const SHA256: bool>(
-    messages: &[Message<'_>],
+    packets: &[Packet<'_>],
     tags: &mut [[u8; TAG]],
 ) {
-    for (messages, tags) in messages.chunks(hmac::LANES).zip(tags.chunks_mut(hmac::LANES)) {
+    for (packets, tags) in packets.chunks(hmac::LANES).zip(tags.chunks_mut(hmac::LANES)) {
         // SAFETY: the caller says so.
-        unsafe { hmac::authenticate::<SHA256>(messages, tags) };
+        unsafe { hmac::authenticate::<SHA256>(packets, tags) };
     }
 }
