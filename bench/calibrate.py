@@ -40,8 +40,8 @@ def main():
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     host, peer = work_folder() / "host.toml", build_dpdk_peer("rte_lookup")
-    pages = huge_pages(MEMORY_MB)
-    eal = [*pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]
+    on_huge_pages, pages = huge_pages(MEMORY_MB)
+    eal = [pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]
     base = [options.core] if options.core else []
     run(options.thalweg, "--quiet", "sim", "calibrate", *base, "--out", host, core=0)
     least, own = {}, {}
@@ -60,12 +60,12 @@ def main():
               "measured_ns": row["measured_ns"], "predicted_ns": row["predicted_ns"]}
              for (entries, lookups), row in own.items()]
     result = {"schema": "thalweg.bench.calibrate/2", "processor": cpu_model(),
-              "rounds": options.rounds, "huge_pages_for_dpdk": not pages,
+              "rounds": options.rounds, "huge_pages_for_dpdk": on_huge_pages,
               "machine": host.read_text(), "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{result['processor']}; {options.rounds} rounds; ns a lookup; DPDK on "
-          f"{'ordinary' if pages else 'huge'} pages\n")
+          f"{'huge' if on_huge_pages else 'ordinary'} pages\n")
     print("| table | places | lookups | measured | predicted | off |")
     print("| --- | --- | --- | --- | --- | --- |")
     for r in rows:

@@ -58,11 +58,13 @@ def build_dpdk_peer(name):
 
 
 def huge_pages(memory_mb):
-    """Options of DPDK: none if there are huge pages enough for it, and a place to get them from."""
+    """Whether there are huge pages enough for DPDK and a place to get them from, and its options
+    then (files that keep pages are unlinked, so that the next run finds them free) or otherwise."""
     mounted = any(line.split()[2] == "hugetlbfs" for line in Path("/proc/mounts").read_text().splitlines())
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free_kb = int(fields["HugePages_Free"]) * int(fields["Hugepagesize"].split()[0])
-    return [] if mounted and free_kb >= memory_mb << 10 else ["--no-huge"]
+    enough = mounted and free_kb >= memory_mb << 10
+    return enough, "--huge-unlink" if enough else "--no-huge"
 
 
 def json_lines(text):

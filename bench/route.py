@@ -36,8 +36,8 @@ def main():
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     ours, peer = build_bench("route"), build_dpdk_peer("rte_route")
-    pages = huge_pages(MEMORY_MB)
-    eal = [*pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB,
+    on_huge_pages, pages = huge_pages(MEMORY_MB)
+    eal = [pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB,
            "--force-max-simd-bitwidth=512"]
     folder = work_folder() / "route"
     folder.mkdir(exist_ok=True)
@@ -61,12 +61,12 @@ def main():
         rows.append({"version": version, "addresses": addresses, "burst": burst, "ns": median,
                      "ratios": ratios})
     result = {"schema": "thalweg.bench.route/1", "processor": cpu_model(),
-              "rounds": options.rounds, "huge_pages_for_dpdk": not pages,
+              "rounds": options.rounds, "huge_pages_for_dpdk": on_huge_pages,
               "avx512_of_fibs": vectors, "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{result['processor']}; {options.rounds} interleaved rounds; ns a lookup; DPDK on "
-          f"{'ordinary' if pages else 'huge'} pages, fibs with{'' if vectors else 'out'} AVX-512\n")
+          f"{'huge' if on_huge_pages else 'ordinary'} pages, fibs with{'' if vectors else 'out'} AVX-512\n")
     print("| IP | addresses | at a time | ours | peers | times the peers |")
     print("| --- | --- | --- | --- | --- | --- |")
     for r in rows:
