@@ -180,15 +180,16 @@ impl<'a, 'p> Authentication<'a, 'p> {
             // SAFETY: packets whose whole blocks end before what is ready are all there.
             unsafe { self.move_on() };
             let (lanes, offset) = (self.lanes(), self.done * BLOCK);
-            let ([state, _], [at, _]) = (&mut self.state, &self.at);
-            // SAFETY: each lane is at a whole block of a packet, of which so many bytes are ready, or
-            // in a tail that is written.
-            unsafe {
-                if self.active > LANES {
-                    advance::<SHA256, STREAMS>(&mut self.state, &self.at, offset, lanes);
-                } else {
-                    advance::<SHA256, 1>(from_mut(state), from_ref(at), offset, [lanes[0]]);
-                }
+            // Each lane is at a whole block of a packet, of which so many bytes are ready, or in a tail
+            // that is written.
+            if self.active > LANES {
+                // SAFETY: as above.
+                unsafe { advance::<SHA256, STREAMS>(&mut self.state, &self.at, offset, lanes) };
+            } else {
+                let ([state, _], [at, _]) = (&mut self.state, &self.at);
+                let (state, at) = (from_mut(state), from_ref(at));
+                // SAFETY: as above.
+                unsafe { advance::<SHA256, 1>(state, at, offset, [lanes[0]]) };
             }
             self.done += 1;
         }
@@ -207,9 +208,10 @@ impl<'a, 'p> Authentication<'a, 'p> {
         while self.whole > 0 && self.packets[self.whole - 1].whole_blocks() <= self.done {
             self.whole -= 1;
             let (packet, tail) = (&self.packets[self.whole], self.tails.wrapping_add(self.whole));
-            // SAFETY: the packet is there, as the caller says, and a tail for it, which only `self`
-            // has.
-            unsafe { pad(packet, &mut *tail) };
+            // SAFETY: there is a tail for each packet, and only `self` has them.
+            let to = unsafe { &mut *tail };
+            // SAFETY: the packet is there, as the caller says.
+            unsafe { pad(packet, to) };
             at[self.whole] = tail.cast::<u8>().wrapping_sub(packet.whole_blocks() * BLOCK);
         }
         // A lane without a packet does what the first does.

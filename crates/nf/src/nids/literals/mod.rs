@@ -3,17 +3,19 @@
 //! A filter says at which places a literal may stand, a [`Check`] leaves few of them, an
 //! [`Index`] says which literals do. There are two kinds of filter. [`Pairs`] and [`Nibbles`] look
 //! 64 or 32 places up at a time in tables that lie in registers, and let too much pass when the
-//! literals are many. [`Windows`] looks up each fourth or second place in a bitmap, which takes
-//! literals of some length. Which literals go to which is settled by how much of random text the
-//! tables would let pass.
+//! literals are many. [`Windows`] looks up each eighth place, fourth or second one in a bitmap, which
+//! takes literals of some length. Which literals go to which is settled by how much of random text
+//! the tables would let pass.
 
 mod bitmap;
+mod hits;
 mod index;
 mod nibbles;
 mod pairs;
 mod windows;
 
 use bitmap::Check;
+use hits::Hit;
 use index::{Index, Place};
 use nibbles::Nibbles;
 use pairs::Pairs;
@@ -21,6 +23,9 @@ use windows::Windows;
 
 /// Places in random text, of which tables in registers may let one pass.
 const RARE: f64 = 200.0;
+
+/// Of which they may let one pass when windows lie far apart for it.
+const SELECTIVE: f64 = 50.0;
 
 /// Literals, ready to be looked for.
 pub(super) struct Literals {
@@ -64,6 +69,14 @@ impl Registers {
         }
     }
 
+    /// Whether it takes less time than to look up twice as many windows, and what it lets pass too.
+    fn saves_windows(&self) -> bool {
+        match self {
+            Self::Pairs(pairs) => pairs.passes() * SELECTIVE <= 1.0,
+            Self::Nibbles(_) => false,
+        }
+    }
+
     /// Whether it takes longer than to look up twice as many windows instead.
     fn is_slow(&self) -> bool {
         match self {
@@ -77,47 +90,6 @@ impl Registers {
             Self::Pairs(pairs) => pairs.scan(texts, hits),
             Self::Nibbles(nibbles) => nibbles.scan(texts, hits),
         }
-    }
-}
-
-/// A place in one of several texts, where a literal may stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hit {
-    text: u32,
-    at: u32,
-}
-
-/// Appends the places from `base` on in a text whose bits are set.
-#[inline]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
-fn tell(mut passed: u64, text: usize, base: usize, hits: &mut Vec<Hit>) {
-    while passed != 0 {
-        hits.push(Hit::first(passed, text, base));
-        passed &= passed - 1;
-    }
-}
-
-/// The same where often there is one, which a processor cannot foresee: two are appended, and
-/// those that are none taken away.
-#[inline]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
-fn tell_often(passed: u64, text: usize, base: usize, hits: &mut Vec<Hit>) {
-    let without_first = |passed: u64| passed & passed.wrapping_sub(1);
-    let second = without_first(passed);
-    hits.extend_from_slice(&[passed, second].map(|passed| Hit::first(passed, text, base)));
-    let count = passed.count_ones() as usize;
-    hits.truncate(hits.len() + count.min(2) - 2);
-    if count > 2 {
-        tell(without_first(second), text, base, hits);
-    }
-}
-
-impl Hit {
-    /// That of the lowest bit that is set; for none it is nowhere.
-    #[inline]
-    fn first(passed: u64, text: usize, base: usize) -> Self {
-        let at = base + passed.trailing_zeros() as usize;
-        Self { text: text as u32, at: at as u32 }
     }
 }
 
@@ -142,9 +114,19 @@ impl Literals {
             return Self::with(literals, numbers.collect(), Vec::new(), Windows::SPARSE);
         }
         let is_long = |n: &u32, stride| literals[*n as usize].len() >= Windows::least(stride);
-        let short = numbers.clone().filter(|n| !is_long(n, Windows::SPARSE));
-        let is_slow = Registers::of(literals, short).is_some_and(|short| short.is_slow());
-        let stride = if is_slow { Windows::DENSE } else { Windows::SPARSE };
+        // Those that are too short for a stride go by tables.
+        let tables = |stride| {
+            let short = numbers.clone().filter(|n| !is_long(n, stride));
+            Registers::of(literals, short)
+        };
+        let saves_windows = |short: Registers| short.saves_windows();
+        let stride = if tables(Windows::WIDE).map_or_else(pairs::is_fast, saves_windows) {
+            Windows::WIDE
+        } else if tables(Windows::SPARSE).is_some_and(|short| short.is_slow()) {
+            Windows::DENSE
+        } else {
+            Windows::SPARSE
+        };
         let (long, short) = numbers.partition(|n| is_long(n, stride));
         Self::with(literals, short, long, stride)
     }

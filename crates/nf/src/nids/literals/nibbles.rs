@@ -9,7 +9,7 @@
 //! [`Pairs`]: super::pairs::Pairs
 #![allow(unsafe_code)]
 
-use super::Hit;
+use super::hits::{Hit, tell};
 use super::index::Place;
 
 /// The most bytes from a place on that are looked up, and the fewest.
@@ -76,8 +76,9 @@ impl Nibbles {
     pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         #[cfg(target_arch = "x86_64")]
         if self.fast {
+            let places = texts.iter().map(|text| text.len()).sum();
             // SAFETY: `is_fast` saw that the CPU has the instructions.
-            unsafe { x86::scan(&self.tables, texts, hits) };
+            tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told) });
             return;
         }
         self.scan_scalar(texts, hits);
@@ -142,8 +143,8 @@ mod x86 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
-    use super::super::tell;
-    use super::{BYTES, Hit, Tables};
+    use super::super::hits::Told;
+    use super::{BYTES, Tables};
 
     /// Places that are looked up at once.
     const SPAN: usize = 32;
@@ -151,18 +152,22 @@ mod x86 {
     const NEEDED: usize = SPAN + BYTES - 1;
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn scan(tables: &[Tables], texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    pub(super) fn scan<'a>(tables: &[Tables], texts: &[&[u8]], told: Told<'a>) -> Told<'a> {
         match tables {
-            [t0, t1] => scan_by(&[*t0, *t1], texts, hits),
-            [t0, t1, t2] => scan_by(&[*t0, *t1, *t2], texts, hits),
-            [t0, t1, t2, t3] => scan_by(&[*t0, *t1, *t2, *t3], texts, hits),
-            [t0, t1, t2, t3, t4] => scan_by(&[*t0, *t1, *t2, *t3, *t4], texts, hits),
+            [t0, t1] => scan_by(&[*t0, *t1], texts, told),
+            [t0, t1, t2] => scan_by(&[*t0, *t1, *t2], texts, told),
+            [t0, t1, t2, t3] => scan_by(&[*t0, *t1, *t2, *t3], texts, told),
+            [t0, t1, t2, t3, t4] => scan_by(&[*t0, *t1, *t2, *t3, *t4], texts, told),
             _ => unreachable!("there are LEAST to BYTES of them"),
         }
     }
 
     #[target_feature(enable = "avx2")]
-    fn scan_by<const N: usize>(tables: &[Tables; N], texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    fn scan_by<'a, const N: usize>(
+        tables: &[Tables; N],
+        texts: &[&[u8]],
+        mut told: Told<'a>,
+    ) -> Told<'a> {
         let mut registers = [[_mm256_setzero_si256(); 2]; N];
         for (registers, Tables { low, high }) in registers.iter_mut().zip(tables) {
             for (register, half) in registers.iter_mut().zip([low, high]) {
@@ -174,7 +179,7 @@ mod x86 {
         for (n, text) in texts.iter().enumerate() {
             let mut base = 0;
             while let Some(bytes) = text[base..].first_chunk() {
-                tell(passes(&registers, bytes).into(), n, base, hits);
+                told.tell(passes(&registers, bytes).into(), n, base);
                 base += SPAN;
             }
             // What is left is less than a span and what lies behind it: zeros do.
@@ -185,9 +190,10 @@ mod x86 {
                 let Some(bytes) = rest[at..].first_chunk() else { break };
                 // Behind the end there is none.
                 let there = (1u64 << (left - at).min(SPAN)) - 1;
-                tell(u64::from(passes(&registers, bytes)) & there, n, base + at, hits);
+                told.tell(u64::from(passes(&registers, bytes)) & there, n, base + at);
             }
         }
+        told
     }
 
     /// Which of the places pass.

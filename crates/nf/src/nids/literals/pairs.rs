@@ -4,17 +4,20 @@
 //! place on are hashed to a byte each, and a table tells in which buckets a literal has such a
 //! pair there; what all four tables agree on passes. Literals that end earlier have all pairs
 //! behind their end. The hash is linear over bits, by one instruction for each byte
-//! (`gf2p8affineqb`), and leaves out the bit that tells cases apart.
+//! (`gf2p8affineqb`), and leaves out the bit that tells cases apart. Each pair of a text is hashed
+//! once and looked up in all tables; what the tables say is then moved to where the places are.
 #![allow(unsafe_code)]
 
-use super::Hit;
+use super::hits::{Hit, tell};
 use super::index::Place;
 
 /// Where the pairs begin that are looked up.
-const PAIRS: [usize; 4] = [0, 2, 3, 5];
+const PAIRS: [usize; 4] = [0, 1, 2, 3];
 /// Bytes that they span.
 const BYTES: usize = PAIRS[3] + 2;
 const BUCKETS: usize = 8;
+/// Places that are looked up at once.
+const PLACES: usize = 64;
 
 /// Rows of the matrices for the first and the second byte of a pair; each bit of the hash is
 /// the parity of the byte under one of them.
@@ -68,8 +71,9 @@ impl Pairs {
     pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         #[cfg(target_arch = "x86_64")]
         if self.fast {
+            let places = texts.iter().map(|text| text.len()).sum();
             // SAFETY: `is_fast` saw that the CPU has the instructions.
-            unsafe { x86::scan(&self.tables, texts, hits) };
+            tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told) });
             return;
         }
         self.scan_scalar(texts, hits);
@@ -136,8 +140,8 @@ mod x86 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
-    use super::super::tell;
-    use super::{BYTES, FIRST, Hit, PAIRS, SECOND, Tables};
+    use super::super::hits::Told;
+    use super::{FIRST, PAIRS, PLACES, SECOND, Tables};
 
     /// A matrix as the instruction wants it: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {
@@ -158,9 +162,7 @@ mod x86 {
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
         fn load(table: &[u8; 256]) -> Self {
             let (parts, _) = table.as_chunks::<64>();
-            // SAFETY: each part has the 64 bytes that are read.
-            let part = |at: usize| unsafe { _mm512_loadu_si512(parts[at].as_ptr().cast()) };
-            Self([part(0), part(1), part(2), part(3)])
+            Self([load(&parts[0]), load(&parts[1]), load(&parts[2]), load(&parts[3])])
         }
 
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
@@ -170,6 +172,16 @@ mod x86 {
             _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), low, high)
         }
     }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn load(bytes: &[u8; PLACES]) -> __m512i {
+        // SAFETY: there are the 64 bytes that are read.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    }
+
+    /// For each of 64 bytes, the buckets with the pair that begins there, by each of the tables.
+    type Looked = [__m512i; PAIRS.len()];
 
     /// All that lies in registers.
     struct Registers {
@@ -188,75 +200,79 @@ mod x86 {
             }
         }
 
-        /// Which of 64 places pass; `bytes` are those from 0, 1, 2 and so on behind each.
+        /// Looks up the pairs of 64 bytes and those one behind each.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
         #[inline]
-        fn passed(&self, bytes: [__m512i; BYTES]) -> u64 {
-            let buckets = |pair: usize| {
-                let at = PAIRS[pair];
-                let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[at], self.first);
-                let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[at + 1], self.second);
-                self.tables[pair].look_up(_mm512_xor_si512(of_first, of_second))
-            };
-            let near = _mm512_and_si512(buckets(0), buckets(1));
-            let far = _mm512_and_si512(buckets(2), buckets(3));
-            _mm512_test_epi8_mask(near, far)
+        fn look_up(&self, first: __m512i, second: __m512i) -> Looked {
+            let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(first, self.first);
+            let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(second, self.second);
+            let hash = _mm512_xor_si512(of_first, of_second);
+            let [t0, t1, t2, t3] = self.tables;
+            [t0.look_up(hash), t1.look_up(hash), t2.look_up(hash), t3.look_up(hash)]
         }
 
-        /// Which of as many times 64 places pass. Here nothing is called, which would take the
-        /// tables out of the registers, and nothing masked, which takes as long as a lookup.
-        ///
-        /// # Panics
-        /// When there are fewer bytes than these places and those behind take.
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+        /// The same for the last bytes of a text, up to 64 of them, with zeros behind.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi2")]
         #[inline]
-        fn run(&self, text: &[u8], passed: &mut [u64]) {
-            assert!(text.len() >= 64 * passed.len() + BYTES - 1);
-            for (n, passed) in passed.iter_mut().enumerate() {
-                let mut bytes = [_mm512_setzero_si512(); BYTES];
-                for (at, bytes) in bytes.iter_mut().enumerate() {
-                    let from = text.as_ptr().wrapping_add(64 * n + at);
-                    // SAFETY: 64 bytes are there from each of these places on.
-                    *bytes = unsafe { _mm512_loadu_si512(from.cast()) };
+        fn look_up_rest(&self, rest: &[u8]) -> Looked {
+            let there = _bzhi_u64(u64::MAX, rest.len() as u32);
+            // SAFETY: only bytes of the text are read.
+            let bytes = unsafe { _mm512_maskz_loadu_epi8(there, rest.as_ptr().cast()) };
+            let second = behind::<1>(bytes, _mm512_setzero_si512());
+            self.look_up(bytes, second)
+        }
+
+        /// Tells which places of a text pass. Behind its end stands what was looked up of zeros.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
+        #[inline]
+        fn scan(&self, n: usize, text: &[u8], nothing: &Looked, told: &mut Told<'_>) {
+            let looked = |base: usize| match text.get(base..).unwrap_or_default() {
+                [] => *nothing,
+                rest if rest.len() <= PLACES => self.look_up_rest(rest),
+                rest => {
+                    let at = rest.as_ptr();
+                    // SAFETY: there are so many bytes, and one more.
+                    let first = unsafe { _mm512_loadu_si512(at.cast()) };
+                    // SAFETY: as above.
+                    let second = unsafe { _mm512_loadu_si512(at.wrapping_add(1).cast()) };
+                    self.look_up(first, second)
                 }
-                *passed = self.passed(bytes);
+            };
+            let mut now = looked(0);
+            for base in (0..text.len()).step_by(PLACES) {
+                let next = looked(base + PLACES);
+                let one = behind::<{ PAIRS[1] as i32 }>(now[1], next[1]);
+                let two = behind::<{ PAIRS[2] as i32 }>(now[2], next[2]);
+                let three = behind::<{ PAIRS[3] as i32 }>(now[3], next[3]);
+                let near = _mm512_and_si512(now[0], one);
+                let far = _mm512_and_si512(two, three);
+                // Behind the end there is none.
+                let there = (text.len() - base).min(PLACES) as u32;
+                told.tell_often(_bzhi_u64(_mm512_test_epi8_mask(near, far), there), n, base);
+                now = next;
             }
         }
     }
 
-    /// How many times 64 places are looked up in a row.
-    const RUN: usize = 32;
+    /// What stands so many bytes behind each of 64 places, some of it in the next 64.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn behind<const BYTES: i32>(now: __m512i, next: __m512i) -> __m512i {
+        // Within each 16 bytes and the 16 that follow.
+        let following = _mm512_alignr_epi64::<2>(next, now);
+        _mm512_alignr_epi8::<BYTES>(following, now)
+    }
 
+    /// Not inlined, and nothing is called from here: that would take the tables out of the registers.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
-    pub(super) fn scan(tables: &Tables, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    #[inline(never)]
+    pub(super) fn scan<'a>(tables: &Tables, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
         let registers = Registers::load(tables);
+        let nothing = registers.look_up(_mm512_setzero_si512(), _mm512_setzero_si512());
         for (n, text) in texts.iter().enumerate() {
-            let mut base = 0;
-            while text.len() - base >= 64 + BYTES - 1 {
-                let whole = (text.len() - base - (BYTES - 1)) / 64;
-                let mut passed = [0; RUN];
-                let count = whole.min(RUN);
-                registers.run(&text[base..], &mut passed[..count]);
-                for passed in &passed[..count] {
-                    tell(*passed, n, base, hits);
-                    base += 64;
-                }
-            }
-            for base in (base..text.len()).step_by(64) {
-                let rest = &text[base..];
-                let mut bytes = [_mm512_setzero_si512(); BYTES];
-                for (at, bytes) in bytes.iter_mut().enumerate() {
-                    // Zeros behind the end.
-                    let there = _bzhi_u64(u64::MAX, rest.len().saturating_sub(at) as u32);
-                    let from = rest.as_ptr().wrapping_add(at);
-                    // SAFETY: only bytes of the text are read.
-                    *bytes = unsafe { _mm512_maskz_loadu_epi8(there, from.cast()) };
-                }
-                // Behind the end there is none.
-                let passed = _bzhi_u64(registers.passed(bytes), rest.len() as u32);
-                tell(passed, n, base, hits);
-            }
+            registers.scan(n, text, &nothing, &mut told);
         }
+        told
     }
 }
 

@@ -1,0 +1,109 @@
+//! Places where a literal may stand, as filters tell them.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    _mm512_add_epi64, _mm512_maskz_compress_epi64, _mm512_set1_epi64, _mm512_setr_epi64,
+    _mm512_storeu_si512,
+};
+use std::mem::MaybeUninit;
+
+/// A place in one of several texts, where a literal may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Hit {
+    pub(super) text: u32,
+    pub(super) at: u32,
+}
+
+/// Where places are told, with room for so many: to append one is a store, and calls nothing. Scans
+/// have it for themselves and give it back, so that what it counts need not be in memory.
+pub(super) struct Told<'a> {
+    room: &'a mut [MaybeUninit<Hit>],
+    count: usize,
+}
+
+/// Appends what `scan` tells, at most so many places.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
+pub(super) fn tell(
+    hits: &mut Vec<Hit>,
+    most: usize,
+    scan: impl for<'a> FnOnce(Told<'a>) -> Told<'a>,
+) {
+    // More are written than there are.
+    hits.reserve(most + EIGHT);
+    let count = scan(Told { room: hits.spare_capacity_mut(), count: 0 }).count;
+    // SAFETY: so many are written behind those that there were.
+    unsafe { hits.set_len(hits.len() + count) };
+}
+
+/// Places that are told at once.
+const EIGHT: usize = 8;
+
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
+impl Told<'_> {
+    /// Tells of eight places in a text, the first at `base` and each `STRIDE` bytes behind the one
+    /// before it, those whose bits are set.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,popcnt")]
+    #[inline]
+    pub(super) fn tell_of_eight<const STRIDE: i64>(
+        &mut self,
+        passed: u8,
+        text: usize,
+        base: usize,
+    ) {
+        let Some(room) = self.room[self.count..].first_chunk_mut::<EIGHT>() else { return };
+        let at = STRIDE << 32;
+        let steps = _mm512_setr_epi64(0, at, 2 * at, 3 * at, 4 * at, 5 * at, 6 * at, 7 * at);
+        let first = Hit { text: text as u32, at: base as u32 };
+        let all = _mm512_add_epi64(_mm512_set1_epi64(first.as_number()), steps);
+        let those = _mm512_maskz_compress_epi64(passed, all);
+        // SAFETY: there is room for eight.
+        unsafe { _mm512_storeu_si512(room.as_mut_ptr().cast(), those) };
+        self.count += passed.count_ones() as usize;
+    }
+
+    /// Tells the places from `base` on in a text whose bits are set.
+    #[inline]
+    pub(super) fn tell(&mut self, mut passed: u64, text: usize, base: usize) {
+        while passed != 0 {
+            self.room[self.count].write(Hit::first(passed, text, base));
+            self.count += 1;
+            passed &= passed - 1;
+        }
+    }
+
+    /// The same where often there is one, which a processor cannot foresee: two are written, and
+    /// those counted that are.
+    #[inline]
+    pub(super) fn tell_often(&mut self, passed: u64, text: usize, base: usize) {
+        let without_first = |passed: u64| passed & passed.wrapping_sub(1);
+        let second = without_first(passed);
+        if let Some([one, other]) = self.room[self.count..].first_chunk_mut() {
+            one.write(Hit::first(passed, text, base));
+            other.write(Hit::first(second, text, base));
+            let count = passed.count_ones() as usize;
+            self.count += count.min(2);
+            if count > 2 {
+                self.tell(without_first(second), text, base);
+            }
+        }
+    }
+}
+
+impl Hit {
+    /// As one number, the text its lower half.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn as_number(self) -> i64 {
+        i64::from(self.text) | i64::from(self.at) << 32
+    }
+
+    /// That of the lowest bit that is set; for none it is nowhere.
+    #[inline]
+    fn first(passed: u64, text: usize, base: usize) -> Self {
+        let at = base + passed.trailing_zeros() as usize;
+        Self { text: text as u32, at: at as u32 }
+    }
+}
