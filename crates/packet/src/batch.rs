@@ -140,6 +140,7 @@ impl Batch {
     pub fn take(&mut self, lane: usize) -> Option<Packet> {
         let frame = self.frames.get_mut(lane)?.take()?;
         self.occupied.remove(lane);
+        self.changed.remove(lane);
         Some(Packet {
             frame,
             offset: self.offsets[lane],
@@ -264,6 +265,7 @@ impl Batch {
             return;
         }
         self.occupied = self.occupied.without(lanes);
+        self.changed = self.changed.without(lanes);
         let frames = &mut self.frames;
         let released = lanes.into_iter().filter_map(|lane| frames[lane].take());
         if self.recycles && self.reserve.len() + lanes.count() <= BATCH {

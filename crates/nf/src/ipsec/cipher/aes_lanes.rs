@@ -131,7 +131,7 @@ enum Keys<'a> {
 }
 
 impl<'a, 'p> Encryption<'a, 'p> {
-    /// Of packets with keys of as many rounds, or `alike`, the same ones, the longest first. Lanes
+    /// Of packets, the longest first, whose keys are of as many rounds, and may be `alike`. Lanes
     /// without a packet read and write `idle`, from a block before an IV on.
     ///
     /// # Panics
@@ -187,7 +187,8 @@ impl<'a, 'p> Encryption<'a, 'p> {
     /// Lets `how` do the next `count` blocks of the packets that are not done.
     ///
     /// # Safety
-    /// The packets are there, and are nobody else's; `idle` is that of [`new`](Self::new); all have `count` blocks.
+    /// The packets are there, and are nobody else's; `idle` is that of [`new`](Self::new); all that
+    /// are not done have `count` blocks left.
     #[target_feature(enable = "avx512f,vaes")]
     pub(super) unsafe fn step(&mut self, count: usize, idle: &mut [u8], how: &mut impl Blocks) {
         let registers = self.active.div_ceil(PER_REGISTER);

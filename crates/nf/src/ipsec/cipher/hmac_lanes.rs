@@ -180,8 +180,8 @@ impl<'a, 'p> Authentication<'a, 'p> {
             // SAFETY: packets whose whole blocks end before what is ready are all there.
             unsafe { self.move_on() };
             let (lanes, offset) = (self.lanes(), self.done * BLOCK);
-            // Each lane is at a whole block of a packet, of which so many bytes are ready, or in a tail
-            // that is written.
+            // Each lane is at a whole block of a packet, of which so many bytes are ready, or in a
+            // tail that is written.
             if self.active > LANES {
                 // SAFETY: as above.
                 unsafe { advance::<SHA256, STREAMS>(&mut self.state, &self.at, offset, lanes) };

@@ -312,7 +312,8 @@ mod tests {
             let suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
             let key = |n: usize| Keys::new(suite, &vec![n as u8 ^ 0x5a; len], &[0; 20]);
             let keys: Vec<Keys> = (0..AT_ONCE).filter_map(key).collect();
-            let clear = |n: usize| (0..HEADER + (blocks[n] + 1) * BLOCK).map(|i| (i * n) as u8).collect();
+            let len = |n: usize| HEADER + (blocks[n] + 1) * BLOCK;
+            let clear = |n: usize| (0..len(n)).map(|i| (i * n) as u8).collect();
             let clear: Vec<Vec<u8>> = (0..blocks.len()).map(clear).collect();
             let sealed = [encrypt, encrypt_vaes].map(|encrypt: Encrypt| {
                 let (mut buffers, mut idle) = (clear.clone(), vec![0; 41 * BLOCK]);
