@@ -9,7 +9,9 @@
 //! [`Pairs`]: super::pairs::Pairs
 #![allow(unsafe_code)]
 
-use super::hits::{Hit, tell};
+use super::hits::Hit;
+#[cfg(target_arch = "x86_64")]
+use super::hits::tell;
 use super::index::Place;
 
 /// The most bytes from a place on that are looked up, and the fewest.

@@ -8,7 +8,9 @@
 //! once and looked up in all tables; what the tables say is then moved to where the places are.
 #![allow(unsafe_code)]
 
-use super::hits::{Hit, tell};
+use super::hits::Hit;
+#[cfg(target_arch = "x86_64")]
+use super::hits::tell;
 use super::index::Place;
 
 /// Where the pairs begin that are looked up.
@@ -16,8 +18,6 @@ const PAIRS: [usize; 4] = [0, 1, 2, 3];
 /// Bytes that they span.
 const BYTES: usize = PAIRS[3] + 2;
 const BUCKETS: usize = 8;
-/// Places that are looked up at once.
-const PLACES: usize = 64;
 
 /// Rows of the matrices for the first and the second byte of a pair; each bit of the hash is
 /// the parity of the byte under one of them.
@@ -141,7 +141,10 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::super::hits::Told;
-    use super::{FIRST, PAIRS, PLACES, SECOND, Tables};
+    use super::{FIRST, PAIRS, SECOND, Tables};
+
+    /// Places that are looked up at once.
+    const PLACES: usize = 64;
 
     /// A matrix as the instruction wants it: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {

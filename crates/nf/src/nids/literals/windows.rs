@@ -9,7 +9,9 @@
 use std::ops::RangeInclusive;
 
 use super::bitmap::{Bitmap, hash};
-use super::hits::{Hit, Told, tell};
+use super::hits::Hit;
+#[cfg(target_arch = "x86_64")]
+use super::hits::{Told, tell};
 use super::index::{Place, WINDOW};
 use thalweg_packet::Isa;
 
