@@ -370,7 +370,8 @@ fn states(
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 unsafe fn pad(packet: &Packet<'_>, tail: &mut Tail) {
-    let (whole, rest) = (packet.len / BLOCK * BLOCK, packet.len % BLOCK);
+    let whole = packet.whole_blocks() * BLOCK;
+    let rest = packet.len - whole;
     let mask = (1u64 << rest) - 1;
     let at = packet.start.wrapping_add(whole).cast_const();
     // SAFETY: the mask has a bit for each byte behind the last whole block.

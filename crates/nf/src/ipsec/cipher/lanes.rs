@@ -22,9 +22,6 @@ fn is_available(isa: Isa) -> bool {
         }
 }
 
-/// Where what is encrypted begins.
-const BODY: usize = HEADER + BLOCK;
-
 /// Expanded keys.
 pub(super) struct Keys {
     pub(super) aes: AesKeys,
@@ -248,8 +245,8 @@ fn are_of_one_suite(a: &Job<'_>, b: &Job<'_>) -> bool {
 fn fill<'a>(packets: &mut Packets<'a>, jobs: &mut [Job<'a>]) {
     // All of a suite have such keys, or none.
     packets.extend(jobs.iter_mut().filter_map(|job| {
-        let (keys, blocks) = (job.cipher.lanes.as_ref()?, (job.end - BODY) / BLOCK);
-        let mut len = job.end;
+        let (keys, mut len) = (job.cipher.lanes.as_ref()?, job.end);
+        let blocks = (len - job.cipher.shape.body) / BLOCK;
         if let Some(high) = job.high {
             job.esp[len..len + 4].copy_from_slice(&high.to_be_bytes());
             len += 4;

@@ -13,7 +13,7 @@ use std::array::from_mut;
 use std::ptr::{self, copy_nonoverlapping};
 
 use super::super::hmac_lanes::TAG;
-use super::super::lanes::Packet;
+use super::super::lanes::{Packet, alike};
 use super::super::sha::{BLOCK, HmacKeys, State, WORDS, Words, compress};
 
 /// Messages of a register.
@@ -102,6 +102,7 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
 ) {
     assert!(messages.len() <= LANES);
     let Some(first) = messages.first() else { return };
+    let alike = alike(messages);
     // A lane without a message does what the first does.
     let mut messages_of = [first; LANES];
     messages_of.iter_mut().zip(messages).for_each(|(of, message)| *of = message);
@@ -111,7 +112,7 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
         // SAFETY: the caller says so.
         unsafe { end.fill(message) };
     }
-    let mut state = states(&messages, |keys| &keys.inner);
+    let mut state = states(&messages, alike, |keys| &keys.inner);
     let most = ends.iter().map(|end| end.blocks).max().unwrap_or(0);
     for block in 0..most {
         let mut at = [ptr::null(); LANES];
@@ -126,7 +127,7 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
             keep(&mut state, before, &ends, block);
         }
     }
-    finish::<SHA256>(state, states(&messages, |keys| &keys.outer), tags);
+    finish::<SHA256>(state, states(&messages, alike, |keys| &keys.outer), tags);
 }
 
 /// Puts back the state of messages that have no such block.
@@ -219,15 +220,16 @@ fn big_endian() -> __m256i {
     _mm256_set_epi32(d, c, b, a, d, c, b, a)
 }
 
-/// One state of the keys of each lane.
+/// One state of the keys of each lane, which may all be `alike`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn states(
     messages: &[&Packet<'_>; LANES],
+    alike: bool,
     which: impl Fn(&HmacKeys) -> &[u32; WORDS],
 ) -> State<__m256i> {
     let mut state = [_mm256_setzero_si256(); WORDS];
-    if messages.iter().all(|message| ptr::eq(message.keys, messages[0].keys)) {
+    if alike {
         for (word, of_keys) in state.iter_mut().zip(which(&messages[0].keys.hmac)) {
             *word = Words::all(*of_keys);
         }
