@@ -161,6 +161,37 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         Ok(Slot(slot))
     }
 
+    /// Puts all of `coming` in, and takes over its memory if there was none; returns those whose
+    /// flow was there already, or that there is no place for.
+    pub(crate) fn extend(&mut self, mut coming: Vec<Option<(K, V)>>) -> Vec<(K, V)> {
+        make_room(&mut self.index, coming.len());
+        let first = self.slots.len();
+        if first == 0 {
+            self.slots = coming;
+        } else {
+            self.slots.append(&mut coming);
+        }
+        let mut refused = Vec::new();
+        for slot in first..self.slots.len() {
+            let words = self.slots[slot].as_ref().map(|(flow, _)| flow.words());
+            if words.is_none_or(|words| !self.index_new(&words, slot as u32)) {
+                self.free.push(slot as u32);
+                refused.extend(self.slots[slot].take());
+            }
+        }
+        refused
+    }
+
+    /// Notes the slot of a flow, unless it has another already, or there is no place.
+    fn index_new(&mut self, words: &[u64; W], slot: u32) -> bool {
+        let before = self.index.try_insert(words, slot);
+        if let Ok(Some(known)) = before {
+            // It only changes what was put there.
+            let _ = self.index.try_insert(words, known);
+        }
+        before == Ok(None)
+    }
+
     pub(crate) fn remove(&mut self, flow: &K) -> Option<V> {
         let slot = self.index.remove(&flow.words())?;
         self.free.push(slot);
@@ -216,6 +247,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Put(Vec<u64>),
+        Extend(Vec<Option<u64>>),
         Remove(u64),
         Batch(Vec<u64>),
         TakeMultiples(u64),
@@ -225,6 +257,8 @@ mod tests {
         let flow = 0u64..400;
         prop_oneof![
             proptest::collection::vec(flow.clone(), 1..100).prop_map(Step::Put),
+            proptest::collection::vec(proptest::option::of(flow.clone()), 0..100)
+                .prop_map(Step::Extend),
             flow.clone().prop_map(Step::Remove),
             proptest::collection::vec(flow, 0..=BATCH).prop_map(Step::Batch),
             (1u64..5).prop_map(Step::TakeMultiples),
@@ -245,6 +279,19 @@ mod tests {
                         }
                         model.insert(flow, n);
                     },
+                    Step::Extend(flows) => {
+                        let coming = flows.iter().map(|flow| Some((flow.as_ref().copied()?, n)));
+                        let refused = table.extend(coming.collect());
+                        let mut known = Vec::new();
+                        for flow in flows.into_iter().flatten() {
+                            if model.contains_key(&flow) {
+                                known.push((flow, n));
+                            } else {
+                                model.insert(flow, n);
+                            }
+                        }
+                        prop_assert_eq!(refused, known);
+                    }
                     Step::Remove(flow) => prop_assert_eq!(table.remove(&flow), model.remove(&flow)),
                     Step::Batch(flows) => {
                         let found = table.find(flows.iter().copied());

@@ -7,6 +7,7 @@ use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::attributes::Attributes;
 use crate::conversation::{address_of, bits};
+use crate::flow_table::FlowWords;
 
 /// The most systems that a host is said to run.
 const MAX_SYSTEMS: usize = 8;
@@ -37,6 +38,12 @@ impl HostId {
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         FiveTuple { src, dst, protocol: 0, src_port: 0, dst_port: 0 }
+    }
+}
+
+impl FlowWords<3> for HostId {
+    fn words(&self) -> [u64; 3] {
+        [(self.address >> 64) as u64, self.address as u64, self.vlan.into()]
     }
 }
 

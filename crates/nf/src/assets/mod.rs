@@ -127,9 +127,7 @@ impl NetworkFunction for Assets {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let known = self.fingerprints.load();
         let now = context.now();
-        for lane in lanes {
-            self.watcher.packet(&known, batch, lane, now);
-        }
+        self.watcher.batch(&known, batch, lanes, now);
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
@@ -149,12 +147,13 @@ impl NetworkFunction for Assets {
         while let Some(record) = reader.record()? {
             let is_sound = match record {
                 Record::Host(id, host) => {
-                    hosts.push((id, host));
-                    hosts.last().is_some_and(|(_, host): &(_, Host)| host.is_sound(most))
+                    let is_sound = host.is_sound(most);
+                    hosts.push(Some((id, host)));
+                    is_sound
                 }
                 Record::Conversation(id, watched) => {
                     let is_sound = watched.is_sound();
-                    conversations.push((id, watched));
+                    conversations.push(Some((id, watched)));
                     is_sound
                 }
             };
@@ -164,12 +163,8 @@ impl NetworkFunction for Assets {
             }
             imported += 1;
         }
-        self.watcher.hosts.reserve(hosts.len());
-        self.watcher.conversations.reserve(conversations.len());
-        hosts.into_iter().for_each(|(id, host)| self.watcher.hosts.insert(id, host));
-        for (id, watched) in conversations {
-            self.watcher.conversations.insert(id, watched);
-        }
+        self.watcher.hosts.import(hosts);
+        self.watcher.conversations.import(conversations);
         Ok(imported)
     }
 

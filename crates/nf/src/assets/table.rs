@@ -1,13 +1,12 @@
 //! The hosts and the conversations of one worker, both bounded.
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
 
 use super::host::{Host, HostId};
 use crate::conversation::Conversation;
 use crate::eviction::median;
+use crate::flow_table::{FlowTable, Found, NoPlace, Slot};
 
 /// Payloads of each side of a conversation that are looked at.
 pub(super) const PAYLOADS: u8 = 8;
@@ -22,10 +21,11 @@ pub(super) struct Limits {
 }
 
 /// The hosts. Of too many the half goes that is worth least: those of which nothing is known
-/// but an address, longest unseen first, before those of which something is.
+/// but an address, longest unseen first, before those of which something is. One that there is
+/// no place for is gone at once.
 #[derive(Debug)]
 pub(super) struct Hosts {
-    table: HashMap<HostId, Host>,
+    table: FlowTable<HostId, Host, 3>,
     limits: Limits,
     pub(super) memory: usize,
     pub(super) evicted: u64,
@@ -33,7 +33,7 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: HashMap::new(), limits, memory: 0, evicted: 0 }
+        Self { table: FlowTable::new(), limits, memory: 0, evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -42,56 +42,61 @@ impl Hosts {
 
     /// Notes that a host was seen.
     pub(super) fn touch(&mut self, id: HostId, now: Nanoseconds) {
-        if let Some(host) = self.table.get_mut(&id) {
-            host.last = host.last.max(now);
-        } else {
-            self.change(id, now, |_| ());
-        }
+        self.change(id, now, |_| ());
     }
 
-    /// Changes what is known of a host, which is noted now if it is new.
-    pub(super) fn change<R>(
+    /// Changes what is known of a host, which is noted now if it is new; what `change` returns,
+    /// if there is a place for the host.
+    pub(super) fn change<R: Default>(
         &mut self,
         id: HostId,
         now: Nanoseconds,
         change: impl FnOnce(&mut Host) -> R,
     ) -> R {
-        if self.table.len() >= self.limits.hosts && !self.table.contains_key(&id) {
-            self.evict();
-        }
-        let memory = &mut self.memory;
-        let host = self.table.entry(id).or_insert_with(|| {
-            let host = Host::new(now);
-            *memory += host.memory();
-            host
-        });
+        let known = self.table.slot(&id).map_or_else(|| self.begin(id, Host::new(now)), Ok);
+        let Some((_, host)) = known.ok().and_then(|slot| self.table.at_mut(slot)) else {
+            return R::default();
+        };
         host.last = host.last.max(now);
         let before = host.memory();
         let result = change(host);
-        *memory = *memory + host.memory() - before;
-        if *memory > self.limits.memory {
+        self.memory = self.memory + host.memory() - before;
+        if self.memory > self.limits.memory {
             self.evict();
         }
         result
     }
 
+    /// Puts a new host in.
+    fn begin(&mut self, id: HostId, host: Host) -> Result<Slot, NoPlace> {
+        if self.table.len() >= self.limits.hosts {
+            self.evict();
+        }
+        let memory = host.memory();
+        let slot = self.table.insert(id, host);
+        match slot {
+            Ok(_) => self.memory += memory,
+            Err(NoPlace) => self.evicted += 1,
+        }
+        slot
+    }
+
     fn evict(&mut self) {
         let worth = |host: &Host| (host.is_known(), host.last);
-        let Some(least) = median(self.table.values().map(worth)) else { return };
-        let before = self.table.len();
-        self.table.retain(|_, host| worth(host) > least);
-        self.evicted += (before - self.table.len()) as u64;
-        self.memory = self.table.values().map(Host::memory).sum();
+        let Some(least) = median(self.table.iter().map(|(_, host)| worth(host))) else { return };
+        let Self { memory, evicted, .. } = self;
+        self.table.extract_if(
+            |_, host| (worth(host) <= least).then_some(()),
+            |_, host, ()| {
+                *memory -= host.memory();
+                *evicted += 1;
+            },
+        );
     }
 
     /// All hosts, in any order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&HostId, &Host)> {
         self.table.iter()
-    }
-
-    /// Makes ready for so many more.
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.table.reserve(more.min(self.limits.hosts.saturating_sub(self.table.len())));
     }
 
     /// All hosts in a fixed order.
@@ -101,20 +106,28 @@ impl Hosts {
         all
     }
 
-    /// Takes over what another instance knows of a host.
-    pub(super) fn insert(&mut self, id: HostId, host: Host) {
-        let memory = host.memory();
-        let has_room = self.table.len() < self.limits.hosts;
-        if has_room
-            && self.memory + memory <= self.limits.memory
-            && let Entry::Vacant(entry) = self.table.entry(id)
-        {
-            entry.insert(host);
-            self.memory += memory;
+    /// Takes over what another instance knows of hosts.
+    pub(super) fn import(&mut self, hosts: Vec<Option<(HostId, Host)>>) {
+        if self.len() + hosts.len() > self.limits.hosts {
+            hosts.into_iter().flatten().for_each(|(id, host)| self.insert(id, host));
             return;
         }
-        let most = self.limits.services;
-        self.change(id, host.last, |known| known.merge(&host, most));
+        let known = self.table.extend(hosts);
+        self.memory = self.table.iter().map(|(_, host)| host.memory()).sum();
+        known.into_iter().for_each(|(id, host)| self.insert(id, host));
+        while self.memory > self.limits.memory && self.len() > 0 {
+            self.evict();
+        }
+    }
+
+    /// Takes over what another instance knows of a host.
+    fn insert(&mut self, id: HostId, host: Host) {
+        if self.table.slot(&id).is_some() {
+            let most = self.limits.services;
+            self.change(id, host.last, |known| known.merge(&host, most));
+        } else if self.begin(id, host).is_ok() && self.memory > self.limits.memory {
+            self.evict();
+        }
     }
 }
 
@@ -141,48 +154,61 @@ impl Watched {
 }
 
 /// The conversations. Of too many the half goes that was used longest ago; it is looked at
-/// anew when it goes on.
+/// anew when it goes on. One that there is no place for is gone at once.
 #[derive(Debug)]
 pub(super) struct Conversations {
-    table: HashMap<Conversation, Watched>,
+    table: FlowTable<Conversation, Watched, 5>,
     most: usize,
     pub(super) evicted: u64,
 }
 
 impl Conversations {
     pub(super) fn new(most: usize) -> Self {
-        Self { table: HashMap::new(), most, evicted: 0 }
+        Self { table: FlowTable::new(), most, evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// The conversation, begun with `fresh` if it is new.
+    /// Looks the conversations of a batch up.
+    pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
+        self.table.find(ids)
+    }
+
+    /// The conversation, which was found in the slot `hint` before or nowhere, begun with `fresh`
+    /// if it is new; `None` when there is no place for it.
     pub(super) fn entry(
         &mut self,
+        hint: Option<Slot>,
         id: Conversation,
         fresh: impl FnOnce() -> Watched,
-    ) -> &mut Watched {
-        self.make_room(&id);
-        self.table.entry(id).or_insert_with(fresh)
+    ) -> Option<(Slot, &mut Watched)> {
+        let known = self.table.slot_now(hint, &id);
+        let slot = known.map_or_else(|| self.begin(id, fresh()), Ok).ok()?;
+        Some((slot, self.at_mut(slot)?))
     }
 
-    fn make_room(&mut self, id: &Conversation) {
-        if self.table.len() >= self.most && !self.table.contains_key(id) {
+    /// The conversation in `slot`.
+    pub(super) fn at_mut(&mut self, slot: Slot) -> Option<&mut Watched> {
+        self.table.at_mut(slot).map(|(_, watched)| watched)
+    }
+
+    /// Puts a new conversation in.
+    fn begin(&mut self, id: Conversation, watched: Watched) -> Result<Slot, NoPlace> {
+        if self.table.len() >= self.most {
             self.evict();
         }
-    }
-
-    pub(super) fn get_mut(&mut self, id: &Conversation) -> Option<&mut Watched> {
-        self.table.get_mut(id)
+        let slot = self.table.insert(id, watched);
+        self.evicted += u64::from(slot.is_err());
+        slot
     }
 
     fn evict(&mut self) {
-        let Some(oldest) = median(self.table.values().map(|w| w.last)) else { return };
-        let before = self.table.len();
-        self.table.retain(|_, watched| watched.last > oldest);
-        self.evicted += (before - self.table.len()) as u64;
+        let Some(oldest) = median(self.table.iter().map(|(_, w)| w.last)) else { return };
+        let evicted = &mut self.evicted;
+        let is_old = |_: &_, watched: &Watched| (watched.last <= oldest).then_some(());
+        self.table.extract_if(is_old, |_, _, ()| *evicted += 1);
     }
 
     /// All conversations, in any order.
@@ -190,13 +216,22 @@ impl Conversations {
         self.table.iter()
     }
 
-    /// Makes ready for so many more.
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.table.reserve(more.min(self.most.saturating_sub(self.table.len())));
+    /// Takes conversations over from another instance.
+    pub(super) fn import(&mut self, conversations: Vec<Option<(Conversation, Watched)>>) {
+        if self.len() + conversations.len() > self.most {
+            conversations.into_iter().flatten().for_each(|(id, watched)| self.insert(id, watched));
+            return;
+        }
+        for (id, watched) in self.table.extend(conversations) {
+            self.insert(id, watched);
+        }
     }
 
-    pub(super) fn insert(&mut self, id: Conversation, watched: Watched) {
-        self.make_room(&id);
-        self.table.insert(id, watched);
+    /// Takes a conversation over from another instance.
+    fn insert(&mut self, id: Conversation, watched: Watched) {
+        match self.table.get_mut(None, &id) {
+            Some(known) => *known = watched,
+            None => drop(self.begin(id, watched)),
+        }
     }
 }

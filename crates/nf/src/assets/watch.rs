@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use thalweg_packet::{Batch, FiveTuple, Headers, Layer, Nanoseconds, field};
+use arrayvec::ArrayVec;
+use thalweg_packet::{BATCH, Batch, FiveTuple, Headers, Lanes, Layer, Nanoseconds, field};
 
 use super::attributes::{Attributes, clip};
 use super::dhcp::Request;
@@ -13,6 +14,7 @@ use super::table::{Conversations, Hosts, Limits, PAYLOADS, Watched};
 use super::text::{Said, Text};
 use super::{dns, networks::Networks};
 use crate::conversation::Conversation;
+use crate::flow_table::Slot;
 use crate::view::{payload, vlan};
 
 const TCP: u8 = 6;
@@ -51,6 +53,8 @@ pub(super) struct Watcher {
 struct Segment<'a> {
     vlan: u16,
     tuple: FiveTuple,
+    /// Where its conversation was found.
+    slot: Option<Slot>,
     now: Nanoseconds,
     by_client: bool,
     payload: &'a [u8],
@@ -86,12 +90,42 @@ impl Watcher {
         self.most_services
     }
 
-    /// Notes what the packet in `lane` tells.
-    pub(super) fn packet(
+    /// Notes what the packets in `lanes` tell.
+    pub(super) fn batch(
+        &mut self,
+        known: &Fingerprints,
+        batch: &Batch,
+        lanes: Lanes,
+        now: Nanoseconds,
+    ) {
+        let slots = self.find(batch, lanes);
+        for lane in lanes {
+            self.packet(known, batch, lane, slots[lane], now);
+        }
+    }
+
+    /// Where the conversations of a batch are.
+    fn find(&self, batch: &Batch, lanes: Lanes) -> [Option<Slot>; BATCH] {
+        let id = |lane| {
+            let headers = batch.headers(lane);
+            let has_ports = headers.has_transport(TCP) || headers.has_transport(UDP);
+            has_ports.then(|| Conversation::in_lane(batch, lane)).flatten()
+        };
+        let ids: ArrayVec<(usize, Conversation), BATCH> =
+            lanes.into_iter().filter_map(|lane| Some((lane, id(lane)?.0))).collect();
+        let found = self.conversations.find(ids.iter().map(|(_, id)| *id));
+        let mut slots = [None; BATCH];
+        ids.iter().enumerate().for_each(|(n, (lane, _))| slots[*lane] = found.slot(n));
+        slots
+    }
+
+    /// Notes what the packet in `lane` tells, whose conversation was found in `slot` or nowhere.
+    fn packet(
         &mut self,
         known: &Fingerprints,
         batch: &Batch,
         lane: usize,
+        slot: Option<Slot>,
         now: Nanoseconds,
     ) {
         let headers = batch.headers(lane);
@@ -106,7 +140,7 @@ impl Watcher {
         let sender = self.is_host(tuple.src).then(|| HostId::new(vlan, tuple.src));
         if headers.has_transport(TCP) || headers.has_transport(UDP) {
             let payload = payload(batch, lane);
-            let segment = Segment { vlan, tuple, now, by_client: true, payload };
+            let segment = Segment { vlan, tuple, slot, now, by_client: true, payload };
             self.transport(known, segment, batch, lane, sender.is_some());
             return;
         }
@@ -181,7 +215,7 @@ impl Watcher {
             0
         };
         let (id, from_low) = Conversation::of(&segment.tuple);
-        let watched = self.conversations.entry(id, || {
+        let fresh = || {
             let (by_client, is_sure) = begins(known, &segment.tuple, flags);
             Watched {
                 client_is_low: by_client == from_low,
@@ -191,7 +225,10 @@ impl Watcher {
                 noted: [None; 2],
                 last: segment.now,
             }
-        });
+        };
+        let Some((slot, watched)) = self.conversations.entry(segment.slot, id, fresh) else {
+            return;
+        };
         watched.last = watched.last.max(segment.now);
         if flags == SYN | ACK && !watched.is_sure {
             // Who answers a SYN is the server, whoever was seen first.
@@ -215,7 +252,7 @@ impl Watcher {
             watched.noted[side] = Some(segment.now);
         }
         let is_done = if looks { self.look(known, &segment, sender_is_host) } else { false };
-        if is_done && let Some(watched) = self.conversations.get_mut(&id) {
+        if is_done && let Some(watched) = self.conversations.at_mut(slot) {
             watched.left[side] = 0;
         }
         if !sender_is_host {

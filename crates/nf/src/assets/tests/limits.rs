@@ -3,7 +3,7 @@
 use super::*;
 
 /// A SYN from one of many hosts.
-fn from(host: u32) -> Vec<u8> {
+pub(super) fn from(host: u32) -> Vec<u8> {
     let mut packet = syn(true, &LINUX);
     packet[26..30].copy_from_slice(&(0x0b00_0000 + host).to_be_bytes());
     packet

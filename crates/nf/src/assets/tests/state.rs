@@ -97,3 +97,38 @@ fn state_that_no_instance_can_have_is_refused() {
     assert_eq!(error, "state record 0: no host or conversation can be like this");
     assert_eq!(bench.figure("hosts"), 0);
 }
+
+#[test]
+fn what_is_known_there_already_stays() {
+    let mut first = Bench::new("");
+    first.send(&[syn(true, &LINUX)]);
+    let state = exported(&first);
+    let mut second = Bench::new("");
+    second.send(&[segment(false, 0x18, b"SSH-2.0-OpenSSH_9.2p1\r\n")]);
+    for _ in 0..2 {
+        import(&mut second, &state).unwrap();
+        assert_eq!(["hosts", "conversations"].map(|name| second.figure(name)), [2, 1]);
+        assert_eq!(second.host("10.0.0.1")["systems"][0]["by"], "syn");
+        let says = &second.host("192.0.2.1")["services"][0]["says"];
+        assert_eq!(says["service.product"], "OpenSSH");
+    }
+}
+
+#[test]
+fn state_of_more_than_may_be_there_stays_within_the_limits() {
+    let mut first = Bench::new("");
+    for host in 0..10_000 {
+        first.drive.now.0 += 1;
+        first.send(&[limits::from(host)]);
+    }
+    let state = exported(&first);
+    let mut few = Bench::new("max_hosts = 1000\nmax_conversations = 500");
+    assert_eq!(import(&mut few, &state).unwrap(), 20_000);
+    assert!((1..=1000).contains(&few.figure("hosts")));
+    assert!((1..=500).contains(&few.figure("conversations")));
+    assert_eq!(few.figure("hosts") + few.figure("hosts_evicted"), 10_000);
+    let mut small = Bench::new("memory_mib = 1");
+    import(&mut small, &state).unwrap();
+    assert!((1..=1 << 20).contains(&small.figure("host_memory")));
+    assert_eq!(small.figure("hosts") + small.figure("hosts_evicted"), 10_000);
+}
