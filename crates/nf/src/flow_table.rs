@@ -233,6 +233,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
 
     use proptest::prelude::*;
 
@@ -284,10 +285,9 @@ mod tests {
                         let refused = table.extend(coming.collect());
                         let mut known = Vec::new();
                         for flow in flows.into_iter().flatten() {
-                            if model.contains_key(&flow) {
-                                known.push((flow, n));
-                            } else {
-                                model.insert(flow, n);
+                            match model.entry(flow) {
+                                Entry::Occupied(_) => known.push((flow, n)),
+                                Entry::Vacant(entry) => drop(entry.insert(n)),
                             }
                         }
                         prop_assert_eq!(refused, known);
