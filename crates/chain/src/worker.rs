@@ -27,12 +27,20 @@ pub(crate) struct Worker {
     pool: Arc<Pool>,
     // Reused, so that a batch costs no allocation.
     spare: Vec<Emitted>,
-    spare_queues: Vec<Queues>,
+    spare_rounds: Vec<Round>,
     now: Nanoseconds,
     pub(crate) counters: WorkerCounters,
     pub(crate) tracer: Option<Tracer>,
     /// Whether the time of each stage is taken.
     timed: bool,
+}
+
+/// A batch's way from where it is to its ends.
+struct Round {
+    queues: Queues,
+    /// What NFs made for it, in the order of their visits. It goes on when the batch is gone: a
+    /// packet's later fragments do not overtake the first.
+    made: Vec<(NfIndex, Emitted)>,
 }
 
 impl Worker {
@@ -49,7 +57,7 @@ impl Worker {
             nfs,
             pool,
             spare: Vec::new(),
-            spare_queues: Vec::new(),
+            spare_rounds: Vec::new(),
             now: Nanoseconds::default(),
             counters,
             tracer: None,
@@ -133,24 +141,25 @@ impl Worker {
         generation: usize,
         exit: &mut dyn Exit,
     ) {
-        let spare = self.spare_queues.pop();
-        let mut queues = spare.unwrap_or_else(|| Queues::new(&self.routing));
+        let spare = self.spare_rounds.pop();
+        let mut round =
+            spare.unwrap_or_else(|| Round { queues: Queues::new(&self.routing), made: Vec::new() });
         let mut hops = 0;
-        self.route(batch, lanes, behind, &mut queues);
-        while let Some((nf, lanes)) = queues.pop(&self.routing.order) {
+        self.route(batch, lanes, behind, &mut round.queues);
+        while let Some((nf, lanes)) = round.queues.pop(&self.routing.order) {
             let at = usize::from(nf.0);
             hops += 1;
             if hops > MAX_HOPS * self.nfs.len() {
                 self.lose(batch, lanes, DropReason::ChainLoop);
             } else if self.nfs[at].is_some() {
-                let passed = self.serve(batch, lanes, nf, generation, exit);
-                self.route(batch, passed, Some(nf), &mut queues);
+                let passed = self.serve(batch, lanes, nf, &mut round.made);
+                self.route(batch, passed, Some(nf), &mut round.queues);
             } else {
                 exit.to_pinned(nf, batch, lanes);
             }
         }
         let start = self.reading();
-        while let Some((output, lanes)) = queues.pop_output() {
+        while let Some((output, lanes)) = round.queues.pop_output() {
             exit.transmit(output, batch, lanes);
             if let Some(tracer) = &mut self.tracer {
                 tracer.transmitted(output);
@@ -158,7 +167,11 @@ impl Worker {
         }
         batch.release(Lanes::ALL);
         self.counters.transmit_cycles += self.reading().wrapping_sub(start);
-        self.spare_queues.push(queues);
+        for (nf, mut emitted) in round.made.drain(..) {
+            emitted.hand_over(|made| self.emitted(made, nf, generation, exit));
+            self.spare.push(emitted);
+        }
+        self.spare_rounds.push(round);
     }
 
     /// Puts each packet into the queue of what comes next for it.
@@ -185,14 +198,14 @@ impl Worker {
         batch.release(lanes);
     }
 
-    /// Has an NF process the packets of `lanes`; returns those that go on.
+    /// Has an NF process the packets of `lanes`; returns those that go on, and adds what it makes
+    /// to `made`.
     fn serve(
         &mut self,
         batch: &mut Batch,
         lanes: Lanes,
         nf: NfIndex,
-        generation: usize,
-        exit: &mut dyn Exit,
+        made: &mut Vec<(NfIndex, Emitted)>,
     ) -> Lanes {
         let at = usize::from(nf.0);
         let Some(mut function) = self.nfs[at].take() else { return Lanes::NONE };
@@ -212,8 +225,11 @@ impl Worker {
             tracer.after(batch, &emitted, verdict);
         }
         batch.release(lanes.without(passed));
-        emitted.hand_over(|made| self.emitted(made, nf, generation, exit));
-        self.spare.push(emitted);
+        if emitted.is_empty() {
+            self.spare.push(emitted);
+        } else {
+            made.push((nf, emitted));
+        }
         passed
     }
 

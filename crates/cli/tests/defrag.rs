@@ -91,3 +91,28 @@ fn a_tunnel_that_was_cut_on_its_way_opens_behind_defrag() {
     let opened = told["packets_out"].as_u64().unwrap();
     assert!(opened < 1500 && told["nfs"][0]["drops"]["malformed"] == cut - opened, "{told}");
 }
+
+#[test]
+fn a_first_fragment_goes_before_those_that_were_cut_from_its_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    succeeds(path, &["gen", "clear.pcap", "--packets", "2000", "--size", "64-4000"]);
+    write(path, "cut.csv", "*, ingress, vpn\n*, vpn, edge\n*, edge, nat\n*, nat, out\n");
+    write(path, "table.txt", "0.0.0.0/0 198.51.100.254 out\n");
+    let chain = format!(
+        "routes = 'cut.csv'\n[memory]\nframe_size = 8192\n[input.a]\ncapture = 'clear.pcap'\n\
+         [output.out]\ncapture = 'cut.pcap'\n\
+         [nf.vpn]\nkind = 'ipsec'\n[[nf.vpn.sa]]\nname = 'x'\ndirection = 'out'\n{SA}\
+         df = 'clear'\nfragment = false\nudp_ports = [4500, 4500]\n\
+         [[nf.vpn.policy]]\nmatch = 'ip'\naction = 'protect'\nsa = 'x'\n\
+         [nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
+         [nf.edge.ports.out]\nmac = '02:00:00:00:00:01'\nip = '198.51.100.1'\nmtu = 1000\n\
+         default_mac = '02:00:00:00:00:02'\n\
+         [nf.nat]\nkind = 'nat'\ninside = ['192.0.2.0/24']\nexternal = ['198.51.100.7']\n"
+    );
+    write(path, "cut.toml", &chain);
+    // Translation knows later fragments by the first.
+    let (told, code, error) = report(path, &["run", "cut.toml", "--json"]);
+    assert_eq!((code, &told["packets_dropped"]), (0, &0.into()), "{error}{told}");
+    assert!(told["packets_out"].as_u64().unwrap() > 4000, "{told}");
+}
