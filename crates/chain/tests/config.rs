@@ -73,8 +73,8 @@ fn the_chain_that_the_tests_break_is_whole() {
 fn frames_shorter_than_an_nf_needs_are_told() {
     let chain = CHAIN.replace("kind = \"test\"\nnumber = 0", "kind = \"defrag\"");
     let warnings = |chain: &str| folder(chain).load().unwrap().warnings();
-    assert_eq!(warnings(&chain), [""; 0]);
-    assert_eq!(warnings(&format!("{chain}[memory]\nframe_size = 10496\n")), [""; 0]);
+    assert_eq!(warnings(&chain), Vec::<String>::new());
+    assert_eq!(warnings(&format!("{chain}[memory]\nframe_size = 10496\n")), Vec::<String>::new());
     let warnings = warnings(&format!("{chain}[memory]\nframe_size = 2048\n"));
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
     assert!(
@@ -175,6 +175,36 @@ fn an_output_that_would_destroy_what_is_read_or_written() {
          expected a file of its own",
     );
     assert!(broken("\"out.pcap\"", "\"out.txt\"")[0].contains("the name tells no capture format"));
+}
+
+#[test]
+fn an_nf_that_would_destroy_what_is_read_or_written() {
+    let test = "kind = \"test\"\nnumber = 0";
+    for (json, what) in [
+        ("chain.toml", "the chain file"),
+        ("routes.csv", "the routes"),
+        ("in.pcap", "what input 'in' reads"),
+        ("out.pcap", "what output 'out' writes"),
+        ("./flows.json", "what NF 'a' writes"),
+    ] {
+        let monitor = format!("kind = \"monitor\"\nipfix = \"flows.json\"\njson = \"{json}\"");
+        let mistakes = broken(test, &monitor);
+        assert_eq!(mistakes.len(), 1, "{json}: {mistakes:?}");
+        assert!(mistakes[0].contains(&format!(": this would overwrite {what}: ")), "{mistakes:?}");
+    }
+    let rules = "kind = \"acl\"\nfiles = [\"my.rules\"]\nhits = \"my.rules\"";
+    let chain = folder(&CHAIN.replace(test, rules));
+    chain.write("my.rules", "permit ip\n");
+    let mistakes = chain.mistakes();
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert!(mistakes[0].contains(": this would overwrite what NF 'a' reads: "), "{mistakes:?}");
+    for (json, what) in [("no/flows.json", "there is no folder for "), (".", ". is a folder")] {
+        let mistakes = broken(test, &format!("kind = \"monitor\"\njson = \"{json}\""));
+        assert!(mistakes[0].contains(what), "{mistakes:?}");
+    }
+    // Nothing is lost in a device.
+    let both = "kind = \"monitor\"\nipfix = \"/dev/null\"\njson = \"/dev/null\"";
+    assert!(folder(&CHAIN.replace(test, both)).load().is_ok());
 }
 
 #[test]

@@ -46,4 +46,4 @@ pub use context::{Context, Verdict};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{KINDS, Kind, build};
-pub use section::Section;
+pub use section::{NamedFiles, Section, unwritable};

@@ -1,5 +1,6 @@
 //! One NF's section of the chain file.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,18 @@ use thalweg_classify::source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
+use crate::Environment;
+
+/// Why no file can be written at `path`, and what could be.
+pub fn unwritable(path: &Path) -> Option<(String, &'static str)> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    if folder.is_some_and(|f| !f.is_dir()) {
+        let message = format!("there is no folder for {}", path.display());
+        return Some((message, "a folder that exists"));
+    }
+    path.is_dir().then(|| (format!("{} is a folder", path.display()), "a file"))
+}
+
 /// The options of one NF, with their places in the chain file.
 ///
 /// The keys that every NF has (`kind`, `pinned`) are already taken out.
@@ -17,13 +30,23 @@ pub struct Section<'a> {
     name: &'a str,
     value: Spanned<DeValue<'a>>,
     source: &'a Source,
+    files: RefCell<NamedFiles>,
+}
+
+/// The files that the options of an NF name.
+#[derive(Clone, Debug, Default)]
+pub struct NamedFiles {
+    /// Files that are read.
+    pub read: Vec<PathBuf>,
+    /// Files that are written, and where their options stand.
+    pub written: Vec<(PathBuf, Range<usize>)>,
 }
 
 impl<'a> Section<'a> {
     /// The section of the NF `name`, whose options are the TOML table `value`
     /// in `source`.
     pub fn new(name: &'a str, value: Spanned<DeValue<'a>>, source: &'a Source) -> Self {
-        Self { name, value, source }
+        Self { name, value, source, files: RefCell::default() }
     }
 
     /// The NF's name in the chain.
@@ -77,9 +100,39 @@ impl<'a> Section<'a> {
         *value.get_ref()
     }
 
-    /// A path as the user means it: relative to the chain file's folder.
+    /// The path of a file that is read: relative to the chain file's folder.
     pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = self.beside(path);
+        self.files.borrow_mut().read.push(path.clone());
+        path
+    }
+
+    /// The path of the file that `option` has written, if it is there; none when nothing is to
+    /// be written.
+    ///
+    /// # Errors
+    /// When no file can be there.
+    pub fn output(
+        &self,
+        option: Option<&Spanned<String>>,
+        environment: &Environment<'_>,
+    ) -> Result<Option<PathBuf>, SourceError> {
+        let Some(option) = option else { return Ok(None) };
+        let path = self.beside(option.get_ref());
+        if let Some((message, expected)) = unwritable(&path) {
+            return Err(self.error(option.span(), message, expected));
+        }
+        self.files.borrow_mut().written.push((path.clone(), option.span()));
+        Ok((!environment.dry_run).then_some(path))
+    }
+
+    fn beside(&self, path: impl AsRef<Path>) -> PathBuf {
         self.source.path().parent().unwrap_or_else(|| Path::new("")).join(path)
+    }
+
+    /// The files that were asked for.
+    pub fn into_files(self) -> NamedFiles {
+        self.files.into_inner()
     }
 
     /// Reads a file that the option at `span` names.

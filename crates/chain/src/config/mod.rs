@@ -2,6 +2,7 @@
 
 mod classes;
 mod file;
+mod files;
 mod names;
 mod parts;
 mod plan;

@@ -12,10 +12,11 @@ use thalweg_packet::{
 };
 
 use super::classes::classes;
-use super::file::{ChainFile, Memory};
+use super::file::{ChainFile, Class, Memory};
+use super::files::Files;
 use super::names::{self, Names};
 use super::parts::{self, NfSection};
-use super::ports::{InputPlan, OutputPlan, inputs, outputs, resolve};
+use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs, resolve};
 use super::routes::{Routes, read_routes};
 use crate::forwarding::Routing;
 use crate::graph::Graph;
@@ -105,14 +106,16 @@ impl Plan {
         names::check(&source, &file, &mut errors);
         let mut names = names_of(&file);
         let inputs = inputs(&source, std::mem::take(&mut file.inputs), &mut errors);
-        let outputs = outputs(&source, std::mem::take(&mut file.outputs), &inputs, &mut errors);
+        let mut files = files_read(&source, &file, &inputs);
+        let outputs = outputs(&source, std::mem::take(&mut file.outputs), &mut files, &mut errors);
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,
             dry_run: options.dry_run,
         };
         let sections = std::mem::take(&mut file.nfs);
-        let nfs = build_nfs(&source, sections, &environment, more, &mut errors);
+        let nfs = build_nfs(&source, sections, &environment, more, &mut files, &mut errors);
+        files.check(&source, &mut errors);
         let classes = classes(&source, &file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
         let routes = load_routes(&source, &file, &names, &mut errors);
@@ -206,11 +209,34 @@ fn names_of(file: &ChainFile<'_>) -> Names {
     }
 }
 
+/// The files that the chain itself reads.
+fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
+    let mut files = Files::default();
+    for input in inputs {
+        if let InputSource::Capture { path, .. } = &input.source {
+            files.read(path, format!("what input '{}' reads", input.name));
+        }
+    }
+    files.read(source.path(), "the chain file");
+    if let Some(routes) = &file.routes {
+        files.read(&resolve(source, routes.get_ref()), "the routes");
+    }
+    for class in &file.classes {
+        let Class { file, classbench, r#type, .. } = class.get_ref();
+        for path in file.iter().chain(classbench) {
+            let what = format!("the rules of type '{}'", r#type.get_ref());
+            files.read(&resolve(source, path.get_ref()), what);
+        }
+    }
+    files
+}
+
 fn build_nfs(
     source: &Source,
     sections: Vec<NfSection<'_>>,
     environment: &Environment<'_>,
     more: &MoreKinds<'_>,
+    files: &mut Files,
     errors: &mut Vec<SourceError>,
 ) -> Vec<NfPlan> {
     let mut nfs = Vec::new();
@@ -226,6 +252,13 @@ fn build_nfs(
                 Err(source.error(kind_span, message, expected).into())
             }
         };
+        let named = section.into_files();
+        for path in named.read {
+            files.read(&path, format!("what NF '{}' reads", nf.name));
+        }
+        for (path, span) in named.written {
+            files.written(&path, span, format!("what NF '{}' writes", nf.name));
+        }
         match built {
             Ok(blueprint) => {
                 let pinned = nf.pinned;

@@ -8,6 +8,7 @@ use thalweg_io::generate::Spec;
 use toml::Spanned;
 
 use super::file::{Input, Named, Output};
+use super::files::Files;
 
 /// Where an input's packets come from.
 #[derive(Clone, Debug)]
@@ -154,22 +155,13 @@ fn generator_source(
 pub(super) fn outputs(
     source: &Source,
     outputs: Vec<Named<Output>>,
-    inputs: &[InputPlan],
+    files: &mut Files,
     errors: &mut Vec<SourceError>,
 ) -> Vec<OutputPlan> {
     if outputs.is_empty() {
         errors.push(source.error(0..0, "the chain has no output", "a section [output.NAME]"));
     }
     let mut plans: Vec<OutputPlan> = Vec::new();
-    let mut taken: Vec<(PathBuf, String)> = inputs
-        .iter()
-        .filter_map(|input| match &input.source {
-            InputSource::Capture { path, .. } => {
-                Some((path.canonicalize().ok()?, format!("input '{}' reads", input.name)))
-            }
-            InputSource::Generate(_) | InputSource::Interface { .. } => None,
-        })
-        .collect();
     for (name, output) in outputs {
         let Some(output) = output else { continue };
         let span = output.span();
@@ -183,12 +175,8 @@ pub(super) fn outputs(
                 if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
                 }
-                let file = same_file(&path);
-                if let Some((_, who)) = taken.iter().find(|(other, _)| *other == file) {
-                    let message = format!("this would overwrite what {who}");
-                    errors.push(source.error(capture.span(), message, "a file of its own"));
-                }
-                taken.push((file, format!("output '{}' writes", name.get_ref())));
+                let what = format!("what output '{}' writes", name.get_ref());
+                files.written(&path, capture.span(), what);
                 OutputTarget::Capture(path)
             }
             (None, None, true) => OutputTarget::Discard,
@@ -205,13 +193,8 @@ pub(super) fn outputs(
 
 /// Why a capture cannot be written to `path`, and what could be.
 fn unwritable(path: &Path) -> Option<(String, &'static str)> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    if folder.is_some_and(|f| !f.is_dir()) {
-        let message = format!("there is no folder for {}", path.display());
-        return Some((message, "a folder that exists"));
-    }
-    if path.is_dir() {
-        return Some((format!("{} is a folder", path.display()), "a file"));
+    if let Some(why) = thalweg_nf::unwritable(path) {
+        return Some(why);
     }
     let is = |path: &Path, known: &[&str]| {
         path.extension().is_some_and(|end| known.iter().any(|k| end.eq_ignore_ascii_case(k)))
@@ -221,17 +204,5 @@ fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     (!known).then(|| {
         let expected = "a name that ends in .pcap or .pcapng, and .gz to compress";
         ("the name tells no capture format".into(), expected)
-    })
-}
-
-/// The file that `path` means, whether it exists yet or not.
-fn same_file(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let folder = folder.unwrap_or_else(|| Path::new(".")).canonicalize();
-        match (folder, path.file_name()) {
-            (Ok(folder), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
-        }
     })
 }

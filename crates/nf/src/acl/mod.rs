@@ -33,7 +33,7 @@ fn build(
     let options: Options = section.parse()?;
     let rules = Rules::read(section, &options)?;
     let shared = Arc::new(SharedRules::new(rules.table()));
-    let path = options.hits.filter(|_| !environment.dry_run).map(|path| section.resolve(path));
+    let path = section.output(options.hits.as_ref(), environment)?;
     let file = HitFile { path, table: shared.load(), workers: Vec::new() };
     let hits = Arc::new(Mutex::new(file));
     Ok(Box::new(AclBlueprint { rules, shared, hits }))

@@ -60,7 +60,8 @@ pub(super) struct Options {
     #[serde(default)]
     classbench: Vec<ClassBench>,
     /// A file for how often each rule decided, as lines of JSON (schema thalweg.acl/1).
-    pub(super) hits: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub(super) hits: Option<Spanned<String>>,
 }
 
 /// A ClassBench filter file: its first line decides before the second.

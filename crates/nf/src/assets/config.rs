@@ -10,14 +10,15 @@ use toml::Spanned;
 use super::fingerprint::{Fingerprints, Loader};
 use super::networks::Networks;
 use super::table::Limits;
-use crate::{BuildError, Section};
+use crate::{BuildError, Environment, Section};
 
 /// The options of an asset detection.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Options {
     /// A file for the inventory, one host a line of JSON (schema thalweg.assets/1).
-    inventory: Option<String>,
+    #[schemars(with = "Option<String>")]
+    inventory: Option<Spanned<String>>,
     /// Prefixes of the networks whose hosts are kept; all when there are none.
     #[schemars(with = "Vec<String>")]
     networks: Vec<Spanned<String>>,
@@ -132,7 +133,10 @@ impl Files {
 ///
 /// # Errors
 /// All mistakes in them.
-pub(super) fn read(section: &Section<'_>, dry_run: bool) -> Result<Config, BuildError> {
+pub(super) fn read(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Config, BuildError> {
     let options: Options = section.parse()?;
     let mut errors = Vec::new();
     let mut within = |value, range| section.in_range(value, range, &mut errors);
@@ -162,7 +166,7 @@ pub(super) fn read(section: &Section<'_>, dry_run: bool) -> Result<Config, Build
     }
     let resolve = |path: &Spanned<String>| section.resolve(path.get_ref());
     Ok(Config {
-        inventory: options.inventory.filter(|_| !dry_run).map(|path| section.resolve(path)),
+        inventory: section.output(options.inventory.as_ref(), environment)?,
         limits,
         networks,
         files: Files {

@@ -55,7 +55,7 @@ fn build(
     section: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {
-    let Config { inventory, limits, networks, files } = config::read(section, environment.dry_run)?;
+    let Config { inventory, limits, networks, files } = config::read(section, environment)?;
     let Loaded { fingerprints, warnings } = files.load()?;
     Ok(Box::new(AssetsBlueprint {
         files,

@@ -20,7 +20,8 @@ pub(super) struct Options {
     #[schemars(with = "Vec<RuleOptions>")]
     pub(super) rule: Vec<Spanned<RuleOptions>>,
     /// A file for flows as lines of JSON (schema thalweg.l7fw/1).
-    pub(super) flows: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub(super) flows: Option<Spanned<String>>,
     /// Packets of a TCP flow that are looked at before it is given up.
     #[schemars(with = "u32", range(min = 1, max = 65_535))]
     pub(super) tcp_packets: Spanned<u32>,

@@ -44,7 +44,7 @@ pub(super) fn build(
     if !reader.errors.is_empty() {
         return Err(BuildError(reader.errors));
     }
-    let flows = options.flows.filter(|_| !environment.dry_run).map(|path| section.resolve(path));
+    let flows = section.output(options.flows.as_ref(), environment)?;
     let (default, undecided) = (options.default, options.undecided);
     Ok(Box::new(FirewallBlueprint {
         policy: Arc::new(Policy { rules, default, undecided, names }),

@@ -10,7 +10,6 @@ mod export;
 mod ipfix;
 mod record;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
@@ -33,9 +32,11 @@ const TCP: u64 = 6;
 #[serde(deny_unknown_fields, default)]
 struct Options {
     /// A file for records as lines of JSON (schema thalweg.monitor/1).
-    json: Option<String>,
+    #[schemars(with = "Option<String>")]
+    json: Option<Spanned<String>>,
     /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
-    ipfix: Option<String>,
+    #[schemars(with = "Option<String>")]
+    ipfix: Option<Spanned<String>>,
     /// The most flows of a worker; when they are there all are written out.
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
@@ -87,10 +88,8 @@ fn build(
     if !errors.is_empty() {
         return Err(BuildError(errors));
     }
-    let file = |name: &Option<String>| -> Option<PathBuf> {
-        name.as_ref().filter(|_| !environment.dry_run).map(|n| section.resolve(n))
-    };
-    let exporter = Exporter::new(file(&options.json), file(&options.ipfix));
+    let file = |option: &Option<_>| section.output(option.as_ref(), environment);
+    let exporter = Exporter::new(file(&options.json)?, file(&options.ipfix)?);
     let limits = Limits {
         flows: *options.max_flows.get_ref(),
         idle: Nanoseconds::from_secs(*options.idle_timeout_s.get_ref()),

@@ -49,7 +49,8 @@ struct Options {
     #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
     /// A file for alerts, as lines of Suricata's EVE JSON.
-    alerts: Option<String>,
+    #[schemars(with = "Option<String>")]
+    alerts: Option<Spanned<String>>,
     /// Variables of the rules, over Suricata's defaults.
     #[serde(default)]
     variables: BTreeMap<String, String>,
@@ -156,8 +157,7 @@ fn build(
         files: options.rules.iter().map(|f| section.resolve(f.get_ref())).collect(),
     };
     let Compiled { engine, unsupported } = setup.compile(&sources)?;
-    let alerts = options.alerts.filter(|_| !environment.dry_run).map(|p| section.resolve(p));
-    let alerts = LineFile::new(alerts);
+    let alerts = LineFile::new(section.output(options.alerts.as_ref(), environment)?);
     Ok(Box::new(NidsBlueprint {
         setup,
         engine: Arc::new(ArcSwap::from_pointee(engine)),
