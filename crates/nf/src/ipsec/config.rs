@@ -1,5 +1,7 @@
 //! The SAD and SPD of the configuration.
 
+mod association;
+
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,12 +13,10 @@ use thalweg_classify::source::SourceError;
 use thalweg_classify::{Match, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::PacketType;
 use toml::Spanned;
-use zeroize::Zeroizing;
 
-use super::cipher::Cipher;
-use super::sa::{Association, DontFragment, Inbound, Lifetime, Outbound, Path};
-use super::suite::Suite;
+use super::sa::{Inbound, Outbound};
 use crate::{BuildError, Section};
+use association::SaOptions;
 
 /// The options of an IPsec gateway.
 #[derive(Deserialize, JsonSchema)]
@@ -44,75 +44,6 @@ enum DefaultPolicy {
     #[default]
     Discard,
 }
-
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum Direction {
-    /// Packets come through the tunnel.
-    In,
-    /// Packets go into it.
-    Out,
-}
-
-/// A security association.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct SaOptions {
-    /// Its name, for policies and messages.
-    #[schemars(with = "String")]
-    name: Spanned<String>,
-    /// Which way its packets go.
-    direction: Direction,
-    /// Its security parameters index.
-    #[schemars(with = "u32", range(min = 256))]
-    spi: Spanned<u32>,
-    /// Its algorithms: aes128- or aes256- with cbc-hmac-sha1-96, cbc-hmac-sha256-128 or gcm16, or
-    /// chacha20-poly1305.
-    #[schemars(with = "String")]
-    suite: Spanned<String>,
-    /// The key in hexadecimal: 16 bytes, or 32 for aes256 and chacha20; for GCM and Poly1305 with
-    /// 4 bytes of salt behind it.
-    #[schemars(with = "String")]
-    encryption_key: Spanned<Zeroizing<String>>,
-    /// The key in hexadecimal: 20 bytes for SHA-1, 32 for SHA-256; none for GCM and Poly1305.
-    #[schemars(with = "Option<String>")]
-    authentication_key: Option<Spanned<Zeroizing<String>>>,
-    /// The tunnel's end that sends, an IP address.
-    #[schemars(with = "String")]
-    source: Spanned<IpAddr>,
-    /// The tunnel's end that receives, an IP address.
-    #[schemars(with = "String")]
-    destination: Spanned<IpAddr>,
-    /// Whether sequence numbers have 64 bits.
-    #[serde(default)]
-    esn: bool,
-    /// What packets inside must look like, in flow syntax; inbound only.
-    #[schemars(with = "Option<String>")]
-    selector: Option<Spanned<String>>,
-    /// Source and destination port of UDP around ESP, for tunnels through NAT (RFC 3948); without
-    /// it there is none. Of packets that come in only the destination port counts.
-    #[schemars(with = "Option<(u16, u16)>")]
-    udp_ports: Option<Spanned<(u16, u16)>>,
-    /// How many packets it may carry.
-    #[schemars(with = "Option<u64>", range(min = 1))]
-    lifetime_packets: Option<Spanned<u64>>,
-    /// How many bytes it may carry, of the packets inside.
-    #[schemars(with = "Option<u64>", range(min = 1))]
-    lifetime_bytes: Option<Spanned<u64>>,
-    /// The longest packet that its path takes, in bytes of IP with the tunnel; outbound only.
-    #[schemars(with = "Option<u16>", range(min = 576))]
-    mtu: Option<Spanned<u16>>,
-    /// What becomes of the tunnel's bit "don't fragment"; outbound only.
-    #[schemars(with = "Option<DontFragment>")]
-    df: Option<Spanned<DontFragment>>,
-    /// Whether a packet that is too long and may be cut is cut before it is encrypted, instead of
-    /// being left for routers to cut after; outbound only.
-    #[schemars(with = "Option<bool>")]
-    fragment: Option<Spanned<bool>>,
-}
-
-/// The least MTU of a path: what every host takes (RFC 791).
-const LEAST_MTU: u16 = 576;
 
 /// A security policy.
 #[derive(Deserialize, JsonSchema)]
@@ -245,148 +176,6 @@ impl Reader<'_> {
         expected: impl Into<String>,
     ) {
         self.errors.push(self.section.error(span, message, expected));
-    }
-
-    fn association(&mut self, sa: SaOptions) {
-        let Some(suite) = Suite::ALL.into_iter().find(|s| s.name() == sa.suite.get_ref()) else {
-            let names: Vec<_> = Suite::ALL.iter().map(|s| s.name()).collect();
-            self.error(sa.suite.span(), "unknown suite", names.join(" or "));
-            return;
-        };
-        let key = self.key(&sa.encryption_key, suite.key_len(), "encryption_key");
-        let auth_key = match (&sa.authentication_key, suite.auth_key_len()) {
-            (None, 0) => Some(Zeroizing::default()),
-            (Some(key), 0) => {
-                let at = key.span().start;
-                self.error(at..at, "this suite has no authentication_key", "the line left out");
-                None
-            }
-            (Some(key), len) => self.key(key, len, "authentication_key"),
-            (None, len) => {
-                let expected = format!("authentication_key = \"...\": {len} bytes in hexadecimal");
-                self.error(sa.name.span(), "an SA without authentication_key", expected);
-                None
-            }
-        };
-        if *sa.spi.get_ref() < 256 {
-            self.error(sa.spi.span(), "SPIs below 256 are reserved", "256 to 4294967295");
-        }
-        if sa.source.get_ref().is_ipv4() != sa.destination.get_ref().is_ipv4() {
-            let expected = "both end points of one IP version";
-            self.error(sa.destination.span(), "the end points differ in IP version", expected);
-            return;
-        }
-        let (Some(key), Some(auth_key)) = (key, auth_key) else { return };
-        let Some(cipher) = Cipher::new(suite, &key, &auth_key) else { return };
-        let association = Association {
-            name: sa.name.get_ref().clone(),
-            spi: *sa.spi.get_ref(),
-            cipher,
-            source: *sa.source.get_ref(),
-            destination: *sa.destination.get_ref(),
-            extended: sa.esn,
-            udp: sa.udp_ports.as_ref().map(|ports| *ports.get_ref()),
-            lifetime: self.lifetime(&sa),
-        };
-        self.ports(&sa);
-        match sa.direction {
-            Direction::In => self.inbound(association, &sa),
-            Direction::Out => self.outbound(association, &sa),
-        }
-    }
-
-    fn lifetime(&mut self, sa: &SaOptions) -> Lifetime {
-        for limit in [&sa.lifetime_packets, &sa.lifetime_bytes].into_iter().flatten() {
-            if *limit.get_ref() == 0 {
-                self.error(limit.span(), "an SA that may carry nothing", "1 or more");
-            }
-        }
-        let most = |limit: &Option<Spanned<u64>>| limit.as_ref().map_or(u64::MAX, |n| *n.get_ref());
-        Lifetime { packets: most(&sa.lifetime_packets), bytes: most(&sa.lifetime_bytes) }
-    }
-
-    fn ports(&mut self, sa: &SaOptions) {
-        let Some(ports) = &sa.udp_ports else { return };
-        let (source, destination) = *ports.get_ref();
-        if source == 0 || destination == 0 {
-            self.error(ports.span(), "port 0", "two ports from 1 to 65535, as [4500, 4500]");
-        }
-    }
-
-    fn path(&mut self, sa: &SaOptions) -> Path {
-        if let Some(mtu) = sa.mtu.as_ref().filter(|mtu| *mtu.get_ref() < LEAST_MTU) {
-            self.error(mtu.span(), "an MTU that is too small", format!("{LEAST_MTU} or more"));
-        }
-        Path {
-            mtu: sa.mtu.as_ref().map_or(u16::MAX, |mtu| *mtu.get_ref()),
-            dont_fragment: sa.df.as_ref().map_or(DontFragment::Copy, |df| *df.get_ref()),
-            cut: sa.fragment.as_ref().is_none_or(|cut| *cut.get_ref()),
-        }
-    }
-
-    /// What is said of an inbound SA that only an outbound one has.
-    fn no_path(&mut self, sa: &SaOptions) {
-        let spans = [
-            sa.mtu.as_ref().map(Spanned::span),
-            sa.df.as_ref().map(Spanned::span),
-            sa.fragment.as_ref().map(Spanned::span),
-        ];
-        for span in spans.into_iter().flatten() {
-            self.error(span, "only an outbound SA has it", "the line left out");
-        }
-    }
-
-    fn inbound(&mut self, association: Association, sa: &SaOptions) {
-        self.no_path(sa);
-        let selector = match &sa.selector {
-            Some(text) => self.flow(text),
-            None => Some(Match::default()),
-        };
-        let spi = association.spi;
-        let inbound = Inbound::new(association, selector.unwrap_or_default());
-        if self.inbound.insert(spi, Arc::new(inbound)).is_some() {
-            let message = format!("a second inbound SA of SPI {spi}");
-            self.error(sa.spi.span(), message, "another SPI");
-        }
-    }
-
-    fn outbound(&mut self, association: Association, sa: &SaOptions) {
-        if let Some(selector) = &sa.selector {
-            let expected = "policies, which say what an outbound SA protects";
-            self.error(selector.span(), "an outbound SA has no selector", expected);
-        }
-        if self.names.insert(association.name.clone(), self.outbound.len()).is_some() {
-            let message = format!("a second outbound SA named '{}'", association.name);
-            self.error(sa.name.span(), message, "another name");
-        }
-        let mut start = [0; 8];
-        if let Err(e) = getrandom::fill(&mut start) {
-            self.error(sa.name.span(), format!("no randomness: {e}"), "a random source");
-        }
-        let path = self.path(sa);
-        let built = Outbound::new(association, path, u64::from_ne_bytes(start));
-        self.outbound.extend(built.map(Arc::new));
-    }
-
-    fn key(
-        &mut self,
-        text: &Spanned<Zeroizing<String>>,
-        len: usize,
-        name: &str,
-    ) -> Option<Zeroizing<Vec<u8>>> {
-        // Keys stay out of messages: the place is shown, not the text.
-        let at = text.span().start;
-        let expected = format!("{len} bytes in hexadecimal");
-        let Ok(key) = hex::decode(text.get_ref().trim_start_matches("0x")) else {
-            self.error(at..at, format!("{name} is not hexadecimal"), expected);
-            return None;
-        };
-        let key = Zeroizing::new(key);
-        if key.len() != len {
-            self.error(at..at, format!("{name} has {} bytes", key.len()), expected);
-            return None;
-        }
-        Some(key)
     }
 
     fn flow(&mut self, text: &Spanned<String>) -> Option<Match> {

@@ -1,7 +1,10 @@
 //! ESP against the RFCs' vectors, against itself, against forgers, and against
 //! scapy and librte_ipsec.
 
+mod config;
 mod librte;
+mod path;
+mod state;
 
 use proptest::prelude::*;
 use thalweg_packet::checksum::ChecksumStatus;
@@ -149,46 +152,6 @@ proptest! {
 }
 
 #[test]
-fn state_taken_over_repeats_no_number_and_admits_no_replay() {
-    let (out_text, in_text) = (options(GCM, true, false, true), options(GCM, true, false, false));
-    let (mut out, mut back) = (instance(&out_text), instance(&in_text));
-    let first = pass(&mut *out, &packet(false, 10, 0)).unwrap();
-    pass(&mut *back, &first).unwrap();
-    let moved = |from: &dyn NetworkFunction, text: &str| {
-        let mut stream = Vec::new();
-        let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
-        from.export_state(&mut writer).unwrap();
-        writer.finish().unwrap();
-        let mut to = instance(text);
-        let mut input = &stream[..];
-        to.import_state(&mut StateReader::new(&mut input, "ipsec", STATE_VERSION).unwrap())
-            .unwrap();
-        to
-    };
-    let (mut out, mut back) = (moved(&*out, &out_text), moved(&*back, &in_text));
-    assert_eq!(pass(&mut *back, &first), Err(DropReason::Replayed));
-    let second = pass(&mut *out, &packet(false, 10, 0)).unwrap();
-    assert_eq!(second[42..46], 2u32.to_be_bytes());
-    assert!(pass(&mut *back, &second).is_ok());
-}
-
-#[test]
-fn numbers_end_where_they_must() {
-    let blueprint = built(&options(CBC, false, false, true)).unwrap();
-    let mut nf = blueprint.instance(0);
-    let mut stream = Vec::new();
-    let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
-    writer
-        .record([], &SaRecord::Outbound { spi: 4660, last_sent: u64::from(u32::MAX) - 1, bytes: 0 })
-        .unwrap();
-    writer.finish().unwrap();
-    nf.import_state(&mut StateReader::new(&mut &stream[..], "ipsec", STATE_VERSION).unwrap())
-        .unwrap();
-    assert!(pass(&mut *nf, &packet(false, 0, 0)).is_ok());
-    assert_eq!(pass(&mut *nf, &packet(false, 0, 0)), Err(DropReason::SequenceExhausted));
-}
-
-#[test]
 fn an_association_ends_when_it_has_carried_what_it_may() {
     let limited = |limit: &str, out| {
         let esn = format!("esn = false\n{limit}");
@@ -250,73 +213,6 @@ fn tunnels_through_nat_have_udp_around_them() {
         assert_eq!(pass(&mut *nf, &ike), Ok(ike.clone()));
         assert_eq!(pass(&mut *nf, &at(&[1, 2])), Err(DropReason::Malformed));
     }
-}
-
-/// The same packet, which may be cut.
-fn divisible(mut packet: Vec<u8>) -> Vec<u8> {
-    packet[18 + 6] &= !0x40;
-    packet[18 + 10..18 + 12].fill(0);
-    let sum = thalweg_packet::checksum::checksum(&packet[18..38]);
-    packet[18 + 10..18 + 12].copy_from_slice(&sum.to_be_bytes());
-    packet
-}
-
-/// A tunnel whose path takes 1000 bytes.
-fn narrow(suite: Suite, v6_tunnel: bool, more: &str) -> Box<dyn NetworkFunction> {
-    let mtu = format!("mtu = 1000\n{more}\nesn =");
-    instance(&options(suite, false, v6_tunnel, true).replace("esn =", &mtu))
-}
-
-#[test]
-fn packets_too_long_for_the_path_are_cut_before_they_are_protected() {
-    for suite in Suite::ALL {
-        let mut back = instance(&options(suite, false, false, false));
-        let clear = divisible(packet(false, 2000, 0));
-        let (first, later) = pass_all(&mut *narrow(suite, false, ""), &clear);
-        let mut data = Vec::new();
-        for esp in [vec![first.unwrap()], later].concat() {
-            assert!(esp.len() <= 18 + 1000, "{suite:?}: {}", esp.len());
-            let fragment = pass(&mut *back, &esp).unwrap();
-            let (_, headers) =
-                thalweg_packet::parse(&fragment, PortIndex::default(), Decapsulate::No);
-            assert!(headers.fragment);
-            data.extend_from_slice(&fragment[18 + 20..headers.end.into()]);
-        }
-        assert_eq!(data, clear[18 + 20..], "{suite:?}");
-        let whole = pass_all(&mut *narrow(suite, false, "fragment = false"), &clear);
-        assert!(whole.0.unwrap().len() > 2000 && whole.1.is_empty());
-    }
-}
-
-#[test]
-fn senders_of_packets_that_must_not_be_cut_are_told_what_fits() {
-    for (v6, more) in [(false, ""), (true, ""), (false, "df = 'clear'"), (true, "df = 'clear'")] {
-        let clear = packet(v6, 1400, 0);
-        let mut nf = narrow(GCM, v6, more);
-        let (fate, emitted) = pass_all(&mut *nf, &clear);
-        if more.is_empty() {
-            assert_eq!(fate, Err(DropReason::TooBig));
-            let error = &emitted[0][18 + if v6 { 40 } else { 20 }..];
-            let mtu = usize::from(u16::from_be_bytes([error[6], error[7]]));
-            assert_eq!(error[..2], if v6 { [2, 0] } else { [3, 4] });
-            if v6 {
-                // Less must not be asked for.
-                assert_eq!(mtu, 1280);
-                let fits = packet(true, 1280 - 48, 0);
-                assert!(pass(&mut *nf, &fits).is_ok());
-            } else {
-                let header = 28;
-                let fits = pass(&mut *nf, &packet(v6, mtu - header, 0)).unwrap();
-                assert!((997..=1000).contains(&(fits.len() - 18)), "{}", fits.len());
-            }
-        } else {
-            let esp = fate.unwrap();
-            assert!(emitted.is_empty() && (v6 || esp[18 + 6] & 0x40 == 0));
-        }
-    }
-    // No address of the tunnel is one that an IPv6 sender can hear of it from.
-    let (fate, emitted) = pass_all(&mut *narrow(GCM, false, ""), &packet(true, 1400, 0));
-    assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 0));
 }
 
 #[test]
@@ -442,36 +338,6 @@ fn congestion_in_the_tunnel_is_told_on() {
             clear[19]
         });
         assert_eq!(got, expected);
-    }
-}
-
-#[test]
-fn mistakes_are_named_and_keys_are_not() {
-    let good = options(CBC, false, false, true);
-    let wrong = [
-        (
-            good.replace("202122232425262728292a2b2c2d2e2f30313233", "1011"),
-            "authentication_key has 2 bytes",
-        ),
-        (
-            good.replace("000102030405060708090a0b0c0d0e0f", "zz"),
-            "encryption_key is not hexadecimal",
-        ),
-        (good.replace("aes128-cbc", "aes999-cbc"), "unknown suite"),
-        (good.replace("spi = 4660", "spi = 5"), "SPIs below 256 are reserved"),
-        (good.replace("sa = 'x'", "sa = 'y'"), "there is no such outbound SA"),
-        (good.replace("'192.0.2.2'", "'2001:db8::2'"), "the end points differ in IP version"),
-        (good.replace("match = 'ip'\n", "match = 'ipx'\n"), "unknown protocol 'ipx'"),
-        (good.clone() + "[[sa]]\n", "missing field"),
-    ];
-    for (text, message) in wrong {
-        let errors = built(&text).err().unwrap_or_else(|| panic!("{message}: accepted")).0;
-        let all: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        assert!(all.iter().any(|e| e.contains(message)), "{message}: {all:?}");
-        assert!(
-            !all.iter().any(|e| e.contains("0405060708") || e.contains("2425262728")),
-            "{all:?}"
-        );
     }
 }
 

@@ -1,0 +1,50 @@
+//! Packets that their tunnel makes longer than its path takes.
+
+use thalweg_packet::{Batch, DropReason};
+
+use super::outbound::{Departure, Fate};
+use super::{Departures, Ipsec, sa};
+use crate::Context;
+use crate::icmp_error::IcmpError;
+
+impl Ipsec {
+    /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
+    /// it in its lane, and puts further fragments to those of the batches they are emitted to.
+    pub(super) fn shorten<'a>(
+        &mut self,
+        sa: &'a sa::Outbound,
+        batch: &mut Batch,
+        lane: usize,
+        fate: Fate,
+        fragments: &mut Vec<Departures<'a>>,
+        context: &mut Context<'_>,
+    ) -> Option<Departure<'a>> {
+        match fate {
+            Fate::Fits => {}
+            Fate::TooBig(mtu) => {
+                let error = IcmpError::TooBig { mtu };
+                let told = self.icmp.send(context, batch, lane, error, sa.association.source);
+                context.explain(lane, || match told {
+                    Ok(_) => format!("too long for its tunnel; its sender is told to send {mtu}"),
+                    Err(why) => format!("too long for its tunnel; nobody is told: {}", why.name()),
+                });
+                context.drop(lane, DropReason::TooBig);
+                return None;
+            }
+            Fate::Cut(mtu) => {
+                let Some(later) = self.cutter.cut(batch, context, lane, mtu) else {
+                    context.drop(lane, DropReason::PoolExhausted);
+                    return None;
+                };
+                self.figures.cut += 1;
+                context.explain(lane, || format!("cut into {}", later.len() + 1));
+                for made in later {
+                    let emitted = context.emitted().batch_of(*made);
+                    fragments.resize_with(fragments.len().max(made.batch + 1), Departures::new);
+                    fragments[made.batch].push(Departure::new(sa, emitted, made.lane));
+                }
+            }
+        }
+        Some(Departure::new(sa, batch, lane))
+    }
+}
