@@ -82,8 +82,10 @@ impl IcmpError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suppressed {
-    /// The packet has no IP header, or none of the source address's version.
+    /// The packet has no IP header.
     NotIp,
+    /// The source address is not of the packet's IP version.
+    NoSource,
     /// The packet is itself an ICMP error, or may be one.
     AboutError,
     /// The packet is an IPv4 fragment other than the first.
@@ -103,6 +105,7 @@ impl Suppressed {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotIp => "not an IP packet",
+            Self::NoSource => "no address of its IP version to tell it from",
             Self::AboutError => "the packet may be an ICMP error",
             Self::LaterFragment => "a fragment other than the first",
             Self::Broadcast => "sent to many",
@@ -147,7 +150,7 @@ pub fn build(
             link_header(bytes, headers.ether_type, out);
             ipv6_error(packet, kind, source.octets(), out);
         }
-        _ => return Err(Suppressed::NotIp),
+        _ => return Err(Suppressed::NoSource),
     }
     Ok(())
 }

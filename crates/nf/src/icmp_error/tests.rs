@@ -127,7 +127,7 @@ fn silence_is_kept_where_the_rfcs_ask_for_it() {
     for src in ["0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
         assert_eq!(v4(&udp(src, "10.0.0.2", 8)), Some(Suppressed::BadSource), "{src}");
     }
-    assert_eq!(v6(&plain()), Some(Suppressed::NotIp));
+    assert_eq!(v6(&plain()), Some(Suppressed::NoSource));
     assert_eq!(v4(&with(plain(), 12, 0x86)), Some(Suppressed::NotIp));
 
     assert_eq!(v6(&udp(a, b, 8)), None);
@@ -167,7 +167,7 @@ fn a_sender_counts_what_it_sent_and_what_not() {
     let lanes: Vec<_> = (0..4).map(|_| send(ROUTER4)).collect();
     let made = |lane| Ok(Made { batch: 0, lane });
     assert_eq!(lanes, [made(0), made(1), made(2), Err(Suppressed::NoFrame)]);
-    assert_eq!(send(router6()), Err(Suppressed::NotIp));
+    assert_eq!(send(router6()), Err(Suppressed::NoSource));
     assert_eq!((sender.sent(), sender.suppressed()), (3, 2));
     assert_eq!(emitted.len(), 3);
 }

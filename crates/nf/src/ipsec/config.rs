@@ -2,7 +2,7 @@
 
 mod association;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::SourceError;
 use thalweg_classify::{Match, Rule, RuleId, RuleTable, flow_syntax};
-use thalweg_packet::PacketType;
+use thalweg_packet::{PacketType, field};
 use toml::Spanned;
 
-use super::sa::{Inbound, Outbound};
+use super::sa::{DontFragment, Inbound, Outbound};
 use crate::{BuildError, Section};
 use association::SaOptions;
 
@@ -33,6 +33,13 @@ pub(super) struct Options {
     /// What becomes of packets that no policy matches.
     #[serde(default)]
     default_policy: DefaultPolicy,
+    /// The gateway's IPv4 address, from which senders of IPv4 hear that a packet is too long for
+    /// its tunnel. Without it they hear from the tunnel's `source`, if that is IPv4.
+    #[schemars(with = "Option<String>")]
+    icmp_source: Option<Spanned<Ipv4Addr>>,
+    /// The same of IPv6.
+    #[schemars(with = "Option<String>")]
+    icmp6_source: Option<Spanned<Ipv6Addr>>,
 }
 
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
@@ -89,6 +96,21 @@ pub(super) struct Databases {
     /// Where tunnels end: addresses, and ports of UDP around ESP.
     pub(super) ends: HashSet<IpAddr>,
     pub(super) udp_ends: HashSet<(IpAddr, u16)>,
+    pub(super) own: OwnAddresses,
+    pub(super) warnings: Vec<SourceError>,
+}
+
+/// Where ICMP errors come from.
+#[derive(Clone, Copy)]
+pub(super) struct OwnAddresses {
+    v4: Option<IpAddr>,
+    v6: Option<IpAddr>,
+}
+
+impl OwnAddresses {
+    pub(super) fn of_version(self, is_ipv4: bool) -> Option<IpAddr> {
+        if is_ipv4 { self.v4 } else { self.v6 }
+    }
 }
 
 impl Databases {
@@ -107,7 +129,9 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         inbound: HashMap::new(),
         outbound: Vec::new(),
         names: HashMap::new(),
+        mtus: HashMap::new(),
     };
+    let own = reader.own_addresses(&options);
     for sa in options.sa {
         reader.association(sa.into_inner());
     }
@@ -128,10 +152,11 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         rules.extend(rule);
         policies.extend(policy);
     }
-    let Reader { errors, inbound, outbound, .. } = reader;
-    if !errors.is_empty() {
-        return Err(BuildError(errors));
+    if !reader.errors.is_empty() {
+        return Err(BuildError(reader.errors));
     }
+    let warnings = reader.unheard(own, &rules, &policies);
+    let Reader { inbound, outbound, .. } = reader;
     let selective = inbound.values().filter(|sa| sa.is_selective());
     rules.extend(selective.zip(rules.len() as u32..).map(|(sa, id)| expected(sa, RuleId(id))));
     table.extend(rules);
@@ -139,7 +164,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
     let ends = inbound.values().map(end).collect();
     let udp_end = |sa: &Arc<Inbound>| Some((end(sa), sa.association.udp?.1));
     let udp_ends = inbound.values().filter_map(udp_end).collect();
-    Ok(Databases { inbound, outbound, policies, table, ends, udp_ends })
+    Ok(Databases { inbound, outbound, policies, table, ends, udp_ends, own, warnings })
 }
 
 /// Before any policy, packets are meant that should have come through a tunnel.
@@ -151,6 +176,19 @@ fn expected(sa: &Inbound, id: RuleId) -> Rule {
         packet_type: PacketType(1),
         text: format!("the selector of SA '{}'", sa.association.name),
     }
+}
+
+/// Whether packets of an IP version can have the pattern.
+fn admits(pattern: &Match, is_ipv4: bool) -> bool {
+    let ether_type = if is_ipv4 { 0x0800 } else { 0x86dd };
+    let (value, mask) = (pattern.value().get(field::DL_TYPE), pattern.mask().get(field::DL_TYPE));
+    value == ether_type & mask
+}
+
+/// Whether an address may be of a single host.
+fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !address.is_unspecified() && !address.is_multicast() && !broadcast
 }
 
 /// The same error without the text that it points at.
@@ -166,6 +204,8 @@ struct Reader<'a> {
     outbound: Vec<Arc<Outbound>>,
     /// Where in `outbound` those of a name are.
     names: HashMap<String, usize>,
+    /// Where their MTU stands, of those that have one.
+    mtus: HashMap<String, Range<usize>>,
 }
 
 impl Reader<'_> {
@@ -176,6 +216,50 @@ impl Reader<'_> {
         expected: impl Into<String>,
     ) {
         self.errors.push(self.section.error(span, message, expected));
+    }
+
+    fn own_addresses(&mut self, options: &Options) -> OwnAddresses {
+        let v4 = options.icmp_source.as_ref().map(|at| (at.span(), IpAddr::V4(*at.get_ref())));
+        let v6 = options.icmp6_source.as_ref().map(|at| (at.span(), IpAddr::V6(*at.get_ref())));
+        for (span, address) in [&v4, &v6].into_iter().flatten() {
+            if !is_unicast(*address) || address.is_loopback() {
+                self.error(span.clone(), "not the address of a host", "an address of the gateway");
+            }
+        }
+        let address = |(_, address)| address;
+        OwnAddresses { v4: v4.map(address), v6: v6.map(address) }
+    }
+
+    /// Warns of tunnels for which a policy has packets of the other IP version, so that their
+    /// senders cannot hear that a packet is too long.
+    fn unheard(
+        &mut self,
+        own: OwnAddresses,
+        rules: &[Rule],
+        policies: &[Policy],
+    ) -> Vec<SourceError> {
+        let mut warnings = Vec::new();
+        for rule in rules {
+            let policy = policies.get(usize::from(rule.packet_type.0));
+            let Some(Policy::Protect(sa)) = policy else { continue };
+            let inside_ipv4 = !sa.association.source.is_ipv4();
+            let may_be_silent = own.of_version(inside_ipv4).is_none()
+                && sa.path.dont_fragment != DontFragment::Clear
+                && rule.matches.iter().any(|pattern| admits(pattern, inside_ipv4));
+            if !may_be_silent {
+                continue;
+            }
+            // Once an SA.
+            let Some(span) = self.mtus.remove(&sa.association.name) else { continue };
+            let (version, option) =
+                if inside_ipv4 { (4, "icmp_source") } else { (6, "icmp6_source") };
+            let message =
+                format!("no sender of IPv{version} is told of packets too long for this tunnel");
+            let expected =
+                format!("{option} = \"ADDRESS\", an IPv{version} address of the gateway");
+            warnings.push(self.section.error(span, message, expected));
+        }
+        warnings
     }
 
     fn flow(&mut self, text: &Spanned<String>) -> Option<Match> {

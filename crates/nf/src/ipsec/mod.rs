@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
+use thalweg_classify::source::SourceError;
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_packet::{
     BATCH, Batch, Cut, Decapsulate, DropReason, Isa, Lanes, ParseStatus, TransposedKeys, field,
@@ -92,6 +93,10 @@ impl Blueprint for IpsecBlueprint {
         let policies = d.policies.len() - 1;
         format!("{} SAs out, {} in, {policies} policies", d.outbound.len(), d.inbound.len())
     }
+
+    fn warnings(&self) -> &[SourceError] {
+        &self.databases.warnings
+    }
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +108,8 @@ struct Figures {
     cut: u64,
     /// Fragments of them that could not be.
     lost_fragments: u64,
+    /// Senders that were not told of a packet too long, for want of an address to tell them from.
+    no_source: u64,
 }
 
 /// IPsec on one worker.
@@ -203,6 +210,7 @@ impl NetworkFunction for Ipsec {
             ("fragments_lost", f.lost_fragments),
             ("icmp_sent", self.icmp.sent()),
             ("icmp_suppressed", self.icmp.suppressed()),
+            ("icmp_no_source", f.no_source),
         ]
     }
 }

@@ -5,7 +5,7 @@ use thalweg_packet::{Batch, DropReason};
 use super::outbound::{Departure, Fate};
 use super::{Departures, Ipsec, sa};
 use crate::Context;
-use crate::icmp_error::IcmpError;
+use crate::icmp_error::{IcmpError, Suppressed};
 
 impl Ipsec {
     /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
@@ -23,7 +23,10 @@ impl Ipsec {
             Fate::Fits => {}
             Fate::TooBig(mtu) => {
                 let error = IcmpError::TooBig { mtu };
-                let told = self.icmp.send(context, batch, lane, error, sa.association.source);
+                let own = self.databases.own.of_version(batch.headers(lane).is_ipv4());
+                let source = own.unwrap_or(sa.association.source);
+                let told = self.icmp.send(context, batch, lane, error, source);
+                self.figures.no_source += u64::from(told == Err(Suppressed::NoSource));
                 context.explain(lane, || match told {
                     Ok(_) => format!("too long for its tunnel; its sender is told to send {mtu}"),
                     Err(why) => format!("too long for its tunnel; nobody is told: {}", why.name()),

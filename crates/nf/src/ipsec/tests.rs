@@ -9,7 +9,7 @@ mod state;
 use proptest::prelude::*;
 use thalweg_packet::checksum::ChecksumStatus;
 use thalweg_packet::write::PacketBuilder;
-use thalweg_packet::{Nanoseconds, Pool, PortIndex};
+use thalweg_packet::{FiveTuple, Nanoseconds, Pool, PortIndex};
 
 use super::suite::{Aes, Hash, Suite};
 use super::*;
@@ -72,11 +72,20 @@ fn pass_all(
     nf: &mut dyn NetworkFunction,
     packet: &[u8],
 ) -> (Result<Vec<u8>, DropReason>, Vec<Vec<u8>>) {
+    pass_traced(nf, packet, None)
+}
+
+/// The same, and why, by lane.
+fn pass_traced(
+    nf: &mut dyn NetworkFunction,
+    packet: &[u8],
+    trace: Option<&mut Vec<(usize, String)>>,
+) -> (Result<Vec<u8>, DropReason>, Vec<Vec<u8>>) {
     let pool = Arc::new(Pool::anonymous(16, 4096).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     let lane = batch.push_bytes(packet).unwrap();
     batch.parse(Lanes::ALL, Decapsulate::No);
-    let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
+    let mut context = Context::new(Nanoseconds(0), &mut emitted, trace);
     nf.process(&mut batch, Lanes::one(lane), &mut context);
     assert_fresh(&mut batch, Lanes::one(lane).without(context.dropped()));
     let fate = match context.verdict(lane) {

@@ -200,6 +200,9 @@ impl Reader<'_> {
         if let Err(e) = getrandom::fill(&mut start) {
             self.error(sa.name.span(), format!("no randomness: {e}"), "a random source");
         }
+        if let Some(mtu) = &sa.mtu {
+            self.mtus.insert(association.name.clone(), mtu.span());
+        }
         let path = self.path(sa);
         let built = Outbound::new(association, path, u64::from_ne_bytes(start));
         self.outbound.extend(built.map(Arc::new));

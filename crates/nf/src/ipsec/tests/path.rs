@@ -13,8 +13,12 @@ fn divisible(mut packet: Vec<u8>) -> Vec<u8> {
 
 /// A tunnel whose path takes 1000 bytes.
 fn narrow(suite: Suite, v6_tunnel: bool, more: &str) -> Box<dyn NetworkFunction> {
+    instance(&narrow_text(suite, v6_tunnel, more))
+}
+
+fn narrow_text(suite: Suite, v6_tunnel: bool, more: &str) -> String {
     let mtu = format!("mtu = 1000\n{more}\nesn =");
-    instance(&options(suite, false, v6_tunnel, true).replace("esn =", &mtu))
+    options(suite, false, v6_tunnel, true).replace("esn =", &mtu)
 }
 
 #[test]
@@ -64,7 +68,60 @@ fn senders_of_packets_that_must_not_be_cut_are_told_what_fits() {
             assert!(emitted.is_empty() && (v6 || esp[18 + 6] & 0x40 == 0));
         }
     }
-    // No address of the tunnel is one that an IPv6 sender can hear of it from.
-    let (fate, emitted) = pass_all(&mut *narrow(GCM, false, ""), &packet(true, 1400, 0));
-    assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 0));
+}
+
+#[test]
+fn senders_of_the_other_ip_version_hear_from_the_gateways_own_address() {
+    let own = "icmp_source = '192.0.2.77'\nicmp6_source = '2001:db8::77'\n";
+    for v6_tunnel in [false, true] {
+        let clear = packet(!v6_tunnel, 1400, 0);
+        let text = narrow_text(GCM, v6_tunnel, "");
+        let mut nf = instance(&(own.to_owned() + &text));
+        let (fate, emitted) = pass_all(&mut *nf, &clear);
+        assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 1));
+        let (key, _) = thalweg_packet::parse(&emitted[0], PortIndex::default(), Decapsulate::No);
+        let ends = FiveTuple::from_key(&key).map(|tuple| (tuple.src, tuple.dst)).unwrap();
+        let expected = if v6_tunnel {
+            (IpAddr::from([192, 0, 2, 77]), IpAddr::from([10, 1, 0, 1]))
+        } else {
+            ("2001:db8::77".parse().unwrap(), "2001:db8:1::1".parse().unwrap())
+        };
+        assert_eq!(ends, expected);
+        // It is their first choice for senders of the tunnel's version, too.
+        let (_, emitted) = pass_all(&mut *nf, &packet(v6_tunnel, 1400, 0));
+        let last = if v6_tunnel { emitted[0][18 + 23] } else { emitted[0][18 + 15] };
+        assert_eq!(last, if v6_tunnel { 0x77 } else { 77 });
+
+        let mut nf = instance(&text);
+        let mut trace = Vec::new();
+        let (fate, emitted) = pass_traced(&mut *nf, &clear, Some(&mut trace));
+        assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 0));
+        assert!(
+            trace[0].1.ends_with("nobody is told: no address of its IP version to tell it from")
+        );
+        assert!(nf.figures().contains(&("icmp_no_source", 1)), "{:?}", nf.figures());
+    }
+}
+
+#[test]
+fn a_tunnel_whose_senders_cannot_hear_of_its_mtu_is_warned_of() {
+    let warnings = |text: &str| {
+        let blueprint = built(text).unwrap();
+        blueprint.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (v6_tunnel, version) in [(false, "IPv6"), (true, "IPv4")] {
+        let text = narrow_text(GCM, v6_tunnel, "");
+        let told = warnings(&text);
+        let what = format!("no sender of {version} is told of packets too long for this tunnel");
+        assert!(told.len() == 1 && told[0].contains(&what), "{told:?}");
+        let both = "icmp_source = '192.0.2.77'\nicmp6_source = '2001:db8::77'\n";
+        assert!(warnings(&(both.to_owned() + &text)).is_empty());
+        // No packet is too long, or too long a packet passes, or is never one of that version.
+        assert!(warnings(&options(GCM, false, v6_tunnel, true)).is_empty());
+        assert!(warnings(&narrow_text(GCM, v6_tunnel, "df = 'clear'")).is_empty());
+        let other = if v6_tunnel { "'ip'" } else { "'ipv6'" };
+        let own = if v6_tunnel { "'ipv6,nw_tos=4'" } else { "'ip,nw_tos=4'" };
+        assert!(warnings(&text.replace(other, own)).is_empty());
+        assert_eq!(warnings(&text.replace(other, "''")).len(), 1);
+    }
 }
