@@ -1,5 +1,5 @@
 //! IPv4 fragmentation (RFC 791 §3.2, RFC 1812 §5.2.6), and IPv6 fragmentation (RFC 8200 §4.5) of
-//! packets that came in fragments.
+//! packets that came in fragments or are our own.
 
 use thalweg_packet::checksum::checksum;
 use thalweg_packet::{Batch, Cut, Decapsulate, Lanes};
@@ -76,6 +76,21 @@ impl Cutter {
         let is_ipv4 = batch.headers(lane).is_ipv4();
         let fragment = if is_ipv4 { fragment_ipv4 } else { fragment_ipv6 };
         self.cut_by(fragment, how, batch, context, lane)
+    }
+
+    /// Cuts an IPv6 packet of which we are the source, as [`cut`](Self::cut) does; as it is, if it
+    /// is not one that can be cut.
+    pub(crate) fn cut_own_ipv6(
+        &mut self,
+        how: Cut,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+    ) -> Option<&[Made]> {
+        if !batch.headers(lane).is_ipv6() || !is_whole(batch, lane) {
+            return Some(&[]);
+        }
+        self.cut_by(fragment_ipv6, how, batch, context, lane)
     }
 
     fn cut_by(

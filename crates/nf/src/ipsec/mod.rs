@@ -106,7 +106,9 @@ struct Figures {
     bypassed: u64,
     /// Packets that were cut before they were protected.
     cut: u64,
-    /// Fragments of them that could not be.
+    /// Packets that were cut with their tunnel.
+    cut_outside: u64,
+    /// Fragments of packets cut before that could not be protected.
     lost_fragments: u64,
     /// Senders that were not told of a packet too long, for want of an address to tell them from.
     no_source: u64,
@@ -207,6 +209,7 @@ impl NetworkFunction for Ipsec {
             ("opened", f.opened),
             ("bypassed", f.bypassed),
             ("fragmented", f.cut),
+            ("fragmented_outside", f.cut_outside),
             ("fragments_lost", f.lost_fragments),
             ("icmp_sent", self.icmp.sent()),
             ("icmp_suppressed", self.icmp.suppressed()),
@@ -362,6 +365,7 @@ impl Ipsec {
             self.figures.lost_fragments += refused.count() as u64;
             emitted.release(refused);
         }
+        self.cut_outside(&departures, batch, context);
     }
 
     /// Does what a policy says that protects nothing.

@@ -97,12 +97,20 @@ impl<'a> Departure<'a> {
             && after >= len - sa.layout.front
             && u16::try_from(len).is_ok();
         let tos = batch.field(lane, field::NW_TOS) as u8;
-        let dont_fragment = match sa.path.dont_fragment {
+        let wanted = match sa.path.dont_fragment {
             DontFragment::Copy => !is_ipv4 || bytes[l3 + 6] & 0x40 != 0,
             DontFragment::Set => true,
             DontFragment::Clear => false,
         };
+        // Of what goes out too long for the path nothing would arrive with it.
+        let dont_fragment = wanted && len <= usize::from(sa.path.mtu);
         Self { sa, lane, number: None, inner, len, l3, is_ipv4, tos, dont_fragment, fits }
+    }
+
+    /// Whether it has left and is too long for a path whose routers do not cut.
+    pub(super) fn is_to_cut(&self) -> bool {
+        let Self { sa, number, len, .. } = self;
+        *len > usize::from(sa.path.mtu) && sa.is_over_ipv6() && number.is_some()
     }
 
     /// The upper half of an extended sequence number.
@@ -128,7 +136,7 @@ impl<'a> Departure<'a> {
         if may_fragment(batch, self.lane) {
             if path.cut { Fate::Cut(most as u16) } else { Fate::Fits }
         } else if path.dont_fragment == DontFragment::Clear {
-            // Routers may cut it behind us.
+            // It is cut with its tunnel.
             Fate::Fits
         } else if self.is_ipv4 {
             Fate::TooBig(most as u16)

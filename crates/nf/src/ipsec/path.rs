@@ -1,6 +1,6 @@
 //! Packets that their tunnel makes longer than its path takes.
 
-use thalweg_packet::{Batch, DropReason};
+use thalweg_packet::{Batch, Cut, Decapsulate, DropReason, Lanes};
 
 use super::outbound::{Departure, Fate};
 use super::{Departures, Ipsec, sa};
@@ -8,6 +8,35 @@ use crate::Context;
 use crate::icmp_error::{IcmpError, Suppressed};
 
 impl Ipsec {
+    /// Cuts packets with their tunnel that are too long for their path and that no router cuts.
+    pub(super) fn cut_outside(
+        &mut self,
+        departures: &[Departure<'_>],
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+    ) {
+        for departure in departures.iter().filter(|departure| departure.is_to_cut()) {
+            let lane = departure.lane;
+            if context.dropped().contains(lane) {
+                continue;
+            }
+            // Nobody is to guess it (RFC 7739), nor two workers to take the same.
+            let [a, b, c, d, ..] = self.ivs.next();
+            let identification = u32::from_be_bytes([a, b, c, d]);
+            let how = Cut { longest: departure.sa.path.mtu, identification };
+            batch.parse(Lanes::one(lane), Decapsulate::No);
+            let Some(later) = self.cutter.cut_own_ipv6(how, batch, context, lane) else {
+                context.drop(lane, DropReason::PoolExhausted);
+                continue;
+            };
+            let parts = later.len() + 1;
+            if parts > 1 {
+                self.figures.cut_outside += 1;
+                context.explain(lane, || format!("cut with its tunnel into {parts}"));
+            }
+        }
+    }
+
     /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
     /// it in its lane, and puts further fragments to those of the batches they are emitted to.
     pub(super) fn shorten<'a>(

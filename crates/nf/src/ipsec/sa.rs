@@ -49,7 +49,8 @@ pub(super) struct Lifetime {
     pub(super) bytes: u64,
 }
 
-/// What becomes of the outer header's bit "don't fragment".
+/// What becomes of the outer header's bit "don't fragment"; of a packet that is longer than its
+/// path takes it is never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DontFragment {
@@ -123,6 +124,11 @@ impl Iterator for Reserved {
 }
 
 impl Outbound {
+    /// Whether routers may not cut the tunnel's packets (RFC 8200, section 5).
+    pub(super) fn is_over_ipv6(&self) -> bool {
+        self.association.source.is_ipv6()
+    }
+
     /// `None` when the end points are not of one IP version.
     pub(super) fn new(association: Association, path: Path, iv_start: u64) -> Option<Self> {
         let Association { source, destination, udp, ref cipher, .. } = association;

@@ -68,20 +68,23 @@ pub(super) struct SaOptions {
     /// How many bytes it may carry, of the packets inside.
     #[schemars(with = "Option<u64>", range(min = 1))]
     lifetime_bytes: Option<Spanned<u64>>,
-    /// The longest packet that its path takes, in bytes of IP with the tunnel; outbound only.
+    /// The longest packet that its path takes, in bytes of IP with the tunnel, 1280 or more over
+    /// IPv6; outbound only.
     #[schemars(with = "Option<u16>", range(min = 576))]
     mtu: Option<Spanned<u16>>,
     /// What becomes of the tunnel's bit "don't fragment"; outbound only.
     #[schemars(with = "Option<DontFragment>")]
     df: Option<Spanned<DontFragment>>,
     /// Whether a packet that is too long and may be cut is cut before it is encrypted, instead of
-    /// being left for routers to cut after; outbound only.
+    /// being cut with its tunnel: by routers, or over IPv6 here; outbound only.
     #[schemars(with = "Option<bool>")]
     fragment: Option<Spanned<bool>>,
 }
 
 /// The least MTU of a path: what every host takes (RFC 791).
 const LEAST_MTU: u16 = 576;
+/// What every link takes over IPv6 (RFC 8200, section 5).
+const LEAST_MTU_IPV6: u16 = 1280;
 
 impl Reader<'_> {
     pub(super) fn association(&mut self, sa: SaOptions) {
@@ -151,8 +154,9 @@ impl Reader<'_> {
     }
 
     fn path(&mut self, sa: &SaOptions) -> Path {
-        if let Some(mtu) = sa.mtu.as_ref().filter(|mtu| *mtu.get_ref() < LEAST_MTU) {
-            self.error(mtu.span(), "an MTU that is too small", format!("{LEAST_MTU} or more"));
+        let least = if sa.source.get_ref().is_ipv4() { LEAST_MTU } else { LEAST_MTU_IPV6 };
+        if let Some(mtu) = sa.mtu.as_ref().filter(|mtu| *mtu.get_ref() < least) {
+            self.error(mtu.span(), "an MTU that is too small", format!("{least} or more"));
         }
         Path {
             mtu: sa.mtu.as_ref().map_or(u16::MAX, |mtu| *mtu.get_ref()),

@@ -11,13 +11,14 @@ fn divisible(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// A tunnel whose path takes 1000 bytes.
+/// A tunnel whose path takes 1000 bytes, or 1300 over IPv6.
 fn narrow(suite: Suite, v6_tunnel: bool, more: &str) -> Box<dyn NetworkFunction> {
     instance(&narrow_text(suite, v6_tunnel, more))
 }
 
 fn narrow_text(suite: Suite, v6_tunnel: bool, more: &str) -> String {
-    let mtu = format!("mtu = 1000\n{more}\nesn =");
+    let mtu = if v6_tunnel { 1300 } else { 1000 };
+    let mtu = format!("mtu = {mtu}\n{more}\nesn =");
     options(suite, false, v6_tunnel, true).replace("esn =", &mtu)
 }
 
@@ -65,7 +66,7 @@ fn senders_of_packets_that_must_not_be_cut_are_told_what_fits() {
             }
         } else {
             let esp = fate.unwrap();
-            assert!(emitted.is_empty() && (v6 || esp[18 + 6] & 0x40 == 0));
+            assert!(emitted.len() == usize::from(v6) && (v6 || esp[18 + 6] & 0x40 == 0));
         }
     }
 }
@@ -123,5 +124,93 @@ fn a_tunnel_whose_senders_cannot_hear_of_its_mtu_is_warned_of() {
         let own = if v6_tunnel { "'ipv6,nw_tos=4'" } else { "'ip,nw_tos=4'" };
         assert!(warnings(&text.replace(other, own)).is_empty());
         assert_eq!(warnings(&text.replace(other, "''")).len(), 1);
+    }
+}
+
+/// What came in IPv6 fragments behind a VLAN tag.
+fn put_together(fragments: &[Vec<u8>]) -> Vec<u8> {
+    const HEADERS: usize = 18 + 40;
+    let mut whole = fragments[0][..HEADERS].to_vec();
+    whole[18 + 6] = fragments[0][HEADERS];
+    for (n, fragment) in fragments.iter().enumerate() {
+        let header = &fragment[HEADERS..HEADERS + 8];
+        assert_eq!((fragment[18 + 6], header[0]), (44, whole[18 + 6]));
+        assert_eq!(header[4..], fragments[0][HEADERS + 4..HEADERS + 8]);
+        let place = u16::from_be_bytes([header[2], header[3]]);
+        assert_eq!(usize::from(place & !7), whole.len() - HEADERS);
+        assert_eq!(place & 7, u16::from(n + 1 < fragments.len()));
+        whole.extend_from_slice(&fragment[HEADERS + 8..]);
+    }
+    let len = (whole.len() - HEADERS) as u16;
+    whole[18 + 4..18 + 6].copy_from_slice(&len.to_be_bytes());
+    whole
+}
+
+#[test]
+fn ipv6_of_1280_bytes_gets_through_any_tunnel() {
+    let clear = packet(true, 1280 - 48, 0);
+    for df in ["copy", "set", "clear"] {
+        let more = format!("df = '{df}'");
+        let mut nf = narrow(GCM, false, &more);
+        let esp = pass(&mut *nf, &clear).unwrap();
+        assert!(esp.len() > 18 + 1280 && esp[18 + 6] & 0x40 == 0, "routers may cut it");
+        assert_eq!(thalweg_packet::checksum::checksum(&esp[18..38]), 0);
+        assert_eq!(
+            pass(&mut *instance(&options(GCM, false, false, false)), &esp),
+            Ok(clear.clone())
+        );
+        let short = pass(&mut *nf, &packet(true, 100, 0)).unwrap();
+        assert_eq!(short[18 + 6] & 0x40 == 0, df == "clear");
+
+        for udp in ["", "\nudp_ports = [4500, 4500]"] {
+            let mut nf = narrow(CBC, true, &(more.clone() + udp));
+            let (first, later) = pass_all(&mut *nf, &clear);
+            let fragments = [vec![first.unwrap()], later].concat();
+            assert_eq!(fragments.len(), 2);
+            assert!(fragments.iter().all(|fragment| fragment.len() <= 18 + 1300));
+            let back = options(CBC, false, true, false).replace("esn =", &format!("{udp}\nesn ="));
+            assert_eq!(pass(&mut *instance(&back), &put_together(&fragments)), Ok(clear.clone()));
+            assert!(nf.figures().contains(&("fragmented_outside", 1)));
+            let (_, again) = pass_all(&mut *nf, &clear);
+            assert_ne!(again[0][18 + 44..18 + 48], fragments[0][18 + 44..18 + 48]);
+        }
+    }
+}
+
+#[test]
+fn what_no_router_cuts_over_ipv6_is_cut_with_its_tunnel() {
+    for (clear, more) in [
+        (packet(false, 1400, 0), "df = 'clear'"),
+        (packet(true, 1400, 0), "df = 'clear'"),
+        (divisible(packet(false, 3000, 0)), "fragment = false"),
+    ] {
+        let (first, later) = pass_all(&mut *narrow(GCM, true, more), &clear);
+        let fragments = [vec![first.unwrap()], later].concat();
+        assert!(fragments.len() > 1 && fragments.iter().all(|part| part.len() <= 18 + 1300));
+        let mut back = instance(&options(GCM, false, true, false));
+        assert_eq!(pass(&mut *back, &put_together(&fragments)), Ok(clear));
+    }
+}
+
+/// Whose link header holds its length.
+#[test]
+fn a_packet_in_an_802_3_frame_is_not_cut() {
+    let tagged = packet(true, 1280 - 48, 0);
+    let len = (tagged.len() - 18 + 8) as u16;
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0, 0x86, 0xdd];
+    let frame = [&tagged[..12], &len.to_be_bytes(), &snap, &tagged[18..]].concat();
+    let (fate, emitted) = pass_all(&mut *narrow(GCM, true, ""), &frame);
+    assert!(fate.unwrap().len() > frame.len() && emitted.is_empty());
+}
+
+#[test]
+fn an_mtu_is_one_that_the_ip_version_knows() {
+    let text = |v6: bool, mtu: u16| {
+        options(GCM, false, v6, true).replace("esn =", &format!("mtu = {mtu}\nesn ="))
+    };
+    for (v6, least) in [(false, 576), (true, 1280)] {
+        assert!(built(&text(v6, least)).is_ok());
+        let told = built(&text(v6, least - 1)).err().unwrap().to_string();
+        assert!(told.contains("too small") && told.contains(&format!("{least} or more")), "{told}");
     }
 }
