@@ -61,7 +61,7 @@ pub(super) struct SaOptions {
     /// Source and destination port of UDP around ESP, for tunnels through NAT (RFC 3948); without
     /// it there is none. Of packets that come in only the destination port counts.
     #[schemars(with = "Option<(u16, u16)>")]
-    udp_ports: Option<Spanned<(u16, u16)>>,
+    udp_ports: Option<Spanned<Vec<u16>>>,
     /// How many packets it may carry.
     #[schemars(with = "Option<u64>", range(min = 1))]
     lifetime_packets: Option<Spanned<u64>>,
@@ -125,10 +125,9 @@ impl Reader<'_> {
             source: *sa.source.get_ref(),
             destination: *sa.destination.get_ref(),
             extended: sa.esn,
-            udp: sa.udp_ports.as_ref().map(|ports| *ports.get_ref()),
+            udp: self.ports(&sa),
             lifetime: self.lifetime(&sa),
         };
-        self.ports(&sa);
         match sa.direction {
             Direction::In => self.inbound(association, &sa),
             Direction::Out => self.outbound(association, &sa),
@@ -145,12 +144,16 @@ impl Reader<'_> {
         Lifetime { packets: most(&sa.lifetime_packets), bytes: most(&sa.lifetime_bytes) }
     }
 
-    fn ports(&mut self, sa: &SaOptions) {
-        let Some(ports) = &sa.udp_ports else { return };
-        let (source, destination) = *ports.get_ref();
-        if source == 0 || destination == 0 {
-            self.error(ports.span(), "port 0", "two ports from 1 to 65535, as [4500, 4500]");
-        }
+    /// Source and destination port of UDP around ESP.
+    fn ports(&mut self, sa: &SaOptions) -> Option<(u16, u16)> {
+        let ports = sa.udp_ports.as_ref()?;
+        let message = match ports.get_ref()[..] {
+            [0, _] | [_, 0] => "port 0",
+            [source, destination] => return Some((source, destination)),
+            _ => "not two ports",
+        };
+        self.error(ports.span(), message, "two ports from 1 to 65535, as [4500, 4500]");
+        None
     }
 
     fn path(&mut self, sa: &SaOptions) -> Path {

@@ -20,6 +20,9 @@ fn mistakes_are_named_and_keys_are_not() {
         (good.replace("'192.0.2.2'", "'2001:db8::2'"), "the end points differ in IP version"),
         (good.replace("match = 'ip'\n", "match = 'ipx'\n"), "unknown protocol 'ipx'"),
         (good.clone() + "[[sa]]\n", "missing field"),
+        (good.replace("esn =", "udp_ports = [1, 2, 3]\nesn ="), "not two ports"),
+        (good.replace("esn =", "udp_ports = [1]\nesn ="), "not two ports"),
+        (good.replace("esn =", "udp_ports = [1, 0]\nesn ="), "port 0"),
     ];
     for (text, message) in wrong {
         let errors = built(&text).err().unwrap_or_else(|| panic!("{message}: accepted")).0;
