@@ -129,11 +129,12 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         inbound: HashMap::new(),
         outbound: Vec::new(),
         names: HashMap::new(),
+        refused: HashSet::new(),
         mtus: HashMap::new(),
     };
     let own = reader.own_addresses(&options);
     for sa in options.sa {
-        reader.association(sa.into_inner());
+        reader.security_association(sa.into_inner());
     }
     let default = match options.default_policy {
         DefaultPolicy::Bypass => Policy::Bypass,
@@ -204,6 +205,8 @@ struct Reader<'a> {
     outbound: Vec<Arc<Outbound>>,
     /// Where in `outbound` those of a name are.
     names: HashMap<String, usize>,
+    /// Names of outbound associations that have a mistake.
+    refused: HashSet<String>,
     /// Where their MTU stands, of those that have one.
     mtus: HashMap<String, Range<usize>>,
 }
@@ -287,10 +290,14 @@ impl Reader<'_> {
             (PolicyAction::Protect, Some(name)) => {
                 if let Some(at) = self.names.get(name.get_ref()) {
                     Policy::Protect(self.outbound[*at].clone())
+                } else if self.refused.contains(name.get_ref()) {
+                    return (None, None);
                 } else {
                     let some = self.outbound.iter().take(10);
                     let names: Vec<_> = some.map(|sa| sa.association.name.as_str()).collect();
-                    let expected = format!("an outbound SA: {}", names.join(", "));
+                    let names =
+                        if names.is_empty() { "none is there".into() } else { names.join(", ") };
+                    let expected = format!("an outbound SA: {names}");
                     self.error(name.span(), "there is no such outbound SA", expected);
                     return (None, None);
                 }

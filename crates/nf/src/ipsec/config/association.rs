@@ -87,7 +87,18 @@ const LEAST_MTU: u16 = 576;
 const LEAST_MTU_IPV6: u16 = 1280;
 
 impl Reader<'_> {
-    pub(super) fn association(&mut self, sa: SaOptions) {
+    /// Reads an association; the name of an outbound one with a mistake is kept, so that its
+    /// policies are no mistakes too.
+    pub(super) fn security_association(&mut self, sa: SaOptions) {
+        let (name, direction) = (sa.name.get_ref().clone(), sa.direction);
+        let before = self.errors.len();
+        self.association(sa);
+        if self.errors.len() > before && direction == Direction::Out {
+            self.refused.insert(name);
+        }
+    }
+
+    fn association(&mut self, sa: SaOptions) {
         let Some(suite) = Suite::ALL.into_iter().find(|s| s.name() == sa.suite.get_ref()) else {
             let names: Vec<_> = Suite::ALL.iter().map(|s| s.name()).collect();
             self.error(sa.suite.span(), "unknown suite", names.join(" or "));
