@@ -14,7 +14,7 @@ use thalweg_classify::{Match, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::{PacketType, field};
 use toml::Spanned;
 
-use super::sa::{DontFragment, Inbound, Outbound};
+use super::sa::{DontFragment, Inbound, Outbound, Receiver};
 use crate::{BuildError, Section};
 use association::SaOptions;
 
@@ -129,6 +129,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         inbound: HashMap::new(),
         outbound: Vec::new(),
         names: HashMap::new(),
+        receivers: HashSet::new(),
         refused: HashSet::new(),
         mtus: HashMap::new(),
     };
@@ -205,6 +206,8 @@ struct Reader<'a> {
     outbound: Vec<Arc<Outbound>>,
     /// Where in `outbound` those of a name are.
     names: HashMap<String, usize>,
+    /// Of the outbound associations.
+    receivers: HashSet<Receiver>,
     /// Names of outbound associations that have a mistake.
     refused: HashSet<String>,
     /// Where their MTU stands, of those that have one.

@@ -37,7 +37,7 @@ use config::{Databases, Options, Policy};
 use inbound::Arrival;
 use iv::IvSource;
 use outbound::{Departure, ESP, Fate, no_number};
-use sa::Received;
+use sa::{Received, Receiver};
 
 pub(crate) const KIND: Kind = Kind {
     name: "ipsec",
@@ -52,7 +52,7 @@ pub(crate) const KIND: Kind = Kind {
 };
 
 /// Of the records of SAs.
-const STATE_VERSION: u16 = 2;
+const STATE_VERSION: u16 = 3;
 
 fn build(
     section: &Section<'_>,
@@ -129,7 +129,7 @@ struct Ipsec {
 /// The state of one SA.
 #[derive(Debug, Serialize, Deserialize)]
 enum SaRecord {
-    Outbound { spi: u32, last_sent: u64, bytes: u64 },
+    Outbound { receiver: Receiver, last_sent: u64, bytes: u64 },
     Inbound { spi: u32, received: Received },
 }
 
@@ -160,8 +160,8 @@ impl NetworkFunction for Ipsec {
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         for sa in &self.databases.outbound {
-            let (spi, (last_sent, bytes)) = (sa.association.spi, sa.sent());
-            let record = SaRecord::Outbound { spi, last_sent, bytes };
+            let (receiver, (last_sent, bytes)) = (sa.association.receiver(), sa.sent());
+            let record = SaRecord::Outbound { receiver, last_sent, bytes };
             writer.record([sa.association.flow()], &record)?;
         }
         for (spi, sa) in &self.databases.inbound {
@@ -175,7 +175,7 @@ impl NetworkFunction for Ipsec {
         let records: Vec<SaRecord> = reader.records()?;
         for (index, record) in records.iter().enumerate() {
             let known = match record {
-                SaRecord::Outbound { spi, .. } => self.outbound_sas(*spi).next().is_some(),
+                SaRecord::Outbound { receiver, .. } => self.outbound_sa(*receiver).is_some(),
                 SaRecord::Inbound { spi, .. } => self.databases.inbound.contains_key(spi),
             };
             if !known {
@@ -185,8 +185,10 @@ impl NetworkFunction for Ipsec {
         }
         for record in &records {
             match *record {
-                SaRecord::Outbound { spi, last_sent, bytes } => {
-                    self.outbound_sas(spi).for_each(|sa| sa.resume_after(last_sent, bytes));
+                SaRecord::Outbound { receiver, last_sent, bytes } => {
+                    if let Some(sa) = self.outbound_sa(receiver) {
+                        sa.resume_after(last_sent, bytes);
+                    }
                 }
                 SaRecord::Inbound { spi, received } => {
                     if let Some(sa) = self.databases.inbound.get(&spi) {
@@ -255,8 +257,8 @@ fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketKind {
 }
 
 impl Ipsec {
-    fn outbound_sas(&self, spi: u32) -> impl Iterator<Item = &Arc<sa::Outbound>> {
-        self.databases.outbound.iter().filter(move |sa| sa.association.spi == spi)
+    fn outbound_sa(&self, receiver: Receiver) -> Option<&Arc<sa::Outbound>> {
+        self.databases.outbound.iter().find(|sa| sa.association.receiver() == receiver)
     }
 
     fn inbound(

@@ -33,12 +33,20 @@ pub(super) struct Association {
 }
 
 impl Association {
+    pub(super) fn receiver(&self) -> Receiver {
+        (self.spi, self.destination, self.udp.map(|(_, destination)| destination))
+    }
+
     /// The flow of its packets, without UDP around them.
     pub(super) fn flow(&self) -> FiveTuple {
         let (src, dst) = (self.source, self.destination);
         FiveTuple { src, dst, protocol: ESP, src_port: 0, dst_port: 0 }
     }
 }
+
+/// What tells outbound associations apart: their SPI is the receiver's choice, so it is one's own
+/// only with where their packets go, the UDP port included.
+pub(super) type Receiver = (u32, IpAddr, Option<u16>);
 
 /// When an association ends (RFC 4301, section 4.4.2.1): what it may still do is less than this.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::super::cipher::Cipher;
 use super::super::sa::{Association, DontFragment, Inbound, Lifetime, Outbound, Path};
 use super::super::suite::Suite;
-use super::Reader;
+use super::{Reader, is_unicast};
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -46,7 +46,7 @@ pub(super) struct SaOptions {
     /// The key in hexadecimal: 20 bytes for SHA-1, 32 for SHA-256; none for GCM and Poly1305.
     #[schemars(with = "Option<String>")]
     authentication_key: Option<Spanned<Zeroizing<String>>>,
-    /// The tunnel's end that sends, an IP address.
+    /// The tunnel's end that sends, an IP address; inbound 0.0.0.0 or :: for any.
     #[schemars(with = "String")]
     source: Spanned<IpAddr>,
     /// The tunnel's end that receives, an IP address.
@@ -122,9 +122,10 @@ impl Reader<'_> {
         if *sa.spi.get_ref() < 256 {
             self.error(sa.spi.span(), "SPIs below 256 are reserved", "256 to 4294967295");
         }
-        if sa.source.get_ref().is_ipv4() != sa.destination.get_ref().is_ipv4() {
-            let expected = "both end points of one IP version";
-            self.error(sa.destination.span(), "the end points differ in IP version", expected);
+        if sa.name.get_ref().is_empty() {
+            self.error(sa.name.span(), "an SA without a name", "a name");
+        }
+        if !self.ends(&sa) {
             return;
         }
         let (Some(key), Some(auth_key)) = (key, auth_key) else { return };
@@ -143,6 +144,28 @@ impl Reader<'_> {
             Direction::In => self.inbound(association, &sa),
             Direction::Out => self.outbound(association, &sa),
         }
+    }
+
+    /// Whether the tunnel can have its end points.
+    fn ends(&mut self, sa: &SaOptions) -> bool {
+        let (source, destination) = (*sa.source.get_ref(), *sa.destination.get_ref());
+        if source.is_ipv4() != destination.is_ipv4() {
+            let expected = "both end points of one IP version";
+            self.error(sa.destination.span(), "the end points differ in IP version", expected);
+            return false;
+        }
+        // Of packets that come in the source is not looked at, as a NAT may change it.
+        let any_source = sa.direction == Direction::In && source.is_unspecified();
+        let (from, to) = (any_source || is_unicast(source), is_unicast(destination));
+        for (end, good) in [(&sa.source, from), (&sa.destination, to)] {
+            if !good {
+                self.error(end.span(), "not the address of a host", "an end point of the tunnel");
+            }
+        }
+        if to && source == destination {
+            self.error(sa.destination.span(), "a tunnel to where it begins", "another address");
+        }
+        from && to && source != destination
     }
 
     fn lifetime(&mut self, sa: &SaOptions) -> Lifetime {
@@ -213,6 +236,11 @@ impl Reader<'_> {
         if self.names.insert(association.name.clone(), self.outbound.len()).is_some() {
             let message = format!("a second outbound SA named '{}'", association.name);
             self.error(sa.name.span(), message, "another name");
+        }
+        if !self.receivers.insert(association.receiver()) {
+            let (spi, to, _) = association.receiver();
+            let message = format!("a second outbound SA of SPI {spi} to {to}");
+            self.error(sa.spi.span(), message, "another SPI");
         }
         let mut start = [0; 8];
         if let Err(e) = getrandom::fill(&mut start) {

@@ -46,3 +46,54 @@ fn a_policy_without_its_association_is_told_what_there_is() {
         assert!(told.contains("there is no such outbound SA") && told.contains(expected), "{told}");
     }
 }
+
+#[test]
+fn end_points_are_those_of_a_tunnel() {
+    let told = |text: &str| built(text).err().map(|e| e.to_string()).unwrap_or_default();
+    for outbound in [false, true] {
+        let good = options(CBC, false, false, outbound);
+        let ends = |source: &str, destination: &str| {
+            let text = good.replace("192.0.2.2", "END").replace("192.0.2.1", source);
+            told(&text.replace("END", destination))
+        };
+        assert_eq!(ends("192.0.2.1", "192.0.2.2"), "");
+        for (source, destination) in [
+            ("224.0.0.1", "192.0.2.2"),
+            ("ff02::1", "2001:db8::2"),
+            ("255.255.255.255", "192.0.2.2"),
+            ("192.0.2.1", "0.0.0.0"),
+            ("2001:db8::1", "::"),
+            ("192.0.2.1", "239.1.1.1"),
+        ] {
+            let told = ends(source, destination);
+            assert!(told.contains("not the address of a host"), "{source} {destination}: {told}");
+        }
+        assert!(ends("2001:db8::1", "2001:db8::1").contains("a tunnel to where it begins"));
+        // Packets may come from anywhere, but not go.
+        for (source, destination) in [("0.0.0.0", "192.0.2.2"), ("::", "2001:db8::2")] {
+            assert_eq!(ends(source, destination).contains("not the address of a host"), outbound);
+        }
+        assert!(told(&good.replace("name = 'x'", "name = ''")).contains("an SA without a name"));
+    }
+    for own in ["icmp_source = '127.0.0.1'", "icmp_source = '0.0.0.0'", "icmp6_source = 'ff02::1'"]
+    {
+        let told = told(&format!("{own}\n{}", options(CBC, false, false, true)));
+        assert!(told.contains("not the address of a host"), "{own}: {told}");
+    }
+}
+
+#[test]
+fn a_receiver_tells_associations_apart_by_their_spi() {
+    let one = options(CBC, false, false, true).split("[[policy]]").next().unwrap().to_owned();
+    let two = |[from, to]: [&str; 2]| {
+        let other = one.replace("'x'", "'y'").replace(from, to);
+        built(&(one.clone() + &other)).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    let twice = "a second outbound SA of SPI 4660 to 192.0.2.2";
+    assert!(two(["", ""]).contains(twice));
+    assert!(two(["192.0.2.1", "192.0.2.7"]).contains(twice));
+    assert_eq!(two(["4660", "4661"]), "");
+    assert_eq!(two(["192.0.2.2", "192.0.2.3"]), "");
+    // Two behind one NAT.
+    assert_eq!(two(["esn =", "udp_ports = [4500, 4501]\nesn ="]), "");
+}

@@ -2,23 +2,32 @@
 
 use super::*;
 
+fn exported(from: &dyn NetworkFunction) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
+    from.export_state(&mut writer).unwrap();
+    writer.finish().unwrap();
+    stream
+}
+
+fn import(to: &mut dyn NetworkFunction, mut stream: &[u8]) {
+    let mut reader = StateReader::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
+    to.import_state(&mut reader).unwrap();
+}
+
+/// An NF that goes on where another is.
+fn moved(from: &dyn NetworkFunction, text: &str) -> Box<dyn NetworkFunction> {
+    let mut to = instance(text);
+    import(&mut *to, &exported(from));
+    to
+}
+
 #[test]
 fn state_taken_over_repeats_no_number_and_admits_no_replay() {
     let (out_text, in_text) = (options(GCM, true, false, true), options(GCM, true, false, false));
     let (mut out, mut back) = (instance(&out_text), instance(&in_text));
     let first = pass(&mut *out, &packet(false, 10, 0)).unwrap();
     pass(&mut *back, &first).unwrap();
-    let moved = |from: &dyn NetworkFunction, text: &str| {
-        let mut stream = Vec::new();
-        let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
-        from.export_state(&mut writer).unwrap();
-        writer.finish().unwrap();
-        let mut to = instance(text);
-        let mut input = &stream[..];
-        to.import_state(&mut StateReader::new(&mut input, "ipsec", STATE_VERSION).unwrap())
-            .unwrap();
-        to
-    };
     let (mut out, mut back) = (moved(&*out, &out_text), moved(&*back, &in_text));
     assert_eq!(pass(&mut *back, &first), Err(DropReason::Replayed));
     let second = pass(&mut *out, &packet(false, 10, 0)).unwrap();
@@ -32,12 +41,30 @@ fn numbers_end_where_they_must() {
     let mut nf = blueprint.instance(0);
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
-    writer
-        .record([], &SaRecord::Outbound { spi: 4660, last_sent: u64::from(u32::MAX) - 1, bytes: 0 })
-        .unwrap();
+    let receiver = (4660, [192, 0, 2, 2].into(), None);
+    let last_sent = u64::from(u32::MAX) - 1;
+    writer.record([], &SaRecord::Outbound { receiver, last_sent, bytes: 0 }).unwrap();
     writer.finish().unwrap();
-    nf.import_state(&mut StateReader::new(&mut &stream[..], "ipsec", STATE_VERSION).unwrap())
-        .unwrap();
+    import(&mut *nf, &stream);
     assert!(pass(&mut *nf, &packet(false, 0, 0)).is_ok());
     assert_eq!(pass(&mut *nf, &packet(false, 0, 0)), Err(DropReason::SequenceExhausted));
+}
+
+#[test]
+fn associations_of_one_spi_go_on_each_by_itself() {
+    let sa = options(GCM, false, false, true).split("[[policy]]").next().unwrap().to_owned();
+    let sa = sa.replace("esn =", "lifetime_bytes = 250\nesn =");
+    let text = sa.clone()
+        + &sa.replace("'x'", "'y'").replace("192.0.2.2", "192.0.2.3")
+        + "[[policy]]\nmatch = 'ip'\naction = 'protect'\nsa = 'x'\n\
+           [[policy]]\nmatch = 'ipv6'\naction = 'protect'\nsa = 'y'\n";
+    let mut out = instance(&text);
+    // 128 bytes of IP.
+    let to_x = packet(false, 100, 0);
+    pass(&mut *out, &to_x).unwrap();
+    let mut out = moved(&*out, &text);
+    assert_eq!(pass(&mut *out, &to_x), Err(DropReason::LifetimeOver));
+    let to_y = packet(true, 100, 0);
+    let first = pass(&mut *out, &to_y).unwrap();
+    assert_eq!(first[42..46], 1u32.to_be_bytes());
 }
