@@ -192,7 +192,7 @@ impl NetworkFunction for Ipsec {
                 }
                 SaRecord::Inbound { spi, received } => {
                     if let Some(sa) = self.databases.inbound.get(&spi) {
-                        *sa.received() = received;
+                        sa.received().merge(&received);
                     }
                 }
             }

@@ -40,6 +40,14 @@ impl ReplayWindow {
                 || self.top - number < WIDTH && self.seen >> (self.top - number) & 1 == 0)
     }
 
+    /// Takes in what another window has seen; never moves back.
+    pub(super) fn merge(&mut self, other: Self) {
+        let (older, newer) = if self.top < other.top { (*self, other) } else { (other, *self) };
+        let step = newer.top - older.top;
+        let seen = if step < WIDTH { older.seen << step } else { 0 };
+        *self = Self { top: newer.top, seen: newer.seen | seen };
+    }
+
     /// Notes that a packet of this number was authentic.
     pub(super) fn note(&mut self, number: u64) {
         if number > self.top {
@@ -82,6 +90,28 @@ mod tests {
                     seen.insert(at);
                     top = top.max(at);
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn merged_windows_have_seen_what_either_has(
+            ours in proptest::collection::vec(1u64..200, 0..80),
+            theirs in proptest::collection::vec(1u64..200, 0..80),
+        ) {
+            let window = |numbers: &[u64]| {
+                let mut window = ReplayWindow::default();
+                numbers.iter().for_each(|number| window.note(*number));
+                window
+            };
+            let (mut merged, other) = (window(&ours), window(&theirs));
+            merged.merge(other);
+            let both = [ours, theirs].concat();
+            let top = both.iter().copied().max().unwrap_or(0);
+            for number in 1..300 {
+                let fresh = number + 64 > top && !both.contains(&number);
+                prop_assert_eq!(merged.admits(number), fresh, "{}", number);
             }
         }
     }

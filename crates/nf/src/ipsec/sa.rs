@@ -104,6 +104,15 @@ pub(super) struct Received {
     pub(super) bytes: u64,
 }
 
+impl Received {
+    /// Takes in what was received elsewhere; nothing goes back.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.window.merge(other.window);
+        self.packets = self.packets.max(other.packets);
+        self.bytes = self.bytes.max(other.bytes);
+    }
+}
+
 /// An association that checks and opens packets, shared by all workers.
 pub(super) struct Inbound {
     pub(super) association: Association,

@@ -68,3 +68,26 @@ fn associations_of_one_spi_go_on_each_by_itself() {
     let first = pass(&mut *out, &to_y).unwrap();
     assert_eq!(first[42..46], 1u32.to_be_bytes());
 }
+
+#[test]
+fn an_older_state_opens_no_window_again() {
+    let in_text = options(GCM, false, false, false).replace("esn =", "lifetime_packets = 4\nesn =");
+    let (mut out, mut back) = (instance(&options(GCM, false, false, true)), instance(&in_text));
+    let esp: Vec<_> = (0..5).map(|_| pass(&mut *out, &packet(false, 10, 0)).unwrap()).collect();
+    pass(&mut *back, &esp[0]).unwrap();
+    let older = exported(&*back);
+    pass(&mut *back, &esp[2]).unwrap();
+    import(&mut *back, &older);
+    for seen in [0, 2] {
+        assert_eq!(pass(&mut *back, &esp[seen]), Err(DropReason::Replayed), "{seen}");
+    }
+    // What another has received is taken in.
+    let mut other = moved(&*back, &in_text);
+    pass(&mut *other, &esp[1]).unwrap();
+    import(&mut *back, &exported(&*other));
+    assert_eq!(pass(&mut *back, &esp[1]), Err(DropReason::Replayed));
+    assert!(pass(&mut *back, &esp[3]).is_ok());
+    // Neither does a lifetime begin again.
+    import(&mut *back, &older);
+    assert_eq!(pass(&mut *back, &esp[4]), Err(DropReason::LifetimeOver));
+}
