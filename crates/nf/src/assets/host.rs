@@ -191,16 +191,17 @@ impl Host {
     }
 
     /// The service, noted now if it is new; of more than `most` that one goes of which least
-    /// is known, of those the one that was not used for longest.
+    /// is known, of those the one that was not used for longest. And whether one went.
     pub(super) fn service(
         &mut self,
         key: (u8, u16, Role),
         now: Nanoseconds,
         most: usize,
-    ) -> &mut Service {
+    ) -> (&mut Service, bool) {
         let known = self.services.iter().position(|s| s.key() == key);
+        let is_full = known.is_none() && self.services.len() >= most;
         let place = known.unwrap_or_else(|| {
-            if self.services.len() >= most {
+            if is_full {
                 let worth = |(_, s): &(usize, &Service)| (s.basis, s.last);
                 if let Some((least, _)) = self.services.iter().enumerate().min_by_key(worth) {
                     self.services.swap_remove(least);
@@ -221,11 +222,11 @@ impl Host {
         });
         let service = &mut self.services[place];
         service.last = service.last.max(now);
-        service
+        (service, is_full)
     }
 
-    /// Takes over what another worker knows of the same host.
-    pub(super) fn merge(&mut self, other: &Self, most_services: usize) {
+    /// Takes over what another worker knows of the same host; how many services went for others.
+    pub(super) fn merge(&mut self, other: &Self, most_services: usize) -> u64 {
         let newer = other.last > self.last;
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
@@ -252,11 +253,14 @@ impl Host {
                 None => self.add_system(system.clone()),
             }
         }
+        let mut evicted = 0;
         for theirs in &other.services {
-            let mine = self.service(theirs.key(), theirs.last, most_services);
+            let (mine, one_went) = self.service(theirs.key(), theirs.last, most_services);
+            evicted += u64::from(one_went);
             mine.first = mine.first.min(theirs.first);
             mine.learn(theirs.basis, theirs.says.clone());
         }
+        evicted
     }
 
     /// Whether it is one that could have been made here.

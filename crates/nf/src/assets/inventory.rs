@@ -42,7 +42,9 @@ impl Inventory {
         let mut all: BTreeMap<HostId, Host> = BTreeMap::new();
         for (id, host) in self.workers.values().flatten() {
             match all.get_mut(id) {
-                Some(known) => known.merge(host, self.most_services),
+                Some(known) => {
+                    known.merge(host, self.most_services);
+                }
                 None => drop(all.insert(*id, host.clone())),
             }
         }

@@ -173,6 +173,7 @@ impl NetworkFunction for Assets {
         vec![
             ("hosts", watcher.hosts.len() as u64),
             ("hosts_evicted", watcher.hosts.evicted),
+            ("services_evicted", watcher.hosts.services_evicted),
             ("host_memory", watcher.hosts.memory as u64),
             ("conversations", watcher.conversations.len() as u64),
             ("conversations_evicted", watcher.conversations.evicted),

@@ -29,11 +29,13 @@ pub(super) struct Hosts {
     limits: Limits,
     pub(super) memory: usize,
     pub(super) evicted: u64,
+    /// Services of hosts that had too many.
+    pub(super) services_evicted: u64,
 }
 
 impl Hosts {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: FlowTable::new(), limits, memory: 0, evicted: 0 }
+        Self { table: FlowTable::new(), limits, memory: 0, evicted: 0, services_evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -124,7 +126,8 @@ impl Hosts {
     fn insert(&mut self, id: HostId, host: Host) {
         if self.table.slot(&id).is_some() {
             let most = self.limits.services;
-            self.change(id, host.last, |known| known.merge(&host, most));
+            let evicted = self.change(id, host.last, |known| known.merge(&host, most));
+            self.services_evicted += evicted;
         } else if self.begin(id, host).is_ok() && self.memory > self.limits.memory {
             self.evict();
         }

@@ -352,15 +352,18 @@ impl Watcher {
     ) {
         let (protocol, port) = (segment.tuple.protocol, segment.server_port());
         let most = self.most_services;
-        self.hosts.change(segment.sender(), segment.now, |host| {
-            let service = host.service((protocol, port, segment.role()), segment.now, most);
+        let one_went = self.hosts.change(segment.sender(), segment.now, |host| {
+            let key = (protocol, port, segment.role());
+            let (service, one_went) = host.service(key, segment.now, most);
             service.learn(basis, says);
             if service.basis == Basis::Nothing
                 && let Some(name) = known.port(protocol, port)
             {
                 service.learn(Basis::Port, [("service.name", name)].into_iter().collect());
             }
+            one_went
         });
+        self.hosts.services_evicted += u64::from(one_went);
     }
 
     /// DHCP and DNS, which tell of more than a service; whether it was DHCP.

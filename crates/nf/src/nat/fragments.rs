@@ -42,6 +42,8 @@ pub(super) struct Fragments {
     found: HashMap<FragmentId, (Ipv4Addr, Nanoseconds)>,
     /// In order of time; ids seen again stand in it twice.
     order: VecDeque<(FragmentId, Nanoseconds)>,
+    /// Packets forgotten early, as there were too many.
+    pub(super) evicted: u64,
 }
 
 impl Fragments {
@@ -52,7 +54,7 @@ impl Fragments {
 
     pub(super) fn remember(&mut self, id: FragmentId, address: Ipv4Addr, now: Nanoseconds) {
         while self.order.len() >= MOST {
-            self.forget_oldest();
+            self.evicted += u64::from(self.forget_oldest());
         }
         self.found.insert(id, (address, now));
         self.order.push_back((id, now));
@@ -64,11 +66,14 @@ impl Fragments {
         }
     }
 
-    fn forget_oldest(&mut self) {
-        let Some((id, made)) = self.order.pop_front() else { return };
-        if self.found.get(&id).is_some_and(|(_, newest)| *newest == made) {
+    /// Whether there was one that was not seen again since.
+    fn forget_oldest(&mut self) -> bool {
+        let Some((id, made)) = self.order.pop_front() else { return false };
+        let is_newest = self.found.get(&id).is_some_and(|(_, newest)| *newest == made);
+        if is_newest {
             self.found.remove(&id);
         }
+        is_newest
     }
 }
 
@@ -87,11 +92,13 @@ mod tests {
             fragments.remember(id(n), Ipv4Addr::LOCALHOST, Nanoseconds(u64::from(n)));
         }
         assert_eq!((fragments.found.len(), fragments.order.len()), (MOST, MOST));
+        assert_eq!(fragments.evicted, 1);
         assert_eq!(fragments.get(id(0)), None);
         assert!(fragments.get(id(1)).is_some());
         fragments.expire(Nanoseconds(1).plus(LIFE));
         assert_eq!(fragments.get(id(1)), None);
         assert!(fragments.get(id(2)).is_some());
+        assert_eq!(fragments.evicted, 1, "the others had their time");
     }
 
     #[test]

@@ -143,6 +143,7 @@ impl NetworkFunction for Nat {
             ("created", self.mappings.created),
             ("expired", self.mappings.expired),
             ("refused", self.mappings.refused),
+            ("fragments_evicted", self.fragments.evicted),
             ("untouched", self.untouched),
         ]
     }

@@ -30,12 +30,14 @@ struct Count {
 pub(super) struct Counts {
     table: HashMap<Key, Count>,
     most: usize,
+    /// Counts that went before their interval was over.
+    pub(super) evicted: u64,
 }
 
 impl Counts {
     /// At most `most` counts; of more, those whose interval is over go, else all.
     pub(super) fn new(most: usize) -> Self {
-        Self { table: HashMap::new(), most }
+        Self { table: HashMap::new(), most, evicted: 0 }
     }
 
     /// Counts a match; whether the rule of this `number` may speak now. Counts are kept by
@@ -51,6 +53,7 @@ impl Counts {
         if !self.table.contains_key(&key) && self.table.len() >= self.most {
             self.table.retain(|_, c| !c.is_over(now));
             if self.table.len() >= self.most {
+                self.evicted += self.table.len() as u64;
                 self.table.clear();
             }
         }
@@ -156,5 +159,6 @@ mod tests {
             assert!(counts.allow(1, &filter, Some(&tuple), Nanoseconds::from_secs(1)));
             assert!(counts.table.len() <= 4);
         }
+        assert_eq!(counts.evicted, 96);
     }
 }

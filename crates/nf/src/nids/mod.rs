@@ -313,6 +313,7 @@ impl NetworkFunction for Nids {
             ("stream_memory", self.flows.memory as u64),
             ("flows", self.flows.len() as u64),
             ("flows_evicted", self.flows.evicted),
+            ("filter_counts_evicted", self.inspector.counts.evicted),
         ]
     }
 

@@ -105,7 +105,10 @@ impl NetworkFunction for Router {
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let (v4, v6) = if self.counts_routes { self.shared.table.len() } else { (0, 0) };
-        let neighbors = if self.counts_routes { self.shared.neighbors.len() } else { 0 };
+        let (neighbors, evicted) = match &self.shared.neighbors {
+            all if self.counts_routes => (all.len(), all.evicted()),
+            _ => (0, 0),
+        };
         vec![
             ("routes_v4", v4 as u64),
             ("routes_v6", v6 as u64),
@@ -114,6 +117,7 @@ impl NetworkFunction for Router {
             ("answered", self.answered),
             ("fragmented", self.fragmented),
             ("neighbors", neighbors as u64),
+            ("neighbors_evicted", evicted),
             ("neighbor_requests", self.resolver.requests),
             ("resumed", self.resolver.resumed),
         ]

@@ -99,6 +99,8 @@ pub(super) struct Neighbors {
     unanswered: HashMap<Neighbor, Unanswered>,
     /// Raised when a neighbour is no longer where it was said to be.
     pub(super) version: u64,
+    /// Known ones that went as there were too many.
+    pub(super) evicted: u64,
 }
 
 impl Neighbors {
@@ -198,7 +200,9 @@ impl Neighbors {
     fn insert(&mut self, neighbor: Neighbor, mac: Mac, until: Nanoseconds) {
         if self.answered.len() >= MOST_KNOWN && !self.answered.contains_key(&neighbor) {
             let oldest = median(self.answered.values().map(|known| known.until));
+            let before = self.answered.len();
             self.answered.retain(|_, known| Some(known.until) > oldest);
+            self.evicted += (before - self.answered.len()) as u64;
             self.version += 1;
         }
         let known = Answered { mac, until, tries: Tries::default() };
@@ -324,6 +328,7 @@ mod tests {
             neighbors.request(host(n), MAC, Nanoseconds(n.into()));
         }
         assert_eq!(neighbors.len(), MOST_KNOWN / 2);
+        assert_eq!(neighbors.evicted, MOST_KNOWN as u64 / 2 + 1);
         let newest = host(MOST_KNOWN as u32);
         assert!(matches!(neighbors.find(newest, seconds(1)).0, Known::At(..)));
         assert_eq!(neighbors.find(host(0), seconds(1)).0, Known::Asked);

@@ -36,6 +36,10 @@ impl SharedNeighbors {
         self.with(|neighbors| neighbors.len())
     }
 
+    pub(super) fn evicted(&self) -> u64 {
+        self.with(|neighbors| neighbors.evicted)
+    }
+
     fn with<R>(&self, act: impl FnOnce(&mut Neighbors) -> R) -> R {
         let mut neighbors = self.neighbors.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut neighbors);

@@ -69,4 +69,5 @@ fn a_host_has_no_more_services_than_may_be() {
     let services = host["services"].as_array().unwrap();
     assert_eq!(services.len(), 10);
     assert!(services.iter().any(|s| s["port"] == 2222), "what is known best stays");
+    assert_eq!(bench.figure("services_evicted"), 991);
 }
