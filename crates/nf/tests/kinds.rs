@@ -74,6 +74,8 @@ fn defaults_and_bounds_are_told() {
     };
     assert_eq!(of("router", "/properties/icmp_rate/default"), Some(json!(1000)));
     assert_eq!(of("nat", "/properties/max_sessions/default"), Some(json!(4_194_304)));
+    assert_eq!(of("nat", "/properties/max_sessions/maximum"), Some(json!(268_435_456)));
+    assert_eq!(of("nat", "/$defs/Timeouts/properties/udp/minimum"), Some(json!(1)));
     assert_eq!(of("monitor", "/properties/max_flows/default"), Some(json!(262_144)));
     assert_eq!(of("monitor", "/properties/max_flows/maximum"), Some(json!(67_108_864)));
     assert_eq!(of("nids", "/properties/unsupported/default"), Some(json!("skip")));

@@ -5,9 +5,11 @@ use std::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thalweg_classify::source::SourceError;
 use thalweg_packet::Nanoseconds;
 use toml::Spanned;
 
+use super::session::Life;
 use crate::{BuildError, Section};
 
 /// The most external addresses of one NAT.
@@ -35,11 +37,11 @@ pub(super) struct Options {
     hairpinning: bool,
     /// The most mappings.
     #[serde(default = "max_mappings")]
-    #[schemars(with = "usize")]
+    #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_mappings: Spanned<usize>,
     /// The most sessions of all mappings.
     #[serde(default = "max_sessions")]
-    #[schemars(with = "usize")]
+    #[schemars(with = "usize", range(min = 1, max = 268_435_456))]
     max_sessions: Spanned<usize>,
     /// Idle times after which a session ends, in seconds.
     #[serde(default)]
@@ -75,24 +77,29 @@ pub(super) enum Filtering {
     AddressAndPortDependent,
 }
 
-/// Idle times after which a mapping ends, in seconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+/// Idle times after which a session ends, in seconds.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Timeouts {
+struct Timeouts {
     /// Of UDP.
-    pub(super) udp: u64,
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    udp: Spanned<u64>,
     /// Of a TCP connection in which both sides have talked.
-    pub(super) tcp: u64,
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    tcp: Spanned<u64>,
     /// Of one that begins or ends.
-    pub(super) tcp_transitory: u64,
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    tcp_transitory: Spanned<u64>,
     /// Of an ICMP echo.
-    pub(super) icmp: u64,
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    icmp: Spanned<u64>,
 }
 
 impl Default for Timeouts {
     /// RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
     fn default() -> Self {
-        Self { udp: 300, tcp: 7440, tcp_transitory: 240, icmp: 60 }
+        let of = |seconds| Spanned::new(0..0, seconds);
+        Self { udp: of(300), tcp: of(7440), tcp_transitory: of(240), icmp: of(60) }
     }
 }
 
@@ -108,7 +115,8 @@ pub(super) struct Config {
     pub(super) hairpinning: bool,
     pub(super) max_mappings: usize,
     pub(super) max_sessions: usize,
-    timeouts: Timeouts,
+    /// Of each [`Life`].
+    timeouts: [Nanoseconds; 4],
 }
 
 impl Config {
@@ -121,22 +129,29 @@ impl Config {
         self.ranges.iter().any(|(first, last)| (first..=last).contains(&&address))
     }
 
-    pub(super) fn timeout(&self, kind: super::session::Life) -> Nanoseconds {
-        use super::session::Life;
-        let t = self.timeouts;
-        Nanoseconds::from_secs(match kind {
-            Life::Udp => t.udp,
-            Life::TcpEstablished => t.tcp,
-            Life::TcpTransitory => t.tcp_transitory,
-            Life::Echo => t.icmp,
-        })
+    pub(super) fn timeout(&self, life: Life) -> Nanoseconds {
+        self.timeouts[life as usize]
+    }
+
+    /// Why an external address cannot be `address`.
+    fn objection_to(&self, address: Ipv4Addr) -> Option<&'static str> {
+        let names_no_host = address.octets()[0] == 0
+            || address.is_loopback()
+            || address.is_multicast()
+            || address.is_broadcast();
+        if names_no_host {
+            Some("names no single host of a network")
+        } else if self.is_inside(address) {
+            Some("lies inside")
+        } else {
+            self.external.contains(&address).then_some("is there already")
+        }
     }
 }
 
 /// The ranges of `addresses`.
 fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
     addresses.sort_unstable();
-    addresses.dedup();
     let follows = |a: &Ipv4Addr, b: &Ipv4Addr| a.to_bits() + 1 == b.to_bits();
     addresses.chunk_by(follows).map(|range| (range[0], range[range.len() - 1])).collect()
 }
@@ -151,63 +166,91 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
         ports: 0..=0,
         filtering: options.filtering,
         hairpinning: options.hairpinning,
-        max_mappings: *options.max_mappings.get_ref(),
-        max_sessions: *options.max_sessions.get_ref(),
-        timeouts: options.timeouts_s,
+        max_mappings: section.in_range(&options.max_mappings, 1..=1 << 26, &mut errors),
+        max_sessions: section.in_range(&options.max_sessions, 1..=1 << 28, &mut errors),
+        timeouts: timeouts(section, &options.timeouts_s, &mut errors),
     };
     for text in &options.inside {
-        if let Some(prefix) = prefix(text.get_ref()) {
-            config.inside.push(prefix);
-        } else {
-            let expected = "an IPv4 prefix such as 10.0.0.0/8";
-            errors.push(section.error(text.span(), "bad prefix", expected));
+        match prefix(text.get_ref()) {
+            Ok(prefix) => config.inside.push(prefix),
+            Err(e) => {
+                errors.push(section.error(text.span(), e, "an IPv4 prefix such as 10.0.0.0/8"));
+            }
         }
     }
-    for text in &options.external {
-        if let Some(range) = addresses(text.get_ref()) {
-            config.external.extend(range.take(MAX_EXTERNAL + 1));
-        } else {
-            let expected = "an IPv4 address, or two with a hyphen between";
-            errors.push(section.error(text.span(), "bad address", expected));
-        }
-    }
+    read_external(section, &options.external, &mut config, &mut errors);
     let ports = options.ports.get_ref().split_once('-');
     match ports.and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)))
     {
         Some((low, high)) if 0 < low && low < high => config.ports = low..=high,
         _ => errors.push(section.error(options.ports.span(), "bad port range", "\"1024-65535\"")),
     }
-    config.ranges = ranges(config.external.clone());
-    let whole = section.span();
     if options.inside.is_empty() || options.external.is_empty() {
         let expected = "at least one 'inside' prefix and one 'external' address";
-        errors.push(section.error(whole.clone(), "nothing to translate", expected));
-    }
-    if config.external.len() > MAX_EXTERNAL {
-        let message = format!("more than {MAX_EXTERNAL} external addresses");
-        errors.push(section.error(whole.clone(), message, "fewer"));
-    }
-    if let Some(both) = config.external.iter().find(|a| config.is_inside(**a)) {
-        let message = format!("the external address {both} lies inside");
-        errors.push(section.error(whole, message, "addresses that no host inside has"));
-    }
-    if !(1..=1 << 26).contains(options.max_mappings.get_ref()) {
-        let span = options.max_mappings.span();
-        errors.push(section.error(span, "bad number of mappings", "1 to 67108864"));
-    }
-    if !(1..=1 << 28).contains(options.max_sessions.get_ref()) {
-        let span = options.max_sessions.span();
-        errors.push(section.error(span, "bad number of sessions", "1 to 268435456"));
+        errors.push(section.error(section.span(), "nothing to translate", expected));
     }
     if errors.is_empty() { Ok(config) } else { Err(BuildError(errors)) }
 }
 
-fn prefix(text: &str) -> Option<(u32, u32)> {
+fn timeouts(
+    section: &Section<'_>,
+    options: &Timeouts,
+    errors: &mut Vec<SourceError>,
+) -> [Nanoseconds; 4] {
+    let mut timeouts = [Nanoseconds(0); 4];
+    for (life, seconds) in [
+        (Life::Udp, &options.udp),
+        (Life::TcpEstablished, &options.tcp),
+        (Life::TcpTransitory, &options.tcp_transitory),
+        (Life::Echo, &options.icmp),
+    ] {
+        let seconds = section.in_range(seconds, 1..=1 << 32, errors);
+        timeouts[life as usize] = Nanoseconds::from_secs(seconds);
+    }
+    timeouts
+}
+
+/// Reads the external addresses, when it is known who is inside.
+fn read_external(
+    section: &Section<'_>,
+    options: &[Spanned<String>],
+    config: &mut Config,
+    errors: &mut Vec<SourceError>,
+) {
+    for text in options {
+        let Some(range) = addresses(text.get_ref()) else {
+            let expected = "an IPv4 address, or two with a hyphen between";
+            errors.push(section.error(text.span(), "bad address", expected));
+            continue;
+        };
+        for address in range {
+            if let Some(why) = config.objection_to(address) {
+                let message = format!("the external address {address} {why}");
+                let expected = "addresses of this NAT alone, each once";
+                errors.push(section.error(text.span(), message, expected));
+                break;
+            }
+            if config.external.len() == MAX_EXTERNAL {
+                let message = format!("more than {MAX_EXTERNAL} external addresses");
+                errors.push(section.error(text.span(), message, "fewer"));
+                return;
+            }
+            config.external.push(address);
+        }
+    }
+    config.ranges = ranges(config.external.clone());
+}
+
+fn prefix(text: &str) -> Result<(u32, u32), &'static str> {
     let (address, length) = text.split_once('/').unwrap_or((text, "32"));
-    let address = u32::from(address.parse::<Ipv4Addr>().ok()?);
-    let length = length.parse::<u32>().ok().filter(|l| *l <= 32)?;
+    let address = address.parse::<Ipv4Addr>().map_err(|_| "no IPv4 address")?.to_bits();
+    let length = length.parse().ok().filter(|length| *length <= 32);
+    let length: u32 = length.ok_or("no length of an IPv4 prefix")?;
     let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-    Some((address & mask, mask))
+    if address & !mask != 0 {
+        return Err("bits set behind the prefix");
+    }
+    Ok((address, mask))
 }
 
 fn addresses(text: &str) -> Option<impl Iterator<Item = Ipv4Addr>> {
