@@ -1,14 +1,18 @@
 //! Mappings between inside and external end points, and their sessions.
+//!
+//! **Bounds.** Where there is no room, or no port, sessions that were never answered from outside
+//! give way, and a mapping with its last session: a host that sends to nobody fills the table with
+//! nothing else. What was answered is never pushed out (RFC 4787 REQ-5, RFC 5382 REQ-5).
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{DropReason, FiveTuple, Nanoseconds};
 
 use super::Protocol;
 use super::config::{Config, Filtering};
+use super::pool::{Pool, Pools};
 use super::session::{Remote, Session, Sessions};
 use crate::flow_table::{self, FlowTable, FlowWords, Index, NoPlace, Slot};
 use crate::state::StateError;
@@ -57,7 +61,14 @@ impl Record {
 }
 
 /// When to look whether a session is idle: its `due`.
-type Due = (Nanoseconds, EndPoint, Remote);
+pub(super) type Due = (Nanoseconds, EndPoint, Remote);
+
+/// Of a pool's sessions that were not answered the part that gives way at once: all pools are
+/// asked for the one that has most, which is not to be done for each session.
+const SHARE: usize = 16;
+/// How many sessions a packet that needs room looks at. Should they all have been used since they
+/// were looked at last it is refused; the next one looks at others.
+const MOST_LOOKED_AT: usize = 1024;
 
 /// All mappings, found by either end.
 #[derive(Debug)]
@@ -68,10 +79,12 @@ pub(super) struct Mappings {
     by_external: Index<1>,
     /// One entry for each session, not later than the session ends.
     due: BTreeSet<Due>,
-    /// Ports in use, by protocol, external address and parity.
-    in_use: HashMap<(Protocol, Ipv4Addr, bool), usize>,
+    pools: Pools,
     pub(super) created: u64,
     pub(super) expired: u64,
+    /// Mappings that gave way, and sessions.
+    pub(super) evicted: u64,
+    pub(super) sessions_evicted: u64,
     pub(super) refused: u64,
 }
 
@@ -82,9 +95,11 @@ impl Mappings {
             by_inside: FlowTable::new(),
             by_external: flow_table::index(),
             due: BTreeSet::new(),
-            in_use: HashMap::new(),
+            pools: Pools::default(),
             created: 0,
             expired: 0,
+            evicted: 0,
+            sessions_evicted: 0,
             refused: 0,
         }
     }
@@ -120,11 +135,9 @@ impl Mappings {
         if let Some(external) = slot.and_then(|slot| self.count(slot, with, true, flags, now)) {
             return Ok(external);
         }
-        if self.sessions() >= self.config.max_sessions {
-            self.refused += 1;
-            return Err(DropReason::StateFull);
-        }
-        let slot = match slot {
+        self.make_way(|all| all.sessions() < all.config.max_sessions)?;
+        // It may have given way itself.
+        let slot = match self.by_inside.slot(&inside) {
             Some(slot) => slot,
             None => self.create(inside)?,
         };
@@ -171,22 +184,40 @@ impl Mappings {
         let (inside, record) = self.by_inside.at_mut(slot)?;
         let (inside, external) = (*inside, record.external);
         let session = record.sessions.get_mut(&with)?;
-        let before = session.life(inside.0);
+        let before = (session.life(inside.0), session.answered);
         session.packet(inside.0, outward, flags, now);
-        // It may now end earlier. When it ends later, that is found when it is due.
-        if session.life(inside.0) != before {
+        // It may now end earlier, or give way no more. When it ends later, that is found when it
+        // is due.
+        if (session.life(inside.0), session.answered) != before {
             self.look_at(inside, with);
         }
         Some(external)
     }
 
-    /// Has a session be looked at when it may end.
+    /// Has a session be looked at when it may end, or when others need its place.
     fn look_at(&mut self, inside: EndPoint, with: Remote) {
-        let record = self.by_inside.get_mut(None, &inside);
-        let Some(session) = record.and_then(|r| r.sessions.get_mut(&with)) else { return };
-        self.due.remove(&(session.due, inside, with));
+        let Some(record) = self.by_inside.get_mut(None, &inside) else { return };
+        let pool = Pool::of(record.external, &self.config.ports);
+        let Some(session) = record.sessions.get_mut(&with) else { return };
+        let before = *session;
         session.due = session.last_used.plus(self.config.timeout(session.life(inside.0)));
-        self.due.insert((session.due, inside, with));
+        session.gives_way = !session.answered;
+        let after = *session;
+        self.leave_alone(pool, inside, with, before);
+        let due = (after.due, inside, with);
+        self.due.insert(due);
+        if after.gives_way {
+            self.pools.may_give_way(pool, due);
+        }
+    }
+
+    /// Has a session be looked at no more.
+    fn leave_alone(&mut self, pool: Pool, inside: EndPoint, with: Remote, session: Session) {
+        let due = (session.due, inside, with);
+        self.due.remove(&due);
+        if session.gives_way {
+            self.pools.gives_way_no_more(pool, &due);
+        }
     }
 
     /// The inside end point of a mapping, for an ICMP error, which neither
@@ -201,11 +232,8 @@ impl Mappings {
     }
 
     fn create(&mut self, inside: EndPoint) -> Result<Slot, DropReason> {
-        if self.by_inside.len() >= self.config.max_mappings {
-            self.refused += 1;
-            return Err(DropReason::StateFull);
-        }
-        let Some(external) = self.choose(inside) else {
+        self.make_way(|all| all.len() < all.config.max_mappings)?;
+        let Some(external) = self.choose(inside).or_else(|| self.take_port(inside)) else {
             self.refused += 1;
             return Err(DropReason::NoPort);
         };
@@ -217,6 +245,68 @@ impl Mappings {
         slot.map_err(|NoPlace| DropReason::StateFull)
     }
 
+    /// Has sessions give way until there is room: those of the pool that has most of them, as
+    /// whoever fills the table has filled it with those.
+    fn make_way(&mut self, has_room: impl Fn(&Self) -> bool) -> Result<(), DropReason> {
+        let mut looks = MOST_LOOKED_AT;
+        while !has_room(self) {
+            let Some((pool, sessions)) = self.pools.most_to_give_way().filter(|_| looks > 0) else {
+                self.refused += 1;
+                return Err(DropReason::StateFull);
+            };
+            let mut left = sessions.div_ceil(SHARE);
+            self.evict(pool, &mut looks, |_| {
+                left -= 1;
+                left == 0
+            });
+        }
+        Ok(())
+    }
+
+    /// The external end point of a mapping that gives way to one of `inside`.
+    fn take_port(&mut self, inside: EndPoint) -> Option<EndPoint> {
+        let (protocol, _, port) = inside;
+        let pool = Pool::that_suits((protocol, self.address_of(inside), port));
+        let (mut looks, mut free) = (MOST_LOOKED_AT, None);
+        self.evict(pool, &mut looks, |external| {
+            free = external;
+            free.is_some()
+        });
+        free
+    }
+
+    /// Ends sessions of `pool` that were not answered, the one used longest ago first, until it is
+    /// `enough`, which is told the external end point that came free with each.
+    fn evict(
+        &mut self,
+        pool: Pool,
+        looks: &mut usize,
+        mut enough: impl FnMut(Option<EndPoint>) -> bool,
+    ) {
+        while *looks > 0
+            && let Some((due, inside, with)) = self.pools.first_to_give_way(pool)
+        {
+            *looks -= 1;
+            if self.end_of(inside, with).is_some_and(|end| end > due) {
+                // It was used since.
+                self.look_at(inside, with);
+                continue;
+            }
+            let external = self.end(inside, with);
+            self.sessions_evicted += 1;
+            self.evicted += u64::from(external.is_some());
+            if enough(external) {
+                return;
+            }
+        }
+    }
+
+    /// When a session ends if it is not used again.
+    fn end_of(&self, inside: EndPoint, with: Remote) -> Option<Nanoseconds> {
+        let session = self.by_inside.get(&inside)?.sessions.get(&with)?;
+        Some(session.last_used.plus(self.config.timeout(session.life(inside.0))))
+    }
+
     /// Puts a mapping in, both ends of which are free.
     fn insert(&mut self, record: Record) -> Result<Slot, NoPlace> {
         let (inside, external) = (record.inside, record.external);
@@ -226,19 +316,23 @@ impl Mappings {
             self.by_inside.remove(&inside);
             return Err(none);
         }
-        *self.in_use.entry(parity_of(external)).or_default() += 1;
+        self.pools.take(Pool::of(external, &self.config.ports));
         with.into_iter().for_each(|with| self.look_at(inside, with));
         Ok(slot)
     }
 
-    /// A free external end point: always the same address for a host (pooling
-    /// is paired: RFC 4787 REQ-2), and its own port where that is free, else one
-    /// of the same parity (RFC 4787 REQ-3, REQ-4).
-    fn choose(&self, inside: EndPoint) -> Option<EndPoint> {
-        let (protocol, host, port) = inside;
+    /// The external address of a host: always the same (pooling is paired: RFC 4787 REQ-2).
+    fn address_of(&self, (_, host, _): EndPoint) -> Ipv4Addr {
         let mixed = (u64::from(u32::from(host)) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let addresses = &self.config.external;
-        let address = addresses[mixed as usize % addresses.len()];
+        addresses[mixed as usize % addresses.len()]
+    }
+
+    /// A free external end point: the host's own port where that is free, else one of the same
+    /// parity (RFC 4787 REQ-3, REQ-4).
+    fn choose(&self, inside: EndPoint) -> Option<EndPoint> {
+        let (protocol, host, port) = inside;
+        let address = self.address_of(inside);
         let free = |port: u16| self.slot_of((protocol, address, port)).is_none();
         let (low, high) = (*self.config.ports.start(), *self.config.ports.end());
         if self.config.ports.contains(&port) && free(port) {
@@ -247,9 +341,9 @@ impl Mappings {
         let span = u32::from(high - low) + 1;
         // Every other port of the range, beginning with its first or second.
         let all = (span + u32::from((low ^ port) & 1 == 0)) >> 1;
-        let used = self.in_use.get(&parity_of((protocol, address, port)));
+        let pool = Pool::that_suits((protocol, address, port));
         // Asked again and again when all are in use: then without a search.
-        if used.is_some_and(|used| *used >= all as usize) {
+        if self.pools.in_use(pool) >= all as usize {
             return None;
         }
         // Where the search begins is hard to tell from outside (RFC 6056).
@@ -266,30 +360,35 @@ impl Mappings {
             && due <= now
         {
             self.due.pop_first();
-            let Some(record) = self.by_inside.get_mut(None, &inside) else { continue };
-            let Some(session) = record.sessions.get(&with) else { continue };
-            if session.last_used.plus(self.config.timeout(session.life(inside.0))) > now {
+            if self.end_of(inside, with).is_some_and(|end| end > now) {
                 // It was used since.
                 self.look_at(inside, with);
-                continue;
-            }
-            record.sessions.remove(&with);
-            if record.sessions.is_empty() {
-                self.remove(inside);
-                self.expired += 1;
+            } else {
+                self.expired += u64::from(self.end(inside, with).is_some());
             }
         }
+    }
+
+    /// Ends a session; the external end point that came free, if it was the mapping's last.
+    fn end(&mut self, inside: EndPoint, with: Remote) -> Option<EndPoint> {
+        let record = self.by_inside.get_mut(None, &inside)?;
+        let session = record.sessions.remove(&with)?;
+        let (external, was_last) = (record.external, record.sessions.is_empty());
+        self.leave_alone(Pool::of(external, &self.config.ports), inside, with, session);
+        was_last.then(|| {
+            self.remove(inside);
+            external
+        })
     }
 
     fn remove(&mut self, inside: EndPoint) {
         let Some(record) = self.by_inside.remove(&inside) else { return };
         self.by_external.remove(&record.external.words());
+        let pool = Pool::of(record.external, &self.config.ports);
         for (with, session) in record.sessions.iter() {
-            self.due.remove(&(session.due, inside, *with));
+            self.leave_alone(pool, inside, *with, *session);
         }
-        if let Some(used) = self.in_use.get_mut(&parity_of(record.external)) {
-            *used -= 1;
-        }
+        self.pools.give_back(pool);
     }
 
     /// All mappings in a fixed order.
@@ -336,9 +435,4 @@ impl Mappings {
         }
         self.insert(record).map(drop).map_err(|error| error.to_string())
     }
-}
-
-/// What ports are counted by.
-fn parity_of((protocol, address, port): EndPoint) -> (Protocol, Ipv4Addr, bool) {
-    (protocol, address, port & 1 == 1)
 }

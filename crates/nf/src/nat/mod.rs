@@ -9,6 +9,7 @@ mod config;
 mod fragments;
 mod icmp;
 mod mapping;
+mod pool;
 mod session;
 mod translate;
 
@@ -31,7 +32,8 @@ pub(crate) const KIND: Kind = Kind {
     state: "mappings with their sessions",
     limits: &[
         "IPv4: TCP, UDP and ICMP echo; no static forwards, no application gateways",
-        "max_mappings mappings, max_sessions sessions; more are refused (state-full)",
+        "max_mappings mappings, max_sessions sessions; of more those never answered give way",
+        "answered mappings stay: a new one that finds no room or port is refused",
         "4096 packets whose fragments come, for 30 s; of more the oldest is forgotten",
         "one instance: with several workers it runs on a worker of its own",
     ],
@@ -142,6 +144,8 @@ impl NetworkFunction for Nat {
             ("sessions", self.mappings.sessions() as u64),
             ("created", self.mappings.created),
             ("expired", self.mappings.expired),
+            ("evicted", self.mappings.evicted),
+            ("sessions_evicted", self.mappings.sessions_evicted),
             ("refused", self.mappings.refused),
             ("fragments_evicted", self.fragments.evicted),
             ("untouched", self.untouched),

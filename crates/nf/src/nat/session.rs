@@ -56,8 +56,9 @@ impl Remote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Session {
     pub(super) last_used: Nanoseconds,
-    /// TCP: a segment came in; one other than the first SYN went out.
-    answered: bool,
+    /// A packet came in, of TCP one that is no reset.
+    pub(super) answered: bool,
+    /// TCP: a segment other than the first SYN went out.
     confirmed: bool,
     /// TCP: a FIN went out, and one came in.
     finished: [bool; 2],
@@ -66,6 +67,9 @@ pub(super) struct Session {
     /// When it is looked at whether the session is idle.
     #[serde(skip)]
     pub(super) due: Nanoseconds,
+    /// Whether it stands among those that give way: it was not answered when it was looked at.
+    #[serde(skip)]
+    pub(super) gives_way: bool,
 }
 
 impl Session {
@@ -77,6 +81,7 @@ impl Session {
             finished: [false; 2],
             reset: false,
             due: now,
+            gives_way: false,
         }
     }
 
@@ -99,13 +104,16 @@ impl Session {
             if (before, self.life(protocol)) == (Life::TcpEstablished, Life::TcpTransitory) {
                 self.last_used = self.last_used.max(now);
             }
+        } else {
+            self.answered |= !outward;
         }
     }
 
     /// Follows a TCP connection (RFC 5382 REQ-5).
     fn segment(&mut self, outward: bool, flags: u16) {
         if outward && flags & (SYN | ACK | RST) == SYN {
-            *self = Self { due: self.due, ..Self::new(self.last_used) };
+            let (due, gives_way) = (self.due, self.gives_way);
+            *self = Self { due, gives_way, ..Self::new(self.last_used) };
         } else if flags & RST != 0 {
             self.reset = true;
         } else if outward {
@@ -178,10 +186,13 @@ impl Sessions {
         }
     }
 
-    pub(super) fn remove(&mut self, with: &Remote) {
-        match &self.one {
-            Some((known, _)) if known == with => self.one = self.more.pop_first(),
-            _ => drop(self.more.remove(with)),
+    pub(super) fn remove(&mut self, with: &Remote) -> Option<Session> {
+        match self.one {
+            Some((known, session)) if known == *with => {
+                self.one = self.more.pop_first();
+                Some(session)
+            }
+            _ => self.more.remove(with),
         }
     }
 
@@ -274,8 +285,7 @@ mod tests {
                     sessions.insert(with, Session::new(Nanoseconds(n)));
                     model.insert(with, Session::new(Nanoseconds(n)));
                 } else {
-                    sessions.remove(&with);
-                    model.remove(&with);
+                    prop_assert_eq!(sessions.remove(&with), model.remove(&with));
                 }
                 prop_assert!(sessions.iter().eq(model.iter()));
                 prop_assert_eq!((sessions.len(), sessions.is_empty()), (model.len(), model.is_empty()));

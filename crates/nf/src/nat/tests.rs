@@ -1,5 +1,6 @@
 //! Laws of translation.
 
+mod full;
 mod options;
 
 use std::collections::HashMap;
@@ -214,20 +215,6 @@ fn a_connection_lives_long_and_a_closed_one_short() {
 }
 
 #[test]
-fn ports_run_out_by_name_and_the_table_too() {
-    let mut few = nat("ports = '2000-2003'\n");
-    let sent = |port| packet(1, ([10, 0, 0, 1], port), REMOTE, 0);
-    for port in [6000, 6002] {
-        pass(&mut *few, &sent(port), 1).unwrap();
-    }
-    assert_eq!(pass(&mut *few, &sent(6004), 1), Err(DropReason::NoPort));
-    assert!(pass(&mut *few, &sent(6001), 1).is_ok()); // the other parity
-    let mut small = nat("max_mappings = 1\n");
-    pass(&mut *small, &sent(1), 1).unwrap();
-    assert_eq!(pass(&mut *small, &sent(2), 1), Err(DropReason::StateFull));
-}
-
-#[test]
 fn an_icmp_error_from_outside_is_translated_with_its_quote() {
     for kind in [0, 1, 2, 3] {
         let mut nat = nat("");
@@ -387,21 +374,6 @@ fn error_about(bytes: &[u8]) -> Vec<u8> {
     let router = std::net::IpAddr::V4([203, 0, 113, 9].into());
     icmp_error::build(&batch, lane, IcmpError::TimeExceeded, router, &mut error).unwrap();
     error
-}
-
-#[test]
-fn sessions_are_bounded_and_ports_come_free_with_the_last_of_a_mapping() {
-    let mut nat = nat("max_sessions = 2\nports = '2000-2001'\n");
-    let sent = |port, remote| packet(0, ([10, 0, 0, 1], port), ([198, 51, 100, remote], 80), SYN);
-    pass(&mut *nat, &sent(2000, 1), 0).unwrap();
-    pass(&mut *nat, &sent(2000, 2), 100).unwrap();
-    assert_eq!(pass(&mut *nat, &sent(2000, 3), 100), Err(DropReason::StateFull));
-    assert!(nat.figures().contains(&("sessions", 2)) && nat.figures().contains(&("refused", 1)));
-    // The first session ends at 240, the mapping with the second at 340.
-    pass(&mut *nat, &sent(2000, 2), 240).unwrap();
-    assert_eq!(pass(&mut *nat, &sent(2002, 1), 241), Err(DropReason::NoPort));
-    pass(&mut *nat, &sent(2002, 1), 480).unwrap();
-    assert!(nat.figures().contains(&("mappings", 1)) && nat.figures().contains(&("expired", 1)));
 }
 
 #[test]
