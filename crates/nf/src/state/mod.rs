@@ -17,6 +17,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io::{self, Read, Write};
 
 pub use filter::FlowFilter;
@@ -38,6 +39,12 @@ pub enum StateError {
     /// The stream could not be read or written.
     #[error("state stream: {0}")]
     Io(#[from] io::Error),
+    /// The stream is cut.
+    #[error("state stream ends {0}")]
+    Cut(Place),
+    /// A file holds more than a stream.
+    #[error("more bytes behind the end of the state stream")]
+    Trailing,
     /// The stream does not begin as one.
     #[error("not a state stream (bad magic)")]
     NotState,
@@ -77,6 +84,27 @@ pub enum StateError {
     },
 }
 
+/// Where a stream is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Within its header.
+    Header,
+    /// Within the record of this number, from 0.
+    Within(u64),
+    /// Behind so many records, with neither another one nor the stream's end.
+    Behind(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header => write!(f, "within its header"),
+            Self::Within(record) => write!(f, "within record {record}"),
+            Self::Behind(records) => write!(f, "behind {records} records, without its end mark"),
+        }
+    }
+}
+
 /// How far a stream has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
@@ -94,9 +122,9 @@ impl Mark {
         *self = Self { records: self.records + 1, digest: digest.finalize() };
     }
 
-    fn read(input: &mut dyn Read) -> io::Result<Self> {
-        let records = u64::from_le_bytes(read(input)?);
-        Ok(Self { records, digest: u32::from_le_bytes(read(input)?) })
+    fn read(input: &mut dyn Read, place: Place) -> Result<Self, StateError> {
+        let records = u64::from_le_bytes(read(input, place)?);
+        Ok(Self { records, digest: u32::from_le_bytes(read(input, place)?) })
     }
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -108,22 +136,23 @@ impl Mark {
 /// Reads a stream's header, which must be of NF `kind` and records of `version`; the mark that it
 /// goes on from.
 fn read_header(input: &mut dyn Read, kind: &str, version: u16) -> Result<Mark, StateError> {
-    if read::<4>(input)? != MAGIC {
+    let place = Place::Header;
+    if read::<4>(input, place)? != MAGIC {
         return Err(StateError::NotState);
     }
-    let found = u16::from_le_bytes(read(input)?);
+    let found = u16::from_le_bytes(read(input, place)?);
     if found != FORMAT {
         return Err(StateError::Format { found });
     }
-    let mut name = vec![0; read::<1>(input)?[0] as usize];
-    input.read_exact(&mut name)?;
+    let mut name = vec![0; read::<1>(input, place)?[0] as usize];
+    fill(input, &mut name, place)?;
     let found_kind = String::from_utf8_lossy(&name).into_owned();
-    let found = u16::from_le_bytes(read(input)?);
+    let found = u16::from_le_bytes(read(input, place)?);
     if found_kind != kind || found != version {
         let kind = kind.to_owned();
         return Err(StateError::Kind { found_kind, found, kind, expected: version });
     }
-    Ok(Mark::read(input)?)
+    Mark::read(input, place)
 }
 
 /// Writes a stream's header.
@@ -151,9 +180,10 @@ fn read_frame(
     body: &mut Vec<u8>,
 ) -> Result<Option<u32>, StateError> {
     let damaged = |what| StateError::Record { index: mark.records as usize, what };
-    let length = u32::from_le_bytes(read(input)?);
+    let behind = Place::Behind(mark.records);
+    let length = u32::from_le_bytes(read(input, behind)?);
     if length == END {
-        let end = Mark::read(input)?;
+        let end = Mark::read(input, behind)?;
         if end != *mark {
             return Err(damaged(format!("the stream says it has {} records", end.records)));
         }
@@ -163,17 +193,27 @@ fn read_frame(
         return Err(damaged(format!("length {length} is over {MAX_RECORD}")));
     }
     body.resize(length as usize, 0);
-    input.read_exact(body)?;
+    let within = Place::Within(mark.records);
+    fill(input, body, within)?;
     let checksum = crc32fast::hash(body);
-    if checksum != u32::from_le_bytes(read(input)?) {
+    if checksum != u32::from_le_bytes(read(input, within)?) {
         return Err(damaged("the checksum is wrong".into()));
     }
     mark.pass(checksum);
     Ok(Some(checksum))
 }
 
-fn read<const N: usize>(input: &mut dyn Read) -> io::Result<[u8; N]> {
+/// Reads bytes at a place in the stream.
+fn read<const N: usize>(input: &mut dyn Read, place: Place) -> Result<[u8; N], StateError> {
     let mut bytes = [0; N];
-    input.read_exact(&mut bytes)?;
+    fill(input, &mut bytes, place)?;
     Ok(bytes)
+}
+
+/// Fills `bytes` with those at a place in the stream.
+fn fill(input: &mut dyn Read, bytes: &mut [u8], place: Place) -> Result<(), StateError> {
+    input.read_exact(bytes).map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof => StateError::Cut(place),
+        _ => StateError::Io(e),
+    })
 }

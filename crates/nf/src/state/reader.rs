@@ -1,6 +1,6 @@
 //! Reading a state stream.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use serde::de::DeserializeOwned;
 
@@ -68,5 +68,17 @@ impl<'a> StateReader<'a> {
         }
         self.ended = true;
         Ok(0)
+    }
+
+    /// Checks that nothing is behind what was read, for a file that holds one stream.
+    ///
+    /// # Errors
+    /// When there is something.
+    pub fn finish(self) -> Result<(), StateError> {
+        match self.input.read_exact(&mut [0]) {
+            Ok(()) => Err(StateError::Trailing),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 }

@@ -43,6 +43,41 @@ fn every_cut_and_every_flipped_bit_is_refused() {
 }
 
 #[test]
+fn a_cut_is_named_with_its_place() {
+    let good = stream();
+    let header = 4 + 2 + 1 + 3 + 2 + 12;
+    let record = 4 + 5 + 4;
+    let place = |cut: usize| match read_all(&good[..cut]) {
+        Err(StateError::Cut(place)) => place,
+        other => panic!("cut at {cut}: {other:?}"),
+    };
+    assert!((0..header).all(|cut| place(cut) == Place::Header));
+    for n in 0..2 {
+        let start = header + record * n;
+        assert!((start..start + 4).all(|cut| place(cut) == Place::Behind(n as u64)));
+        assert!((start + 4..start + record).all(|cut| place(cut) == Place::Within(n as u64)));
+    }
+    assert!((header + 2 * record..good.len()).all(|cut| place(cut) == Place::Behind(2)));
+    let error = read_all(&good[..header + record + 6]).unwrap_err().to_string();
+    assert_eq!(error, "state stream ends within record 1");
+}
+
+#[test]
+fn a_file_holds_one_stream() {
+    let finish = |mut bytes: &[u8]| {
+        let mut reader = StateReader::new(&mut bytes, "nat", 3)?;
+        read_records(&mut reader)?;
+        reader.finish()
+    };
+    let good = stream();
+    assert!(finish(&good).is_ok());
+    for behind in [&[0][..], &good] {
+        let error = finish(&[&good, behind].concat());
+        assert!(matches!(error, Err(StateError::Trailing)), "{error:?}");
+    }
+}
+
+#[test]
 fn another_kind_or_version_is_named() {
     let bytes = stream();
     let error = StateReader::new(&mut &bytes[..], "nat", 4).err().unwrap().to_string();
