@@ -268,6 +268,14 @@ impl Worker {
         }
     }
 
+    /// Has the NFs, whose state `is_left` for another run or not, write out what they hold for the
+    /// last time.
+    pub(crate) fn end(&mut self, is_left: bool, failures: &mut Vec<String>) {
+        for function in self.nfs.iter_mut().flatten() {
+            end_nf(&mut **function, is_left, failures);
+        }
+    }
+
     /// Does something with each NF that runs here, until it fails.
     pub(crate) fn each_nf<E>(
         &mut self,
@@ -280,7 +288,7 @@ impl Worker {
         })
     }
 
-    /// Ends the worker, which has been flushed: its counts.
+    /// The counts of the worker, whose NFs have ended.
     pub(crate) fn finish(mut self) -> WorkerCounters {
         for (function, counters) in self.nfs.iter().zip(&mut self.counters.nfs) {
             if let Some(function) = function {
@@ -291,6 +299,19 @@ impl Worker {
         self.counters.layer_cycles = self.classifier.layer_cycles();
         self.counters
     }
+}
+
+/// Has an NF, whose state `is_left` for another run or not, write out what it holds for the last
+/// time.
+pub(crate) fn end_nf(
+    function: &mut dyn NetworkFunction,
+    is_left: bool,
+    failures: &mut Vec<String>,
+) {
+    if is_left {
+        function.handed_over();
+    }
+    failures.extend(function.flush().err().map(|e| e.to_string()));
 }
 
 /// One call of an NF.

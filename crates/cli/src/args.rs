@@ -39,6 +39,7 @@ pub enum Command {
   thalweg run chain.toml --workers 2 --json > report.json
   thalweg run chain.toml --loop 0 --duration 10s
   sudo thalweg run live.toml   (with interface = \"eth1\" in it)
+  thalweg run chain.toml --export-state kept
   thalweg run chain.toml --import-state kept --export-state kept
 
 While it runs: Ctrl-C (SIGINT) or SIGTERM ends the run with its report, SIGHUP
@@ -142,7 +143,7 @@ pub struct Run {
     /// Send each input this many times, 0 for ever [default: the chain file's, else 1]
     #[arg(long = "loop", value_name = "N")]
     pub loops: Option<u64>,
-    /// Take over the NFs' state that another run left in this folder
+    /// Take over the NFs' state that another run left in this folder, all of it
     #[arg(long, value_name = "FOLDER")]
     pub import_state: Option<PathBuf>,
     /// Leave the NFs' state in this folder at the end; made if need be

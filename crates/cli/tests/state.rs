@@ -40,6 +40,15 @@ fn sent(folder: &Path, part: &str) -> Vec<u8> {
     fs::read(folder.join(format!("{part}-out.pcap"))).unwrap()[24..].to_vec()
 }
 
+/// The names of the files in `kept`.
+fn left(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder.join("kept")).unwrap();
+    let name = |e: std::io::Result<fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<_> = entries.map(name).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn a_run_goes_on_where_another_ended() {
     let folder = folder(NAT);
@@ -77,13 +86,7 @@ fn as_many_workers_take_over_or_one() {
     let all = hosts(&["run", "whole.toml"]);
     let one = hosts(&["run", "one.toml", "--workers", "2", "--export-state", "kept"]);
     assert!(one > 100, "each worker counts its own: {one}");
-    let left = || {
-        let mut names: Vec<_> =
-            fs::read_dir(path.join("kept")).unwrap().map(|e| e.unwrap().file_name()).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(left(), ["n.0.state", "n.1.state"]);
+    assert_eq!(left(path), ["n.0.state", "n.1.state", "state.json"]);
     let three = [&["run", "two.toml", "--workers", "3"], &keep[..2]].concat();
     let wrong = thalweg(path, &three);
     let told = String::from_utf8(wrong.stderr).unwrap();
@@ -91,7 +94,7 @@ fn as_many_workers_take_over_or_one() {
     let two = [&["run", "two.toml", "--workers", "2"], &keep[..]].concat();
     assert!(hosts(&two) >= all);
     assert_eq!(hosts(&[&["run", "two.toml"], &keep[..]].concat()), all);
-    assert_eq!(left(), ["n.0.state"], "what more instances left is gone");
+    assert_eq!(left(path), ["n.0.state", "state.json"], "what more instances left is gone");
 }
 
 #[test]
@@ -106,16 +109,71 @@ fn what_cannot_be_taken_over_is_named_and_nothing_begins() {
         assert!(wrong.status.code() == Some(1) && told.contains(expected), "{told}");
         assert_eq!(sent(path, "one"), before, "the output is as it was");
     };
-    fails(&["--import-state", "nowhere"], "nowhere: state stream: No such file");
+    fails(&["--import-state", "nowhere"], "cannot read the state folder nowhere: No such file");
     let file = path.join("kept/n.0.state");
     let state = fs::read(&file).unwrap();
     fs::write(&file, &state[..state.len() - 1]).unwrap();
     fails(&["--import-state", "kept"], "kept/n.0.state: state stream ends behind ");
+    fs::write(&file, &state[..50]).unwrap();
+    fails(&["--import-state", "kept"], "kept/n.0.state: state stream ends within record 0");
+    fs::write(&file, [&state[..], &state[..]].concat()).unwrap();
+    fails(&["--import-state", "kept"], "kept/n.0.state: more bytes behind the end");
     let mut changed = state.clone();
     changed[200] ^= 1;
     fs::write(&file, changed).unwrap();
     fails(&["--import-state", "kept"], "the checksum is wrong");
     fs::write(&file, [b"THWS\x02\0\x07monitor", &state[10..]].concat()).unwrap();
     fails(&["--import-state", "kept"], "state of 'monitor' version 2, expected 'nat'");
-    fails(&["--export-state", "one.pcap"], "one.pcap: state stream: File exists");
+    fails(&["--export-state", "one.pcap"], "cannot make the state folder one.pcap: File exists");
+}
+
+#[test]
+fn a_part_of_what_was_left_is_not_taken_over() {
+    let folder = folder(ASSETS);
+    let path = folder.path();
+    let import = |chain: &str, more: &[&str]| {
+        let run = thalweg(path, &[&["run", chain, "--import-state", "kept"], more].concat());
+        (run.status.code().unwrap(), String::from_utf8(run.stderr).unwrap())
+    };
+    let fails = |chain: &str, more: &[&str], expected: &str| {
+        let (code, told) = import(chain, more);
+        assert!(code == 1 && told.contains(expected), "{told}");
+    };
+    succeeds(path, &["run", "one.toml", "--workers", "2", "--export-state", "kept"]);
+    for (chain, from, to) in [("named", "[nf.n]", "[nf.m]"), ("kind", "'assets'", "'monitor'")] {
+        write(path, &format!("{chain}.toml"), &ASSETS.replace("@IN@", "two").replace(from, to));
+    }
+    write(path, "two.csv", "*, ingress, n\n*, n, m\n*, m, egress\n");
+    let both = ASSETS.replace("@IN@", "two").replace("routes.csv", "two.csv");
+    write(path, "both.toml", &format!("{both}[nf.m]\nkind = 'monitor'\n"));
+    write(path, "routes.csv", "*, ingress, m\n*, m, egress\n");
+    fails("named.toml", &[], "kept: 'n' of kind 'assets' left state, and the chain has no NF of");
+    write(path, "routes.csv", "*, ingress, n\n*, n, egress\n");
+    fails("kind.toml", &[], "'n' left state as 'assets', and is of kind 'monitor' now");
+    let (code, told) = import("both.toml", &["--workers", "2"]);
+    assert!(code == 0 && told.contains("kept: no state of 'm'; it begins without"), "{told}");
+    for lost in ["n.1.state", "n.0.state"] {
+        fs::rename(path.join("kept").join(lost), path.join("lost")).unwrap();
+        for workers in ["1", "2"] {
+            let expected = format!("cannot read kept/{lost}: No such file");
+            fails("two.toml", &["--workers", workers], &expected);
+        }
+        fs::rename(path.join("lost"), path.join("kept").join(lost)).unwrap();
+    }
+    fs::copy(path.join("kept/n.1.state"), path.join("kept/n.2.state")).unwrap();
+    let (code, told) = import("two.toml", &["--workers", "2"]);
+    assert!(code == 0 && told.contains("kept/n.2.state: state.json does not name it"), "{told}");
+    let manifest = fs::read_to_string(path.join("kept/state.json")).unwrap();
+    for (from, to, expected) in [
+        ("state/1", "state/2", "schema 'thalweg.state/2', expected 'thalweg.state/1'"),
+        (": 2", ": 0", "'n' has 0 instances"),
+        ("\"n\"", "\"../n\"", "expected a name without '/'"),
+        ("{", "", "kept/state.json: "),
+    ] {
+        fs::write(path.join("kept/state.json"), manifest.replace(from, to)).unwrap();
+        fails("two.toml", &[], expected);
+    }
+    // As an export that breaks off leaves it.
+    fs::remove_file(path.join("kept/state.json")).unwrap();
+    fails("two.toml", &[], "kept: no whole state is there: state.json is missing");
 }

@@ -52,6 +52,11 @@ pub trait NetworkFunction: Send {
         reader.expect_end()
     }
 
+    /// Says that what [`export_state`](Self::export_state) wrote goes on in another run. It is
+    /// that run which reports the flows in it, and no longer the next [`flush`](Self::flush)
+    /// here, which is the last.
+    fn handed_over(&mut self) {}
+
     /// The version of the NF's state records; raised when they change.
     fn state_version(&self) -> u16 {
         1

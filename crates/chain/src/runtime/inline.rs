@@ -7,7 +7,7 @@ use thalweg_packet::{Batch, Lanes};
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::state::StateFolders;
-use super::{RunError, RunOptions, begin_worker, end_worker};
+use super::{RunError, RunOptions, begin_worker, end_worker, export_state, leave_state};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::forwarding::Exit;
@@ -34,7 +34,7 @@ impl Exit for InlineExit<'_> {
 pub(super) fn run(
     plan: &Plan,
     options: &RunOptions,
-    state: StateFolders<'_>,
+    state: &StateFolders<'_>,
     control: &Control,
 ) -> Result<Report, RunError> {
     let mut inputs = Inputs::open(plan, options)?;
@@ -55,7 +55,9 @@ pub(super) fn run(
     let total = cycles::now().wrapping_sub(start);
     let duration_s = clock.elapsed().as_secs_f64();
     exit.outputs.flush(control);
-    let counters = end_worker(worker, 0, state, &mut failures);
+    export_state(&mut worker, 0, state, &mut failures);
+    let is_left = leave_state(state, &mut failures);
+    let counters = end_worker(worker, is_left, &mut failures);
     let outputs = exit.outputs;
     failures.extend(inputs.failures);
     failures.extend(outputs.failures);

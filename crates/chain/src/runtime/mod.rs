@@ -84,12 +84,11 @@ pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report
         return Err(RunError::Workers(workers));
     }
     let pinned = plan.nfs.iter().any(|nf| nf.has_own_worker(workers));
-    let state = StateFolders::new(&plan, workers, options);
-    state.prepare()?;
+    let state = StateFolders::open(&plan, workers, options)?;
     if workers == 1 && !pinned {
-        inline::run(&plan, options, state, control)
+        inline::run(&plan, options, &state, control)
     } else {
-        threads::run(&plan, workers, options, state, control)
+        threads::run(&plan, workers, options, &state, control)
     }
 }
 
@@ -122,23 +121,36 @@ fn begin_worker(
     plan: &Plan,
     number: usize,
     workers: usize,
-    state: StateFolders<'_>,
+    state: &StateFolders<'_>,
 ) -> Result<Worker, StateFolderError> {
     let mut worker = worker_with(plan, number, |nf| !nf.has_own_worker(workers));
     worker.each_nf(|nf, function| state.import(nf, number, function))?;
     Ok(worker)
 }
 
-/// Ends worker number `number`: last words of its NFs, the state they leave, and its counts.
-fn end_worker(
-    mut worker: Worker,
+/// Writes the state of the NFs of worker number `number`.
+fn export_state(
+    worker: &mut Worker,
     number: usize,
-    state: StateFolders<'_>,
+    state: &StateFolders<'_>,
     failures: &mut Vec<String>,
-) -> WorkerCounters {
-    worker.flush(failures);
-    let left = worker.each_nf(|nf, function| state.export(nf, number, function));
-    failures.extend(left.err().map(|e| e.to_string()));
+) {
+    let written = worker.each_nf(|nf, function| state.export(nf, number, function));
+    failures.extend(written.err().map(|e| e.to_string()));
+}
+
+/// Leaves the state that all have written; whether another run can take it over.
+fn leave_state(state: &StateFolders<'_>, failures: &mut Vec<String>) -> bool {
+    state.commit().unwrap_or_else(|e| {
+        failures.push(e.to_string());
+        false
+    })
+}
+
+/// Ends a worker, whose NFs' state `is_left` for another run or not: their last words, and its
+/// counts.
+fn end_worker(mut worker: Worker, is_left: bool, failures: &mut Vec<String>) -> WorkerCounters {
+    worker.end(is_left, failures);
     worker.finish()
 }
 

@@ -11,7 +11,7 @@ use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
 use crate::counters::NfCounters;
 use crate::route_decider::NfIndex;
-use crate::worker::{Visit, process};
+use crate::worker::{Visit, end_nf, process};
 use thalweg_packet::cycles;
 
 /// An NF on a worker of its own.
@@ -25,15 +25,26 @@ pub(super) struct PinnedThread {
     pub(super) rings: Vec<(Consumer<Packet>, Sender<Packet>)>,
 }
 
-/// What the thread of a pinned NF counted.
-pub(super) struct PinnedCounters {
+/// An NF whose thread is through, and what that counted.
+pub(super) struct PinnedEnd {
     pub(super) nf: NfIndex,
-    pub(super) counters: NfCounters,
+    function: Box<dyn NetworkFunction>,
+    counters: NfCounters,
     pub(super) busy_cycles: u64,
 }
 
+impl PinnedEnd {
+    /// Ends the NF, whose state `is_left` for another run or not: its last words, and its counts.
+    pub(super) fn end(mut self, is_left: bool, failures: &mut Vec<String>) -> NfCounters {
+        end_nf(&mut *self.function, is_left, failures);
+        self.counters.figures = self.function.figures();
+        self.counters
+    }
+}
+
 impl PinnedThread {
-    pub(super) fn run(mut self, state: StateFolders<'_>) -> PinnedCounters {
+    /// Runs until all packets are out; the NF, which has written its state.
+    pub(super) fn run(mut self, state: &StateFolders<'_>) -> PinnedEnd {
         let _alarm = Alarm(self.shared.clone());
         let mut counters = NfCounters::new();
         let mut batch = Batch::new(self.pool.clone());
@@ -67,12 +78,10 @@ impl PinnedThread {
             }
             idle.worked(worked);
         }
-        self.flush();
         if let Err(e) = state.export(self.nf, 0, &*self.function) {
             self.shared.fail(vec![e.to_string()]);
         }
-        counters.figures = self.function.figures();
-        PinnedCounters { nf: self.nf, counters, busy_cycles }
+        PinnedEnd { nf: self.nf, function: self.function, counters, busy_cycles }
     }
 
     /// Has the NF process a batch; what it drops is released.

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use thalweg_packet::{BATCH, Batch};
 
@@ -24,7 +24,7 @@ use super::reload::Reloads;
 use super::rings::{Shared, ring};
 use super::state::StateFolders;
 use super::worker_thread::{RingExit, WorkerThread};
-use super::{RunError, RunOptions, begin_worker};
+use super::{RunError, RunOptions, begin_worker, end_worker, leave_state};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::counters::WorkerCounters;
@@ -40,7 +40,7 @@ fn build(
     plan: &Plan,
     workers: usize,
     shared: &Arc<Shared>,
-    state: StateFolders<'_>,
+    state: &StateFolders<'_>,
 ) -> Result<Threads, RunError> {
     let mut pinned: Vec<PinnedThread> = Vec::new();
     for (i, nf) in plan.nfs.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(super) fn run(
     plan: &Plan,
     workers: usize,
     options: &RunOptions,
-    state: StateFolders<'_>,
+    state: &StateFolders<'_>,
     control: &Control,
 ) -> Result<Report, RunError> {
     let shared = Arc::new(Shared::new());
@@ -152,7 +152,7 @@ fn serve(
     dispatch: &mut Dispatch<'_>,
     threads: Vec<WorkerThread>,
     pinned: Vec<PinnedThread>,
-    state: StateFolders<'_>,
+    state: &StateFolders<'_>,
     shared: &Shared,
     clock: &Clock,
 ) -> Result<Counted, RunError> {
@@ -178,23 +178,33 @@ fn serve(
         }
         let duration_s = clock.elapsed().as_secs_f64();
         shared.end.store(true, Ordering::Release);
-        for worker in workers {
-            match worker.join() {
-                Ok(more) => counters.merge(&more),
-                Err(_) => shared.fail(vec!["a worker died".into()]),
-            }
-        }
-        for nf in nfs {
-            match nf.join() {
-                Ok(more) => {
-                    counters.nfs[usize::from(more.nf.0)].merge(&more.counters);
-                    pinned_cycles += more.busy_cycles;
-                }
-                Err(_) => shared.fail(vec!["an NF's worker died".into()]),
-            }
-        }
+        let mut failures = Vec::new();
+        let workers = join_all(workers, "a worker died", &mut failures);
+        let nfs = join_all(nfs, "an NF's worker died", &mut failures);
         let warnings = reloads.finish();
         started.map_err(RunError::Thread)?;
+        // Behind all of them: whether flows go on in another run is known when all is written.
+        let is_left = leave_state(state, &mut failures);
+        for worker in workers {
+            counters.merge(&end_worker(worker, is_left, &mut failures));
+        }
+        for nf in nfs {
+            let at = usize::from(nf.nf.0);
+            pinned_cycles += nf.busy_cycles;
+            counters.nfs[at].merge(&nf.end(is_left, &mut failures));
+        }
+        shared.fail(failures);
         Ok(Counted { counters, busy_cycles: pinned_cycles, duration_s, warnings })
     })
+}
+
+/// Waits for threads; what those return that did not panic.
+fn join_all<T>(
+    threads: Vec<ScopedJoinHandle<'_, T>>,
+    died: &str,
+    failures: &mut Vec<String>,
+) -> Vec<T> {
+    let joined = threads.into_iter().map(ScopedJoinHandle::join);
+    let or_say = |end: thread::Result<T>| end.map_err(|_| failures.push(died.into())).ok();
+    joined.filter_map(or_say).collect()
 }

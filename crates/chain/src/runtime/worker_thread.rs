@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use rtrb::Consumer;
 use thalweg_packet::{Batch, Lanes, Packet, Pool, cycles};
 
-use super::end_worker;
+use super::export_state;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
-use crate::counters::WorkerCounters;
 use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
 use crate::worker::Worker;
@@ -51,7 +50,8 @@ impl Exit for RingExit {
 }
 
 impl WorkerThread {
-    pub(super) fn run(mut self, state: StateFolders<'_>) -> WorkerCounters {
+    /// Runs until all packets are out; the worker, whose NFs have written their state.
+    pub(super) fn run(mut self, state: &StateFolders<'_>) -> Worker {
         let _alarm = Alarm(self.shared.clone());
         let mut batch = Batch::new(self.pool.clone());
         let mut idle = Idle::default();
@@ -89,8 +89,8 @@ impl WorkerThread {
             idle.worked(worked);
         }
         let mut failures = Vec::new();
-        let counters = end_worker(self.worker, self.number, state, &mut failures);
+        export_state(&mut self.worker, self.number, state, &mut failures);
         self.shared.fail(failures);
-        counters
+        self.worker
     }
 }

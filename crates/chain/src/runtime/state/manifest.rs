@@ -1,0 +1,94 @@
+//! What a state folder holds: its `state.json`, which is there only while all else is.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::StateFolderError;
+use crate::runtime::MAX_WORKERS;
+
+const SCHEMA: &str = "thalweg.state/1";
+
+/// The NFs that left state.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    schema: String,
+    pub(super) nfs: IndexMap<String, Left>,
+}
+
+/// What an NF left.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Left {
+    /// Its kind.
+    pub(super) kind: String,
+    /// A file for each.
+    pub(super) instances: usize,
+}
+
+impl Manifest {
+    pub(super) fn new(nfs: impl Iterator<Item = (String, Left)>) -> Self {
+        Self { schema: SCHEMA.into(), nfs: nfs.collect() }
+    }
+
+    /// Reads that of `folder`.
+    pub(super) fn read(folder: &Path) -> Result<Self, StateFolderError> {
+        let path = path(folder);
+        let text = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => StateFolderError::NotWhole { folder: folder.into() },
+            _ => StateFolderError::Io { doing: "read", path: path.clone(), source },
+        })?;
+        let parsed = serde_json::from_slice(&text).and_then(Self::check);
+        parsed.map_err(|source| StateFolderError::Manifest { path, source })
+    }
+
+    fn check(self) -> serde_json::Result<Self> {
+        let refuse = |what: String| Err(serde::de::Error::custom(what));
+        if self.schema != SCHEMA {
+            return refuse(format!("schema '{}', expected '{SCHEMA}'", self.schema));
+        }
+        for (name, Left { instances, .. }) in &self.nfs {
+            if !can_name(name) {
+                return refuse(format!("NF '{name}', expected a name without '/'"));
+            }
+            if !(1..=MAX_WORKERS).contains(instances) {
+                let expected = format!("expected 1 to {MAX_WORKERS}");
+                return refuse(format!("'{name}' has {instances} instances; {expected}"));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Writes it beside the place that it is to have; returns where.
+    pub(super) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        let partial = path(folder).with_extension("partial");
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let mut file = File::create(&partial)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        Ok(partial)
+    }
+
+    /// The names of the files that it tells of.
+    pub(super) fn files(&self) -> impl Iterator<Item = String> {
+        self.nfs.iter().flat_map(|(name, left)| (0..left.instances).map(move |n| file(name, n)))
+    }
+}
+
+/// Where it is in a folder.
+pub(super) fn path(folder: &Path) -> PathBuf {
+    folder.join("state.json")
+}
+
+/// Whether files of the folder, and none elsewhere, can be named after an NF.
+pub(super) fn can_name(nf: &str) -> bool {
+    !nf.contains(std::path::is_separator)
+}
+
+/// The name of the file of an instance's state.
+pub(super) fn file(nf: &str, instance: usize) -> String {
+    format!("{nf}.{instance}.state")
+}

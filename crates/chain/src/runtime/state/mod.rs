@@ -1,0 +1,220 @@
+//! State that a run takes over from another before its first packet, and leaves behind its last.
+//!
+//! A folder holds a file for each instance of each NF that has state, a stream of
+//! `thalweg_nf::state`, and a [`Manifest`] that tells which, so that nobody begins with a part.
+
+mod error;
+mod manifest;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::{Kind, NetworkFunction};
+
+use crate::config::{NfPlan, Plan};
+use crate::route_decider::NfIndex;
+use error::cannot;
+use manifest::{Left, Manifest};
+
+pub use error::StateFolderError;
+
+/// Where state comes from and goes to.
+pub(super) struct StateFolders<'a> {
+    plan: &'a Plan,
+    workers: usize,
+    /// With what it holds.
+    import: Option<(&'a Path, Manifest)>,
+    export: Option<&'a Path>,
+    /// Instances whose state was written.
+    written: AtomicUsize,
+}
+
+impl<'a> StateFolders<'a> {
+    /// Looks whether all that was left can be taken over, and makes the folder to export to.
+    pub(super) fn open(
+        plan: &'a Plan,
+        workers: usize,
+        options: &'a super::RunOptions,
+    ) -> Result<Self, StateFolderError> {
+        let mut state = Self { plan, workers, import: None, export: None, written: 0.into() };
+        if let Some(folder) = options.import_state.as_deref() {
+            let entries = fs::read_dir(folder).map_err(cannot("read the state folder", folder))?;
+            let manifest = Manifest::read(folder)?;
+            state.check(folder, &manifest)?;
+            warn_of_others(folder, entries, &manifest);
+            state.import = Some((folder, manifest));
+        }
+        if let Some(folder) = options.export_state.as_deref() {
+            let mut nfs = plan.nfs.iter().filter(|nf| is_stateful(nf));
+            if let Some(nf) = nfs.find(|nf| !manifest::can_name(&nf.name)) {
+                return Err(StateFolderError::Name { nf: nf.name.clone() });
+            }
+            fs::create_dir_all(folder).map_err(cannot("make the state folder", folder))?;
+            state.export = Some(folder);
+        }
+        Ok(state)
+    }
+
+    /// Checks that what was left is of the NFs that there are.
+    fn check(&self, folder: &Path, manifest: &Manifest) -> Result<(), StateFolderError> {
+        let folder = || folder.to_owned();
+        for (name, left) in &manifest.nfs {
+            let (nf, found) = (name.clone(), left.instances);
+            let Some(plan) = self.plan.nfs.iter().find(|nf| nf.name == *name) else {
+                let kind = left.kind.clone();
+                return Err(StateFolderError::Unknown { folder: folder(), nf, kind });
+            };
+            if plan.kind != left.kind {
+                let (found, expected) = (left.kind.clone(), plan.kind.clone());
+                return Err(StateFolderError::Kind { folder: folder(), nf, found, expected });
+            }
+            let expected = self.instances(plan);
+            if expected > 1 && found != expected {
+                return Err(StateFolderError::Instances { folder: folder(), nf, found, expected });
+            }
+        }
+        // One that was added to the chain has nothing to go on with.
+        for nf in self.plan.nfs.iter().filter(|nf| is_stateful(nf)) {
+            if !manifest.nfs.contains_key(&nf.name) {
+                let folder = folder();
+                log::warn!("{}: no state of '{}'; it begins without", folder.display(), nf.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has instance `number` of an NF take over what its predecessors left.
+    pub(super) fn import(
+        &self,
+        nf: NfIndex,
+        number: usize,
+        function: &mut dyn NetworkFunction,
+    ) -> Result<(), StateFolderError> {
+        let (Some((folder, manifest)), Some(nf)) = (&self.import, self.stateful(nf)) else {
+            return Ok(());
+        };
+        let Some(left) = manifest.nfs.get(&nf.name) else { return Ok(()) };
+        let mine = if self.instances(nf) > 1 { number..number + 1 } else { 0..left.instances };
+        for n in mine {
+            let taken = read(&folder.join(manifest::file(&nf.name, n)), nf, function)?;
+            log::info!("'{}' takes over {taken} records", nf.name);
+        }
+        Ok(())
+    }
+
+    /// Writes the state of instance `number` of an NF, for [`commit`](Self::commit) to leave.
+    pub(super) fn export(
+        &self,
+        nf: NfIndex,
+        number: usize,
+        function: &dyn NetworkFunction,
+    ) -> Result<(), StateFolderError> {
+        let (Some(folder), Some(nf)) = (self.export, self.stateful(nf)) else { return Ok(()) };
+        let path = folder.join(manifest::file(&nf.name, number));
+        write(&partial(&path), nf, function)?;
+        self.written.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Leaves what the instances have written, all of it or, while some is missing, nothing;
+    /// whether another run can take it over.
+    pub(super) fn commit(&self) -> Result<bool, StateFolderError> {
+        let Some(folder) = self.export else { return Ok(false) };
+        let nfs = self.plan.nfs.iter().filter(|nf| is_stateful(nf));
+        let manifest = Manifest::new(nfs.map(|nf| {
+            (nf.name.clone(), Left { kind: nf.kind.clone(), instances: self.instances(nf) })
+        }));
+        let files: Vec<PathBuf> = manifest.files().map(|name| folder.join(name)).collect();
+        if self.written.load(Ordering::Relaxed) != files.len() {
+            files.iter().for_each(|file| drop(fs::remove_file(partial(file))));
+            return Err(StateFolderError::Unfinished { folder: folder.into() });
+        }
+        let new = manifest.write(folder).map_err(cannot("write to the state folder", folder))?;
+        let replaced = replace(folder, &new, &files);
+        replaced.map_err(cannot("write to the state folder", folder))?;
+        Ok(true)
+    }
+
+    fn instances(&self, nf: &NfPlan) -> usize {
+        if nf.has_own_worker(self.workers) { 1 } else { self.workers }
+    }
+
+    fn stateful(&self, nf: NfIndex) -> Option<&'a NfPlan> {
+        self.plan.nfs.get(usize::from(nf.0)).filter(|nf| is_stateful(nf))
+    }
+}
+
+fn is_stateful(nf: &NfPlan) -> bool {
+    Kind::find(&nf.kind).is_some_and(Kind::has_state)
+}
+
+/// Says which files look like state and are passed over.
+fn warn_of_others(folder: &Path, entries: fs::ReadDir, manifest: &Manifest) {
+    for name in entries.flatten().map(|entry| entry.file_name()) {
+        let is_state = Path::new(&name).extension().is_some_and(|e| e == "state");
+        if is_state && !manifest.files().any(|file| *file == *name) {
+            log::warn!("{}: state.json does not name it", folder.join(name).display());
+        }
+    }
+}
+
+/// Puts `files` and the manifest `new` in the place of what `folder` holds. At no time does a
+/// manifest stand beside files of which it does not tell, also if the power fails meanwhile.
+fn replace(folder: &Path, new: &Path, files: &[PathBuf]) -> io::Result<()> {
+    let sync = || File::open(folder)?.sync_all();
+    let before = Manifest::read(folder);
+    remove(&manifest::path(folder))?;
+    sync()?;
+    for stale in before.iter().flat_map(Manifest::files).map(|name| folder.join(name)) {
+        remove(&stale)?;
+    }
+    for file in files {
+        fs::rename(partial(file), file)?;
+    }
+    sync()?;
+    fs::rename(new, manifest::path(folder))?;
+    sync()
+}
+
+/// Removes a file if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path).or_else(|e| match e.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(e),
+    })
+}
+
+/// Where a file is until it is whole.
+fn partial(path: &Path) -> PathBuf {
+    path.with_extension("partial")
+}
+
+fn read(
+    path: &Path,
+    nf: &NfPlan,
+    function: &mut dyn NetworkFunction,
+) -> Result<usize, StateFolderError> {
+    let mut input = BufReader::new(File::open(path).map_err(cannot("read", path))?);
+    let mut take = || {
+        let mut reader = StateReader::new(&mut input, &nf.kind, function.state_version())?;
+        let taken = function.import_state(&mut reader)?;
+        reader.finish()?;
+        Ok(taken)
+    };
+    take().map_err(|source| StateFolderError::File { path: path.into(), source })
+}
+
+fn write(path: &Path, nf: &NfPlan, function: &dyn NetworkFunction) -> Result<(), StateFolderError> {
+    let mut out = BufWriter::new(File::create(path).map_err(cannot("write", path))?);
+    let give = |out: &mut BufWriter<File>| -> Result<(), StateError> {
+        let mut writer = StateWriter::new(out, &nf.kind, function.state_version())?;
+        function.export_state(&mut writer)?;
+        writer.finish()?;
+        out.flush()?;
+        Ok(out.get_ref().sync_all()?)
+    };
+    give(&mut out).map_err(|source| StateFolderError::File { path: path.into(), source })
+}
