@@ -13,6 +13,9 @@ const NAT: &str = "routes = 'routes.csv'\n[input.a]\ncapture = '@IN@.pcap'\n\
 const ASSETS: &str = "routes = 'routes.csv'\n[input.a]\ncapture = '@IN@.pcap'\n\
     [output.o]\ndiscard = true\n[nf.n]\nkind = 'assets'\n";
 
+const MONITOR: &str = "routes = 'routes.csv'\n[input.a]\ncapture = '@IN@.pcap'\n\
+    [output.o]\ndiscard = true\n[nf.n]\nkind = 'monitor'\njson = '@IN@.json'\n";
+
 /// A capture of 3000 packets as `whole.pcap`, and its parts as `one.pcap` and `two.pcap`.
 fn folder(chain: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -47,6 +50,14 @@ fn left(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> = entries.map(name).collect();
     names.sort();
     names
+}
+
+/// The records of flows that a run of [`MONITOR`] wrote.
+fn flows(folder: &Path, part: &str) -> Vec<String> {
+    let text = fs::read_to_string(folder.join(format!("{part}.json"))).unwrap();
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
 }
 
 #[test]
@@ -176,4 +187,51 @@ fn a_part_of_what_was_left_is_not_taken_over() {
     // As an export that breaks off leaves it.
     fs::remove_file(path.join("kept/state.json")).unwrap();
     fails("two.toml", &[], "kept: no whole state is there: state.json is missing");
+}
+
+#[test]
+fn a_folder_keeps_what_it_has_until_all_is_written() {
+    let folder = folder(MONITOR);
+    let path = folder.path();
+    let export = ["--workers", "2", "--export-state", "kept"];
+    succeeds(path, &[&["run", "one.toml"], &export[..]].concat());
+    let kept = |name: &str| fs::read(path.join("kept").join(name)).unwrap();
+    let before = kept("n.0.state");
+    assert!(before.len() > 1000 && flows(path, "one").is_empty());
+    // The second worker cannot write.
+    fs::create_dir(path.join("kept/n.1.partial")).unwrap();
+    let run = thalweg(path, &[&["run", "two.toml"], &export[..]].concat());
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(told.contains("cannot write kept/n.1.partial"), "{told}");
+    assert!(run.status.code() == Some(1) && told.contains("not all state was written"), "{told}");
+    fs::remove_dir(path.join("kept/n.1.partial")).unwrap();
+    assert_eq!(kept("n.0.state"), before);
+    assert_eq!(left(path), ["n.0.state", "n.1.state", "state.json"]);
+    // Nobody else is to tell of these flows.
+    let told = flows(path, "two");
+    succeeds(path, &["run", "two.toml", "--workers", "2"]);
+    assert!(!told.is_empty() && told == flows(path, "two"));
+}
+
+#[test]
+fn flows_that_go_on_in_another_run_are_written_out_once() {
+    for pinned in ["", "pinned = true\n"] {
+        let folder = folder(&format!("{MONITOR}{pinned}"));
+        let path = folder.path();
+        succeeds(path, &["run", "whole.toml"]);
+        let whole = flows(path, "whole");
+        assert!(whole.len() > 400);
+        for workers in ["1", "2"] {
+            let keep = ["--workers", workers, "--export-state", "kept"];
+            succeeds(path, &[&["run", "one.toml"], &keep[..]].concat());
+            assert_eq!(flows(path, "one"), [""; 0]);
+            let take = ["--workers", workers, "--import-state", "kept"];
+            succeeds(path, &[&["run", "two.toml"], &take[..]].concat());
+            assert_eq!(flows(path, "two"), whole);
+        }
+        // Without an export they end with the run.
+        succeeds(path, &["run", "one.toml"]);
+        assert!(flows(path, "one").iter().all(|line| line.contains("forced-end")));
+        assert!(flows(path, "one").len() > 300);
+    }
 }

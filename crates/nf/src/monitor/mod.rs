@@ -171,6 +171,11 @@ impl NetworkFunction for Monitor {
         Ok(imported)
     }
 
+    fn handed_over(&mut self) {
+        // Written out here too, their packets would be counted twice.
+        self.flows = FlowTable::new();
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("packets", self.packets),
