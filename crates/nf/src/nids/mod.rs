@@ -18,10 +18,10 @@ mod inspect;
 mod literals;
 mod matcher;
 mod rule;
+mod setup;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -38,7 +38,8 @@ use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, 
 use engine::Engine;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
-use rule::{Variables, load};
+use rule::Variables;
+use setup::{Compiled, Setup};
 use stream::Overlaps;
 
 /// The options of an intrusion detection.
@@ -46,8 +47,8 @@ use stream::Overlaps;
 #[serde(deny_unknown_fields)]
 struct Options {
     /// Files with rules in Snort's syntax.
-    #[schemars(with = "Vec<String>")]
-    rules: Vec<Spanned<String>>,
+    #[schemars(with = "Vec<String>", length(min = 1))]
+    rules: Spanned<Vec<Spanned<String>>>,
     /// A file for alerts, as lines of Suricata's EVE JSON.
     #[schemars(with = "Option<String>")]
     alerts: Option<Spanned<String>>,
@@ -132,17 +133,15 @@ fn build(
     environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {
     let options: Options = section.parse()?;
-    if !(1..=1 << 26).contains(options.max_flows.get_ref()) {
-        let span = options.max_flows.span();
-        return Err(section.error(span, "bad number of flows", "1 to 67108864").into());
-    }
-    if !(1..=1 << 20).contains(options.stream_memory_mib.get_ref()) {
-        let span = options.stream_memory_mib.span();
-        return Err(section.error(span, "bad size of memory", "1 to 1048576").into());
+    let mut errors = Vec::new();
+    let flows = section.in_range(&options.max_flows, 1..=1 << 26, &mut errors);
+    let memory = section.in_range(&options.stream_memory_mib, 1..=1 << 20, &mut errors);
+    if options.rules.get_ref().is_empty() {
+        let expected = "a file with rules, or several";
+        errors.push(section.error(options.rules.span(), "no files", expected));
     }
     let mut sources = Vec::new();
-    let mut errors = Vec::new();
-    for file in &options.rules {
+    for file in options.rules.get_ref() {
         match section.read(file.span(), file.get_ref()) {
             Ok(source) => sources.push(source),
             Err(e) => errors.push(e),
@@ -154,18 +153,19 @@ fn build(
     let setup = Setup {
         variables: Variables::new(options.variables),
         refuse: options.unsupported == Unsupported::Refuse,
-        files: options.rules.iter().map(|f| section.resolve(f.get_ref())).collect(),
+        files: options.rules.get_ref().iter().map(|f| section.resolve(f.get_ref())).collect(),
     };
-    let Compiled { engine, unsupported } = setup.compile(&sources)?;
+    let Compiled { engine, unsupported, warnings } = setup.compile(&sources)?;
     let alerts = LineFile::new(section.output(options.alerts.as_ref(), environment)?);
     Ok(Box::new(NidsBlueprint {
         setup,
         engine: Arc::new(ArcSwap::from_pointee(engine)),
         unsupported,
+        warnings,
         limits: Limits {
-            flows: *options.max_flows.get_ref(),
+            flows,
             idle: Nanoseconds::from_secs(options.idle_timeout_s),
-            memory: *options.stream_memory_mib.get_ref() << 20,
+            memory: memory << 20,
         },
         settings: Settings {
             checksums: options.checksums,
@@ -178,42 +178,12 @@ fn build(
     }))
 }
 
-/// What it takes to read the rules, again too.
-struct Setup {
-    variables: Variables,
-    refuse: bool,
-    files: Vec<PathBuf>,
-}
-
-struct Compiled {
-    engine: Engine,
-    unsupported: Vec<SourceError>,
-}
-
-impl Setup {
-    fn compile(&self, sources: &[Source]) -> Result<Compiled, BuildError> {
-        let (mut rules, mut unsupported, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        for source in sources {
-            let loaded = load(source, &self.variables);
-            rules.extend(loaded.rules);
-            unsupported.extend(loaded.unsupported);
-            errors.extend(loaded.errors);
-        }
-        if self.refuse {
-            errors.append(&mut unsupported);
-        }
-        if !errors.is_empty() {
-            return Err(BuildError(errors));
-        }
-        let engine = Engine::new(rules);
-        Ok(Compiled { engine, unsupported })
-    }
-}
-
 struct NidsBlueprint {
     setup: Setup,
     engine: Arc<ArcSwap<Engine>>,
-    unsupported: Vec<SourceError>,
+    /// How many rules were left out.
+    unsupported: usize,
+    warnings: Vec<SourceError>,
     alerts: Arc<Mutex<LineFile>>,
     limits: Limits,
     settings: Settings,
@@ -228,23 +198,31 @@ impl Blueprint for NidsBlueprint {
             alerts: self.alerts.clone(),
             failure: None,
             // Figures of workers are added up; what all share is told once.
-            unsupported: if worker == 0 { self.unsupported.len() as u64 } else { 0 },
+            unsupported: if worker == 0 { self.unsupported as u64 } else { 0 },
             first: worker == 0,
         })
     }
 
     fn describe(&self) -> String {
         let rules = self.engine.load().rules.len();
-        format!("{rules} rules, {} unsupported", self.unsupported.len())
+        format!("{rules} rules, {} unsupported", self.unsupported)
     }
 
     fn warnings(&self) -> &[SourceError] {
-        &self.unsupported
+        &self.warnings
     }
 
     fn reload(&self) -> Result<(), BuildError> {
         let sources = self.setup.files.iter().map(Source::read).collect::<Result<Vec<_>, _>>()?;
         let compiled = self.setup.compile(&sources)?;
+        let before = self.engine.load().rules.len();
+        if compiled.engine.rules.is_empty() && before > 0 {
+            // So a file looks, too, while it is written.
+            let message = format!("no rule is left of {before}");
+            let error = |s: &Source| s.error(0..0, message.as_str(), "at least one rule");
+            return Err(BuildError(sources.iter().map(error).collect()));
+        }
+        compiled.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         self.engine.store(Arc::new(compiled.engine));
         Ok(())
     }

@@ -15,6 +15,12 @@ pub(in super::super) struct Variables(HashMap<String, String>);
 impl Variables {
     /// Suricata's defaults, with `own` in their place where given.
     pub(in super::super) fn new(own: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut all = Self::defaults();
+        all.0.extend(own);
+        all
+    }
+
+    fn defaults() -> Self {
         let mut all = HashMap::new();
         let home = "[192.168.0.0/16,10.0.0.0/8,172.16.0.0/12]";
         all.insert("HOME_NET".to_owned(), home.to_owned());
@@ -51,7 +57,6 @@ impl Variables {
         for (name, value) in ports {
             all.insert(format!("{name}_PORTS"), value.to_owned());
         }
-        all.extend(own);
         Self(all)
     }
 }
@@ -118,25 +123,73 @@ pub(super) fn ports(piece: Piece<'_>, variables: &Variables) -> Result<Ports, Fa
     Ok(Ports { include, exclude })
 }
 
+/// A range of addresses or ports.
+trait Interval: Copy + 'static {
+    /// Everything there is.
+    const ALL: &'static [Self];
+
+    /// What is left of the range, before and behind `hole`.
+    fn without(self, hole: Self) -> [Option<Self>; 2];
+}
+
+impl Interval for Prefix {
+    const ALL: &'static [Self] = &[
+        Self { v4: true, low: 0, high: u32::MAX as u128 },
+        Self { v4: false, low: 0, high: u128::MAX },
+    ];
+
+    fn without(self, hole: Self) -> [Option<Self>; 2] {
+        if hole.v4 != self.v4 || hole.high < self.low || hole.low > self.high {
+            return [Some(self), None];
+        }
+        let before = hole.low.checked_sub(1).filter(|high| *high >= self.low);
+        let behind = hole.high.checked_add(1).filter(|low| *low <= self.high);
+        [before.map(|high| Self { high, ..self }), behind.map(|low| Self { low, ..self })]
+    }
+}
+
+impl Interval for (u16, u16) {
+    const ALL: &'static [Self] = &[(0, u16::MAX)];
+
+    fn without(self, hole: Self) -> [Option<Self>; 2] {
+        if hole.1 < self.0 || hole.0 > self.1 {
+            return [Some(self), None];
+        }
+        let before = hole.0.checked_sub(1).filter(|high| *high >= self.0);
+        let behind = hole.1.checked_add(1).filter(|low| *low <= self.1);
+        [before.map(|high| (self.0, high)), behind.map(|low| (low, self.1))]
+    }
+}
+
+/// Those included without those excluded, as ranges.
+fn difference<T: Interval>((include, exclude): &Items<T>) -> Vec<T> {
+    let include = if include.is_empty() { T::ALL } else { include };
+    exclude.iter().fold(include.to_vec(), |left, hole| {
+        left.into_iter().flat_map(|range| range.without(*hole)).flatten().collect()
+    })
+}
+
 type Items<T> = (Vec<T>, Vec<T>);
 
 /// Reads a list; mistakes inside a variable are shown at its name.
-fn list<T: Copy>(
+fn list<T: Interval>(
     piece: Piece<'_>,
     variables: &Variables,
     one: &dyn Fn(&str) -> Result<Option<T>, String>,
 ) -> Result<Items<T>, Fault> {
     let mut items = (Vec::new(), Vec::new());
-    collect(piece.text, variables, one, false, 0, &mut items)
+    collect(piece.text, variables, one, 0, &mut items)
         .map_err(|expected| piece.fault("bad list", expected))?;
+    if !items.1.is_empty() && difference(&items).is_empty() {
+        return Err(piece.fault("a list that nothing is in", "something that is not excluded"));
+    }
     Ok(items)
 }
 
-fn collect<T: Copy>(
+fn collect<T: Interval>(
     text: &str,
     variables: &Variables,
     one: &dyn Fn(&str) -> Result<Option<T>, String>,
-    negated: bool,
     depth: usize,
     items: &mut Items<T>,
 ) -> Result<(), String> {
@@ -145,31 +198,29 @@ fn collect<T: Copy>(
     }
     let text = text.trim();
     if let Some(rest) = text.strip_prefix('!') {
-        return collect(rest, variables, one, !negated, depth + 1, items);
+        let mut inner = (Vec::new(), Vec::new());
+        collect(rest, variables, one, depth + 1, &mut inner)?;
+        if inner.0.is_empty() && inner.1.is_empty() {
+            return Err("something to match: '!any' matches nothing".into());
+        }
+        items.1.extend(difference(&inner));
+        return Ok(());
     }
     if let Some(name) = text.strip_prefix('$') {
         let value = variables.0.get(name);
         let value =
             value.ok_or_else(|| format!("a variable that is defined: there is no '{name}'"))?;
-        return collect(value, variables, one, negated, depth + 1, items);
+        return collect(value, variables, one, depth + 1, items);
     }
     if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
-        return split(inner)
-            .try_for_each(|t| collect(t, variables, one, negated, depth + 1, items));
-    }
-    match one(text)? {
-        // "any" includes all, which an empty list says too.
-        None if negated => Err("something to match: '!any' matches nothing".into()),
-        None => Ok(()),
-        Some(item) => {
-            if negated {
-                items.1.push(item);
-            } else {
-                items.0.push(item);
-            }
-            Ok(())
+        if split(inner).next().is_none() {
+            return Err("something in the list".into());
         }
+        return split(inner).try_for_each(|t| collect(t, variables, one, depth + 1, items));
     }
+    // "any" includes all, which an empty list says too.
+    items.0.extend(one(text)?);
+    Ok(())
 }
 
 /// The parts between commas outside of inner brackets.

@@ -31,6 +31,22 @@ pub(in super::super) enum What {
     FragmentOffset,
 }
 
+impl What {
+    /// The most that the field holds.
+    pub(super) fn most(self) -> u64 {
+        match self {
+            Self::Ttl | Self::Tos | Self::IpProtocol | Self::IcmpType | Self::IcmpCode => 255,
+            Self::FragmentOffset => 0x1fff,
+            Self::TcpSequence | Self::TcpAcknowledgment => u32::MAX.into(),
+            Self::PayloadSize
+            | Self::IpId
+            | Self::IcmpId
+            | Self::IcmpSequence
+            | Self::TcpWindow => u16::MAX.into(),
+        }
+    }
+}
+
 /// Whether a header is as a rule asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Condition {

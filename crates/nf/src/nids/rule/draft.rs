@@ -1,8 +1,11 @@
 //! A rule while its options are read.
 
+use std::ops::Range;
+
 use super::super::buffer::Buffer;
 use super::Rule;
 use super::content::{Content, Part, PayloadTest, Transform};
+use super::set::Places;
 
 /// A rule, and where its next test belongs.
 pub(super) struct Draft {
@@ -15,12 +18,23 @@ pub(super) struct Draft {
     decoded: bool,
     /// The names of the variables, by index.
     pub(super) variables: Vec<String>,
+    /// The parts whose size is tested, and where.
+    pub(super) sized: Vec<(usize, Range<usize>)>,
+    pub(super) places: Places,
 }
 
 impl Draft {
     pub(super) fn new(mut rule: Rule) -> Self {
         rule.parts.push(Part::default());
-        Self { rule, current: 0, last: 0, decoded: false, variables: Vec::new() }
+        Self {
+            rule,
+            current: 0,
+            last: 0,
+            decoded: false,
+            variables: Vec::new(),
+            sized: Vec::new(),
+            places: Places::default(),
+        }
     }
 
     /// The tests that follow are of `buffer`.
@@ -85,6 +99,17 @@ impl Draft {
     pub(super) fn test_of(&mut self, buffer: Buffer, test: PayloadTest) {
         self.last = self.part(buffer);
         self.rule.parts[self.last].tests.push(test);
+    }
+
+    /// The last test, at `span`, was one of the size.
+    pub(super) fn note_size(&mut self, span: Range<usize>) {
+        self.sized.push((self.last, span));
+    }
+
+    /// The payload's size is tested at `span`.
+    pub(super) fn note_size_of_payload(&mut self, span: Range<usize>) {
+        // A draft begins with the payload's part.
+        self.sized.push((0, span));
     }
 
     /// The last content; other tests may stand behind it.

@@ -69,6 +69,7 @@ pub(super) fn stream_size(value: Piece<'_>) -> Result<StreamSize, Fault> {
     };
     let number: u64 = number.number()?;
     let (low, high, negated) = match operator.text {
+        "<" if number == 0 => return Err(value.fault("nothing is below 0", "a number above 0")),
         "<" => (number, u64::MAX, true),
         "<=" => (0, number, false),
         ">" => (0, number, true),
@@ -83,16 +84,16 @@ pub(super) fn stream_size(value: Piece<'_>) -> Result<StreamSize, Fault> {
 /// Reads a field's [`bounds`].
 pub(super) fn range(what: What, value: Piece<'_>) -> Result<Condition, Fault> {
     let named = |name: &str| (what == What::IpProtocol).then(|| protocol_number(name)).flatten();
-    let (low, high, negated) = bounds(value, named, what == What::Tos)?;
+    let (low, high, negated) = bounds(value, named, what.most())?;
     Ok(Condition::Range { what, low, high, negated })
 }
 
-/// Reads `5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `5<>9` (without the ends; it may be `empty`),
-/// `5-9`: the least, the most, and whether anything else is asked for.
+/// Reads `5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `5<>9` (without the ends), `5-9` about a number
+/// of `most` at most: the least, the most, and whether anything else is asked for.
 pub(super) fn bounds(
     value: Piece<'_>,
     named: impl Fn(&str) -> Option<u64>,
-    empty: bool,
+    most: u64,
 ) -> Result<(u64, u64, bool), Fault> {
     let (value, negated) = match value.unquoted().trim().strip('!') {
         Some(rest) => (rest, true),
@@ -101,13 +102,23 @@ pub(super) fn bounds(
     let number = |piece: Piece<'_>| -> Result<u64, Fault> {
         let piece = piece.trim();
         let hex = piece.text.strip_prefix("0x").and_then(|h| u64::from_str_radix(h, 16).ok());
-        hex.or(named(piece.text)).map_or_else(|| piece.number(), Ok)
+        let number = hex.or(named(piece.text)).map_or_else(|| piece.number(), Ok)?;
+        if number > most {
+            return Err(piece.fault("bad number", format!("0 to {most}")));
+        }
+        Ok(number)
     };
     let compared = |at: usize| number(value.from(at));
     let (low, high) = match value.text.as_bytes() {
-        [b'>', b'=', ..] => (compared(2)?, u64::MAX),
+        [b'>', b'=', ..] => (compared(2)?, most),
         [b'<', b'=', ..] => (0, compared(2)?),
-        [b'>', ..] => (compared(1)?.saturating_add(1), u64::MAX),
+        [b'>', ..] => match compared(1)? {
+            n if n == most => {
+                let expected = format!("a number below {most}");
+                return Err(value.fault(format!("nothing is above {most}"), expected));
+            }
+            n => (n + 1, most),
+        },
         [b'<', ..] => match compared(1)? {
             0 => return Err(value.fault("nothing is below 0", "a number above 0")),
             n => (0, n - 1),
@@ -116,10 +127,10 @@ pub(super) fn bounds(
         _ => {
             if let Some(at) = value.text.find("<>") {
                 let (low, high) = (number(value.to(at))?, number(value.from(at + 2))?);
-                if high <= low.saturating_add(1) && !empty {
+                if high <= low.saturating_add(1) {
                     return Err(value.fault("an empty range", "low<>high, without the ends"));
                 }
-                (low.saturating_add(1), high.saturating_sub(1))
+                (low + 1, high - 1)
             } else if let Some((low, high)) = value.split_once('-') {
                 (number(low)?, number(high)?)
             } else {
@@ -127,6 +138,9 @@ pub(super) fn bounds(
             }
         }
     };
+    if low > high || negated && (low, high) == (0, most) {
+        return Err(value.fault("an empty range", "a range that something is in"));
+    }
     Ok((low, high, negated))
 }
 

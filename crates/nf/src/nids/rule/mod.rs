@@ -4,11 +4,13 @@ mod address;
 mod classes;
 mod condition;
 mod content;
+mod contradiction;
 mod draft;
 mod header;
 mod number;
 mod option;
 mod parse;
+mod set;
 mod text;
 
 pub(super) use address::Variables;
@@ -17,7 +19,8 @@ pub(super) use content::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, Part, PayloadTest, Place,
     Regex, Transform, VARIABLES,
 };
-pub(super) use parse::load;
+pub(super) use parse::{Loaded, load};
+pub(super) use set::warnings;
 
 use super::buffer::{self, Buffer};
 

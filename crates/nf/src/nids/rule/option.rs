@@ -2,7 +2,7 @@
 
 use super::super::buffer::{Buffer, Protocol};
 use super::classes::classification;
-use super::condition::Condition;
+use super::condition::{Condition, What};
 use super::content::{self, Content, Number, PayloadTest, Transform};
 use super::draft::Draft;
 use super::header;
@@ -46,7 +46,11 @@ pub(super) fn option(
     let rule = &mut draft.rule;
     match name.text {
         "msg" => rule.message = unescape(needed()?.unquoted().text),
-        "sid" => rule.sid = needed()?.number()?,
+        "sid" => {
+            let value = needed()?;
+            rule.sid = value.number()?;
+            draft.places.sid = value.span();
+        }
         "gid" => rule.gid = needed()?.number()?,
         "rev" => rule.rev = needed()?.number()?,
         "classtype" => {
@@ -63,7 +67,7 @@ pub(super) fn option(
         }
         "noalert" => rule.no_alert = true,
         "flow" => flow(rule, needed()?)?,
-        "flowbits" => flow_bits(rule, needed()?)?,
+        "flowbits" => flow_bits(draft, needed()?)?,
         "threshold" => rule.filters.push(filter(needed()?, false)?),
         "detection_filter" => rule.filters.push(filter(needed()?, true)?),
         "app-layer-protocol" => application(rule, needed()?)?,
@@ -76,7 +80,11 @@ pub(super) fn option(
         remark if REMARKS.contains(&remark) => {}
         text => {
             if let Some(what) = header::field(text) {
-                rule.conditions.push(header::range(what, needed()?)?);
+                let value = needed()?;
+                rule.conditions.push(header::range(what, value)?);
+                if what == What::PayloadSize {
+                    draft.note_size_of_payload(value.span());
+                }
             } else if !payload_test(draft, name, value)? {
                 modifier(draft, name, value)?;
             }
@@ -113,8 +121,9 @@ fn payload_test(
             draft.follow(PayloadTest::ByteExtract(extract));
         }
         "isdataat" => {
-            let test = number::is_data_at(needed()?, &draft.variables)?;
-            draft.follow(test);
+            let value = needed()?;
+            draft.follow(number::is_data_at(value, &draft.variables)?);
+            draft.note_size(value.span());
         }
         "base64_decode" => draft.follow(number::base64_decode(value)?),
         "base64_data" => {
@@ -123,7 +132,11 @@ fn payload_test(
                 return Err(name.fault("'base64_data' without base64_decode", expected));
             }
         }
-        "bsize" if draft.is_stuck() => draft.test(size(needed()?)?),
+        "bsize" if draft.is_stuck() => {
+            let value = needed()?;
+            draft.test(size(value)?);
+            draft.note_size(value.span());
+        }
         "urilen" => {
             let value = needed()?;
             let (value, raw) = match value.split_once(',') {
@@ -132,6 +145,7 @@ fn payload_test(
             };
             let buffer = if raw { Buffer::HttpRawUri } else { Buffer::HttpUri };
             draft.test_of(buffer, size(value)?);
+            draft.note_size(value.span());
         }
         "to_lowercase" => draft.transform(Transform::ToLowercase),
         "to_uppercase" => draft.transform(Transform::ToUppercase),
@@ -147,13 +161,17 @@ fn payload_test(
 }
 
 fn size(value: Piece<'_>) -> Result<PayloadTest, Fault> {
-    let (low, high, negated) = header::bounds(value, |_| None, false)?;
+    let (low, high, negated) = header::bounds(value, |_| None, u64::MAX)?;
     Ok(PayloadTest::Size { low, high, negated })
 }
 
 /// Reads `app-layer-protocol:http`.
 fn application(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
     match Protocol::named(value.text) {
+        Some(protocol) if rule.application.is_some_and(|p| p != protocol) => {
+            Err(value
+                .fault("a rule about two protocols", "the protocol that the rule names before"))
+        }
         Some(protocol) => {
             rule.application = Some(protocol);
             Ok(())
@@ -199,18 +217,26 @@ fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Res
         number => Ok(number),
     };
     let content = draft.content().ok_or_else(without)?;
+    let least = content.bytes.len() as i64;
+    let room = |number: Number| match number {
+        Number::Literal(n) if n < least => {
+            let message = format!("'{}' is shorter than its content", name.text);
+            Err(value.unwrap_or(name).fault(message, format!("{least} or more")))
+        }
+        number => Ok(number),
+    };
     match name.text {
         "nocase" => {
             content.nocase = true;
             content.bytes.make_ascii_lowercase();
         }
         "offset" => content.offset = Some(length()?),
-        "depth" => content.depth = Some(length()?),
+        "depth" => content.depth = Some(room(length()?)?),
         "distance" => content.distance = Some(signed()?),
-        "within" => content.within = Some(signed()?),
+        "within" => content.within = Some(room(signed()?)?),
         "startswith" => {
             content.offset = Some(Number::Literal(0));
-            content.depth = Some(Number::Literal(content.bytes.len() as i64));
+            content.depth = Some(Number::Literal(least));
         }
         "endswith" => content.ends_with = true,
         // `only` and `offset,length` say what the prefilter may do, which does
@@ -296,15 +322,22 @@ fn new_content(value: Piece<'_>) -> Result<PayloadTest, Fault> {
 }
 
 fn flow(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
+    fn settle<T: PartialEq>(asked: &mut Option<T>, value: T, part: Piece<'_>) -> Result<(), Fault> {
+        if asked.as_ref().is_some_and(|before| *before != value) {
+            return Err(part.fault("this contradicts what stands before it", "one of the two"));
+        }
+        *asked = Some(value);
+        Ok(())
+    }
     for part in value.split(',') {
         match part.text {
-            "to_server" | "from_client" => rule.flow.to_server = Some(true),
-            "to_client" | "from_server" => rule.flow.to_server = Some(false),
-            "established" => rule.flow.established = Some(true),
-            "not_established" => rule.flow.established = Some(false),
+            "to_server" | "from_client" => settle(&mut rule.flow.to_server, true, part)?,
+            "to_client" | "from_server" => settle(&mut rule.flow.to_server, false, part)?,
+            "established" => settle(&mut rule.flow.established, true, part)?,
+            "not_established" => settle(&mut rule.flow.established, false, part)?,
             "stateless" => {}
-            "no_stream" => rule.view = Some(View::Packet),
-            "only_stream" => rule.view = Some(View::Stream),
+            "no_stream" => settle(&mut rule.view, View::Packet, part)?,
+            "only_stream" => settle(&mut rule.view, View::Stream, part)?,
             "no_frag" | "only_frag" => {
                 return Err(Fault::unsupported(part.span(), format!("flow '{}'", part.text)));
             }
@@ -317,7 +350,8 @@ fn flow(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn flow_bits(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
+fn flow_bits(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
+    let rule = &mut draft.rule;
     let (command, names) = match value.split_once(',') {
         Some((command, names)) => (command.trim(), names.trim().text),
         None => (value.trim(), ""),
@@ -335,7 +369,10 @@ fn flow_bits(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
         "set" => FlowBit::Set(one()),
         "unset" => FlowBit::Unset(one()),
         "toggle" => FlowBit::Toggle(one()),
-        "isset" => FlowBit::IsSet(list()),
+        "isset" => {
+            draft.places.is_set.push(value.span());
+            FlowBit::IsSet(list())
+        }
         "isnotset" => FlowBit::IsNotSet(list()),
         _ => {
             let expected = "set, unset, toggle, isset, isnotset or noalert";

@@ -6,8 +6,10 @@ use super::super::buffer::{self, Buffer};
 use super::address::{Variables, addresses, ports};
 use super::condition::Endpoint;
 use super::content::{Content, Part, PayloadTest};
+use super::contradiction::check_sizes;
 use super::draft::Draft;
 use super::option::option;
+use super::set::Places;
 use super::text::{Fault, Piece, options};
 use super::{Action, FastPattern, FlowTest, Protocol, Rule, View};
 
@@ -15,24 +17,36 @@ use super::{Action, FastPattern, FlowTest, Protocol, Rule, View};
 #[derive(Debug, Default)]
 pub(in super::super) struct Loaded {
     pub(in super::super) rules: Vec<Rule>,
+    /// Where parts of each of them stand.
+    pub(in super::super) places: Vec<Places>,
     /// Rules that ask for what is not supported, each once.
     pub(in super::super) unsupported: Vec<SourceError>,
     pub(in super::super) errors: Vec<SourceError>,
 }
 
-/// Reads the rules of `source`.
-pub(in super::super) fn load(source: &Source, variables: &Variables) -> Loaded {
+impl Loaded {
+    /// Whether there was no rule, not even one that is wrong.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.unsupported.is_empty() && self.errors.is_empty()
+    }
+}
+
+/// Reads the rules of `source`. Those that ask for what is not supported are left out, or
+/// with `refuse` mistakes.
+pub(in super::super) fn load(source: &Source, variables: &Variables, refuse: bool) -> Loaded {
     let mut loaded = Loaded::default();
     for piece in rule_texts(source) {
         match rule(piece, variables) {
-            Ok(rule) => loaded.rules.push(rule),
+            Ok((rule, places)) => {
+                loaded.rules.push(rule);
+                loaded.places.push(places);
+            }
+            Err(fault) if fault.unsupported && !refuse => {
+                let message = format!("{}; the rule is left out", fault.message);
+                loaded.unsupported.push(source.error(fault.span, message, fault.expected));
+            }
             Err(fault) => {
-                let error = source.error(fault.span, fault.message, fault.expected);
-                if fault.unsupported {
-                    loaded.unsupported.push(error);
-                } else {
-                    loaded.errors.push(error);
-                }
+                loaded.errors.push(source.error(fault.span, fault.message, fault.expected));
             }
         }
     }
@@ -63,7 +77,7 @@ fn rule_texts(source: &Source) -> Vec<Piece<'_>> {
     pieces
 }
 
-fn rule(piece: Piece<'_>, variables: &Variables) -> Result<Rule, Fault> {
+fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault> {
     let shape = "ACTION PROTOCOL ADDRESS PORT -> ADDRESS PORT (OPTIONS)";
     let open = piece.text.find('(').ok_or_else(|| piece.fault("this is no rule", shape))?;
     let list = piece.from(open + 1);
@@ -112,22 +126,32 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<Rule, Fault> {
         fast_pattern: FastPattern::default(),
     };
     let mut draft = Draft::new(rule);
-    for part in options(list.to(close))? {
+    read_options(&mut draft, list.to(close))?;
+    let Draft { mut rule, sized, places, .. } = draft;
+    if rule.sid == 0 {
+        return Err(piece.to(open).fault("a rule without sid", "sid:NUMBER;"));
+    }
+    rule.view.get_or_insert(view(&rule));
+    check_sizes(&rule, &sized, piece.to(open))?;
+    rule.parts.retain(|p| !p.tests.is_empty());
+    settle_direction(&mut rule, piece.to(open))?;
+    rule.fast_pattern = fast_pattern(&rule);
+    Ok((rule, places))
+}
+
+fn read_options(draft: &mut Draft, list: Piece<'_>) -> Result<(), Fault> {
+    for part in options(list)? {
         let (name, value) = match part.split_once(':') {
             Some((name, value)) => (name.trim(), Some(value.trim())),
             None => (part, None),
         };
-        option(&mut draft, name, value)?;
+        option(draft, name, value)?;
+        if !draft.rule.may_fit_a_packet() {
+            let expected = "options that go with each other and with the rule's protocol";
+            return Err(part.fault("no packet fits this and what stands before it", expected));
+        }
     }
-    let mut rule = draft.rule;
-    if rule.sid == 0 {
-        return Err(piece.to(open).fault("a rule without sid", "sid:NUMBER;"));
-    }
-    rule.parts.retain(|p| !p.tests.is_empty());
-    settle_direction(&mut rule, piece.to(open))?;
-    rule.view.get_or_insert(view(&rule));
-    rule.fast_pattern = fast_pattern(&rule);
-    Ok(rule)
+    Ok(())
 }
 
 /// A rule about one side's messages is asked in their direction, and is of their protocol.

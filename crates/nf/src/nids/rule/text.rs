@@ -24,7 +24,7 @@ impl Fault {
     pub(super) fn unsupported(span: Range<usize>, what: impl std::fmt::Display) -> Self {
         Self {
             span,
-            message: format!("{what} is not supported; the rule is left out"),
+            message: format!("{what} is not supported"),
             expected: "what docs/nf/nids.md lists".into(),
             unsupported: true,
         }

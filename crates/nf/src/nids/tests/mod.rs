@@ -243,7 +243,10 @@ fn unsupported_rules_are_named_once_and_wrong_ones_refused() {
         warnings[0]
     );
     assert!(warnings[1].contains("t.rules:2:") && warnings[1].contains("'ftp.command'"));
-    assert!(Bench::try_new(rules, "unsupported = 'refuse'").is_err());
+    assert!(warnings.iter().all(|w| w.contains("the rule is left out")), "{warnings:?}");
+    let refused = Bench::try_new(rules, "unsupported = 'refuse'").err().unwrap().to_string();
+    assert_eq!(refused.matches(" is not supported: '").count(), 2, "{refused}");
+    assert!(!refused.contains("left out"), "{refused}");
     let wrong = [
         "alert tcp any any -> any any (msg:\"a\"; content:\"x; sid:1;)",
         "alert tcp any any -> any any (msg:\"a\"; content:\"x\";)",
@@ -324,5 +327,7 @@ fn a_rules_own_priority_counts_before_that_of_its_class() {
 }
 
 mod batches;
+mod contradictions;
+mod sets;
 mod streams;
 mod suricata;

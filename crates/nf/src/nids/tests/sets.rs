@@ -1,0 +1,69 @@
+//! What is said of a set of rules, of its files and of its variables.
+
+use super::*;
+
+const ONE: &str = "alert udp any any -> any any (content:\"a\"; sid:1;)\n";
+
+fn warnings(rules: &str, options: &str) -> Vec<String> {
+    Bench::try_new(rules, options).unwrap_or_else(|e| panic!("{e}")).1
+}
+
+#[test]
+fn a_number_that_two_rules_have_is_told_with_both_lines() {
+    let other = "alert udp any any -> any any (gid:2; sid:1;)\n";
+    let warnings = warnings(&format!("{ONE}{other}\n{ONE}"), "");
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.contains("t.rules:4:48: the rule in "), "{warning}");
+    assert!(warning.contains("t.rules:1 has this sid too: '1'"), "{warning}");
+}
+
+#[test]
+fn a_flow_bit_that_no_rule_sets_is_told() {
+    let rule = |bits: &str, sid: u8| {
+        format!("alert udp any any -> any any (content:\"a\"; flowbits:{bits}; sid:{sid};)\n")
+    };
+    let rules = [
+        rule("isset,x", 1),
+        rule("isset,y|x", 2),
+        rule("isset,y|z", 3),
+        rule("toggle,y", 4),
+        rule("unset,x", 5),
+        rule("isnotset,x", 6),
+    ];
+    let warnings = warnings(&rules.concat(), "");
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.contains("t.rules:1:53: no rule sets this flow bit"), "{warning}");
+    assert!(warning.contains("'isset,x'"), "{warning}");
+}
+
+#[test]
+fn a_file_without_rules_is_told() {
+    for text in ["", "# nothing\n\n"] {
+        let warnings = warnings(text, "");
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.contains("t.rules:1:1: there is no rule in the file"), "{warning}");
+    }
+    let unsupported = "alert ftp any any -> any any (sid:1;)\n";
+    assert_eq!(warnings(unsupported, "").len(), 1, "it is only said to be left out");
+    let error = Section::parse_text("rules = []", |section| {
+        build(section, &Environment { inputs: &[], outputs: &[], dry_run: true }).err()
+    });
+    assert!(error.unwrap().to_string().starts_with("chain.toml:1:9: no files"));
+}
+
+#[test]
+fn a_set_that_has_become_empty_is_not_taken_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.rules");
+    std::fs::write(&file, ONE).unwrap();
+    let text = format!("rules = ['{}']", file.display());
+    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+    let blueprint = Section::parse_text(&text, |s| build(s, &environment)).unwrap();
+    std::fs::write(&file, "# being written\n").unwrap();
+    let error = blueprint.reload().unwrap_err().to_string();
+    assert!(error.contains("t.rules:1:1: no rule is left of 1"), "{error}");
+    assert!(blueprint.describe().starts_with("1 rules"), "{}", blueprint.describe());
+    std::fs::write(&file, ONE.repeat(2)).unwrap();
+    blueprint.reload().unwrap();
+    assert!(blueprint.describe().starts_with("2 rules"), "{}", blueprint.describe());
+}
