@@ -38,7 +38,6 @@ use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, 
 use engine::Engine;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
-use rule::Variables;
 use setup::{Compiled, Setup};
 use stream::Overlaps;
 
@@ -54,7 +53,8 @@ struct Options {
     alerts: Option<Spanned<String>>,
     /// Variables of the rules, over Suricata's defaults.
     #[serde(default)]
-    variables: BTreeMap<String, String>,
+    #[schemars(with = "BTreeMap<String, String>")]
+    variables: BTreeMap<Spanned<String>, Spanned<String>>,
     /// What becomes of rules that ask for what is not supported.
     #[serde(default)]
     unsupported: Unsupported,
@@ -67,7 +67,8 @@ struct Options {
     max_flows: Spanned<usize>,
     /// Seconds without a packet after which a connection is forgotten.
     #[serde(default = "idle_timeout")]
-    idle_timeout_s: u64,
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    idle_timeout_s: Spanned<u64>,
     /// MiB for streams and messages; of more, the half of the connections that was used
     /// longest ago loses them.
     #[serde(default = "stream_memory")]
@@ -103,8 +104,8 @@ fn max_flows() -> Spanned<usize> {
     Spanned::new(0..0, 262_144)
 }
 
-fn idle_timeout() -> u64 {
-    600
+fn idle_timeout() -> Spanned<u64> {
+    Spanned::new(0..0, 600)
 }
 
 fn stream_memory() -> Spanned<usize> {
@@ -135,6 +136,7 @@ fn build(
     let options: Options = section.parse()?;
     let mut errors = Vec::new();
     let flows = section.in_range(&options.max_flows, 1..=1 << 26, &mut errors);
+    let idle = section.in_range(&options.idle_timeout_s, 1..=1 << 32, &mut errors);
     let memory = section.in_range(&options.stream_memory_mib, 1..=1 << 20, &mut errors);
     if options.rules.get_ref().is_empty() {
         let expected = "a file with rules, or several";
@@ -147,11 +149,12 @@ fn build(
             Err(e) => errors.push(e),
         }
     }
+    let variables = setup::variables(section, &options.variables, &sources, &mut errors);
     if !errors.is_empty() {
         return Err(BuildError(errors));
     }
     let setup = Setup {
-        variables: Variables::new(options.variables),
+        variables,
         refuse: options.unsupported == Unsupported::Refuse,
         files: options.rules.get_ref().iter().map(|f| section.resolve(f.get_ref())).collect(),
     };
@@ -162,11 +165,7 @@ fn build(
         engine: Arc::new(ArcSwap::from_pointee(engine)),
         unsupported,
         warnings,
-        limits: Limits {
-            flows,
-            idle: Nanoseconds::from_secs(options.idle_timeout_s),
-            memory: memory << 20,
-        },
+        limits: Limits { flows, idle: Nanoseconds::from_secs(idle), memory: memory << 20 },
         settings: Settings {
             checksums: options.checksums,
             overlaps: options.overlaps,

@@ -59,6 +59,18 @@ impl Variables {
         }
         Self(all)
     }
+
+    /// What is expected of the variable `name` and not so, if anything.
+    pub(in super::super) fn mistake(&self, name: &str) -> Option<String> {
+        let text = format!("${name}");
+        let piece = Piece { text: &text, start: 0 };
+        let (addresses, ports) = (addresses(piece, self).err(), ports(piece, self).err());
+        let (own, other) =
+            if name.ends_with("_PORTS") { (ports, addresses) } else { (addresses, ports) };
+        // Suricata's own names say which of the two they are.
+        let either = !Self::defaults().0.contains_key(name) && other.is_none();
+        own.filter(|_| !either).map(|fault| fault.expected)
+    }
 }
 
 /// A set of addresses: those included (all, when there are none) without those

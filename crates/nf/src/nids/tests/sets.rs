@@ -67,3 +67,46 @@ fn a_set_that_has_become_empty_is_not_taken_up() {
     blueprint.reload().unwrap();
     assert!(blueprint.describe().starts_with("2 rules"), "{}", blueprint.describe());
 }
+
+#[test]
+fn bad_variables_are_told_once_where_they_stand() {
+    let rules = "alert udp $HOME_NET any -> $EXTERNAL_NET $HTTP_PORTS (content:\"a\"; sid:1;)\n\
+        alert udp $HOME_NET any -> $EXTERNAL_NET any (content:\"a\"; sid:2;)\n";
+    for (variables, place) in [
+        ("HOME_NET = '[10.0.0.0/8'", "3:26: bad variable: ''[10.0.0.0/8''; expected an address"),
+        ("HOME_NET = 'junk['", "3:26: bad variable"),
+        ("HOME_NET = '[]'", "3:26: bad variable"),
+        ("HOME_NET = '80'", "3:26: bad variable"),
+        ("HOME_NET = '$NOWHERE'", "3:26: bad variable"),
+        ("HTTP_PORTS = '[80,http]'", "3:28: bad variable: ''[80,http]''; expected a port"),
+        ("MINE = '!any'", "3:22: bad variable"),
+        ("MINE = '$MINE'", "3:22: bad variable"),
+        ("'MY NET' = '10.0.0.0/8'", "3:15: bad name of a variable"),
+        ("'$MINE' = '10.0.0.0/8'", "3:15: bad name of a variable"),
+        ("HOME_NET = 'any'", "3:26: no address is left for EXTERNAL_NET"),
+        ("HOME_NET = '[0.0.0.0/0,::/0]'", "3:26: no address is left for EXTERNAL_NET"),
+    ] {
+        let text = format!("variables = {{ {variables} }}");
+        let error = Bench::try_new(rules, &text).err().unwrap_or_else(|| panic!("taken: {text}"));
+        let [error] = &error.0[..] else { panic!("{error}") };
+        assert!(error.to_string().starts_with(&format!("chain.toml:{place}")), "{error}");
+    }
+    for variables in [
+        "HOME_NET = 'any', EXTERNAL_NET = 'any'",
+        "HOME_NET = '[10.0.0.0/8,!10.1.0.0/16]', MINE = '[$HOME_NET,$HTTP_SERVERS]'",
+        "MINE = '[80,443]', HTTP_PORTS = '$MINE'",
+    ] {
+        assert_eq!(warnings(rules, &format!("variables = {{ {variables} }}")), [""; 0]);
+    }
+    assert_eq!(warnings(ONE, "variables = { HOME_NET = 'any' }"), [""; 0], "nobody asks for more");
+}
+
+#[test]
+fn options_have_bounds() {
+    for option in ["idle_timeout_s", "max_flows", "stream_memory_mib"] {
+        let error = Bench::try_new(ONE, &format!("{option} = 0")).err().unwrap().to_string();
+        assert!(error.contains("chain.toml:3:") && error.contains("expected 1 to "), "{error}");
+    }
+    let schema = serde_json::to_value((KIND.options)()).unwrap();
+    assert_eq!(schema["properties"]["idle_timeout_s"]["minimum"], 1);
+}
