@@ -13,6 +13,7 @@
 pub mod bloom;
 pub mod classbench;
 mod classifier;
+mod coverage;
 pub mod cuckoo;
 mod emc;
 mod emc_control;
@@ -35,6 +36,7 @@ mod stages;
 use rules as rule_table;
 
 pub use classifier::{Classifier, Config};
+pub use coverage::Passages;
 pub use hash::Signatures;
 pub use linear::LinearTable;
 pub use lookup::{Explanation, LayerStats, Lookup, MatchLayer};

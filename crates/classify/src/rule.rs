@@ -35,6 +35,11 @@ impl Match {
     pub fn covers(&self, key: &FlowKey) -> bool {
         self.value.matches(key, &self.mask)
     }
+
+    /// Whether every key that has the pattern `other` has this one too.
+    pub fn contains(&self, other: &Self) -> bool {
+        self.mask.masked(&other.mask) == self.mask && self.covers(&other.value)
+    }
 }
 
 /// In `ovs-ofctl` flow syntax.

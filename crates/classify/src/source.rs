@@ -71,6 +71,35 @@ impl Source {
     }
 }
 
+/// A part of a source: where something stands that may turn out to be wrong later.
+#[derive(Clone, Debug)]
+pub struct Passage {
+    source: Source,
+    span: Range<usize>,
+}
+
+impl Passage {
+    /// The bytes `span` of `source`.
+    pub fn new(source: &Source, span: Range<usize>) -> Self {
+        Self { source: source.clone(), span }
+    }
+
+    /// The source that it is a part of.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The 1-based line that it begins in.
+    pub fn line(&self) -> usize {
+        self.error("", "").line()
+    }
+
+    /// An error at this place.
+    pub fn error(&self, message: impl Into<String>, expected: impl Into<String>) -> SourceError {
+        self.source.error(self.span.clone(), message, expected)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Problem {
     source: Source,

@@ -1,0 +1,147 @@
+//! Rules that no packet can meet, since one that decides before them covers them.
+//!
+//! Patterns are held against each other bit by bit, one against one: a rule that only several
+//! rules cover together is not found.
+
+use std::collections::HashMap;
+
+use hashbrown::HashTable;
+use thalweg_packet::FlowKey;
+
+use crate::hash;
+use crate::rule::{Match, Rank, Rule, RuleId};
+use crate::source::{Passage, SourceError};
+
+/// How many such rules are told one by one.
+const MOST_TOLD: usize = 20;
+
+const EXPECTED: &str = "the narrower rule first, and each rule once";
+
+/// Where the rules of a list stand, as far as they were written one by one.
+#[derive(Clone, Debug, Default)]
+pub struct Passages(HashMap<RuleId, Passage>);
+
+impl Passages {
+    /// Says where a rule stands.
+    pub fn insert(&mut self, rule: RuleId, passage: Passage) {
+        self.0.insert(rule, passage);
+    }
+
+    /// Forgets all rules but the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        self.0.retain(|rule, _| (rule.0 as usize) < count);
+    }
+
+    /// What is wrong with those of the `rules` that can never match: another rule, which decides
+    /// before them, covers them.
+    ///
+    /// Rules of which it is not known where they stand are not looked at, but may cover others.
+    /// The first are told one by one, the rest by how many they are.
+    pub fn never_met(&self, rules: &[Rule]) -> Vec<SourceError> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let mut patterns = Patterns::new(rules);
+        let asked = rules.iter().filter_map(|rule| Some((rule, self.0.get(&rule.id)?)));
+        let mut covered = asked.filter_map(|(rule, at)| Some((at, patterns.covering(rule)?)));
+        let mut told: Vec<_> = covered
+            .by_ref()
+            .take(MOST_TOLD)
+            .map(|(at, by)| {
+                let by = self.name(by, at);
+                at.error(format!("this rule can never match: {by} covers it"), EXPECTED)
+            })
+            .collect();
+        if let Some((at, _)) = covered.next() {
+            let more = 1 + covered.count();
+            told.push(at.error(format!("{more} more rules can never match"), EXPECTED));
+        }
+        told
+    }
+
+    /// A rule's text with its place, for a message about what stands at `from`.
+    fn name(&self, rule: &Rule, from: &Passage) -> String {
+        let Some(at) = self.0.get(&rule.id) else { return rule.text.clone() };
+        let (path, line) = (at.source().path(), at.line());
+        if path == from.source().path() {
+            format!("'{}' in line {line}", rule.text)
+        } else {
+            format!("'{}' in {}:{line}", rule.text, path.display())
+        }
+    }
+}
+
+/// The patterns of rules by mask, as in the rule table, so that a rule is held against each mask
+/// instead of each rule.
+struct Patterns<'a> {
+    masks: Vec<OneMask<'a>>,
+    /// For masks that were asked about: which of `masks` look at no bit beyond them.
+    within: HashMap<FlowKey, Vec<usize>>,
+}
+
+/// The patterns of one mask.
+struct OneMask<'a> {
+    mask: FlowKey,
+    /// Of its best rule.
+    rank: Rank,
+    /// The best rule of each pattern.
+    rules: HashTable<(&'a Match, &'a Rule)>,
+}
+
+impl<'a> Patterns<'a> {
+    fn new(rules: &'a [Rule]) -> Self {
+        let mut masks: Vec<OneMask<'a>> = Vec::new();
+        let mut places = HashMap::new();
+        for (pattern, rule) in rules.iter().flat_map(|r| r.matches.iter().map(move |m| (m, r))) {
+            let place = *places.entry(pattern.mask()).or_insert_with(|| {
+                let (mask, rank) = (*pattern.mask(), rule.rank());
+                masks.push(OneMask { mask, rank, rules: HashTable::new() });
+                masks.len() - 1
+            });
+            masks[place].add(pattern, rule);
+        }
+        Self { masks, within: HashMap::new() }
+    }
+
+    /// A rule that takes what `rule` matches before it, or of several patterns the first: the
+    /// others may be another rule's.
+    fn covering(&mut self, rule: &Rule) -> Option<&'a Rule> {
+        let covering: Option<Vec<_>> =
+            rule.matches.iter().map(|pattern| self.before(rule.rank(), pattern)).collect();
+        covering?.first().copied()
+    }
+
+    /// The best rule that decides before one of `rank` and whose pattern contains `pattern`.
+    fn before(&mut self, rank: Rank, pattern: &Match) -> Option<&'a Rule> {
+        let masks = &self.masks;
+        let within = self.within.entry(*pattern.mask()).or_insert_with(|| {
+            let no_bit_beyond = |m: &OneMask<'_>| m.mask.masked(pattern.mask()) == m.mask;
+            (0..masks.len()).filter(|at| no_bit_beyond(&masks[*at])).collect()
+        });
+        let wider = within.iter().map(|at| &masks[*at]).filter(|mask| mask.rank < rank);
+        let found = wider.filter_map(|mask| mask.get(pattern)).filter(|rule| rule.rank() < rank);
+        found.min_by_key(|rule| rule.rank())
+    }
+}
+
+impl<'a> OneMask<'a> {
+    fn add(&mut self, pattern: &'a Match, rule: &'a Rule) {
+        self.rank = self.rank.min(rule.rank());
+        let hash = |m: &Match| hash::words(&m.value().words);
+        let same = |entry: &(&Match, _)| entry.0.value() == pattern.value();
+        match self.rules.find_mut(hash(pattern), same) {
+            Some(entry) if entry.1.rank() <= rule.rank() => {}
+            Some(entry) => entry.1 = rule,
+            None => {
+                self.rules.insert_unique(hash(pattern), (pattern, rule), |entry| hash(entry.0));
+            }
+        }
+    }
+
+    /// The rule whose pattern, of this mask, has the values of `pattern`, which has more bits.
+    fn get(&self, pattern: &Match) -> Option<&'a Rule> {
+        let value = pattern.value().masked(&self.mask);
+        let found = self.rules.find(hash::words(&value.words), |entry| *entry.0.value() == value);
+        found.map(|entry| entry.1)
+    }
+}
