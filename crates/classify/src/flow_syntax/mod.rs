@@ -10,7 +10,9 @@ mod parse;
 mod print;
 mod value;
 
-pub use parse::{DEFAULT_PRIORITY, Flow, FlowError, parse};
+pub use parse::{
+    DEFAULT_PRIORITY, Flow, FlowError, parse, parse_pattern, parse_without_port, place_of,
+};
 pub(crate) use print::print;
 
 #[cfg(test)]

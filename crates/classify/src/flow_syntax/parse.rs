@@ -76,6 +76,36 @@ pub fn parse(text: &str, port: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Flo
     })
 }
 
+/// Reads a flow for where inputs have no meaning: `in_port` is a mistake.
+///
+/// # Errors
+/// The first mistake.
+pub fn parse_without_port(text: &str) -> Result<Flow, FlowError> {
+    if let Some(place) = place_of(text, "in_port") {
+        let expected = "a pattern without it: inputs are told apart by [[class]] and routes";
+        return Err(error(place, "'in_port' means nothing here", expected));
+    }
+    parse(text, &|_| None)
+}
+
+/// Reads a pattern for where the order decides, and inputs have no meaning: `priority` and
+/// `in_port` are mistakes.
+///
+/// # Errors
+/// The first mistake.
+pub fn parse_pattern(text: &str) -> Result<Match, FlowError> {
+    if let Some(place) = place_of(text, "priority") {
+        let expected = "a pattern without it: of several the first that matches decides";
+        return Err(error(place, "'priority' means nothing here", expected));
+    }
+    parse_without_port(text).map(|flow| flow.pattern)
+}
+
+/// The bytes of a flow's text that say something of `name`, a field or `priority`.
+pub fn place_of(text: &str, name: &str) -> Option<Range<usize>> {
+    tokens(text).find(|token| text[token.clone()].split('=').next() == Some(name))
+}
+
 /// The parts between commas and blanks, as byte ranges.
 fn tokens(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let start = text.as_ptr() as usize;

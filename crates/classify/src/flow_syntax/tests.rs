@@ -99,6 +99,24 @@ fn a_named_port_is_looked_up() {
 }
 
 #[test]
+fn where_order_decides_there_is_no_priority_and_in_an_nf_no_port() {
+    for (text, span, name) in [
+        ("tcp,priority=32768", 4..18, "'priority' means nothing here"),
+        ("priority,tcp", 0..8, "'priority' means nothing here"),
+        (" in_port=0,ip", 1..10, "'in_port' means nothing here"),
+        ("in_port=lan", 0..11, "'in_port' means nothing here"),
+    ] {
+        let e = parse_pattern(text).unwrap_err();
+        assert_eq!((e.span, e.message.as_str()), (span, name), "{text}");
+    }
+    assert_eq!(parse_pattern("tcp,tp_dst=80"), Ok(flow("tcp,tp_dst=80").pattern));
+    let text = "priority=9,tcp";
+    assert_eq!(parse_without_port(text), Ok(flow(text)));
+    assert!(parse_without_port("priority=9,in_port=1").is_err());
+    assert_eq!((place_of(text, "priority"), place_of(text, "tp_dst")), (Some(0..10), None));
+}
+
+#[test]
 fn a_missing_prerequisite_is_named() {
     let cases = [
         ("tp_dst=80", "'tcp', 'udp' or 'sctp' (or 'tcp6', ...) in the same rule"),
