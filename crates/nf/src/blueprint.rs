@@ -59,8 +59,8 @@ pub trait Blueprint: Send + Sync {
         DEFAULT_FRAME_SIZE
     }
 
-    /// Parts of the configuration that were understood but are not supported, or
-    /// are hardly meant so, each reported once, with its place.
+    /// Parts of the configuration that were understood but are not supported, have no
+    /// effect, or are hardly meant so, each reported once, with its place.
     fn warnings(&self) -> &[SourceError] {
         &[]
     }

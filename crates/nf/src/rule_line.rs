@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use thalweg_classify::flow_syntax::{self, Flow};
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_classify::flow_syntax::FlowError;
+use thalweg_classify::source::{Passage, Source, SourceError};
 
 /// Where a rule stands.
 #[derive(Clone)]
@@ -28,6 +28,18 @@ impl<'a> Place<'a> {
         let span = self.start.map_or(self.whole.clone(), |s| s + at.start..s + at.end);
         self.source.error(span, message, expected)
     }
+
+    /// A mistake in the rule's pattern, which begins at byte `at` of the rule.
+    pub(crate) fn flow_error(&self, at: usize, e: &FlowError) -> SourceError {
+        self.error(at + e.span.start..at + e.span.end, &e.message, &e.expected)
+    }
+
+    /// Where the rule, whose text is `text`, stands without the blanks around it.
+    pub(crate) fn passage(&self, text: &str) -> Passage {
+        let lead = text.len() - text.trim_start().len();
+        let inner = |s: usize| s + lead..s + lead + text.trim().len();
+        Passage::new(self.source, self.start.map_or(self.whole.clone(), inner))
+    }
 }
 
 /// The rules of a file, one a line; empty lines and what follows `#` do not count.
@@ -39,15 +51,16 @@ pub(crate) fn lines(source: &Source) -> impl Iterator<Item = (Place<'_>, &str)> 
     })
 }
 
-/// Reads a rule: which of `actions` it begins with, and its pattern.
+/// Reads a rule: which of `actions` it begins with, and its pattern, by `parse`.
 ///
 /// # Errors
 /// The first word that is wrong.
-pub(crate) fn read(
+pub(crate) fn read<T>(
     place: &Place<'_>,
     text: &str,
     actions: &[&str],
-) -> Result<(usize, Flow), SourceError> {
+    parse: impl FnOnce(&str) -> Result<T, FlowError>,
+) -> Result<(usize, T), SourceError> {
     let lead = text.len() - text.trim_start().len();
     let end = text[lead..].find([' ', '\t', ',']).map_or(text.len(), |i| lead + i);
     let Some(action) = actions.iter().position(|action| *action == &text[lead..end]) else {
@@ -56,7 +69,6 @@ pub(crate) fn read(
         let expected = format!("{names}, then a pattern such as tcp,tp_dst=23");
         return Err(place.error(lead..end, "this is no action", &expected));
     };
-    let flow = flow_syntax::parse(&text[end..], &|_| None)
-        .map_err(|e| place.error(end + e.span.start..end + e.span.end, &e.message, &e.expected))?;
-    Ok((action, flow))
+    let pattern = parse(&text[end..]).map_err(|e| place.flow_error(end, &e))?;
+    Ok((action, pattern))
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use thalweg_classify::source::SourceError;
 use thalweg_classify::{Classifier, Config, Lookup, Rule, RuleId, RuleTable, SharedRules};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes};
 
@@ -64,8 +65,14 @@ impl Blueprint for AclBlueprint {
         format!("{} rules, default {default}", self.shared.load().len())
     }
 
+    fn warnings(&self) -> &[SourceError] {
+        &self.rules.warnings
+    }
+
     fn reload(&self) -> Result<(), BuildError> {
-        self.shared.publish(self.rules.reread()?.table());
+        let rules = self.rules.reread()?;
+        rules.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        self.shared.publish(rules.table());
         Ok(())
     }
 }

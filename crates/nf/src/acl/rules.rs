@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::{Source, SourceError};
-use thalweg_classify::{Rule, RuleId, RuleTable, classbench};
+use thalweg_classify::{Passages, Rule, RuleId, RuleTable, classbench, flow_syntax};
 use thalweg_packet::PacketType;
 use toml::Spanned;
 
@@ -79,7 +79,7 @@ struct ClassBench {
 }
 
 fn default_priority() -> u16 {
-    thalweg_classify::flow_syntax::DEFAULT_PRIORITY as u16
+    flow_syntax::DEFAULT_PRIORITY as u16
 }
 
 /// A file of rules, and how it is read.
@@ -94,6 +94,10 @@ enum File {
 pub(super) struct Rules {
     default: Action,
     list: Vec<Rule>,
+    /// Where those of the chain file stand.
+    passages: Passages,
+    /// Those that can never match.
+    pub(super) warnings: Vec<SourceError>,
     /// Rules of the chain file itself; those of the files follow.
     own: usize,
     files: Vec<File>,
@@ -101,8 +105,14 @@ pub(super) struct Rules {
 
 impl Rules {
     pub(super) fn read(section: &Section<'_>, options: &Options) -> Result<Self, BuildError> {
-        let mut rules =
-            Self { default: options.default, list: Vec::new(), own: 0, files: Vec::new() };
+        let mut rules = Self {
+            default: options.default,
+            list: Vec::new(),
+            passages: Passages::default(),
+            warnings: Vec::new(),
+            own: 0,
+            files: Vec::new(),
+        };
         let mut errors = Vec::new();
         for rule in &options.rules {
             let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
@@ -124,14 +134,20 @@ impl Rules {
             let path = section.resolve(file.get_ref());
             rules.files.push(File::ClassBench(path, *action, *priority));
         }
+        rules.find_never_met();
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
     /// The same rules with those of the files read again.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
-        let list = self.list[..self.own].to_vec();
-        let mut again =
-            Self { default: self.default, list, own: self.own, files: self.files.clone() };
+        let mut again = Self {
+            default: self.default,
+            list: self.list[..self.own].to_vec(),
+            passages: self.passages.clone(),
+            warnings: Vec::new(),
+            own: self.own,
+            files: self.files.clone(),
+        };
         let mut errors = Vec::new();
         for file in &self.files {
             let (File::Lines(path) | File::ClassBench(path, ..)) = file;
@@ -143,6 +159,7 @@ impl Rules {
                 }
             });
         }
+        again.find_never_met();
         if errors.is_empty() { Ok(again) } else { Err(BuildError(errors)) }
     }
 
@@ -154,6 +171,12 @@ impl Rules {
         let mut table = RuleTable::new(self.default.packet_type());
         table.extend(self.list.iter().cloned());
         table
+    }
+
+    /// Tells what can never match, but not of ClassBench files: there it is common.
+    fn find_never_met(&mut self) {
+        self.warnings = self.passages.never_met(&self.list);
+        self.passages.truncate(self.own);
     }
 
     fn add_lines(&mut self, source: &Source) -> Vec<SourceError> {
@@ -178,9 +201,12 @@ impl Rules {
     }
 
     fn add(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
-        let (action, flow) = rule_line::read(place, text, &Action::ALL.map(Action::name))?;
+        let names = Action::ALL.map(Action::name);
+        let (action, flow) = rule_line::read(place, text, &names, flow_syntax::parse_without_port)?;
+        let id = RuleId(self.list.len() as u32);
+        self.passages.insert(id, place.passage(text));
         self.list.push(Rule {
-            id: RuleId(self.list.len() as u32),
+            id,
             priority: flow.priority,
             matches: vec![flow.pattern],
             packet_type: Action::ALL[action].packet_type(),

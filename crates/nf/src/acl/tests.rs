@@ -93,7 +93,26 @@ fn mistakes_are_told_with_their_place() {
     assert!(told("rules = ['permit tcp,tp_dst=x']").contains("chain.toml:2:29"), "place");
     assert!(told("rules = ['accept tcp']").contains("expected permit or deny"));
     assert!(told("files = ['nowhere']").contains("nowhere"));
+    assert!(told("rules = ['permit in_port=0']").contains("2:18: 'in_port' means nothing here"));
     assert!(told("classbench = [{ file = 'x', action = 'drop' }]").contains("unknown variant"));
+}
+
+/// It is common in long lists, so it is no mistake; and in ClassBench files it is not even told.
+#[test]
+fn a_rule_that_can_never_match_is_warned_of() {
+    let lines = "deny tcp\npermit tcp,tp_dst=80\npermit priority=40000,tcp,tp_dst=81\n";
+    let line = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x11/0xFF 0x0000/0x0000\n";
+    let options = "rules = ['permit udp,nw_src=10.1.0.0/16']\nfiles = ['FOLDER/lines']\n\
+                   classbench = [{ file = 'FOLDER/set', action = 'deny', priority = 50000 }]";
+    let files = [("lines", lines), ("set", &line.repeat(2))];
+    let bench = Bench::new(&files, options).unwrap();
+    let told: Vec<_> = bench.blueprint.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let at = "chain.toml:2:11: this rule can never match: @10.0.0.0/8";
+    assert!(told[0].starts_with(at), "{told:?}");
+    let at = "lines:2:1: this rule can never match: 'deny tcp' in line 1 covers it";
+    assert!(told[1].contains(at), "{told:?}");
+    assert!(bench.blueprint.reload().is_ok());
 }
 
 /// The traces that go with the rule sets name the rule for each header.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::{Source, SourceError};
-use thalweg_classify::{Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_classify::{Passages, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::PacketType;
 use toml::Spanned;
 
@@ -66,6 +66,8 @@ pub(super) struct Options {
 pub(super) struct Rules {
     default: Action,
     rules: Vec<Rule>,
+    /// Where those of the chain file stand.
+    passages: Passages,
     /// Rules of the chain file itself; those of `file` follow.
     own: usize,
     file: Option<PathBuf>,
@@ -74,7 +76,13 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn read(section: &Section<'_>) -> Result<Self, BuildError> {
         let options: Options = section.parse()?;
-        let mut rules = Self { default: options.default, rules: Vec::new(), own: 0, file: None };
+        let mut rules = Self {
+            default: options.default,
+            rules: Vec::new(),
+            passages: Passages::default(),
+            own: 0,
+            file: None,
+        };
         let mut errors = Vec::new();
         for rule in &options.rules {
             let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
@@ -90,6 +98,8 @@ impl Rules {
                 Err(e) => errors.push(e),
             }
         }
+        errors.extend(rules.passages.never_met(&rules.rules));
+        rules.passages.truncate(rules.own);
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
@@ -98,12 +108,14 @@ impl Rules {
         let mut again = Self {
             default: self.default,
             rules: self.rules[..self.own].to_vec(),
+            passages: self.passages.clone(),
             own: self.own,
             file: self.file.clone(),
         };
         if let Some(file) = &self.file {
             let source = Source::read(file)?;
-            let errors = again.add_file(&source);
+            let mut errors = again.add_file(&source);
+            errors.extend(again.passages.never_met(&again.rules));
             if !errors.is_empty() {
                 return Err(BuildError(errors));
             }
@@ -130,16 +142,14 @@ impl Rules {
     }
 
     fn add(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
-        let (action, flow) = rule_line::read(place, text, &Action::ALL.map(Action::name))?;
-        if flow.priority != flow_syntax::DEFAULT_PRIORITY {
-            let lead = text.len() - text.trim_start().len();
-            let expected = "rules in their order";
-            return Err(place.error(lead..text.len(), "a filter rule has no priority", expected));
-        }
+        let names = Action::ALL.map(Action::name);
+        let (action, pattern) = rule_line::read(place, text, &names, flow_syntax::parse_pattern)?;
+        let id = RuleId(self.rules.len() as u32);
+        self.passages.insert(id, place.passage(text));
         self.rules.push(Rule {
-            id: RuleId(self.rules.len() as u32),
+            id,
             priority: 0,
-            matches: vec![flow.pattern],
+            matches: vec![pattern],
             packet_type: Action::ALL[action].packet_type(),
             text: text.trim().to_owned(),
         });

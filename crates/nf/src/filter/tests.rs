@@ -108,8 +108,32 @@ fn mistakes_are_named_with_line_and_column() {
     let errors = built(text).err().unwrap().0;
     let at: Vec<_> = errors.iter().map(|e| (e.line(), e.column(), e.text())).collect();
     assert_eq!(at, [(2, 4, "allow"), (3, 20, "99999")]);
+    let text = "rules = [\n  \"drop priority=32768,tcp\",\n  \"drop in_port=0\",\n]\n";
+    let errors = built(text).err().unwrap().0;
+    let at: Vec<_> = errors.iter().map(|e| (e.line(), e.column(), e.text())).collect();
+    assert_eq!(at, [(2, 9, "priority=32768"), (3, 9, "in_port=0")]);
     assert!(built("defualt = \"drop\"").is_err());
     assert!(built("file = \"/nonexistent\"").is_err());
+}
+
+#[test]
+fn a_rule_that_an_earlier_one_covers_is_a_mistake_also_in_a_file_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wall.rules");
+    std::fs::write(&file, "accept arp\n").unwrap();
+    let text = format!("rules = ['drop ip']\nfile = '{}'\n", file.display());
+    let filter = built(&text).unwrap_or_else(|e| panic!("{e}"));
+    std::fs::write(&file, "accept arp\n accept tcp,tp_dst=80 # never\n").unwrap();
+    let expected = "wall.rules:2:2: this rule can never match: 'drop ip' in chain.toml:1 covers it: \
+                    'accept tcp,tp_dst=80'; expected the narrower rule first, and each rule once";
+    for error in [built(&text).err(), filter.reload().err()] {
+        let told = error.unwrap().to_string();
+        assert!(told.ends_with(expected), "{told}");
+    }
+    std::fs::write(&file, "reject arp\n").unwrap();
+    assert!(filter.reload().is_ok());
+    assert!(built("rules = ['drop udp', 'drop udp']").is_err(), "twice the same");
+    assert!(built("rules = ['drop udp', 'accept ip', 'drop eth']").is_ok(), "ever wider");
 }
 
 #[test]

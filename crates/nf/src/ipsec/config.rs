@@ -10,11 +10,12 @@ use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::source::SourceError;
-use thalweg_classify::{Match, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::{PacketType, field};
 use toml::Spanned;
 
 use super::sa::{DontFragment, Inbound, Outbound, Receiver};
+use crate::rule_line::Place;
 use crate::{BuildError, Section};
 use association::SaOptions;
 
@@ -132,6 +133,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         receivers: HashSet::new(),
         refused: HashSet::new(),
         mtus: HashMap::new(),
+        passages: Passages::default(),
     };
     let own = reader.own_addresses(&options);
     for sa in options.sa {
@@ -144,6 +146,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
     let mut policies = vec![default, Policy::Expected];
     let mut table = RuleTable::new(PacketType(0));
     let mut rules = Vec::new();
+    let selector_ids = options.policy.len() as u32..;
     for (number, policy) in options.policy.into_iter().enumerate() {
         let packet_type = PacketType(policies.len() as u16);
         if policies.len() > usize::from(u16::MAX) {
@@ -154,13 +157,14 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         rules.extend(rule);
         policies.extend(policy);
     }
-    if !reader.errors.is_empty() {
-        return Err(BuildError(reader.errors));
-    }
     let warnings = reader.unheard(own, &rules, &policies);
-    let Reader { inbound, outbound, .. } = reader;
+    let Reader { mut errors, inbound, outbound, passages, .. } = reader;
     let selective = inbound.values().filter(|sa| sa.is_selective());
-    rules.extend(selective.zip(rules.len() as u32..).map(|(sa, id)| expected(sa, RuleId(id))));
+    rules.extend(selective.zip(selector_ids).map(|(sa, id)| expected(sa, RuleId(id))));
+    errors.extend(passages.never_met(&rules));
+    if !errors.is_empty() {
+        return Err(BuildError(errors));
+    }
     table.extend(rules);
     let end = |sa: &Arc<Inbound>| sa.association.destination;
     let ends = inbound.values().map(end).collect();
@@ -212,6 +216,8 @@ struct Reader<'a> {
     refused: HashSet<String>,
     /// Where their MTU stands, of those that have one.
     mtus: HashMap<String, Range<usize>>,
+    /// Where the patterns of policies stand.
+    passages: Passages,
 }
 
 impl Reader<'_> {
@@ -269,15 +275,12 @@ impl Reader<'_> {
     }
 
     fn flow(&mut self, text: &Spanned<String>) -> Option<Match> {
-        let parsed = flow_syntax::parse(text.get_ref(), &|_| None);
-        match parsed {
-            Ok(flow) => Some(flow.pattern),
-            Err(e) => {
-                let start = text.span().start + 1;
-                self.error(start + e.span.start..start + e.span.end, e.message, e.expected);
-                None
-            }
-        }
+        let parsed = flow_syntax::parse_pattern(text.get_ref());
+        parsed.map_err(|e| self.errors.push(self.place(text).flow_error(0, &e))).ok()
+    }
+
+    fn place(&self, text: &Spanned<String>) -> Place<'_> {
+        Place::of_string(self.section.source(), text.get_ref(), text.span())
     }
 
     fn policy(
@@ -316,6 +319,8 @@ impl Reader<'_> {
             (PolicyAction::Bypass, None) => Policy::Bypass,
             (PolicyAction::Discard, None) => Policy::Discard,
         };
+        let passage = self.place(&options.r#match).passage(options.r#match.get_ref());
+        self.passages.insert(id, passage);
         let rule = Rule {
             id,
             priority: 0,

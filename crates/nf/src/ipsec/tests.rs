@@ -4,6 +4,7 @@
 mod config;
 mod librte;
 mod path;
+mod policies;
 mod state;
 
 use proptest::prelude::*;

@@ -7,12 +7,13 @@ use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use thalweg_classify::source::SourceError;
-use thalweg_classify::{Rule, RuleId, RuleTable, flow_syntax};
-use thalweg_packet::PacketType;
+use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_packet::{PacketType, field};
 use toml::Spanned;
 
 use super::header::{GRE, Protocol};
 use crate::outer::{OuterIp, UDP};
+use crate::rule_line::Place;
 use crate::{BuildError, Section};
 
 /// The options of tunnels.
@@ -109,6 +110,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Tunnels, BuildError> {
             ports: HashMap::new(),
         },
         rules: Vec::new(),
+        passages: Passages::default(),
     };
     if options.tunnel.is_empty() {
         reader.error(section.span(), "there is no tunnel", "one [[nf.NAME.tunnel]] or more");
@@ -120,7 +122,8 @@ pub(super) fn read(section: &Section<'_>) -> Result<Tunnels, BuildError> {
         }
         reader.tunnel(tunnel);
     }
-    let Reader { errors, mut tunnels, rules, .. } = reader;
+    let Reader { mut errors, mut tunnels, rules, passages, .. } = reader;
+    errors.extend(passages.never_met(&rules));
     tunnels.table.extend(rules);
     if errors.is_empty() { Ok(tunnels) } else { Err(BuildError(errors)) }
 }
@@ -130,6 +133,8 @@ struct Reader<'a> {
     errors: Vec<SourceError>,
     tunnels: Tunnels,
     rules: Vec<Rule>,
+    /// Where they stand.
+    passages: Passages,
 }
 
 impl Reader<'_> {
@@ -180,7 +185,7 @@ impl Reader<'_> {
             self.error(options.remote.span(), message, "another port");
         }
         if let Some(text) = &options.r#match {
-            self.rule(text, at);
+            self.rule(text, at, protocol);
         }
         let macs = [&options.source_mac, &options.destination_mac]
             .map(|mac| mac.as_ref().and_then(|mac| self.mac(mac)));
@@ -204,20 +209,28 @@ impl Reader<'_> {
         }
     }
 
-    fn rule(&mut self, text: &Spanned<String>, at: usize) {
-        match flow_syntax::parse(text.get_ref(), &|_| None) {
-            Ok(flow) => self.rules.push(Rule {
-                id: RuleId(at as u32),
-                priority: 0,
-                matches: vec![flow.pattern],
-                packet_type: PacketType(at as u16 + 1),
-                text: text.get_ref().clone(),
-            }),
+    fn rule(&mut self, text: &Spanned<String>, at: usize, protocol: Protocol) {
+        let place = Place::of_string(self.section.source(), text.get_ref(), text.span());
+        let pattern = match flow_syntax::parse_pattern(text.get_ref()) {
+            Ok(pattern) => pattern,
             Err(e) => {
-                let start = text.span().start + 1;
-                self.error(start + e.span.start..start + e.span.end, e.message, e.expected);
+                self.errors.push(place.flow_error(0, &e));
+                return;
             }
+        };
+        if protocol == Protocol::Gre && is_never_ip(&pattern) {
+            let expected = "IP packets, or protocol = \"gretap\"";
+            self.error(text.span(), "this protocol carries nothing but IP", expected);
         }
+        let id = RuleId(at as u32);
+        self.passages.insert(id, place.passage(text.get_ref()));
+        self.rules.push(Rule {
+            id,
+            priority: 0,
+            matches: vec![pattern],
+            packet_type: PacketType(at as u16 + 1),
+            text: text.get_ref().clone(),
+        });
     }
 
     fn mac(&mut self, text: &Spanned<String>) -> Option<[u8; 6]> {
@@ -232,4 +245,10 @@ impl Reader<'_> {
         }
         mac
     }
+}
+
+/// Whether all packets of a pattern have another EtherType than IP's.
+fn is_never_ip(pattern: &Match) -> bool {
+    let named = pattern.mask().get(field::DL_TYPE) == field::DL_TYPE.max();
+    named && !matches!(pattern.value().get(field::DL_TYPE), 0x0800 | 0x86dd)
 }

@@ -18,7 +18,7 @@ fn end(protocol: &str, v6: bool, here: bool) -> Box<dyn NetworkFunction> {
     let (local, remote) = if here { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
     let id = if protocol == "gre without key" { "" } else { "id = 4711\n" };
     let protocol = protocol.split(' ').next().unwrap();
-    let patterns = if here { "match = 'priority=1'\n" } else { "" };
+    let patterns = if here { "match = 'eth'\n" } else { "" };
     instance(&format!(
         "[[tunnel]]\nname = 'x'\nprotocol = '{protocol}'\nlocal = '{local}'\nremote = '{remote}'\n\
          {id}{patterns}"
@@ -240,6 +240,26 @@ fn a_tunnel_goes_through_another() {
 }
 
 #[test]
+fn a_tunnel_that_an_earlier_one_leaves_nothing_is_a_mistake() {
+    let tunnel = |id: u32, pattern: &str| {
+        format!(
+            "[[tunnel]]\nname = 'a'\nprotocol = 'vxlan'\nid = {id}\nlocal = '192.0.2.1'\n\
+             remote = '192.0.2.2'\n{pattern}\n"
+        )
+    };
+    let two = |first, second| built(&[tunnel(1, first), tunnel(2, second)].concat());
+    let errors = two("match = 'ip'", "match = 'tcp,tp_dst=80'").err().unwrap().0;
+    assert_eq!(errors.len(), 1);
+    assert_eq!(
+        errors[0].to_string(),
+        "chain.toml:14:10: this rule can never match: 'ip' in line 7 covers it: 'tcp,tp_dst=80'; \
+         expected the narrower rule first, and each rule once"
+    );
+    assert!(two("match = 'ip'", "match = 'ip'").is_err());
+    assert!(two("match = 'tcp'", "match = 'ip'").is_ok() && two("match = 'ip'", "").is_ok());
+}
+
+#[test]
 fn mistakes_are_named() {
     let good = "[[tunnel]]\nname = 'a'\nprotocol = 'vxlan'\nid = 1\nlocal = '192.0.2.1'\n\
                 remote = '192.0.2.2'\nmatch = 'udp'\n";
@@ -250,6 +270,9 @@ fn mistakes_are_named() {
         (good.replace("vxlan", "vxlam"), "unknown variant `vxlam`"),
         (good.replace("'192.0.2.2'", "'2001:db8::1'"), "differ in IP version"),
         (good.replace("match = 'udp'", "match = 'udpx'"), "unknown protocol 'udpx'"),
+        (good.replace("'udp'", "'priority=32768,udp'"), "7:10: 'priority' means nothing here"),
+        (good.replace("'udp'", "'in_port=0'"), "'in_port' means nothing here"),
+        (good.replace("'vxlan'", "'gre'").replace("'udp'", "'arp'"), "nothing but IP"),
         (good.replace("id = 1", "id = 1\nttl = 0"), "a time to live of 0"),
         (good.replace("id = 1", "id = 1\nport = 0"), "port 0"),
         (good.replace("'vxlan'", "'gre'\nport = 5"), "has no port"),
