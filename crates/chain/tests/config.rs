@@ -290,6 +290,52 @@ fn rules_in_files_are_pointed_at_there() {
 }
 
 #[test]
+fn a_rule_that_can_never_match() {
+    let twice = |rules: &str, more: &str| {
+        let rules = format!("rules = [{rules}]\n[[class]]\ntype = \"more\"\nrules = [{more}]");
+        folder(&CHAIN.replace("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", &rules))
+    };
+    assert_eq!(
+        twice("'ip'", "'arp', 'tcp,tp_dst=80'").mistakes(),
+        ["chain.toml:12:18: this rule can never match: 'ip' in line 9 covers it: \
+             'tcp,tp_dst=80'; expected the narrower rule first, and each rule once"]
+    );
+    assert!(twice("'priority=1,tcp'", "'ip'").mistakes()[0].starts_with("chain.toml:9:11: "));
+    for (rules, more) in [("'tcp'", "'ip'"), ("'ip'", "'priority=40000,tcp'"), ("'ip'", "'ipv6'")] {
+        assert!(twice(rules, more).load().is_ok(), "{rules} {more}");
+    }
+    // Lines of a ClassBench file may do so, but cover what comes behind.
+    let folder = twice("'priority=40000,arp'", "'tcp,nw_src=10.1.0.0/16'");
+    let chain = std::fs::read_to_string(folder.path("chain.toml")).unwrap();
+    let line = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF 0x0000/0x0000\n";
+    folder.write(
+        "chain.toml",
+        &chain.replacen(
+            "[[class]]\ntype = \"more\"",
+            "classbench = \"x\"\n[[class]]\ntype = \"more\"",
+            1,
+        ),
+    );
+    folder.write("x", &line.repeat(2));
+    let mistakes = folder.mistakes();
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert!(
+        mistakes[0].starts_with("chain.toml:13:11: this rule can never match: @10."),
+        "{mistakes:?}"
+    );
+}
+
+#[test]
+fn an_input_that_is_not_there() {
+    is_told(
+        "\"udp\"",
+        "\"in_port=1,udp\"",
+        "chain.toml:9:40: there is no such input: 'in_port=1'; expected an input's name, or 0 to 0",
+    );
+    assert!(folder(&CHAIN.replace("\"udp\"", "\"in_port=0,udp\", \"in_port=in\"")).load().is_ok());
+}
+
+#[test]
 fn a_class_without_rules() {
     let mistakes = broken("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", "");
     assert!(mistakes[0].starts_with("chain.toml:7:1: a class without rules"), "{mistakes:?}");

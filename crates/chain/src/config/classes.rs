@@ -1,9 +1,12 @@
 //! Packet types and their rules.
 
+use std::ops::Range;
+
 use indexmap::IndexSet;
-use thalweg_classify::source::{Source, SourceError};
-use thalweg_classify::{Rule, RuleId, RuleTable, classbench, flow_syntax};
-use thalweg_packet::PacketType;
+use thalweg_classify::flow_syntax::{self, FlowError};
+use thalweg_classify::source::{Passage, Source, SourceError};
+use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, classbench};
+use thalweg_packet::{PacketType, field};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};
@@ -27,17 +30,24 @@ pub(super) fn classes(
 ) -> Classes {
     let mut types = IndexSet::new();
     types.insert(file.default_type.as_ref().map_or(DEFAULT_TYPE.into(), |t| t.get_ref().clone()));
-    let mut rules = Vec::new();
+    let (mut rules, mut passages) = (Vec::new(), Passages::default());
     for class in &file.classes {
         let (number, _) = types.insert_full(class.get_ref().r#type.get_ref().clone());
         let Ok(number) = u16::try_from(number) else {
             errors.push(source.error(class.span(), "too many packet types", "at most 65536"));
             break;
         };
-        let mut reader =
-            Reader { source, inputs, packet_type: PacketType(number), rules: &mut rules, errors };
+        let mut reader = Reader {
+            source,
+            inputs,
+            packet_type: PacketType(number),
+            rules: &mut rules,
+            passages: &mut passages,
+            errors,
+        };
         reader.class(class);
     }
+    errors.extend(passages.never_met(&rules));
     let mut table = RuleTable::new(PacketType(0));
     table.extend(rules);
     Classes { types, table }
@@ -48,6 +58,8 @@ struct Reader<'a> {
     inputs: &'a [String],
     packet_type: PacketType,
     rules: &'a mut Vec<Rule>,
+    /// Where flows stand; lines of ClassBench files that can never match are common.
+    passages: &'a mut Passages,
     errors: &'a mut Vec<SourceError>,
 }
 
@@ -108,27 +120,40 @@ impl Reader<'_> {
 
     /// Reads a flow that begins at byte `start` of `source`, or stands
     /// somewhere in `whole`.
-    fn flow(
-        &mut self,
-        source: &Source,
-        text: &str,
-        start: Option<usize>,
-        whole: std::ops::Range<usize>,
-    ) {
+    fn flow(&mut self, source: &Source, text: &str, start: Option<usize>, whole: Range<usize>) {
         let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
-        match flow_syntax::parse(text, &port) {
-            Ok(flow) => self.rules.push(Rule {
-                id: RuleId(self.rules.len() as u32),
-                priority: flow.priority,
-                matches: vec![flow.pattern],
-                packet_type: self.packet_type,
-                text: text.trim().to_owned(),
-            }),
-            Err(e) => {
-                let span = start.map_or(whole, |at| at + e.span.start..at + e.span.end);
-                self.errors.push(source.error(span, e.message, e.expected));
+        let span =
+            |part: Range<usize>| start.map_or(whole.clone(), |at| at + part.start..at + part.end);
+        let parsed = flow_syntax::parse(text, &port);
+        match parsed.and_then(|flow| self.check(text, &flow.pattern).map(|()| flow)) {
+            Ok(flow) => {
+                let id = RuleId(self.rules.len() as u32);
+                let lead = text.len() - text.trim_start().len();
+                let passage = Passage::new(source, span(lead..lead + text.trim().len()));
+                self.passages.insert(id, passage);
+                self.rules.push(Rule {
+                    id,
+                    priority: flow.priority,
+                    matches: vec![flow.pattern],
+                    packet_type: self.packet_type,
+                    text: text.trim().to_owned(),
+                });
             }
+            Err(e) => self.errors.push(source.error(span(e.span), e.message, e.expected)),
         }
+    }
+
+    /// Whether packets of this chain may have a pattern.
+    fn check(&self, text: &str, pattern: &Match) -> Result<(), FlowError> {
+        // In the key it is one more: 0 is no input.
+        if pattern.value().get(field::IN_PORT) <= self.inputs.len() as u64 {
+            return Ok(());
+        }
+        Err(FlowError {
+            span: flow_syntax::place_of(text, "in_port").unwrap_or_default(),
+            message: "there is no such input".into(),
+            expected: format!("an input's name, or 0 to {}", self.inputs.len().saturating_sub(1)),
+        })
     }
 
     fn classbench(&mut self, source: &Source) {
