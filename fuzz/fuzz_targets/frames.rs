@@ -7,10 +7,8 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use thalweg_io::offload::Offload;
 use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
-use thalweg_packet::{
-    Batch, Decapsulate, FlowKey, Isa, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum,
-    parse, write,
-};
+use thalweg_packet::{Batch, Decapsulate, FlowKey, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum, parse, write};
+use thalweg_cpu::Isa;
 
 /// One instance of each NF whose packets come from strangers.
 const CHAIN: &[(&str, &str)] = &[

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_classify::source::Source;
+use thalweg_source::Source;
 use thalweg_nf::router::{Ports, parse_routes};
 
 fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_classify::source::Source;
+use thalweg_source::Source;
 use thalweg_classify::{RuleId, classbench, flow_syntax};
 use thalweg_nf::{Environment, Section};
 use thalweg_packet::PacketType;

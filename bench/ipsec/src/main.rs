@@ -13,8 +13,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use serde_json::json;
+use thalweg_cpu::cycles::{self, Clock};
 use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
-use thalweg_packet::cycles::{self, Clock};
 use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 

@@ -12,8 +12,8 @@ use std::fs;
 use std::sync::Arc;
 
 use serde_json::json;
+use thalweg_cpu::cycles::{self, Clock};
 use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
-use thalweg_packet::cycles::{self, Clock};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 

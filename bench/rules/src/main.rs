@@ -13,9 +13,9 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use thalweg_classify::source::Source;
 use thalweg_classify::{Match, Rule, RuleId, RuleTable, SharedRules, classbench};
 use thalweg_packet::{FlowKey, PacketType};
+use thalweg_source::Source;
 
 use megaflows::Count;
 

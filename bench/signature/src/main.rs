@@ -5,7 +5,8 @@ use std::hint::black_box;
 
 use serde_json::json;
 use thalweg_classify::Signatures;
-use thalweg_packet::{BATCH, FlowKey, Isa, Lanes, TransposedKeys, cycles};
+use thalweg_cpu::{Isa, cycles};
+use thalweg_packet::{BATCH, FlowKey, Lanes, TransposedKeys};
 
 /// Batches that are hashed between two readings of the cycle counter.
 const REPEATS: u32 = 2_000;

@@ -2,7 +2,8 @@
 
 use indexmap::IndexMap;
 use serde::Serialize;
-use thalweg_packet::{DropCounts, Isa};
+use thalweg_cpu::Isa;
+use thalweg_packet::DropCounts;
 
 use crate::config::Plan;
 use crate::counters::{Latencies, PortCounters, WorkerCounters};

@@ -14,7 +14,7 @@ use crate::counters::WorkerCounters;
 use crate::forwarding::{Exit, Queues, Routing};
 use crate::route_decider::NfIndex;
 use crate::trace::Tracer;
-use thalweg_packet::cycles;
+use thalweg_cpu::cycles;
 
 /// The most NFs that a packet passes; then it is in a loop.
 const MAX_HOPS: usize = 64;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use proptest::sample::select;
 use thalweg_chain::{Names, Next, NfIndex, Stage, read_routes};
-use thalweg_classify::source::Source;
 use thalweg_packet::{PacketType, PortIndex};
+use thalweg_source::Source;
 
 fn names() -> Names {
     let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();

@@ -13,7 +13,7 @@ use std::ops::Range;
 use thalweg_packet::{FlowKey, PacketType, field};
 
 use crate::rule::{Match, Rule, RuleId};
-use crate::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 /// Reads the rules of a filter file. They are numbered from `first`; the first
 /// line gets the priority `top` and each further line one less.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use thalweg_packet::{BATCH, FlowKey, Half, Isa, Lanes, Nanoseconds, TransposedKeys, cycles};
+use thalweg_cpu::{Isa, cycles};
+use thalweg_packet::{BATCH, FlowKey, Half, Lanes, Nanoseconds, TransposedKeys};
 
 use crate::emc::{Cached, Emc};
 use crate::emc_control::EmcControl;

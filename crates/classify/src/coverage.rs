@@ -10,7 +10,7 @@ use thalweg_packet::FlowKey;
 
 use crate::hash;
 use crate::rule::{Match, Rank, Rule, RuleId};
-use crate::source::{Passage, SourceError};
+use thalweg_source::{Passage, SourceError};
 
 /// How many such rules are told one by one.
 const MOST_TOLD: usize = 20;

@@ -128,7 +128,7 @@ impl Emc {
     ) -> Lanes {
         for lane in lanes {
             for at in self.positions(hashes[lane]) {
-                crate::prefetch::read(&self.places, at);
+                thalweg_cpu::prefetch::read(&self.places, at);
             }
         }
         let mut found = Lanes::NONE;

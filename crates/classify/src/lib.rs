@@ -23,13 +23,10 @@ mod hash;
 mod linear;
 mod lookup;
 mod megaflow;
-pub mod memory;
-pub mod prefetch;
 mod rule;
 mod rules;
 pub mod sfh;
 mod shared;
-pub mod source;
 mod stages;
 
 // The name that the layers above know it by.
@@ -41,7 +38,6 @@ pub use hash::Signatures;
 pub use linear::LinearTable;
 pub use lookup::{Explanation, LayerStats, Lookup, MatchLayer};
 pub use megaflow::{Megaflow, MegaflowStats};
-pub use memory::Pages;
 pub use rule::{Match, Rule, RuleId};
 pub use rules::{Found, RuleTable};
 pub use shared::SharedRules;

@@ -1,6 +1,6 @@
 //! Where the time of classification goes.
 
-use thalweg_packet::cycles;
+use thalweg_cpu::cycles;
 
 /// Cycles spent in each layer of classification, all in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use thalweg_classify::source::Source;
 use thalweg_classify::{LinearTable, Match, Rule, RuleId, RuleTable, SharedRules, classbench};
 use thalweg_packet::{FlowKey, PacketType};
+use thalweg_source::Source;
 
 use files::{headers, key, read, rule_files, trace_of};
 

@@ -8,9 +8,9 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_classify::source::Source;
 use thalweg_classify::{Classifier, Config, Lookup, RuleId, RuleTable, SharedRules, classbench};
 use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys};
+use thalweg_source::Source;
 
 use files::{headers, key, read, rule_files, trace_of};
 

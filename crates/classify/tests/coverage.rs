@@ -6,9 +6,9 @@ mod flows;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use thalweg_classify::source::{Passage, Source};
 use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::{FlowKey, KEY_WORDS, PacketType};
+use thalweg_source::{Passage, Source};
 
 fn pattern(text: &str) -> Match {
     flow_syntax::parse(text, &|_| None).unwrap_or_else(|e| panic!("{text}: {e}")).pattern

@@ -8,8 +8,9 @@ use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, Match, MatchLayer, Rule, RuleId, RuleTable,
     SharedRules, flow_syntax,
 };
+use thalweg_cpu::Isa;
 use thalweg_packet::{
-    BATCH, FlowKey, Isa, KEY_WORDS, Lanes, Nanoseconds, PacketType, TransposedKeys, field,
+    BATCH, FlowKey, KEY_WORDS, Lanes, Nanoseconds, PacketType, TransposedKeys, field,
 };
 
 /// Few values in few fields, so that rules overlap and keys hit them.

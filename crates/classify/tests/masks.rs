@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use thalweg_classify::source::Source;
 use thalweg_classify::{Match, Rule, RuleId, RuleTable, classbench};
 use thalweg_packet::{Field, FlowKey, PacketType, field};
+use thalweg_source::Source;
 
 use proof::{flaw, is_within, rank};
 

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, NamedSource, Report};
-use thalweg_classify::source::SourceError;
+use thalweg_source::SourceError;
 
 /// The most mistakes that are shown at once; the rest is counted.
 const SHOWN: usize = 20;

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser};
 
 use args::{Arguments, Command};
 use errors::Failure;
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

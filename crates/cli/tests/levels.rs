@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use support::{captures, data_folder};
-use thalweg_classify::source::Source;
 use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, Rule, RuleId, RuleTable, SharedRules, classbench,
 };
+use thalweg_cpu::Isa;
 use thalweg_io::{CaptureInput, Input};
 use thalweg_packet::{
-    BATCH, Batch, Decapsulate, DropCounts, FlowKey, Isa, Lanes, Nanoseconds, PacketType, Pool,
+    BATCH, Batch, Decapsulate, DropCounts, FlowKey, Lanes, Nanoseconds, PacketType, Pool,
     PortIndex, TransposedKeys,
 };
+use thalweg_source::Source;
 
 /// Rules that all linear scans together try, so that the test takes seconds.
 const MOST_TRIED: usize = 60_000_000;

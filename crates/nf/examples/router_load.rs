@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use thalweg_classify::source::Source;
 use thalweg_nf::router::{
     HopId, IpPrefix, NextHop, Port, Ports, Prefix, RouteTable, RouterPort, parse_routes,
 };
 use thalweg_packet::{BATCH, PortIndex};
+use thalweg_source::Source;
 
 const LOOKUPS: usize = 1 << 22;
 

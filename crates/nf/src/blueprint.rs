@@ -1,7 +1,7 @@
 //! From a section of the chain file to network functions.
 
-use thalweg_classify::source::SourceError;
 use thalweg_packet::DEFAULT_FRAME_SIZE;
+use thalweg_source::SourceError;
 
 use crate::function::NetworkFunction;
 

@@ -7,7 +7,7 @@
 use arrayvec::ArrayVec;
 pub(crate) use thalweg_classify::cuckoo::NoPlace;
 use thalweg_classify::cuckoo::{self, HashKind};
-use thalweg_classify::prefetch;
+use thalweg_cpu::prefetch;
 use thalweg_packet::{BATCH, Lanes};
 
 /// Flows that there is room for at first.

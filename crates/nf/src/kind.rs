@@ -2,7 +2,7 @@
 
 use schemars::Schema;
 use serde_json::{Value, json};
-use thalweg_classify::source::SourceError;
+use thalweg_source::SourceError;
 
 use crate::section::Section;
 use crate::{

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use thalweg_classify::flow_syntax::FlowError;
-use thalweg_classify::source::{Passage, Source, SourceError};
+use thalweg_source::{Passage, Source, SourceError};
 
 /// Where a rule stands.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 

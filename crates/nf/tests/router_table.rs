@@ -11,12 +11,12 @@ use std::sync::{Mutex, OnceLock};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use thalweg_classify::source::Source;
 use thalweg_nf::router::{
     Address, HopId, IpPrefix, NextHop, Port, Ports, Prefix, ReaderV6, RouteList, RouteTable,
     RouterPort, TableError, parse_routes,
 };
 use thalweg_packet::{BATCH, PortIndex};
+use thalweg_source::Source;
 
 /// The oracle: one node a bit, and nothing clever.
 #[derive(Default)]

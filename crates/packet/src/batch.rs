@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::headers::Headers;
-use crate::isa::{Avx512, Isa};
 use crate::key::{Field, FlowKey};
 use crate::lanes::{BATCH, Lanes};
 use crate::metadata::{Cut, Metadata, Packet, PacketType, PortIndex};
@@ -14,6 +13,7 @@ use crate::pool::{Frame, HEADROOM, Pool};
 use crate::time::Nanoseconds;
 use crate::transposed::TransposedKeys;
 use crate::tuple::symmetric_hash;
+use thalweg_cpu::{Avx512, Isa};
 
 /// The longest packet a frame of the largest size holds: 10 KiB.
 pub const MAX_PACKET_LEN: usize = 10 * 1024;

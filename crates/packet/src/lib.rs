@@ -11,10 +11,8 @@
 
 mod batch;
 pub mod checksum;
-pub mod cycles;
 mod drop_reason;
 mod headers;
-mod isa;
 mod key;
 mod lanes;
 mod memory;
@@ -30,7 +28,6 @@ pub mod write;
 pub use batch::{Batch, MAX_PACKET_LEN};
 pub use drop_reason::{DropCounts, DropReason};
 pub use headers::{Headers, Layer, ParseStatus};
-pub use isa::{Avx512, ISA_VARIABLE, Isa, IsaError};
 pub use key::{Field, FlowKey, KEY_WORDS, field};
 pub use lanes::{BATCH, Lanes};
 pub use memory::{MemoryKind, PacketMemory};

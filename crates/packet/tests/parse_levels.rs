@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use thalweg_cpu::Isa;
 use thalweg_packet::{
-    BATCH, Batch, DEFAULT_FRAME_SIZE, Decapsulate, Isa, Lanes, Pool, PortIndex, parse,
+    BATCH, Batch, DEFAULT_FRAME_SIZE, Decapsulate, Lanes, Pool, PortIndex, parse,
 };
 
 /// A TCP or UDP packet over IPv4 in which everything fits, of `extra` payload bytes.

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use thalweg_classify::prefetch;
+use thalweg_cpu::prefetch;
 
 use crate::machine::{Address, LINE, Layout, Region};
 

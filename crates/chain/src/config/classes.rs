@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use indexmap::IndexSet;
 use thalweg_classify::flow_syntax::{self, FlowError};
-use thalweg_classify::source::{Passage, Source, SourceError};
 use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, classbench};
 use thalweg_packet::{PacketType, field};
+use thalweg_source::{Passage, Source, SourceError};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};

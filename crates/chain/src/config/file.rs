@@ -1,7 +1,7 @@
 //! The shape of `chain.toml`.
 
 use serde::Deserialize;
-use thalweg_classify::source::SourceError;
+use thalweg_source::SourceError;
 use toml::Spanned;
 
 use super::parts::NfSection;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use indexmap::IndexSet;
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::file::ChainFile;
 

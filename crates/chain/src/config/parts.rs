@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
-use thalweg_classify::source::{Source, SourceError};
 use thalweg_nf::Kind;
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 

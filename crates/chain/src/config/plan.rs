@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use indexmap::IndexSet;
-use thalweg_classify::source::{Source, SourceError};
 use thalweg_classify::{Config, SharedRules};
 use thalweg_nf::{Blueprint, BuildError, Environment, Kind, Section, Sharing};
 use thalweg_packet::{
     DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
 };
+use thalweg_source::{Source, SourceError};
 
 use super::classes::classes;
 use super::file::{ChainFile, Class, Memory};

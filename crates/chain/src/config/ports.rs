@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use thalweg_classify::source::{Source, SourceError};
 use thalweg_io::generate::Spec;
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
 use super::file::{Input, Named, Output};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use thalweg_classify::source::{Source, SourceError};
 use thalweg_packet::{PacketType, PortIndex};
+use thalweg_source::{Source, SourceError};
 
 use super::names::Names;
 use super::ways;

@@ -12,7 +12,7 @@ use super::rings::{Idle, RING, Sender, Shared};
 use super::worker_thread::Outgoing;
 use crate::config::Plan;
 use crate::control::Control;
-use thalweg_packet::cycles;
+use thalweg_cpu::cycles;
 
 /// The reader's and writer's ends of a worker's rings.
 pub(super) struct WorkerEnds {

@@ -14,7 +14,7 @@ use crate::forwarding::Exit;
 use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
 use crate::worker::Worker;
-use thalweg_packet::cycles::{self, Clock};
+use thalweg_cpu::cycles::{self, Clock};
 
 struct InlineExit<'a> {
     outputs: Outputs,

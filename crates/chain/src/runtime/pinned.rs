@@ -12,7 +12,7 @@ use super::state::StateFolders;
 use crate::counters::NfCounters;
 use crate::route_decider::NfIndex;
 use crate::worker::{Visit, end_nf, process};
-use thalweg_packet::cycles;
+use thalweg_cpu::cycles;
 
 /// An NF on a worker of its own.
 pub(super) struct PinnedThread {

@@ -10,7 +10,7 @@ use super::{RunError, RunOptions, open_inputs};
 use crate::config::{OutputTarget, Plan};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
-use thalweg_packet::cycles;
+use thalweg_cpu::cycles;
 
 /// How many batches pass between two looks at the clock.
 const CLOCK_PERIOD: u32 = 64;

@@ -30,7 +30,7 @@ use crate::control::Control;
 use crate::counters::WorkerCounters;
 use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
-use thalweg_packet::cycles::Clock;
+use thalweg_cpu::cycles::Clock;
 
 /// What belongs to the threads of workers, to those of NFs, and to the calling one.
 type Threads = (Vec<WorkerThread>, Vec<PinnedThread>, Vec<WorkerEnds>);

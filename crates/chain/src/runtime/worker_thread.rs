@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rtrb::Consumer;
-use thalweg_packet::{Batch, Lanes, Packet, Pool, cycles};
+use thalweg_cpu::cycles;
+use thalweg_packet::{Batch, Lanes, Packet, Pool};
 
 use super::export_state;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use thalweg_chain::{MoreKinds, Plan, PlanOptions};
-use thalweg_classify::source::SourceError;
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section, Sharing};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
+use thalweg_source::SourceError;
 
 /// Where the tag lies: behind Ethernet, IPv4 and UDP.
 const TAG: usize = 42;

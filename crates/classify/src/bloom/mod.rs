@@ -36,14 +36,14 @@ mod unrolled256;
 mod unrolled512;
 mod variant;
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
-use crate::memory::{Pages, Zeroed};
-use crate::prefetch;
 use bits::{Bits, Input, Output};
 pub use hash::MAX_HASHES;
 use hash::{Hashes, Reduction};
 pub use split_block::SplitBlockFilter;
+use thalweg_cpu::memory::{Pages, Zeroed};
+use thalweg_cpu::prefetch;
 pub use variant::{Unroll, Variant};
 
 /// The most bits that a filter can have: a hash has 32 bits.

@@ -5,15 +5,15 @@
 //! Bloom Filters", 2009; the layout is that of Apache Parquet and Impala). Keys are
 //! spread over blocks unevenly, which costs false positives.
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::BloomError;
 use super::bits::{Input, Output};
 use super::hash::{Hashes, Reduction};
 #[cfg(target_arch = "x86_64")]
 use super::split_block_lanes as lanes;
-use crate::memory::{Pages, Zeroed};
-use crate::prefetch;
+use thalweg_cpu::memory::{Pages, Zeroed};
+use thalweg_cpu::prefetch;
 
 /// Words of a block.
 pub(super) const WORDS: usize = 8;

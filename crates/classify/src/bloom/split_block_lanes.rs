@@ -15,13 +15,13 @@ use core::arch::x86_64::{
     _mm512_setr_epi32, _mm512_sllv_epi32, _mm512_srli_epi32, _mm512_test_epi32_mask,
 };
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::bits::{Input, Output};
 use super::lanes512::{Function, LANES, append};
 use super::split_block::{Blocks, SALTS, WORDS};
 use super::{lanes256, lanes512};
-use crate::prefetch;
+use thalweg_cpu::prefetch;
 
 /// Vectors whose hashes are kept: a power of two more than `BEHIND`.
 const RING: usize = 16;

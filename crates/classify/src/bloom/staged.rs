@@ -23,7 +23,7 @@ use core::arch::x86_64::{
 use super::bits::{Bits, Input, Output};
 pub(super) use super::lanes512::LANES;
 use super::lanes512::{Function, all, append, load, reduce, store};
-use crate::prefetch;
+use thalweg_cpu::prefetch;
 
 /// How many vectors the fetch is behind the hash, when words are not asked for
 /// before.

@@ -16,8 +16,9 @@ use core::arch::x86_64::{
 };
 
 use super::bits::{Bits, Input, Output};
+use super::lanes256;
 use super::lanes512::{Function, LANES, all, append, load, reduce, store};
-use super::{lanes256, prefetch};
+use thalweg_cpu::prefetch;
 
 /// One partition of the input, and the lanes that work at it.
 struct Partition {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::bits::{self, Bits, Input, Output};
 #[cfg(target_arch = "x86_64")]

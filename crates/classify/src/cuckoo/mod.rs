@@ -40,7 +40,7 @@ mod zeroed;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache};
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use hash::Hash;
 pub use hash::HashKind;

@@ -4,7 +4,7 @@
 //! give what they do not find to the plain search.
 
 use loom::thread;
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::hash::{Hash, HashKind};
 use super::table::{Core, Table};

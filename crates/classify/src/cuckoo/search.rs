@@ -1,11 +1,11 @@
 //! Searching, while another thread writes.
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::STEP;
 use super::sync::wait;
 use super::table::{Core, Places};
-use crate::prefetch;
+use thalweg_cpu::prefetch;
 
 /// Where the keys of a step may be.
 pub(super) struct AllPlaces {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::Walk;
 use super::hash::Hash;

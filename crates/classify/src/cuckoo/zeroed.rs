@@ -4,11 +4,11 @@
 #![allow(unsafe_code)]
 
 #[cfg(not(loom))]
-pub(super) use crate::memory::Zeroed;
+pub(super) use thalweg_cpu::memory::Zeroed;
 
 // SAFETY: an array of integers in cells, aligned to 64 bytes.
 #[cfg(not(loom))]
-unsafe impl crate::memory::Zero for super::line::Line {}
+unsafe impl thalweg_cpu::memory::Zero for super::line::Line {}
 
 #[cfg(loom)]
 pub(super) use modelled::Zeroed;

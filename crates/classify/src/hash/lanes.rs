@@ -8,7 +8,8 @@
 //! after the processor was asked.
 #![allow(unsafe_code)]
 
-use thalweg_packet::{BATCH, Half, Isa, Lanes, TransposedKeys};
+use thalweg_cpu::Isa;
+use thalweg_packet::{BATCH, Half, Lanes, TransposedKeys};
 
 use super::{MaskedHalf, finish, place, step};
 

@@ -1,6 +1,7 @@
 //! The hashes that one subtable needs of a batch.
 
-use thalweg_packet::{FlowKey, Half, Isa, Lanes, TransposedKeys};
+use thalweg_cpu::Isa;
+use thalweg_packet::{FlowKey, Half, Lanes, TransposedKeys};
 
 use super::{Hasher, MaskedHalf, halves};
 

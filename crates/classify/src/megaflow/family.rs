@@ -253,7 +253,7 @@ impl Family {
         let (mut likely, mut more) = (Lanes::NONE, Lanes::NONE);
         for lane in lanes {
             let look = self.index.look(hashes[lane]);
-            crate::prefetch::read(&store.flows, look.handle as usize);
+            thalweg_cpu::prefetch::read(&store.flows, look.handle as usize);
             handles[lane] = look.handle;
             likely.0 |= u32::from(look.found) << lane;
             more.0 |= u32::from(look.more) << lane;

@@ -100,7 +100,7 @@ impl Index {
     /// Begins to load what a search for `hash` reads first.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
-        crate::prefetch::read(&self.buckets, self.first(hash));
+        thalweg_cpu::prefetch::read(&self.buckets, self.first(hash));
     }
 
     /// Looks into the first bucket of `hash`, without a branch that depends on what

@@ -10,7 +10,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use thalweg_packet::{BATCH, FlowKey, Half, Isa, Lanes, Nanoseconds, PacketType, TransposedKeys};
+use thalweg_cpu::Isa;
+use thalweg_packet::{BATCH, FlowKey, Half, Lanes, Nanoseconds, PacketType, TransposedKeys};
 
 use self::family::{Family, Tools};
 use self::flow::Clock;

@@ -8,7 +8,8 @@
 //! compiled for AVX-512 is called after the processor was asked.
 #![allow(unsafe_code)]
 
-use thalweg_packet::{BATCH, Isa, Lanes, TransposedKeys};
+use thalweg_cpu::Isa;
+use thalweg_packet::{BATCH, Lanes, TransposedKeys};
 
 use super::flow::{Layout, NEAR_WORDS};
 

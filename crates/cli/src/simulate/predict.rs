@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use thalweg_classify::cuckoo::{Reader, STEP};
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 use thalweg_sim::config::{Config, Method, Stream, Table};
 use thalweg_sim::experiment;
 use thalweg_sim::own::{self, key_of};

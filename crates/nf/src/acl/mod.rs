@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use thalweg_classify::source::SourceError;
 use thalweg_classify::{Classifier, Config, Lookup, Rule, RuleId, RuleTable, SharedRules};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes};
+use thalweg_source::SourceError;
 
 use crate::function::NfError;
 use crate::output::{json_line, replace};

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::{Source, SourceError};
 use thalweg_classify::{Passages, Rule, RuleId, RuleTable, classbench, flow_syntax};
 use thalweg_packet::PacketType;
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
 use crate::rule_line::{self, Place};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
 use super::fingerprint::{Fingerprints, Loader};

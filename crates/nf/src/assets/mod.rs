@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::SourceError;
 use thalweg_packet::{Batch, Lanes};
+use thalweg_source::SourceError;
 
 use crate::conversation::Conversation;
 use crate::function::NfError;

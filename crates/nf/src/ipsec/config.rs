@@ -9,9 +9,9 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::SourceError;
 use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::{PacketType, field};
+use thalweg_source::SourceError;
 use toml::Spanned;
 
 use super::sa::{DontFragment, Inbound, Outbound, Receiver};

@@ -21,11 +21,12 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::SourceError;
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
+use thalweg_cpu::Isa;
 use thalweg_packet::{
-    BATCH, Batch, Cut, Decapsulate, DropReason, Isa, Lanes, ParseStatus, TransposedKeys, field,
+    BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, TransposedKeys, field,
 };
+use thalweg_source::SourceError;
 
 use crate::fragment::Cutter;
 use crate::icmp_error::IcmpSender;

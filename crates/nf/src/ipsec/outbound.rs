@@ -1,6 +1,6 @@
 //! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
-use thalweg_classify::prefetch;
+use thalweg_cpu::prefetch;
 use thalweg_packet::{Batch, DropReason, field};
 
 use super::iv::IvSource;

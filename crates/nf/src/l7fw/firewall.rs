@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::SourceError;
 use thalweg_packet::{Batch, DropReason, FiveTuple, Headers, Lanes, Layer, Nanoseconds};
+use thalweg_source::SourceError;
 
 use super::application::{Action, HostPattern, Names, Rule, Seen, Wanted};
 use super::config::{Options, RuleOptions};

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::SourceError;
 use thalweg_packet::Nanoseconds;
+use thalweg_source::SourceError;
 use toml::Spanned;
 
 use super::session::Life;

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use thalweg_classify::prefetch;
+use thalweg_cpu::prefetch;
 use thalweg_packet::{BATCH, Batch, Lanes, field};
 
 use super::engine::Engine;

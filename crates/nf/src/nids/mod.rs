@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::source::{Source, SourceError};
 use thalweg_packet::{Batch, Lanes, Nanoseconds};
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
 use crate::function::NfError;

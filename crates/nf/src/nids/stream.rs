@@ -7,7 +7,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::prefetch;
+use thalweg_cpu::prefetch;
 
 /// Segments farther ahead than this are outside of any window.
 const WINDOW: usize = 1 << 24;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use thalweg_classify::source::SourceError;
 use thalweg_packet::PortIndex;
+use thalweg_source::SourceError;
 use toml::Spanned;
 
 use super::table::{Mac, RouterPort};

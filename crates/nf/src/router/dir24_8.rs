@@ -31,11 +31,11 @@ mod lanes;
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
 
-use thalweg_classify::memory::Zeroed;
-use thalweg_classify::prefetch;
 #[cfg(target_arch = "x86_64")]
-use thalweg_packet::Avx512;
-use thalweg_packet::Isa;
+use thalweg_cpu::Avx512;
+use thalweg_cpu::Isa;
+use thalweg_cpu::memory::Zeroed;
+use thalweg_cpu::prefetch;
 
 use super::prefix::{Prefix, PrefixStore};
 use super::table::HopId;

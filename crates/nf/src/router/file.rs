@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::config::Ports;
 use super::prefix::{Address, IpPrefix, Prefix};

@@ -25,7 +25,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use self::config::{Config, Options};
 use self::forward::{Router, Shared};

@@ -22,8 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use arc_swap::{ArcSwap, Cache};
-use thalweg_classify::prefetch;
-use thalweg_packet::{BATCH, Isa};
+use thalweg_cpu::Isa;
+use thalweg_cpu::prefetch;
+use thalweg_packet::BATCH;
 
 use super::prefix::{Prefix, PrefixStore};
 use super::table::HopId;

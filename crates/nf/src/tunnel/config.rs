@@ -6,9 +6,9 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use thalweg_classify::source::SourceError;
 use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
 use thalweg_packet::{PacketType, field};
+use thalweg_source::SourceError;
 use toml::Spanned;
 
 use super::header::{GRE, Protocol};

@@ -23,10 +23,10 @@ use std::arch::x86_64::{
 use super::Decapsulate;
 use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use crate::headers::{Headers, Layer, ParseStatus};
-use crate::isa::Avx512;
 use crate::key::field;
 use crate::metadata::PortIndex;
 use crate::transposed::TransposedKeys;
+use thalweg_cpu::Avx512;
 
 /// Packets parsed at once.
 pub(crate) const GROUP: usize = 16;

@@ -1,6 +1,6 @@
 //! A cache as its tags: which lines it holds, and when they arrive.
 
-use thalweg_classify::prefetch;
+use thalweg_cpu::prefetch;
 
 use crate::calendar::Cycle;
 

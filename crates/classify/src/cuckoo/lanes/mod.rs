@@ -14,15 +14,15 @@ mod inline;
 mod signatures;
 mod vectors;
 
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::STEP;
 use super::line::Line;
 use super::search::AllPlaces;
 use super::store::Form;
 use super::table::Core;
-use crate::prefetch;
 use signatures::Candidates;
+use thalweg_cpu::prefetch;
 use vectors::{murmur3, nh, ones, store};
 
 /// Keys that are worked at together.

@@ -17,7 +17,7 @@ use super::{GROUPS, LANES, STEP, line};
 use crate::cuckoo::search::AllPlaces;
 use crate::cuckoo::store::{Form, Store};
 use crate::cuckoo::table::Core;
-use crate::prefetch;
+use thalweg_cpu::prefetch;
 
 /// Where keys may lie by their signatures.
 #[repr(align(64))]

@@ -13,7 +13,7 @@ mod tests;
 use hashbrown::HashMap;
 use std::path::Path;
 
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::attributes::Attributes;
 use super::dhcp::Request;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
 use super::super::attributes::Attributes;

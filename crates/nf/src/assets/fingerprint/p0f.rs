@@ -1,6 +1,6 @@
 //! Files of p0f 3, and its notation of signatures.
 
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::super::attributes::Attributes;
 use super::super::handshake::{QUIRKS, option, quirk};

@@ -1,6 +1,6 @@
 //! PRADS's files: handshakes in p0f 2's notation, services in PADS's, DHCP, hardware vendors.
 
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::super::attributes::Attributes;
 use super::super::handshake::{option, quirk};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use roxmltree::{Document, Node};
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::super::text::Text;
 use super::Fingerprints;

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
-use thalweg_packet::{BATCH, Isa};
+use thalweg_cpu::Isa;
+use thalweg_packet::BATCH;
 
 use super::Job;
 use crate::ipsec::suite::{Hash, Suite};

@@ -3,7 +3,8 @@
 
 use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
-use thalweg_packet::{BATCH, Isa};
+use thalweg_cpu::Isa;
+use thalweg_packet::BATCH;
 
 use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, idle_len};
 use super::hmac_lanes::{Authentication, TAG, Tail};

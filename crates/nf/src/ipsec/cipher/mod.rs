@@ -25,7 +25,8 @@ mod tests;
 
 use std::cmp::Ordering;
 
-use thalweg_packet::{BATCH, Isa};
+use thalweg_cpu::Isa;
+use thalweg_packet::BATCH;
 
 use super::suite::{HEADER, Suite};
 

@@ -1,7 +1,7 @@
 //! Whoever does the work gives what the portable code gives.
 
 use proptest::prelude::*;
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 use super::*;
 use crate::ipsec::suite::{Aes, HEADER, Hash};

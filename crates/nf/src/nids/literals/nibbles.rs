@@ -133,7 +133,7 @@ fn passes(tables: &[Tables]) -> f64 {
 pub(super) fn is_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        use thalweg_packet::Isa;
+        use thalweg_cpu::Isa;
         Isa::active() >= Isa::Avx2
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -103,7 +103,7 @@ impl Pairs {
 pub(super) fn is_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        use thalweg_packet::Isa;
+        use thalweg_cpu::Isa;
         Isa::active() == Isa::Avx512
             && std::arch::is_x86_feature_detected!("avx512vbmi")
             && std::arch::is_x86_feature_detected!("gfni")

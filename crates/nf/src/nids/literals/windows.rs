@@ -13,7 +13,7 @@ use super::hits::Hit;
 #[cfg(target_arch = "x86_64")]
 use super::hits::{Told, tell};
 use super::index::{Place, WINDOW};
-use thalweg_packet::Isa;
+use thalweg_cpu::Isa;
 
 /// Of the bitmap's size: at most 32 KiB, which stay in the first-level cache, and less for few
 /// windows.

@@ -1,6 +1,6 @@
 //! From rule files to rules.
 
-use thalweg_classify::source::{Source, SourceError};
+use thalweg_source::{Source, SourceError};
 
 use super::super::buffer::{self, Buffer};
 use super::address::{Variables, addresses, ports};

@@ -14,7 +14,8 @@ use core::arch::x86_64::{
     _mm512_cvtepi32_epi16, _mm512_maskz_loadu_epi32, _mm512_max_epu32, _mm512_set1_epi32,
     _mm512_setzero_si512, _mm512_srli_epi32, _mm512_srlv_epi32,
 };
-use thalweg_packet::{Avx512, BATCH};
+use thalweg_cpu::Avx512;
+use thalweg_packet::BATCH;
 
 use super::{Bytes, MORE};
 use crate::router::table::HopId;

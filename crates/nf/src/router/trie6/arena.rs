@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
-use thalweg_classify::memory::Zeroed;
+use thalweg_cpu::memory::Zeroed;
 
 use super::groups::UNIT;
 

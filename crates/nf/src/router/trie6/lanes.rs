@@ -7,7 +7,8 @@
 //! groups.
 #![allow(unsafe_code)]
 
-use thalweg_packet::{BATCH, Isa};
+use thalweg_cpu::Isa;
+use thalweg_packet::BATCH;
 
 use super::Root;
 use crate::router::table::HopId;

@@ -292,7 +292,7 @@ fn decrypt_last<const N: usize>(keys: &[__m128i], blocks: &mut [[u8; BLOCK]]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use thalweg_packet::Isa;
+    use thalweg_cpu::Isa;
 
     use super::super::super::lanes::Keys;
     use super::*;

@@ -1,0 +1,10 @@
+//! What the processor offers, for every other crate of Thalweg: the level of vector
+//! instructions ([`Isa`]), the cycle counter ([`cycles`]), prefetch ([`prefetch`]) and large
+//! zeroed tables on huge pages ([`memory`]).
+
+pub mod cycles;
+mod isa;
+pub mod memory;
+pub mod prefetch;
+
+pub use isa::{Avx512, ISA_VARIABLE, Isa, IsaError};
