@@ -108,8 +108,8 @@ need_peers() {
     have ping || missing+=(iputils-ping)
     have sysctl || missing+=(procps)
     have ovs-ofctl || missing+=(openvswitch-common)
-    /usr/bin/python3 -c 'import scapy.all, cryptography' 2>/dev/null ||
-        missing+=(python3 python3-scapy python3-cryptography)
+    /usr/bin/python3 -c 'import scapy.all, cryptography, jsonschema' 2>/dev/null ||
+        missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)
     # librte_ipsec is held against ours.
     pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
     if ! have prads; then

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_nf::{Environment, Section};
 
 /// Names of the files, by what reads them: the first of a file's own format, then p0f's, then
 /// recog's, then those of PRADS's folder.
@@ -39,13 +38,10 @@ fuzz_target!(|data: &[u8]| {
         2 => format!("recog = ['{}']", file.display()),
         _ => format!("prads = '{}'", folder.display()),
     };
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     let options = format!("{option}\nbuilt_in = false");
-    Section::parse_text(&options, |section| {
-        match thalweg_nf::build("assets", section, &environment) {
-            Ok(blueprint) => drop(blueprint.instance(0)),
-            Err(e) => assert!(!e.to_string().is_empty()),
-        }
-    });
+    match thalweg_assets::KIND.build_alone(&options) {
+        Ok(blueprint) => drop(blueprint.instance(0)),
+        Err(e) => assert!(!e.to_string().is_empty()),
+    }
     fs::remove_file(&file).expect("the file was written");
 });

@@ -5,17 +5,14 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Emitted, Environment, NetworkFunction, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, NetworkFunction};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 
 const OPTIONS: &str = "timeout_s = 5\nmemory_mib = 1\nmax_fragments = 20";
 
 thread_local! {
-    static DEFRAG: Box<dyn Blueprint> = {
-        let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-        Section::parse_text(OPTIONS, |section| thalweg_nf::build("defrag", section, &environment))
-            .expect("the options are right")
-    };
+    static DEFRAG: Box<dyn Blueprint> =
+        thalweg_defrag::KIND.build_alone(OPTIONS).expect("the options are right");
     static POOL: Arc<Pool> = Arc::new(Pool::anonymous(4, 4096).expect("there is memory"));
 }
 

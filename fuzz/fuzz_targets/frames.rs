@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_io::offload::Offload;
-use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
+use thalweg_nf::{Context, Emitted, Kind, NetworkFunction};
 use thalweg_packet::{Batch, Decapsulate, FlowKey, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum, parse, write};
 use thalweg_cpu::Isa;
 
 /// One instance of each NF whose packets come from strangers.
-const CHAIN: &[(&str, &str)] = &[
+const CHAIN: &[(Kind, &str)] = &[
     (
-        "filter",
+        thalweg_filter::KIND,
         "rules = ['reject udp,tp_dst=53', 'drop tcp,tcp_flags=+syn-ack']\ndefault = 'reject'",
     ),
-    ("nat", "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']"),
-    ("monitor", "max_flows = 64"),
-    ("assets", "max_hosts = 64\nmax_conversations = 64"),
+    (thalweg_nat::KIND, "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']"),
+    (thalweg_monitor::KIND, "max_flows = 64"),
+    (thalweg_assets::KIND, "max_hosts = 64\nmax_conversations = 64"),
     (
-        "tunnel",
+        thalweg_tunnel::KIND,
         "[[tunnel]]\nname = 'v'\nprotocol = 'vxlan'\nid = 1\nlocal = '192.0.2.2'\n\
          remote = '192.0.2.1'\n[[tunnel]]\nname = 'n'\nprotocol = 'geneve'\nid = 1\n\
          local = '192.0.2.2'\nremote = '192.0.2.1'\n[[tunnel]]\nname = 'g'\nprotocol = 'gre'\n\
@@ -28,12 +28,12 @@ const CHAIN: &[(&str, &str)] = &[
          protocol = 'gretap'\nid = 1\nlocal = '192.0.2.2'\nremote = '192.0.2.1'\nmatch = 'arp'",
     ),
     (
-        "router",
+        thalweg_router::KIND,
         "routes = '@ROUTES@'\n[ports.out]\nmac = '02:00:00:00:00:01'\nip = '192.0.2.1'\n\
          ipv6 = '2001:db8::1'\nresolve = true\n",
     ),
     (
-        "ipsec",
+        thalweg_ipsec::KIND,
         "default_policy = 'bypass'\n[[sa]]\nname = 'x'\ndirection = 'in'\nspi = 4660\n\
          suite = 'aes128-gcm16'\nencryption_key = '000102030405060708090a0b0c0d0e0faabbccdd'\n\
          source = '192.0.2.1'\ndestination = '192.0.2.2'\n",
@@ -51,13 +51,9 @@ fn build() -> Vec<Box<dyn NetworkFunction>> {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let routes = folder.path().join("routes.txt");
     std::fs::write(&routes, ROUTES).expect("the file can be written");
-    let outputs = ["out".to_owned()];
-    let environment = Environment { inputs: &[], outputs: &outputs, dry_run: true };
-    let build = |(kind, text): &(&str, &str)| {
+    let build = |(kind, text): &(Kind, &str)| {
         let text = text.replace("@ROUTES@", &routes.display().to_string());
-        let blueprint =
-            Section::parse_text(&text, |section| thalweg_nf::build(kind, section, &environment));
-        blueprint.expect("the configuration is right").instance(0)
+        kind.build_alone(&text).expect("the configuration is right").instance(0)
     };
     CHAIN.iter().map(build).collect()
 }

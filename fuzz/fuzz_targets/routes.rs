@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_source::Source;
-use thalweg_nf::router::{Ports, parse_routes};
+use thalweg_router::{Ports, parse_routes};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -4,7 +4,6 @@
 use libfuzzer_sys::fuzz_target;
 use thalweg_source::Source;
 use thalweg_classify::{RuleId, classbench, flow_syntax};
-use thalweg_nf::{Environment, Section};
 use thalweg_packet::PacketType;
 
 fuzz_target!(|data: &[u8]| {
@@ -30,13 +29,10 @@ fuzz_target!(|data: &[u8]| {
             let folder = tempfile::tempdir().expect("there is a folder for temporary files");
             let path = folder.path().join("t.rules");
             std::fs::write(&path, text).expect("the file can be written");
-            let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
             let options = format!("rules = ['{}']", path.display());
-            Section::parse_text(&options, |section| {
-                if let Err(e) = thalweg_nf::build("nids", section, &environment) {
-                    assert!(!e.to_string().is_empty());
-                }
-            });
+            if let Err(e) = thalweg_nids::KIND.build_alone(&options) {
+                assert!(!e.to_string().is_empty());
+            }
         }
     }
 });

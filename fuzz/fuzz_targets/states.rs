@@ -6,30 +6,28 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 use thalweg_nf::state::{StateError, StateReceiver, StateWriter};
-use thalweg_nf::{Blueprint, Context, Emitted, Environment, NetworkFunction, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, Kind, NetworkFunction};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 
 const RULES: &str = "alert http any any -> any any (msg:\"u\"; http.uri; content:\"/a\"; sid:1;)\n";
 
 /// Kinds with their options.
-const KINDS: [(&str, &str); 5] = [
-    ("nat", "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']\nmax_mappings = 64"),
-    ("monitor", "max_flows = 64"),
-    ("assets", "max_hosts = 64\nmax_conversations = 64\nmemory_mib = 1"),
-    ("nids", "rules = ['@RULES@']\nmax_flows = 64\nstream_memory_mib = 1"),
-    ("defrag", "memory_mib = 1"),
+const KINDS: [(Kind, &str); 5] = [
+    (thalweg_nat::KIND, "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']\nmax_mappings = 64"),
+    (thalweg_monitor::KIND, "max_flows = 64"),
+    (thalweg_assets::KIND, "max_hosts = 64\nmax_conversations = 64\nmemory_mib = 1"),
+    (thalweg_nids::KIND, "rules = ['@RULES@']\nmax_flows = 64\nstream_memory_mib = 1"),
+    (thalweg_defrag::KIND, "memory_mib = 1"),
 ];
 
 fn build() -> [Box<dyn Blueprint>; 5] {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let path = folder.path().join("t.rules");
     std::fs::write(&path, RULES).expect("the file can be written");
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     KINDS.map(|(kind, options)| {
         let options = options.replace("@RULES@", &path.display().to_string());
-        Section::parse_text(&options, |section| thalweg_nf::build(kind, section, &environment))
-            .expect("the options are right")
+        kind.build_alone(&options).expect("the options are right")
     })
 }
 
@@ -83,7 +81,7 @@ fn use_it(nf: &mut dyn NetworkFunction) {
 fuzz_target!(|data: &[u8]| {
     let [which, rest @ ..] = data else { return };
     let at = usize::from(which >> 1) % KINDS.len();
-    let kind = KINDS[at].0;
+    let kind = KINDS[at].0.name;
     let mut nf = NFS.with(|nfs| nfs[at].instance(0));
     let version = nf.state_version();
     let stream = if which & 1 == 0 { Ok(rest.to_vec()) } else { framed(kind, version, rest) };

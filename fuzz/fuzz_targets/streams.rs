@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_nf::{Blueprint, Context, Emitted, Environment, Section};
+use thalweg_nf::{Blueprint, Context, Emitted};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
 
@@ -25,14 +25,10 @@ fn build() -> [Box<dyn Blueprint>; 2] {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let path = folder.path().join("t.rules");
     std::fs::write(&path, RULES).expect("the file can be written");
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     let rules = format!("rules = ['{}']\nunsupported = 'refuse'\nmidstream = true", path.display());
     let assets = "max_hosts = 8\nmax_conversations = 8\nmax_services = 4\nmemory_mib = 1".to_owned();
-    [("nids", rules), ("assets", assets)].map(|(kind, options)| {
-        let blueprint =
-            Section::parse_text(&options, |section| thalweg_nf::build(kind, section, &environment));
-        blueprint.expect("the options are right")
-    })
+    [(thalweg_nids::KIND, rules), (thalweg_assets::KIND, assets)]
+        .map(|(kind, options)| kind.build_alone(&options).expect("the options are right"))
 }
 
 thread_local! {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use thalweg_cpu::cycles::{self, Clock};
-use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
+use thalweg_nf::{Context, Emitted, NetworkFunction};
 use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 
@@ -46,9 +46,7 @@ fn gateway(suite: &str) -> Outcome<Box<dyn NetworkFunction>> {
          source = '192.0.2.1'\ndestination = '192.0.2.2'\n{others}\
          [[policy]]\nmatch = 'ip,nw_dst=10.2.0.0/16'\naction = 'protect'\nsa = 'x'\n"
     );
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-    let built =
-        Section::parse_text(&text, |section| thalweg_nf::build("ipsec", section, &environment));
+    let built = thalweg_ipsec::KIND.build_alone(&text);
     Ok(built.map_err(|e| e.to_string())?.instance(0))
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use thalweg_cpu::cycles::{self, Clock};
-use thalweg_nf::{Context, Emitted, Environment, NetworkFunction, Section};
+use thalweg_nf::{Context, Emitted, NetworkFunction};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 
@@ -36,10 +36,8 @@ fn nids(patterns: &[Vec<u8>], protocol: &str) -> Outcome<Box<dyn NetworkFunction
         )?;
     }
     fs::write(&path, rules)?;
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     let text = format!("rules = ['{}']\nunsupported = 'refuse'\nchecksums = false", path.display());
-    let built =
-        Section::parse_text(&text, |section| thalweg_nf::build("nids", section, &environment));
+    let built = thalweg_nids::KIND.build_alone(&text);
     Ok(built.map_err(|e| e.to_string())?.instance(0))
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
-use thalweg_nf::router::{HopId, IpPrefix, NextHop, Prefix, RouteList, RouteTable, RouterPort};
+use thalweg_router::{HopId, IpPrefix, NextHop, Prefix, RouteList, RouteTable, RouterPort};
 
 /// Addresses of each kind.
 const ADDRESSES: usize = 1 << 20;

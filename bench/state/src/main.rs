@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Emitted, Environment, Section};
+use thalweg_nf::{Blueprint, Context, Emitted, Kinds};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Nanoseconds, Pool};
 
@@ -34,11 +34,15 @@ fn blueprint(kind: &str) -> Outcome<Box<dyn Blueprint>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("t.rules");
     fs::write(&path, "alert tcp any any -> any any (msg:\"m\"; content:\"needle\"; sid:1;)\n")?;
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     let text = options(kind, &path.display().to_string())?;
-    let built =
-        Section::parse_text(&text, |section| thalweg_nf::build(kind, section, &environment));
-    Ok(built.map_err(|e| e.to_string())?)
+    let kinds = Kinds::new([
+        thalweg_assets::KIND,
+        thalweg_monitor::KIND,
+        thalweg_nat::KIND,
+        thalweg_nids::KIND,
+    ]);
+    let kind = kinds.find(kind).ok_or("a kind that options() does not know")?;
+    Ok(kind.build_alone(&text).map_err(|e| e.to_string())?)
 }
 
 /// The first packet of a connection.

@@ -64,7 +64,7 @@ impl Graph {
         });
         let nfs = plan.nfs.iter().map(|nf| Nf {
             name: nf.name.clone(),
-            kind: nf.kind.clone(),
+            kind: nf.kind.name.to_owned(),
             what: nf.blueprint.describe(),
             pinned: nf.has_own_worker(plan.workers),
         });

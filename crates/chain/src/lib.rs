@@ -17,7 +17,7 @@ mod runtime;
 mod trace;
 mod worker;
 
-pub use config::{MoreKinds, Names, Plan, PlanOptions, Routes, read_routes};
+pub use config::{Names, Plan, PlanOptions, Routes, read_routes};
 pub use control::{Control, Progress};
 pub use graph::Graph;
 pub use report::{LatencyReport, NfReport, PortReport, Report};

@@ -242,7 +242,7 @@ fn by_name(drops: &DropCounts) -> IndexMap<&'static str, u64> {
 fn nfs(plan: &Plan, counters: &WorkerCounters, ns: f64) -> Vec<NfReport> {
     let report = |(nf, c): (&crate::config::NfPlan, &crate::counters::NfCounters)| NfReport {
         name: nf.name.clone(),
-        kind: nf.kind.clone(),
+        kind: nf.kind.name.to_owned(),
         packets: c.packets,
         bytes: c.bytes,
         generated: c.generated,

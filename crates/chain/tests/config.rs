@@ -136,7 +136,7 @@ fn parts_that_are_missing() {
         "chain.toml:1:1: the chain has no routes; expected a line: routes = \"FILE\"",
         "chain.toml:1:1: the chain has no input; expected a section [input.NAME]",
         "chain.toml:1:1: the chain has no output; expected a section [output.NAME]",
-        "chain.toml:1:5: NF 'a' has no kind: 'a'; expected kind = \"...\": one of acl, assets, defrag, filter, ipsec",
+        "chain.toml:1:5: NF 'a' has no kind: 'a'; expected kind = \"...\": one of acl, defrag, filter, monitor, nat, test",
     ];
     assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
     for start in starts {
@@ -256,7 +256,7 @@ fn a_kind_of_nf_that_there_is_not() {
         "kind = \"test\"",
         "kind = \"rooter\"",
         "chain.toml:11:8: there is no NF of kind 'rooter': '\"rooter\"'; \
-         expected one of acl, assets, defrag, filter, ipsec, l7fw, monitor, nat, nids, refrag, router, tunnel",
+         expected one of acl, defrag, filter, monitor, nat, test",
     );
     assert!(
         broken("kind = \"test\"", "kind = 3")[0].starts_with("chain.toml:11:8: 'kind' is no text")

@@ -5,7 +5,6 @@
 mod files;
 #[path = "support/proof.rs"]
 mod proof;
-mod support;
 
 use std::path::{Path, PathBuf};
 

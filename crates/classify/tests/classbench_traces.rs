@@ -3,7 +3,6 @@
 
 #[path = "support/classbench.rs"]
 mod files;
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;

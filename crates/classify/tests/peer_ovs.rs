@@ -7,21 +7,10 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 use thalweg_classify::flow_syntax::{self, Flow, FlowError};
+use thalweg_testkit::peer;
 
 /// Random flows given to the peer.
 const FLOWS: u64 = 3000;
-
-/// The peer's version, or `None`, said aloud, when there is none.
-fn peer() -> Option<String> {
-    if let Ok(out) = Command::new("ovs-ofctl").arg("--version").output() {
-        let version = String::from_utf8_lossy(&out.stdout).lines().next().map(str::to_owned);
-        println!("peer: {version:?}");
-        return version;
-    }
-    assert!(std::env::var_os("REQUIRE_PEERS").is_none_or(|v| v != "1"), "no ovs-ofctl");
-    println!("SKIPPED: no ovs-ofctl");
-    None
-}
 
 fn parse(text: &str) -> Result<Flow, FlowError> {
     flow_syntax::parse(text, &|_| None)
@@ -60,7 +49,7 @@ fn normal_form(line: &str) -> Option<String> {
 
 #[test]
 fn open_vswitch_reads_random_flows_as_we_do() {
-    if peer().is_none() {
+    if !peer::is_there("ovs-ofctl", &["--version"]) {
         return;
     }
     let flows: Vec<String> = (0..FLOWS).map(flows::random_flow).collect();
@@ -202,7 +191,7 @@ const STRICTER: &[&str] = &[
 
 #[test]
 fn open_vswitch_and_we_accept_the_same_or_we_are_stricter_on_purpose() {
-    if peer().is_none() {
+    if !peer::is_there("ovs-ofctl", &["--version"]) {
         return;
     }
     for flow in BOTH {

@@ -4,14 +4,15 @@ use std::io::{self, Write};
 
 use serde_json::json;
 use thalweg_chain::{Plan, PlanOptions};
+use thalweg_nf::Kinds;
 
 use crate::args::{self, GraphFormat};
 use crate::errors::Failure;
 use crate::report::write_json;
 
 /// Loads the chain file, which checks it as a whole, and prints its graph.
-pub fn check(options: &args::Check) -> Result<(), Failure> {
-    let plan = load(&options.chain, PlanOptions { dry_run: true })?;
+pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
+    let plan = load(&options.chain, kinds, PlanOptions { dry_run: true })?;
     let graph = plan.graph();
     let mut out = io::stdout().lock();
     if options.json {
@@ -30,8 +31,8 @@ pub fn check(options: &args::Check) -> Result<(), Failure> {
 }
 
 /// Loads a chain file and says what in it was understood but is not supported.
-pub fn load(path: &std::path::Path, options: PlanOptions) -> Result<Plan, Failure> {
-    let plan = Plan::load_with(path, options).map_err(Failure::Configuration)?;
+pub fn load(path: &std::path::Path, kinds: &Kinds, options: PlanOptions) -> Result<Plan, Failure> {
+    let plan = Plan::load(path, kinds, options).map_err(Failure::Configuration)?;
     for warning in plan.warnings() {
         log::warn!("{warning}");
     }

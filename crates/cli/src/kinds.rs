@@ -3,19 +3,19 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use thalweg_nf::{KINDS, Kind};
+use thalweg_nf::{Kind, Kinds};
 
 use crate::args;
 use crate::errors::Failure;
 use crate::report::{plain_table, write_json};
 
 /// Does what `options` say.
-pub fn kinds(options: &args::Nf) -> Result<(), Failure> {
+pub fn show_kinds(options: &args::Nf, kinds: &Kinds) -> Result<(), Failure> {
     match options {
-        args::Nf::List { json } => Ok(list(*json)?),
+        args::Nf::List { json } => Ok(list(kinds, *json)?),
         args::Nf::Show { kind, json } => {
-            let known = Kind::find(kind).ok_or_else(|| {
-                let all = Kind::names();
+            let known = kinds.find(kind).ok_or_else(|| {
+                let all = kinds.names();
                 Failure::Usage(format!("there is no NF of kind '{kind}'; there are {all}"))
             })?;
             Ok(show(known, *json)?)
@@ -23,20 +23,23 @@ pub fn kinds(options: &args::Nf) -> Result<(), Failure> {
     }
 }
 
-fn list(json: bool) -> io::Result<()> {
+fn list(kinds: &Kinds, json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
-        let kinds = KINDS
-            .iter()
-            .map(|kind| json!({ "kind": kind.name, "summary": kind.summary, "state": kind.state }));
-        let kinds: Vec<Value> = kinds.collect();
+        let describe = |kind: &Kind| json!({ "kind": kind.name, "summary": kind.summary, "state": state(kind) });
+        let kinds: Vec<Value> = kinds.iter().map(describe).collect();
         return write_json(&mut out, &json!({ "schema": "thalweg.nf.list/1", "kinds": kinds }));
     }
     let mut table = plain_table(&["kind", "what it does", "state that moves"]);
-    for kind in KINDS {
-        table.add_row([kind.name, kind.summary, kind.state]);
+    for kind in kinds.iter() {
+        table.add_row([kind.name, kind.summary, state(kind)]);
     }
     writeln!(out, "{table}")
+}
+
+/// The state of a kind, in words.
+fn state(kind: &Kind) -> &'static str {
+    kind.state.unwrap_or("none")
 }
 
 fn show(kind: &Kind, json: bool) -> io::Result<()> {
@@ -47,7 +50,7 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
             "schema": "thalweg.nf/1",
             "kind": kind.name,
             "summary": kind.summary,
-            "state": kind.state,
+            "state": state(kind),
             "limits": kind.limits,
             "options": schema,
         });
@@ -58,7 +61,7 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
         table.add_row([option.name, option.takes, option.default, option.meaning]);
     }
     writeln!(out, "{}: {}\n\n{table}\n", kind.name, kind.summary)?;
-    writeln!(out, "State that is exported and imported: {}", kind.state)?;
+    writeln!(out, "State that is exported and imported: {}", state(kind))?;
     writeln!(out, "Limits:")?;
     kind.limits.iter().try_for_each(|limit| writeln!(out, "  - {limit}"))
 }

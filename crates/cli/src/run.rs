@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use thalweg_chain::{Control, PlanOptions, RunOptions};
+use thalweg_nf::Kinds;
 
 use crate::args;
 use crate::check::load;
@@ -14,8 +15,8 @@ use crate::signals;
 use crate::summary;
 
 /// Runs the chain to its end and prints the report.
-pub fn run(options: &args::Run, quiet: bool) -> Result<(), Failure> {
-    let plan = load(&options.chain, PlanOptions::default())?;
+pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failure> {
+    let plan = load(&options.chain, kinds, PlanOptions::default())?;
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let run_options = RunOptions {

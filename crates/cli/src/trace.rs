@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use thalweg_chain::{PlanOptions, RunOptions};
+use thalweg_nf::Kinds;
 
 use crate::args;
 use crate::check::load;
@@ -10,8 +11,8 @@ use crate::errors::Failure;
 use crate::report::write_json;
 
 /// Sends packets through the chain up to the asked one, and prints its way.
-pub fn trace(options: &args::Trace) -> Result<(), Failure> {
-    let plan = load(&options.chain, PlanOptions { dry_run: true })?;
+pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
+    let plan = load(&options.chain, kinds, PlanOptions { dry_run: true })?;
     let trace = thalweg_chain::trace(plan, options.packet, &RunOptions::default())
         .map_err(|e| Failure::Run(e.to_string()))?;
     let mut out = io::stdout().lock();

@@ -6,7 +6,8 @@ mod support;
 use std::collections::HashMap;
 use std::path::Path;
 
-use support::{captures, data_folder, report, write};
+use support::{report, write};
+use thalweg_testkit::{captures, data_folder};
 
 /// A chain of every kind of NF, over the capture `path`.
 fn chain(folder: &Path, path: &Path, workers: usize) -> String {

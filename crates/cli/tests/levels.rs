@@ -8,7 +8,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use support::{captures, data_folder};
 use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, Rule, RuleId, RuleTable, SharedRules, classbench,
 };
@@ -19,6 +18,7 @@ use thalweg_packet::{
     PortIndex, TransposedKeys,
 };
 use thalweg_source::Source;
+use thalweg_testkit::{captures, data_folder};
 
 /// Rules that all linear scans together try, so that the test takes seconds.
 const MOST_TRIED: usize = 60_000_000;

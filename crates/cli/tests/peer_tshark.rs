@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use support::{captures, data_folder, peer, succeeds, write};
+use support::{succeeds, write};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, FiveTuple, Lanes, ParseStatus, Pool};
+use thalweg_testkit::{captures, data_folder, peer};
 
 /// The dissectors of the link, network and transport layers. All others are off:
 /// what packets carry passes unchanged and is not ours to judge.
@@ -152,7 +153,7 @@ fn compare(capture: &Path) -> (usize, usize) {
 
 #[test]
 fn tshark_agrees_on_every_packet_of_our_outputs() {
-    if !peer("tshark") {
+    if !peer::is_there("tshark", &["--version"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +175,9 @@ fn tshark_agrees_on_every_packet_of_our_outputs() {
 
 #[test]
 fn tshark_agrees_on_the_packets_of_all_captures_passed_through() {
-    let (Some(data), true) = (data_folder(), peer("tshark")) else { return };
+    let (Some(data), true) = (data_folder(), peer::is_there("tshark", &["--version"])) else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let all = folder.path().join("all.pcapng");
     let pool = Arc::new(Pool::anonymous(64, 10_496).unwrap());

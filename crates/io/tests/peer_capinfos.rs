@@ -4,11 +4,12 @@
 mod common;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use thalweg_io::{CaptureInput, IoError, MemoryInput};
 
-use common::{captures, data_folder, drain, peers_are_required};
+use common::drain;
+use thalweg_testkit::{captures, data_folder, peer};
 
 /// The number of packets `capinfos` finds, or `None` when it complains.
 fn packets_by_capinfos(path: &Path) -> Option<usize> {
@@ -22,12 +23,7 @@ fn packets_by_capinfos(path: &Path) -> Option<usize> {
 }
 
 fn capinfos_is_there() -> bool {
-    let found = Command::new("capinfos").arg("--version").stdout(Stdio::null()).status().is_ok();
-    assert!(found || !peers_are_required(), "REQUIRE_PEERS=1, but capinfos is missing");
-    if !found {
-        println!("SKIPPED: capinfos is missing");
-    }
-    found
+    peer::is_there("capinfos", &["--version"])
 }
 
 #[test]

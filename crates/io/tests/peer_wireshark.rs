@@ -3,22 +3,17 @@
 mod common;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use thalweg_io::generate::{GeneratorInput, Spec};
 use thalweg_io::{CaptureInput, CaptureOutput, Output};
 use thalweg_packet::DropReason;
+use thalweg_testkit::peer;
 
-use common::{Seen, drain, peers_are_required};
+use common::{Seen, drain};
 
 fn is_there(program: &str) -> bool {
-    let quiet = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-    let found = quiet.is_ok_and(|status| status.success());
-    assert!(found || !peers_are_required(), "REQUIRE_PEERS=1, but {program} is missing");
-    if !found {
-        println!("SKIPPED: {program} is missing");
-    }
-    found
+    peer::is_there(program, &["--version"])
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {

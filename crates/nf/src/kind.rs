@@ -2,65 +2,49 @@
 
 use schemars::Schema;
 use serde_json::{Value, json};
-use thalweg_source::SourceError;
 
 use crate::section::Section;
-use crate::{
-    Blueprint, BuildError, Environment, acl, assets, defrag, filter, ipsec, l7fw, monitor, nat,
-    nids, refrag, router, tunnel,
-};
+use crate::{Blueprint, BuildError, Environment};
 
 /// Checks a section and loads its files.
-type Build = fn(&Section<'_>, &Environment<'_>) -> Result<Box<dyn Blueprint>, BuildError>;
+pub type Build = fn(&Section<'_>, &Environment<'_>) -> Result<Box<dyn Blueprint>, BuildError>;
 
-/// A kind of NF.
+/// A kind of NF: what its crate exports for the registry of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Its name, as `kind` in a chain file.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub summary: &'static str,
-    /// What it remembers of packets, and exports and imports.
-    pub state: &'static str,
-    /// How much it takes, and what is not there.
+    /// The state that is exported and imported, in words; `None` if there is none.
+    pub state: Option<&'static str>,
+    /// Its bounds, and what it does not do.
     pub limits: &'static [&'static str],
-    pub(crate) options: fn() -> Schema,
-    pub(crate) build: Build,
+    /// Whether it chooses the output of a packet: a chain with several outputs needs such an NF
+    /// before `egress`.
+    pub chooses_output: bool,
+    /// The JSON Schema of its options.
+    pub options: fn() -> Schema,
+    /// Checks the options of an NF of this kind, and loads its files.
+    pub build: Build,
 }
 
-/// All kinds, by name.
-pub const KINDS: &[Kind] = &[
-    acl::KIND,
-    assets::KIND,
-    defrag::KIND,
-    filter::KIND,
-    ipsec::KIND,
-    l7fw::KIND,
-    monitor::KIND,
-    nat::KIND,
-    nids::KIND,
-    refrag::KIND,
-    router::KIND,
-    tunnel::KIND,
-];
-
 impl Kind {
-    /// The kind of this name.
-    pub fn find(name: &str) -> Option<&'static Self> {
-        KINDS.iter().find(|kind| kind.name == name)
+    /// Builds an NF whose options are the TOML `text`, in a chain with one input `in` and one
+    /// output `out`: for tests, benches and fuzz targets. It writes no files.
+    ///
+    /// # Errors
+    /// Every mistake found, with its place.
+    ///
+    /// # Panics
+    /// When `text` is not TOML.
+    pub fn build_alone(&self, text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
+        let (inputs, outputs) = (["in".to_owned()], ["out".to_owned()]);
+        let environment = Environment { inputs: &inputs, outputs: &outputs, dry_run: true };
+        Section::parse_text(text, |section| (self.build)(section, &environment))
     }
 
-    /// Whether it remembers anything that is exported and imported.
-    pub fn has_state(&self) -> bool {
-        self.state != "none"
-    }
-
-    /// The names of all kinds, for messages.
-    pub fn names() -> String {
-        KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// What may stand in a section `[nf.NAME]` of this kind, as JSON Schema (2020-12).
+    /// What a section `[nf.NAME]` of this kind may hold, as JSON Schema (2020-12).
     ///
     /// # Panics
     /// Never: options are a table.
@@ -80,28 +64,68 @@ impl Kind {
         properties.insert("kind".into(), own);
         properties.insert("pinned".into(), pinned);
         let required = object.entry("required").or_insert_with(|| json!([]));
-        required
-            .as_array_mut()
-            .expect("what is required is an array")
-            .insert(0, Value::from("kind"));
+        required.as_array_mut().expect("'required' is an array").insert(0, Value::from("kind"));
         schema
     }
 }
 
-/// Checks the configuration `section` of an NF of `kind`, and loads its files.
-///
-/// # Errors
-/// Every mistake found, with its place.
-pub fn build(
-    kind: &str,
-    section: &Section<'_>,
-    environment: &Environment<'_>,
-) -> Result<Box<dyn Blueprint>, BuildError> {
-    let Some(known) = Kind::find(kind) else {
-        let expected = format!("one of {}", Kind::names());
-        let error: SourceError =
-            section.error(section.span(), format!("no NF of kind '{kind}'"), expected);
-        return Err(error.into());
-    };
-    (known.build)(section, environment)
+/// The kinds of NF that a program knows: the registry that a chain file is checked against.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds(Vec<Kind>);
+
+impl Kinds {
+    /// A registry of `kinds`.
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        kinds.into_iter().fold(Self::default(), Self::with)
+    }
+
+    /// This registry with one more kind, which replaces one of the same name.
+    #[must_use]
+    pub fn with(mut self, kind: Kind) -> Self {
+        match self.0.binary_search_by_key(&kind.name, |known| known.name) {
+            Ok(at) => self.0[at] = kind,
+            Err(at) => self.0.insert(at, kind),
+        }
+        self
+    }
+
+    /// The kind of this name.
+    pub fn find(&self, name: &str) -> Option<&Kind> {
+        self.iter().find(|kind| kind.name == name)
+    }
+
+    /// All kinds, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Kind> {
+        self.0.iter()
+    }
+
+    /// The names of all kinds, for messages.
+    pub fn names(&self) -> String {
+        self.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_lists_kinds_by_name_and_a_later_one_replaces_an_earlier() {
+        let kind = |name, summary| Kind {
+            name,
+            summary,
+            state: None,
+            limits: &[],
+            chooses_output: false,
+            options: || schemars::json_schema!({}),
+            build: |section, _| {
+                Err(section.error(0..0, "a test builds nothing", "no section").into())
+            },
+        };
+        let kinds =
+            Kinds::new([kind("router", "old"), kind("acl", "a")]).with(kind("router", "new"));
+        assert_eq!(kinds.names(), "acl, router");
+        assert_eq!(kinds.find("router").map(|kind| kind.summary), Some("new"));
+        assert!(kinds.find("nat").is_none());
+    }
 }

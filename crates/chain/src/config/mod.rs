@@ -12,7 +12,7 @@ mod ways;
 
 pub use names::Names;
 pub(crate) use plan::NfPlan;
-pub use plan::{MoreKinds, Plan, PlanOptions};
+pub use plan::{Plan, PlanOptions};
 pub(crate) use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};
 pub(crate) use ways::distinct_inputs;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
-use thalweg_nf::Kind;
+use thalweg_nf::{Kind, Kinds};
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
@@ -14,8 +14,8 @@ use super::file::{ChainFile, Named};
 #[derive(Debug)]
 pub(super) struct NfSection<'a> {
     pub(super) name: String,
-    /// What kind of NF, and where that stands; `None` when it is not said.
-    pub(super) kind: Option<(String, Range<usize>)>,
+    /// Its kind; `None` when the section names none, or none that is known.
+    pub(super) kind: Option<Kind>,
     pub(super) pinned: bool,
     pub(super) options: Spanned<DeValue<'a>>,
     /// Where the name stands.
@@ -26,7 +26,10 @@ pub(super) struct NfSection<'a> {
 ///
 /// # Errors
 /// When the text is not TOML; mistakes in single parts are in the file's `errors`.
-pub(super) fn read(source: &Source) -> Result<ChainFile<'_>, Vec<SourceError>> {
+pub(super) fn read<'a>(
+    source: &'a Source,
+    kinds: &Kinds,
+) -> Result<ChainFile<'a>, Vec<SourceError>> {
     let (document, errors) = DeTable::parse_recoverable(source.text());
     if !errors.is_empty() {
         let expected = "TOML 1.0";
@@ -49,7 +52,7 @@ pub(super) fn read(source: &Source) -> Result<ChainFile<'_>, Vec<SourceError>> {
             "[input.NAME] with: interface, promiscuous, capture, generate, loop, memory",
         ),
         outputs: parts.named("output", "[output.NAME] with: interface, capture, discard"),
-        nfs: parts.nfs(),
+        nfs: parts.nfs(kinds),
         default_type: parts.part("default_type", "the name of a packet type"),
         classes: parts.array("class", "[[class]] with: type, rules, file, classbench"),
         routes: parts.part("routes", "routes = \"FILE\""),
@@ -142,25 +145,37 @@ impl<'a> Parts<'_, 'a> {
         sections
     }
 
-    fn nfs(&mut self) -> Vec<NfSection<'a>> {
+    fn nfs(&mut self, kinds: &Kinds) -> Vec<NfSection<'a>> {
         let sections = self.sections("nf", "a section [nf.NAME] for each network function");
-        sections.into_iter().map(|(name, value)| self.nf(&name, value)).collect()
+        sections.into_iter().map(|(name, value)| self.nf(&name, value, kinds)).collect()
     }
 
-    fn nf(&mut self, name: &Spanned<DeString<'a>>, value: Spanned<DeValue<'a>>) -> NfSection<'a> {
+    fn nf(
+        &mut self,
+        name: &Spanned<DeString<'a>>,
+        value: Spanned<DeValue<'a>>,
+        kinds: &Kinds,
+    ) -> NfSection<'a> {
         let (span, whole) = (name.span(), value.span());
         let mut table = match value.into_inner() {
             DeValue::Table(table) => table,
             _ => DeTable::new(),
         };
         let kind = match take(&mut table, "kind").map(|(_, v)| (v.span(), v.into_inner())) {
-            Some((at, DeValue::String(kind))) => Some((kind.into_owned(), at)),
+            Some((at, DeValue::String(kind))) => {
+                let known = kinds.find(&kind);
+                if known.is_none() {
+                    let expected = format!("one of {}", kinds.names());
+                    self.error(at, format!("there is no NF of kind '{kind}'"), &expected);
+                }
+                known.copied()
+            }
             Some((at, _)) => {
                 self.error(at, "'kind' is no text", "kind = \"router\" or another kind");
                 None
             }
             None => {
-                let expected = format!("kind = \"...\": one of {}", Kind::names());
+                let expected = format!("kind = \"...\": one of {}", kinds.names());
                 let message = format!("NF '{}' has no kind", name.get_ref());
                 self.error(span.clone(), message, &expected);
                 None

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, BuildError, Environment, Kind, Section, Sharing};
+use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Sharing};
 use thalweg_packet::{
     DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
 };
@@ -29,18 +29,10 @@ pub struct PlanOptions {
     pub dry_run: bool,
 }
 
-/// Makes NFs of kinds that [`thalweg_nf::build`] does not know: the answer to a
-/// kind, its section and the chain's names, or `None` for other kinds.
-pub type MoreKinds<'a> = dyn Fn(&str, &Section<'_>, &Environment<'_>) -> Option<Result<Box<dyn Blueprint>, BuildError>>
-    + 'a;
-
-/// NFs of these kinds choose the output of a packet.
-const CHOOSERS: [&str; 1] = ["router"];
-
 /// An NF of a plan.
 pub(crate) struct NfPlan {
     pub(crate) name: String,
-    pub(crate) kind: String,
+    pub(crate) kind: Kind,
     pub(crate) pinned: bool,
     pub(crate) blueprint: Box<dyn Blueprint>,
 }
@@ -56,6 +48,8 @@ impl NfPlan {
 /// A chain file, checked as a whole and loaded; nothing is started.
 pub struct Plan {
     pub(crate) source: Source,
+    /// The kinds that the file may name, for a reload.
+    kinds: Kinds,
     pub(crate) inputs: Vec<InputPlan>,
     pub(crate) outputs: Vec<OutputPlan>,
     pub(crate) nfs: Vec<NfPlan>,
@@ -74,34 +68,17 @@ impl Plan {
         self.nfs.iter().any(|nf| nf.blueprint.sharing() == Sharing::PerAddresses)
     }
 
-    /// Loads the chain file at `path`, and all files it names.
+    /// Loads the chain file at `path`, whose NFs are of `kinds`, and all files it names.
     ///
     /// # Errors
     /// Every mistake found, with its place.
-    pub fn load(path: &Path) -> Result<Self, Vec<SourceError>> {
-        Self::load_with(path, PlanOptions::default())
-    }
-
-    /// Like [`load`](Self::load), with options.
-    ///
-    /// # Errors
-    /// Every mistake found, with its place.
-    pub fn load_with(path: &Path, options: PlanOptions) -> Result<Self, Vec<SourceError>> {
-        Self::load_more(path, options, &|_, _, _| None)
-    }
-
-    /// Like [`load_with`](Self::load_with), with NF kinds of the caller's own
-    /// beside the built-in ones.
-    ///
-    /// # Errors
-    /// Every mistake found, with its place.
-    pub fn load_more(
+    pub fn load(
         path: &Path,
+        kinds: &Kinds,
         options: PlanOptions,
-        more: &MoreKinds<'_>,
     ) -> Result<Self, Vec<SourceError>> {
         let source = Source::read(path).map_err(|e| vec![e])?;
-        let mut file = parts::read(&source)?;
+        let mut file = parts::read(&source, kinds)?;
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&source, &file, &mut errors);
         let mut names = names_of(&file);
@@ -114,7 +91,7 @@ impl Plan {
             dry_run: options.dry_run,
         };
         let sections = std::mem::take(&mut file.nfs);
-        let nfs = build_nfs(&source, sections, &environment, more, &mut files, &mut errors);
+        let nfs = build_nfs(&source, sections, &environment, &mut files, &mut errors);
         files.check(&source, &mut errors);
         let classes = classes(&source, &file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
@@ -142,6 +119,7 @@ impl Plan {
         let types = classes.types;
         Ok(Self {
             source,
+            kinds: kinds.clone(),
             inputs,
             outputs,
             nfs,
@@ -174,7 +152,7 @@ impl Plan {
     /// The mistakes in the new files; what they belong to stays as it was.
     pub fn reload(&self) -> Result<(), Vec<SourceError>> {
         let source = Source::read(self.source.path()).map_err(|e| vec![e])?;
-        let mut file = parts::read(&source)?;
+        let mut file = parts::read(&source, &self.kinds)?;
         let mut errors = std::mem::take(&mut file.errors);
         let input_names: Vec<_> = self.inputs.iter().map(|p| p.name.clone()).collect();
         let classes = classes(&source, &file, &input_names, &mut errors);
@@ -195,11 +173,8 @@ impl Plan {
 }
 
 fn names_of(file: &ChainFile<'_>) -> Names {
-    let is_built_in = |kind: &str| Kind::find(kind).is_some();
-    let chooses = |nf: &NfSection<'_>| {
-        // Of kinds that are not built in nothing is known.
-        nf.kind.as_ref().is_none_or(|(k, _)| CHOOSERS.contains(&k.as_str()) || !is_built_in(k))
-    };
+    // A kind that is not known, a mistake of its own, may choose.
+    let chooses = |nf: &NfSection<'_>| nf.kind.is_none_or(|kind| kind.chooses_output);
     Names {
         types: IndexSet::new(),
         nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
@@ -235,23 +210,14 @@ fn build_nfs(
     source: &Source,
     sections: Vec<NfSection<'_>>,
     environment: &Environment<'_>,
-    more: &MoreKinds<'_>,
     files: &mut Files,
     errors: &mut Vec<SourceError>,
 ) -> Vec<NfPlan> {
     let mut nfs = Vec::new();
     for nf in sections {
-        let Some((kind, kind_span)) = nf.kind else { continue };
+        let Some(kind) = nf.kind else { continue };
         let section = Section::new(&nf.name, nf.options, source);
-        let built = match more(&kind, &section, environment) {
-            Some(built) => built,
-            None if Kind::find(&kind).is_some() => thalweg_nf::build(&kind, &section, environment),
-            None => {
-                let message = format!("there is no NF of kind '{kind}'");
-                let expected = format!("one of {}", Kind::names());
-                Err(source.error(kind_span, message, expected).into())
-            }
-        };
+        let built = (kind.build)(&section, environment);
         let named = section.into_files();
         for path in named.read {
             files.read(&path, format!("what NF '{}' reads", nf.name));

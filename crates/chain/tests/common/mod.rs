@@ -2,14 +2,15 @@
 //! of their own.
 #![allow(dead_code)] // each test file uses a part
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
-use thalweg_chain::{MoreKinds, Plan, PlanOptions};
+use thalweg_chain::{Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section, Sharing};
+use thalweg_nf::{Blueprint, BuildError, Context, Kind, Kinds, NetworkFunction, Sharing};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -113,6 +114,35 @@ pub struct Options {
     pub dies_at: Option<u32>,
 }
 
+thread_local! {
+    /// The ledger of the NFs that this thread builds.
+    static LEDGER: RefCell<Arc<Mutex<Ledger>>> = RefCell::default();
+}
+
+/// The kinds that chains in a [`Folder`] may have: NFs of these tests, and a few real ones.
+pub fn kinds() -> Kinds {
+    let test = Kind {
+        name: "test",
+        summary: "drops and generates packets as a test wants",
+        state: None,
+        limits: &[],
+        chooses_output: true,
+        options: || schemars::json_schema!({}),
+        build: |section, _| {
+            let ledger = LEDGER.with_borrow(Arc::clone);
+            Ok(Box::new(TestBlueprint { options: section.parse()?, ledger }))
+        },
+    };
+    Kinds::new([
+        test,
+        thalweg_acl::KIND,
+        thalweg_defrag::KIND,
+        thalweg_filter::KIND,
+        thalweg_monitor::KIND,
+        thalweg_nat::KIND,
+    ])
+}
+
 struct TestBlueprint {
     options: Options,
     ledger: Arc<Mutex<Ledger>>,
@@ -212,17 +242,10 @@ impl Folder {
         self.packets(name).iter().map(|bytes| Tag::of(bytes)).collect()
     }
 
-    /// Loads `chain.toml`, whose NFs may be of kind `test`.
+    /// Loads `chain.toml`.
     pub fn load(&self) -> Result<Plan, Vec<SourceError>> {
-        let ledger = self.ledger.clone();
-        let more: &MoreKinds<'_> =
-            &move |kind: &str, section: &Section<'_>, _: &Environment<'_>| {
-                (kind == "test").then(|| -> Result<Box<dyn Blueprint>, BuildError> {
-                    let options = section.parse()?;
-                    Ok(Box::new(TestBlueprint { options, ledger: ledger.clone() }))
-                })
-            };
-        Plan::load_more(&self.path("chain.toml"), PlanOptions::default(), more)
+        LEDGER.set(self.ledger.clone());
+        Plan::load(&self.path("chain.toml"), &kinds(), PlanOptions::default())
     }
 
     /// The mistakes of `chain.toml`, with the folder's name taken out.

@@ -18,7 +18,7 @@ pub fn read(path: &Path) -> String {
 
 /// The rule files of a folder of the classification data.
 pub fn rule_files(folder: &str) -> Option<Vec<PathBuf>> {
-    let folder = super::support::data_folder()?.join("classification").join(folder);
+    let folder = thalweg_testkit::data_folder()?.join("classification").join(folder);
     let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     let is_rules = |p: &PathBuf| p.to_string_lossy().contains("rule");
     let mut files: Vec<_> = entries.filter(is_rules).collect();

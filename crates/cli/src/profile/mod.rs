@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use thalweg_chain::{Control, PlanOptions, Report, RunOptions};
+use thalweg_nf::Kinds;
 
 use self::mixes::{MIXES, Mix};
 use crate::args;
@@ -55,7 +56,7 @@ struct Profiled {
 }
 
 /// Runs every mix and shows the shares.
-pub fn profile(options: &args::Profile, quiet: bool) -> Result<(), Failure> {
+pub fn profile(options: &args::Profile, kinds: &Kinds, quiet: bool) -> Result<(), Failure> {
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let folder = tempfile::tempdir().map_err(|e| Failure::Run(format!("temporary folder: {e}")))?;
@@ -64,7 +65,7 @@ pub fn profile(options: &args::Profile, quiet: bool) -> Result<(), Failure> {
         if !quiet {
             log::info!("{} of {}: {}", at + 1, MIXES.len(), mix.name);
         }
-        let report = run(mix, options, folder.path(), &control)?;
+        let report = run(mix, options, kinds, folder.path(), &control)?;
         profile.isa = report.isa;
         profile.mixes.push(Profiled::new(mix, &report));
         if control.is_stopping() {
@@ -89,11 +90,12 @@ pub fn profile(options: &args::Profile, quiet: bool) -> Result<(), Failure> {
 fn run(
     mix: &Mix,
     options: &args::Profile,
+    kinds: &Kinds,
     folder: &Path,
     control: &Control,
 ) -> Result<Report, Failure> {
     let chain = mix.prepare(folder, options.emc_entries)?;
-    let plan = load(&chain, PlanOptions::default())?;
+    let plan = load(&chain, kinds, PlanOptions::default())?;
     let options =
         RunOptions { count: Some(options.packets), stages: true, ..RunOptions::default() };
     let report =

@@ -1,7 +1,6 @@
 //! What the tests of ports share.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_io::{Input, IoError};
@@ -58,46 +57,4 @@ pub fn drain(input: &mut dyn Input) -> Drained {
     assert_eq!(all.received as u64, all.packets.len() as u64 + all.drops.total());
     assert_eq!(pool.in_use(), 0, "all frames are back");
     all
-}
-
-/// The folder of public test data, or `None` when it is not there.
-///
-/// # Panics
-/// When it is not there and `REQUIRE_PEERS=1`.
-pub fn data_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("THALWEG_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    assert!(!peers_are_required(), "REQUIRE_PEERS=1, but there is no data folder");
-    println!("SKIPPED: no data folder");
-    None
-}
-
-/// Whether a missing peer is a failure.
-pub fn peers_are_required() -> bool {
-    std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1")
-}
-
-/// Every capture below `folder`, in order.
-pub fn captures(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.to_string_lossy();
-            let name = name.trim_end_matches(".gz");
-            if path.is_dir() {
-                folders.push(path);
-            } else if [".pcap", ".pcapng", ".cap"].iter().any(|e| name.ends_with(e)) {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }

@@ -6,7 +6,7 @@ use thalweg_classify::Match;
 use thalweg_classify::flow_syntax::{self, FlowError};
 use thalweg_packet::{FiveTuple, FlowKey, field};
 
-use crate::conversation::bits;
+use crate::toolkit::conversation::bits;
 
 /// Flows by a pattern in flow syntax, such as `tcp,nw_src=10.0.0.0/8`, of the fields that flows
 /// are known by: protocols, addresses and ports. A flow has the pattern if one of its two

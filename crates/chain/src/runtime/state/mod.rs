@@ -11,8 +11,8 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use thalweg_nf::NetworkFunction;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Kind, NetworkFunction};
 
 use crate::config::{NfPlan, Plan};
 use crate::route_decider::NfIndex;
@@ -67,8 +67,8 @@ impl<'a> StateFolders<'a> {
                 let kind = left.kind.clone();
                 return Err(StateFolderError::Unknown { folder: folder(), nf, kind });
             };
-            if plan.kind != left.kind {
-                let (found, expected) = (left.kind.clone(), plan.kind.clone());
+            if plan.kind.name != left.kind {
+                let (found, expected) = (left.kind.clone(), plan.kind.name.to_owned());
                 return Err(StateFolderError::Kind { folder: folder(), nf, found, expected });
             }
             let expected = self.instances(plan);
@@ -125,7 +125,7 @@ impl<'a> StateFolders<'a> {
         let Some(folder) = self.export else { return Ok(false) };
         let nfs = self.plan.nfs.iter().filter(|nf| is_stateful(nf));
         let manifest = Manifest::new(nfs.map(|nf| {
-            (nf.name.clone(), Left { kind: nf.kind.clone(), instances: self.instances(nf) })
+            (nf.name.clone(), Left { kind: nf.kind.name.to_owned(), instances: self.instances(nf) })
         }));
         let files: Vec<PathBuf> = manifest.files().map(|name| folder.join(name)).collect();
         if self.written.load(Ordering::Relaxed) != files.len() {
@@ -148,7 +148,7 @@ impl<'a> StateFolders<'a> {
 }
 
 fn is_stateful(nf: &NfPlan) -> bool {
-    Kind::find(&nf.kind).is_some_and(Kind::has_state)
+    nf.kind.state.is_some()
 }
 
 /// Says which files look like state and are passed over.
@@ -199,7 +199,7 @@ fn read(
 ) -> Result<usize, StateFolderError> {
     let mut input = BufReader::new(File::open(path).map_err(cannot("read", path))?);
     let mut take = || {
-        let mut reader = StateReader::new(&mut input, &nf.kind, function.state_version())?;
+        let mut reader = StateReader::new(&mut input, nf.kind.name, function.state_version())?;
         let taken = function.import_state(&mut reader)?;
         reader.finish()?;
         Ok(taken)
@@ -210,7 +210,7 @@ fn read(
 fn write(path: &Path, nf: &NfPlan, function: &dyn NetworkFunction) -> Result<(), StateFolderError> {
     let mut out = BufWriter::new(File::create(path).map_err(cannot("write", path))?);
     let give = |out: &mut BufWriter<File>| -> Result<(), StateError> {
-        let mut writer = StateWriter::new(out, &nf.kind, function.state_version())?;
+        let mut writer = StateWriter::new(out, nf.kind.name, function.state_version())?;
         function.export_state(&mut writer)?;
         writer.finish()?;
         out.flush()?;

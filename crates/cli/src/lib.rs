@@ -1,0 +1,106 @@
+//! The `thalweg` program: reads its arguments, calls the crates that do the
+//! work, and shows what they found.
+//!
+//! Data goes to standard output, messages to standard error.
+//!
+//! A program with a network function of one's own calls [`main`] with
+//! [`built_in_kinds`] and its own kind; see `examples/own-nf`.
+
+mod args;
+mod check;
+mod doctor;
+mod errors;
+mod generate;
+mod kinds;
+mod profile;
+mod progress;
+mod registry;
+mod report;
+mod run;
+mod signals;
+mod simulate;
+mod summary;
+mod trace;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Arguments, Command};
+use errors::Failure;
+use thalweg_cpu::Isa;
+use thalweg_nf::Kinds;
+
+pub use registry::built_in_kinds;
+
+/// Runs the program, whose chains may have NFs of `kinds`; returns its exit code.
+pub fn main(kinds: &Kinds) -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log(&arguments);
+    if let Err(e) = Isa::from_environment() {
+        let failure = Failure::Usage(e.to_string());
+        failure.show();
+        return ExitCode::from(failure.exit_code());
+    }
+    let outcome = match &arguments.command {
+        Command::Run(options) => run::run(options, kinds, arguments.quiet),
+        Command::Check(options) => check::check(options, kinds),
+        Command::Gen(options) => generate::generate(options),
+        Command::Trace(options) => trace::trace(options, kinds),
+        Command::Nf(options) => kinds::show_kinds(options, kinds),
+        Command::Profile(options) => profile::profile(options, kinds, arguments.quiet),
+        Command::Sim(options) => simulate::simulate(options, arguments.quiet),
+        Command::Doctor(options) => doctor::doctor(options),
+        Command::Completions { shell } => completions(*shell),
+        Command::Man { command } => man(command.as_deref()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has gone; there is nobody to tell.
+        Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.show();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn start_log(arguments: &Arguments) {
+    let level = match (arguments.quiet, arguments.verbose) {
+        (true, _) => log::LevelFilter::Error,
+        (false, 0) => log::LevelFilter::Warn,
+        (false, 1) => log::LevelFilter::Info,
+        (false, 2) => log::LevelFilter::Debug,
+        (false, _) => log::LevelFilter::Trace,
+    };
+    env_logger::Builder::new()
+        .filter_level(level)
+        .format(|out, record| {
+            let style = out.default_level_style(record.level());
+            let level = record.level().as_str().to_lowercase();
+            writeln!(out, "{style}{level}{style:#}: {}", record.args())
+        })
+        .init();
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    // Only fails when a handler is set already, and this is the one place that does.
+    let _ = miette::set_hook(Box::new(move |_| errors::handler(colour)));
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "thalweg", &mut script);
+    Ok(io::stdout().write_all(&script)?)
+}
+
+fn man(command: Option<&str>) -> Result<(), Failure> {
+    let mut page = Arguments::command();
+    page.build();
+    if let Some(name) = command {
+        page = page
+            .find_subcommand(name)
+            .cloned()
+            .ok_or_else(|| Failure::Usage(format!("there is no command '{name}'")))?;
+    }
+    Ok(clap_mangen::Man::new(page).render(&mut io::stdout())?)
+}

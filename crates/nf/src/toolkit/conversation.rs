@@ -1,0 +1,110 @@
+//! The two ends of a conversation, whichever of them speaks.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{Batch, FiveTuple, field};
+
+use crate::toolkit::flow_table::FlowWords;
+
+/// What tells conversations apart: both directions give the same.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(from = "Ends", into = "Ends")]
+pub struct Conversation {
+    /// The lower address and the higher, then ports in that order and the protocol.
+    words: [u64; 5],
+}
+
+/// An address, one of IPv4 mapped to IPv6, and a port.
+type End = (u128, u16);
+
+/// A conversation as it travels: its lower end, its higher end, its protocol.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Ends(End, End, u8);
+
+impl Conversation {
+    /// The conversation of a packet, and whether it is sent by the lower end.
+    pub fn of(tuple: &FiveTuple) -> (Self, bool) {
+        let from = (bits(tuple.src), tuple.src_port);
+        let to = (bits(tuple.dst), tuple.dst_port);
+        Self::between(from, to, tuple.protocol)
+    }
+
+    /// That of the packet in `lane`, as of the last parse; `None` for what is not IP.
+    #[inline]
+    pub fn in_lane(batch: &Batch, lane: usize) -> Option<(Self, bool)> {
+        let get = |place| batch.field(lane, place);
+        let wide = |place| batch.field128(lane, place);
+        let narrow = |place| MAPPED | u128::from(get(place));
+        let (from, to) = match get(field::DL_TYPE) {
+            0x0800 => (narrow(field::NW_SRC), narrow(field::NW_DST)),
+            0x86dd => (wide(field::IPV6_SRC), wide(field::IPV6_DST)),
+            _ => return None,
+        };
+        let (from_port, to_port) = (get(field::TP_SRC) as u16, get(field::TP_DST) as u16);
+        let protocol = get(field::NW_PROTO) as u8;
+        Some(Self::between((from, from_port), (to, to_port), protocol))
+    }
+
+    #[inline]
+    fn between(mut from: End, mut to: End, protocol: u8) -> (Self, bool) {
+        // The numbers in ICMP's port fields are no ports.
+        if !matches!(protocol, 6 | 17 | 132) {
+            (from.1, to.1) = (0, 0);
+        }
+        let from_low = from <= to;
+        let (low, high) = if from_low { (from, to) } else { (to, from) };
+        (Ends(low, high, protocol).into(), from_low)
+    }
+
+    /// As its lower end sends it.
+    pub fn tuple(&self) -> FiveTuple {
+        let Ends((src, src_port), (dst, dst_port), protocol) = (*self).into();
+        let (src, dst) = (address_of(src), address_of(dst));
+        FiveTuple { src, dst, protocol, src_port, dst_port }
+    }
+}
+
+impl From<Ends> for Conversation {
+    #[inline]
+    fn from(Ends((low, low_port), (high, high_port), protocol): Ends) -> Self {
+        let upper = |address: u128| (address >> 64) as u64;
+        let ports = u64::from(low_port) << 32 | u64::from(high_port) << 16;
+        let last = ports | u64::from(protocol);
+        Self { words: [upper(low), low as u64, upper(high), high as u64, last] }
+    }
+}
+
+impl From<Conversation> for Ends {
+    fn from(Conversation { words: [low, low_rest, high, high_rest, last] }: Conversation) -> Self {
+        let wide = |upper, lower| u128::from(upper) << 64 | u128::from(lower);
+        let ends = ((last >> 32) as u16, (last >> 16) as u16);
+        Self((wide(low, low_rest), ends.0), (wide(high, high_rest), ends.1), last as u8)
+    }
+}
+
+impl FlowWords<5> for Conversation {
+    #[inline]
+    fn words(&self) -> [u64; 5] {
+        self.words
+    }
+}
+
+/// What comes before an IPv4 address that is mapped to IPv6.
+const MAPPED: u128 = 0xffff << 32;
+
+/// The address that [`bits`] made this number of.
+pub fn address_of(bits: u128) -> IpAddr {
+    Ipv6Addr::from_bits(bits).to_canonical()
+}
+
+/// An address as a number, one of IPv4 mapped to IPv6.
+pub fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+    .to_bits()
+}

@@ -1,0 +1,337 @@
+//! Flows and what an NF knows of them, in the cuckoo table of `thalweg-classify`.
+//!
+//! The table maps a flow to a slot, and the slots hold flow and value side by side. Flows of a
+//! whole batch are looked up together, and the slots found are asked for ahead of their use: a
+//! packet then waits for memory together with the others of its batch, not after them.
+
+use arrayvec::ArrayVec;
+pub use thalweg_classify::cuckoo::NoPlace;
+use thalweg_classify::cuckoo::{self, HashKind};
+use thalweg_cpu::prefetch;
+use thalweg_packet::{BATCH, Lanes};
+
+/// Flows that there is room for at first.
+const FIRST: usize = 1024;
+
+/// What tells flows apart, as `W` words: equal words only for equal flows.
+pub trait FlowWords<const W: usize>: Copy + Eq {
+    /// The words of this flow.
+    fn words(&self) -> [u64; W];
+}
+
+/// Where a flow's value lies, as long as the flow is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub u32);
+
+/// The slots of a batch's flows, in the order in which they were asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    slots: [u32; BATCH],
+    there: u32,
+}
+
+impl Found {
+    /// The slot of flow `n`, if it was there.
+    pub fn slot(&self, n: usize) -> Option<Slot> {
+        (self.there >> n & 1 == 1).then(|| Slot(self.slots[n]))
+    }
+
+    /// All that were found.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        Lanes(self.there).into_iter().map(|n| Slot(self.slots[n]))
+    }
+}
+
+/// An index of flows: a number for each.
+pub type Index<const W: usize> = cuckoo::Writer<W>;
+
+/// An empty index, which hashes as nobody else can tell.
+pub fn index<const W: usize>() -> Index<W> {
+    let mut seed = [0; 4];
+    // Without random numbers from the system flows can be made to share places; then they are
+    // refused.
+    let _ = getrandom::fill(&mut seed);
+    cuckoo::table(FIRST, HashKind::Nh, u32::from_ne_bytes(seed)).0
+}
+
+/// Makes room for `more` flows, and then some: an index almost full has to move entries about.
+pub fn make_room<const W: usize>(index: &mut Index<W>, more: usize) {
+    index.reserve(more + more / 2);
+}
+
+/// Looks the flows of a batch up in `index`.
+///
+/// # Panics
+/// When there are more than a batch has.
+pub fn find<K: FlowWords<W>, const W: usize>(
+    index: &Index<W>,
+    flows: impl Iterator<Item = K>,
+) -> Found {
+    let words: ArrayVec<[u64; W], BATCH> = flows.map(|flow| flow.words()).collect();
+    let mut slots = [0; BATCH];
+    // A step takes as long for few as for many.
+    let there = if words.is_empty() { 0 } else { index.get_step(&words, &mut slots) };
+    Found { slots, there }
+}
+
+/// The flows of one worker.
+#[derive(Debug)]
+pub struct FlowTable<K, V, const W: usize> {
+    index: Index<W>,
+    slots: Vec<Option<(K, V)>>,
+    free: Vec<u32>,
+}
+
+impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
+    /// A table without flows.
+    pub fn new() -> Self {
+        Self { index: index(), slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// The number of flows.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Looks the flows of a batch up, and asks for what is known of them.
+    ///
+    /// # Panics
+    /// When there are more than a batch has.
+    pub fn find(&self, flows: impl Iterator<Item = K>) -> Found {
+        let found = find(&self.index, flows);
+        found.slots().for_each(|slot| self.ask_for(slot));
+        found
+    }
+
+    /// Asks for the memory of a slot.
+    #[inline]
+    pub fn ask_for(&self, Slot(at): Slot) {
+        prefetch::whole(&self.slots, at as usize);
+    }
+
+    /// The slot of `flow`.
+    pub fn slot(&self, flow: &K) -> Option<Slot> {
+        self.index.get(&flow.words()).map(Slot)
+    }
+
+    /// What is known of `flow`.
+    pub fn get(&self, flow: &K) -> Option<&V> {
+        self.slot(flow).and_then(|slot| self.at(slot)).map(|(_, value)| value)
+    }
+
+    /// The slot of `flow`, which was found in the slot `hint` before or nowhere.
+    pub fn slot_now(&self, hint: Option<Slot>, flow: &K) -> Option<Slot> {
+        let still = |slot: &Slot| self.at(*slot).is_some_and(|(known, _)| known == flow);
+        hint.filter(still).or_else(|| self.slot(flow))
+    }
+
+    /// What is known of `flow`, which was found in the slot `hint` before or nowhere.
+    pub fn get_mut(&mut self, hint: Option<Slot>, flow: &K) -> Option<&mut V> {
+        let slot = self.slot_now(hint, flow)?;
+        self.at_mut(slot).map(|(_, value)| value)
+    }
+
+    /// The flow in `slot`.
+    #[inline]
+    pub fn at(&self, slot: Slot) -> Option<&(K, V)> {
+        self.slots.get(slot.0 as usize)?.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn at_mut(&mut self, slot: Slot) -> Option<(&K, &mut V)> {
+        self.slots.get_mut(slot.0 as usize)?.as_mut().map(|(flow, value)| (&*flow, value))
+    }
+
+    /// Makes room for `more` flows.
+    pub fn reserve(&mut self, more: usize) {
+        make_room(&mut self.index, more);
+        self.slots.reserve(more.saturating_sub(self.free.len()));
+    }
+
+    /// Puts a flow in that is not there.
+    ///
+    /// # Errors
+    /// When flows were made to share its places.
+    pub fn insert(&mut self, flow: K, value: V) -> Result<Slot, NoPlace> {
+        let next = self.slots.len() as u32;
+        let slot = self.free.last().copied().unwrap_or(next);
+        self.index.try_insert(&flow.words(), slot)?;
+        if slot == next {
+            self.slots.push(Some((flow, value)));
+        } else {
+            self.free.pop();
+            self.slots[slot as usize] = Some((flow, value));
+        }
+        Ok(Slot(slot))
+    }
+
+    /// Puts all of `coming` in, and takes over its memory if there was none; returns those whose
+    /// flow was there already, or that there is no place for.
+    pub fn extend(&mut self, mut coming: Vec<Option<(K, V)>>) -> Vec<(K, V)> {
+        make_room(&mut self.index, coming.len());
+        let first = self.slots.len();
+        if first == 0 {
+            self.slots = coming;
+        } else {
+            self.slots.append(&mut coming);
+        }
+        let mut refused = Vec::new();
+        for slot in first..self.slots.len() {
+            let words = self.slots[slot].as_ref().map(|(flow, _)| flow.words());
+            if words.is_none_or(|words| !self.index_new(&words, slot as u32)) {
+                self.free.push(slot as u32);
+                refused.extend(self.slots[slot].take());
+            }
+        }
+        refused
+    }
+
+    /// Notes the slot of a flow, unless it has another already, or there is no place.
+    fn index_new(&mut self, words: &[u64; W], slot: u32) -> bool {
+        let before = self.index.try_insert(words, slot);
+        if let Ok(Some(known)) = before {
+            // It only changes what was put there.
+            let _ = self.index.try_insert(words, known);
+        }
+        before == Ok(None)
+    }
+
+    /// Takes out `flow`; returns what was known of it.
+    pub fn remove(&mut self, flow: &K) -> Option<V> {
+        let slot = self.index.remove(&flow.words())?;
+        self.free.push(slot);
+        self.slots[slot as usize].take().map(|(_, value)| value)
+    }
+
+    /// Takes out those flows that `reason` gives a reason for, and hands them to `gone` with it.
+    pub fn extract_if<R>(
+        &mut self,
+        reason: impl Fn(&K, &V) -> Option<R>,
+        mut gone: impl FnMut(K, V, R),
+    ) {
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            let why = slot.as_ref().and_then(|(flow, value)| reason(flow, value));
+            let Some((why, (flow, value))) = why.and_then(|why| Some((why, slot.take()?))) else {
+                continue;
+            };
+            self.index.remove(&flow.words());
+            self.free.push(at as u32);
+            gone(flow, value, why);
+        }
+        if self.len() == 0 && !self.slots.is_empty() {
+            // With its memory, and for another hash.
+            *self = Self::new();
+        }
+    }
+
+    /// What is known of all flows, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.slots.iter_mut().flatten().map(|(_, value)| value)
+    }
+
+    /// All flows, in no order that matters.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.slots.iter().flatten().map(|(flow, value)| (flow, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl FlowWords<1> for u64 {
+        fn words(&self) -> [u64; 1] {
+            [*self]
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(Vec<u64>),
+        Extend(Vec<Option<u64>>),
+        Remove(u64),
+        Batch(Vec<u64>),
+        TakeMultiples(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let flow = 0u64..400;
+        prop_oneof![
+            proptest::collection::vec(flow.clone(), 1..100).prop_map(Step::Put),
+            proptest::collection::vec(proptest::option::of(flow.clone()), 0..100)
+                .prop_map(Step::Extend),
+            flow.clone().prop_map(Step::Remove),
+            proptest::collection::vec(flow, 0..=BATCH).prop_map(Step::Batch),
+            (1u64..5).prop_map(Step::TakeMultiples),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in proptest::collection::vec(step(), 1..60)) {
+            let mut table = FlowTable::<u64, u64, 1>::new();
+            let mut model = BTreeMap::new();
+            for (n, step) in (0u64..).zip(steps) {
+                match step {
+                    Step::Put(flows) => for flow in flows {
+                        match table.get_mut(None, &flow) {
+                            Some(value) => *value = n,
+                            None => drop(table.insert(flow, n).unwrap()),
+                        }
+                        model.insert(flow, n);
+                    },
+                    Step::Extend(flows) => {
+                        let coming = flows.iter().map(|flow| Some((flow.as_ref().copied()?, n)));
+                        let refused = table.extend(coming.collect());
+                        let mut known = Vec::new();
+                        for flow in flows.into_iter().flatten() {
+                            match model.entry(flow) {
+                                Entry::Occupied(_) => known.push((flow, n)),
+                                Entry::Vacant(entry) => drop(entry.insert(n)),
+                            }
+                        }
+                        prop_assert_eq!(refused, known);
+                    }
+                    Step::Remove(flow) => prop_assert_eq!(table.remove(&flow), model.remove(&flow)),
+                    Step::Batch(flows) => {
+                        let found = table.find(flows.iter().copied());
+                        for (at, flow) in flows.iter().enumerate() {
+                            prop_assert_eq!(found.slot(at).is_some(), model.contains_key(flow));
+                            let value = table.get_mut(found.slot(at), flow).copied();
+                            prop_assert_eq!(value, model.get(flow).copied());
+                        }
+                    }
+                    Step::TakeMultiples(of) => {
+                        let mut taken = BTreeMap::new();
+                        let reason = |flow: &u64, _: &u64| flow.is_multiple_of(of).then_some(of);
+                        table.extract_if(reason, |flow, value, _| { taken.insert(flow, value); });
+                        let (gone, kept): (BTreeMap<u64, u64>, _) =
+                            model.into_iter().partition(|(flow, _)| flow.is_multiple_of(of));
+                        model = kept;
+                        prop_assert_eq!(taken, gone);
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+            let all: BTreeMap<_, _> = table.iter().map(|(flow, value)| (*flow, *value)).collect();
+            prop_assert_eq!(all, model);
+        }
+    }
+
+    #[test]
+    fn a_slot_that_another_flow_has_now_is_not_taken_for_the_flow() {
+        let mut table = FlowTable::<u64, &str, 1>::new();
+        table.insert(1, "one").unwrap();
+        let found = table.find([1].into_iter());
+        table.remove(&1);
+        table.insert(2, "two").unwrap();
+        assert_eq!(table.get_mut(found.slot(0), &1), None);
+        table.insert(1, "again").unwrap();
+        assert_eq!(table.get_mut(found.slot(0), &1), Some(&mut "again"));
+    }
+}

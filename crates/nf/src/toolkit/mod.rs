@@ -1,0 +1,12 @@
+//! What several network functions need, for their writers: tables of flows, fragments, outer
+//! headers, ICMP errors, rule lines and files that are written line by line.
+
+pub mod conversation;
+pub mod eviction;
+pub mod flow_table;
+pub mod fragment;
+pub mod icmp_error;
+pub mod outer;
+pub mod output;
+pub mod rule_line;
+pub mod view;

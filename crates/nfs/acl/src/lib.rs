@@ -1,0 +1,221 @@
+//! NF `acl`: an access-control list of many thousands of wildcard rules by priority.
+//!
+//! The rules are searched by the three layers of `thalweg-classify`: what a packet costs hardly
+//! depends on how many there are. How often each decided is counted.
+
+mod rules;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use thalweg_classify::{Classifier, Config, Lookup, Rule, RuleId, RuleTable, SharedRules};
+use thalweg_packet::{BATCH, Batch, DropReason, Lanes};
+use thalweg_source::SourceError;
+
+use rules::{Action, Options, Rules};
+use thalweg_nf::NfError;
+use thalweg_nf::toolkit::output::{json_line, replace};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "acl",
+    summary: "access-control list: many wildcard rules by priority, counted",
+    state: None,
+    limits: &["no state, no in_port; port ranges in ClassBench files, masks elsewhere"],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let options: Options = section.parse()?;
+    let rules = Rules::read(section, &options)?;
+    let shared = Arc::new(SharedRules::new(rules.table()));
+    let path = section.output(options.hits.as_ref(), environment)?;
+    let file = HitFile { path, table: shared.load(), workers: Vec::new() };
+    let hits = Arc::new(Mutex::new(file));
+    Ok(Box::new(AclBlueprint { rules, shared, hits }))
+}
+
+struct AclBlueprint {
+    rules: Rules,
+    shared: Arc<SharedRules>,
+    hits: Arc<Mutex<HitFile>>,
+}
+
+impl Blueprint for AclBlueprint {
+    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Acl {
+            worker,
+            classifier: Classifier::new(self.shared.clone(), Config::default()),
+            shared: self.shared.clone(),
+            table: self.shared.load(),
+            hits: Vec::new(),
+            denied: 0,
+            unmatched: 0,
+            file: self.hits.clone(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let default = self.rules.default_action().name();
+        format!("{} rules, default {default}", self.shared.load().len())
+    }
+
+    fn warnings(&self) -> &[SourceError] {
+        &self.rules.warnings
+    }
+
+    fn reload(&self) -> Result<(), BuildError> {
+        let rules = self.rules.reread()?;
+        rules.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        self.shared.publish(rules.table());
+        Ok(())
+    }
+}
+
+/// An access-control list on one worker.
+struct Acl {
+    worker: usize,
+    classifier: Classifier,
+    shared: Arc<SharedRules>,
+    /// The rules that are counted.
+    table: Arc<RuleTable>,
+    /// By rule.
+    hits: Vec<Hits>,
+    denied: u64,
+    unmatched: u64,
+    file: Arc<Mutex<HitFile>>,
+}
+
+/// What a rule has decided about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Hits {
+    packets: u64,
+    bytes: u64,
+}
+
+impl NetworkFunction for Acl {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        self.renew();
+        let mut found = [Lookup::default(); BATCH];
+        let now = context.now();
+        self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
+        for lane in lanes {
+            let Lookup { rule, packet_type, .. } = found[lane];
+            let action = Action::of(packet_type);
+            match rule {
+                Some(rule) => self.count(rule.0 as usize, batch.meta.wire_len[lane].into()),
+                None => self.unmatched += 1,
+            }
+            if context.is_traced() {
+                let why = self.classifier.explain(&batch.key(lane));
+                let rule = why.rule_text.unwrap_or_else(|| "default".into());
+                context.explain(lane, || format!("{}: {rule}", action.name()));
+            }
+            if action == Action::Deny {
+                self.denied += 1;
+                context.drop(lane, DropReason::FilterDrop);
+            }
+        }
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![("denied", self.denied), ("unmatched", self.unmatched)]
+    }
+
+    fn flush(&mut self) -> Result<(), NfError> {
+        self.renew();
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.update(self.worker, &self.hits, &self.table)
+    }
+}
+
+impl Acl {
+    /// Other rules are counted anew.
+    fn renew(&mut self) {
+        if !self.shared.is_current(&self.table) {
+            self.table = self.shared.load();
+            self.hits.clear();
+        }
+    }
+
+    fn count(&mut self, rule: usize, bytes: u64) {
+        if rule >= self.hits.len() {
+            self.hits.resize(rule + 1, Hits::default());
+        }
+        let hits = &mut self.hits[rule];
+        hits.packets += 1;
+        hits.bytes += bytes;
+    }
+}
+
+/// The hits of all workers, and the file that tells them.
+struct HitFile {
+    path: Option<PathBuf>,
+    /// The rules that were hit.
+    table: Arc<RuleTable>,
+    workers: Vec<Vec<Hits>>,
+}
+
+/// A rule as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    rule: u32,
+    priority: u32,
+    action: &'static str,
+    text: &'a str,
+    packets: u64,
+    bytes: u64,
+}
+
+impl HitFile {
+    /// Takes a worker's hits, and writes what all have: every rule, in the order given.
+    fn update(
+        &mut self,
+        worker: usize,
+        hits: &[Hits],
+        table: &Arc<RuleTable>,
+    ) -> Result<(), NfError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        if !Arc::ptr_eq(&self.table, table) {
+            self.table = table.clone();
+            self.workers.clear();
+        }
+        if self.workers.len() <= worker {
+            self.workers.resize(worker + 1, Vec::new());
+        }
+        self.workers[worker] = hits.to_vec();
+        replace(path, |out| {
+            for id in 0..table.next_id().0 {
+                if let Some(rule) = table.rule(RuleId(id)) {
+                    json_line(out, &line(rule, &self.workers))?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A rule with what it decided on all workers.
+fn line<'a>(rule: &'a Rule, workers: &[Vec<Hits>]) -> Line<'a> {
+    let each = || workers.iter().filter_map(|hits| hits.get(rule.id.0 as usize));
+    Line {
+        schema: "thalweg.acl/1",
+        rule: rule.id.0,
+        priority: rule.priority,
+        action: Action::of(rule.packet_type).name(),
+        text: &rule.text,
+        packets: each().map(|hits| hits.packets).sum(),
+        bytes: each().map(|hits| hits.bytes).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! The inventory: all hosts that the workers know, as lines of JSON.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::attributes::Attributes;
+use super::fingerprint::Fingerprints;
+use super::host::{Basis, Evidence, Host, HostId, Role, Service, System};
+use thalweg_nf::NfError;
+use thalweg_nf::toolkit::output::{json_line, replace};
+
+/// What each worker knew when it was asked last, and the file that says it.
+pub(super) struct Inventory {
+    path: Option<PathBuf>,
+    workers: BTreeMap<usize, Vec<(HostId, Host)>>,
+    most_services: usize,
+}
+
+impl Inventory {
+    pub(super) fn new(path: Option<PathBuf>, most_services: usize) -> Self {
+        Self { path, workers: BTreeMap::new(), most_services }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Takes what a worker knows, and writes what all know. The file is replaced whole, so
+    /// that who reads it never sees a part.
+    pub(super) fn update(
+        &mut self,
+        worker: usize,
+        hosts: Vec<(HostId, Host)>,
+        known: &Fingerprints,
+    ) -> Result<(), NfError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        self.workers.insert(worker, hosts);
+        let mut all: BTreeMap<HostId, Host> = BTreeMap::new();
+        for (id, host) in self.workers.values().flatten() {
+            match all.get_mut(id) {
+                Some(known) => {
+                    known.merge(host, self.most_services);
+                }
+                None => drop(all.insert(*id, host.clone())),
+            }
+        }
+        replace(path, |out| {
+            all.iter().try_for_each(|(id, host)| json_line(out, &line(*id, host, known)))
+        })
+    }
+}
+
+/// A host as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    address: IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
+    first_ns: u64,
+    last_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hardware: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vendor: Option<&'a str>,
+    hardware_changes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    distance: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<&'a str>,
+    systems: Vec<SystemLine<'a>>,
+    services: Vec<ServiceLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct SystemLine<'a> {
+    by: Evidence,
+    signature: &'a str,
+    seen: u64,
+    fuzzy: bool,
+    says: Says<'a>,
+}
+
+#[derive(Serialize)]
+struct ServiceLine<'a> {
+    #[serde(serialize_with = "protocol")]
+    protocol: u8,
+    port: u16,
+    role: Role,
+    by: Basis,
+    first_ns: u64,
+    last_ns: u64,
+    says: Says<'a>,
+}
+
+/// Attributes as an object.
+struct Says<'a>(&'a Attributes);
+
+impl Serialize for Says<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(None)?;
+        for (name, value) in self.0.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+fn protocol<S: Serializer>(protocol: &u8, out: S) -> Result<S::Ok, S::Error> {
+    match protocol {
+        6 => out.serialize_str("tcp"),
+        17 => out.serialize_str("udp"),
+        other => out.serialize_u8(*other),
+    }
+}
+
+fn line<'a>(id: HostId, host: &'a Host, known: &'a Fingerprints) -> Line<'a> {
+    let mut systems: Vec<&System> = host.systems.iter().collect();
+    systems.sort_by_key(|s| (s.by, std::cmp::Reverse(s.seen), &s.signature));
+    let mut services: Vec<&Service> = host.services.iter().collect();
+    services.sort_by_key(|s| (s.role, s.protocol, s.port));
+    Line {
+        schema: "thalweg.assets/1",
+        address: id.address(),
+        vlan: (id.vlan != 0).then_some(id.vlan),
+        first_ns: host.first.0,
+        last_ns: host.last.0,
+        hardware: host
+            .hardware
+            .map(|[a, b, c, d, e, f]| format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")),
+        vendor: host.hardware.and_then(|card| known.vendor(card)),
+        hardware_changes: host.hardware_changes,
+        name: host.name.as_deref(),
+        distance: host.distance,
+        mtu: host.mtu,
+        link: host.mtu.and_then(|mtu| known.link(mtu)),
+        systems: systems
+            .into_iter()
+            .map(|s| SystemLine {
+                by: s.by,
+                signature: &s.signature,
+                seen: s.seen,
+                fuzzy: s.fuzzy,
+                says: Says(&s.says),
+            })
+            .collect(),
+        services: services
+            .into_iter()
+            .map(|s| ServiceLine {
+                protocol: s.protocol,
+                port: s.port,
+                role: s.role,
+                by: s.basis,
+                first_ns: s.first.0,
+                last_ns: s.last.0,
+                says: Says(&s.says),
+            })
+            .collect(),
+    }
+}

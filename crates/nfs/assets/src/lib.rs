@@ -1,0 +1,202 @@
+//! NF `assets`: which hosts there are, what they run and what they offer, told from the
+//! traffic that passes, in the manner of PRADS and p0f.
+//!
+//! Packets pass unchanged.
+
+mod attributes;
+mod config;
+mod dhcp;
+mod dns;
+mod fingerprint;
+mod handshake;
+mod host;
+mod inventory;
+mod networks;
+mod table;
+mod text;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{Batch, Lanes};
+use thalweg_source::SourceError;
+
+use config::{Config, Files, Loaded, Options};
+use fingerprint::Fingerprints;
+use host::{Host, HostId};
+use inventory::Inventory;
+use networks::Networks;
+use table::{Limits, Watched};
+use thalweg_nf::NfError;
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::toolkit::conversation::Conversation;
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use watch::Watcher;
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "assets",
+    summary: "hosts, services and operating systems, told from traffic",
+    state: Some("hosts with what is known of them; conversations that are watched"),
+    limits: &[
+        "a service is told from the first 1024 bytes of a packet; 8 payloads of each side of a \
+         conversation are looked at",
+        "texts in streams of several packets, in TLS, and in HTTP/2 are not read",
+        "max_hosts hosts and memory_mib a worker: of more, half of them go, those first of \
+         which nothing is known but an address, of these those longest unseen",
+        "max_conversations conversations a worker: of more, the half used longest ago goes",
+    ],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let Config { inventory, limits, networks, files } = config::read(section, environment)?;
+    let Loaded { fingerprints, warnings } = files.load()?;
+    Ok(Box::new(AssetsBlueprint {
+        files,
+        fingerprints: Arc::new(ArcSwap::from_pointee(fingerprints)),
+        warnings,
+        limits,
+        networks,
+        inventory: Arc::new(Mutex::new(Inventory::new(inventory, limits.services))),
+    }))
+}
+
+struct AssetsBlueprint {
+    files: Files,
+    fingerprints: Arc<ArcSwap<Fingerprints>>,
+    warnings: Vec<SourceError>,
+    limits: Limits,
+    networks: Networks,
+    inventory: Arc<Mutex<Inventory>>,
+}
+
+impl Blueprint for AssetsBlueprint {
+    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Assets {
+            worker,
+            fingerprints: self.fingerprints.clone(),
+            watcher: Watcher::new(self.limits, self.networks.clone()),
+            inventory: self.inventory.clone(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let [handshakes, texts, dhcp] = self.fingerprints.load().counts();
+        format!("{handshakes} handshakes, {texts} texts, {dhcp} DHCP clients known")
+    }
+
+    fn warnings(&self) -> &[SourceError] {
+        &self.warnings
+    }
+
+    fn reload(&self) -> Result<(), BuildError> {
+        self.fingerprints.store(Arc::new(self.files.load()?.fingerprints));
+        Ok(())
+    }
+}
+
+/// Asset detection on one worker.
+struct Assets {
+    worker: usize,
+    fingerprints: Arc<ArcSwap<Fingerprints>>,
+    watcher: Watcher,
+    inventory: Arc<Mutex<Inventory>>,
+}
+
+/// One record of the state.
+#[derive(Serialize, Deserialize)]
+enum Record {
+    Host(HostId, Host),
+    Conversation(Conversation, Watched),
+}
+
+/// A record that is written, without a copy of what it holds.
+#[derive(Serialize)]
+enum RecordRef<'a> {
+    Host(&'a HostId, &'a Host),
+    Conversation(&'a Conversation, &'a Watched),
+}
+
+impl NetworkFunction for Assets {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let known = self.fingerprints.load();
+        let now = context.now();
+        self.watcher.batch(&known, batch, lanes, now);
+    }
+
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        for (id, host) in self.watcher.hosts.iter() {
+            writer.record([id.flow()], &RecordRef::Host(id, host))?;
+        }
+        for (id, watched) in self.watcher.conversations.iter() {
+            writer.record([id.tuple()], &RecordRef::Conversation(id, watched))?;
+        }
+        Ok(())
+    }
+
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        let (mut hosts, mut conversations) = (Vec::new(), Vec::new());
+        let most = self.watcher.most_services();
+        let mut imported = 0;
+        while let Some(record) = reader.record()? {
+            let is_sound = match record {
+                Record::Host(id, host) => {
+                    let is_sound = host.is_sound(most);
+                    hosts.push(Some((id, host)));
+                    is_sound
+                }
+                Record::Conversation(id, watched) => {
+                    let is_sound = watched.is_sound();
+                    conversations.push(Some((id, watched)));
+                    is_sound
+                }
+            };
+            if !is_sound {
+                let what = "no host or conversation can be like this".into();
+                return Err(StateError::Record { index: imported, what });
+            }
+            imported += 1;
+        }
+        self.watcher.hosts.import(hosts);
+        self.watcher.conversations.import(conversations);
+        Ok(imported)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let (watcher, figures) = (&self.watcher, &self.watcher.figures);
+        vec![
+            ("hosts", watcher.hosts.len() as u64),
+            ("hosts_evicted", watcher.hosts.evicted),
+            ("services_evicted", watcher.hosts.services_evicted),
+            ("host_memory", watcher.hosts.memory as u64),
+            ("conversations", watcher.conversations.len() as u64),
+            ("conversations_evicted", watcher.conversations.evicted),
+            ("handshakes", figures.handshakes),
+            ("handshakes_unknown", figures.handshakes_unknown),
+            ("texts", figures.texts),
+            ("texts_unknown", figures.texts_unknown),
+            ("hardware_changes", figures.hardware_changes),
+        ]
+    }
+
+    fn flush(&mut self) -> Result<(), NfError> {
+        let mut inventory = self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
+        if !inventory.is_wanted() {
+            return Ok(());
+        }
+        let hosts = self.watcher.hosts.sorted();
+        let hosts = hosts.into_iter().map(|(id, host)| (*id, host.clone())).collect();
+        inventory.update(self.worker, hosts, &self.fingerprints.load())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! The networks whose hosts are to be known.
+
+use std::net::IpAddr;
+
+use thalweg_nf::toolkit::conversation::bits;
+
+/// Prefixes, those of IPv4 mapped to IPv6; none are all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Networks(Vec<(u128, u128)>);
+
+impl Networks {
+    /// Adds `address/length`, or an address alone.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub(super) fn add(&mut self, text: &str) -> Result<(), &'static str> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| "no address")?;
+        let mapped = if address.is_ipv4() { 96 } else { 0 };
+        let length = match length {
+            Some(length) => {
+                let length: u8 = length.parse().map_err(|_| "no length of a prefix")?;
+                u32::from(length) + mapped
+            }
+            None => 128,
+        };
+        let mask = match length {
+            0 => 0,
+            1..=128 => u128::MAX << (128 - length),
+            _ => return Err("a prefix longer than an address"),
+        };
+        let value = bits(address);
+        if value & !mask != 0 {
+            return Err("bits set behind the prefix");
+        }
+        self.0.push((value, mask));
+        Ok(())
+    }
+
+    pub(super) fn contain(&self, address: IpAddr) -> bool {
+        let address = bits(address);
+        self.0.is_empty() || self.0.iter().any(|(value, mask)| address & mask == *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_both_versions_contain_their_addresses() {
+        let mut networks = Networks::default();
+        assert!(networks.contain("1.2.3.4".parse().unwrap()));
+        for text in ["10.0.0.0/8", "fe80::/10", "192.0.2.1"] {
+            networks.add(text).unwrap();
+        }
+        let inside = |text: &str| networks.contain(text.parse().unwrap());
+        assert!(inside("10.255.0.1") && inside("fe80::1") && inside("192.0.2.1"));
+        assert!(!inside("11.0.0.1") && !inside("2001::1") && !inside("192.0.2.2"));
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_refused() {
+        let mut networks = Networks::default();
+        let texts =
+            ["", "x", "1.2.3.4/8", "1.0.0.0/33", "::/129", "1.0.0.0/4294967295", "1.0.0.0/"];
+        for text in texts {
+            assert!(networks.add(text).is_err(), "{text}");
+        }
+    }
+}

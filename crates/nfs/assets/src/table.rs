@@ -1,0 +1,240 @@
+//! The hosts and the conversations of one worker, both bounded.
+
+use serde::{Deserialize, Serialize};
+use thalweg_packet::Nanoseconds;
+
+use super::host::{Host, HostId};
+use thalweg_nf::toolkit::conversation::Conversation;
+use thalweg_nf::toolkit::eviction::median;
+use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
+
+/// Payloads of each side of a conversation that are looked at.
+pub(super) const PAYLOADS: u8 = 8;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) hosts: usize,
+    /// Bytes for all hosts.
+    pub(super) memory: usize,
+    pub(super) services: usize,
+    pub(super) conversations: usize,
+}
+
+/// The hosts. Of too many the half goes that is worth least: those of which nothing is known
+/// but an address, longest unseen first, before those of which something is. One that there is
+/// no place for is gone at once.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    table: FlowTable<HostId, Host, 3>,
+    limits: Limits,
+    pub(super) memory: usize,
+    pub(super) evicted: u64,
+    /// Services of hosts that had too many.
+    pub(super) services_evicted: u64,
+}
+
+impl Hosts {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { table: FlowTable::new(), limits, memory: 0, evicted: 0, services_evicted: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Notes that a host was seen.
+    pub(super) fn touch(&mut self, id: HostId, now: Nanoseconds) {
+        self.change(id, now, |_| ());
+    }
+
+    /// Changes what is known of a host, which is noted now if it is new; what `change` returns,
+    /// if there is a place for the host.
+    pub(super) fn change<R: Default>(
+        &mut self,
+        id: HostId,
+        now: Nanoseconds,
+        change: impl FnOnce(&mut Host) -> R,
+    ) -> R {
+        let known = self.table.slot(&id).map_or_else(|| self.begin(id, Host::new(now)), Ok);
+        let Some((_, host)) = known.ok().and_then(|slot| self.table.at_mut(slot)) else {
+            return R::default();
+        };
+        host.last = host.last.max(now);
+        let before = host.memory();
+        let result = change(host);
+        self.memory = self.memory + host.memory() - before;
+        if self.memory > self.limits.memory {
+            self.evict();
+        }
+        result
+    }
+
+    /// Puts a new host in.
+    fn begin(&mut self, id: HostId, host: Host) -> Result<Slot, NoPlace> {
+        if self.table.len() >= self.limits.hosts {
+            self.evict();
+        }
+        let memory = host.memory();
+        let slot = self.table.insert(id, host);
+        match slot {
+            Ok(_) => self.memory += memory,
+            Err(NoPlace) => self.evicted += 1,
+        }
+        slot
+    }
+
+    fn evict(&mut self) {
+        let worth = |host: &Host| (host.is_known(), host.last);
+        let Some(least) = median(self.table.iter().map(|(_, host)| worth(host))) else { return };
+        let Self { memory, evicted, .. } = self;
+        self.table.extract_if(
+            |_, host| (worth(host) <= least).then_some(()),
+            |_, host, ()| {
+                *memory -= host.memory();
+                *evicted += 1;
+            },
+        );
+    }
+
+    /// All hosts, in any order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&HostId, &Host)> {
+        self.table.iter()
+    }
+
+    /// All hosts in a fixed order.
+    pub(super) fn sorted(&self) -> Vec<(&HostId, &Host)> {
+        let mut all: Vec<_> = self.table.iter().collect();
+        all.sort_unstable_by_key(|(id, _)| **id);
+        all
+    }
+
+    /// Takes over what another instance knows of hosts.
+    pub(super) fn import(&mut self, hosts: Vec<Option<(HostId, Host)>>) {
+        if self.len() + hosts.len() > self.limits.hosts {
+            hosts.into_iter().flatten().for_each(|(id, host)| self.insert(id, host));
+            return;
+        }
+        let known = self.table.extend(hosts);
+        self.memory = self.table.iter().map(|(_, host)| host.memory()).sum();
+        known.into_iter().for_each(|(id, host)| self.insert(id, host));
+        while self.memory > self.limits.memory && self.len() > 0 {
+            self.evict();
+        }
+    }
+
+    /// Takes over what another instance knows of a host.
+    fn insert(&mut self, id: HostId, host: Host) {
+        if self.table.slot(&id).is_some() {
+            let most = self.limits.services;
+            let evicted = self.change(id, host.last, |known| known.merge(&host, most));
+            self.services_evicted += evicted;
+        } else if self.begin(id, host).is_ok() && self.memory > self.limits.memory {
+            self.evict();
+        }
+    }
+}
+
+/// A conversation that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Watched {
+    pub(super) client_is_low: bool,
+    /// Whether a SYN-ACK, or the port, told who is the server.
+    pub(super) is_sure: bool,
+    /// The maximum segment size in the client's SYN, or 0.
+    pub(super) client_mss: u16,
+    /// Payloads still to be looked at, of the client and of the server.
+    pub(super) left: [u8; 2],
+    /// When the client and the server were noted last.
+    pub(super) noted: [Option<Nanoseconds>; 2],
+    pub(super) last: Nanoseconds,
+}
+
+impl Watched {
+    /// Whether it is one that could have been made here.
+    pub(super) fn is_sound(&self) -> bool {
+        self.left.iter().all(|left| *left <= PAYLOADS)
+    }
+}
+
+/// The conversations. Of too many the half goes that was used longest ago; it is looked at
+/// anew when it goes on. One that there is no place for is gone at once.
+#[derive(Debug)]
+pub(super) struct Conversations {
+    table: FlowTable<Conversation, Watched, 5>,
+    most: usize,
+    pub(super) evicted: u64,
+}
+
+impl Conversations {
+    pub(super) fn new(most: usize) -> Self {
+        Self { table: FlowTable::new(), most, evicted: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Looks the conversations of a batch up.
+    pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
+        self.table.find(ids)
+    }
+
+    /// The conversation, which was found in the slot `hint` before or nowhere, begun with `fresh`
+    /// if it is new; `None` when there is no place for it.
+    pub(super) fn entry(
+        &mut self,
+        hint: Option<Slot>,
+        id: Conversation,
+        fresh: impl FnOnce() -> Watched,
+    ) -> Option<(Slot, &mut Watched)> {
+        let known = self.table.slot_now(hint, &id);
+        let slot = known.map_or_else(|| self.begin(id, fresh()), Ok).ok()?;
+        Some((slot, self.at_mut(slot)?))
+    }
+
+    /// The conversation in `slot`.
+    pub(super) fn at_mut(&mut self, slot: Slot) -> Option<&mut Watched> {
+        self.table.at_mut(slot).map(|(_, watched)| watched)
+    }
+
+    /// Puts a new conversation in.
+    fn begin(&mut self, id: Conversation, watched: Watched) -> Result<Slot, NoPlace> {
+        if self.table.len() >= self.most {
+            self.evict();
+        }
+        let slot = self.table.insert(id, watched);
+        self.evicted += u64::from(slot.is_err());
+        slot
+    }
+
+    fn evict(&mut self) {
+        let Some(oldest) = median(self.table.iter().map(|(_, w)| w.last)) else { return };
+        let evicted = &mut self.evicted;
+        let is_old = |_: &_, watched: &Watched| (watched.last <= oldest).then_some(());
+        self.table.extract_if(is_old, |_, _, ()| *evicted += 1);
+    }
+
+    /// All conversations, in any order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Conversation, &Watched)> {
+        self.table.iter()
+    }
+
+    /// Takes conversations over from another instance.
+    pub(super) fn import(&mut self, conversations: Vec<Option<(Conversation, Watched)>>) {
+        if self.len() + conversations.len() > self.most {
+            conversations.into_iter().flatten().for_each(|(id, watched)| self.insert(id, watched));
+            return;
+        }
+        for (id, watched) in self.table.extend(conversations) {
+            self.insert(id, watched);
+        }
+    }
+
+    /// Takes a conversation over from another instance.
+    fn insert(&mut self, id: Conversation, watched: Watched) {
+        match self.table.get_mut(None, &id) {
+            Some(known) => *known = watched,
+            None => drop(self.begin(id, watched)),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! NF `defrag`: puts the fragments of IPv4 and IPv6 packets together (RFC 791, RFC 8200), so that
+//! what stands behind it sees whole packets only.
+//!
+//! The fragment with which a packet is whole becomes that packet. Those before it are kept as
+//! copies, and their own way ends here.
+
+mod datagram;
+mod fragment;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use thalweg_packet::{Batch, Cut, Decapsulate, DropReason, HEADROOM, Lanes, Nanoseconds, field};
+use toml::Spanned;
+
+use datagram::Datagram;
+use fragment::Fragment;
+use table::{Limits, Record, Table};
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing,
+};
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "defrag",
+    summary: "puts the fragments of IP packets together",
+    state: Some("packets that are not whole"),
+    limits: &[
+        "memory_mib of fragments, max_fragments of a packet; of more, the oldest packet is forgotten, \
+         the packet refused",
+        "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB, unless \
+         memory.frame_size says otherwise",
+        "no fragments inside tunnels; no ICMP errors for packets that never get whole",
+    ],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+/// Bytes of a frame for packets of 10 KiB: jumbo packets, datagrams of 8 KiB. No power of two, or
+/// the beginnings of all packets would meet in the same few lines of the cache.
+const FRAME_SIZE: usize = 10_496;
+
+/// The options of putting together.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// Seconds after which a packet that is not whole is forgotten.
+    #[serde(default = "timeout_s")]
+    #[schemars(with = "u64", range(min = 1, max = 600))]
+    timeout_s: Spanned<u64>,
+    /// Mebibytes for the fragments that each worker keeps.
+    #[serde(default = "memory_mib")]
+    #[schemars(with = "usize", range(min = 1, max = 65536))]
+    memory_mib: Spanned<usize>,
+    /// The most fragments of a packet.
+    #[serde(default = "max_fragments")]
+    #[schemars(with = "usize", range(min = 2, max = 8192))]
+    max_fragments: Spanned<usize>,
+}
+
+fn timeout_s() -> Spanned<u64> {
+    Spanned::new(0..0, 30)
+}
+
+fn memory_mib() -> Spanned<usize> {
+    Spanned::new(0..0, 4)
+}
+
+fn max_fragments() -> Spanned<usize> {
+    Spanned::new(0..0, 64)
+}
+
+fn build(
+    section: &Section<'_>,
+    _environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let (options, mut errors): (Options, _) = (section.parse()?, Vec::new());
+    let seconds = section.in_range(&options.timeout_s, 1..=600, &mut errors);
+    let mebibytes = section.in_range(&options.memory_mib, 1..=65536, &mut errors);
+    let fragments = section.in_range(&options.max_fragments, 2..=8192, &mut errors);
+    if !errors.is_empty() {
+        return Err(BuildError(errors));
+    }
+    let timeout = Nanoseconds::from_secs(seconds);
+    Ok(Box::new(DefragBlueprint(Limits { timeout, memory: mebibytes << 20, fragments })))
+}
+
+struct DefragBlueprint(Limits);
+
+impl Blueprint for DefragBlueprint {
+    /// What comes whole and what is put together of a connection is to meet on one worker, and no
+    /// fragment but the first has ports.
+    fn sharing(&self) -> Sharing {
+        Sharing::PerAddresses
+    }
+
+    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Defrag { table: Table::new(self.0), fragments: 0, whole: 0, refused: 0 })
+    }
+
+    fn frame_size(&self) -> usize {
+        FRAME_SIZE
+    }
+
+    fn describe(&self) -> String {
+        format!("{} MiB of fragments", self.0.memory >> 20)
+    }
+}
+
+/// The packets of one worker that are not whole.
+struct Defrag {
+    table: Table,
+    fragments: u64,
+    whole: u64,
+    refused: u64,
+}
+
+impl NetworkFunction for Defrag {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        self.table.expire(context.now());
+        // What is cut inside a tunnel is for whoever stands behind its end.
+        let is_fragment = |lane: &usize| {
+            batch.headers(*lane).fragment && batch.field(*lane, field::TUN_KIND) == 0
+        };
+        let fragments: Lanes = lanes.into_iter().filter(is_fragment).collect();
+        let mut whole = Lanes::NONE;
+        for lane in fragments {
+            self.fragments += 1;
+            match self.fragment(batch, lane, context) {
+                Ok(()) => whole.insert(lane),
+                Err(reason) => {
+                    self.refused += u64::from(reason != DropReason::FragmentHeld);
+                    context.drop(lane, reason);
+                }
+            }
+        }
+        batch.parse(whole, Decapsulate::No);
+        for lane in whole {
+            // Fragments of a fragment, which no sender makes.
+            if batch.headers(lane).fragment {
+                self.refused += 1;
+                context.drop(lane, DropReason::Malformed);
+            } else {
+                self.whole += 1;
+            }
+        }
+    }
+
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        self.table.records().try_for_each(|record| writer.record([record.id.flow()], &record))
+    }
+
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        let records: Vec<Record> = reader.records()?;
+        if let Some(index) = records.iter().position(|record| !self.table.is_sound(record)) {
+            let what = "fragments that do not fit together".into();
+            return Err(StateError::Record { index, what });
+        }
+        let count = records.len();
+        records.into_iter().for_each(|record| self.table.take_over(record));
+        Ok(count)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("fragments", self.fragments),
+            ("whole", self.whole),
+            ("waiting", self.table.len() as u64),
+            ("refused", self.refused),
+            ("expired", self.table.expired),
+            ("evicted", self.table.evicted),
+        ]
+    }
+}
+
+impl Defrag {
+    /// Takes a fragment in; makes the whole packet of it if it was the last that was missing.
+    ///
+    /// # Errors
+    /// Why it ends here.
+    fn fragment(
+        &mut self,
+        batch: &mut Batch,
+        lane: usize,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let fragment = Fragment::of(batch, lane)?;
+        context.explain(lane, || {
+            let (from, id) = (fragment.offset, fragment.id.identification);
+            format!("bytes {from} to {} of packet {id:#x}", from + fragment.body.len())
+        });
+        let identification = fragment.id.identification;
+        match self.table.add(&fragment, context.now())? {
+            None => Err(DropReason::FragmentHeld),
+            Some(datagram) => {
+                context.explain(lane, || {
+                    format!("whole: {} bytes in {} fragments", datagram.len(), datagram.fragments())
+                });
+                put(&datagram, batch, lane)?;
+                batch.meta.cut[lane] = Cut { longest: datagram.longest(), identification };
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Puts a whole packet where its last fragment is.
+fn put(datagram: &Datagram, batch: &mut Batch, lane: usize) -> Result<(), DropReason> {
+    let len = datagram.len();
+    // Packets begin at different places in their frames; this one as far in front as others do,
+    // and farther if it needs the room.
+    let behind = batch.packet_len(lane) + batch.tailroom(lane);
+    let front = batch.headroom(lane).saturating_sub(HEADROOM).max(len.saturating_sub(behind));
+    let bytes = batch.reshape(lane, front, len).ok_or(DropReason::FrameTooSmall)?;
+    datagram.write(bytes)?;
+    let meta = &mut batch.meta;
+    meta.wire_len[lane] = len as u32;
+    meta.packet_type[lane] = datagram.packet_type.unwrap_or(meta.packet_type[lane]);
+    Ok(())
+}

@@ -1,0 +1,333 @@
+//! The SAD and SPD of the configuration.
+
+mod association;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_packet::{PacketType, field};
+use thalweg_source::SourceError;
+use toml::Spanned;
+
+use super::sa::{DontFragment, Inbound, Outbound, Receiver};
+use association::SaOptions;
+use thalweg_nf::toolkit::rule_line::Place;
+use thalweg_nf::{BuildError, Section};
+
+/// The options of an IPsec gateway.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Options {
+    /// Security associations.
+    #[serde(default)]
+    #[schemars(with = "Vec<SaOptions>")]
+    sa: Vec<Spanned<SaOptions>>,
+    /// What becomes of packets that are not of a tunnel; the first that matches decides.
+    #[serde(default)]
+    #[schemars(with = "Vec<PolicyOptions>")]
+    policy: Vec<Spanned<PolicyOptions>>,
+    /// What becomes of packets that no policy matches.
+    #[serde(default)]
+    default_policy: DefaultPolicy,
+    /// The gateway's IPv4 address, from which senders of IPv4 hear that a packet is too long for
+    /// its tunnel. Without it they hear from the tunnel's `source`, if that is IPv4.
+    #[schemars(with = "Option<String>")]
+    icmp_source: Option<Spanned<Ipv4Addr>>,
+    /// The same of IPv6.
+    #[schemars(with = "Option<String>")]
+    icmp6_source: Option<Spanned<Ipv6Addr>>,
+}
+
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum DefaultPolicy {
+    /// They pass as they are.
+    Bypass,
+    /// They are dropped.
+    #[default]
+    Discard,
+}
+
+/// A security policy.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PolicyOptions {
+    /// Which packets, in flow syntax.
+    #[schemars(with = "String")]
+    r#match: Spanned<String>,
+    /// What becomes of them.
+    action: PolicyAction,
+    /// The association that protects them.
+    #[schemars(with = "Option<String>")]
+    sa: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum PolicyAction {
+    /// They go into the tunnel of `sa`.
+    Protect,
+    /// They pass as they are.
+    Bypass,
+    /// They are dropped.
+    Discard,
+}
+
+/// What the security policy says about a packet.
+pub(super) enum Policy {
+    Protect(Arc<Outbound>),
+    Bypass,
+    Discard,
+    /// It should have come through a tunnel (RFC 4301, 5.2).
+    Expected,
+}
+
+/// The databases, shared by all workers.
+pub(super) struct Databases {
+    pub(super) inbound: HashMap<u32, Arc<Inbound>>,
+    pub(super) outbound: Vec<Arc<Outbound>>,
+    /// By the packet type that [`table`](Self::table) gives; the default first.
+    pub(super) policies: Vec<Policy>,
+    pub(super) table: RuleTable,
+    /// Where tunnels end: addresses, and ports of UDP around ESP.
+    pub(super) ends: HashSet<IpAddr>,
+    pub(super) udp_ends: HashSet<(IpAddr, u16)>,
+    pub(super) own: OwnAddresses,
+    pub(super) warnings: Vec<SourceError>,
+}
+
+/// Where ICMP errors come from.
+#[derive(Clone, Copy)]
+pub(super) struct OwnAddresses {
+    v4: Option<IpAddr>,
+    v6: Option<IpAddr>,
+}
+
+impl OwnAddresses {
+    pub(super) fn of_version(self, is_ipv4: bool) -> Option<IpAddr> {
+        if is_ipv4 { self.v4 } else { self.v6 }
+    }
+}
+
+impl Databases {
+    /// Whether a tunnel ends at `address`.
+    pub(super) fn is_end(&self, address: IpAddr) -> bool {
+        self.ends.contains(&address)
+    }
+}
+
+pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
+    // A mistake in here may stand beside a key: show the place, not the text.
+    let options: Options = section.parse().map_err(|e| hide(section, &e))?;
+    let mut reader = Reader {
+        section,
+        errors: Vec::new(),
+        inbound: HashMap::new(),
+        outbound: Vec::new(),
+        names: HashMap::new(),
+        receivers: HashSet::new(),
+        refused: HashSet::new(),
+        mtus: HashMap::new(),
+        passages: Passages::default(),
+    };
+    let own = reader.own_addresses(&options);
+    for sa in options.sa {
+        reader.security_association(sa.into_inner());
+    }
+    let default = match options.default_policy {
+        DefaultPolicy::Bypass => Policy::Bypass,
+        DefaultPolicy::Discard => Policy::Discard,
+    };
+    let mut policies = vec![default, Policy::Expected];
+    let mut table = RuleTable::new(PacketType(0));
+    let mut rules = Vec::new();
+    let selector_ids = options.policy.len() as u32..;
+    for (number, policy) in options.policy.into_iter().enumerate() {
+        let packet_type = PacketType(policies.len() as u16);
+        if policies.len() > usize::from(u16::MAX) {
+            reader.error(policy.span(), "too many policies", "at most 65534");
+            break;
+        }
+        let (rule, policy) = reader.policy(RuleId(number as u32), packet_type, policy);
+        rules.extend(rule);
+        policies.extend(policy);
+    }
+    let warnings = reader.unheard(own, &rules, &policies);
+    let Reader { mut errors, inbound, outbound, passages, .. } = reader;
+    let selective = inbound.values().filter(|sa| sa.is_selective());
+    rules.extend(selective.zip(selector_ids).map(|(sa, id)| expected(sa, RuleId(id))));
+    errors.extend(passages.never_met(&rules));
+    if !errors.is_empty() {
+        return Err(BuildError(errors));
+    }
+    table.extend(rules);
+    let end = |sa: &Arc<Inbound>| sa.association.destination;
+    let ends = inbound.values().map(end).collect();
+    let udp_end = |sa: &Arc<Inbound>| Some((end(sa), sa.association.udp?.1));
+    let udp_ends = inbound.values().filter_map(udp_end).collect();
+    Ok(Databases { inbound, outbound, policies, table, ends, udp_ends, own, warnings })
+}
+
+/// Before any policy, packets are meant that should have come through a tunnel.
+fn expected(sa: &Inbound, id: RuleId) -> Rule {
+    Rule {
+        id,
+        priority: 1,
+        matches: vec![sa.selector],
+        packet_type: PacketType(1),
+        text: format!("the selector of SA '{}'", sa.association.name),
+    }
+}
+
+/// Whether packets of an IP version can have the pattern.
+fn admits(pattern: &Match, is_ipv4: bool) -> bool {
+    let ether_type = if is_ipv4 { 0x0800 } else { 0x86dd };
+    let (value, mask) = (pattern.value().get(field::DL_TYPE), pattern.mask().get(field::DL_TYPE));
+    value == ether_type & mask
+}
+
+/// Whether an address may be of a single host.
+fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !address.is_unspecified() && !address.is_multicast() && !broadcast
+}
+
+/// The same error without the text that it points at.
+fn hide(section: &Section<'_>, error: &SourceError) -> SourceError {
+    let at = error.span().start;
+    section.error(at..at, error.message().lines().next().unwrap_or(""), error.expected())
+}
+
+struct Reader<'a> {
+    section: &'a Section<'a>,
+    errors: Vec<SourceError>,
+    inbound: HashMap<u32, Arc<Inbound>>,
+    outbound: Vec<Arc<Outbound>>,
+    /// Where in `outbound` those of a name are.
+    names: HashMap<String, usize>,
+    /// Of the outbound associations.
+    receivers: HashSet<Receiver>,
+    /// Names of outbound associations that have a mistake.
+    refused: HashSet<String>,
+    /// Where their MTU stands, of those that have one.
+    mtus: HashMap<String, Range<usize>>,
+    /// Where the patterns of policies stand.
+    passages: Passages,
+}
+
+impl Reader<'_> {
+    fn error(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) {
+        self.errors.push(self.section.error(span, message, expected));
+    }
+
+    fn own_addresses(&mut self, options: &Options) -> OwnAddresses {
+        let v4 = options.icmp_source.as_ref().map(|at| (at.span(), IpAddr::V4(*at.get_ref())));
+        let v6 = options.icmp6_source.as_ref().map(|at| (at.span(), IpAddr::V6(*at.get_ref())));
+        for (span, address) in [&v4, &v6].into_iter().flatten() {
+            if !is_unicast(*address) || address.is_loopback() {
+                self.error(span.clone(), "not the address of a host", "an address of the gateway");
+            }
+        }
+        let address = |(_, address)| address;
+        OwnAddresses { v4: v4.map(address), v6: v6.map(address) }
+    }
+
+    /// Warns of tunnels for which a policy has packets of the other IP version, so that their
+    /// senders cannot hear that a packet is too long.
+    fn unheard(
+        &mut self,
+        own: OwnAddresses,
+        rules: &[Rule],
+        policies: &[Policy],
+    ) -> Vec<SourceError> {
+        let mut warnings = Vec::new();
+        for rule in rules {
+            let policy = policies.get(usize::from(rule.packet_type.0));
+            let Some(Policy::Protect(sa)) = policy else { continue };
+            let inside_ipv4 = !sa.association.source.is_ipv4();
+            let may_be_silent = own.of_version(inside_ipv4).is_none()
+                && sa.path.dont_fragment != DontFragment::Clear
+                && rule.matches.iter().any(|pattern| admits(pattern, inside_ipv4));
+            if !may_be_silent {
+                continue;
+            }
+            // Once an SA.
+            let Some(span) = self.mtus.remove(&sa.association.name) else { continue };
+            let (version, option) =
+                if inside_ipv4 { (4, "icmp_source") } else { (6, "icmp6_source") };
+            let message =
+                format!("no sender of IPv{version} is told of packets too long for this tunnel");
+            let expected =
+                format!("{option} = \"ADDRESS\", an IPv{version} address of the gateway");
+            warnings.push(self.section.error(span, message, expected));
+        }
+        warnings
+    }
+
+    fn flow(&mut self, text: &Spanned<String>) -> Option<Match> {
+        let parsed = flow_syntax::parse_pattern(text.get_ref());
+        parsed.map_err(|e| self.errors.push(self.place(text).flow_error(0, &e))).ok()
+    }
+
+    fn place(&self, text: &Spanned<String>) -> Place<'_> {
+        Place::of_string(self.section.source(), text.get_ref(), text.span())
+    }
+
+    fn policy(
+        &mut self,
+        id: RuleId,
+        packet_type: PacketType,
+        options: Spanned<PolicyOptions>,
+    ) -> (Option<Rule>, Option<Policy>) {
+        let span = options.span();
+        let options = options.into_inner();
+        let Some(pattern) = self.flow(&options.r#match) else { return (None, None) };
+        let policy = match (options.action, &options.sa) {
+            (PolicyAction::Protect, Some(name)) => {
+                if let Some(at) = self.names.get(name.get_ref()) {
+                    Policy::Protect(self.outbound[*at].clone())
+                } else if self.refused.contains(name.get_ref()) {
+                    return (None, None);
+                } else {
+                    let some = self.outbound.iter().take(10);
+                    let names: Vec<_> = some.map(|sa| sa.association.name.as_str()).collect();
+                    let names =
+                        if names.is_empty() { "none is there".into() } else { names.join(", ") };
+                    let expected = format!("an outbound SA: {names}");
+                    self.error(name.span(), "there is no such outbound SA", expected);
+                    return (None, None);
+                }
+            }
+            (PolicyAction::Protect, None) => {
+                self.error(span, "a policy that protects names no SA", "sa = \"NAME\"");
+                return (None, None);
+            }
+            (_, Some(name)) => {
+                self.error(name.span(), "only 'protect' takes an SA", "the line left out");
+                return (None, None);
+            }
+            (PolicyAction::Bypass, None) => Policy::Bypass,
+            (PolicyAction::Discard, None) => Policy::Discard,
+        };
+        let passage = self.place(&options.r#match).passage(options.r#match.get_ref());
+        self.passages.insert(id, passage);
+        let rule = Rule {
+            id,
+            priority: 0,
+            matches: vec![pattern],
+            packet_type,
+            text: options.r#match.into_inner(),
+        };
+        (Some(rule), Some(policy))
+    }
+}

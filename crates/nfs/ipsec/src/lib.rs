@@ -1,0 +1,503 @@
+//! NF `ipsec`: ESP in tunnel mode (RFC 4303), outbound and inbound.
+//!
+//! An ESP packet to an end point of ours is opened by the inbound SA of its
+//! SPI. Every other packet meets the security policy, a list of patterns in
+//! flow syntax of which the first that matches decides: protect it by an
+//! outbound SA, let it bypass, or discard it. A packet in the clear that an
+//! inbound SA says should have come protected is dropped.
+
+mod cipher;
+mod config;
+mod inbound;
+mod iv;
+mod outbound;
+mod path;
+mod replay;
+mod sa;
+mod suite;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
+use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
+use thalweg_cpu::Isa;
+use thalweg_packet::{
+    BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, TransposedKeys, field,
+};
+use thalweg_source::SourceError;
+
+use cipher::{Engine, Job};
+use config::{Databases, Options, Policy};
+use inbound::Arrival;
+use iv::IvSource;
+use outbound::{Departure, ESP, Fate, no_number};
+use sa::{Received, Receiver};
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::toolkit::fragment::Cutter;
+use thalweg_nf::toolkit::icmp_error::IcmpSender;
+use thalweg_nf::toolkit::outer::{UDP, see_outermost};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "ipsec",
+    summary: "ESP tunnel mode, outbound and inbound",
+    state: Some("sequence numbers, replay windows of 64 packets, what lifetimes count"),
+    limits: &[
+        "no transport mode, AH or IKE",
+        "keys that stand in a file are for tests: sequence numbers begin at 1 with every start",
+    ],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+/// Of the records of SAs.
+const STATE_VERSION: u16 = 3;
+
+fn build(
+    section: &Section<'_>,
+    _environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let databases = config::read(section)?;
+    // Instances must not fail, so that the source is asked once before.
+    if let Err(e) = IvSource::new() {
+        return Err(section
+            .error(section.span(), format!("no randomness: {e}"), "a random source")
+            .into());
+    }
+    let rules = Arc::new(SharedRules::new(databases.table.clone()));
+    Ok(Box::new(IpsecBlueprint { databases: Arc::new(databases), rules }))
+}
+
+struct IpsecBlueprint {
+    databases: Arc<Databases>,
+    rules: Arc<SharedRules>,
+}
+
+impl Blueprint for IpsecBlueprint {
+    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Ipsec {
+            databases: self.databases.clone(),
+            classifier: Classifier::new(self.rules.clone(), Config::default()),
+            engine: Engine::new(Isa::active()),
+            ivs: IvSource::new().expect("the random source answered when the NF was built"),
+            ip_id: 0,
+            cutter: Cutter::default(),
+            icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),
+            figures: Figures::default(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let d = &self.databases;
+        let policies = d.policies.len() - 1;
+        format!("{} SAs out, {} in, {policies} policies", d.outbound.len(), d.inbound.len())
+    }
+
+    fn warnings(&self) -> &[SourceError] {
+        &self.databases.warnings
+    }
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    protected: u64,
+    opened: u64,
+    bypassed: u64,
+    /// Packets that were cut before they were protected.
+    cut: u64,
+    /// Packets that were cut with their tunnel.
+    cut_outside: u64,
+    /// Fragments of packets cut before that could not be protected.
+    lost_fragments: u64,
+    /// Senders that were not told of a packet too long, for want of an address to tell them from.
+    no_source: u64,
+}
+
+/// IPsec on one worker.
+struct Ipsec {
+    databases: Arc<Databases>,
+    classifier: Classifier,
+    engine: Engine,
+    ivs: IvSource,
+    ip_id: u16,
+    cutter: Cutter,
+    icmp: IcmpSender,
+    figures: Figures,
+}
+
+/// The state of one SA.
+#[derive(Debug, Serialize, Deserialize)]
+enum SaRecord {
+    Outbound { receiver: Receiver, last_sent: u64, bytes: u64 },
+    Inbound { spi: u32, received: Received },
+}
+
+impl NetworkFunction for Ipsec {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        see_outermost(batch, lanes);
+        let databases = self.databases.clone();
+        let (mut clear, mut arriving) = (Lanes::NONE, Lanes::NONE);
+        for lane in lanes {
+            match kind(&databases, batch, lane) {
+                PacketKind::Tunnel => arriving.insert(lane),
+                PacketKind::Clear => clear.insert(lane),
+                PacketKind::Keepalive => context.drop(lane, DropReason::NatKeepalive),
+                PacketKind::Malformed => context.drop(lane, DropReason::Malformed),
+                PacketKind::NotIp => {
+                    self.figures.bypassed += 1;
+                    context.explain(lane, || "not IP: bypass".into());
+                }
+            }
+        }
+        if !arriving.is_empty() {
+            self.inbound(&databases, batch, arriving, context);
+        }
+        if !clear.is_empty() {
+            self.outbound(&databases, batch, clear, context);
+        }
+    }
+
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        for sa in &self.databases.outbound {
+            let (receiver, (last_sent, bytes)) = (sa.association.receiver(), sa.sent());
+            let record = SaRecord::Outbound { receiver, last_sent, bytes };
+            writer.record([sa.association.flow()], &record)?;
+        }
+        for (spi, sa) in &self.databases.inbound {
+            let record = SaRecord::Inbound { spi: *spi, received: *sa.received() };
+            writer.record([sa.association.flow()], &record)?;
+        }
+        Ok(())
+    }
+
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        let records: Vec<SaRecord> = reader.records()?;
+        for (index, record) in records.iter().enumerate() {
+            let known = match record {
+                SaRecord::Outbound { receiver, .. } => self.outbound_sa(*receiver).is_some(),
+                SaRecord::Inbound { spi, .. } => self.databases.inbound.contains_key(spi),
+            };
+            if !known {
+                let what = format!("there is no SA for {record:?}");
+                return Err(StateError::Record { index, what });
+            }
+        }
+        for record in &records {
+            match *record {
+                SaRecord::Outbound { receiver, last_sent, bytes } => {
+                    if let Some(sa) = self.outbound_sa(receiver) {
+                        sa.resume_after(last_sent, bytes);
+                    }
+                }
+                SaRecord::Inbound { spi, received } => {
+                    if let Some(sa) = self.databases.inbound.get(&spi) {
+                        sa.received().merge(&received);
+                    }
+                }
+            }
+        }
+        Ok(records.len())
+    }
+
+    fn state_version(&self) -> u16 {
+        STATE_VERSION
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let f = &self.figures;
+        vec![
+            ("protected", f.protected),
+            ("opened", f.opened),
+            ("bypassed", f.bypassed),
+            ("fragmented", f.cut),
+            ("fragmented_outside", f.cut_outside),
+            ("fragments_lost", f.lost_fragments),
+            ("icmp_sent", self.icmp.sent()),
+            ("icmp_suppressed", self.icmp.suppressed()),
+            ("icmp_no_source", f.no_source),
+        ]
+    }
+}
+
+/// How a packet meets IPsec.
+enum PacketKind {
+    /// It comes through a tunnel of ours.
+    Tunnel,
+    /// It is IP, and meets the policies.
+    Clear,
+    /// It keeps a NAT's mapping of a tunnel.
+    Keepalive,
+    Malformed,
+    NotIp,
+}
+
+fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketKind {
+    let headers = batch.headers(lane);
+    if !headers.is_ipv4() && !headers.is_ipv6() {
+        let claims_ip = matches!(batch.field(lane, field::DL_TYPE), 0x0800 | 0x86dd);
+        return if claims_ip { PacketKind::Malformed } else { PacketKind::NotIp };
+    }
+    match headers.ip_proto {
+        ESP if databases.is_end(destination(batch.keys(), lane)) => PacketKind::Tunnel,
+        UDP if !databases.udp_ends.is_empty() && headers.l4 != 0 => {
+            let end = (destination(batch.keys(), lane), batch.field(lane, field::TP_DST) as u16);
+            if !databases.udp_ends.contains(&end) {
+                return PacketKind::Clear;
+            }
+            // IKE has four bytes of zero there (RFC 3948, section 2).
+            match batch.bytes(lane).get(headers.payload.into()..headers.end.into()) {
+                Some([0xff]) => PacketKind::Keepalive,
+                Some([0, 0, 0, 0, ..]) => PacketKind::Clear,
+                _ => PacketKind::Tunnel,
+            }
+        }
+        _ => PacketKind::Clear,
+    }
+}
+
+impl Ipsec {
+    fn outbound_sa(&self, receiver: Receiver) -> Option<&Arc<sa::Outbound>> {
+        self.databases.outbound.iter().find(|sa| sa.association.receiver() == receiver)
+    }
+
+    fn inbound(
+        &mut self,
+        databases: &Databases,
+        batch: &mut Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
+        let mut arrivals: ArrayVec<Arrival<'_>, BATCH> = ArrayVec::new();
+        for lane in lanes {
+            match arrival(databases, batch, lane) {
+                Ok(arrival) => arrivals.push(arrival),
+                Err((reason, why)) => {
+                    context.explain(lane, || why.into());
+                    context.drop(lane, reason);
+                }
+            }
+        }
+        let (whole, authentic) = self.open(batch, &arrivals);
+        let mut good = Lanes::NONE;
+        for arrival in &arrivals {
+            let lane = arrival.lane;
+            let opened = if authentic.contains(lane) {
+                arrival.unwrap(batch)
+            } else if whole.contains(lane) {
+                Err(DropReason::AuthenticationFailed)
+            } else {
+                Err(DropReason::Malformed)
+            };
+            match opened {
+                Ok(()) => good.insert(lane),
+                Err(reason) => refuse(arrival, reason, context),
+            }
+        }
+        batch.parse(good, Decapsulate::No);
+        for arrival in arrivals.iter().filter(|arrival| good.contains(arrival.lane)) {
+            if let Err(reason) = arrival.check(batch) {
+                refuse(arrival, reason, context);
+                continue;
+            }
+            self.figures.opened += 1;
+            context.explain(arrival.lane, || {
+                let (name, number) = (&arrival.sa.association.name, arrival.number);
+                format!("opened by SA '{name}', sequence number {number}")
+            });
+        }
+    }
+
+    /// Checks and decrypts packets in place: the lanes of those that ESP can be, and of those that
+    /// are authentic.
+    fn open(&mut self, batch: &mut Batch, arrivals: &[Arrival<'_>]) -> (Lanes, Lanes) {
+        let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        let coming = arrivals.iter().map(|arrival| arrival.lane).collect();
+        for ((lane, bytes), arrival) in batch.each_mut(coming).zip(arrivals) {
+            let esp = &mut bytes[arrival.start..arrival.end];
+            jobs.extend(Job::new(lane, &arrival.sa.association.cipher, esp, arrival.high()));
+        }
+        self.engine.open(&mut jobs);
+        let lane = |job: &Job<'_>| job.lane;
+        (jobs.iter().map(lane).collect(), jobs.iter().filter(|j| j.is_done()).map(lane).collect())
+    }
+
+    fn outbound(
+        &mut self,
+        databases: &Databases,
+        batch: &mut Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
+        let mut found = [Lookup::default(); BATCH];
+        let now = context.now();
+        self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
+        let mut departures = Departures::new();
+        // Of packets that were cut, by the batches that they were emitted to.
+        let mut fragments: Vec<Departures<'_>> = Vec::new();
+        for lane in lanes {
+            let policy = databases.policies.get(usize::from(found[lane].packet_type.0));
+            let policy = policy.unwrap_or(&Policy::Discard);
+            let Policy::Protect(sa) = policy else {
+                self.leave(policy, lane, context);
+                continue;
+            };
+            if batch.headers(lane).status == ParseStatus::Truncated {
+                // Half a packet cannot be protected as a whole one.
+                context.drop(lane, DropReason::Malformed);
+                continue;
+            }
+            let departure = Departure::new(sa, batch, lane);
+            match departure.fate(batch) {
+                Fate::Fits => departures.push(departure),
+                fate => {
+                    let later = &mut fragments;
+                    departures.extend(self.shorten(sa, batch, lane, fate, later, context));
+                }
+            }
+        }
+        self.protect(batch, &mut departures, |lane, reason| context.drop(lane, reason));
+        if context.is_traced() {
+            departures.iter().for_each(|departure| explain(departure, context));
+        }
+        for (emitted, departures) in context.emitted().batches_mut().iter_mut().zip(&mut fragments)
+        {
+            let mut refused = Lanes::NONE;
+            self.protect(emitted, departures, |lane, _| refused.insert(lane));
+            self.figures.lost_fragments += refused.count() as u64;
+            emitted.release(refused);
+        }
+        self.cut_outside(&departures, batch, context);
+    }
+
+    /// Does what a policy says that protects nothing.
+    fn leave(&mut self, policy: &Policy, lane: usize, context: &mut Context<'_>) {
+        let why = match policy {
+            Policy::Bypass => {
+                self.figures.bypassed += 1;
+                return context.explain(lane, || "policy: bypass".into());
+            }
+            Policy::Expected => "in the clear, but an inbound SA covers it",
+            Policy::Discard | Policy::Protect(_) => "policy: discard",
+        };
+        context.explain(lane, || why.into());
+        context.drop(lane, DropReason::NoPolicy);
+    }
+
+    /// Puts packets into their tunnels, as far as there is room and a number for each.
+    fn protect(
+        &mut self,
+        batch: &mut Batch,
+        departures: &mut [Departure<'_>],
+        mut refuse: impl FnMut(usize, DropReason),
+    ) {
+        let (mut lanes, mut in_udp) = (Lanes::NONE, false);
+        for run in departures.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+            let sa = run[0].sa;
+            in_udp |= sa.association.udp.is_some();
+            let fit = run.iter().filter(|departure| departure.fits).count();
+            let mut numbers = sa.reserve(fit as u64);
+            for departure in run {
+                let lane = departure.lane;
+                if !departure.fits {
+                    refuse(lane, DropReason::NoRoom);
+                } else if !sa.charge(departure.inner) {
+                    refuse(lane, DropReason::LifetimeOver);
+                } else if let Some(number) = numbers.next() {
+                    departure.number = Some(number);
+                    batch.meta.cut[lane] = Cut::default();
+                    lanes.insert(lane);
+                } else {
+                    refuse(lane, no_number(sa));
+                }
+            }
+        }
+        let wrapped = departures.iter().filter(|departure| departure.number.is_some());
+        let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        let places = batch.reshape_each(wrapped.clone().map(Departure::shape));
+        for (bytes, departure) in places.zip(wrapped.clone()) {
+            let (Some(bytes), Some(number)) = (bytes, departure.number) else { continue };
+            self.ip_id = self.ip_id.wrapping_add(1);
+            let esp = departure.wrap(bytes, number, &mut self.ivs, self.ip_id);
+            let cipher = &departure.sa.association.cipher;
+            if let Some(job) = Job::new(departure.lane, cipher, esp, departure.high()) {
+                jobs.push(job);
+            }
+        }
+        self.engine.seal(&mut jobs);
+        let sealed: Lanes = jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
+        drop(jobs);
+        debug_assert_eq!(sealed, lanes, "what was wrapped can be sealed");
+        lanes.without(sealed).into_iter().for_each(|lane| refuse(lane, DropReason::NoRoom));
+        if in_udp {
+            wrapped.for_each(|departure| departure.write_udp(batch));
+        }
+        self.figures.protected += sealed.count() as u64;
+        batch.mark_changed(sealed);
+    }
+}
+
+/// The packets of a batch that go into tunnels, by lane.
+type Departures<'a> = ArrayVec<Departure<'a>, BATCH>;
+
+/// Says that a packet was protected, if it was.
+fn explain(departure: &Departure<'_>, context: &mut Context<'_>) {
+    let Some(number) = departure.number else { return };
+    context.explain(departure.lane, || {
+        let name = &departure.sa.association.name;
+        format!("policy: protect by SA '{name}', sequence number {number}")
+    });
+}
+
+fn refuse(arrival: &Arrival<'_>, reason: DropReason, context: &mut Context<'_>) {
+    let name = &arrival.sa.association.name;
+    context.explain(arrival.lane, || format!("refused by SA '{name}'"));
+    context.drop(arrival.lane, reason);
+}
+
+/// The SA of the packet of `lane` that comes through a tunnel, and where its ESP lies.
+fn arrival<'a>(
+    databases: &'a Databases,
+    batch: &Batch,
+    lane: usize,
+) -> Result<Arrival<'a>, (DropReason, &'static str)> {
+    let headers = *batch.headers(lane);
+    if headers.fragment || headers.status != ParseStatus::Complete {
+        return Err((DropReason::Malformed, "a fragment or cut ESP packet"));
+    }
+    let (start, mut end) = (usize::from(headers.payload), usize::from(headers.end));
+    let port = (headers.ip_proto == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
+    let bytes = batch.bytes(lane);
+    if port.is_some() {
+        let at = usize::from(headers.l4) + 4;
+        let len = bytes.get(at..at + 2).map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
+        end = end.min(usize::from(headers.l4) + usize::from(len));
+    }
+    let spi = bytes.get(start..end).and_then(<[u8]>::first_chunk);
+    let Some(spi) = spi.map(|spi| u32::from_be_bytes(*spi)) else {
+        return Err((DropReason::Malformed, "an ESP header cut short"));
+    };
+    let address = destination(batch.keys(), lane);
+    let ours = |sa: &&Arc<sa::Inbound>| {
+        let association = &sa.association;
+        association.destination == address && association.udp.map(|(_, port)| port) == port
+    };
+    let Some(sa) = databases.inbound.get(&spi).filter(ours) else {
+        return Err((DropReason::NoSa, "no SA of this SPI, end point and encapsulation"));
+    };
+    Arrival::new(sa, batch, lane, (start, end)).map_err(|reason| (reason, "refused by its SA"))
+}
+
+fn destination(keys: &TransposedKeys, lane: usize) -> IpAddr {
+    if keys.get(lane, field::DL_TYPE) == 0x0800 {
+        Ipv4Addr::from(keys.get(lane, field::NW_DST) as u32).into()
+    } else {
+        Ipv6Addr::from(keys.key(lane).get128(field::IPV6_DST)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

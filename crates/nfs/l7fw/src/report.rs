@@ -1,0 +1,77 @@
+//! Flows as lines of JSON.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+use thalweg_packet::FiveTuple;
+
+use super::application::{Action, Names};
+use super::flows::Flow;
+use thalweg_nf::toolkit::output::json_line;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    /// Of the first packet.
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
+    application: String,
+    category: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+    /// Whether it is told by ports and addresses alone.
+    guessed: bool,
+    /// Whether packets are looked at still.
+    undecided: bool,
+    verdict: Action,
+    /// The rule that says so, from 1; none for the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<u32>,
+    /// Packets and those of them that were dropped, so far.
+    packets: u64,
+    dropped: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+/// Appends the line of a flow to `lines`.
+pub(super) fn line(
+    names: &Names,
+    tuple: &FiveTuple,
+    vlan: u16,
+    flow: &Flow,
+    undecided: bool,
+    lines: &mut Vec<u8>,
+) {
+    let has_ports = matches!(tuple.protocol, 6 | 17 | 132);
+    let port = |port| has_ports.then_some(port);
+    let line = Line {
+        schema: "thalweg.l7fw/1",
+        src: tuple.src,
+        dst: tuple.dst,
+        protocol: tuple.protocol,
+        src_port: port(tuple.src_port),
+        dst_port: port(tuple.dst_port),
+        vlan: (vlan != 0).then_some(vlan),
+        application: names.application(flow.seen),
+        category: names.category(flow.seen),
+        host: flow.host.as_deref(),
+        guessed: flow.seen.guessed,
+        undecided,
+        verdict: flow.action,
+        rule: flow.rule.map(|rule| rule + 1),
+        packets: flow.packets,
+        dropped: flow.dropped,
+        first_ns: flow.first.0,
+        last_ns: flow.last.0,
+    };
+    // Writing to memory does not fail, and every field has a JSON form.
+    let _ = json_line(lines, &line);
+}

@@ -1,0 +1,286 @@
+//! NF `monitor`: packet and byte counts by flow.
+//!
+//! A flow is unidirectional, as in IPFIX: five-tuple, input port and packet
+//! type. Its counts are exported when it has been idle, has been active for
+//! long, on request, at the end, or when the table is full; each export holds
+//! what was counted since the one before (delta counts), so that the sum over
+//! a flow's records is its total.
+
+mod export;
+mod ipfix;
+mod record;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrayvec::ArrayVec;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, Nanoseconds, field};
+use toml::Spanned;
+
+use export::Exporter;
+use record::{Counts, EndReason, FlowId, Record, Subject};
+use thalweg_nf::NfError;
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+
+const TCP: u64 = 6;
+
+/// The options of a monitor.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    /// A file for records as lines of JSON (schema thalweg.monitor/1).
+    #[schemars(with = "Option<String>")]
+    json: Option<Spanned<String>>,
+    /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
+    #[schemars(with = "Option<String>")]
+    ipfix: Option<Spanned<String>>,
+    /// The most flows of a worker; when they are there all are written out.
+    #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
+    max_flows: Spanned<usize>,
+    /// Seconds without a packet after which a flow's record is written.
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    idle_timeout_s: Spanned<u64>,
+    /// Seconds after which a record of a flow that goes on is written.
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    active_timeout_s: Spanned<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            json: None,
+            ipfix: None,
+            max_flows: Spanned::new(0..0, 262_144),
+            idle_timeout_s: Spanned::new(0..0, 30),
+            active_timeout_s: Spanned::new(0..0, 1800),
+        }
+    }
+}
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "monitor",
+    summary: "packet and byte counts by flow",
+    state: Some("counts of flows, by five-tuple, input port and packet type"),
+    limits: &["max_flows flows a worker: the whole table is written out when they are there"],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let options: Options = section.parse()?;
+    let mut errors = Vec::new();
+    if !(1..=1 << 26).contains(options.max_flows.get_ref()) {
+        let span = options.max_flows.span();
+        errors.push(section.error(span, "bad number of flows", "1 to 67108864"));
+    }
+    for timeout in [&options.idle_timeout_s, &options.active_timeout_s] {
+        if !(1..=1 << 32).contains(timeout.get_ref()) {
+            let expected = "seconds, 1 and more";
+            errors.push(section.error(timeout.span(), "bad timeout", expected));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(BuildError(errors));
+    }
+    let file = |option: &Option<_>| section.output(option.as_ref(), environment);
+    let exporter = Exporter::new(file(&options.json)?, file(&options.ipfix)?);
+    let limits = Limits {
+        flows: *options.max_flows.get_ref(),
+        idle: Nanoseconds::from_secs(*options.idle_timeout_s.get_ref()),
+        active: Nanoseconds::from_secs(*options.active_timeout_s.get_ref()),
+    };
+    Ok(Box::new(MonitorBlueprint { limits, exporter: Arc::new(Mutex::new(exporter)) }))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    flows: usize,
+    idle: Nanoseconds,
+    active: Nanoseconds,
+}
+
+struct MonitorBlueprint {
+    limits: Limits,
+    exporter: Arc<Mutex<Exporter>>,
+}
+
+impl Blueprint for MonitorBlueprint {
+    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Monitor::new(self.limits, self.exporter.clone()))
+    }
+
+    fn describe(&self) -> String {
+        let (flows, idle) = (self.limits.flows, self.limits.idle.split().0);
+        format!("up to {flows} flows a worker, idle after {idle} s")
+    }
+}
+
+/// A monitor on one worker.
+struct Monitor {
+    flows: FlowTable<FlowId, Counts, 6>,
+    limits: Limits,
+    exporter: Arc<Mutex<Exporter>>,
+    swept: Nanoseconds,
+    pending: Vec<Record>,
+    failure: Option<NfError>,
+    packets: u64,
+    bytes: u64,
+    exported: u64,
+    table_full: u64,
+}
+
+impl NetworkFunction for Monitor {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let now = context.now();
+        self.sweep(now);
+        let flows: ArrayVec<(usize, FlowId), BATCH> =
+            lanes.into_iter().map(|lane| (lane, flow_of(batch, lane))).collect();
+        let found = self.flows.find(flows.iter().map(|(_, flow)| *flow));
+        for (n, (lane, flow)) in flows.into_iter().enumerate() {
+            let is_tcp = batch.field(lane, field::NW_PROTO) == TCP;
+            let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
+            let (time, bytes) = (batch.meta.timestamp[lane], batch.meta.wire_len[lane].into());
+            let packet = Counts::of_packet(time, bytes, flags);
+            self.packets += 1;
+            self.bytes += bytes;
+            let packets = self.add(found.slot(n), flow, packet);
+            context.explain(lane, || format!("packet {packets} of its flow here"));
+        }
+    }
+
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        self.flows.iter().try_for_each(|(flow, counts)| match flow.subject {
+            Subject::Ip(tuple) => writer.record([tuple], &(flow, counts)),
+            Subject::Other(_) => writer.record([], &(flow, counts)),
+        })
+    }
+
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        let flows: Vec<(FlowId, Counts)> = reader.records()?;
+        let imported = flows.len();
+        self.flows.reserve(imported.min(self.limits.flows));
+        for (flow, counts) in flows {
+            self.add(None, flow, counts);
+        }
+        Ok(imported)
+    }
+
+    fn handed_over(&mut self) {
+        // Written out here too, their packets would be counted twice.
+        self.flows = FlowTable::new();
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("packets", self.packets),
+            ("bytes", self.bytes),
+            ("records_exported", self.exported),
+            ("times_table_full", self.table_full),
+        ]
+    }
+
+    fn flush(&mut self) -> Result<(), NfError> {
+        self.export(|_| Some(EndReason::ForcedEnd));
+        let failure = self.failure.take();
+        self.exporter().flush()?;
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Monitor {
+    fn new(limits: Limits, exporter: Arc<Mutex<Exporter>>) -> Self {
+        Self {
+            flows: FlowTable::new(),
+            limits,
+            exporter,
+            swept: Nanoseconds::default(),
+            pending: Vec::new(),
+            failure: None,
+            packets: 0,
+            bytes: 0,
+            exported: 0,
+            table_full: 0,
+        }
+    }
+
+    /// Adds to the counts of `flow`, which was found in `slot` before or nowhere; the flow's
+    /// packets since its last export.
+    fn add(&mut self, slot: Option<Slot>, flow: FlowId, counts: Counts) -> u64 {
+        if let Some(known) = self.flows.get_mut(slot, &flow) {
+            known.add(&counts);
+            return known.packets;
+        }
+        // A full table is exported whole and begins anew: bounded memory, and no count is lost.
+        let is_full = self.flows.len() >= self.limits.flows;
+        if is_full || self.flows.insert(flow, counts).is_err() {
+            self.table_full += 1;
+            self.export(|_| Some(EndReason::LackOfResources));
+            let begun = self.flows.insert(flow, counts);
+            debug_assert!(begun.is_ok(), "an empty table has a place for every flow");
+        }
+        counts.packets
+    }
+
+    /// Exports flows that are idle, or active for long, now and then.
+    fn sweep(&mut self, now: Nanoseconds) {
+        let Limits { idle, active, .. } = self.limits;
+        let period = Nanoseconds(idle.0.min(active.0) / 4);
+        if now.since(self.swept) < period {
+            return;
+        }
+        self.swept = now;
+        self.export(|counts| {
+            if now.since(counts.last) >= idle {
+                Some(EndReason::IdleTimeout)
+            } else if now.since(counts.first) >= active {
+                Some(EndReason::ActiveTimeout)
+            } else {
+                None
+            }
+        });
+    }
+
+    /// Exports and removes the flows that `reason` gives a reason for.
+    fn export(&mut self, reason: impl Fn(&Counts) -> Option<EndReason>) {
+        let pending = &mut self.pending;
+        let gone = |flow, counts, reason| pending.push(Record { flow, counts, reason });
+        self.flows.extract_if(|_, counts| reason(counts), gone);
+        if self.pending.is_empty() {
+            return;
+        }
+        // A report does not depend on the order of a hash table.
+        self.pending.sort_by_key(|r| (r.counts.first, r.flow));
+        self.exported += self.pending.len() as u64;
+        let pending = std::mem::take(&mut self.pending);
+        let written = self.exporter().write(&pending);
+        self.failure = self.failure.take().or(written.err());
+        self.pending = pending;
+        self.pending.clear();
+    }
+
+    fn exporter(&self) -> MutexGuard<'_, Exporter> {
+        self.exporter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What tells the flow of the packet in `lane` from others.
+fn flow_of(batch: &Batch, lane: usize) -> FlowId {
+    let ether_type = || batch.field(lane, field::DL_TYPE) as u16;
+    FlowId {
+        subject: FiveTuple::of(batch, lane)
+            .map_or_else(|| Subject::Other(ether_type()), Subject::Ip),
+        in_port: batch.meta.in_port[lane].0,
+        packet_type: batch.meta.packet_type[lane].0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

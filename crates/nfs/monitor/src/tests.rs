@@ -1,0 +1,164 @@
+//! What a monitor counts, and what it tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use thalweg_packet::write::PacketBuilder;
+use thalweg_packet::{Decapsulate, Pool};
+
+use thalweg_testkit::peer;
+
+use super::*;
+use thalweg_nf::Emitted;
+
+/// (source host, destination port, payload bytes, seconds)
+type Sent = (u8, u16, usize, u64);
+
+fn packet((host, port, len, _): Sent) -> Vec<u8> {
+    PacketBuilder::new([2; 6], [4; 6])
+        .ip([10, 0, 0, host].into(), [10, 9, 0, 1].into())
+        .udp(99, port)
+        .build(&vec![0; len])
+}
+
+fn feed(monitor: &mut dyn NetworkFunction, sent: &[Sent]) {
+    let pool = Arc::new(Pool::anonymous(64, 2048).unwrap());
+    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
+    for s in sent {
+        let lane = batch.push_bytes(&packet(*s)).unwrap();
+        batch.meta.timestamp[lane] = Nanoseconds::from_secs(s.3);
+        batch.parse(Lanes::one(lane), Decapsulate::No);
+        let mut context = Context::new(Nanoseconds::from_secs(s.3), &mut emitted, None);
+        monitor.process(&mut batch, Lanes::one(lane), &mut context);
+        batch.release(Lanes::ALL);
+    }
+}
+
+/// Packets and bytes by (host, port).
+type Totals = BTreeMap<(String, u64), (u64, u64)>;
+
+/// The totals over all records of a file, and the reasons of the records.
+fn totals(path: &std::path::Path) -> (Totals, Vec<String>) {
+    let (mut totals, mut reasons) = (BTreeMap::new(), Vec::new());
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        let flow =
+            (record["src"].as_str().unwrap().to_owned(), record["dst_port"].as_u64().unwrap());
+        let sum: &mut (u64, u64) = totals.entry(flow).or_default();
+        sum.0 += record["packets"].as_u64().unwrap();
+        sum.1 += record["bytes"].as_u64().unwrap();
+        reasons.push(record["end_reason"].as_str().unwrap().to_owned());
+    }
+    (totals, reasons)
+}
+
+fn monitor(folder: &std::path::Path, options: &str) -> Box<dyn NetworkFunction> {
+    let text = format!("json = '{0}/f.json'\nipfix = '{0}/f.ipfix'\n{options}", folder.display());
+    let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
+    Section::parse_text(&text, |section| build(section, &environment)).unwrap().instance(0)
+}
+
+fn sent() -> impl Strategy<Value = Vec<Sent>> {
+    proptest::collection::vec((0u8..4, 1u16..4, 0usize..50, 0u64..3), 0..60).prop_map(|mut all| {
+        let mut now = 0;
+        for s in &mut all {
+            now += s.3 * 7;
+            s.3 = now;
+        }
+        all
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn the_records_of_a_flow_add_up_to_its_packets(sent in sent(), max in 1usize..6, request in 0usize..60) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("max_flows = {max}\nidle_timeout_s = 5\nactive_timeout_s = 20");
+        let mut monitor = monitor(folder.path(), &options);
+        let (before, after) = sent.split_at(request.min(sent.len()));
+        feed(&mut *monitor, before);
+        monitor.flush().unwrap();
+        feed(&mut *monitor, after);
+        monitor.flush().unwrap();
+        let mut expected = Totals::new();
+        for s in &sent {
+            let sum = expected.entry((format!("10.0.0.{}", s.0), s.1.into())).or_default();
+            sum.0 += 1;
+            sum.1 += packet(*s).len() as u64;
+        }
+        prop_assert_eq!(totals(&folder.path().join("f.json")).0, expected);
+    }
+
+    #[test]
+    fn state_taken_over_counts_on(sent in sent(), cut in 0usize..60) {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (before, after) = sent.split_at(cut.min(sent.len()));
+        let mut whole = monitor(one.path(), "idle_timeout_s = 100000\nactive_timeout_s = 100000");
+        feed(&mut *whole, &sent);
+        whole.flush().unwrap();
+        let mut first = monitor(two.path(), "idle_timeout_s = 100000\nactive_timeout_s = 100000");
+        feed(&mut *first, before);
+        let mut stream = Vec::new();
+        let mut writer = StateWriter::new(&mut stream, "monitor", 1).unwrap();
+        first.export_state(&mut writer).unwrap();
+        writer.finish().unwrap();
+        let mut second = monitor(two.path(), "idle_timeout_s = 100000\nactive_timeout_s = 100000");
+        second.import_state(&mut StateReader::new(&mut &stream[..], "monitor", 1).unwrap()).unwrap();
+        feed(&mut *second, after);
+        second.flush().unwrap();
+        let read = |f: &tempfile::TempDir| std::fs::read_to_string(f.path().join("f.json")).unwrap();
+        prop_assert_eq!(read(&one), read(&two));
+    }
+}
+
+#[test]
+fn each_export_gives_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut monitor =
+        monitor(folder.path(), "max_flows = 2\nidle_timeout_s = 10\nactive_timeout_s = 15");
+    feed(&mut *monitor, &[(1, 1, 0, 0), (2, 1, 0, 12), (2, 1, 0, 20), (2, 1, 0, 28)]);
+    feed(&mut *monitor, &[(3, 1, 0, 29), (4, 1, 0, 29), (5, 1, 0, 29)]);
+    monitor.flush().unwrap();
+    let (_, reasons) = totals(&folder.path().join("f.json"));
+    assert_eq!(reasons[..2], ["idle-timeout", "active-timeout"]);
+    assert!(reasons.contains(&"lack-of-resources".into()));
+    assert_eq!(reasons.last().unwrap(), "forced-end");
+}
+
+#[test]
+fn tshark_reads_the_ipfix_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut monitor = monitor(folder.path(), "");
+    feed(&mut *monitor, &[(1, 53, 10, 5), (1, 53, 20, 6), (2, 80, 0, 7)]);
+    monitor.flush().unwrap();
+    let path = folder.path().join("f.ipfix");
+    let fields = [
+        "cflow.srcaddr",
+        "cflow.dstport",
+        "cflow.packets",
+        "cflow.flow_end_reason",
+        "_ws.malformed",
+    ];
+    let mut tshark = std::process::Command::new("tshark");
+    tshark.arg("-r").arg(&path).args(["-T", "fields"]);
+    fields.iter().for_each(|f| {
+        tshark.args(["-e", f]);
+    });
+    if !peer::is_there("tshark", &["--version"]) {
+        return;
+    }
+    let text = peer::output(&mut tshark, "");
+    let line = text.lines().find(|l| l.contains("10.0.0.1"));
+    let line = line.unwrap_or_else(|| panic!("no record in: {text}"));
+    assert_eq!(line, "10.0.0.1,10.0.0.2\t53,80\t2,1\t4,4\t");
+}
+
+#[test]
+fn nonsense_options_are_refused() {
+    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
+    for text in ["max_flows = 0", "idle_timeout_s = 0", "jason = 'x'"] {
+        assert!(Section::parse_text(text, |s| build(s, &environment)).is_err(), "{text}");
+    }
+}

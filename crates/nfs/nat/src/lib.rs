@@ -1,0 +1,232 @@
+//! NF `nat`: network address and port translation (RFC 3022) of IPv4 TCP, UDP
+//! and ICMP echo, as RFC 4787, 5382 and 5508 ask.
+//!
+//! A host inside gets one external address and port for each of its own,
+//! whomever it talks to (endpoint-independent mapping). Packets from outside
+//! are let in by the filtering that the configuration says.
+
+mod config;
+mod fragments;
+mod icmp;
+mod mapping;
+mod pool;
+mod session;
+mod translate;
+
+use std::net::Ipv4Addr;
+
+use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, field};
+
+use config::{Config, Options};
+use fragments::Fragments;
+use mapping::{EndPoint, Mappings, Record};
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing,
+};
+use translate::{Direction, Done};
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "nat",
+    summary: "network address and port translation",
+    state: Some("mappings with their sessions"),
+    limits: &[
+        "IPv4: TCP, UDP and ICMP echo; no static forwards, no application gateways",
+        "max_mappings mappings, max_sessions sessions; of more those never answered give way",
+        "answered mappings stay: a new one that finds no room or port is refused",
+        "4096 packets whose fragments come, for 30 s; of more the oldest is forgotten",
+        "one instance: with several workers it runs on a worker of its own",
+    ],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
+    section: &Section<'_>,
+    _environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    Ok(Box::new(NatBlueprint(config::read(section)?)))
+}
+
+struct NatBlueprint(Config);
+
+impl Blueprint for NatBlueprint {
+    /// Answers come back to an external address and port that say nothing of
+    /// the worker that chose them.
+    fn sharing(&self) -> Sharing {
+        Sharing::Single
+    }
+
+    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Nat {
+            mappings: Mappings::new(self.0.clone()),
+            fragments: Fragments::default(),
+            config: self.0.clone(),
+            untouched: 0,
+        })
+    }
+
+    fn describe(&self) -> String {
+        let (addresses, ports) = (self.0.external.len(), self.0.ports.clone().count());
+        format!("{addresses} external addresses of {ports} ports")
+    }
+}
+
+/// What a NAT knows of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Protocol {
+    /// TCP ports.
+    Tcp,
+    /// UDP ports.
+    Udp,
+    /// ICMP echo identifiers.
+    Echo,
+}
+
+impl Protocol {
+    /// IP's number of it.
+    fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Echo => 1,
+        }
+    }
+}
+
+struct Nat {
+    config: Config,
+    mappings: Mappings,
+    fragments: Fragments,
+    untouched: u64,
+}
+
+impl NetworkFunction for Nat {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let now = context.now();
+        self.mappings.expire(now);
+        self.fragments.expire(now);
+        let directions = self.directions(batch, lanes);
+        self.ask_for(batch, lanes, &directions);
+        let mut changed = Lanes::NONE;
+        for lane in lanes {
+            match self.packet(batch, lane, directions[lane], now) {
+                Ok(Some(done)) => {
+                    changed.insert(lane);
+                    context.explain(lane, || done.to_string());
+                }
+                Ok(None) => self.untouched += 1,
+                Err(reason) => context.drop(lane, reason),
+            }
+        }
+        batch.mark_changed(changed);
+    }
+
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        let mut records = self.mappings.records().into_iter();
+        records.try_for_each(|record| writer.record(record.flows(), record))
+    }
+
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        let records: Vec<Record> = reader.records()?;
+        let count = records.len();
+        self.mappings.take_over(records)?;
+        Ok(count)
+    }
+
+    fn state_version(&self) -> u16 {
+        2 // 1 had no sessions
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("mappings", self.mappings.len() as u64),
+            ("sessions", self.mappings.sessions() as u64),
+            ("created", self.mappings.created),
+            ("expired", self.mappings.expired),
+            ("evicted", self.mappings.evicted),
+            ("sessions_evicted", self.mappings.sessions_evicted),
+            ("refused", self.mappings.refused),
+            ("fragments_evicted", self.fragments.evicted),
+            ("untouched", self.untouched),
+        ]
+    }
+}
+
+impl Nat {
+    /// Which way each IPv4 packet goes that is a matter of NAT.
+    fn directions(&self, batch: &Batch, lanes: Lanes) -> [Option<Direction>; BATCH] {
+        let mut directions = [None; BATCH];
+        for lane in lanes.into_iter().filter(|lane| batch.headers(*lane).is_ipv4()) {
+            let address = |f| Ipv4Addr::from(batch.field(lane, f) as u32);
+            let (source, destination) = (address(field::NW_SRC), address(field::NW_DST));
+            let inside = self.config.is_inside(source);
+            directions[lane] = if self.config.is_external(destination) {
+                Some(if inside { Direction::Hairpin } else { Direction::In })
+            } else {
+                (inside && !self.config.is_inside(destination)).then_some(Direction::Out)
+            };
+        }
+        directions
+    }
+
+    /// Asks for the mappings of all packets before the first of them needs its own.
+    fn ask_for(&self, batch: &Batch, lanes: Lanes, directions: &[Option<Direction>; BATCH]) {
+        type Ends = ArrayVec<EndPoint, BATCH>;
+        let (mut insides, mut externals) = (Ends::new(), Ends::new());
+        for lane in lanes {
+            match (directions[lane], translate::ends(batch, lane)) {
+                (None, _) | (_, None) => {}
+                (Some(Direction::In), Some((protocol, _, (address, port)))) => {
+                    externals.push(EndPoint(protocol, address, port));
+                }
+                (_, Some((protocol, (address, port), _))) => {
+                    insides.push(EndPoint(protocol, address, port));
+                }
+            }
+        }
+        self.mappings.ask_for(&insides, &externals);
+    }
+
+    /// Translates one packet; what was done, or nothing when it is no matter
+    /// of NAT, or why it is lost.
+    fn packet(
+        &mut self,
+        batch: &mut Batch,
+        lane: usize,
+        direction: Option<Direction>,
+        now: Nanoseconds,
+    ) -> Result<Option<Done>, DropReason> {
+        let Some(direction) = direction else {
+            let cut = !batch.headers(lane).is_ipv4() && batch.field(lane, field::DL_TYPE) == 0x0800;
+            return if cut { Err(DropReason::Malformed) } else { Ok(None) };
+        };
+        if direction == Direction::Hairpin {
+            if !self.config.hairpinning {
+                return Err(DropReason::NoMapping);
+            }
+            // Out by the mapping of the sender, in again by that of the receiver.
+            self.translate(batch, lane, Direction::Out, now)?;
+            batch.parse(Lanes::one(lane), Decapsulate::No);
+        }
+        let last = if direction == Direction::Out { direction } else { Direction::In };
+        self.translate(batch, lane, last, now).map(Some)
+    }
+
+    fn translate(
+        &mut self,
+        batch: &mut Batch,
+        lane: usize,
+        direction: Direction,
+        now: Nanoseconds,
+    ) -> Result<Done, DropReason> {
+        translate::packet(&mut self.mappings, &mut self.fragments, batch, lane, direction, now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

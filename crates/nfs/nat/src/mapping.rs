@@ -1,0 +1,439 @@
+//! Mappings between inside and external end points, and their sessions.
+//!
+//! **Bounds.** Where there is no room, or no port, sessions that were never answered from outside
+//! give way, and a mapping with its last session: a host that sends to nobody fills the table with
+//! nothing else. What was answered is never pushed out (RFC 4787 REQ-5, RFC 5382 REQ-5).
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{DropReason, FiveTuple, Nanoseconds};
+
+use super::Protocol;
+use super::config::{Config, Filtering};
+use super::pool::{Pool, Pools};
+use super::session::{Remote, Session, Sessions};
+use thalweg_nf::state::StateError;
+use thalweg_nf::toolkit::flow_table::{self, FlowTable, FlowWords, Index, NoPlace, Slot};
+
+/// An address and a port (or echo identifier) of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct EndPoint(pub(super) Protocol, pub(super) Ipv4Addr, pub(super) u16);
+
+impl FlowWords<1> for EndPoint {
+    fn words(&self) -> [u64; 1] {
+        let Self(protocol, address, port) = *self;
+        [(protocol as u64) << 48 | u64::from(address.to_bits()) << 16 | u64::from(port)]
+    }
+}
+
+/// A mapping, as it is kept and as it travels. It lasts as long as its sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) inside: EndPoint,
+    pub(super) external: EndPoint,
+    /// Whom the host inside has sent to.
+    sessions: Sessions,
+}
+
+impl Record {
+    /// Its flows as the host inside sends them, with as much of the other end as sessions tell.
+    pub(super) fn flows(&self) -> impl Iterator<Item = FiveTuple> {
+        let EndPoint(protocol, address, port) = self.inside;
+        self.sessions.iter().map(move |(with, _)| FiveTuple {
+            src: address.into(),
+            dst: with.address.into(),
+            protocol: protocol.number(),
+            src_port: port,
+            dst_port: with.port,
+        })
+    }
+
+    /// Whether a packet from this end may come in.
+    fn admits(&self, remote: (Ipv4Addr, u16), filtering: Filtering) -> bool {
+        let exact = Remote::new(self.inside.0, remote, filtering);
+        match filtering {
+            Filtering::EndpointIndependent => true,
+            Filtering::AddressAndPortDependent => self.sessions.get(&exact).is_some(),
+            Filtering::AddressDependent => self.sessions.are_with(remote.0),
+        }
+    }
+}
+
+/// When to look whether a session is idle: its `due`.
+pub(super) type Due = (Nanoseconds, EndPoint, Remote);
+
+/// Of a pool's sessions that were not answered the part that gives way at once: all pools are
+/// asked for the one that has most, which is not to be done for each session.
+const SHARE: usize = 16;
+/// How many sessions a packet that needs room looks at. Should they all have been used since they
+/// were looked at last it is refused; the next one looks at others.
+const MOST_LOOKED_AT: usize = 1024;
+
+/// All mappings, found by either end.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    config: Config,
+    by_inside: FlowTable<EndPoint, Record, 1>,
+    /// The slots in `by_inside`.
+    by_external: Index<1>,
+    /// One entry for each session, not later than the session ends.
+    due: BTreeSet<Due>,
+    pools: Pools,
+    pub(super) created: u64,
+    pub(super) expired: u64,
+    /// Mappings that gave way, and sessions.
+    pub(super) evicted: u64,
+    pub(super) sessions_evicted: u64,
+    pub(super) refused: u64,
+}
+
+impl Mappings {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            config,
+            by_inside: FlowTable::new(),
+            by_external: flow_table::index(),
+            due: BTreeSet::new(),
+            pools: Pools::default(),
+            created: 0,
+            expired: 0,
+            evicted: 0,
+            sessions_evicted: 0,
+            refused: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_inside.len()
+    }
+
+    /// How many sessions all mappings have.
+    pub(super) fn sessions(&self) -> usize {
+        self.due.len()
+    }
+
+    /// Asks for the memory of mappings ahead of their packets: of those from `insides`, and of
+    /// those to `externals`; at most a batch's each.
+    pub(super) fn ask_for(&self, insides: &[EndPoint], externals: &[EndPoint]) {
+        let inward = flow_table::find(&self.by_external, externals.iter().copied());
+        self.by_inside.find(insides.iter().copied());
+        inward.slots().for_each(|slot| self.by_inside.ask_for(slot));
+    }
+
+    /// The external end point of a packet from `inside` to `remote`; makes
+    /// mapping and session when there are none.
+    pub(super) fn outward(
+        &mut self,
+        inside: EndPoint,
+        remote: (Ipv4Addr, u16),
+        flags: u16,
+        now: Nanoseconds,
+    ) -> Result<EndPoint, DropReason> {
+        let with = Remote::new(inside.0, remote, self.config.filtering);
+        let slot = self.by_inside.slot(&inside);
+        if let Some(external) = slot.and_then(|slot| self.count(slot, with, true, flags, now)) {
+            return Ok(external);
+        }
+        self.make_way(|all| all.sessions() < all.config.max_sessions)?;
+        // It may have given way itself.
+        let slot = match self.by_inside.slot(&inside) {
+            Some(slot) => slot,
+            None => self.create(inside)?,
+        };
+        if let Some((_, record)) = self.by_inside.at_mut(slot) {
+            record.sessions.insert(with, Session::new(now));
+            self.look_at(inside, with);
+        }
+        self.count(slot, with, true, flags, now).ok_or(DropReason::StateFull)
+    }
+
+    /// The inside end point of a packet from `remote` to `external`.
+    pub(super) fn inward(
+        &mut self,
+        external: EndPoint,
+        remote: (Ipv4Addr, u16),
+        flags: u16,
+        now: Nanoseconds,
+    ) -> Result<EndPoint, DropReason> {
+        let slot = self.slot_of(external).ok_or(DropReason::NoMapping)?;
+        let (inside, record) = self.by_inside.at(slot).ok_or(DropReason::NoMapping)?;
+        if !record.admits(remote, self.config.filtering) {
+            return Err(DropReason::NoMapping);
+        }
+        let inside = *inside;
+        let with = Remote::new(inside.0, remote, self.config.filtering);
+        self.count(slot, with, false, flags, now);
+        Ok(inside)
+    }
+
+    fn slot_of(&self, external: EndPoint) -> Option<Slot> {
+        self.by_external.get(&external.words()).map(Slot)
+    }
+
+    /// Notes a packet of a session of the mapping in `slot`, if there is that session; the
+    /// mapping's external end point.
+    fn count(
+        &mut self,
+        slot: Slot,
+        with: Remote,
+        outward: bool,
+        flags: u16,
+        now: Nanoseconds,
+    ) -> Option<EndPoint> {
+        let (inside, record) = self.by_inside.at_mut(slot)?;
+        let (inside, external) = (*inside, record.external);
+        let session = record.sessions.get_mut(&with)?;
+        let before = (session.life(inside.0), session.answered);
+        session.packet(inside.0, outward, flags, now);
+        // It may now end earlier, or give way no more. When it ends later, that is found when it
+        // is due.
+        if (session.life(inside.0), session.answered) != before {
+            self.look_at(inside, with);
+        }
+        Some(external)
+    }
+
+    /// Has a session be looked at when it may end, or when others need its place.
+    fn look_at(&mut self, inside: EndPoint, with: Remote) {
+        let Some(record) = self.by_inside.get_mut(None, &inside) else { return };
+        let pool = Pool::of(record.external, &self.config.ports);
+        let Some(session) = record.sessions.get_mut(&with) else { return };
+        let before = *session;
+        session.due = session.last_used.plus(self.config.timeout(session.life(inside.0)));
+        session.gives_way = !session.answered;
+        let after = *session;
+        self.leave_alone(pool, inside, with, before);
+        let due = (after.due, inside, with);
+        self.due.insert(due);
+        if after.gives_way {
+            self.pools.may_give_way(pool, due);
+        }
+    }
+
+    /// Has a session be looked at no more.
+    fn leave_alone(&mut self, pool: Pool, inside: EndPoint, with: Remote, session: Session) {
+        let due = (session.due, inside, with);
+        self.due.remove(&due);
+        if session.gives_way {
+            self.pools.gives_way_no_more(pool, &due);
+        }
+    }
+
+    /// The inside end point of a mapping, for an ICMP error, which neither
+    /// makes mappings nor keeps them alive (RFC 5508 REQ-10).
+    pub(super) fn inside_of(&self, external: EndPoint) -> Option<EndPoint> {
+        self.by_inside.at(self.slot_of(external)?).map(|(inside, _)| *inside)
+    }
+
+    /// The external end point of a mapping, likewise.
+    pub(super) fn external_of(&self, inside: EndPoint) -> Option<EndPoint> {
+        self.by_inside.get(&inside).map(|r| r.external)
+    }
+
+    fn create(&mut self, inside: EndPoint) -> Result<Slot, DropReason> {
+        self.make_way(|all| all.len() < all.config.max_mappings)?;
+        let Some(external) = self.choose(inside).or_else(|| self.take_port(inside)) else {
+            self.refused += 1;
+            return Err(DropReason::NoPort);
+        };
+        let slot = self.insert(Record { inside, external, sessions: Sessions::default() });
+        match slot {
+            Ok(_) => self.created += 1,
+            Err(_) => self.refused += 1,
+        }
+        slot.map_err(|NoPlace| DropReason::StateFull)
+    }
+
+    /// Has sessions give way until there is room: those of the pool that has most of them, as
+    /// whoever fills the table has filled it with those.
+    fn make_way(&mut self, has_room: impl Fn(&Self) -> bool) -> Result<(), DropReason> {
+        let mut looks = MOST_LOOKED_AT;
+        while !has_room(self) {
+            let Some((pool, sessions)) = self.pools.most_to_give_way().filter(|_| looks > 0) else {
+                self.refused += 1;
+                return Err(DropReason::StateFull);
+            };
+            let mut left = sessions.div_ceil(SHARE);
+            self.evict(pool, &mut looks, |_| {
+                left -= 1;
+                left == 0
+            });
+        }
+        Ok(())
+    }
+
+    /// The external end point of a mapping that gives way to one of `inside`.
+    fn take_port(&mut self, inside: EndPoint) -> Option<EndPoint> {
+        let EndPoint(protocol, _, port) = inside;
+        let pool = Pool::that_suits(EndPoint(protocol, self.address_of(inside), port));
+        let (mut looks, mut free) = (MOST_LOOKED_AT, None);
+        self.evict(pool, &mut looks, |external| {
+            free = external;
+            free.is_some()
+        });
+        free
+    }
+
+    /// Ends sessions of `pool` that were not answered, the one used longest ago first, until it is
+    /// `enough`, which is told the external end point that came free with each.
+    fn evict(
+        &mut self,
+        pool: Pool,
+        looks: &mut usize,
+        mut enough: impl FnMut(Option<EndPoint>) -> bool,
+    ) {
+        while *looks > 0
+            && let Some((due, inside, with)) = self.pools.first_to_give_way(pool)
+        {
+            *looks -= 1;
+            if self.end_of(inside, with).is_some_and(|end| end > due) {
+                // It was used since.
+                self.look_at(inside, with);
+                continue;
+            }
+            let external = self.end(inside, with);
+            self.sessions_evicted += 1;
+            self.evicted += u64::from(external.is_some());
+            if enough(external) {
+                return;
+            }
+        }
+    }
+
+    /// When a session ends if it is not used again.
+    fn end_of(&self, inside: EndPoint, with: Remote) -> Option<Nanoseconds> {
+        let session = self.by_inside.get(&inside)?.sessions.get(&with)?;
+        Some(session.last_used.plus(self.config.timeout(session.life(inside.0))))
+    }
+
+    /// Puts a mapping in, both ends of which are free.
+    fn insert(&mut self, record: Record) -> Result<Slot, NoPlace> {
+        let (inside, external) = (record.inside, record.external);
+        let with: Vec<Remote> = record.sessions.iter().map(|(with, _)| *with).collect();
+        let slot = self.by_inside.insert(inside, record)?;
+        if let Err(none) = self.by_external.try_insert(&external.words(), slot.0) {
+            self.by_inside.remove(&inside);
+            return Err(none);
+        }
+        self.pools.take(Pool::of(external, &self.config.ports));
+        with.into_iter().for_each(|with| self.look_at(inside, with));
+        Ok(slot)
+    }
+
+    /// The external address of a host: always the same (pooling is paired: RFC 4787 REQ-2).
+    fn address_of(&self, EndPoint(_, host, _): EndPoint) -> Ipv4Addr {
+        let mixed = (u64::from(u32::from(host)) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let addresses = &self.config.external;
+        addresses[mixed as usize % addresses.len()]
+    }
+
+    /// A free external end point: the host's own port where that is free, else one of the same
+    /// parity (RFC 4787 REQ-3, REQ-4).
+    fn choose(&self, inside: EndPoint) -> Option<EndPoint> {
+        let EndPoint(protocol, host, port) = inside;
+        let address = self.address_of(inside);
+        let free = |port: u16| self.slot_of(EndPoint(protocol, address, port)).is_none();
+        let (low, high) = (*self.config.ports.start(), *self.config.ports.end());
+        if self.config.ports.contains(&port) && free(port) {
+            return Some(EndPoint(protocol, address, port));
+        }
+        let span = u32::from(high - low) + 1;
+        // Every other port of the range, beginning with its first or second.
+        let all = (span + u32::from((low ^ port) & 1 == 0)) >> 1;
+        let pool = Pool::that_suits(EndPoint(protocol, address, port));
+        // Asked again and again when all are in use: then without a search.
+        if self.pools.in_use(pool) >= all as usize {
+            return None;
+        }
+        // Where the search begins is hard to tell from outside (RFC 6056).
+        let mixed = u64::from(u32::from(host)) << 16 | u64::from(port);
+        let start = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % span;
+        let candidates = (0..span).map(|i| low + ((start + i) % span) as u16);
+        let port = candidates.into_iter().find(|p| (p ^ port) & 1 == 0 && free(*p))?;
+        Some(EndPoint(protocol, address, port))
+    }
+
+    /// Ends sessions that have been idle for long, and mappings without sessions.
+    pub(super) fn expire(&mut self, now: Nanoseconds) {
+        while let Some(&(due, inside, with)) = self.due.first()
+            && due <= now
+        {
+            self.due.pop_first();
+            if self.end_of(inside, with).is_some_and(|end| end > now) {
+                // It was used since.
+                self.look_at(inside, with);
+            } else {
+                self.expired += u64::from(self.end(inside, with).is_some());
+            }
+        }
+    }
+
+    /// Ends a session; the external end point that came free, if it was the mapping's last.
+    fn end(&mut self, inside: EndPoint, with: Remote) -> Option<EndPoint> {
+        let record = self.by_inside.get_mut(None, &inside)?;
+        let session = record.sessions.remove(&with)?;
+        let (external, was_last) = (record.external, record.sessions.is_empty());
+        self.leave_alone(Pool::of(external, &self.config.ports), inside, with, session);
+        was_last.then(|| {
+            self.remove(inside);
+            external
+        })
+    }
+
+    fn remove(&mut self, inside: EndPoint) {
+        let Some(record) = self.by_inside.remove(&inside) else { return };
+        self.by_external.remove(&record.external.words());
+        let pool = Pool::of(record.external, &self.config.ports);
+        for (with, session) in record.sessions.iter() {
+            self.leave_alone(pool, inside, *with, *session);
+        }
+        self.pools.give_back(pool);
+    }
+
+    /// All mappings in a fixed order.
+    pub(super) fn records(&self) -> Vec<&Record> {
+        let mut all: Vec<_> = self.by_inside.iter().map(|(_, record)| record).collect();
+        all.sort_unstable_by_key(|r| r.inside);
+        all
+    }
+
+    /// Takes over mappings; all of them, or none when one is in the way.
+    pub(super) fn take_over(&mut self, records: Vec<Record>) -> Result<(), StateError> {
+        let sessions: usize = records.iter().map(|r| r.sessions.len()).sum();
+        if self.len() + records.len() > self.config.max_mappings
+            || self.sessions() + sessions > self.config.max_sessions
+        {
+            let what = "more mappings or sessions than this NAT may have".into();
+            return Err(StateError::Record { index: records.len(), what });
+        }
+        self.by_inside.reserve(records.len());
+        flow_table::make_room(&mut self.by_external, records.len());
+        let mut taken = Vec::with_capacity(records.len());
+        for (index, record) in records.into_iter().enumerate() {
+            let inside = record.inside;
+            if let Err(what) = self.take_over_one(record) {
+                taken.into_iter().for_each(|inside| self.remove(inside));
+                return Err(StateError::Record { index, what: format!("{what}: {inside:?}") });
+            }
+            taken.push(inside);
+        }
+        Ok(())
+    }
+
+    fn take_over_one(&mut self, record: Record) -> Result<(), String> {
+        let (inside, external) = (record.inside, record.external);
+        if !self.config.is_external(external.1) || !self.config.is_inside(inside.1) {
+            return Err("the addresses are not those of this NAT".into());
+        }
+        let known = self.by_inside.slot(&inside).is_some() || self.slot_of(external).is_some();
+        if known || inside.0 != external.0 {
+            return Err("the mapping is in conflict with another".into());
+        }
+        if record.sessions.is_empty() {
+            return Err("the mapping has no session".into());
+        }
+        self.insert(record).map(drop).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,84 @@
+//! External ports that stand in for each other: how many are in use, and by what that gives way.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+use hashbrown::HashMap;
+
+use super::Protocol;
+use super::mapping::{Due, EndPoint};
+
+/// The ports of one protocol, external address and parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Pool {
+    protocol: Protocol,
+    address: Ipv4Addr,
+    /// Whether they are odd. Those beyond the NAT's range, which a NAT with another range made,
+    /// are in a pool of their own: their number says nothing of how many of the range are free.
+    is_odd: Option<bool>,
+}
+
+impl Pool {
+    /// The pool of an end point of a NAT with these ports.
+    pub(super) fn of(end: EndPoint, ports: &RangeInclusive<u16>) -> Self {
+        let pool = Self::that_suits(end);
+        Self { is_odd: pool.is_odd.filter(|_| ports.contains(&end.2)), ..pool }
+    }
+
+    /// The pool of the ports that may be given for this one.
+    pub(super) fn that_suits(EndPoint(protocol, address, port): EndPoint) -> Self {
+        Self { protocol, address, is_odd: Some(port & 1 == 1) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    in_use: usize,
+    /// Sessions that were not answered. They all last as long when idle: so those used longest
+    /// ago are due first.
+    to_give_way: BTreeSet<Due>,
+}
+
+/// All pools of which ports were ever used.
+#[derive(Debug, Default)]
+pub(super) struct Pools(HashMap<Pool, Ports>);
+
+impl Pools {
+    pub(super) fn in_use(&self, pool: Pool) -> usize {
+        self.0.get(&pool).map_or(0, |ports| ports.in_use)
+    }
+
+    /// Counts a port as in use.
+    pub(super) fn take(&mut self, pool: Pool) {
+        self.0.entry(pool).or_default().in_use += 1;
+    }
+
+    /// Counts one less.
+    pub(super) fn give_back(&mut self, pool: Pool) {
+        if let Some(ports) = self.0.get_mut(&pool) {
+            ports.in_use -= 1;
+        }
+    }
+
+    pub(super) fn may_give_way(&mut self, pool: Pool, session: Due) {
+        self.0.entry(pool).or_default().to_give_way.insert(session);
+    }
+
+    pub(super) fn gives_way_no_more(&mut self, pool: Pool, session: &Due) {
+        if let Some(ports) = self.0.get_mut(&pool) {
+            ports.to_give_way.remove(session);
+        }
+    }
+
+    /// The session of `pool` that was used longest ago, when they were looked at last.
+    pub(super) fn first_to_give_way(&self, pool: Pool) -> Option<Due> {
+        self.0.get(&pool)?.to_give_way.first().copied()
+    }
+
+    /// The pool with most sessions that give way, and how many.
+    pub(super) fn most_to_give_way(&self) -> Option<(Pool, usize)> {
+        let all = self.0.iter().map(|(pool, ports)| (ports.to_give_way.len(), *pool));
+        all.max().filter(|(sessions, _)| *sessions > 0).map(|(sessions, pool)| (pool, sessions))
+    }
+}

@@ -1,0 +1,270 @@
+//! Searching ahead: what a batch will bring, looked through all at once.
+//!
+//! A segment is searched together with the end of its stream, and streams change packet by
+//! packet. But most segments bring what comes next. So before the first packet changes anything,
+//! the texts are put together as they will be if all do; connections and streams are asked for
+//! together on the way. A packet takes what was found in its text only if its stream then ends
+//! as expected: else it is searched by itself.
+
+use std::ops::Range;
+
+use thalweg_cpu::prefetch;
+use thalweg_packet::{BATCH, Batch, Lanes, field};
+
+use super::engine::Engine;
+use super::flows::{Flows, RST, SYN};
+use super::literals::Found;
+use super::stream::Stream;
+use thalweg_nf::toolkit::conversation::Conversation;
+use thalweg_nf::toolkit::flow_table::Slot;
+use thalweg_nf::toolkit::view::payload;
+
+/// Places for the last segments of streams in a batch.
+const PLACES: usize = 64;
+
+/// What of a TCP segment its stream needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Segment {
+    pub(super) flags: u16,
+    pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
+}
+
+/// What is expected to be searched for a packet.
+#[derive(Clone, Debug, Default)]
+enum Text {
+    /// What cannot be told before the packet's turn.
+    Unknown,
+    /// The payload by itself.
+    #[default]
+    Payload,
+    /// The end of a stream, which lies here, and the payload behind it.
+    Joined(Range<usize>),
+}
+
+/// What is known of a batch before its packets' turn; reused. Those of its arrays that are of
+/// packets are by lane.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Packets whose connections matter.
+    pub(super) connected: Lanes,
+    /// Those of them that have one, and that its lower end sends.
+    tracked: Lanes,
+    from_low: Lanes,
+    conversations: [Conversation; BATCH],
+    slots: [Option<Slot>; BATCH],
+    /// Those with a TCP header.
+    segmented: Lanes,
+    segments: [Segment; BATCH],
+    texts: [Text; BATCH],
+    /// Joined texts, one behind the other.
+    joined: Vec<u8>,
+    /// Lanes and the rules that may match their packets, in order.
+    found: Vec<(u32, u32)>,
+    /// Lanes for which there are any.
+    any: Lanes,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Nothing is expected on this thread: the reference of what is.
+    pub(super) static BLIND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+impl Ahead {
+    /// Looks through what the packets of `lanes` will bring.
+    pub(super) fn look(
+        &mut self,
+        engine: &Engine,
+        flows: &Flows,
+        batch: &Batch,
+        lanes: Lanes,
+        midstream: bool,
+        literals: &mut Found,
+    ) {
+        let mut payloads = [&[][..]; BATCH];
+        self.connected = Lanes::NONE;
+        for lane in lanes {
+            payloads[lane] = payload(batch, lane);
+            if engine.needs.connections[usize::from(batch.headers(lane).ip_proto != 6)] {
+                self.connected.insert(lane);
+            }
+        }
+        let mut fresh = [0; BATCH];
+        if !self.connected.is_empty() {
+            self.find_connections(flows, batch);
+            for lane in self.connected {
+                self.texts[lane] = Text::Payload;
+            }
+            if engine.needs.streams {
+                self.put_together(engine, flows, &payloads, midstream);
+            }
+            #[cfg(test)]
+            if BLIND.get() {
+                self.texts.fill(Text::Unknown);
+            }
+            for lane in self.segmented {
+                (payloads[lane], fresh[lane]) = match &self.texts[lane] {
+                    Text::Unknown => (&[][..], 0),
+                    Text::Payload => continue,
+                    Text::Joined(past) => {
+                        (&self.joined[past.start..past.end + payloads[lane].len()], past.len())
+                    }
+                };
+            }
+        }
+        self.found.clear();
+        engine.candidates_of_each(batch, lanes, &payloads, &fresh, literals, &mut self.found);
+        self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
+    }
+
+    /// Looks the connections up, which asks for their memory.
+    fn find_connections(&mut self, flows: &Flows, batch: &Batch) {
+        (self.tracked, self.from_low, self.segmented) = (Lanes::NONE, Lanes::NONE, Lanes::NONE);
+        for lane in self.connected {
+            let headers = batch.headers(lane);
+            let l4 = usize::from(headers.l4);
+            if l4 == 0 {
+                continue;
+            }
+            if headers.has_transport(6) {
+                self.segmented.insert(lane);
+                let flags = batch.field(lane, field::TCP_FLAGS) as u16;
+                self.segments[lane] = Segment::new(&batch.bytes(lane)[l4..], flags);
+            }
+            if let Some((conversation, from_low)) = Conversation::in_lane(batch, lane) {
+                self.tracked.insert(lane);
+                self.conversations[lane] = conversation;
+                if from_low {
+                    self.from_low.insert(lane);
+                }
+            }
+        }
+        let found = flows.find(self.tracked.into_iter().map(|lane| self.conversations[lane]));
+        for (n, lane) in self.tracked.into_iter().enumerate() {
+            self.slots[lane] = found.slot(n);
+        }
+    }
+
+    /// The streams that segments go to; their memory is asked for.
+    fn find_streams<'f>(&self, flows: &'f Flows) -> [Option<&'f Stream>; BATCH] {
+        let mut streams = [None; BATCH];
+        for lane in self.segmented.and(self.tracked) {
+            let flow = self.slots[lane].and_then(|slot| flows.in_slot(slot));
+            streams[lane] = flow.and_then(|flow| {
+                let tracked = flow.tracked.as_deref()?;
+                prefetch::whole(std::slice::from_ref(tracked), 0);
+                let to_server = flow.is_to_server(self.from_low.contains(lane));
+                Some(&tracked.streams[usize::from(!to_server)])
+            });
+        }
+        streams.iter().flatten().for_each(|stream| stream.ask_for());
+        streams
+    }
+
+    /// Settles what is to be searched for segments.
+    fn put_together(
+        &mut self,
+        engine: &Engine,
+        flows: &Flows,
+        payloads: &[&[u8]; BATCH],
+        midstream: bool,
+    ) {
+        self.joined.clear();
+        // The last segment of a stream in the batch, by a few bits of its number.
+        let mut last = [None::<u8>; PLACES];
+        let streams = self.find_streams(flows);
+        for lane in self.segmented {
+            let (payload, segment) = (payloads[lane], self.segments[lane]);
+            if payload.is_empty() || segment.flags & RST != 0 {
+                continue;
+            }
+            let Some(stream) = streams[lane] else {
+                // One that begins here is looked at when it does.
+                if midstream || segment.flags & SYN != 0 {
+                    self.texts[lane] = Text::Unknown;
+                }
+                continue;
+            };
+            let slot = self.slots[lane].map_or(0, |slot| slot.0 as usize);
+            let number = 2 * slot + usize::from(self.from_low.contains(lane));
+            let place = &mut last[number % PLACES];
+            let before = place.map(usize::from).filter(|before| {
+                let next = self.segments[*before].sequence;
+                streams[*before].is_some_and(|before| std::ptr::eq(before, stream))
+                    && next.wrapping_add(payloads[*before].len() as u32) == segment.sequence
+            });
+            let begin = self.joined.len();
+            match before.map(|before| (&self.texts[before], payloads[before].len())) {
+                Some((Text::Joined(past), length)) => {
+                    let end = past.end + length;
+                    let start = past.start.max(end.saturating_sub(engine.reach));
+                    self.joined.extend_from_within(start..end);
+                }
+                _ if stream.goes_on_at(segment.sequence) => {
+                    self.joined.extend_from_slice(stream.past(engine.reach));
+                }
+                _ => {
+                    self.texts[lane] = Text::Unknown;
+                    continue;
+                }
+            }
+            *place = Some(lane as u8);
+            self.texts[lane] = Text::Joined(begin..self.joined.len());
+            self.joined.extend_from_slice(payload);
+        }
+    }
+
+    /// Where the connection of a packet was found.
+    pub(super) fn slot(&self, lane: usize) -> Option<Slot> {
+        self.slots[lane]
+    }
+
+    /// The connection of a packet, and whether the lower end sends it.
+    pub(super) fn conversation(&self, lane: usize) -> Option<(Conversation, bool)> {
+        let known = (self.conversations[lane], self.from_low.contains(lane));
+        self.tracked.contains(lane).then_some(known)
+    }
+
+    pub(super) fn segment(&self, lane: usize) -> Option<Segment> {
+        self.segmented.contains(lane).then_some(self.segments[lane])
+    }
+
+    /// The end of the stream that a packet was searched behind, if no rule may match it.
+    pub(super) fn quiet(&self, lane: usize) -> Option<&[u8]> {
+        match &self.texts[lane] {
+            Text::Joined(past) if !self.any.contains(lane) => Some(&self.joined[past.clone()]),
+            _ => None,
+        }
+    }
+
+    /// Appends the rules that may match what was expected of a packet, in the order to ask them.
+    pub(super) fn take(&self, lane: usize, out: &mut Vec<u32>) {
+        if self.any.contains(lane) {
+            let from = self.found.partition_point(|(of, _)| (*of as usize) < lane);
+            let own = self.found[from..].iter().take_while(|(of, _)| *of as usize == lane);
+            out.extend(own.map(|(_, rule)| *rule));
+        }
+    }
+
+    /// Whether a packet's payload was searched by itself.
+    pub(super) fn searched_payload(&self, lane: usize) -> bool {
+        matches!(self.texts[lane], Text::Payload)
+    }
+
+    /// Whether a packet was searched behind the end of this stream, which it goes on with.
+    pub(super) fn searched_behind(&self, lane: usize, stream: &Stream, reach: usize) -> bool {
+        let Text::Joined(past) = &self.texts[lane] else { return false };
+        stream.past(reach) == &self.joined[past.clone()]
+    }
+}
+
+impl Segment {
+    /// The fields of the TCP header at the beginning of `bytes`, which the parser saw whole.
+    fn new(bytes: &[u8], flags: u16) -> Self {
+        let number = |at: usize| {
+            bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
+        };
+        Self { flags, sequence: number(4), acknowledged: number(8) }
+    }
+}

@@ -1,0 +1,199 @@
+//! Heads of messages: their first line and their fields.
+
+use super::super::body::{CODINGS, Coding};
+use super::super::{Message, uri};
+use crate::buffer::Buffer;
+
+/// Header fields of a message.
+const FIELDS: usize = 256;
+
+/// A header field.
+pub(super) struct Field<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+}
+
+/// Where the first line ends, its line feed included; the whole length without one.
+pub(super) fn line_end(bytes: &[u8]) -> usize {
+    memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1)
+}
+
+/// Where the head ends: behind the first empty line.
+pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    while let Some(at) = memchr::memchr(b'\n', &bytes[from..]) {
+        let behind = from + at + 1;
+        match bytes.get(behind..)? {
+            [b'\n', ..] => return Some(behind + 1),
+            [b'\r', b'\n', ..] => return Some(behind + 2),
+            _ => from = behind,
+        }
+    }
+    None
+}
+
+/// Where the protocol stands in a request line.
+pub(super) fn protocol_at(line: &[u8]) -> Option<usize> {
+    let at = line.iter().rposition(|b| matches!(b, b' ' | b'\t'))? + 1;
+    line[at..].get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"HTTP/")).then_some(at)
+}
+
+/// The head's fields with lines that go on put together. A lone carriage return ends a line
+/// too: there are browsers that take it so.
+pub(super) fn unfolded(raw: &[u8]) -> Vec<Vec<u8>> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    for line in raw.split(|b| matches!(b, b'\r' | b'\n')).filter(|l| !l.is_empty()) {
+        let goes_on = matches!(line[0], b' ' | b'\t');
+        if let Some(last) = lines.last_mut().filter(|_| goes_on) {
+            last.push(b' ');
+            last.extend_from_slice(trim(line));
+        } else if lines.len() < FIELDS {
+            lines.push(line.to_vec());
+        }
+    }
+    lines
+}
+
+pub(super) fn read_fields(lines: &[Vec<u8>]) -> Vec<Field<'_>> {
+    let field = |line: &'_ Vec<u8>| line.iter().position(|b| *b == b':').unwrap_or(0);
+    let fields = lines.iter().map(|line| {
+        let at = field(line);
+        let value = line.get(at + 1..).filter(|_| at > 0).unwrap_or(line);
+        Field { name: trim(&line[..at]), value: trim(value) }
+    });
+    fields.collect()
+}
+
+/// Without blanks at the ends, the vertical ones too.
+pub(super) fn trim(mut text: &[u8]) -> &[u8] {
+    let blank = |b: &u8| b.is_ascii_whitespace() || matches!(b, 0x0b | 0);
+    while let [first, rest @ ..] = text
+        && blank(first)
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && blank(last)
+    {
+        text = rest;
+    }
+    text
+}
+
+/// The values of all fields of a name, with commas between.
+pub(super) fn joined(fields: &[Field<'_>], name: &[u8]) -> Option<Vec<u8>> {
+    let mut values = fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
+    let mut all = values.next()?.to_vec();
+    for value in values {
+        all.extend_from_slice(b", ");
+        all.extend_from_slice(value);
+    }
+    Some(all)
+}
+
+/// The target in a request line.
+pub(super) fn target(line: &[u8]) -> &[u8] {
+    let method_end = line.iter().position(|b| matches!(b, b' ' | b'\t')).unwrap_or(line.len());
+    let end = protocol_at(line).filter(|at| *at > method_end).unwrap_or(line.len());
+    line[method_end..end].trim_ascii()
+}
+
+pub(super) fn put_request_line(message: &mut Message, line: &[u8]) {
+    let target = target(line);
+    message.put(Buffer::HttpRequestLine, line);
+    message.put(Buffer::HttpMethod, method(line));
+    message.put(Buffer::HttpRawUri, target);
+    message.put(Buffer::HttpUri, uri::normalise(target));
+    if let Some(at) = protocol_at(line) {
+        message.put(Buffer::HttpProtocol, &line[at..]);
+    }
+}
+
+pub(super) fn put_host(message: &mut Message, line: &[u8], fields: &[Field<'_>]) {
+    let named = joined(fields, b"host");
+    if let Some(raw) = uri::host(target(line)).or(named.as_deref()) {
+        message.put(Buffer::HttpRawHost, raw);
+        let colon = raw.iter().rposition(|b| *b == b':').filter(|at| !raw[*at..].contains(&b']'));
+        message.put(Buffer::HttpHost, raw[..colon.unwrap_or(raw.len())].to_ascii_lowercase());
+    }
+}
+
+pub(super) fn method(line: &[u8]) -> &[u8] {
+    line.split(|b| matches!(b, b' ' | b'\t')).next().unwrap_or(&[])
+}
+
+/// The status, 0 for none.
+pub(super) fn put_response(message: &mut Message, line: &[u8]) -> u16 {
+    let mut words = line.splitn(2, |b| matches!(b, b' ' | b'\t'));
+    let protocol = words.next().unwrap_or(&[]);
+    let rest = words.next().unwrap_or(&[]).trim_ascii_start();
+    let digits = rest.iter().take_while(|b| !b.is_ascii_whitespace()).count();
+    let (status, text) = rest.split_at(digits);
+    message.put(Buffer::HttpResponseLine, line);
+    message.put(Buffer::HttpProtocol, protocol);
+    message.put(Buffer::HttpStatusCode, status);
+    message.put(Buffer::HttpStatusMessage, text.trim_ascii());
+    std::str::from_utf8(status).ok().and_then(|s| s.parse().ok()).unwrap_or(0)
+}
+
+pub(super) fn put_fields(message: &mut Message, to_server: bool, fields: &[Field<'_>], raw: &[u8]) {
+    let cookie: &[u8] = if to_server { b"cookie" } else { b"set-cookie" };
+    let each = if to_server { Buffer::HttpRequestHeader } else { Buffer::HttpResponseHeader };
+    let (mut all, mut names) = (Vec::new(), b"\r\n".to_vec());
+    for field in fields {
+        let line = [field.name, b": ", field.value].concat();
+        names.extend_from_slice(field.name);
+        names.extend_from_slice(b"\r\n");
+        if !field.name.eq_ignore_ascii_case(cookie) {
+            all.extend_from_slice(&line);
+            all.extend_from_slice(b"\r\n");
+        }
+        message.put(each, line);
+    }
+    names.extend_from_slice(b"\r\n");
+    if !fields.is_empty() {
+        message.put(Buffer::HttpHeader, all);
+        message.put(Buffer::HttpRawHeader, raw);
+        message.put(Buffer::HttpHeaderNames, names);
+    }
+    let both: &[(&[u8], Buffer)] = &[
+        (b"connection", Buffer::HttpConnection),
+        (b"content-type", Buffer::HttpContentType),
+        (b"content-length", Buffer::HttpContentLength),
+        (cookie, Buffer::HttpCookie),
+    ];
+    let own: &[(&[u8], Buffer)] = if to_server {
+        &[
+            (b"user-agent", Buffer::HttpUserAgent),
+            (b"referer", Buffer::HttpReferer),
+            (b"accept", Buffer::HttpAccept),
+            (b"accept-language", Buffer::HttpAcceptLanguage),
+            (b"accept-encoding", Buffer::HttpAcceptEncoding),
+        ]
+    } else {
+        &[(b"server", Buffer::HttpServer), (b"location", Buffer::HttpLocation)]
+    };
+    for (name, buffer) in both.iter().chain(own) {
+        if let Some(value) = joined(fields, name) {
+            message.put(*buffer, value);
+        }
+    }
+}
+
+pub(super) fn is_chunked(fields: &[Field<'_>]) -> bool {
+    let coding = joined(fields, b"transfer-encoding").unwrap_or_default().to_ascii_lowercase();
+    memchr::memmem::find(&coding, b"chunked").is_some()
+}
+
+/// The length that the header names. `None` for no number.
+pub(super) fn length(fields: &[Field<'_>]) -> Option<u64> {
+    let value = fields.iter().find(|f| f.name.eq_ignore_ascii_case(b"content-length"))?.value;
+    let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&value[..digits]).ok()?.parse().ok()
+}
+
+pub(super) fn codings(fields: &[Field<'_>]) -> Vec<Coding> {
+    let value = joined(fields, b"content-encoding").unwrap_or_default();
+    let words = value.split(|b| matches!(b, b',' | b' ' | b';'));
+    words.filter_map(Coding::named).take(CODINGS).collect()
+}

@@ -1,0 +1,306 @@
+//! NF `nids`: intrusion detection by rules in Snort's syntax.
+//!
+//! A packet's payload goes into its TCP stream, the stream into the messages of its
+//! application protocol; rules look into each of the three.
+
+mod ahead;
+mod alert;
+mod app;
+mod ask;
+mod buffer;
+mod engine;
+mod events;
+mod filters;
+mod fit;
+mod flows;
+mod heads;
+mod inspect;
+mod literals;
+mod matcher;
+mod rule;
+mod setup;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thalweg_packet::{Batch, Lanes, Nanoseconds};
+use thalweg_source::{Source, SourceError};
+use toml::Spanned;
+
+use engine::Engine;
+use flows::{Flows, Limits};
+use inspect::{Inspector, Settings};
+use setup::{Compiled, Setup};
+use stream::Overlaps;
+use thalweg_nf::NfError;
+use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::toolkit::output::LineFile;
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+
+/// The options of an intrusion detection.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// Files with rules in Snort's syntax.
+    #[schemars(with = "Vec<String>", length(min = 1))]
+    rules: Spanned<Vec<Spanned<String>>>,
+    /// A file for alerts, as lines of Suricata's EVE JSON.
+    #[schemars(with = "Option<String>")]
+    alerts: Option<Spanned<String>>,
+    /// Variables of the rules, over Suricata's defaults.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
+    variables: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// What becomes of rules that ask for what is not supported.
+    #[serde(default)]
+    unsupported: Unsupported,
+    /// Whether packets with a wrong checksum are left alone.
+    #[serde(default = "yes")]
+    checksums: bool,
+    /// The most connections; of more, the half that was used longest ago goes.
+    #[serde(default = "max_flows")]
+    #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
+    max_flows: Spanned<usize>,
+    /// Seconds without a packet after which a connection is forgotten.
+    #[serde(default = "idle_timeout")]
+    #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
+    idle_timeout_s: Spanned<u64>,
+    /// MiB for streams and messages; of more, the half of the connections that was used
+    /// longest ago loses them.
+    #[serde(default = "stream_memory")]
+    #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
+    stream_memory_mib: Spanned<usize>,
+    /// Which of two segments for the same bytes counts, while they wait for others.
+    #[serde(default)]
+    overlaps: Overlaps,
+    /// Whether streams of connections are put together whose beginning was not seen.
+    #[serde(default)]
+    midstream: bool,
+    /// The least TTL or hop limit of a segment that counts.
+    #[serde(default)]
+    min_ttl: u8,
+}
+
+/// What becomes of rules that ask for what is not supported.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Unsupported {
+    /// They are left out, each with a warning.
+    #[default]
+    Skip,
+    /// They are mistakes.
+    Refuse,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn max_flows() -> Spanned<usize> {
+    Spanned::new(0..0, 262_144)
+}
+
+fn idle_timeout() -> Spanned<u64> {
+    Spanned::new(0..0, 600)
+}
+
+fn stream_memory() -> Spanned<usize> {
+    Spanned::new(0..0, 64)
+}
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "nids",
+    summary: "intrusion detection by Snort-syntax rules",
+    state: Some("connections, flow bits, streams, messages"),
+    limits: &[
+        "IP fragments are looked at one by one (put a defrag before)",
+        "rules with several tests reach back 4096 bytes in a stream; 64 KiB a direction wait for \
+         segments that are missing; of heads of messages 64 KiB are read, of bodies 128 KiB, 1 MiB \
+         decompressed",
+        "4096 places tried for a rule and packet, PCRE2's match limit 3500; what is given up is \
+         counted (gave_up)",
+        "max_flows connections",
+    ],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let options: Options = section.parse()?;
+    let mut errors = Vec::new();
+    let flows = section.in_range(&options.max_flows, 1..=1 << 26, &mut errors);
+    let idle = section.in_range(&options.idle_timeout_s, 1..=1 << 32, &mut errors);
+    let memory = section.in_range(&options.stream_memory_mib, 1..=1 << 20, &mut errors);
+    if options.rules.get_ref().is_empty() {
+        let expected = "a file with rules, or several";
+        errors.push(section.error(options.rules.span(), "no files", expected));
+    }
+    let mut sources = Vec::new();
+    for file in options.rules.get_ref() {
+        match section.read(file.span(), file.get_ref()) {
+            Ok(source) => sources.push(source),
+            Err(e) => errors.push(e),
+        }
+    }
+    let variables = setup::variables(section, &options.variables, &sources, &mut errors);
+    if !errors.is_empty() {
+        return Err(BuildError(errors));
+    }
+    let setup = Setup {
+        variables,
+        refuse: options.unsupported == Unsupported::Refuse,
+        files: options.rules.get_ref().iter().map(|f| section.resolve(f.get_ref())).collect(),
+    };
+    let Compiled { engine, unsupported, warnings } = setup.compile(&sources)?;
+    let alerts = LineFile::new(section.output(options.alerts.as_ref(), environment)?);
+    Ok(Box::new(NidsBlueprint {
+        setup,
+        engine: Arc::new(ArcSwap::from_pointee(engine)),
+        unsupported,
+        warnings,
+        limits: Limits { flows, idle: Nanoseconds::from_secs(idle), memory: memory << 20 },
+        settings: Settings {
+            checksums: options.checksums,
+            overlaps: options.overlaps,
+            midstream: options.midstream,
+            min_ttl: options.min_ttl,
+            writes: alerts.is_wanted(),
+        },
+        alerts: Arc::new(Mutex::new(alerts)),
+    }))
+}
+
+struct NidsBlueprint {
+    setup: Setup,
+    engine: Arc<ArcSwap<Engine>>,
+    /// How many rules were left out.
+    unsupported: usize,
+    warnings: Vec<SourceError>,
+    alerts: Arc<Mutex<LineFile>>,
+    limits: Limits,
+    settings: Settings,
+}
+
+impl Blueprint for NidsBlueprint {
+    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Nids {
+            engine: self.engine.clone(),
+            flows: Flows::new(self.limits),
+            inspector: Inspector::new(self.settings, self.limits.flows),
+            alerts: self.alerts.clone(),
+            failure: None,
+            // Figures of workers are added up; what all share is told once.
+            unsupported: if worker == 0 { self.unsupported as u64 } else { 0 },
+            first: worker == 0,
+        })
+    }
+
+    fn describe(&self) -> String {
+        let rules = self.engine.load().rules.len();
+        format!("{rules} rules, {} unsupported", self.unsupported)
+    }
+
+    fn warnings(&self) -> &[SourceError] {
+        &self.warnings
+    }
+
+    fn reload(&self) -> Result<(), BuildError> {
+        let sources = self.setup.files.iter().map(Source::read).collect::<Result<Vec<_>, _>>()?;
+        let compiled = self.setup.compile(&sources)?;
+        let before = self.engine.load().rules.len();
+        if compiled.engine.rules.is_empty() && before > 0 {
+            // So a file looks, too, while it is written.
+            let message = format!("no rule is left of {before}");
+            let error = |s: &Source| s.error(0..0, message.as_str(), "at least one rule");
+            return Err(BuildError(sources.iter().map(error).collect()));
+        }
+        compiled.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        self.engine.store(Arc::new(compiled.engine));
+        Ok(())
+    }
+}
+
+/// Intrusion detection on one worker.
+struct Nids {
+    engine: Arc<ArcSwap<Engine>>,
+    flows: Flows,
+    inspector: Inspector,
+    alerts: Arc<Mutex<LineFile>>,
+    failure: Option<NfError>,
+    unsupported: u64,
+    first: bool,
+}
+
+impl NetworkFunction for Nids {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let engine = self.engine.load_full();
+        self.inspector.renew(&engine);
+        self.inspector.packets(&engine, &mut self.flows, batch, lanes, context);
+        let lines = &mut self.inspector.lines;
+        if !lines.is_empty() {
+            let mut file = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+            self.failure = self.failure.take().or(file.write(lines).err());
+            lines.clear();
+        }
+    }
+
+    fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        let mut records = self.flows.records().into_iter();
+        records.try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
+    }
+
+    fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
+        let mut records = reader.records()?;
+        let imported = records.len();
+        let engine = self.engine.load();
+        if let Some(index) = Flows::check(&mut records, engine.fingerprint, engine.rules.len()) {
+            return Err(StateError::Record {
+                index,
+                what: "no connection can be like this".into(),
+            });
+        }
+        self.flows.insert(records);
+        Ok(imported)
+    }
+
+    fn state_version(&self) -> u16 {
+        2
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let figures = &self.inspector.figures;
+        let rules = if self.first { self.engine.load().rules.len() as u64 } else { 0 };
+        vec![
+            ("rules", rules),
+            ("rules_unsupported", self.unsupported),
+            ("alerts", figures.alerts),
+            ("rules_verified", figures.verified),
+            ("gave_up", figures.gave_up),
+            ("segments_contradicting", figures.notes.contradictions),
+            ("stream_bytes_missing", figures.notes.gaps),
+            ("segments_outside", figures.notes.outside),
+            ("streams_evicted", self.flows.streams_evicted),
+            ("stream_memory", self.flows.memory as u64),
+            ("flows", self.flows.len() as u64),
+            ("flows_evicted", self.flows.evicted),
+            ("filter_counts_evicted", self.inspector.counts.evicted),
+        ]
+    }
+
+    fn flush(&mut self) -> Result<(), NfError> {
+        self.alerts.lock().unwrap_or_else(PoisonError::into_inner).write(&[])?;
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests;

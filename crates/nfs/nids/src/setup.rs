@@ -1,0 +1,91 @@
+//! From rule files to what packets are held against.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use thalweg_source::{Source, SourceError};
+use toml::Spanned;
+
+use super::engine::Engine;
+use super::rule::{Variables, load, warnings};
+use thalweg_nf::{BuildError, Section};
+
+/// What it takes to read the rules, again too.
+pub(super) struct Setup {
+    pub(super) variables: Variables,
+    /// Rules that ask for what is not supported are mistakes.
+    pub(super) refuse: bool,
+    pub(super) files: Vec<PathBuf>,
+}
+
+pub(super) struct Compiled {
+    pub(super) engine: Engine,
+    /// How many rules are left out.
+    pub(super) unsupported: usize,
+    pub(super) warnings: Vec<SourceError>,
+}
+
+impl Setup {
+    pub(super) fn compile(&self, sources: &[Source]) -> Result<Compiled, BuildError> {
+        let mut files: Vec<_> =
+            sources.iter().map(|s| (s, load(s, &self.variables, self.refuse))).collect();
+        let errors: Vec<_> = files.iter_mut().flat_map(|(_, l)| l.errors.drain(..)).collect();
+        if !errors.is_empty() {
+            return Err(BuildError(errors));
+        }
+        let of_the_set = warnings(&files);
+        let (mut rules, mut warnings) = (Vec::new(), Vec::new());
+        for (_, loaded) in files {
+            rules.extend(loaded.rules);
+            warnings.extend(loaded.unsupported);
+        }
+        let unsupported = warnings.len();
+        warnings.extend(of_the_set);
+        Ok(Compiled { engine: Engine::new(rules), unsupported, warnings })
+    }
+}
+
+/// The variables `own` over the defaults. What is wrong with them goes into `errors`, once,
+/// and not for each of the rules in `sources`.
+pub(super) fn variables(
+    section: &Section<'_>,
+    own: &BTreeMap<Spanned<String>, Spanned<String>>,
+    sources: &[Source],
+    errors: &mut Vec<SourceError>,
+) -> Variables {
+    let plain = own.iter().map(|(name, value)| (name.get_ref().clone(), value.get_ref().clone()));
+    let variables = Variables::new(plain);
+    let before = errors.len();
+    for (name, value) in own {
+        if !is_name(name.get_ref()) {
+            let expected = "letters, digits and _, without $";
+            errors.push(section.error(name.span(), "bad name of a variable", expected));
+        } else if let Some(expected) = variables.mistake(name.get_ref()) {
+            errors.push(section.error(value.span(), "bad variable", expected));
+        }
+    }
+    // Unless given, it is what HOME_NET leaves over, which may be nothing.
+    let external = "EXTERNAL_NET";
+    let home = own.iter().find(|(name, _)| name.get_ref() == "HOME_NET");
+    if let Some((_, home)) = home
+        && errors.len() == before
+        && !own.keys().any(|name| name.get_ref() == external)
+        && is_used(external, sources)
+        && variables.mistake(external).is_some()
+    {
+        let message = format!("no address is left for {external}, which is !$HOME_NET");
+        let expected = format!("less, or an {external} of its own");
+        errors.push(section.error(home.span(), message, expected));
+    }
+    variables
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn is_used(name: &str, sources: &[Source]) -> bool {
+    let name = format!("${name}");
+    let mut lines = sources.iter().flat_map(Source::lines);
+    lines.any(|(_, line)| !line.trim_start().starts_with('#') && line.contains(&name))
+}

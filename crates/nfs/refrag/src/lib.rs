@@ -1,0 +1,87 @@
+//! NF `refrag`: cuts packets that a `defrag` put together again, into fragments no longer than
+//! those they came in, so that they fit where the sender meant them to.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use thalweg_packet::{Batch, DropReason, Lanes};
+
+use thalweg_nf::toolkit::fragment::{Cutter, was_cut};
+use thalweg_nf::toolkit::outer::see_outermost;
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "refrag",
+    summary: "cuts what a defrag put together, as it came",
+    state: None,
+    limits: &["a packet without frames for all of its fragments is dropped (pool-exhausted)"],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+/// There are no options.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {}
+
+fn build(
+    section: &Section<'_>,
+    _environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let Options {} = section.parse()?;
+    Ok(Box::new(RefragBlueprint))
+}
+
+struct RefragBlueprint;
+
+impl Blueprint for RefragBlueprint {
+    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Refrag::default())
+    }
+
+    fn describe(&self) -> String {
+        "as packets came".into()
+    }
+}
+
+#[derive(Default)]
+struct Refrag {
+    cutter: Cutter,
+    packets: u64,
+    fragments: u64,
+}
+
+impl NetworkFunction for Refrag {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let came_cut = |lane: &usize| batch.meta.cut[*lane].longest > 0;
+        let lanes: Lanes = lanes.into_iter().filter(came_cut).collect();
+        if lanes.is_empty() {
+            return;
+        }
+        see_outermost(batch, lanes);
+        for lane in lanes {
+            if was_cut(batch, lane) {
+                self.cut(batch, lane, context);
+            }
+        }
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![("packets", self.packets), ("fragments", self.fragments)]
+    }
+}
+
+impl Refrag {
+    fn cut(&mut self, batch: &mut Batch, lane: usize, context: &mut Context<'_>) {
+        let longest = batch.meta.cut[lane].longest;
+        let Some(later) = self.cutter.cut_again(batch, context, lane) else {
+            context.drop(lane, DropReason::PoolExhausted);
+            return;
+        };
+        let count = 1 + later.len();
+        context.explain(lane, || format!("cut into {count} fragments of up to {longest} bytes"));
+        self.packets += 1;
+        self.fragments += count as u64;
+    }
+}

@@ -1,0 +1,452 @@
+//! The options of the `router` NF.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use thalweg_packet::PortIndex;
+use thalweg_source::SourceError;
+use toml::Spanned;
+
+use super::table::{Mac, RouterPort};
+use thalweg_nf::toolkit::icmp_error::IcmpSender;
+use thalweg_nf::{Environment, Section};
+
+/// Bytes of IP that a port takes when nothing else is said: Ethernet's.
+const DEFAULT_MTU: u16 = 1500;
+
+/// The options of a router.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Options {
+    /// The route file, relative to the chain file.
+    #[schemars(with = "String")]
+    routes: Spanned<String>,
+    /// Ports by the names that the route file uses; one or more.
+    #[schemars(with = "BTreeMap<String, PortOptions>", length(min = 1))]
+    ports: BTreeMap<Spanned<String>, PortOptions>,
+    /// ICMP errors a second and worker, after a burst of 50; 0 sends none.
+    #[serde(default = "icmp_rate")]
+    icmp_rate: u32,
+}
+
+fn icmp_rate() -> u32 {
+    IcmpSender::DEFAULT_RATE
+}
+
+fn no() -> Spanned<bool> {
+    Spanned::new(0..0, false)
+}
+
+/// A port of a router.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PortOptions {
+    /// The MAC address that packets leave with.
+    #[schemars(with = "String")]
+    mac: Spanned<String>,
+    /// Its IPv4 address, without prefix length.
+    #[schemars(with = "Option<String>")]
+    ip: Option<Spanned<String>>,
+    /// Its IPv6 address, not link-local.
+    #[schemars(with = "Option<String>")]
+    ipv6: Option<Spanned<String>>,
+    /// The chain's output that it stands for; the one of its name if none is given.
+    #[schemars(with = "Option<String>")]
+    output: Option<Spanned<String>>,
+    /// The longest packet that it takes, in bytes of IP; 1280 or more with `ipv6`, 1500 if none
+    /// is given.
+    #[schemars(with = "Option<u16>", range(min = 68))]
+    mtu: Option<Spanned<u16>>,
+    /// The MAC address of every host and next hop that `neighbors` does not name.
+    #[schemars(with = "Option<String>")]
+    default_mac: Option<Spanned<String>>,
+    /// Whether the MAC addresses of hosts and next hops that `neighbors` does not name are asked
+    /// for, by ARP with `ip` and by neighbour discovery with `ipv6`.
+    #[serde(default = "no")]
+    #[schemars(with = "bool")]
+    resolve: Spanned<bool>,
+    /// MAC addresses by IP address: static ARP and neighbour entries.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
+    neighbors: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+/// One port of a router.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name: the `dev` of the route file.
+    pub name: String,
+    /// The MAC address that packets leave with.
+    pub mac: Mac,
+    /// Its IPv4 address.
+    pub ip: Option<Ipv4Addr>,
+    /// Its IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// The chain's output that it stands for.
+    pub output: PortIndex,
+    /// The name of that output.
+    pub output_name: String,
+    /// The longest packet that it takes, in bytes of IP.
+    pub mtu: u16,
+    /// The MAC address of hosts that `neighbors` does not name.
+    pub default_mac: Option<Mac>,
+    /// Whether the MAC addresses of others are asked for.
+    pub resolve: bool,
+    /// MAC addresses by IP address, in order.
+    pub neighbors: Vec<(IpAddr, Mac)>,
+}
+
+impl Port {
+    /// The MAC address of the host or router `address` on the port's link.
+    pub fn neighbor(&self, address: IpAddr) -> Option<Mac> {
+        let found = self.neighbors.binary_search_by_key(&address, |(address, _)| *address);
+        found.ok().map(|i| self.neighbors[i].1).or(self.default_mac)
+    }
+
+    /// Whether the MAC address of `address` is asked for.
+    pub(super) fn asks_for(&self, address: IpAddr) -> bool {
+        self.resolve && if address.is_ipv4() { self.ip.is_some() } else { self.ipv6.is_some() }
+    }
+}
+
+/// The ports of a router, ordered by name.
+#[derive(Clone, Debug, Default)]
+pub struct Ports(Vec<Port>);
+
+impl Ports {
+    /// The given ports, to be named by their positions.
+    pub fn new(ports: Vec<Port>) -> Self {
+        Self(ports)
+    }
+
+    /// The port `port`.
+    ///
+    /// # Panics
+    /// When `port` is of another router.
+    #[inline]
+    pub fn get(&self, port: RouterPort) -> &Port {
+        &self.0[port.0 as usize]
+    }
+
+    /// A number of this router's own, made of its ports' MAC addresses (FNV-1a).
+    pub(super) fn seed(&self) -> u32 {
+        let bytes = self.0.iter().flat_map(|port| port.mac);
+        bytes.fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
+    /// The port named `name`.
+    pub fn find(&self, name: &str) -> Option<RouterPort> {
+        self.iter().find(|(_, port)| port.name == name).map(|(id, _)| id)
+    }
+
+    /// All ports.
+    pub fn iter(&self) -> impl Iterator<Item = (RouterPort, &Port)> {
+        self.0.iter().enumerate().map(|(i, port)| (RouterPort(i as u16), port))
+    }
+
+    /// The names of all ports, for messages.
+    pub(super) fn names(&self) -> String {
+        self.0.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// All addresses of the router with their ports.
+    pub(super) fn own_addresses(&self) -> impl Iterator<Item = (IpAddr, RouterPort)> + '_ {
+        self.iter().flat_map(|(id, port)| {
+            let v4 = port.ip.map(IpAddr::V4);
+            v4.into_iter().chain(port.ipv6.map(IpAddr::V6)).map(move |address| (address, id))
+        })
+    }
+
+    /// The address that errors sent by `port` come from, in the IP version of
+    /// `like`: the port's own, or else the first that the router has (RFC 1812
+    /// §4.3.2.4, the router-id).
+    pub(super) fn error_source(&self, port: RouterPort, like: IpAddr) -> Option<IpAddr> {
+        let mut first = None;
+        for (address, id) in self.own_addresses() {
+            if address.is_ipv4() == like.is_ipv4() {
+                if id == port {
+                    return Some(address);
+                }
+                first = first.or(Some(address));
+            }
+        }
+        first
+    }
+}
+
+/// The checked options of a router.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) routes: Spanned<String>,
+    pub(super) ports: Ports,
+    pub(super) icmp_rate: u32,
+}
+
+impl Config {
+    /// Reads the options of `section`.
+    ///
+    /// # Errors
+    /// Every mistake in them.
+    pub(super) fn read(
+        section: &Section<'_>,
+        environment: &Environment<'_>,
+    ) -> Result<Self, Vec<SourceError>> {
+        let options: Options = section.parse().map_err(|e| vec![e])?;
+        let mut reader = Reader { section, environment, errors: Vec::new() };
+        if options.ports.is_empty() {
+            reader.fail(section.span(), "a router without ports", "a table [nf.NAME.ports.DEV]");
+        }
+        let ports =
+            options.ports.into_iter().map(|(name, port)| reader.port(name, &port)).collect();
+        let ports = Ports(ports);
+        reader.own_addresses_differ(&ports);
+        if !reader.errors.is_empty() {
+            return Err(reader.errors);
+        }
+        Ok(Self { routes: options.routes, ports, icmp_rate: options.icmp_rate })
+    }
+}
+
+/// Collects the mistakes of one section.
+struct Reader<'a> {
+    section: &'a Section<'a>,
+    environment: &'a Environment<'a>,
+    errors: Vec<SourceError>,
+}
+
+impl Reader<'_> {
+    fn fail(&mut self, span: std::ops::Range<usize>, message: &str, expected: &str) {
+        self.errors.push(self.section.error(span, message, expected));
+    }
+
+    /// A port as far as it could be read; what could not is in the errors.
+    fn port(&mut self, name: Spanned<String>, options: &PortOptions) -> Port {
+        let output = options.output.as_ref().unwrap_or(&name);
+        let index = self.output(output);
+        let output_name = output.get_ref().clone();
+        let ip = options.ip.as_ref().and_then(|ip| self.address::<Ipv4Addr>(ip));
+        let ipv6 = options.ipv6.as_ref().and_then(|ip| self.address::<Ipv6Addr>(ip));
+        let resolve = self.resolve(options);
+        Port {
+            resolve,
+            mac: self.mac(&options.mac).unwrap_or_default(),
+            ip,
+            ipv6,
+            output: index,
+            output_name,
+            mtu: self.mtu(options.mtu.as_ref(), ipv6.is_some()),
+            default_mac: options.default_mac.as_ref().and_then(|mac| self.mac(mac)),
+            neighbors: self.neighbors(&options.neighbors),
+            name: name.into_inner(),
+        }
+    }
+
+    fn resolve(&mut self, options: &PortOptions) -> bool {
+        let resolve = &options.resolve;
+        if !resolve.get_ref() {
+            return false;
+        }
+        if options.default_mac.is_some() {
+            let message = "with `default_mac` there is no MAC address to ask for";
+            self.fail(resolve.span(), message, "one of the two");
+        }
+        if options.ip.is_none() && options.ipv6.is_none() {
+            let message = "a port without address cannot ask for MAC addresses";
+            self.fail(resolve.span(), message, "`ip`, `ipv6` or both");
+        }
+        true
+    }
+
+    fn output(&mut self, name: &Spanned<String>) -> PortIndex {
+        let outputs = self.environment.outputs;
+        let found = outputs.iter().position(|output| output == name.get_ref());
+        if found.is_none() {
+            let message = "no output of this name; `output` says which one a port stands for";
+            self.fail(name.span(), message, &format!("one of {}", outputs.join(", ")));
+        }
+        found.map_or(PortIndex::NONE, |i| PortIndex(i as u16))
+    }
+
+    fn address<A: OwnAddress>(&mut self, text: &Spanned<String>) -> Option<A> {
+        let address = text.get_ref().parse().ok().filter(A::is_host);
+        if address.is_none() {
+            self.fail(text.span(), "not an address of a port", A::EXPECTED);
+        }
+        address
+    }
+
+    fn mac(&mut self, text: &Spanned<String>) -> Option<Mac> {
+        let mac = parse_mac(text.get_ref()).filter(|mac| is_station(*mac));
+        if mac.is_none() {
+            let expected = "the MAC address of one station, like 02:00:00:00:00:01";
+            self.fail(text.span(), "not a MAC address", expected);
+        }
+        mac
+    }
+
+    fn mtu(&mut self, mtu: Option<&Spanned<u16>>, v6: bool) -> u16 {
+        let Some(mtu) = mtu else { return DEFAULT_MTU };
+        let least = if v6 { 1280 } else { 68 };
+        if *mtu.get_ref() < least {
+            let expected = format!("{least} to 65535 bytes (68 for IPv4, 1280 for IPv6)");
+            self.fail(mtu.span(), "an MTU that is too small", &expected);
+        }
+        *mtu.get_ref()
+    }
+
+    fn neighbors(
+        &mut self,
+        map: &BTreeMap<Spanned<String>, Spanned<String>>,
+    ) -> Vec<(IpAddr, Mac)> {
+        let mut neighbors = Vec::with_capacity(map.len());
+        for (address, mac) in map {
+            let mac = self.mac(mac);
+            match address.get_ref().parse() {
+                Ok(address) => neighbors.extend(mac.map(|mac| (address, mac))),
+                Err(_) => self.fail(address.span(), "not an IP address", "an IP address"),
+            }
+        }
+        neighbors.sort_unstable();
+        neighbors
+    }
+
+    fn own_addresses_differ(&mut self, ports: &Ports) {
+        let mut own: Vec<_> = ports.own_addresses().collect();
+        own.sort_unstable();
+        for pair in own.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            let (one, other) = (&ports.get(pair[0].1).name, &ports.get(pair[1].1).name);
+            let message =
+                format!("ports '{one}' and '{other}' have the same address {}", pair[0].0);
+            self.fail(self.section.span(), &message, "an address of its own for each port");
+        }
+    }
+}
+
+/// An address that a port can have.
+trait OwnAddress: std::str::FromStr {
+    const EXPECTED: &'static str;
+    fn is_host(&self) -> bool;
+}
+
+impl OwnAddress for Ipv4Addr {
+    const EXPECTED: &'static str = "a unicast IPv4 address without prefix length, like 192.0.2.1";
+
+    fn is_host(&self) -> bool {
+        !matches!(self.octets()[0], 0 | 127 | 224..)
+    }
+}
+
+impl OwnAddress for Ipv6Addr {
+    const EXPECTED: &'static str =
+        "a unicast IPv6 address, not link-local, without prefix length, like 2001:db8::1";
+
+    fn is_host(&self) -> bool {
+        u128::from(*self) > 1 && !self.is_multicast() && !self.is_unicast_link_local()
+    }
+}
+
+/// Whether a MAC address is that of one station.
+pub(super) fn is_station(mac: Mac) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
+}
+
+/// A MAC address as six pairs of hexadecimal digits, joined by `:` or `-`.
+fn parse_mac(text: &str) -> Option<Mac> {
+    let mut mac = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *byte = part.bytes().try_fold(0, |sum: u8, digit| {
+            (digit as char).to_digit(16).map(|digit| sum << 4 | digit as u8)
+        })?;
+    }
+    parts.next().is_none().then_some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, Vec<String>> {
+        let outputs = ["lan".to_owned(), "out".to_owned()];
+        let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
+        Section::parse_text(text, |section| Config::read(section, &environment))
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_mac_address_is_six_pairs_and_nothing_else() {
+        assert_eq!(parse_mac("02:0a:ff:00:00:01"), Some([2, 10, 255, 0, 0, 1]));
+        assert_eq!(parse_mac("02-0A-FF-00-00-01"), Some([2, 10, 255, 0, 0, 1]));
+        for bad in
+            ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "0g:00:00:00:00:01"]
+        {
+            assert_eq!(parse_mac(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_takes_its_name_as_output_and_ethernets_mtu() {
+        let config = read(
+            r#"routes = "r"
+            [ports.lan]
+            mac = "02:00:00:00:00:01"
+            ip = "192.0.2.1"
+            [ports.wan]
+            mac = "02:00:00:00:00:02"
+            output = "out"
+            mtu = 9000
+            default_mac = "02:00:00:00:00:ff"
+            neighbors = { "203.0.113.1" = "02:00:00:00:00:0a", "fe80::1" = "02:00:00:00:00:0b" }"#,
+        )
+        .unwrap();
+        let [lan, wan] = &config.ports.0[..] else { panic!("two ports") };
+        assert_eq!(
+            (lan.output, lan.mtu, lan.neighbor(IpAddr::from([1; 4]))),
+            (PortIndex(0), 1500, None)
+        );
+        assert_eq!((wan.output, wan.mtu), (PortIndex(1), 9000));
+        assert_eq!(wan.neighbor("fe80::1".parse().unwrap()), Some([2, 0, 0, 0, 0, 0xb]));
+        assert_eq!(wan.neighbor("fe80::2".parse().unwrap()), Some([2, 0, 0, 0, 0, 0xff]));
+        assert_eq!(config.icmp_rate, 1000);
+        let source = config.ports.error_source(RouterPort(1), IpAddr::from([1; 4]));
+        assert_eq!(source, Some(IpAddr::from([192, 0, 2, 1])));
+        assert_eq!(config.ports.error_source(RouterPort(1), IpAddr::from([1; 16])), None);
+    }
+
+    #[test]
+    fn every_mistake_is_reported_with_its_place() {
+        let errors = read(
+            r#"routes = "r"
+[ports.lan]
+mac = "03:00:00:00:00:01"
+ip = "224.0.0.1"
+ipv6 = "2001:db8::1"
+mtu = 1000
+[ports.wan]
+mac = "02:00:00:00:00:02"
+ip = "10.0.0.1/8"
+neighbors = { "x" = "y" }
+"#,
+        )
+        .unwrap_err();
+        let places: Vec<_> = errors.iter().map(|e| e.split(' ').next().unwrap()).collect();
+        let lines = ["4:6", "3:7", "6:7", "7:8", "9:6", "10:21", "10:15"];
+        let expected: Vec<_> = lines.iter().map(|at| format!("chain.toml:{at}:")).collect();
+        assert_eq!(places, expected, "{errors:#?}");
+        assert!(errors[3].contains("one of lan, out"), "{}", errors[3]);
+    }
+
+    #[test]
+    fn two_ports_cannot_have_one_address() {
+        let errors = read(
+            "routes = 'r'\nports.lan = { mac = '02:00:00:00:00:01', ip = '10.0.0.1' }\n\
+             ports.out = { mac = '02:00:00:00:00:02', ip = '10.0.0.1' }",
+        )
+        .unwrap_err();
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].contains("ports 'lan' and 'out' have the same address 10.0.0.1"));
+    }
+}

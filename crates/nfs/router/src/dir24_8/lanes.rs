@@ -1,0 +1,116 @@
+//! Entries of IPv4 addresses side by side, with AVX-512: sixteen addresses to a register, all of
+//! whose entries one instruction loads.
+//!
+//! **Other threads.** The writer changes entries while they are gathered. That is no data race:
+//! the gathers are written in assembly, whose loads the language treats as atomic, and each loads
+//! words of four bytes at multiples of four, of which an entry is a byte.
+//!
+//! `unsafe` here: entries are gathered from the tables' memory.
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+use core::arch::x86_64::{
+    __m512i, __mmask16, _mm256_mask_storeu_epi16, _mm512_and_si512, _mm512_cmpeq_epi32_mask,
+    _mm512_cvtepi32_epi16, _mm512_maskz_loadu_epi32, _mm512_max_epu32, _mm512_set1_epi32,
+    _mm512_setzero_si512, _mm512_srli_epi32, _mm512_srlv_epi32,
+};
+use thalweg_cpu::Avx512;
+use thalweg_packet::BATCH;
+
+use super::{Bytes, MORE};
+use crate::table::HopId;
+
+/// Addresses of a register.
+const LANES: usize = 16;
+/// Registers whose addresses are looked up together.
+const PAIR: usize = 2;
+
+/// Loads the entries of `addresses` into `hops`; whether one of them is [`MORE`].
+#[inline]
+pub(super) fn look_at_bytes(
+    _: Avx512,
+    bytes: &Bytes,
+    addresses: &[u32],
+    hops: &mut [HopId],
+) -> bool {
+    // SAFETY: who has the right has asked the processor for AVX-512.
+    unsafe { load_all(bytes, addresses, hops) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn load_all(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
+    // What the router asks for when it is busy: at 0.7 ns an address, loops around it are felt.
+    if let (Ok(addresses), Ok(hops)) =
+        (<&[u32; BATCH]>::try_from(addresses), <&mut [HopId; BATCH]>::try_from(&mut *hops))
+    {
+        return load::<PAIR>(bytes, addresses, hops);
+    }
+    let mut more = false;
+    let (pairs, rest) = addresses.as_chunks::<{ PAIR * LANES }>();
+    let (hops, rest_hops) = hops.as_chunks_mut::<{ PAIR * LANES }>();
+    for (addresses, hops) in pairs.iter().zip(hops) {
+        more |= load::<PAIR>(bytes, addresses, hops);
+    }
+    for (addresses, hops) in rest.chunks(LANES).zip(rest_hops.chunks_mut(LANES)) {
+        more |= load::<1>(bytes, addresses, hops);
+    }
+    more
+}
+
+/// Looks up at most `N` registers of addresses; whether one of their entries is [`MORE`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn load<const N: usize>(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
+    let len = addresses.len().min(hops.len());
+    let mut largest = _mm512_setzero_si512();
+    for n in 0..N {
+        let lanes = first(len.saturating_sub(n * LANES));
+        let (from, to) = (addresses.as_ptr(), hops.as_mut_ptr());
+        // SAFETY: those lanes are loaded that are addresses.
+        let addresses =
+            unsafe { _mm512_maskz_loadu_epi32(lanes, from.wrapping_add(n * LANES).cast()) };
+        let loaded = gather(bytes, lanes, addresses);
+        let entries = _mm512_and_si512(loaded, _mm512_set1_epi32(u8::MAX.into()));
+        largest = _mm512_max_epu32(largest, entries);
+        let (to, narrowed) = (to.wrapping_add(n * LANES), _mm512_cvtepi32_epi16(entries));
+        // SAFETY: those lanes are stored that are next hops, which are numbers of 16 bits.
+        unsafe { _mm256_mask_storeu_epi16(to.cast(), lanes, narrowed) };
+    }
+    _mm512_cmpeq_epi32_mask(largest, _mm512_set1_epi32(MORE.into())) != 0
+}
+
+/// The first `len` lanes, or all.
+fn first(len: usize) -> __mmask16 {
+    let lanes = LANES.saturating_sub(len) as u32;
+    u16::MAX.checked_shr(lanes).unwrap_or(0)
+}
+
+/// Loads the entries of `addresses` into the lowest bytes of `lanes`. What is above means nothing,
+/// as in other lanes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn gather(bytes: &Bytes, lanes: __mmask16, addresses: __m512i) -> __m512i {
+    // An address shifted by 8 bits numbers one of 2^24 entries, of which four are a word.
+    let words = _mm512_srli_epi32::<10>(addresses);
+    let loaded: __m512i;
+    // SAFETY: each of the 2^22 words of 4 bytes is within the table, whose entries are bytes.
+    // See the module for other threads.
+    unsafe {
+        // The compiler's own would make the mask of all lanes of the register k0 combined with
+        // itself, and wait for what k0 is of: the end of the lookups before.
+        asm!(
+            "vpxord {loaded}, {loaded}, {loaded}",
+            "kmovw {left}, {lanes:e}",
+            "vpgatherdd {loaded}{{{left}}}, [{table} + {words} * 4]",
+            loaded = out(zmm_reg) loaded,
+            lanes = in(reg) u32::from(lanes),
+            left = out(kreg) _,
+            words = in(zmm_reg) words,
+            table = in(reg) bytes,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    // The entry of a word's first /24 is in its lowest bits, and so on, 8 bits each.
+    let before = _mm512_and_si512(_mm512_srli_epi32::<5>(addresses), _mm512_set1_epi32(24));
+    _mm512_srlv_epi32(loaded, before)
+}

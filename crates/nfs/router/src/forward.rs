@@ -1,0 +1,400 @@
+//! The router as a network function: from checked packets to their next hops.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thalweg_packet::write::{decrement_ttl, set_ethernet};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmetric_hash};
+
+use super::check::{Checked, check, ip_length};
+use super::config::Ports;
+use super::resolve::{Resolved, Resolver, SharedNeighbors};
+use super::table::{HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
+use thalweg_nf::toolkit::fragment::{Cutter, may_fragment};
+use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
+use thalweg_nf::toolkit::outer::see_outermost;
+use thalweg_nf::{Context, NetworkFunction};
+
+/// What all instances of a router share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) table: RouteTable,
+    pub(super) ports: Ports,
+    pub(super) icmp_rate: u32,
+    pub(super) neighbors: SharedNeighbors,
+}
+
+/// A router on one worker.
+#[derive(Debug)]
+pub(super) struct Router {
+    pub(super) shared: Arc<Shared>,
+    reader_v6: ReaderV6,
+    pub(super) icmp: IcmpSender,
+    /// Requests to the router itself that were answered.
+    pub(super) answered: u64,
+    /// Packets that were cut into fragments.
+    fragmented: u64,
+    cutter: Cutter,
+    pub(super) resolver: Resolver,
+    /// What makes this router spread flows in its own way.
+    seed: u32,
+    /// Figures of workers are added up; the table is counted by one of them.
+    counts_routes: bool,
+}
+
+/// The lanes to be looked up in one of the tables.
+struct Wanted<A> {
+    count: usize,
+    lanes: [u8; BATCH],
+    addresses: [A; BATCH],
+    hops: [HopId; BATCH],
+}
+
+impl<A: Copy + Default> Wanted<A> {
+    fn new() -> Self {
+        let hops = [HopId::NO_ROUTE; BATCH];
+        Self { count: 0, lanes: [0; BATCH], addresses: [A::default(); BATCH], hops }
+    }
+
+    #[inline]
+    fn push(&mut self, lane: usize, address: A) {
+        self.lanes[self.count] = lane as u8;
+        self.addresses[self.count] = address;
+        self.count += 1;
+    }
+
+    fn look_up(&mut self, lookup: impl FnOnce(&[A], &mut [HopId])) {
+        lookup(&self.addresses[..self.count], &mut self.hops[..self.count]);
+    }
+
+    fn found(&self) -> impl Iterator<Item = (usize, A, HopId)> + '_ {
+        (0..self.count).map(|i| (self.lanes[i].into(), self.addresses[i], self.hops[i]))
+    }
+}
+
+impl NetworkFunction for Router {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let shared = self.shared.clone();
+        let lanes = lanes.and(batch.lanes());
+        self.look_after_neighbors(batch, lanes, context);
+        see_outermost(batch, lanes);
+        let (mut v4, mut v6) = (Wanted::<u32>::new(), Wanted::<u128>::new());
+        for lane in lanes {
+            match check(batch, lane) {
+                Ok(Checked::V4(address)) => v4.push(lane, address),
+                Ok(Checked::V6(address)) => v6.push(lane, address),
+                Ok(Checked::ArpRequest) => self.arp_request(batch, context, lane),
+                Ok(Checked::ArpReply) => self.arp_reply(batch, context, lane),
+                Ok(Checked::Solicitation) => self.solicitation(batch, context, lane),
+                Ok(Checked::Advertisement) => self.advertisement(batch, context, lane),
+                Err(reason) => context.drop(lane, reason),
+            }
+        }
+        v4.look_up(|addresses, hops| shared.table.lookup_v4(addresses, hops));
+        v6.look_up(|addresses, hops| self.reader_v6.lookup(addresses, hops));
+        for (lane, address, hop) in v4.found() {
+            self.follow(batch, context, lane, IpAddr::V4(address.into()), shared.table.hop(hop));
+        }
+        for (lane, address, hop) in v6.found() {
+            self.follow(batch, context, lane, IpAddr::V6(address.into()), shared.table.hop(hop));
+        }
+        if let Some(lane) = lanes.into_iter().next() {
+            self.resume(batch, context, lane);
+        }
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let (v4, v6) = if self.counts_routes { self.shared.table.len() } else { (0, 0) };
+        let (neighbors, evicted) = match &self.shared.neighbors {
+            all if self.counts_routes => (all.len(), all.evicted()),
+            _ => (0, 0),
+        };
+        vec![
+            ("routes_v4", v4 as u64),
+            ("routes_v6", v6 as u64),
+            ("icmp_sent", self.icmp.sent()),
+            ("icmp_suppressed", self.icmp.suppressed()),
+            ("answered", self.answered),
+            ("fragmented", self.fragmented),
+            ("neighbors", neighbors as u64),
+            ("neighbors_evicted", evicted),
+            ("neighbor_requests", self.resolver.requests),
+            ("resumed", self.resolver.resumed),
+        ]
+    }
+}
+
+impl Router {
+    pub(super) fn new(shared: Arc<Shared>, worker: usize) -> Self {
+        let seed = shared.ports.seed();
+        let resolver = Resolver::new(shared.ports.iter().any(|(_, port)| port.resolve));
+        Self {
+            icmp: IcmpSender::new(shared.icmp_rate),
+            reader_v6: shared.table.reader_v6(),
+            shared,
+            answered: 0,
+            fragmented: 0,
+            cutter: Cutter::default(),
+            resolver,
+            seed,
+            counts_routes: worker == 0,
+        }
+    }
+
+    /// Sends the packet of `lane`, to `to`, on to `hop`.
+    fn follow(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        to: IpAddr,
+        hop: &NextHop,
+    ) {
+        let (hop, ways) = match hop {
+            NextHop::Multipath(ways) => (ways.of(self.spread(batch, lane)), ways.all().len()),
+            one => (one, 1),
+        };
+        if context.is_traced() {
+            self.explain_route(context, lane, to, hop, ways);
+        }
+        match *hop {
+            NextHop::Gateway { port, mac: Some(mac), .. } => {
+                self.forward(batch, context, lane, port, mac);
+            }
+            NextHop::Gateway { port, address, mac: None } => {
+                self.forward_to(batch, context, lane, port, address);
+            }
+            NextHop::Direct { port } => self.forward_to(batch, context, lane, port, to),
+            NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
+            NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
+            // No way is several itself.
+            NextHop::Unreachable | NextHop::Multipath(_) => {
+                self.tell_sender(batch, context, lane, IcmpError::NetUnreachable, None);
+                context.drop(lane, DropReason::Unreachable);
+            }
+        }
+    }
+
+    /// What tells the flow of a packet from others, differently in each router, lest those behind
+    /// it get only flows that they would not tell apart themselves. All fragments of a packet are
+    /// of one flow.
+    fn spread(&self, batch: &Batch, lane: usize) -> u32 {
+        let hash = if batch.headers(lane).fragment {
+            let mut key = batch.key(lane);
+            key.set(field::TP_SRC, 0);
+            key.set(field::TP_DST, 0);
+            symmetric_hash(&key)
+        } else {
+            batch.flow_hash(lane)
+        };
+        // The finish of MurmurHash3.
+        let hash = hash ^ self.seed;
+        let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+        let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+        hash ^ hash >> 16
+    }
+
+    /// Forwards a packet in transit to `address` on the link of `port`, or to where it waits.
+    fn forward_to(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        address: IpAddr,
+    ) {
+        match self.resolve(batch, context, lane, port, address) {
+            Resolved::At(mac) => self.forward(batch, context, lane, port, mac),
+            Resolved::Asked(address) => match self.one_hop_less(batch, context, lane, port) {
+                Some(false) => self.wait(batch, context, lane, port, address),
+                // What is to be cut does not wait.
+                Some(true) => context.drop(lane, DropReason::Unresolved),
+                None => {}
+            },
+            Resolved::Never => {
+                self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
+                context.drop(lane, DropReason::Unreachable);
+            }
+        }
+    }
+
+    /// Forwards a packet in transit: one hop less to live, then out.
+    fn forward(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        mac: Mac,
+    ) {
+        let Some(long) = self.one_hop_less(batch, context, lane, port) else { return };
+        self.leave_by(batch, context, lane, port, mac);
+        if long {
+            self.fragment(batch, context, lane, self.shared.ports.get(port).mtu);
+        }
+    }
+
+    /// Lowers the TTL or hop limit of a packet that may leave by `port`; whether it has to be cut,
+    /// or `None` when it was dropped.
+    #[inline(always)]
+    fn one_hop_less(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+    ) -> Option<bool> {
+        let ttl = batch.field(lane, field::NW_TTL);
+        if ttl <= 1 {
+            self.tell_sender(batch, context, lane, IcmpError::TimeExceeded, None);
+            context.drop(lane, DropReason::TtlExpired);
+            return None;
+        }
+        let mtu = self.shared.ports.get(port).mtu;
+        let headers = *batch.headers(lane);
+        let long = ip_length(batch.bytes(lane), &headers) > usize::from(mtu);
+        if long && !may_fragment(batch, lane) {
+            self.tell_sender(batch, context, lane, IcmpError::TooBig { mtu }, None);
+            context.drop(lane, DropReason::TooBig);
+            return None;
+        }
+        decrement_ttl(batch.bytes_mut(lane), &headers);
+        context.explain(lane, || format!("TTL or hop limit {ttl} -> {}", ttl - 1));
+        Some(long)
+    }
+
+    /// Writes the MAC addresses and the output of the way out.
+    pub(super) fn leave_by(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        mac: Mac,
+    ) {
+        let port = self.shared.ports.get(port);
+        let headers = *batch.headers(lane);
+        set_ethernet(batch.bytes_mut(lane), &headers, mac, port.mac);
+        batch.meta.out_port[lane] = port.output;
+        batch.mark_changed(Lanes::one(lane));
+        context.explain(lane, || {
+            format!(
+                "leaves from {} to {} by output '{}'",
+                Hex(port.mac),
+                Hex(mac),
+                port.output_name
+            )
+        });
+    }
+
+    /// Cuts the packet of `lane`; when there is no room for all fragments, none goes.
+    fn fragment(&mut self, batch: &mut Batch, context: &mut Context<'_>, lane: usize, mtu: u16) {
+        let Some(later) = self.cutter.cut(batch, context, lane, mtu) else {
+            context.drop(lane, DropReason::PoolExhausted);
+            return;
+        };
+        self.fragmented += 1;
+        let count = 1 + later.len();
+        context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
+    }
+
+    /// Sends the ICMP error `kind` about the packet of `lane` to its sender, by
+    /// the route there, from `source` or the address of the port it leaves by.
+    pub(super) fn tell_sender(
+        &mut self,
+        batch: &Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        kind: IcmpError,
+        source: Option<IpAddr>,
+    ) {
+        let sender = sender_of(batch, lane);
+        let way = self.way_to(batch, context, lane, sender);
+        let way = way.and_then(|(port, to)| {
+            let Resolved::At(mac) = to else { return None };
+            Some((port, mac, source.or_else(|| self.shared.ports.error_source(port, sender))?))
+        });
+        let Some((port, mac, source)) = way else {
+            self.icmp.suppress();
+            return context.explain(lane, || format!("{kind:?} not sent: no way to {sender}"));
+        };
+        match self.icmp.send(context, batch, lane, kind, source) {
+            Ok(made) => {
+                let port = self.shared.ports.get(port);
+                let (emitted, new) = (context.emitted().batch_of(made), made.lane);
+                let headers = *emitted.headers(new);
+                set_ethernet(emitted.bytes_mut(new), &headers, mac, port.mac);
+                emitted.meta.out_port[new] = port.output;
+                emitted.parse(Lanes::one(new), Decapsulate::No);
+                context.explain(lane, || format!("sends {kind:?} from {source} to {sender}"));
+            }
+            Err(why) => context.explain(lane, || format!("{kind:?} not sent: {}", why.name())),
+        }
+    }
+
+    /// By which port and to which MAC address packets to `address` leave; asks for it if need be.
+    pub(super) fn way_to(
+        &mut self,
+        batch: &Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        address: IpAddr,
+    ) -> Option<(RouterPort, Resolved)> {
+        let mut hop = self.shared.table.lookup(address);
+        if let NextHop::Multipath(ways) = &hop {
+            hop = ways.of(0).clone();
+        }
+        let (port, address) = match hop {
+            NextHop::Gateway { port, mac: Some(mac), .. } => {
+                return Some((port, Resolved::At(mac)));
+            }
+            NextHop::Gateway { port, address, mac: None } => (port, address),
+            NextHop::Direct { port } => (port, address),
+            _ => return None,
+        };
+        Some((port, self.resolve(batch, context, lane, port, address)))
+    }
+
+    fn explain_route(
+        &self,
+        context: &mut Context<'_>,
+        lane: usize,
+        to: IpAddr,
+        hop: &NextHop,
+        ways: usize,
+    ) {
+        let name = |port: RouterPort| &self.shared.ports.get(port).name;
+        let prefix = self.shared.table.matched(to);
+        let prefix = prefix.map_or("no route".to_owned(), |prefix| format!("route {prefix}"));
+        let of = if ways > 1 { format!(", one of {ways} ways") } else { String::new() };
+        context.explain(lane, || match *hop {
+            NextHop::Gateway { address, port, .. } => {
+                format!("{to}: {prefix} via {address} dev {}{of}", name(port))
+            }
+            NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}{of}", name(port)),
+            NextHop::Local { port } => format!("{to}: own address of {}", name(port)),
+            NextHop::Blackhole => format!("{to}: {prefix} blackhole"),
+            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix} unreachable"),
+        });
+    }
+}
+
+/// Source address of the IP packet in `lane`.
+pub(super) fn sender_of(batch: &Batch, lane: usize) -> IpAddr {
+    let key = batch.key(lane);
+    if batch.headers(lane).is_ipv4() {
+        IpAddr::V4((key.get(field::NW_SRC) as u32).into())
+    } else {
+        IpAddr::V6(key.get128(field::IPV6_SRC).into())
+    }
+}
+
+/// A MAC address as users write it.
+struct Hex(Mac);
+
+impl std::fmt::Display for Hex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}

@@ -1,0 +1,122 @@
+//! The `router` NF: IPv4 and IPv6 longest-prefix-match routing.
+//!
+//! [`RouteTable`] answers which [`NextHop`] an address has: IPv4 by DIR-24-8,
+//! IPv6 by a compressed multibit trie; both are changed while they are read.
+//! [`parse_routes`] reads the route file. A packet is checked (`check`), looked
+//! up together with its batch and forwarded (`forward`), cut when it is too
+//! long (`thalweg_nf::toolkit::fragment`), or answered when it is for the router itself (`local`). MAC addresses
+//! that the configuration does not say are asked for (`resolve`, `neighbors`).
+
+mod check;
+mod config;
+mod dir24_8;
+mod file;
+mod forward;
+mod local;
+mod neighbors;
+mod prefix;
+mod resolve;
+mod table;
+mod trie6;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_source::{Source, SourceError};
+
+use self::config::{Config, Options};
+use self::forward::{Router, Shared};
+use self::resolve::SharedNeighbors;
+use thalweg_nf::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Section};
+
+pub use config::{Port, Ports};
+pub use file::{ParsedRoutes, parse_routes};
+pub use prefix::{Address, IpPrefix, Prefix};
+pub use table::{
+    Changes, HopId, MAX_HOPS, Mac, NextHop, ReaderV6, RouteList, RouteTable, RouterPort, TableError,
+};
+
+/// A checked router: its table is shared by all instances.
+struct RouterBlueprint {
+    shared: Arc<Shared>,
+    routes: PathBuf,
+    warnings: Vec<SourceError>,
+}
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "router",
+    summary: "IPv4 and IPv6 longest-prefix-match router",
+    state: None,
+    limits: &[
+        "48 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
+        "about 26 MiB for a full IPv6 table; at most 1048576 IPv6 routes",
+        "32767 different next hops over the life of a table",
+        "a packet without frames for all of its fragments is dropped (pool-exhausted)",
+        "65536 neighbours known by asking, 1024 asked for at a time, 3 packets that wait for each",
+    ],
+    chooses_output: true,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+fn build(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let config = Config::read(section, environment).map_err(BuildError)?;
+    let source = section.read(config.routes.span(), config.routes.get_ref())?;
+    let parsed = parse_routes(&source, &config.ports).map_err(BuildError)?;
+    let table = RouteTable::new();
+    put(&table, parsed.list, &source)?;
+    let shared = Shared {
+        table,
+        ports: config.ports,
+        icmp_rate: config.icmp_rate,
+        neighbors: SharedNeighbors::default(),
+    };
+    Ok(Box::new(RouterBlueprint {
+        shared: Arc::new(shared),
+        routes: section.resolve(config.routes.get_ref()),
+        warnings: parsed.warnings,
+    }))
+}
+
+/// Makes `list`, which came from `source`, the content of `table`.
+fn put(table: &RouteTable, list: RouteList, source: &Source) -> Result<Changes, BuildError> {
+    table.replace(list).map_err(|error| {
+        source.error(0..0, error.to_string(), "a table that fits (see the router's limits)").into()
+    })
+}
+
+impl Blueprint for RouterBlueprint {
+    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(Router::new(self.shared.clone(), worker))
+    }
+
+    fn describe(&self) -> String {
+        let (v4, v6) = self.shared.table.len();
+        let ports = self.shared.ports.names();
+        format!("{v4} IPv4 and {v6} IPv6 routes over ports {ports}")
+    }
+
+    fn warnings(&self) -> &[SourceError] {
+        &self.warnings
+    }
+
+    fn reload(&self) -> Result<(), BuildError> {
+        let source = Source::read(&self.routes)?;
+        let parsed = parse_routes(&source, &self.shared.ports).map_err(BuildError)?;
+        let changes = put(&self.shared.table, parsed.list, &source)?;
+        let Changes { added, removed, changed } = changes;
+        log::info!(
+            "{}: {added} routes added, {removed} removed, {changed} changed",
+            self.routes.display()
+        );
+        parsed.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,336 @@
+//! MAC addresses of the hosts and routers on a port's link, found by asking: what is known, who
+//! has been asked, and which packets wait (RFC 1122 §2.3.2, RFC 4861 §7.2 and §7.3).
+//!
+//! **Bounds.** Whoever sends to many addresses of a link has the router ask for each (RFC 6583).
+//! So those that have not answered have a table of their own: when it is full nobody else is
+//! asked for, and who is known stays known.
+
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use hashbrown::HashMap;
+use thalweg_packet::{Nanoseconds, PacketType, PortIndex};
+
+use super::table::{Mac, RouterPort};
+use thalweg_nf::toolkit::eviction::median;
+
+/// Between two requests to the same neighbour (RFC 4861 §10: RETRANS_TIMER).
+const RETRY: Nanoseconds = Nanoseconds::from_secs(1);
+/// Requests without an answer after which a neighbour is taken to be silent.
+const TRIES: u8 = 3;
+/// How long a silent one is not asked again.
+const SILENCE: Nanoseconds = Nanoseconds::from_secs(3);
+/// How long an answer is believed without asking again (RFC 4861 §10: REACHABLE_TIME).
+const REACHABLE: Nanoseconds = Nanoseconds::from_secs(30);
+/// The most neighbours that were asked and have not answered.
+pub(super) const MOST_ASKED: usize = 1024;
+/// The most that are known; of more the half goes that answered longest ago.
+pub(super) const MOST_KNOWN: usize = 65_536;
+/// The most packets that wait for one neighbour; later ones are lost.
+pub(super) const MOST_HELD: usize = 3;
+
+/// A host or router: the port to whose link it belongs, and its address.
+pub(super) type Neighbor = (RouterPort, IpAddr);
+
+/// A packet that waits, as it will leave but for the neighbour's MAC address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) bytes: Vec<u8>,
+    pub(super) wire_len: u32,
+    pub(super) packet_type: PacketType,
+    pub(super) in_port: PortIndex,
+    pub(super) out_port: PortIndex,
+    pub(super) received_at: u64,
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It is there, and need not be asked for again before the time.
+    At(Mac, Nanoseconds),
+    /// It has been asked.
+    Asked,
+    /// It has been asked often, or there is no room to ask it.
+    Silent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    mac: Mac,
+    /// Until when it is believed.
+    until: Nanoseconds,
+    tries: Tries,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    tries: Tries,
+    held: ArrayVec<Held, MOST_HELD>,
+}
+
+/// Requests since the last answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tries {
+    sent: u8,
+    /// When the next is due, or the last has failed.
+    next: Nanoseconds,
+}
+
+impl Tries {
+    /// Whether a request is to be sent now, which is counted.
+    fn again(&mut self, now: Nanoseconds) -> bool {
+        let due = self.sent < TRIES && now >= self.next;
+        if due {
+            *self = Self { sent: self.sent + 1, next: now.plus(RETRY) };
+        }
+        due
+    }
+
+    /// Whether all requests went without an answer.
+    fn have_failed(&self, now: Nanoseconds) -> bool {
+        self.sent >= TRIES && now >= self.next
+    }
+}
+
+/// The neighbours of a router.
+#[derive(Debug, Default)]
+pub(super) struct Neighbors {
+    answered: HashMap<Neighbor, Answered>,
+    unanswered: HashMap<Neighbor, Unanswered>,
+    /// Raised when a neighbour is no longer where it was said to be.
+    pub(super) version: u64,
+    /// Known ones that went as there were too many.
+    pub(super) evicted: u64,
+}
+
+impl Neighbors {
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        self.answered.len()
+    }
+
+    /// What is known of a neighbour to which a packet is to go, and whether to ask it now.
+    pub(super) fn find(&mut self, neighbor: Neighbor, now: Nanoseconds) -> (Known, bool) {
+        if let Some(known) = self.answered.get_mut(&neighbor) {
+            if now < known.until {
+                return (Known::At(known.mac, known.until), false);
+            }
+            // While it is asked again it is taken to be where it was.
+            if !known.tries.have_failed(now) {
+                return (Known::At(known.mac, now), known.tries.again(now));
+            }
+            self.answered.remove(&neighbor);
+            self.version += 1;
+        }
+        if !self.unanswered.contains_key(&neighbor) && !self.has_room(now) {
+            return (Known::Silent, false);
+        }
+        let asked = self
+            .unanswered
+            .entry(neighbor)
+            .or_insert_with(|| Unanswered { tries: Tries::default(), held: ArrayVec::new() });
+        if !asked.tries.have_failed(now) {
+            return (Known::Asked, asked.tries.again(now));
+        }
+        asked.held.clear();
+        if now < asked.tries.next.plus(SILENCE) {
+            return (Known::Silent, false);
+        }
+        asked.tries = Tries::default();
+        (Known::Asked, asked.tries.again(now))
+    }
+
+    /// Whether one more can be asked; forgets those that were silent long enough.
+    fn has_room(&mut self, now: Nanoseconds) -> bool {
+        if self.unanswered.len() >= MOST_ASKED {
+            let silent = |tries: &Tries| now >= tries.next.plus(SILENCE);
+            self.unanswered.retain(|_, asked| !silent(&asked.tries));
+        }
+        self.unanswered.len() < MOST_ASKED
+    }
+
+    /// Keeps a packet until its neighbour, which was asked, has answered; whether there was room.
+    pub(super) fn hold(&mut self, neighbor: Neighbor, packet: Held) -> bool {
+        let asked = self.unanswered.get_mut(&neighbor);
+        asked.is_some_and(|asked| asked.held.try_push(packet).is_ok())
+    }
+
+    /// Those to be asked again, up to `most`.
+    pub(super) fn due(&mut self, now: Nanoseconds, most: usize) -> Vec<Neighbor> {
+        let waiting = self.unanswered.iter_mut().filter(|(_, asked)| !asked.held.is_empty());
+        let due =
+            waiting.filter_map(|(neighbor, asked)| asked.tries.again(now).then_some(*neighbor));
+        due.take(most).collect()
+    }
+
+    /// Takes the answer of a neighbour that was asked, for true; the packets that waited for it.
+    pub(super) fn answer(
+        &mut self,
+        neighbor: Neighbor,
+        mac: Mac,
+        now: Nanoseconds,
+    ) -> ArrayVec<Held, MOST_HELD> {
+        let until = now.plus(REACHABLE);
+        if let Some(asked) = self.unanswered.remove(&neighbor) {
+            self.insert(neighbor, mac, until);
+            return asked.held;
+        }
+        // An answer that nobody asked for is not believed: it need not be the neighbour's.
+        if self.answered.get(&neighbor).is_some_and(|known| known.tries.sent > 0) {
+            self.insert(neighbor, mac, until);
+        }
+        ArrayVec::new()
+    }
+
+    /// Takes a neighbour that asks for the router to be where it says it is, until it has been
+    /// asked itself (RFC 826; RFC 4861 §7.2.3); the packets that waited for it.
+    pub(super) fn request(
+        &mut self,
+        neighbor: Neighbor,
+        mac: Mac,
+        now: Nanoseconds,
+    ) -> ArrayVec<Held, MOST_HELD> {
+        if self.answered.get(&neighbor).is_some_and(|known| known.mac == mac) {
+            return ArrayVec::new();
+        }
+        self.insert(neighbor, mac, now);
+        self.unanswered.remove(&neighbor).map_or_else(ArrayVec::new, |asked| asked.held)
+    }
+
+    fn insert(&mut self, neighbor: Neighbor, mac: Mac, until: Nanoseconds) {
+        if self.answered.len() >= MOST_KNOWN && !self.answered.contains_key(&neighbor) {
+            let oldest = median(self.answered.values().map(|known| known.until));
+            let before = self.answered.len();
+            self.answered.retain(|_, known| Some(known.until) > oldest);
+            self.evicted += (before - self.answered.len()) as u64;
+            self.version += 1;
+        }
+        let known = Answered { mac, until, tries: Tries::default() };
+        let before = self.answered.insert(neighbor, known);
+        self.version += u64::from(before.is_some_and(|before| before.mac != mac));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Mac = [2, 0, 0, 0, 0, 9];
+
+    fn host(n: u32) -> Neighbor {
+        (RouterPort(0), std::net::Ipv4Addr::from_bits(n).into())
+    }
+
+    fn seconds(tenths: u64) -> Nanoseconds {
+        Nanoseconds(tenths * 100_000_000)
+    }
+
+    fn packet(n: u8) -> Held {
+        let port = PortIndex(0);
+        let bytes = vec![n];
+        Held {
+            bytes,
+            wire_len: 1,
+            packet_type: PacketType(1),
+            in_port: port,
+            out_port: port,
+            received_at: 0,
+        }
+    }
+
+    #[test]
+    fn it_is_asked_three_times_and_then_left_alone_for_three_seconds() {
+        let mut neighbors = Neighbors::default();
+        let mut find = |tenths| neighbors.find(host(1), seconds(tenths));
+        assert_eq!(find(0), (Known::Asked, true));
+        assert_eq!(find(9), (Known::Asked, false));
+        assert_eq!([find(10).1, find(11).1, find(25).1, find(26).1], [true, false, true, false]);
+        assert_eq!(find(34), (Known::Asked, false));
+        assert_eq!(find(35), (Known::Silent, false));
+        assert_eq!(find(64), (Known::Silent, false));
+        assert_eq!(find(65), (Known::Asked, true));
+    }
+
+    #[test]
+    fn packets_wait_for_the_answer_and_no_more_than_three() {
+        let mut neighbors = Neighbors::default();
+        assert!(!neighbors.hold(host(1), packet(0)), "nobody was asked");
+        neighbors.find(host(1), seconds(0));
+        let held: Vec<_> = (1..=4).map(|n| neighbors.hold(host(1), packet(n))).collect();
+        assert_eq!(held, [true, true, true, false]);
+        assert_eq!(neighbors.due(seconds(9), 9), []);
+        assert_eq!(neighbors.due(seconds(10), 9), [host(1)]);
+        let released = neighbors.answer(host(1), MAC, seconds(11));
+        assert_eq!(&released[..], [packet(1), packet(2), packet(3)]);
+        let until = seconds(311);
+        assert_eq!(neighbors.find(host(1), seconds(12)), (Known::At(MAC, until), false));
+        assert!(neighbors.answer(host(1), MAC, seconds(13)).is_empty());
+    }
+
+    #[test]
+    fn a_known_one_is_used_while_it_is_asked_again() {
+        let mut neighbors = Neighbors::default();
+        neighbors.find(host(1), seconds(0));
+        neighbors.answer(host(1), MAC, seconds(0));
+        let mut find = |tenths| neighbors.find(host(1), seconds(tenths));
+        assert!(!find(299).1);
+        for tenths in [300, 310, 320] {
+            assert_eq!(find(tenths), (Known::At(MAC, seconds(tenths)), true));
+        }
+        assert_eq!(find(329), (Known::At(MAC, seconds(329)), false));
+        assert_eq!(find(330), (Known::Asked, true), "it is gone");
+        assert_eq!((neighbors.len(), neighbors.version), (0, 1));
+        neighbors.answer(host(1), [4; 6], seconds(331));
+        neighbors.find(host(1), seconds(640));
+        neighbors.answer(host(1), MAC, seconds(641));
+        assert_eq!(neighbors.version, 2, "it is another now");
+    }
+
+    #[test]
+    fn an_answer_that_nobody_asked_for_is_not_believed() {
+        let mut neighbors = Neighbors::default();
+        neighbors.answer(host(1), MAC, seconds(0));
+        assert_eq!(neighbors.len(), 0);
+        neighbors.find(host(1), seconds(0));
+        neighbors.answer(host(1), MAC, seconds(1));
+        neighbors.answer(host(1), [4; 6], seconds(2));
+        assert!(matches!(neighbors.find(host(1), seconds(3)).0, Known::At(MAC, _)));
+    }
+
+    #[test]
+    fn one_that_asks_is_known_and_asked_before_it_is_believed_for_long() {
+        let mut neighbors = Neighbors::default();
+        neighbors.request(host(1), MAC, seconds(0));
+        assert_eq!(neighbors.find(host(1), seconds(1)), (Known::At(MAC, seconds(1)), true));
+        neighbors.request(host(1), [4; 6], seconds(2));
+        assert!(matches!(neighbors.find(host(1), seconds(3)), (Known::At([4, ..], _), true)));
+        neighbors.find(host(2), seconds(3));
+        assert!(neighbors.hold(host(2), packet(1)));
+        assert_eq!(&neighbors.request(host(2), MAC, seconds(4))[..], [packet(1)]);
+    }
+
+    #[test]
+    fn a_scan_fills_the_table_of_the_silent_and_leaves_the_known_alone() {
+        let mut neighbors = Neighbors::default();
+        neighbors.request(host(0), MAC, seconds(0));
+        for n in 1..=MOST_ASKED as u32 {
+            assert_eq!(neighbors.find(host(n), seconds(1)), (Known::Asked, true));
+        }
+        assert_eq!(neighbors.find(host(5000), seconds(2)), (Known::Silent, false));
+        assert!(matches!(neighbors.find(host(0), seconds(2)).0, Known::At(..)));
+        assert_eq!(neighbors.find(host(5000), seconds(41)), (Known::Asked, true));
+    }
+
+    #[test]
+    fn of_too_many_the_half_goes_that_answered_longest_ago() {
+        let mut neighbors = Neighbors::default();
+        for n in 0..=MOST_KNOWN as u32 {
+            neighbors.request(host(n), MAC, Nanoseconds(n.into()));
+        }
+        assert_eq!(neighbors.len(), MOST_KNOWN / 2);
+        assert_eq!(neighbors.evicted, MOST_KNOWN as u64 / 2 + 1);
+        let newest = host(MOST_KNOWN as u32);
+        assert!(matches!(neighbors.find(newest, seconds(1)).0, Known::At(..)));
+        assert_eq!(neighbors.find(host(0), seconds(1)).0, Known::Asked);
+    }
+}

@@ -1,0 +1,304 @@
+//! Asking for MAC addresses, and answers to that: ARP (RFC 826) and neighbour discovery
+//! (RFC 4861 §7.2).
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use hashbrown::HashMap;
+use thalweg_packet::checksum::{ChecksumStatus, fill, verify};
+use thalweg_packet::write::set_ethernet;
+use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PortIndex, field, parse};
+
+use super::config::{Port, is_station};
+use super::forward::Router;
+use super::neighbors::{Held, Known, MOST_KNOWN, Neighbor, Neighbors};
+use super::table::{Mac, NextHop, RouterPort};
+use thalweg_nf::Context;
+
+/// How often a worker looks for neighbours to be asked again.
+const PERIOD: Nanoseconds = Nanoseconds(250_000_000);
+/// The most that it then asks.
+const MOST_AGAIN: usize = 8;
+const BROADCAST: Mac = [0xff; 6];
+
+/// What all workers know of neighbours.
+#[derive(Debug, Default)]
+pub(super) struct SharedNeighbors {
+    neighbors: Mutex<Neighbors>,
+    /// That of the neighbours: what a worker noted before is to be asked for again.
+    version: AtomicU64,
+}
+
+impl SharedNeighbors {
+    pub(super) fn len(&self) -> usize {
+        self.with(|neighbors| neighbors.len())
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.with(|neighbors| neighbors.evicted)
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Neighbors) -> R) -> R {
+        let mut neighbors = self.neighbors.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut neighbors);
+        self.version.store(neighbors.version, Ordering::Release);
+        result
+    }
+}
+
+/// What one worker has to do with neighbours.
+#[derive(Debug, Default)]
+pub(super) struct Resolver {
+    /// Whether any port asks.
+    asks: bool,
+    /// Those that need not be asked for again before a time.
+    near: HashMap<Neighbor, (Mac, Nanoseconds)>,
+    version: u64,
+    next_look: Nanoseconds,
+    /// Packets whose neighbour has answered.
+    ready: VecDeque<Held>,
+    pub(super) requests: u64,
+    pub(super) resumed: u64,
+}
+
+impl Resolver {
+    pub(super) fn new(asks: bool) -> Self {
+        Self { asks, ..Self::default() }
+    }
+}
+
+/// Where packets to a neighbour go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolved {
+    At(Mac),
+    /// They wait: it has been asked.
+    Asked(IpAddr),
+    /// Nowhere: nobody asks, or it does not answer.
+    Never,
+}
+
+impl Router {
+    /// Looks after neighbours that others told of or that did not answer yet; before a batch.
+    pub(super) fn look_after_neighbors(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
+        let Some(lane) = lanes.into_iter().next().filter(|_| self.resolver.asks) else { return };
+        let version = self.shared.neighbors.version.load(Ordering::Acquire);
+        if version != self.resolver.version || self.resolver.near.len() > MOST_KNOWN {
+            self.resolver.version = version;
+            self.resolver.near.clear();
+        }
+        let now = context.now();
+        if now >= self.resolver.next_look {
+            self.resolver.next_look = now.plus(PERIOD);
+            let due = self.shared.neighbors.with(|neighbors| neighbors.due(now, MOST_AGAIN));
+            due.into_iter().for_each(|neighbor| self.ask(batch, context, lane, neighbor));
+        }
+        self.resume(batch, context, lane);
+    }
+
+    /// Where packets to `address` on the link of `port` go; asks for it if need be.
+    pub(super) fn resolve(
+        &mut self,
+        batch: &Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        address: IpAddr,
+    ) -> Resolved {
+        let on = self.shared.ports.get(port);
+        if let Some(mac) = on.neighbor(address) {
+            return Resolved::At(mac);
+        }
+        if !on.asks_for(address) {
+            return Resolved::Never;
+        }
+        let (neighbor, now) = ((port, address), context.now());
+        if let Some((mac, until)) = self.resolver.near.get(&neighbor)
+            && now < *until
+        {
+            return Resolved::At(*mac);
+        }
+        let (known, ask) = self.shared.neighbors.with(|neighbors| neighbors.find(neighbor, now));
+        if ask {
+            self.ask(batch, context, lane, neighbor);
+        }
+        match known {
+            Known::At(mac, until) => {
+                self.resolver.near.insert(neighbor, (mac, until));
+                Resolved::At(mac)
+            }
+            Known::Asked => Resolved::Asked(address),
+            Known::Silent => Resolved::Never,
+        }
+    }
+
+    /// Sends a request for a neighbour's MAC address. Should there be no room for it, it counts
+    /// as one without an answer.
+    fn ask(
+        &mut self,
+        batch: &Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        (port, address): Neighbor,
+    ) {
+        let on = self.shared.ports.get(port);
+        let request = match address {
+            IpAddr::V4(target) => on.ip.map(|own| arp_request(on, own, target)),
+            IpAddr::V6(target) => on.ipv6.map(|own| solicitation(on, own, target)),
+        };
+        let Some(made) = request.and_then(|request| context.emit(batch, lane, &request)) else {
+            return;
+        };
+        context.emitted().batch_of(made).meta.out_port[made.lane] = on.output;
+        self.resolver.requests += 1;
+        context.explain(lane, || format!("asks for the MAC address of {address} on {}", on.name));
+    }
+
+    /// Keeps a copy of the packet of `lane`, which is ready to leave by `port`, until `address`
+    /// has answered.
+    pub(super) fn wait(
+        &mut self,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+        lane: usize,
+        port: RouterPort,
+        address: IpAddr,
+    ) {
+        let on = self.shared.ports.get(port);
+        let headers = *batch.headers(lane);
+        set_ethernet(batch.bytes_mut(lane), &headers, BROADCAST, on.mac);
+        let held = Held {
+            bytes: batch.bytes(lane).to_vec(),
+            wire_len: batch.meta.wire_len[lane],
+            packet_type: batch.meta.packet_type[lane],
+            in_port: batch.meta.in_port[lane],
+            out_port: on.output,
+            received_at: batch.meta.received_at[lane],
+        };
+        let waits = self.shared.neighbors.with(|neighbors| neighbors.hold((port, address), held));
+        context.explain(lane, || {
+            format!("{} {address} to answer", if waits { "waits for" } else { "does not wait for" })
+        });
+        context.drop(lane, DropReason::Unresolved);
+    }
+
+    /// Takes in an ARP reply.
+    pub(super) fn arp_reply(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
+        let address = |field| IpAddr::V4((batch.field(lane, field) as u32).into());
+        let mac = mac_in(batch.field(lane, field::ARP_SHA));
+        let to = (address(field::NW_SRC), address(field::NW_DST));
+        self.answered_by(context, lane, to, mac);
+    }
+
+    /// Takes in a neighbour advertisement (RFC 4861 §7.1.2).
+    pub(super) fn advertisement(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
+        let (bytes, headers, key) = (batch.bytes(lane), batch.headers(lane), batch.key(lane));
+        if key.get(field::TP_DST) != 0 || verify(bytes, headers) != ChecksumStatus::Good {
+            return context.drop(lane, DropReason::Malformed);
+        }
+        let address = |field| IpAddr::V6(key.get128(field).into());
+        let to = (address(field::ND_TARGET), address(field::IPV6_DST));
+        self.answered_by(context, lane, to, mac_in(key.get(field::ARP_THA)));
+    }
+
+    /// Takes in that `neighbor` answers to the router's address `own` from `mac`.
+    fn answered_by(
+        &mut self,
+        context: &mut Context<'_>,
+        lane: usize,
+        (neighbor, own): (IpAddr, IpAddr),
+        mac: Option<Mac>,
+    ) {
+        let NextHop::Local { port } = self.shared.table.lookup(own) else {
+            return context.drop(lane, DropReason::UnsupportedProtocol);
+        };
+        let (Some(mac), true) = (mac, self.shared.ports.get(port).asks_for(neighbor)) else {
+            return context.drop(lane, DropReason::UnsupportedProtocol);
+        };
+        let now = context.now();
+        let held =
+            self.shared.neighbors.with(|neighbors| neighbors.answer((port, neighbor), mac, now));
+        self.release(held, mac);
+        context.explain(lane, || format!("{neighbor} answers"));
+        context.drop(lane, DropReason::Consumed);
+    }
+
+    /// Takes in that `neighbor` asks for the router's `port` from `mac`.
+    pub(super) fn asked_by(
+        &mut self,
+        context: &Context<'_>,
+        port: RouterPort,
+        neighbor: IpAddr,
+        mac: Mac,
+    ) {
+        let on = self.shared.ports.get(port);
+        // Who is elsewhere is no neighbour, whatever it says.
+        let is_there = !neighbor.is_unspecified()
+            && self.shared.table.lookup(neighbor) == NextHop::Direct { port };
+        if is_there && on.asks_for(neighbor) && on.neighbor(neighbor).is_none() && is_station(mac) {
+            let now = context.now();
+            let held = self
+                .shared
+                .neighbors
+                .with(|neighbors| neighbors.request((port, neighbor), mac, now));
+            self.release(held, mac);
+        }
+    }
+
+    fn release(&mut self, held: impl IntoIterator<Item = Held>, mac: Mac) {
+        for mut packet in held {
+            packet.bytes[..6].copy_from_slice(&mac);
+            self.resolver.ready.push_back(packet);
+        }
+    }
+
+    /// Sends on the packets whose neighbours have answered, as far as there is room.
+    pub(super) fn resume(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
+        while let Some(packet) = self.resolver.ready.front() {
+            let Some(made) = context.emit(batch, lane, &packet.bytes) else { return };
+            let (meta, new) = (&mut context.emitted().batch_of(made).meta, made.lane);
+            meta.wire_len[new] = packet.wire_len;
+            meta.packet_type[new] = packet.packet_type;
+            meta.in_port[new] = packet.in_port;
+            meta.out_port[new] = packet.out_port;
+            meta.received_at[new] = packet.received_at;
+            self.resolver.ready.pop_front();
+            self.resolver.resumed += 1;
+        }
+    }
+}
+
+/// A MAC address in a field, if it is that of one station.
+fn mac_in(field: u64) -> Option<Mac> {
+    let [_, _, mac @ ..] = field.to_be_bytes();
+    Some(mac).filter(|mac| is_station(*mac))
+}
+
+/// An ARP request from `on` (RFC 826).
+fn arp_request(on: &Port, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+    let (own, target) = (own.octets(), target.octets());
+    [&BROADCAST[..], &on.mac, &head, &on.mac, &own, &[0; 6], &target].concat()
+}
+
+/// A neighbour solicitation from `on` to the group of those whose addresses end as the target's
+/// (RFC 4861 §4.3, RFC 4291 §2.7.1, RFC 2464 §7).
+fn solicitation(on: &Port, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    const GROUP: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
+    let group = (GROUP | target.to_bits() & 0xff_ffff).to_be_bytes();
+    let to: Mac = [0x33, 0x33, group[12], group[13], group[14], group[15]];
+    let ip = [0x60, 0, 0, 0, 0, 32, 58, 255];
+    let (own, target) = (own.octets(), target.octets());
+    let icmp = [135, 0, 0, 0, 0, 0, 0, 0];
+    let parts = [&to[..], &on.mac, &[0x86, 0xdd], &ip, &own, &group, &icmp, &target, &[1, 1]];
+    let mut packet = [&parts.concat()[..], &on.mac].concat();
+    let (_, headers) = parse(&packet, PortIndex::NONE, Decapsulate::No);
+    fill(&mut packet, &headers);
+    packet
+}

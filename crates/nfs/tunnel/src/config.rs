@@ -1,0 +1,254 @@
+//! The tunnels of the configuration.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_packet::{PacketType, field};
+use thalweg_source::SourceError;
+use toml::Spanned;
+
+use super::header::{GRE, Protocol};
+use thalweg_nf::toolkit::outer::{OuterIp, UDP};
+use thalweg_nf::toolkit::rule_line::Place;
+use thalweg_nf::{BuildError, Section};
+
+/// The options of tunnels.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Options {
+    /// The tunnels; of those whose `match` a packet meets the first takes it.
+    #[schemars(with = "Vec<TunnelOptions>")]
+    tunnel: Vec<Spanned<TunnelOptions>>,
+}
+
+/// A tunnel.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TunnelOptions {
+    /// Its name, for messages.
+    name: String,
+    /// What packets are put into.
+    protocol: Protocol,
+    /// Its network identifier (VXLAN, Geneve: 24 bits) or key (GRE: 32 bits, or none).
+    #[schemars(with = "Option<u32>")]
+    id: Option<Spanned<u32>>,
+    /// The end here, an IP address.
+    #[schemars(with = "String")]
+    local: Spanned<IpAddr>,
+    /// The end there, an IP address.
+    #[schemars(with = "String")]
+    remote: Spanned<IpAddr>,
+    /// Which packets go into it, in flow syntax; without it none do, and it only gives packets out.
+    #[schemars(with = "Option<String>")]
+    r#match: Option<Spanned<String>>,
+    /// The UDP port of both ends: 4789 for VXLAN, 6081 for Geneve.
+    #[schemars(with = "Option<u16>", range(min = 1))]
+    port: Option<Spanned<u16>>,
+    /// The time to live, or hop limit, of its packets.
+    #[serde(default = "default_ttl")]
+    #[schemars(with = "u8", range(min = 1))]
+    ttl: Spanned<u8>,
+    /// Whether its IPv4 packets have "don't fragment".
+    #[serde(default = "default_df")]
+    df: bool,
+    /// The MAC address that its packets come from; without it that of the packet inside.
+    #[schemars(with = "Option<String>")]
+    source_mac: Option<Spanned<String>>,
+    /// The MAC address that its packets go to; without it that of the packet inside.
+    #[schemars(with = "Option<String>")]
+    destination_mac: Option<Spanned<String>>,
+}
+
+fn default_ttl() -> Spanned<u8> {
+    Spanned::new(0..0, 64)
+}
+
+fn default_df() -> bool {
+    true
+}
+
+/// A tunnel, ready for packets.
+pub(super) struct Tunnel {
+    pub(super) name: String,
+    pub(super) protocol: Protocol,
+    pub(super) id: Option<u32>,
+    /// Its UDP port.
+    pub(super) port: Option<u16>,
+    pub(super) outer: OuterIp,
+    pub(super) dont_fragment: bool,
+    pub(super) macs: [Option<[u8; 6]>; 2],
+}
+
+/// By what a packet's tunnel is found: where it comes from and goes to, the UDP port, or none for
+/// GRE, and the identifier.
+pub(super) type EndPoint = (IpAddr, IpAddr, Option<u16>, Option<u32>);
+
+/// The tunnels, shared by all workers.
+pub(super) struct Tunnels {
+    /// Packet type `n` of the table is number `n - 1`.
+    pub(super) all: Vec<Tunnel>,
+    pub(super) table: RuleTable,
+    /// Where in `all` the tunnel is that a packet comes out of.
+    pub(super) ends: HashMap<EndPoint, usize>,
+    /// What comes from there to here, to a port.
+    pub(super) ports: HashMap<(IpAddr, IpAddr, Option<u16>), Protocol>,
+}
+
+pub(super) fn read(section: &Section<'_>) -> Result<Tunnels, BuildError> {
+    let options: Options = section.parse()?;
+    let mut reader = Reader {
+        section,
+        errors: Vec::new(),
+        tunnels: Tunnels {
+            all: Vec::new(),
+            table: RuleTable::new(PacketType(0)),
+            ends: HashMap::new(),
+            ports: HashMap::new(),
+        },
+        rules: Vec::new(),
+        passages: Passages::default(),
+    };
+    if options.tunnel.is_empty() {
+        reader.error(section.span(), "there is no tunnel", "one [[nf.NAME.tunnel]] or more");
+    }
+    for tunnel in options.tunnel {
+        if reader.tunnels.all.len() == usize::from(u16::MAX) {
+            reader.error(tunnel.span(), "too many tunnels", "at most 65535");
+            break;
+        }
+        reader.tunnel(tunnel);
+    }
+    let Reader { mut errors, mut tunnels, rules, passages, .. } = reader;
+    errors.extend(passages.never_met(&rules));
+    tunnels.table.extend(rules);
+    if errors.is_empty() { Ok(tunnels) } else { Err(BuildError(errors)) }
+}
+
+struct Reader<'a> {
+    section: &'a Section<'a>,
+    errors: Vec<SourceError>,
+    tunnels: Tunnels,
+    rules: Vec<Rule>,
+    /// Where they stand.
+    passages: Passages,
+}
+
+impl Reader<'_> {
+    fn error(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) {
+        self.errors.push(self.section.error(span, message, expected));
+    }
+
+    fn tunnel(&mut self, options: Spanned<TunnelOptions>) {
+        let span = options.span();
+        let options = options.into_inner();
+        let protocol = options.protocol;
+        let id = options.id.as_ref().map(|id| *id.get_ref());
+        match &options.id {
+            Some(id) if *id.get_ref() > protocol.most_id() => {
+                let expected = format!("0 to {}", protocol.most_id());
+                self.error(id.span(), "an identifier that does not fit", expected);
+            }
+            None if protocol.port().is_some() => {
+                self.error(span.clone(), "a tunnel without identifier", "id = 0 to 16777215");
+            }
+            _ => {}
+        }
+        let port = self.port(&options);
+        if *options.ttl.get_ref() == 0 {
+            self.error(options.ttl.span(), "a time to live of 0", "1 to 255");
+        }
+        let (local, remote) = (*options.local.get_ref(), *options.remote.get_ref());
+        let ip_protocol = if port.is_some() { UDP } else { GRE };
+        let Some(outer) = OuterIp::new(local, remote, ip_protocol, *options.ttl.get_ref()) else {
+            let expected = "both ends of one IP version";
+            self.error(options.remote.span(), "the ends differ in IP version", expected);
+            return;
+        };
+        let at = self.tunnels.all.len();
+        if self.tunnels.ends.insert((remote, local, port, id), at).is_some() {
+            let message = "a second tunnel of the same ends, port and identifier";
+            self.error(span, message, "another identifier");
+        }
+        // GRE says what it holds, so that both kinds can be between two ends.
+        let before = self.tunnels.ports.insert((remote, local, port), protocol);
+        if port.is_some() && before.is_some_and(|before| before != protocol) {
+            let message = "two protocols between the same ends, on one port";
+            self.error(options.remote.span(), message, "another port");
+        }
+        if let Some(text) = &options.r#match {
+            self.rule(text, at, protocol);
+        }
+        let macs = [&options.source_mac, &options.destination_mac]
+            .map(|mac| mac.as_ref().and_then(|mac| self.mac(mac)));
+        let (name, dont_fragment) = (options.name, options.df);
+        self.tunnels.all.push(Tunnel { name, protocol, id, port, outer, dont_fragment, macs });
+    }
+
+    fn port(&mut self, options: &TunnelOptions) -> Option<u16> {
+        match (&options.port, options.protocol.port()) {
+            (None, default) => default,
+            (Some(port), None) => {
+                self.error(port.span(), "this protocol has no port", "the line left out");
+                None
+            }
+            (Some(port), Some(_)) => {
+                if *port.get_ref() == 0 {
+                    self.error(port.span(), "port 0", "1 to 65535");
+                }
+                Some(*port.get_ref())
+            }
+        }
+    }
+
+    fn rule(&mut self, text: &Spanned<String>, at: usize, protocol: Protocol) {
+        let place = Place::of_string(self.section.source(), text.get_ref(), text.span());
+        let pattern = match flow_syntax::parse_pattern(text.get_ref()) {
+            Ok(pattern) => pattern,
+            Err(e) => {
+                self.errors.push(place.flow_error(0, &e));
+                return;
+            }
+        };
+        if protocol == Protocol::Gre && is_never_ip(&pattern) {
+            let expected = "IP packets, or protocol = \"gretap\"";
+            self.error(text.span(), "this protocol carries nothing but IP", expected);
+        }
+        let id = RuleId(at as u32);
+        self.passages.insert(id, place.passage(text.get_ref()));
+        self.rules.push(Rule {
+            id,
+            priority: 0,
+            matches: vec![pattern],
+            packet_type: PacketType(at as u16 + 1),
+            text: text.get_ref().clone(),
+        });
+    }
+
+    fn mac(&mut self, text: &Spanned<String>) -> Option<[u8; 6]> {
+        let bytes: Option<Vec<u8>> = text
+            .get_ref()
+            .split(':')
+            .map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2))
+            .collect();
+        let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+        if mac.is_none() {
+            self.error(text.span(), "not a MAC address", "six bytes as 02:00:00:00:00:01");
+        }
+        mac
+    }
+}
+
+/// Whether all packets of a pattern have another EtherType than IP's.
+fn is_never_ip(pattern: &Match) -> bool {
+    let named = pattern.mask().get(field::DL_TYPE) == field::DL_TYPE.max();
+    named && !matches!(pattern.value().get(field::DL_TYPE), 0x0800 | 0x86dd)
+}

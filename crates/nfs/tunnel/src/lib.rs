@@ -1,0 +1,329 @@
+//! NF `tunnel`: VXLAN, Geneve and GRE, into them and out of them.
+//!
+//! A packet from the far end of a tunnel to the near one is taken out of it. Any other packet
+//! goes into the first tunnel whose pattern it matches, or passes.
+
+mod config;
+mod header;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
+use thalweg_packet::checksum::{ChecksumStatus, verify};
+use thalweg_packet::{BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, field};
+
+use config::{Options, Tunnel, Tunnels};
+use header::{ETHERNET, GRE, Header, Protocol};
+use thalweg_nf::toolkit::outer::{UDP, UDP_HEADER, Varying, congestion, see_outermost, write_udp};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+
+/// The kind, for the registry of a program.
+pub const KIND: Kind = Kind {
+    name: "tunnel",
+    summary: "VXLAN, Geneve and GRE tunnels",
+    state: None,
+    limits: &[
+        "65535 tunnels, with fixed ends: no learning of addresses, no flooding",
+        "no options of Geneve, no sequence numbers of GRE, no path MTU; fragments are dropped",
+    ],
+    chooses_output: false,
+    options: || schemars::schema_for!(Options),
+    build,
+};
+
+/// Bytes of an Ethernet header without tags.
+const ETHERNET_HEADER: usize = 14;
+
+fn build(
+    section: &Section<'_>,
+    _environment: &Environment<'_>,
+) -> Result<Box<dyn Blueprint>, BuildError> {
+    let tunnels = Arc::new(config::read(section)?);
+    let rules = Arc::new(SharedRules::new(tunnels.table.clone()));
+    Ok(Box::new(TunnelBlueprint { tunnels, rules }))
+}
+
+struct TunnelBlueprint {
+    tunnels: Arc<Tunnels>,
+    rules: Arc<SharedRules>,
+}
+
+impl Blueprint for TunnelBlueprint {
+    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+        Box::new(TunnelEnds {
+            tunnels: self.tunnels.clone(),
+            classifier: Classifier::new(self.rules.clone(), Config::default()),
+            ip_id: 0,
+            figures: Figures::default(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!("{} tunnels", self.tunnels.all.len())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    encapsulated: u64,
+    decapsulated: u64,
+    passed: u64,
+}
+
+/// The near ends of all tunnels, on one worker.
+struct TunnelEnds {
+    tunnels: Arc<Tunnels>,
+    classifier: Classifier,
+    ip_id: u16,
+    figures: Figures,
+}
+
+impl NetworkFunction for TunnelEnds {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        see_outermost(batch, lanes);
+        let tunnels = self.tunnels.clone();
+        let mut arrivals: ArrayVec<Arrival<'_>, BATCH> = ArrayVec::new();
+        let mut others = Lanes::NONE;
+        for lane in lanes {
+            match arrival(&tunnels, batch, lane) {
+                Ok(None) => others.insert(lane),
+                Ok(Some(arrival)) => arrivals.push(arrival),
+                Err(reason) => context.drop(lane, reason),
+            }
+        }
+        if !arrivals.is_empty() {
+            self.take_out(batch, &arrivals, context);
+        }
+        if !others.is_empty() {
+            self.put_in(&tunnels, batch, others, context);
+        }
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let f = &self.figures;
+        vec![
+            ("encapsulated", f.encapsulated),
+            ("decapsulated", f.decapsulated),
+            ("passed", f.passed),
+        ]
+    }
+}
+
+/// A packet that comes out of a tunnel.
+struct Arrival<'a> {
+    lane: usize,
+    tunnel: &'a Tunnel,
+    /// Of the outer header.
+    tos: u8,
+    ether_type: u16,
+    /// Where the packet inside begins and ends.
+    start: usize,
+    end: usize,
+}
+
+/// The tunnel that the packet of `lane` comes out of, if it is one's.
+fn arrival<'a>(
+    tunnels: &'a Tunnels,
+    batch: &Batch,
+    lane: usize,
+) -> Result<Option<Arrival<'a>>, DropReason> {
+    let headers = *batch.headers(lane);
+    let protocol = headers.ip_proto;
+    if !matches!(protocol, UDP | GRE) || !headers.is_ipv4() && !headers.is_ipv6() {
+        return Ok(None);
+    }
+    let (source, destination) = addresses(batch, lane);
+    let port = (protocol == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
+    // Whoever is not our peer, or comes to another port, is not looked at further.
+    let end = tunnels.ports.get(&(source, destination, port));
+    let Some(kind) = end else { return Ok(None) };
+    if headers.fragment || headers.status != ParseStatus::Complete {
+        return Err(DropReason::Malformed);
+    }
+    let bytes = batch.bytes(lane);
+    let (at, mut end) = (usize::from(headers.payload), usize::from(headers.end));
+    if protocol == UDP {
+        if verify(bytes, &headers) == ChecksumStatus::BadTransport {
+            return Err(DropReason::BadChecksum);
+        }
+        let l4 = usize::from(headers.l4);
+        end = end.min(l4 + usize::from(u16::from_be_bytes([bytes[l4 + 4], bytes[l4 + 5]])));
+    }
+    let inside = bytes.get(at..end).ok_or(DropReason::Malformed)?;
+    let header = match kind {
+        Protocol::Vxlan => Header::vxlan(inside)?,
+        Protocol::Geneve => Header::geneve(inside)?,
+        Protocol::Gre | Protocol::Gretap => Header::gre(inside)?,
+    };
+    let Some(tunnel) = tunnels.ends.get(&(source, destination, port, header.id)) else {
+        return Ok(None);
+    };
+    let tunnel = &tunnels.all[*tunnel];
+    let ethernet = header.ether_type == ETHERNET;
+    let right = match tunnel.protocol {
+        Protocol::Vxlan | Protocol::Gretap => ethernet,
+        Protocol::Gre => matches!(header.ether_type, 0x0800 | 0x86dd),
+        Protocol::Geneve => ethernet || matches!(header.ether_type, 0x0800 | 0x86dd),
+    };
+    if !right {
+        return Err(DropReason::UnsupportedProtocol);
+    }
+    let start = at + header.len;
+    if ethernet && start + ETHERNET_HEADER > end {
+        return Err(DropReason::BadInnerPacket);
+    }
+    let tos = batch.field(lane, field::NW_TOS) as u8;
+    Ok(Some(Arrival { lane, tunnel, tos, ether_type: header.ether_type, start, end }))
+}
+
+/// Source and destination address of an IP packet.
+fn addresses(batch: &Batch, lane: usize) -> (IpAddr, IpAddr) {
+    if batch.headers(lane).is_ipv4() {
+        let of = |f| Ipv4Addr::from(batch.field(lane, f) as u32).into();
+        (of(field::NW_SRC), of(field::NW_DST))
+    } else {
+        let key = batch.key(lane);
+        let of = |f| Ipv6Addr::from(key.get128(f)).into();
+        (of(field::IPV6_SRC), of(field::IPV6_DST))
+    }
+}
+
+impl TunnelEnds {
+    /// Leaves the packets that were inside.
+    fn take_out(&mut self, batch: &mut Batch, arrivals: &[Arrival<'_>], context: &mut Context<'_>) {
+        for arrival in arrivals {
+            unwrap(batch, arrival);
+        }
+        batch.parse(arrivals.iter().map(|arrival| arrival.lane).collect(), Decapsulate::No);
+        for arrival in arrivals {
+            let headers = batch.headers(arrival.lane);
+            let told = if headers.is_ipv4() || headers.is_ipv6() {
+                congestion(batch, arrival.lane, arrival.tos)
+            } else if arrival.ether_type == ETHERNET {
+                Ok(())
+            } else {
+                Err(DropReason::BadInnerPacket)
+            };
+            context.explain(arrival.lane, || format!("out of tunnel '{}'", arrival.tunnel.name));
+            match told {
+                Ok(()) => self.figures.decapsulated += 1,
+                Err(reason) => context.drop(arrival.lane, reason),
+            }
+        }
+    }
+
+    /// Puts packets into the tunnels that their flows go to.
+    fn put_in(
+        &mut self,
+        tunnels: &Tunnels,
+        batch: &mut Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+    ) {
+        let (mut found, mut changed) = ([Lookup::default(); BATCH], Lanes::NONE);
+        let now = context.now();
+        self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
+        for lane in lanes {
+            let number = usize::from(found[lane].packet_type.0);
+            let Some(tunnel) = number.checked_sub(1).and_then(|at| tunnels.all.get(at)) else {
+                self.figures.passed += 1;
+                context.explain(lane, || "no tunnel's".into());
+                continue;
+            };
+            self.ip_id = self.ip_id.wrapping_add(1);
+            match encapsulate(tunnel, batch, lane, self.ip_id) {
+                Ok(()) => {
+                    self.figures.encapsulated += 1;
+                    context.explain(lane, || format!("into tunnel '{}'", tunnel.name));
+                    changed.insert(lane);
+                }
+                Err(reason) => context.drop(lane, reason),
+            }
+        }
+        batch.mark_changed(changed);
+    }
+}
+
+/// Takes the headers of its tunnel off a packet.
+fn unwrap(batch: &mut Batch, arrival: &Arrival<'_>) {
+    let &Arrival { lane, ether_type, start, end, .. } = arrival;
+    let l3 = usize::from(batch.headers(lane).l3);
+    batch.meta.cut[lane] = Cut::default();
+    batch.truncate(lane, end);
+    if ether_type == ETHERNET {
+        batch.shrink_front(lane, start);
+    } else {
+        // The link header stays.
+        let link = start - l3;
+        let bytes = batch.bytes_mut(lane);
+        bytes.copy_within(..l3, link);
+        bytes[start - 2..start].copy_from_slice(&ether_type.to_be_bytes());
+        batch.shrink_front(lane, link);
+    }
+}
+
+/// Puts the packet of `lane` into its tunnel. On an error it is as it was.
+fn encapsulate(
+    tunnel: &Tunnel,
+    batch: &mut Batch,
+    lane: usize,
+    ip_id: u16,
+) -> Result<(), DropReason> {
+    let headers = *batch.headers(lane);
+    let ip = headers.is_ipv4() || headers.is_ipv6();
+    let bare = tunnel.protocol == Protocol::Gre;
+    if bare && !ip {
+        return Err(DropReason::UnsupportedProtocol);
+    }
+    if batch.packet_len(lane) < ETHERNET_HEADER {
+        return Err(DropReason::Malformed);
+    }
+    // Ethernet goes in whole, with its padding; of IP in GRE the link header stays outside.
+    let (keep, len) = if bare {
+        (usize::from(headers.l3), usize::from(headers.end))
+    } else {
+        (0, batch.packet_len(lane))
+    };
+    let link = if bare { keep } else { ETHERNET_HEADER };
+    let udp = if tunnel.port.is_some() { UDP_HEADER } else { 0 };
+    let header = tunnel.protocol.header_len(tunnel.id);
+    let after_ip = udp + header + len - keep;
+    let front = link - keep + tunnel.outer.len() + udp + header;
+    let total = u16::try_from(tunnel.outer.len() + after_ip).map_err(|_| DropReason::NoRoom)?;
+    let tos = if ip { batch.field(lane, field::NW_TOS) as u8 } else { 0 };
+    let entropy = batch.flow_hash(lane) as u16;
+    let bytes = batch.reshape(lane, front, front + len).ok_or(DropReason::NoRoom)?;
+    if bare {
+        bytes.copy_within(front..front + link, 0);
+    } else {
+        bytes.copy_within(front..front + 12, 0);
+    }
+    // The first bytes are the destination's.
+    for (mac, to) in tunnel.macs.iter().zip([6, 0]) {
+        if let Some(mac) = mac {
+            bytes[to..to + 6].copy_from_slice(mac);
+        }
+    }
+    let varying = Varying { tos, dont_fragment: tunnel.dont_fragment, id: ip_id };
+    let end = link + tunnel.outer.len();
+    let after_ip = total - tunnel.outer.len() as u16;
+    tunnel.outer.write(&mut bytes[link - 2..end], after_ip, varying);
+    let ether_type = match (bare, headers.is_ipv4()) {
+        (false, _) => ETHERNET,
+        (true, true) => 0x0800,
+        (true, false) => 0x86dd,
+    };
+    let inside = end + udp;
+    tunnel.protocol.write(tunnel.id, ether_type, &mut bytes[inside..inside + header]);
+    if let Some(port) = tunnel.port {
+        let (before, udp) = bytes.split_at_mut(end);
+        // The source port tells flows apart on the way, among those that nobody owns (RFC 6335).
+        write_udp([0xc000 | entropy, port], udp, &before[link..]);
+    }
+    batch.meta.cut[lane] = Cut::default();
+    Ok(())
+}

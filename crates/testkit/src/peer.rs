@@ -1,0 +1,83 @@
+//! Peer programs: independent implementations that our results are held against.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// Whether a missing peer is a failure instead of a skip (`REQUIRE_PEERS` is set, and not to 0).
+pub fn are_required() -> bool {
+    std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value != "0")
+}
+
+/// Reports that a test skips what needs `what`.
+///
+/// # Panics
+/// When peers are required.
+pub fn missing(what: &str) {
+    assert!(!are_required(), "REQUIRE_PEERS is set, and there is no {what}");
+    println!("SKIPPED: no {what}");
+}
+
+/// Whether `program`, run with `arguments` that only ask for its version or the like, starts.
+///
+/// # Panics
+/// When it does not, and peers are required.
+pub fn is_there(program: &str, arguments: &[&str]) -> bool {
+    let quiet = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if quiet.is_err() {
+        missing(program);
+    }
+    quiet.is_ok()
+}
+
+/// The standard output of `command`, which reads `input` and must succeed.
+///
+/// # Panics
+/// When the command does not start or fails, with its standard error.
+pub fn output(command: &mut Command, input: &str) -> String {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the peer starts");
+    let mut stdin = child.stdin.take().expect("the standard input is a pipe");
+    let output = thread::scope(|scope| {
+        // Beside reading, since the peer may answer before it has read everything. A peer that
+        // stops reading fails by its exit status.
+        scope.spawn(move || stdin.write_all(input.as_bytes()));
+        child.wait_with_output().expect("the peer ends")
+    });
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {error}");
+    String::from_utf8(output.stdout).expect("the peer writes UTF-8")
+}
+
+/// Runs a Python `script` that has `modules` (separated by commas); `None` where they are missing.
+///
+/// # Panics
+/// When the script fails, or when a module is missing and peers are required.
+pub fn python(modules: &str, script: &str, input: &str) -> Option<String> {
+    let import = format!("import {modules}");
+    let python = ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let test = Command::new(python).args(["-c", &import]).output();
+        test.is_ok_and(|output| output.status.success())
+    });
+    if python.is_none() {
+        missing(&format!("Python with {modules}"));
+    }
+    python.map(|python| output(Command::new(python).args(["-c", script]), input))
+}
+
+/// Runs a Python `script` that has scapy and cryptography; `None` where they are missing.
+///
+/// # Panics
+/// As [`python`].
+pub fn scapy(script: &str, input: &str) -> Option<String> {
+    python("scapy.all, cryptography", script, input)
+}
