@@ -33,6 +33,7 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// A context at packet time `now` that collects new packets in `emitted`
     /// (empty) and explanations, by lane, in `trace`.
+    #[inline]
     pub fn new(
         now: Nanoseconds,
         emitted: &'a mut Emitted,
@@ -49,11 +50,13 @@ impl<'a> Context<'a> {
     }
 
     /// Packet time: the newest timestamp seen so far. Never runs backwards.
+    #[inline]
     pub fn now(&self) -> Nanoseconds {
         self.now
     }
 
     /// Drops the packet of `lane` for `reason`.
+    #[inline]
     pub fn drop(&mut self, lane: usize, reason: DropReason) {
         self.verdicts[lane] = Verdict::Drop(reason);
         self.dropped.insert(lane);
@@ -61,6 +64,7 @@ impl<'a> Context<'a> {
     }
 
     /// Sends the packet of `lane` to the controller.
+    #[inline]
     pub fn punt(&mut self, lane: usize) {
         self.verdicts[lane] = Verdict::Punt;
         self.punted.insert(lane);
@@ -83,6 +87,7 @@ impl<'a> Context<'a> {
     }
 
     /// The packets made so far.
+    #[inline]
     pub fn emitted(&mut self) -> &mut Emitted {
         self.emitted
     }
@@ -110,16 +115,19 @@ impl<'a> Context<'a> {
     }
 
     /// The verdict on the packet of `lane`.
+    #[inline]
     pub fn verdict(&self, lane: usize) -> Verdict {
         self.verdicts[lane]
     }
 
     /// The lanes that were dropped.
+    #[inline]
     pub fn dropped(&self) -> Lanes {
         self.dropped
     }
 
     /// The lanes that go to the controller.
+    #[inline]
     pub fn punted(&self) -> Lanes {
         self.punted
     }

@@ -24,12 +24,14 @@ pub struct Made {
 
 impl Emitted {
     /// No packets yet; their frames will come from `pool`.
+    #[inline]
     pub fn new(pool: Arc<Pool>) -> Self {
         Self { batches: vec![Batch::new(pool.clone())], pool, current: 0 }
     }
 
     /// Makes a packet of `bytes`, from the Ethernet header on; `None` when there is no frame for
     /// it.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Option<Made> {
         if self.batches[self.current].is_full() {
             self.current += 1;
@@ -45,37 +47,44 @@ impl Emitted {
     ///
     /// # Panics
     /// When there is no such batch.
+    #[inline]
     pub fn batch_of(&mut self, made: Made) -> &mut Batch {
         &mut self.batches[made.batch]
     }
 
     /// The batches that packets may lie in, by their numbers.
+    #[inline]
     pub fn batches(&self) -> &[Batch] {
         &self.batches[..=self.current]
     }
 
     /// The same, to be changed.
+    #[inline]
     pub fn batches_mut(&mut self) -> &mut [Batch] {
         &mut self.batches[..=self.current]
     }
 
     /// The packets' bytes.
+    #[inline]
     pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let of = |batch| move |lane| Batch::bytes(batch, lane);
         self.batches.iter().flat_map(move |batch| batch.lanes().into_iter().map(of(batch)))
     }
 
     /// How many there are.
+    #[inline]
     pub fn len(&self) -> usize {
         self.batches.iter().map(Batch::len).sum()
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.batches.iter().all(Batch::is_empty)
     }
 
     /// Hands all batches with packets to `to`; what it leaves in them is released.
+    #[inline]
     pub fn hand_over(&mut self, mut to: impl FnMut(&mut Batch)) {
         for batch in &mut self.batches[..=self.current] {
             if !batch.is_empty() {

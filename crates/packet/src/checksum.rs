@@ -14,6 +14,7 @@ impl Checksum {
     /// followed.
     #[must_use]
     #[allow(clippy::should_implement_trait)] // `+` on bytes would say less
+    #[inline]
     pub fn add(mut self, bytes: &[u8]) -> Self {
         let (chunks, rest) = bytes.as_chunks::<4>();
         for chunk in chunks {
@@ -27,11 +28,13 @@ impl Checksum {
 
     /// Adds one 16-bit word.
     #[must_use]
+    #[inline]
     pub fn add_u16(self, word: u16) -> Self {
         Self(self.0 + u64::from(word))
     }
 
     /// The sum folded to 16 bits, not complemented.
+    #[inline]
     pub fn sum(self) -> u16 {
         let mut sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
         while sum >> 16 != 0 {
@@ -41,12 +44,14 @@ impl Checksum {
     }
 
     /// The checksum: the complement of the sum.
+    #[inline]
     pub fn finish(self) -> u16 {
         !self.sum()
     }
 }
 
 /// The checksum of `bytes`.
+#[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {
     Checksum::default().add(bytes).finish()
 }
@@ -54,12 +59,14 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 /// The checksum `old` after a 16-bit word under it changed from `from` to `to`
 /// (RFC 1624, equation 3).
 #[must_use]
+#[inline]
 pub fn update_u16(old: u16, from: u16, to: u16) -> u16 {
     Checksum::default().add_u16(!old).add_u16(!from).add_u16(to).finish()
 }
 
 /// The checksum `old` after 32 bits under it changed from `from` to `to`.
 #[must_use]
+#[inline]
 pub fn update_u32(old: u16, from: u32, to: u32) -> u16 {
     let (f, t) = (from.to_be_bytes(), to.to_be_bytes());
     let sum = Checksum::default().add_u16(!old).add(&t);
@@ -134,6 +141,7 @@ fn ipv4_header<'a>(bytes: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
 }
 
 /// Checks the IPv4 header's and the transport's checksum of a parsed packet.
+#[inline]
 pub fn verify(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
     if ipv4_header(bytes, headers).is_some_and(|header| checksum(header) != 0) {
         return ChecksumStatus::BadHeader;
@@ -155,6 +163,7 @@ pub fn verify(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
 }
 
 /// Computes and writes the IPv4 header checksum of a parsed packet.
+#[inline]
 pub fn fill_ipv4(bytes: &mut [u8], headers: &Headers) {
     let Some(header) = ipv4_header(bytes, headers) else { return };
     let stored = u16::from_be_bytes([header[10], header[11]]);
@@ -164,6 +173,7 @@ pub fn fill_ipv4(bytes: &mut [u8], headers: &Headers) {
 }
 
 /// Computes and writes every checksum that [`verify`] checks.
+#[inline]
 pub fn fill(bytes: &mut [u8], headers: &Headers) {
     fill_ipv4(bytes, headers);
     let Some((segment, field)) = transport(bytes, headers) else { return };

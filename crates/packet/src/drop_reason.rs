@@ -137,11 +137,13 @@ impl Default for DropCounts {
 
 impl DropCounts {
     /// Counts `packets` more lost for `reason`.
+    #[inline]
     pub fn add(&mut self, reason: DropReason, packets: u64) {
         self.0[reason as usize] += packets;
     }
 
     /// Adds the counts of `other`.
+    #[inline]
     pub fn merge(&mut self, other: &Self) {
         for (sum, n) in self.0.iter_mut().zip(other.0) {
             *sum += n;
@@ -149,11 +151,13 @@ impl DropCounts {
     }
 
     /// Packets lost for `reason`.
+    #[inline]
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]
     }
 
     /// Packets lost in all.
+    #[inline]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

@@ -62,16 +62,19 @@ pub struct Headers {
 
 impl Headers {
     /// Whether an IPv4 header was parsed.
+    #[inline]
     pub fn is_ipv4(&self) -> bool {
         self.layer >= Layer::Network && self.ether_type == 0x0800
     }
 
     /// Whether an IPv6 header was parsed.
+    #[inline]
     pub fn is_ipv6(&self) -> bool {
         self.layer >= Layer::Network && self.ether_type == 0x86dd
     }
 
     /// Whether a transport header of `protocol` was parsed.
+    #[inline]
     pub fn has_transport(&self, protocol: u8) -> bool {
         self.layer == Layer::Transport && self.ip_proto == protocol
     }

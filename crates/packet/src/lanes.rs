@@ -17,54 +17,64 @@ impl Lanes {
     pub const ALL: Self = Self(u32::MAX);
 
     /// The lanes `0..n`; `n` above [`BATCH`] means all.
+    #[inline]
     pub const fn first(n: usize) -> Self {
         if n >= BATCH { Self::ALL } else { Self((1 << n) - 1) }
     }
 
     /// The set of `lane` alone; empty when `lane` is not below [`BATCH`].
+    #[inline]
     pub const fn one(lane: usize) -> Self {
         if lane < BATCH { Self(1 << lane) } else { Self::NONE }
     }
 
     /// Whether `lane` is in the set.
+    #[inline]
     pub const fn contains(self, lane: usize) -> bool {
         lane < BATCH && self.0 >> lane & 1 == 1
     }
 
     /// Adds `lane`; lanes not below [`BATCH`] do not exist and change nothing.
+    #[inline]
     pub const fn insert(&mut self, lane: usize) {
         self.0 |= Self::one(lane).0;
     }
 
     /// Removes `lane`.
+    #[inline]
     pub const fn remove(&mut self, lane: usize) {
         self.0 &= !Self::one(lane).0;
     }
 
     /// How many lanes are in the set.
+    #[inline]
     pub const fn count(self) -> usize {
         self.0.count_ones() as usize
     }
 
     /// Whether the set is empty.
+    #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// The lanes in `self` but not in `other`.
     #[must_use]
+    #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     /// The lanes in both sets.
     #[must_use]
+    #[inline]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// The lanes in either set.
     #[must_use]
+    #[inline]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

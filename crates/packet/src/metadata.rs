@@ -61,16 +61,19 @@ pub struct Packet {
 
 impl Packet {
     /// Gives up the packet and returns its frame, to be given back to its pool.
+    #[inline]
     pub fn into_frame(self) -> Frame {
         self.frame
     }
 
     /// The packet's length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Whether the packet has no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

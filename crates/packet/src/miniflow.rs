@@ -14,16 +14,19 @@ pub struct MiniFlow {
 
 impl MiniFlow {
     /// Bit `i` is set when word `i` of the key is present.
+    #[inline]
     pub fn bitmap(&self) -> u32 {
         self.bitmap
     }
 
     /// The present words, in the order of the key.
+    #[inline]
     pub fn words(&self) -> &[u64] {
         &self.words[..self.bitmap.count_ones() as usize]
     }
 
     /// Word `i` of the key; 0 when absent.
+    #[inline]
     pub fn get(&self, i: usize) -> u64 {
         let Some(bit) = 1u32.checked_shl(i as u32) else { return 0 };
         if self.bitmap & bit == 0 {

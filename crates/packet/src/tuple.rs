@@ -23,11 +23,13 @@ pub struct FiveTuple {
 
 impl FiveTuple {
     /// The five-tuple of an IPv4 or IPv6 packet's key; `None` for others.
+    #[inline]
     pub fn from_key(key: &FlowKey) -> Option<Self> {
         Self::from_fields(|field| key.get(field), |[high, low]| key.get128([high, low]))
     }
 
     /// The five-tuple of the packet in `lane`, as of the last parse; `None` for what is not IP.
+    #[inline]
     pub fn of(batch: &Batch, lane: usize) -> Option<Self> {
         Self::from_fields(|field| batch.field(lane, field), |field| batch.field128(lane, field))
     }
@@ -55,6 +57,7 @@ impl FiveTuple {
 
     /// The five-tuple of the other direction.
     #[must_use]
+    #[inline]
     pub fn reversed(self) -> Self {
         Self {
             src: self.dst,

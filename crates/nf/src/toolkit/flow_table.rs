@@ -82,6 +82,12 @@ pub struct FlowTable<K, V, const W: usize> {
     free: Vec<u32>,
 }
 
+impl<K: FlowWords<W>, V, const W: usize> Default for FlowTable<K, V, W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// A table without flows.
     pub fn new() -> Self {
@@ -91,6 +97,11 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// The number of flows.
     pub fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// Whether there is no flow.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Looks the flows of a batch up, and asks for what is known of them.

@@ -68,6 +68,7 @@ impl OuterIp {
     }
 
     /// Bytes of it.
+    #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         match self {
             Self::V4 { .. } => 20,

@@ -78,6 +78,7 @@ impl Batch {
     }
 
     /// The pool the packets live in.
+    #[inline]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -89,16 +90,19 @@ impl Batch {
     }
 
     /// How many packets the batch holds.
+    #[inline]
     pub fn len(&self) -> usize {
         self.occupied.count()
     }
 
     /// Whether the batch holds no packet.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.occupied.is_empty()
     }
 
     /// Whether every lane is occupied.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.occupied == Lanes::ALL
     }
@@ -117,6 +121,7 @@ impl Batch {
     ///
     /// # Panics
     /// When the packet is of another pool.
+    #[inline]
     pub fn push(&mut self, packet: Packet) -> Result<usize, Packet> {
         let Some(lane) = self.vacant() else {
             return Err(packet);
@@ -137,6 +142,7 @@ impl Batch {
     }
 
     /// Takes the packet out of `lane`, or `None` when the lane is empty.
+    #[inline]
     pub fn take(&mut self, lane: usize) -> Option<Packet> {
         let frame = self.frames.get_mut(lane)?.take()?;
         self.occupied.remove(lane);
@@ -259,6 +265,7 @@ impl Batch {
     }
 
     /// Gives the frames of `lanes` back to the pool; empty lanes are skipped.
+    #[inline]
     pub fn release(&mut self, lanes: Lanes) {
         let lanes = lanes.and(self.occupied);
         if lanes.is_empty() {
@@ -299,6 +306,7 @@ impl Batch {
 
     /// The bytes of the packets of `lanes`, with their lanes in order, to be changed in place side
     /// by side; empty lanes are skipped.
+    #[inline]
     pub fn each_mut(&mut self, lanes: Lanes) -> impl Iterator<Item = (usize, &mut [u8])> {
         let (pool, offsets, lens) = (&*self.pool, &self.offsets, &self.lens);
         let chosen = self.frames.iter_mut().enumerate().filter(move |(l, _)| lanes.contains(*l));
@@ -335,6 +343,7 @@ impl Batch {
     /// Makes the packet longer by `n` bytes at its front, of unspecified
     /// content; `false`, and nothing changed, when the headroom is too small.
     #[must_use]
+    #[inline]
     pub fn grow_front(&mut self, lane: usize, n: usize) -> bool {
         let fits = self.occupied.contains(lane) && n <= self.headroom(lane);
         if fits {
@@ -348,6 +357,7 @@ impl Batch {
     /// Makes the packet longer by `n` bytes at its end, of unspecified content;
     /// `false`, and nothing changed, when the tailroom is too small.
     #[must_use]
+    #[inline]
     pub fn grow_back(&mut self, lane: usize, n: usize) -> bool {
         let fits = self.occupied.contains(lane) && n <= self.tailroom(lane);
         if fits {
@@ -398,6 +408,7 @@ impl Batch {
     }
 
     /// Cuts `n` bytes (at most all) off the packet's front.
+    #[inline]
     pub fn shrink_front(&mut self, lane: usize, n: usize) {
         let n = n.min(self.lens[lane] as usize) as u16;
         self.offsets[lane] += n;
@@ -405,6 +416,7 @@ impl Batch {
     }
 
     /// Cuts the packet's end so that at most `len` bytes remain.
+    #[inline]
     pub fn truncate(&mut self, lane: usize, len: usize) {
         let cut = (self.lens[lane] as usize).saturating_sub(len);
         self.shorten(lane, cut as u16);
@@ -544,6 +556,7 @@ impl Batch {
     }
 
     /// Hash of the packet's flow, equal for both of its directions.
+    #[inline]
     pub fn flow_hash(&self, lane: usize) -> u32 {
         symmetric_hash(&self.key(lane))
     }

@@ -9,6 +9,7 @@ use crate::checksum::{update_u16, update_u32};
 use crate::headers::Headers;
 
 /// Sets both MAC addresses of the Ethernet header at `headers.l2`.
+#[inline]
 pub fn set_ethernet(bytes: &mut [u8], headers: &Headers, dst: [u8; 6], src: [u8; 6]) {
     let at = headers.l2 as usize;
     if let Some(addresses) = bytes.get_mut(at..at + 12) {
@@ -18,6 +19,7 @@ pub fn set_ethernet(bytes: &mut [u8], headers: &Headers, dst: [u8; 6], src: [u8;
 }
 
 /// Lowers TTL or hop limit by one; the caller has made sure that it is above 0.
+#[inline]
 pub fn decrement_ttl(bytes: &mut [u8], headers: &Headers) {
     let l3 = headers.l3 as usize;
     if headers.is_ipv6() {
@@ -35,26 +37,31 @@ pub fn decrement_ttl(bytes: &mut [u8], headers: &Headers) {
 }
 
 /// Sets the IPv4 source address, and updates header and transport checksum.
+#[inline]
 pub fn set_ipv4_src(bytes: &mut [u8], headers: &Headers, address: Ipv4Addr) {
     set_ipv4_address(bytes, headers, headers.l3 as usize + 12, address);
 }
 
 /// Sets the IPv4 destination address, and updates header and transport checksum.
+#[inline]
 pub fn set_ipv4_dst(bytes: &mut [u8], headers: &Headers, address: Ipv4Addr) {
     set_ipv4_address(bytes, headers, headers.l3 as usize + 16, address);
 }
 
 /// Sets the TCP or UDP source port, and updates the transport checksum.
+#[inline]
 pub fn set_src_port(bytes: &mut [u8], headers: &Headers, port: u16) {
     set_port(bytes, headers, headers.l4 as usize, port);
 }
 
 /// Sets the TCP or UDP destination port, and updates the transport checksum.
+#[inline]
 pub fn set_dst_port(bytes: &mut [u8], headers: &Headers, port: u16) {
     set_port(bytes, headers, headers.l4 as usize + 2, port);
 }
 
 /// Sets the identifier of an ICMP echo, and updates its checksum.
+#[inline]
 pub fn set_icmp_id(bytes: &mut [u8], headers: &Headers, id: u16) {
     let l4 = headers.l4 as usize;
     if l4 != 0
