@@ -45,7 +45,10 @@ impl Inspector {
             found.dedup();
         }
         let lane = packet.subject.lane;
-        packet.context.explain(lane, || format!("{} rules to verify", found.len()));
+        packet.context.explain(lane, || {
+            let noun = if found.len() == 1 { "rule" } else { "rules" };
+            format!("{} {noun} to verify", found.len())
+        });
         for number in &found {
             if packet.passed {
                 break;

@@ -59,7 +59,7 @@ pub(super) fn variables(
     for (name, value) in own {
         if !is_name(name.get_ref()) {
             let expected = "letters, digits and _, without $";
-            errors.push(section.error(name.span(), "bad name of a variable", expected));
+            errors.push(section.error(name.span(), "bad variable name", expected));
         } else if let Some(expected) = variables.mistake(name.get_ref()) {
             errors.push(section.error(value.span(), "bad variable", expected));
         }
@@ -74,7 +74,7 @@ pub(super) fn variables(
         && variables.mistake(external).is_some()
     {
         let message = format!("no address is left for {external}, which is !$HOME_NET");
-        let expected = format!("less, or an {external} of its own");
+        let expected = format!("fewer addresses, or a definition of {external}");
         errors.push(section.error(home.span(), message, expected));
     }
     variables

@@ -193,7 +193,7 @@ fn list<T: Interval>(
     collect(piece.text, variables, one, 0, &mut items)
         .map_err(|expected| piece.fault("bad list", expected))?;
     if !items.1.is_empty() && difference(&items).is_empty() {
-        return Err(piece.fault("a list that nothing is in", "something that is not excluded"));
+        return Err(piece.fault("an empty list", "a list that does not exclude everything"));
     }
     Ok(items)
 }
@@ -206,27 +206,26 @@ fn collect<T: Interval>(
     items: &mut Items<T>,
 ) -> Result<(), String> {
     if depth > MAX_DEPTH {
-        return Err("lists and variables that are not nested so deep".into());
+        return Err(format!("lists and variables nested at most {MAX_DEPTH} deep"));
     }
     let text = text.trim();
     if let Some(rest) = text.strip_prefix('!') {
         let mut inner = (Vec::new(), Vec::new());
         collect(rest, variables, one, depth + 1, &mut inner)?;
         if inner.0.is_empty() && inner.1.is_empty() {
-            return Err("something to match: '!any' matches nothing".into());
+            return Err("a list that matches something, unlike '!any'".into());
         }
         items.1.extend(difference(&inner));
         return Ok(());
     }
     if let Some(name) = text.strip_prefix('$') {
         let value = variables.0.get(name);
-        let value =
-            value.ok_or_else(|| format!("a variable that is defined: there is no '{name}'"))?;
+        let value = value.ok_or_else(|| format!("a defined variable; '{name}' is not defined"))?;
         return collect(value, variables, one, depth + 1, items);
     }
     if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         if split(inner).next().is_none() {
-            return Err("something in the list".into());
+            return Err("at least one item in the list".into());
         }
         return split(inner).try_for_each(|t| collect(t, variables, one, depth + 1, items));
     }

@@ -167,7 +167,7 @@ pub(in super::super) struct ByteJump {
 
 /// Reads `"a|00 ff|b"` with its escapes.
 pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
-    let expected = "bytes in quotes, hexadecimal ones between |, \\ before \" ; : \\ and |";
+    let expected = "quoted bytes, hexadecimal between | and |, with \\ before each \" ; : \\ and |";
     let inner = piece.unquoted();
     if inner.start == piece.start {
         return Err(piece.fault("content without quotes", expected));
@@ -176,14 +176,14 @@ pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
     for c in inner.text.chars() {
         match (c, &mut hex) {
             ('|', Some(digits)) => {
-                let parsed =
-                    ::hex::decode(digits).map_err(|_| piece.fault("bad hexadecimal", expected))?;
+                let parsed = ::hex::decode(digits)
+                    .map_err(|_| piece.fault("bad hexadecimal digits", expected))?;
                 bytes.extend(parsed);
                 hex = None;
             }
             (c, Some(digits)) if c.is_ascii_hexdigit() => digits.push(c),
             (c, Some(_)) if c.is_whitespace() => {}
-            (_, Some(_)) => return Err(piece.fault("bad hexadecimal", expected)),
+            (_, Some(_)) => return Err(piece.fault("bad hexadecimal digits", expected)),
             ('|', None) if !escaped => hex = Some(String::new()),
             ('\\', None) if !escaped => {
                 escaped = true;
@@ -194,7 +194,7 @@ pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
         escaped = false;
     }
     if hex.is_some() || escaped || bytes.is_empty() {
-        return Err(piece.fault("content without end, or empty", expected));
+        return Err(piece.fault("unterminated or empty content", expected));
     }
     Ok(bytes)
 }
@@ -234,6 +234,6 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
     let text = format!("(*LIMIT_MATCH=3500)(*LIMIT_DEPTH=1500){prefix}(?:{pattern})");
     let regex = builder.build(&text);
     let regex =
-        regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 takes"))?;
+        regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 accepts"))?;
     Ok((Regex { regex, negated, relative }, buffer))
 }

@@ -58,7 +58,7 @@ pub(super) fn event(value: Piece<'_>) -> Result<Condition, Fault> {
 pub(super) fn stream_size(value: Piece<'_>) -> Result<StreamSize, Fault> {
     let parts: Vec<Piece<'_>> = value.split(',').collect();
     let [side, operator, number] = &parts[..] else {
-        return Err(value.fault("bad stream_size", "side, operator, number"));
+        return Err(value.fault("bad stream_size", "SIDE,OPERATOR,NUMBER"));
     };
     let sides = match side.text {
         "client" => Sides::Client,
@@ -128,7 +128,8 @@ pub(super) fn bounds(
             if let Some(at) = value.text.find("<>") {
                 let (low, high) = (number(value.to(at))?, number(value.from(at + 2))?);
                 if high <= low.saturating_add(1) {
-                    return Err(value.fault("an empty range", "low<>high, without the ends"));
+                    let expected = "LOW<>HIGH with a number between the two";
+                    return Err(value.fault("an empty range", expected));
                 }
                 (low + 1, high - 1)
             } else if let Some((low, high)) = value.split_once('-') {
@@ -139,7 +140,7 @@ pub(super) fn bounds(
         }
     };
     if low > high || negated && (low, high) == (0, most) {
-        return Err(value.fault("an empty range", "a range that something is in"));
+        return Err(value.fault("an empty range", "a range that contains a number"));
     }
     Ok((low, high, negated))
 }
@@ -191,7 +192,7 @@ pub(super) fn tcp_flags(value: Piece<'_>) -> Result<Condition, Fault> {
                 'E' | '2' => 64,
                 'C' | '1' => 128,
                 '0' => 0,
-                _ => return Err(value.fault("bad TCP flags", "letters of FSRPAUEC, or 0")),
+                _ => return Err(value.fault("bad TCP flags", "letters from FSRPAUEC, or 0")),
             };
             Ok(bits | bit)
         })
@@ -205,7 +206,7 @@ pub(super) fn fragment_bits(value: Piece<'_>) -> Result<Condition, Fault> {
         'R' => Ok(bits | 4),
         'D' => Ok(bits | 2),
         'M' => Ok(bits | 1),
-        _ => Err(value.fault("bad fragment bits", "letters of MDR")),
+        _ => Err(value.fault("bad fragment bits", "letters from MDR")),
     })?;
     Ok(Condition::FragmentBits { bits, how })
 }

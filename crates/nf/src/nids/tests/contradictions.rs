@@ -1,8 +1,8 @@
-//! Rules that can never match are refused, those that just can are not.
+//! Rules that can never match are refused; rules that barely can match are not.
 
 use super::*;
 
-/// Rules, the text that an error points at, and how its message begins.
+/// Rules, the text that the error points at, and the beginning of its message.
 const NEVER: &[(&str, &str, &str)] = &[
     ("tcp # (content:\"abcdef\"; depth:3;)", "'3'", "'depth' is shorter than its content"),
     ("tcp # (content:\"x\"; content:\"abc\"; within:2;)", "'2'", "'within' is shorter"),
@@ -23,40 +23,36 @@ const NEVER: &[(&str, &str, &str)] = &[
     ("ip # (ttl:9-5;)", "'9-5'", "an empty range"),
     ("ip # (tos:5<>6;)", "'5<>6'", "an empty range"),
     ("ip # (fragoffset:8192;)", "'8192'", "bad number"),
-    ("ip # (ttl:1; ttl:>1;)", "'ttl:>1'", "no packet fits this"),
+    ("ip # (ttl:1; ttl:>1;)", "'ttl:>1'", "no packet can match this"),
     ("tcp # (stream_size:both,<,0;)", "'both,<,0'", "nothing is below 0"),
-    ("tcp # (itype:8;)", "'itype:8'", "no packet fits this"),
-    ("udp # (icode:0;)", "'icode:0'", "no packet fits this"),
-    ("udp # (flags:S;)", "'flags:S'", "no packet fits this"),
-    ("icmp # (window:5;)", "'window:5'", "no packet fits this"),
-    ("ip # (itype:8; flags:S;)", "'flags:S'", "no packet fits this"),
-    ("tcp # (flags:S; flags:A;)", "'flags:A'", "no packet fits this"),
-    ("tcp # (flags:*0;)", "'flags:*0'", "no packet fits this"),
-    ("tcp # (ip_proto:17;)", "'ip_proto:17'", "no packet fits this"),
-    ("udp # (ip_proto:!udp;)", "'ip_proto:!udp'", "no packet fits this"),
-    ("udp # (stream_size:both,>,5;)", "'stream_size:both,>,5'", "no packet fits this"),
-    ("ipv6 # (fragbits:M;)", "'fragbits:M'", "no packet fits this"),
-    ("udp # (http.uri; content:\"a\";)", "'http.uri'", "no packet fits this"),
-    ("icmp # (content:\"a\"; http_uri;)", "'http_uri'", "no packet fits this"),
-    ("udp # (app-layer-protocol:tls;)", "'app-layer-protocol:tls'", "no packet fits this"),
-    ("http # (app-layer-protocol:dns;)", "'dns'", "a rule about two protocols"),
+    ("tcp # (itype:8;)", "'itype:8'", "no packet can match this"),
+    ("udp # (icode:0;)", "'icode:0'", "no packet can match this"),
+    ("udp # (flags:S;)", "'flags:S'", "no packet can match this"),
+    ("icmp # (window:5;)", "'window:5'", "no packet can match this"),
+    ("ip # (itype:8; flags:S;)", "'flags:S'", "no packet can match this"),
+    ("tcp # (flags:S; flags:A;)", "'flags:A'", "no packet can match this"),
+    ("tcp # (flags:*0;)", "'flags:*0'", "no packet can match this"),
+    ("tcp # (ip_proto:17;)", "'ip_proto:17'", "no packet can match this"),
+    ("udp # (ip_proto:!udp;)", "'ip_proto:!udp'", "no packet can match this"),
+    ("udp # (stream_size:both,>,5;)", "'stream_size:both,>,5'", "no packet can match this"),
+    ("ipv6 # (fragbits:M;)", "'fragbits:M'", "no packet can match this"),
+    ("udp # (http.uri; content:\"a\";)", "'http.uri'", "no packet can match this"),
+    ("icmp # (content:\"a\"; http_uri;)", "'http_uri'", "no packet can match this"),
+    ("udp # (app-layer-protocol:tls;)", "'app-layer-protocol:tls'", "no packet can match this"),
+    ("http # (app-layer-protocol:dns;)", "'dns'", "a rule for two protocols"),
     ("tcp # (flow:established,not_established;)", "'not_established'", "this contradicts"),
     ("tcp # (flow:to_server,to_client;)", "'to_client'", "this contradicts"),
     ("tcp # (flow:to_server; flow:from_server;)", "'from_server'", "this contradicts"),
     ("tcp # (flow:only_stream,no_stream;)", "'no_stream'", "this contradicts"),
-    ("ip ![0.0.0.0/0,::/0] any -> any any ()", "'![0.0.0.0/0,::/0]'", "a list that nothing is in"),
-    ("ip [10.1.2.0/24,!10.0.0.0/8] any -> any any ()", "'[10", "a list that nothing is in"),
-    (
-        "ip [10.0.0.0/8,![10.0.0.0/9,10.128.0.0/9]] any -> any any ()",
-        "'[10",
-        "a list that nothing is in",
-    ),
+    ("ip ![0.0.0.0/0,::/0] any -> any any ()", "'![0.0.0.0/0,::/0]'", "an empty list"),
+    ("ip [10.1.2.0/24,!10.0.0.0/8] any -> any any ()", "'[10", "an empty list"),
+    ("ip [10.0.0.0/8,![10.0.0.0/9,10.128.0.0/9]] any -> any any ()", "'[10", "an empty list"),
     ("ip [] any -> any any ()", "'[]'", "bad list"),
-    ("udp any ![:99,100:] -> any any ()", "'![:99,100:]'", "a list that nothing is in"),
-    ("udp any any -> any [80,!80] ()", "'[80,!80]'", "a list that nothing is in"),
+    ("udp any ![:99,100:] -> any any ()", "'![:99,100:]'", "an empty list"),
+    ("udp any any -> any [80,!80] ()", "'[80,!80]'", "an empty list"),
 ];
 
-/// Rules that look alike, and may match.
+/// Rules that look similar but can match.
 const MAY: &[&str] = &[
     "tcp # (content:\"abcdef\"; depth:6;)",
     "tcp # (content:\"x\"; content:\"abc\"; distance:-4; within:3; dsize:3;)",
