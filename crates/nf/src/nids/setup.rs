@@ -1,4 +1,4 @@
-//! From rule files to what packets are held against.
+//! Compiles rule files into the engine that inspects packets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use super::engine::Engine;
 use super::rule::{Variables, load, warnings};
 use crate::{BuildError, Section};
 
-/// What it takes to read the rules, again too.
+/// The settings for reading the rules, also on reload.
 pub(super) struct Setup {
     pub(super) variables: Variables,
-    /// Rules that ask for what is not supported are mistakes.
+    /// Whether rules that need an unsupported feature are errors.
     pub(super) refuse: bool,
     pub(super) files: Vec<PathBuf>,
 }
 
 pub(super) struct Compiled {
     pub(super) engine: Engine,
-    /// How many rules are left out.
+    /// The number of rules that were skipped.
     pub(super) unsupported: usize,
     pub(super) warnings: Vec<SourceError>,
 }
@@ -45,8 +45,8 @@ impl Setup {
     }
 }
 
-/// The variables `own` over the defaults. What is wrong with them goes into `errors`, once,
-/// and not for each of the rules in `sources`.
+/// The default variables, overridden by `own`. Each error in them is added to `errors` once, and
+/// not once per rule in `sources`.
 pub(super) fn variables(
     section: &Section<'_>,
     own: &BTreeMap<Spanned<String>, Spanned<String>>,
@@ -64,7 +64,7 @@ pub(super) fn variables(
             errors.push(section.error(value.span(), "bad variable", expected));
         }
     }
-    // Unless given, it is what HOME_NET leaves over, which may be nothing.
+    // By default, it is the complement of HOME_NET, which may be empty.
     let external = "EXTERNAL_NET";
     let home = own.iter().find(|(name, _)| name.get_ref() == "HOME_NET");
     if let Some((_, home)) = home

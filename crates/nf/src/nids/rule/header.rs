@@ -1,11 +1,11 @@
-//! Options that ask for header fields.
+//! Options that test header fields.
 
 use super::super::events::Event;
 use super::condition::{Condition, What};
 use super::text::{Fault, Piece};
 use super::{Sides, StreamSize};
 
-/// The field that an option is named after.
+/// The field that the option `name` tests.
 pub(super) fn field(name: &str) -> Option<What> {
     Some(match name {
         "dsize" => What::PayloadSize,
@@ -54,7 +54,7 @@ pub(super) fn event(value: Piece<'_>) -> Result<Condition, Fault> {
     }
 }
 
-/// Reads `server,<,1000`: how many bytes a side sent.
+/// Reads `server,<,1000`: the number of bytes that a side sent.
 pub(super) fn stream_size(value: Piece<'_>) -> Result<StreamSize, Fault> {
     let parts: Vec<Piece<'_>> = value.split(',').collect();
     let [side, operator, number] = &parts[..] else {
@@ -88,8 +88,8 @@ pub(super) fn range(what: What, value: Piece<'_>) -> Result<Condition, Fault> {
     Ok(Condition::Range { what, low, high, negated })
 }
 
-/// Reads `5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `5<>9` (without the ends), `5-9` about a number
-/// of `most` at most: the least, the most, and whether anything else is asked for.
+/// Reads `5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `5<>9` (without the ends), `5-9` for numbers up to
+/// `most`; returns the minimum, the maximum, and whether the range is negated.
 pub(super) fn bounds(
     value: Piece<'_>,
     named: impl Fn(&str) -> Option<u64>,
@@ -160,13 +160,13 @@ fn protocol_number(name: &str) -> Option<u64> {
     })
 }
 
-/// How the bits are compared, and the letters.
+/// Splits the value into the comparison and the letters.
 fn letters(value: Piece<'_>) -> (char, &str) {
     let text = value.text;
     match text.chars().next() {
         Some(how @ ('+' | '*' | '!')) => (how, &text[1..]),
         Some('=') => ('=', &text[1..]),
-        // The sign may stand behind the letters too.
+        // The sign may follow the letters, too.
         _ => match text.chars().last() {
             Some(how @ ('+' | '*' | '!')) => (how, &text[..text.len() - 1]),
             _ => ('=', text),

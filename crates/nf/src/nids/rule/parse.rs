@@ -1,4 +1,4 @@
-//! From rule files to rules.
+//! Parses rule files into rules.
 
 use thalweg_classify::source::{Source, SourceError};
 
@@ -13,7 +13,7 @@ use super::set::Places;
 use super::text::{Fault, Piece, options};
 use super::{Action, FastPattern, FlowTest, Protocol, Rule, View};
 
-/// What a rule file holds.
+/// The content of a rule file.
 #[derive(Debug, Default)]
 pub(in super::super) struct Loaded {
     pub(in super::super) rules: Vec<Rule>,

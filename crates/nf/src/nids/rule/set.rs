@@ -11,7 +11,7 @@ use super::{FlowBit, Loaded};
 #[derive(Debug, Default)]
 pub(in super::super) struct Places {
     pub(super) sid: Range<usize>,
-    /// Of each `flowbits:isset`, in order.
+    /// Each `flowbits:isset`, in order.
     pub(super) is_set: Vec<Range<usize>>,
 }
 

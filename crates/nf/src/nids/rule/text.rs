@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A mistake in a rule.
+/// An error in a rule.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) span: Range<usize>,
