@@ -36,7 +36,7 @@ struct Sets {
     words: usize,
 }
 
-/// The distinction between packets other than by port.
+/// The kind of a packet by transport protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Tcp,

@@ -250,8 +250,8 @@ fn compare(number: u64, test: &ByteTest, value: u64) -> bool {
 }
 
 /// The earliest start and the latest end of the content, as Suricata counts:
-/// offset and depth from the payload's start, distance from the previous
-/// match, within after distance.
+/// offset from the payload's start, depth from offset, distance from the
+/// previous match, within from the end of distance.
 fn bounds(
     content: &Content,
     len: usize,

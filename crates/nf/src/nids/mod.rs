@@ -69,8 +69,8 @@ struct Options {
     #[serde(default = "idle_timeout")]
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     idle_timeout_s: Spanned<u64>,
-    /// MiB for streams and messages; if they exceed it, the least recently used half of the
-    /// connections loses its own.
+    /// MiB for streams and messages; if they exceed it, reassembly stops for the least recently
+    /// used half of the connections.
     #[serde(default = "stream_memory")]
     #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
     stream_memory_mib: Spanned<usize>,

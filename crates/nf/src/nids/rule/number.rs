@@ -118,15 +118,14 @@ pub(super) fn byte_test(value: Piece<'_>, names: &[String]) -> Result<ByteTest, 
         "&" => ('&', false),
         "^" => ('^', false),
         _ => {
-            return Err(operator.fault("bad operator", "<, >, =, <=, >=, & or ^, or ! and one"));
+            let expected = "<, >, =, <=, >=, & or ^, optionally after !";
+            return Err(operator.fault("bad operator", expected));
         }
     };
     for part in rest {
         if !number_form(*part, &mut test.place)? {
-            return Err(part.fault(
-                "bad byte_test",
-                "relative, big, little, string, hex, dec, oct or bitmask",
-            ));
+            let expected = "relative, big, little, string, hex, dec, oct or bitmask";
+            return Err(part.fault("bad byte_test", expected));
         }
     }
     test.place.count = count(*bytes, test.place.order, names, false)?;
@@ -160,7 +159,11 @@ pub(super) fn byte_jump(value: Piece<'_>, names: &[String]) -> Result<ByteJump, 
             "post_offset" => jump.post_offset = offset(behind, names)?,
             _ if number_form(*part, &mut jump.place)? => {}
             "from_end" => return Err(Fault::unsupported(part.span(), "'from_end'")),
-            _ => return Err(part.fault("bad byte_jump", "a byte_jump option such as relative")),
+            _ => {
+                let expected = "relative, big, little, string, hex, dec, oct, bitmask, align, \
+                                multiplier, from_beginning or post_offset";
+                return Err(part.fault("bad byte_jump", expected));
+            }
         }
     }
     jump.place.count = count(*bytes, jump.place.order, names, true)?;
@@ -188,9 +191,9 @@ pub(super) fn byte_extract(
             "align" => align = literal(behind)?,
             _ if number_form(*part, &mut place)? => {}
             _ => {
-                return Err(
-                    part.fault("bad byte_extract", "a byte_extract option such as relative")
-                );
+                let expected = "relative, big, little, string, hex, dec, oct, bitmask, align or \
+                                multiplier";
+                return Err(part.fault("bad byte_extract", expected));
             }
         }
     }

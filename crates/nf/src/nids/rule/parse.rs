@@ -148,7 +148,8 @@ fn read_options(draft: &mut Draft, list: Piece<'_>) -> Result<(), Fault> {
         option(draft, name, value)?;
         if !draft.rule.may_fit_a_packet() {
             let expected = "options compatible with each other and with the rule's protocol";
-            return Err(part.fault("no packet can match this and the rule up to here", expected));
+            let message = "no packet can match this option and the rule before it";
+            return Err(part.fault(message, expected));
         }
     }
     Ok(())
