@@ -1,10 +1,10 @@
-//! Searching ahead: what a batch will bring, looked through all at once.
+//! Searches ahead: all texts of a batch in one pass.
 //!
 //! A segment is searched together with the end of its stream, and streams change packet by
-//! packet. But most segments bring what comes next. So before the first packet changes anything,
-//! the texts are put together as they will be if all do; connections and streams are asked for
-//! together on the way. A packet takes what was found in its text only if its stream then ends
-//! as expected: else it is searched by itself.
+//! packet. But most segments arrive in order. So before the first packet changes any state, the
+//! texts are assembled as they will be if all segments arrive in order; on the way, connections
+//! and streams are prefetched together. A packet uses the hits in its text only if its stream
+//! then ends as expected; otherwise it is searched by itself.
 
 use std::ops::Range;
 
@@ -19,10 +19,10 @@ use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
 use thalweg_nf::toolkit::view::payload;
 
-/// Places for the last segments of streams in a batch.
+/// Entries for the last segments of streams in a batch.
 const PLACES: usize = 64;
 
-/// What of a TCP segment its stream needs.
+/// The fields of a TCP segment that its stream needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Segment {
     pub(super) flags: u16,
@@ -30,49 +30,49 @@ pub(super) struct Segment {
     pub(super) acknowledged: u32,
 }
 
-/// What is expected to be searched for a packet.
+/// The text expected to be searched for a packet.
 #[derive(Clone, Debug, Default)]
 enum Text {
-    /// What cannot be told before the packet's turn.
+    /// Not known before the packet's turn.
     Unknown,
     /// The payload by itself.
     #[default]
     Payload,
-    /// The end of a stream, which lies here, and the payload behind it.
+    /// The end of a stream, at this range of `joined`, followed by the payload.
     Joined(Range<usize>),
 }
 
-/// What is known of a batch before its packets' turn; reused. Those of its arrays that are of
-/// packets are by lane.
+/// The results for a batch before its packets' turn; reused. Arrays with an entry per packet are
+/// indexed by lane.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// Packets whose connections matter.
     pub(super) connected: Lanes,
-    /// Those of them that have one, and that its lower end sends.
+    /// The subsets that have a connection, and that its lower endpoint sent.
     tracked: Lanes,
     from_low: Lanes,
     conversations: [Conversation; BATCH],
     slots: [Option<Slot>; BATCH],
-    /// Those with a TCP header.
+    /// Packets with a TCP header.
     segmented: Lanes,
     segments: [Segment; BATCH],
     texts: [Text; BATCH],
-    /// Joined texts, one behind the other.
+    /// Joined texts, one after the other.
     joined: Vec<u8>,
     /// Lanes and the rules that may match their packets, in order.
     found: Vec<(u32, u32)>,
-    /// Lanes for which there are any.
+    /// Lanes for which `found` has rules.
     any: Lanes,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Nothing is expected on this thread: the reference of what is.
+    /// Disables searching ahead on this thread, as the reference for tests.
     pub(super) static BLIND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 impl Ahead {
-    /// Looks through what the packets of `lanes` will bring.
+    /// Searches the texts that the packets of `lanes` are expected to add.
     pub(super) fn look(
         &mut self,
         engine: &Engine,
@@ -118,7 +118,7 @@ impl Ahead {
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 
-    /// Looks the connections up, which asks for their memory.
+    /// Looks up the connections, which prefetches them.
     fn find_connections(&mut self, flows: &Flows, batch: &Batch) {
         (self.tracked, self.from_low, self.segmented) = (Lanes::NONE, Lanes::NONE, Lanes::NONE);
         for lane in self.connected {
@@ -146,7 +146,7 @@ impl Ahead {
         }
     }
 
-    /// The streams that segments go to; their memory is asked for.
+    /// The streams of the segments; prefetches them.
     fn find_streams<'f>(&self, flows: &'f Flows) -> [Option<&'f Stream>; BATCH] {
         let mut streams = [None; BATCH];
         for lane in self.segmented.and(self.tracked) {
@@ -162,7 +162,7 @@ impl Ahead {
         streams
     }
 
-    /// Settles what is to be searched for segments.
+    /// Assembles the texts to search for segments.
     fn put_together(
         &mut self,
         engine: &Engine,
@@ -171,7 +171,7 @@ impl Ahead {
         midstream: bool,
     ) {
         self.joined.clear();
-        // The last segment of a stream in the batch, by a few bits of its number.
+        // The last segment of a stream in the batch, by a few bits of the stream's number.
         let mut last = [None::<u8>; PLACES];
         let streams = self.find_streams(flows);
         for lane in self.segmented {
@@ -180,7 +180,7 @@ impl Ahead {
                 continue;
             }
             let Some(stream) = streams[lane] else {
-                // One that begins here is looked at when it does.
+                // A stream that begins here is searched at the packet's turn.
                 if midstream || segment.flags & SYN != 0 {
                     self.texts[lane] = Text::Unknown;
                 }
@@ -215,12 +215,12 @@ impl Ahead {
         }
     }
 
-    /// Where the connection of a packet was found.
+    /// The slot in which the connection of a packet was found.
     pub(super) fn slot(&self, lane: usize) -> Option<Slot> {
         self.slots[lane]
     }
 
-    /// The connection of a packet, and whether the lower end sends it.
+    /// The connection of a packet, and whether its lower endpoint sent the packet.
     pub(super) fn conversation(&self, lane: usize) -> Option<(Conversation, bool)> {
         let known = (self.conversations[lane], self.from_low.contains(lane));
         self.tracked.contains(lane).then_some(known)
@@ -230,7 +230,7 @@ impl Ahead {
         self.segmented.contains(lane).then_some(self.segments[lane])
     }
 
-    /// The end of the stream that a packet was searched behind, if no rule may match it.
+    /// The end of the stream that the packet was searched with, if no rule may match it.
     pub(super) fn quiet(&self, lane: usize) -> Option<&[u8]> {
         match &self.texts[lane] {
             Text::Joined(past) if !self.any.contains(lane) => Some(&self.joined[past.clone()]),
@@ -238,7 +238,7 @@ impl Ahead {
         }
     }
 
-    /// Appends the rules that may match what was expected of a packet, in the order to ask them.
+    /// Appends the rules that may match the expected text of a packet, in order of evaluation.
     pub(super) fn take(&self, lane: usize, out: &mut Vec<u32>) {
         if self.any.contains(lane) {
             let from = self.found.partition_point(|(of, _)| (*of as usize) < lane);
@@ -252,7 +252,7 @@ impl Ahead {
         matches!(self.texts[lane], Text::Payload)
     }
 
-    /// Whether a packet was searched behind the end of this stream, which it goes on with.
+    /// Whether a packet was searched with the end of this stream, which it continues.
     pub(super) fn searched_behind(&self, lane: usize, stream: &Stream, reach: usize) -> bool {
         let Text::Joined(past) = &self.texts[lane] else { return false };
         stream.past(reach) == &self.joined[past.clone()]
@@ -260,7 +260,7 @@ impl Ahead {
 }
 
 impl Segment {
-    /// The fields of the TCP header at the beginning of `bytes`, which the parser saw whole.
+    /// Reads the TCP header at the beginning of `bytes`, which the parser found complete.
     fn new(bytes: &[u8], flags: u16) -> Self {
         let number = |at: usize| {
             bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))

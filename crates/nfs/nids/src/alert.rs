@@ -9,17 +9,17 @@ use thalweg_packet::{FiveTuple, Nanoseconds};
 use super::flows::Seen;
 use super::rule::Rule;
 
-/// What an alert tells of its packet.
+/// The facts about the packet that an alert reports.
 pub(super) struct Occasion<'a> {
     pub(super) timestamp: Nanoseconds,
     pub(super) flow_hash: u32,
-    /// `None` for what is not IP.
+    /// `None` if the packet is not IP.
     pub(super) tuple: Option<&'a FiveTuple>,
     pub(super) interface: u16,
     pub(super) seen: Option<&'a Seen<'a>>,
 }
 
-/// The part of an alert that is the same each time.
+/// The part of an alert that is the same for every match of the rule.
 pub(super) fn of_rule(rule: &Rule) -> String {
     let alert = json!({
         "action": rule.action.verdict(),
@@ -33,7 +33,7 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     alert.to_string()
 }
 
-/// Appends the alert of a rule, whose [part](of_rule) is `rule`, as a line.
+/// Appends the alert of a rule as a line; `rule` is its constant [part](of_rule).
 pub(super) fn line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) {
     // Writing to memory does not fail.
     let _ = write_line(rule, occasion, out);
@@ -84,7 +84,7 @@ fn protocol(number: u8) -> Cow<'static, str> {
     })
 }
 
-/// As Suricata writes it: `2026-01-31T12:00:00.123456+0000`.
+/// Writes the time as Suricata does: `2026-01-31T12:00:00.123456+0000`.
 fn timestamp(time: Nanoseconds, out: &mut Vec<u8>) -> std::io::Result<()> {
     let (seconds, nanoseconds) = time.split();
     let (year, month, day) = date(seconds / 86_400);

@@ -1,4 +1,4 @@
-//! Asking rules: about payloads, streams and messages, and what follows when they match.
+//! Evaluates rules for payloads, streams and messages, and carries out their actions.
 
 use thalweg_packet::{DropReason, FiveTuple};
 
@@ -12,12 +12,12 @@ use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
 use super::rule::{Action, FilterKind, Rule};
 
-/// Rules of one direction that wait for the rest of what they ask for.
+/// The maximum number of rules per direction that wait for further data.
 const OPEN: usize = 16;
 
 impl Inspector {
-    /// Finds the rules that may match `bytes`, of which those behind `from` are new; of those
-    /// that a header suits, if one is given.
+    /// Finds the rules that may match `bytes`, which are new after `from`; with `suiting`, only
+    /// rules that the header suits.
     pub(super) fn search_bytes(
         &mut self,
         engine: &Engine,
@@ -30,7 +30,7 @@ impl Inspector {
         engine.candidates(Buffer::Payload, bytes, from, suiting, literals, found);
     }
 
-    /// Asks the rules that were found, and those that wait for more of the stream.
+    /// Evaluates the rules that were found, and those that wait for more of the stream.
     pub(super) fn ask(&mut self, packet: &mut Packet<'_, '_, '_>, mut seen: Option<&mut Seen<'_>>) {
         let engine = packet.engine;
         let mut found = std::mem::take(&mut self.found);
@@ -45,7 +45,10 @@ impl Inspector {
             found.dedup();
         }
         let lane = packet.subject.lane;
-        packet.context.explain(lane, || format!("{} rules to verify", found.len()));
+        packet.context.explain(lane, || {
+            let noun = if found.len() == 1 { "rule" } else { "rules" };
+            format!("{} {noun} to verify", found.len())
+        });
         for number in &found {
             if packet.passed {
                 break;
@@ -70,7 +73,7 @@ impl Inspector {
         self.found = found;
     }
 
-    /// Goes through the messages that a segment completed or let grow.
+    /// Evaluates rules for the messages that a segment completed or extended.
     pub(super) fn messages(
         &mut self,
         packet: &mut Packet<'_, '_, '_>,
@@ -97,7 +100,7 @@ impl Inspector {
         for direction in [true, false] {
             let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
             if tracked.app.end(direction) {
-                // A reset ends both directions, whoever sent it.
+                // A reset ends both directions, whichever side sent it.
                 let tuple = packet.subject.tuple;
                 if direction != to_server {
                     packet.subject.tuple = tuple.map(FiveTuple::reversed);
@@ -110,7 +113,7 @@ impl Inspector {
         }
     }
 
-    /// Asks the rules about the message of the direction at hand.
+    /// Evaluates the rules for the current direction's message.
     pub(super) fn message_of(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
         let direction = seen.to_server;
         let place = |seen: &mut Seen<'_>| {
@@ -170,7 +173,7 @@ impl Inspector {
         self.found = found;
     }
 
-    /// A rule matched, but for its flow bits and filters.
+    /// Handles a rule that matched, subject to its flow bits and filters.
     pub(super) fn matched(
         &mut self,
         number: u32,
@@ -198,7 +201,7 @@ impl Inspector {
         for filter in &rule.filters {
             let allowed = self.counts.allow(number, filter, tuple.as_ref(), context.now());
             speaks &= allowed;
-            // Other filters quiet the alert alone.
+            // Other filters suppress the alert only.
             acts &= allowed || filter.kind != FilterKind::Detection;
         }
         if rule.action == Action::Drop && acts {
@@ -222,7 +225,7 @@ impl Inspector {
     }
 }
 
-/// Adds the rules that waited for more of the stream, of which `grown` bytes came.
+/// Adds the rules that waited for more of the stream, which has grown by `grown` bytes.
 fn reopen(seen: Option<&mut Seen<'_>>, grown: u32, found: &mut Vec<u32>) {
     let Some(seen) = seen else { return };
     let direction = usize::from(!seen.to_server);
@@ -237,7 +240,7 @@ fn reopen(seen: Option<&mut Seen<'_>>, grown: u32, found: &mut Vec<u32>) {
     }
 }
 
-/// Lets a rule wait for the rest of what it asks for.
+/// Lets a rule wait for further data.
 fn open(seen: Option<&mut Seen<'_>>, number: u32, rule: &Rule, tail: usize) {
     let Some(seen) = seen else { return };
     let direction = usize::from(!seen.to_server);
@@ -249,7 +252,7 @@ fn open(seen: Option<&mut Seen<'_>>, number: u32, rule: &Rule, tail: usize) {
     }
 }
 
-/// The rule does not wait any more.
+/// Ends the rule's wait.
 fn close(seen: Option<&mut Seen<'_>>, number: u32) {
     let Some(seen) = seen else { return };
     let direction = usize::from(!seen.to_server);

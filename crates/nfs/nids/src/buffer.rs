@@ -1,8 +1,8 @@
-//! The buffers that rules look into: the payload, and fields of application protocols.
+//! The buffers that rules inspect: the payload, and fields of application protocols.
 
 use serde::{Deserialize, Serialize};
 
-/// An application protocol whose messages are taken apart.
+/// An application protocol whose messages are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Protocol {
     Http,
@@ -34,22 +34,22 @@ impl Protocol {
 
 macro_rules! buffers {
     ($($variant:ident $protocol:ident $to_server:ident $name:literal $($old:literal)*,)*) => {
-        /// What a rule's content is looked for in.
+        /// The data in which a rule's content is searched.
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
         pub(super) enum Buffer {
-            /// The packet's payload, or the stream.
+            /// The payload of the packet, or the stream.
             #[default]
             Payload,
             $($variant,)*
         }
 
         impl Buffer {
-            /// How many there are.
+            /// The number of buffers.
             pub(super) const COUNT: usize = 1 $(+ { let _ = Self::$variant; 1 })*;
 
-            /// The buffer that an option `name` begins ("sticky").
+            /// The buffer that the option `name` selects for the tests after it ("sticky").
             pub(super) fn sticky(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$variant),)*
@@ -63,7 +63,7 @@ macro_rules! buffers {
                 }
             }
 
-            /// The buffer that an option `name` moves the content before it into.
+            /// The buffer to which the option `name` moves the content before it.
             pub(super) fn modifier(name: &str) -> Option<Self> {
                 match name {
                     $($($old => Some(Self::$variant),)*)*
@@ -71,7 +71,7 @@ macro_rules! buffers {
                 }
             }
 
-            /// Whose buffer it is; `None` for the payload.
+            /// The protocol of the buffer; `None` for the payload.
             pub(super) fn protocol(self) -> Option<Protocol> {
                 match self {
                     Self::Payload => None,
@@ -79,7 +79,7 @@ macro_rules! buffers {
                 }
             }
 
-            /// The direction it belongs to; `None` for both.
+            /// The direction that the buffer belongs to; `None` for both.
             pub(super) fn to_server(self) -> Option<bool> {
                 match self {
                     Self::Payload => None,
@@ -134,7 +134,7 @@ buffers! {
 }
 
 impl Buffer {
-    /// Whether a message may have several of it, each looked at by itself.
+    /// Whether a message may have several of these buffers, each inspected by itself.
     pub(super) fn is_multiple(self) -> bool {
         matches!(
             self,

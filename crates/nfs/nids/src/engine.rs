@@ -1,7 +1,7 @@
-//! From a payload or a buffer to the rules that may match it.
+//! Finds the rules that may match a payload or a buffer.
 //!
-//! One pass over it finds which rules' fast patterns are there; only those rules, and the
-//! few without a pattern, are looked at in full.
+//! One pass over the data finds the rules whose fast patterns occur in it; only those rules, and
+//! the few without a pattern, are verified in full.
 
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
@@ -13,44 +13,44 @@ use super::heads::{Heads, Suiting};
 use super::literals::{Found, Literals};
 use super::rule::{Condition, PayloadTest, Rule, View};
 
-/// Bytes of a stream's past that rules with several tests may reach back to.
+/// How far rules with several tests reach back in a stream, in bytes.
 const TAIL: usize = 4096;
 
 /// All rules of an NF, ready for use.
 pub(super) struct Engine {
-    /// In the order in which they are asked.
+    /// In the order of evaluation.
     pub(super) rules: Vec<Rule>,
-    /// What alerts of each rule say of it.
+    /// The part of an alert that describes the rule, by rule.
     pub(super) alerts: Vec<String>,
     /// By buffer.
     groups: Vec<Group>,
-    /// What all rules ask of headers.
+    /// The header conditions of all rules.
     heads: Heads,
-    /// The same of those of the payload that have no pattern, in their order.
+    /// Likewise for the payload rules without a pattern, in their order.
     heads_without_pattern: Heads,
     pub(super) needs: Needs,
-    /// Bytes before what is new in a payload, which a pattern may begin in.
+    /// Bytes before the new part of a payload in which a pattern may begin.
     pub(super) reach: usize,
-    /// Tells this rule set, and with it the numbers of rules, from others.
+    /// Identifies this rule set, and so the meaning of rule numbers.
     pub(super) fingerprint: u64,
 }
 
-/// What the rules make it necessary to keep.
+/// The state and the work that the rules require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
-    /// Connections have to be known: of TCP, and others.
+    /// Connections must be tracked: those of TCP, and others.
     pub(super) connections: [bool; 2],
-    /// Streams have to be put together.
+    /// Streams must be reassembled.
     pub(super) streams: bool,
-    /// Application protocols have to be taken apart.
+    /// Application protocols must be parsed.
     pub(super) applications: bool,
-    /// Packets have to be looked at for what is wrong with them.
+    /// Packets must be examined for defects.
     pub(super) events: bool,
-    /// Bytes of a stream's past.
+    /// Bytes of a stream's past to keep.
     pub(super) tail: usize,
 }
 
-/// The rules that are looked for first in one buffer.
+/// The rules whose fast pattern belongs to one buffer.
 #[derive(Default)]
 struct Group {
     literals: Option<Literals>,
@@ -86,7 +86,7 @@ impl Engine {
     }
 
     /// Appends to `out` the numbers of the rules that may match `bytes`, whose pattern ends
-    /// behind `from`, in the order to ask them; of those that a header suits, if one is given.
+    /// after `from`, in order of evaluation; with `suiting`, only rules that the header suits.
     pub(super) fn candidates(
         &self,
         buffer: Buffer,
@@ -110,9 +110,9 @@ impl Engine {
         out[start..].sort_unstable();
     }
 
-    /// Appends to `out` for each of the `payloads` in `lanes` of a batch (those in no lane are
-    /// empty) its lane and the numbers of the rules that may match it, whose pattern ends behind
-    /// `fresh` of its bytes, in order, those of a payload in the order to ask them.
+    /// Appends to `out`, for each of the `payloads` in `lanes` of a batch (the others are empty),
+    /// its lane and the numbers of the rules that may match it, whose pattern ends after the
+    /// first `fresh` of its bytes, ordered by lane and then by evaluation.
     pub(super) fn candidates_of_each(
         &self,
         batch: &Batch,

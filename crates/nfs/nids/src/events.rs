@@ -1,11 +1,10 @@
-//! What is wrong with a packet's headers: the events that `decode-event` asks for, by the
-//! names of Suricata.
+//! Defects of a packet's headers: the events that `decode-event` tests, under Suricata's names.
 
 use thalweg_packet::Headers;
 
 macro_rules! events {
     ($($variant:ident $name:literal,)*) => {
-        /// Something that is wrong with a packet.
+        /// A defect of a packet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Event {
             $($variant,)*
@@ -71,8 +70,8 @@ impl Events {
     }
 }
 
-/// What is wrong with the packet `bytes`, whose network header is of `ether_type`. The headers
-/// are read anew: the parser stops at the first that is wrong.
+/// The defects of the packet `bytes`, whose network header is of `ether_type`. This parses the
+/// headers again, because the packet parser stops at the first defective one.
 pub(super) fn find(bytes: &[u8], headers: &Headers, ether_type: u64) -> Events {
     let mut events = Events::default();
     let at = if headers.l3 == 0 { headers.payload } else { headers.l3 };
@@ -104,7 +103,7 @@ fn ipv4(packet: &[u8], events: &mut Events) {
         return;
     }
     events.add_if(!options_fit(&packet[20..header]), Event::Ipv4OptionLength);
-    // The upper header stands in the first fragment.
+    // Only the first fragment contains the upper header.
     let offset = number(packet, 6).unwrap_or(0) << 3 & 0xffff;
     if offset == 0 {
         let more = packet[6] & 0x20 != 0;
@@ -112,7 +111,7 @@ fn ipv4(packet: &[u8], events: &mut Events) {
     }
 }
 
-/// Whether each option of IPv4 or TCP ends where there is still room for it.
+/// Whether each option of IPv4 or TCP ends within the option area.
 fn options_fit(mut options: &[u8]) -> bool {
     loop {
         match options {
@@ -185,7 +184,7 @@ fn ipv6(packet: &[u8], events: &mut Events) {
         next = extension[0];
         rest = behind;
     }
-    // A header with nothing behind it is cut too, unless that is what it says.
+    // An extension header with no data after it is truncated, too, unless it names no next header.
     events.add_if(
         seen.iter().any(|n| *n > 0) && rest.len() < upper_size(next),
         Event::Ipv6TruncatedExtension,
@@ -193,7 +192,7 @@ fn ipv6(packet: &[u8], events: &mut Events) {
     transport(next, rest, more, events);
 }
 
-/// Whether options of an IPv6 extension header are others than the usual ones.
+/// Whether an IPv6 extension header contains other options than the usual ones.
 fn unknown_option(mut options: &[u8]) -> bool {
     loop {
         match options {
@@ -208,7 +207,7 @@ fn unknown_option(mut options: &[u8]) -> bool {
     }
 }
 
-/// The least size of an upper header.
+/// The minimum size of an upper header.
 fn upper_size(protocol: u8) -> usize {
     match protocol {
         6 => 20,
@@ -234,7 +233,7 @@ fn transport(protocol: u8, bytes: &[u8], more: bool, events: &mut Events) {
         17 if short => events.add(Event::UdpTooSmall),
         17 => {
             let length = number(bytes, 4).unwrap_or(0);
-            // IPv6 lets 0 stand for a jumbogram.
+            // In IPv6, a length of 0 denotes a jumbogram.
             let wrong = length < 8 && length > 0 || length > bytes.len() && !more;
             events.add_if(wrong, Event::UdpLength);
         }

@@ -1,4 +1,4 @@
-//! How often rules may speak: `threshold` and `detection_filter`.
+//! Limits how often rules alert: `threshold` and `detection_filter`.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,12 @@ use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::rule::{Filter, FilterKind, Track, UniqueOn};
 
-/// What is counted together.
+/// The key of a count: matches with the same key are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     rule: u32,
     addresses: [Option<IpAddr>; 2],
-    /// Protocol and ports, of counts by flow.
+    /// Protocol and ports, for counts by flow.
     flow: Option<(u8, u16, u16)>,
 }
 
@@ -30,18 +30,18 @@ struct Count {
 pub(super) struct Counts {
     table: HashMap<Key, Count>,
     most: usize,
-    /// Counts that went before their interval was over.
+    /// Counts evicted before their interval was over.
     pub(super) evicted: u64,
 }
 
 impl Counts {
-    /// At most `most` counts; of more, those whose interval is over go, else all.
+    /// At most `most` counts; beyond that, those whose interval is over are evicted, or else all.
     pub(super) fn new(most: usize) -> Self {
         Self { table: HashMap::new(), most, evicted: 0 }
     }
 
-    /// Counts a match; whether the rule of this `number` may speak now. Counts are kept by
-    /// the rule's number in the rule files' order, so that a new rule set begins anew.
+    /// Counts a match; returns whether the rule with this `number` may alert now. Counts are
+    /// keyed by the rule's number in the order of the rule files, so a new rule set starts over.
     pub(super) fn allow(
         &mut self,
         number: u32,
@@ -85,7 +85,7 @@ impl Counts {
         }
     }
 
-    /// Forgets all counts.
+    /// Clears all counts.
     pub(super) fn clear(&mut self) {
         self.table.clear();
     }
@@ -99,7 +99,7 @@ impl Count {
 
 fn key(rule: u32, track: Track, tuple: Option<&FiveTuple>) -> Key {
     let mut key = Key { rule, addresses: [None; 2], flow: None };
-    // What is not IP has no addresses to count by.
+    // A packet that is not IP has no addresses to count by.
     let Some(tuple) = tuple else { return key };
     match track {
         Track::Rule => {}

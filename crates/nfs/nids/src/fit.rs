@@ -1,4 +1,4 @@
-//! Whether a rule fits a packet, a stream or a message.
+//! Tests whether a rule matches a packet, a stream or a message.
 
 use std::borrow::Cow;
 
@@ -18,13 +18,13 @@ pub(super) struct Subject<'a> {
     pub(super) lane: usize,
     pub(super) bytes: &'a [u8],
     pub(super) headers: &'a Headers,
-    /// `None` for what is not IP.
+    /// `None` if the packet is not IP.
     pub(super) tuple: Option<FiveTuple>,
-    /// What is wrong with it.
+    /// The packet's defects.
     pub(super) events: Events,
     /// The packet's own payload.
     pub(super) payload: &'a [u8],
-    /// The stream that the packet belongs to, and how much of it is new.
+    /// The end of the packet's stream, with its new bytes.
     pub(super) stream: Option<Stretch<'a>>,
 }
 
@@ -55,7 +55,7 @@ impl Stretch<'_> {
 }
 
 impl Rule {
-    /// Whether the rule fits the packet, but for its flow bits and for buffers.
+    /// Whether the rule's conditions hold for the packet, except its flow bits and buffers.
     pub(super) fn fits(&self, subject: &Subject<'_>, seen: Option<&Seen<'_>>) -> bool {
         protocol_fits(self.protocol, subject.headers)
             && self.flow_fits(seen)
@@ -72,7 +72,7 @@ impl Rule {
         };
         let packet = || verify(&part.tests, subject.payload);
         let Some(stream) = subject.stream else { return packet() };
-        // What was there before the packet was looked at before.
+        // The bytes before the packet were inspected already.
         let stream = || {
             if stream.has_grown() { verify(&part.tests, stream.bytes) } else { Outcome::NoMatch }
         };
@@ -114,8 +114,8 @@ impl Rule {
         self.application.is_none_or(|p| seen.is_some_and(|s| s.application == Some(p)))
     }
 
-    /// Rules that set flow bits come before those that ask for them, and rules
-    /// that only unset them come last.
+    /// The rank that orders rules which set flow bits before those that test
+    /// them, and rules that only unset them last.
     pub(super) fn bits_rank(&self) -> u8 {
         let any = |test: fn(&FlowBit) -> bool| self.bits.iter().any(test);
         if any(|b| matches!(b, FlowBit::IsSet(_) | FlowBit::IsNotSet(_))) {
@@ -151,7 +151,7 @@ impl Rule {
             || self.both_ways && end(b, t.src, t.src_port) && end(a, t.dst, t.dst_port)
     }
 
-    /// Whether the flow bits are as the rule asks.
+    /// Whether the rule's conditions on flow bits hold.
     pub(super) fn bits_fit(&self, seen: Option<&Seen<'_>>) -> bool {
         let set = |name: &String| seen.is_some_and(|s| s.flow.bits.contains(name));
         self.bits.iter().all(|bit| match bit {
@@ -161,7 +161,7 @@ impl Rule {
         })
     }
 
-    /// Changes the flow bits as the rule says.
+    /// Applies the rule's changes to the flow bits.
     pub(super) fn change_bits(&self, seen: &mut Seen<'_>) {
         let bits = &mut seen.flow.bits;
         for bit in &self.bits {
@@ -210,7 +210,7 @@ fn protocol_fits(protocol: Protocol, headers: &Headers) -> bool {
     }
 }
 
-/// The bytes as the part's tests see them.
+/// The bytes after the part's transformations.
 fn transformed<'a>(part: &Part, bytes: &'a [u8]) -> Cow<'a, [u8]> {
     let mut now = Cow::Borrowed(bytes);
     for transform in &part.transforms {

@@ -1,4 +1,4 @@
-//! Connections: what `flow` and `flowbits` ask for, their streams and their application.
+//! Connections: the state that `flow` and `flowbits` test, their streams and their application.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ pub(super) const RST: u16 = 4;
 pub(super) const ACK: u16 = 16;
 pub(super) const FIN: u16 = 1;
 
-/// How far a TCP handshake is.
+/// The progress of a TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Phase {
-    /// Seen from the middle, or not TCP.
+    /// The beginning was not seen, or the connection is not TCP.
     None,
     Syn,
     SynAck,
     /// The server answered with a SYN of its own, which RFC 9293 allows.
     Split,
-    /// The client acknowledged that.
+    /// The client acknowledged that SYN.
     SplitAck,
     Established,
     Closed,
@@ -38,7 +38,7 @@ enum Phase {
 /// One connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Flow {
-    /// Whether the lower of the two ends (in order of address and port) is the client.
+    /// Whether the lower of the two endpoints (ordered by address and port) is the client.
     client_is_low: bool,
     phase: Phase,
     /// Packets seen from the client and from the server (any but the first).
@@ -46,27 +46,27 @@ pub(super) struct Flow {
     last: Nanoseconds,
     /// Names of the bits that are set.
     pub(super) bits: BTreeSet<String>,
-    /// Rules that speak once for each direction and have done so.
+    /// Rules that alert once for each direction and have done so.
     pub(super) said: BTreeSet<(u32, bool)>,
     pub(super) tracked: Option<Box<Tracked>>,
 }
 
-/// What is kept of a connection whose bytes are put together.
+/// The state of a connection whose streams are reassembled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tracked {
     /// To the server, and to the client.
     pub(super) streams: [Stream; 2],
     pub(super) app: App,
-    /// By direction: rules whose pattern was seen and whose other tests did not hold yet,
-    /// and how many bytes more they may wait.
+    /// By direction: rules whose pattern was found but whose other tests have not held yet,
+    /// and the number of bytes that each may still wait for.
     pub(super) open: [Vec<(u32, u32)>; 2],
-    /// The rule set that numbers of rules are of.
+    /// The rule set to which the rule numbers belong.
     rules: u64,
 }
 
 impl Tracked {
-    /// Forgets the numbers of rules of another set than `rules`. Messages at hand are then
-    /// looked at from their beginning.
+    /// Clears rule numbers that belong to another set than `rules`. Current messages are then
+    /// inspected from their beginning.
     pub(super) fn renumber(&mut self, rules: u64) {
         if self.rules == rules {
             return;
@@ -80,8 +80,7 @@ impl Tracked {
         }
     }
 
-    /// Whether this is what [`Tracked`] may hold with so many rules; what comes from elsewhere
-    /// may be anything.
+    /// Whether this is a valid [`Tracked`] for `rules` rules; imported state may be arbitrary.
     fn is_sound(&mut self, rules: usize) -> bool {
         let numbers = self.open.iter().flatten().all(|(n, _)| (*n as usize) < rules);
         let app = &mut self.app;
@@ -98,14 +97,14 @@ impl Tracked {
     }
 }
 
-/// A connection and what the packet at hand is in it.
+/// A connection and the current packet's role in it.
 pub(super) struct Seen<'a> {
     pub(super) flow: &'a mut Flow,
     pub(super) to_server: bool,
     pub(super) established: bool,
-    /// The packet resets it.
+    /// The packet resets the connection.
     pub(super) reset: bool,
-    /// The protocol that the connection speaks, as far as it is known.
+    /// The application protocol of the connection, if known.
     pub(super) application: Option<Protocol>,
 }
 
@@ -123,7 +122,7 @@ pub(super) struct Flows {
     table: FlowTable<Conversation, Flow, 5>,
     limits: Limits,
     pub(super) evicted: u64,
-    /// Bytes that the tracked ones hold.
+    /// Bytes that tracked connections hold.
     pub(super) memory: usize,
     /// Connections whose streams were given up.
     pub(super) streams_evicted: u64,
@@ -138,7 +137,7 @@ impl Flows {
         self.table.len()
     }
 
-    /// Looks the connections of a batch up, and asks for their memory.
+    /// Looks up the connections of a batch, and prefetches them.
     pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
         self.table.find(ids)
     }
@@ -149,7 +148,7 @@ impl Flows {
         self.table.at(slot).map(|(_, flow)| flow)
     }
 
-    /// The same, if it is still this one and was not idle for long.
+    /// The connection in `slot`, if it is still this one and has not expired.
     #[inline]
     pub(super) fn at(
         &mut self,
@@ -162,9 +161,9 @@ impl Flows {
         (known == id && now.since(flow.last) < idle).then_some(flow)
     }
 
-    /// The connection of a packet, advanced by it. It was found in the slot `hint` before or
-    /// nowhere. `counts` is false for a packet that the receiver would not accept. `None` when
-    /// there is no place for it.
+    /// The connection of a packet, advanced by it. An earlier lookup found it in the slot `hint`,
+    /// or did not find it. `counts` is false for a packet that the receiver would not accept.
+    /// `None` if the table has no room for it.
     pub(super) fn packet(
         &mut self,
         hint: Option<Slot>,
@@ -175,7 +174,7 @@ impl Flows {
     ) -> Option<Seen<'_>> {
         let flags = segment.map(|segment| segment.flags);
         let fresh = || Flow {
-            // Who answers a SYN is the server, even when the SYN was not seen.
+            // The sender of a SYN-ACK is the server, even if the SYN was not seen.
             client_is_low: from_low != flags.is_some_and(|f| f & (SYN | ACK) == SYN | ACK),
             phase: Phase::None,
             seen: [false; 2],
@@ -189,7 +188,7 @@ impl Flows {
             None => self.begin(id, fresh(), now).ok()?,
         };
         let (_, flow) = self.table.at_mut(slot)?;
-        // A new SYN on a closed connection begins another one.
+        // A new SYN on a closed connection begins another connection.
         let reopened = flow.phase == Phase::Closed && flags.is_some_and(|f| f & (SYN | ACK) == SYN);
         if reopened || now.since(flow.last) >= self.limits.idle {
             self.memory -= flow.memory();
@@ -197,8 +196,8 @@ impl Flows {
         }
         flow.last = flow.last.max(now);
         let to_server = flow.is_to_server(from_low);
-        // The segment that completes the handshake is not yet of an established
-        // connection, as Suricata counts; the first answer in UDP is.
+        // As in Suricata, the segment that completes the handshake does not belong to an
+        // established connection yet; the first answer in UDP does.
         let handshake_done = flow.is_established();
         let counts = counts && segment.is_none_or(|s| flow.accepts(s, to_server));
         if counts {
@@ -210,7 +209,7 @@ impl Flows {
         Some(Seen { flow, to_server, established, reset, application })
     }
 
-    /// Puts a new connection in, and makes room for it where there is none.
+    /// Inserts a new connection, and evicts others if the table is full.
     fn begin(&mut self, id: Conversation, flow: Flow, now: Nanoseconds) -> Result<Slot, NoPlace> {
         if self.table.len() >= self.limits.flows {
             self.evict(now);
@@ -218,8 +217,8 @@ impl Flows {
         self.table.insert(id, flow)
     }
 
-    /// Books that a connection's streams hold `after` bytes where they held `before`. Of more
-    /// than the limit, the half of the connections that was used longest ago loses its streams.
+    /// Records that a connection's streams hold `after` bytes instead of `before`. Beyond the
+    /// limit, the least recently used half of the connections loses its streams.
     pub(super) fn book(&mut self, before: usize, after: usize) {
         self.memory = self.memory + after - before;
         if self.memory <= self.limits.memory {
@@ -235,7 +234,7 @@ impl Flows {
         }
     }
 
-    /// Makes room: idle connections go, else the half that was used longest ago.
+    /// Evicts the idle connections, or else the least recently used half.
     fn evict(&mut self, now: Nanoseconds) {
         let before = self.table.len();
         let idle = self.limits.idle;
@@ -261,8 +260,8 @@ impl Flows {
         all
     }
 
-    /// Makes the connections fit for the rule set `rules`, of so many rules; the index of the
-    /// first that is none.
+    /// Adapts the connections to the rule set `rules`, which has `count` rules; returns the index
+    /// of the first invalid one.
     pub(super) fn check(
         records: &mut [(Conversation, Flow)],
         rules: u64,
@@ -276,7 +275,7 @@ impl Flows {
         })
     }
 
-    /// Puts connections in, over those that are there. Those that there is no place for count
+    /// Inserts connections and replaces existing ones. Those for which there is no room count
     /// as evicted.
     pub(super) fn insert(&mut self, records: Vec<(Conversation, Flow)>) {
         self.table.reserve(records.len());
@@ -295,14 +294,14 @@ impl Flows {
 }
 
 impl Flow {
-    /// The direction of a packet that the lower end sends, or the other.
+    /// Whether a packet goes to the server, given whether the lower endpoint sent it.
     #[inline]
     pub(super) fn is_to_server(&self, from_low: bool) -> bool {
         from_low == self.client_is_low
     }
 
-    /// Whether a segment only brings its stream what comes next behind `past`: it changes
-    /// nothing else, and but for what it brings no rule is to be asked.
+    /// Whether a segment only continues its stream after `past`: it changes nothing else, and
+    /// only its new bytes could require a rule to be evaluated.
     pub(super) fn only_goes_on(
         &self,
         to_server: bool,
@@ -322,8 +321,8 @@ impl Flow {
             && (!engine.needs.applications || tracked.app.is_none())
     }
 
-    /// Takes in a segment that only goes on with its stream. Bytes of memory that the stream
-    /// held before and holds now.
+    /// Accepts a segment that only continues its stream. Returns the bytes of memory that the
+    /// stream held before and holds now.
     pub(super) fn go_on(
         &mut self,
         to_server: bool,
@@ -347,14 +346,14 @@ impl Flow {
         self.tracked.as_ref().map_or(0, |t| t.memory())
     }
 
-    /// Whether a segment is one the receiver takes: a reset far from the numbers in use is
+    /// Whether the receiver accepts a segment: a reset far from the current sequence numbers is
     /// forged, to end the inspection and not the connection.
     fn accepts(&self, segment: Segment, to_server: bool) -> bool {
         let stream = self.tracked.as_ref().map(|t| &t.streams[usize::from(!to_server)]);
         segment.flags & RST == 0 || stream.is_none_or(|s| s.expects(segment.sequence))
     }
 
-    /// Takes a connection whose handshake was not seen for established.
+    /// Treats a connection whose handshake was not seen as established.
     pub(super) fn join(&mut self) {
         if !self.is_established() {
             self.phase = Phase::Established;

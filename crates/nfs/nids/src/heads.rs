@@ -1,16 +1,17 @@
-//! Which rules the header of a packet leaves to be asked.
+//! Selects the rules that the header of a packet allows.
 //!
-//! For each value of a few fields a set of bits says which rules it suits; the rules in all sets
-//! of a packet's values are those that its header suits (bit vectors: Lakshman and Stiliadis,
-//! "High-Speed Policy-Based Packet Forwarding Using Efficient Multi-dimensional Range Matching",
-//! SIGCOMM 1998). What is left may still not fit; what is not left does not.
+//! For each value of a few fields, a bit set holds the rules that allow it; the header suits the
+//! rules in the intersection of the sets of the packet's values (bit vectors: Lakshman and
+//! Stiliadis, "High-Speed Policy-Based Packet Forwarding Using Efficient Multi-dimensional Range
+//! Matching", SIGCOMM 1998). A selected rule may still not match; a rule that is not selected
+//! cannot match.
 
 use hashbrown::HashMap;
 use thalweg_packet::{Batch, field};
 
 use super::rule::{Protocol, Rule};
 
-/// Rules by what they ask of headers. They are numbered as they were given.
+/// Rules by their conditions on headers, numbered in the order given.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     kinds: Sets,
@@ -23,19 +24,19 @@ pub(super) struct Heads {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suiting<'a>([&'a [u64]; 4]);
 
-/// For each value of a field the rules that it suits.
+/// For each value of a field, the rules that it suits.
 #[derive(Debug, Default)]
 struct Sets {
-    /// Where ranges of values begin that suit the same rules, in order, the first at 0, and
-    /// which of the sets is theirs.
+    /// Ranges of values that suit the same rules: the first value of each, in order from 0, and
+    /// the number of its set.
     ranges: Vec<(u16, u32)>,
-    /// A bit for each rule, set after set, none twice.
+    /// The distinct sets one after the other, with a bit for each rule.
     bits: Vec<u64>,
-    /// Words of `bits` for a set.
+    /// Words of `bits` per set.
     words: usize,
 }
 
-/// What tells packets apart beside their ports.
+/// The kind of a packet by transport protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Tcp,
@@ -90,7 +91,7 @@ impl Suiting<'_> {
         left >> (rule % 64) & 1 == 1
     }
 
-    /// Tells all rules that the header suits, in order.
+    /// Passes all rules that the header suits to `tell`, in order.
     pub(super) fn each(&self, mut tell: impl FnMut(usize)) {
         for word in 0..self.0[0].len() {
             let mut left = self.0.iter().fold(u64::MAX, |left, set| left & set[word]);
@@ -103,7 +104,7 @@ impl Suiting<'_> {
 }
 
 impl Sets {
-    /// The sets of `rules`, in ranges of values that begin at 0 and at `begins`.
+    /// The sets of `rules`, for ranges of values that begin at 0 and at `begins`.
     fn new(
         rules: &[&Rule],
         begins: impl IntoIterator<Item = u16>,
@@ -138,7 +139,7 @@ impl Sets {
 }
 
 impl Kind {
-    /// Whether a rule's protocol may be a packet's of this kind.
+    /// Whether a packet of this kind can have the rule's protocol.
     fn suits(self, rule: &Rule) -> bool {
         match self {
             Self::Tcp => rule.protocol.may_be_tcp(),

@@ -1,5 +1,5 @@
-//! A packet's way through the inspection: its connection, its stream, its application; the
-//! rules are [asked](super::ask) on the way.
+//! Inspects a packet: its connection, its stream, its application; on the way, the rules are
+//! [evaluated](super::ask).
 
 use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::{Batch, FiveTuple, Lanes, Layer, Nanoseconds, field};
@@ -18,17 +18,17 @@ use super::stream::{Notes, Overlaps, Policy};
 use thalweg_nf::Context;
 use thalweg_nf::toolkit::view::payload;
 
-/// Bytes of a direction that may wait for what comes before them.
+/// Bytes of a direction that may wait for earlier ones.
 const WAITING: usize = 1 << 16;
 
-/// How connections are looked at.
+/// The settings for inspecting connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) checksums: bool,
     pub(super) overlaps: Overlaps,
     pub(super) midstream: bool,
     pub(super) min_ttl: u8,
-    /// Alerts are written, not only counted.
+    /// Whether alerts are written, not only counted.
     pub(super) writes: bool,
 }
 
@@ -51,32 +51,32 @@ pub(super) struct Inspector {
     pub(super) settings: Settings,
     pub(super) literals: Found,
     pub(super) counts: Counts,
-    /// The engine that rules' numbers are of.
+    /// The engine to which the rule numbers belong.
     engine: usize,
-    /// A stream's past and what the packet brought; reused.
+    /// A stream's past and the bytes that the packet added; reused.
     stretch: Vec<u8>,
-    /// What waited in the other direction and does not any more; reused.
+    /// Bytes that waited in the other direction and no longer do; reused.
     late: Vec<u8>,
     pub(super) found: Vec<u32>,
     ahead: Ahead,
-    /// Alerts that are not written yet.
+    /// Alerts not written yet.
     pub(super) lines: Vec<u8>,
     pub(super) figures: Figures,
 }
 
-/// The packet at hand.
+/// The current packet.
 pub(super) struct Packet<'a, 'c, 'e> {
     pub(super) subject: Subject<'a>,
     pub(super) context: &'e mut Context<'c>,
     pub(super) engine: &'e Engine,
-    /// A `pass` rule matched: no other is asked.
+    /// A `pass` rule matched: no other rule is evaluated.
     pub(super) passed: bool,
 }
 
-/// What a segment brought its stream.
+/// The bytes that a segment added to its stream.
 struct Brought<'a> {
     stretch: Stretch<'a>,
-    /// What was found ahead is what is in it.
+    /// The hits found ahead apply to it.
     foreseen: bool,
 }
 
@@ -96,7 +96,7 @@ impl Inspector {
         }
     }
 
-    /// Forgets what goes by the numbers of rules, if these are others than before.
+    /// Clears the state that depends on rule numbers, if the rule set has changed.
     pub(super) fn renew(&mut self, engine: &std::sync::Arc<Engine>) {
         let now = std::sync::Arc::as_ptr(engine) as usize;
         if self.engine != now {
@@ -133,8 +133,8 @@ impl Inspector {
         }
     }
 
-    /// Takes in a segment that brings its stream what was expected, and about which no rule is
-    /// to be asked; whether it is one. Most are, and all else could do is skipped for them.
+    /// Accepts a segment that continues its stream as expected and for which no rule must be
+    /// evaluated; returns whether it is one. Most segments are, and skip all other work.
     fn goes_on(
         &mut self,
         engine: &Engine,
@@ -220,7 +220,7 @@ impl Inspector {
         self.stretch = stretch;
     }
 
-    /// Finds the rules that may match what a packet brought its stream, or its payload.
+    /// Finds the rules that may match the bytes that a packet added to its stream, or its payload.
     fn search(
         &mut self,
         engine: &Engine,
@@ -241,13 +241,14 @@ impl Inspector {
         self.search_bytes(engine, bytes, from, Some(engine.suiting(batch, lane)));
     }
 
-    /// Takes the rules that were found ahead for a packet.
+    /// Uses the rules that were found ahead for a packet.
     fn take_found(&mut self, lane: usize) {
         self.found.clear();
         self.ahead.take(lane, &mut self.found);
     }
 
-    /// Whether the packet's receiver would get and accept it; else it changes no connection.
+    /// Whether the packet reaches its receiver and is accepted there; otherwise it changes no
+    /// connection.
     fn counts(&self, batch: &Batch, lane: usize) -> bool {
         let Settings { checksums, min_ttl, .. } = self.settings;
         let wrong = || {
@@ -258,9 +259,8 @@ impl Inspector {
         arrives && !(checksums && wrong())
     }
 
-    /// Puts a packet's segment into its stream and the stream into its application. `stretch`
-    /// becomes the stream's past with what is new. `None` for a connection that is not put
-    /// together.
+    /// Adds a packet's segment to its stream, and the new bytes to its application. `stretch`
+    /// becomes the stream's past with the new bytes. `None` if the connection is not reassembled.
     fn stream<'a>(
         &mut self,
         engine: &Engine,
@@ -270,7 +270,7 @@ impl Inspector {
         segment: Segment,
         stretch: &'a mut Vec<u8>,
     ) -> Option<Brought<'a>> {
-        // What comes with a reset is no data, but words on why.
+        // The payload of a reset is not data but a diagnostic text.
         let payload = if segment.flags & RST == 0 { payload(batch, lane) } else { &[] };
         let policy = self.settings.policy(engine);
         let to_server = seen.to_server;
@@ -283,7 +283,7 @@ impl Inspector {
         let (own, other) =
             if to_server { (to_the_server, to_the_client) } else { (to_the_client, to_the_server) };
         if segment.flags & ACK != 0 {
-            // What the other side has and we have not will not come any more.
+            // Bytes that the other side has and we do not will not arrive any more.
             let fresh = other.acknowledged(segment.acknowledged, &policy, notes, &mut self.late);
             if fresh.gap {
                 tracked.app.gap(!to_server);
@@ -303,12 +303,13 @@ impl Inspector {
             tracked.app.data(to_server, new, ports(batch, lane)[usize::from(to_server)]);
             seen.application = tracked.app.protocol();
         }
-        // What fills a gap that was given up is looked at by itself.
+        // A segment that fills a gap given up earlier is inspected by itself.
         let fills = own.has_gaps() && new.is_empty() && !own.is_waiting();
         (!fills).then_some(Brought { stretch, foreseen })
     }
 
-    /// Asks the rules about what waited in the other direction for what will not come.
+    /// Evaluates the rules for bytes of the other direction that waited for bytes that will not
+    /// arrive.
     fn ask_late(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
         let late = std::mem::take(&mut self.late);
         let subject = Subject {
@@ -328,7 +329,7 @@ impl Inspector {
     }
 }
 
-/// The packet of a lane, not yet in a stream.
+/// The packet of a lane, without its stream.
 fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     let events = if engine.needs.events {
@@ -346,7 +347,7 @@ fn ports(batch: &Batch, lane: usize) -> [u16; 2] {
     [field::TP_SRC, field::TP_DST].map(|place| batch.field(lane, place) as u16)
 }
 
-/// Begins the streams of a connection, where the segment says how.
+/// Begins the streams of a connection if the segment determines their sequence numbers.
 fn begin(flow: &mut Flow, segment: Segment, has_data: bool, to_server: bool, midstream: bool) {
     let established = flow.is_established();
     if flow.tracked.is_none() {
@@ -363,7 +364,7 @@ fn begin(flow: &mut Flow, segment: Segment, has_data: bool, to_server: bool, mid
     let Some(Tracked { streams, .. }) = flow.tracked.as_deref_mut() else { return };
     let (own, other) = (usize::from(!to_server), usize::from(to_server));
     if segment.flags & SYN != 0 {
-        // Until both sides agreed, the last proposal counts.
+        // Until both sides have agreed, the last proposal counts.
         let next = segment.sequence.wrapping_add(1);
         if established {
             streams[own].begin(next);

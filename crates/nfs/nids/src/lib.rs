@@ -1,7 +1,7 @@
 //! NF `nids`: intrusion detection by rules in Snort's syntax.
 //!
-//! A packet's payload goes into its TCP stream, the stream into the messages of its
-//! application protocol; rules look into each of the three.
+//! A packet's payload joins its TCP stream, and the stream is parsed into the messages of its
+//! application protocol; rules inspect all three.
 
 mod ahead;
 mod alert;
@@ -41,7 +41,7 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 
-/// The options of an intrusion detection.
+/// Options of the intrusion detection.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Options {
@@ -51,48 +51,48 @@ struct Options {
     /// A file for alerts, as lines of Suricata's EVE JSON.
     #[schemars(with = "Option<String>")]
     alerts: Option<Spanned<String>>,
-    /// Variables of the rules, over Suricata's defaults.
+    /// Variables that rules use; they override Suricata's defaults.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]
     variables: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// What becomes of rules that ask for what is not supported.
+    /// How to treat rules that need an unsupported feature.
     #[serde(default)]
     unsupported: Unsupported,
-    /// Whether packets with a wrong checksum are left alone.
+    /// Whether to keep packets with a wrong checksum out of streams and connection state.
     #[serde(default = "yes")]
     checksums: bool,
-    /// The most connections; of more, the half that was used longest ago goes.
+    /// At most this many connections; if more arrive, the least recently used half is evicted.
     #[serde(default = "max_flows")]
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
-    /// Seconds without a packet after which a connection is forgotten.
+    /// Seconds without a packet after which a connection expires.
     #[serde(default = "idle_timeout")]
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     idle_timeout_s: Spanned<u64>,
-    /// MiB for streams and messages; of more, the half of the connections that was used
-    /// longest ago loses them.
+    /// MiB for streams and messages; if they exceed it, reassembly stops for the least recently
+    /// used half of the connections.
     #[serde(default = "stream_memory")]
     #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
     stream_memory_mib: Spanned<usize>,
-    /// Which of two segments for the same bytes counts, while they wait for others.
+    /// Which of two overlapping segments counts while both wait for earlier bytes.
     #[serde(default)]
     overlaps: Overlaps,
-    /// Whether streams of connections are put together whose beginning was not seen.
+    /// Whether to reassemble the streams of connections whose beginning was not seen.
     #[serde(default)]
     midstream: bool,
-    /// The least TTL or hop limit of a segment that counts.
+    /// The smallest TTL or hop limit with which a segment joins its stream.
     #[serde(default)]
     min_ttl: u8,
 }
 
-/// What becomes of rules that ask for what is not supported.
+/// How to treat rules that need an unsupported feature.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Unsupported {
-    /// They are left out, each with a warning.
+    /// Skip them, each with a warning.
     #[default]
     Skip,
-    /// They are mistakes.
+    /// Report them as errors.
     Refuse,
 }
 
@@ -118,12 +118,12 @@ pub const KIND: Kind = Kind {
     summary: "intrusion detection by Snort-syntax rules",
     state: Some("connections, flow bits, streams, messages"),
     limits: &[
-        "IP fragments are looked at one by one (put a defrag before)",
-        "rules with several tests reach back 4096 bytes in a stream; 64 KiB a direction wait for \
-         segments that are missing; of heads of messages 64 KiB are read, of bodies 128 KiB, 1 MiB \
+        "IP fragments are inspected one by one (put a defrag before it)",
+        "rules with several tests reach back 4096 bytes in a stream; 64 KiB per direction wait for \
+         missing segments; 64 KiB of a message's head are read, 128 KiB of its body, 1 MiB of it \
          decompressed",
-        "4096 places tried for a rule and packet, PCRE2's match limit 3500; what is given up is \
-         counted (gave_up)",
+        "4096 positions tried per rule and packet, PCRE2's match limit 3500; a rule that exceeds \
+         either is counted (gave_up)",
         "max_flows connections",
     ],
     chooses_output: false,
@@ -141,8 +141,8 @@ fn build(
     let idle = section.in_range(&options.idle_timeout_s, 1..=1 << 32, &mut errors);
     let memory = section.in_range(&options.stream_memory_mib, 1..=1 << 20, &mut errors);
     if options.rules.get_ref().is_empty() {
-        let expected = "a file with rules, or several";
-        errors.push(section.error(options.rules.span(), "no files", expected));
+        let expected = "at least one file with rules";
+        errors.push(section.error(options.rules.span(), "no rule files", expected));
     }
     let mut sources = Vec::new();
     for file in options.rules.get_ref() {
@@ -182,7 +182,7 @@ fn build(
 struct NidsBlueprint {
     setup: Setup,
     engine: Arc<ArcSwap<Engine>>,
-    /// How many rules were left out.
+    /// The number of rules that were skipped.
     unsupported: usize,
     warnings: Vec<SourceError>,
     alerts: Arc<Mutex<LineFile>>,
@@ -198,7 +198,7 @@ impl Blueprint for NidsBlueprint {
             inspector: Inspector::new(self.settings, self.limits.flows),
             alerts: self.alerts.clone(),
             failure: None,
-            // Figures of workers are added up; what all share is told once.
+            // The figures of the workers are added up; worker 0 alone reports what all share.
             unsupported: if worker == 0 { self.unsupported as u64 } else { 0 },
             first: worker == 0,
         })
@@ -206,7 +206,8 @@ impl Blueprint for NidsBlueprint {
 
     fn describe(&self) -> String {
         let rules = self.engine.load().rules.len();
-        format!("{rules} rules, {} unsupported", self.unsupported)
+        let noun = if rules == 1 { "rule" } else { "rules" };
+        format!("{rules} {noun}, {} unsupported", self.unsupported)
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -218,8 +219,8 @@ impl Blueprint for NidsBlueprint {
         let compiled = self.setup.compile(&sources)?;
         let before = self.engine.load().rules.len();
         if compiled.engine.rules.is_empty() && before > 0 {
-            // So a file looks, too, while it is written.
-            let message = format!("no rule is left of {before}");
+            // A file looks like this, too, while it is being written.
+            let message = format!("no rules left (before: {before})");
             let error = |s: &Source| s.error(0..0, message.as_str(), "at least one rule");
             return Err(BuildError(sources.iter().map(error).collect()));
         }
@@ -229,7 +230,7 @@ impl Blueprint for NidsBlueprint {
     }
 }
 
-/// Intrusion detection on one worker.
+/// The intrusion detection of one worker.
 struct Nids {
     engine: Arc<ArcSwap<Engine>>,
     flows: Flows,
@@ -263,10 +264,7 @@ impl NetworkFunction for Nids {
         let imported = records.len();
         let engine = self.engine.load();
         if let Some(index) = Flows::check(&mut records, engine.fingerprint, engine.rules.len()) {
-            return Err(StateError::Record {
-                index,
-                what: "no connection can be like this".into(),
-            });
+            return Err(StateError::Record { index, what: "not a possible connection".into() });
         }
         self.flows.insert(records);
         Ok(imported)

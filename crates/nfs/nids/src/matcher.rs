@@ -1,23 +1,23 @@
-//! Full verification of a rule's payload tests.
+//! Verifies a rule's payload tests in full.
 //!
-//! The tests stand in the rule's order. Where one is relative to the match
-//! before it, other occurrences of that match are tried too (backtracking),
-//! within a budget, so that no packet makes a rule expensive.
+//! The tests run in the rule's order. If a test is relative to the previous
+//! match, other occurrences of that match are tried too (backtracking),
+//! within a budget, so that no packet can make a rule expensive.
 
 use super::rule::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, PayloadTest, Place,
     Regex, VARIABLES,
 };
 
-/// Places that one rule may try in one packet.
+/// The maximum number of positions that one rule tries in one packet.
 const BUDGET: u32 = 4096;
 
-/// How a verification ended.
+/// The result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Match,
     NoMatch,
-    /// The budget or the limit of a regular expression ran out.
+    /// The budget or the match limit of a regular expression was exhausted.
     GaveUp,
 }
 
@@ -39,7 +39,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether `tests` hold when the match before them ended at `cursor`.
+    /// Whether `tests` hold if the previous match ended at `cursor`.
     fn from(&mut self, tests: &[PayloadTest], cursor: usize) -> bool {
         let Some((test, rest)) = tests.split_first() else { return true };
         match test {
@@ -101,7 +101,7 @@ impl Search<'_> {
             if self.from(rest, found + content.bytes.len()) {
                 return true;
             }
-            // Another occurrence changes nothing for tests that stand alone.
+            // Another occurrence makes no difference to tests that are not relative.
             if !again {
                 return false;
             }
@@ -145,7 +145,8 @@ impl Search<'_> {
         value(number, &self.variables)
     }
 
-    /// Reads a number into a variable; where it ends, which is where the match before now does.
+    /// Reads a number into a variable; returns its end, which becomes the end of the previous
+    /// match.
     fn extract(&mut self, extract: &ByteExtract, cursor: usize) -> Option<usize> {
         let (number, end) = self.number(&extract.place, cursor)?;
         let number = number.saturating_mul(extract.multiplier);
@@ -154,7 +155,7 @@ impl Search<'_> {
         Some(end)
     }
 
-    /// The number at a place, and where it ends.
+    /// The number at a place, and its end.
     fn number(&self, place: &Place, cursor: usize) -> Option<(u64, usize)> {
         let Place { relative, order, mask, .. } = *place;
         let count = usize::try_from(self.value(place.count)).ok()?;
@@ -165,7 +166,7 @@ impl Search<'_> {
             let there = self.payload.get(start..)?;
             let most = if count == 0 { MOST_DIGITS as usize } else { count };
             let text = &there[..there.len().min(most)];
-            // Behind the digits anything may stand, and need not be text.
+            // Any bytes may follow the digits; they need not be text.
             let digits = text.iter().take_while(|b| b.is_ascii()).count();
             let text = &text[..digits];
             let text = std::str::from_utf8(text).ok()?.trim_start();
@@ -173,7 +174,7 @@ impl Search<'_> {
             let end = text.find(|c: char| !c.is_digit(base)).unwrap_or(text.len());
             u64::from_str_radix(&text[..end], base).ok()?
         } else {
-            // A count from the packet may be any number.
+            // A count read from the packet may be any number.
             let bytes =
                 self.payload.get(start..start.checked_add(count)?).filter(|b| b.len() <= 8)?;
             let fold = |n: u64, b: &u8| n << 8 | u64::from(*b);
@@ -183,7 +184,7 @@ impl Search<'_> {
                 bytes.iter().fold(0, fold)
             }
         };
-        // A masked number is shifted down to the mask's lowest bit.
+        // A masked number is shifted right by the position of the mask's lowest bit.
         let number = if mask == u64::MAX {
             number
         } else {
@@ -206,8 +207,7 @@ impl Search<'_> {
     }
 }
 
-/// What `encoded` (RFC 4648) stands for, up to the first byte that is none of it. Line ends
-/// and blanks are let be.
+/// Decodes base64 (RFC 4648) up to the first invalid byte; skips line ends and blanks.
 fn base64(encoded: &[u8]) -> Vec<u8> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -230,7 +230,7 @@ fn base64(encoded: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a number of a rule stands for.
+/// The value of a rule's number.
 fn value(number: Number, variables: &[u64; VARIABLES]) -> i64 {
     match number {
         Number::Literal(n) => n,
@@ -249,9 +249,9 @@ fn compare(number: u64, test: &ByteTest, value: u64) -> bool {
     holds != test.negated
 }
 
-/// Where the content may begin at the earliest and end at the latest, as
-/// Suricata counts: offset and depth from the payload's start, distance from
-/// the match before, within behind distance.
+/// The earliest start and the latest end of the content, as Suricata counts:
+/// offset from the payload's start, depth from offset, distance from the
+/// previous match, within from the end of distance.
 fn bounds(
     content: &Content,
     len: usize,
@@ -308,7 +308,7 @@ mod tests {
         Content { bytes: bytes.to_vec(), ..Content::default() }
     }
 
-    /// All ways to place the contents, one after the other.
+    /// Tries all ways to place the contents, one after the other.
     fn naive(contents: &[Content], payload: &[u8], cursor: usize) -> bool {
         let Some((first, rest)) = contents.split_first() else { return true };
         let (start, end) = bounds(first, payload.len(), cursor, &[0; VARIABLES]);

@@ -1,4 +1,4 @@
-//! From rule files to what packets are held against.
+//! Compiles rule files into the engine that inspects packets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use super::engine::Engine;
 use super::rule::{Variables, load, warnings};
 use thalweg_nf::{BuildError, Section};
 
-/// What it takes to read the rules, again too.
+/// The settings for reading the rules, also on reload.
 pub(super) struct Setup {
     pub(super) variables: Variables,
-    /// Rules that ask for what is not supported are mistakes.
+    /// Whether rules that need an unsupported feature are errors.
     pub(super) refuse: bool,
     pub(super) files: Vec<PathBuf>,
 }
 
 pub(super) struct Compiled {
     pub(super) engine: Engine,
-    /// How many rules are left out.
+    /// The number of rules that were skipped.
     pub(super) unsupported: usize,
     pub(super) warnings: Vec<SourceError>,
 }
@@ -45,8 +45,8 @@ impl Setup {
     }
 }
 
-/// The variables `own` over the defaults. What is wrong with them goes into `errors`, once,
-/// and not for each of the rules in `sources`.
+/// The default variables, overridden by `own`. Each error in them is added to `errors` once, and
+/// not once per rule in `sources`.
 pub(super) fn variables(
     section: &Section<'_>,
     own: &BTreeMap<Spanned<String>, Spanned<String>>,
@@ -59,12 +59,12 @@ pub(super) fn variables(
     for (name, value) in own {
         if !is_name(name.get_ref()) {
             let expected = "letters, digits and _, without $";
-            errors.push(section.error(name.span(), "bad name of a variable", expected));
+            errors.push(section.error(name.span(), "bad variable name", expected));
         } else if let Some(expected) = variables.mistake(name.get_ref()) {
             errors.push(section.error(value.span(), "bad variable", expected));
         }
     }
-    // Unless given, it is what HOME_NET leaves over, which may be nothing.
+    // By default, it is the complement of HOME_NET, which may be empty.
     let external = "EXTERNAL_NET";
     let home = own.iter().find(|(name, _)| name.get_ref() == "HOME_NET");
     if let Some((_, home)) = home
@@ -74,7 +74,7 @@ pub(super) fn variables(
         && variables.mistake(external).is_some()
     {
         let message = format!("no address is left for {external}, which is !$HOME_NET");
-        let expected = format!("less, or an {external} of its own");
+        let expected = format!("fewer addresses, or a definition of {external}");
         errors.push(section.error(home.span(), message, expected));
     }
     variables

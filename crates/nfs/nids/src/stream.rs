@@ -1,54 +1,54 @@
-//! One direction of a TCP connection, put together from its segments.
+//! One direction of a TCP connection, reassembled from its segments.
 //!
-//! What was handed on stays: a later segment for the same bytes changes nothing and is
-//! counted when it differs. Of bytes that still wait for what comes before them the
-//! configuration says whether the first or the last to come counts; receivers differ in
-//! it ("Target-Based TCP Stream Reassembly", Novak and Sturges, 2007).
+//! Delivered bytes are final: a later segment for the same bytes changes nothing and is counted
+//! if it differs. For bytes that still wait for earlier ones, the configuration decides whether
+//! the first or the last copy counts; receivers differ in this ("Target-Based TCP Stream
+//! Reassembly", Novak and Sturges, 2007).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_cpu::prefetch;
 
-/// Segments farther ahead than this are outside of any window.
+/// Segments farther ahead than this are outside any window.
 const WINDOW: usize = 1 << 24;
-/// Of what is kept of the past, so much more may be there.
+/// The kept past may exceed its limit by this fraction of it (1/4).
 const SLACK: usize = 4;
-/// What a waiting segment costs beside its bytes.
+/// The memory of a waiting segment in addition to its bytes.
 const OVERHEAD: usize = 64;
 
-/// Which of two segments for the same bytes counts, while they wait.
+/// Which of two overlapping segments counts while both wait for earlier bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Overlaps {
-    /// The one that came first, as Windows has it.
+    /// The one that arrived first, as in Windows.
     #[default]
     First,
-    /// The one that came last.
+    /// The one that arrived last.
     Last,
 }
 
-/// What streams are held to.
+/// Settings of the reassembly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     pub(super) overlaps: Overlaps,
-    /// Bytes of the past that are looked at again with what follows them.
+    /// Bytes of the past that are searched again together with the bytes that follow them.
     pub(super) tail: usize,
-    /// Bytes that may wait for what comes before them.
+    /// Bytes that may wait for earlier ones.
     pub(super) waiting: usize,
 }
 
-/// What reassembly saw that a person may want to know.
+/// Counts of irregularities in reassembly.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notes {
-    /// Segments that contradict what was there before.
+    /// Segments that contradict earlier ones.
     pub(super) contradictions: u64,
     /// Bytes that were given up as lost.
     pub(super) gaps: u64,
-    /// Segments outside of the window.
+    /// Segments outside the window.
     pub(super) outside: u64,
 }
 
-/// A segment that waits for what comes before it.
+/// A segment that waits for earlier bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Segment {
     sequence: u32,
@@ -58,41 +58,41 @@ struct Segment {
 /// One direction of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stream {
-    /// The sequence number that comes next, once one is known.
+    /// The next sequence number, once known.
     next: Option<u32>,
-    /// The one it began with.
+    /// The first sequence number.
     first: u32,
-    /// The last bytes that were handed on, some more than are asked for.
+    /// The last delivered bytes, a few more than requested.
     tail: Vec<u8>,
-    /// In order, none overlapping another.
+    /// Waiting segments, in order and without overlaps.
     waiting: Vec<Segment>,
-    /// Bytes were given up that may come yet.
+    /// Bytes were given up that may still arrive.
     has_gaps: bool,
 }
 
-/// What a segment brought.
+/// The bytes that a segment added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fresh {
-    /// Where the new bytes begin; those before were handed on already.
+    /// Where the new bytes begin; those before were delivered already.
     pub(super) from: usize,
-    /// Bytes are missing between those before and the new ones.
+    /// Bytes are missing before the new ones.
     pub(super) gap: bool,
 }
 
 impl Stream {
-    /// Begins the stream, if it has not begun, at a sequence number.
+    /// Begins the stream at a sequence number, unless it has begun.
     pub(super) fn begin(&mut self, sequence: u32) {
         if self.next.is_none() {
             self.restart(sequence);
         }
     }
 
-    /// Begins the stream anew.
+    /// Begins the stream again.
     pub(super) fn restart(&mut self, sequence: u32) {
         *self = Self { next: Some(sequence), first: sequence, ..Self::default() };
     }
 
-    /// Bytes that were sent, less whole turns of the sequence numbers.
+    /// The number of bytes sent, modulo 2^32 as sequence numbers wrap.
     pub(super) fn bytes(&self) -> u64 {
         self.next.map_or(0, |next| u64::from(next.wrapping_sub(self.first)))
     }
@@ -102,13 +102,13 @@ impl Stream {
         self.tail.len() + self.waiting.iter().map(|s| s.bytes.len() + OVERHEAD).sum::<usize>()
     }
 
-    /// Whether a segment at `sequence` is near the numbers in use.
+    /// Whether a segment at `sequence` is near the current sequence numbers.
     pub(super) fn expects(&self, sequence: u32) -> bool {
         self.next.is_none_or(|next| (distance(next, sequence)).unsigned_abs() as usize <= 1 << 16)
     }
 
-    /// Whether what waits is in order, ahead of what comes next and within the window: so it is
-    /// kept, and so it has to come from elsewhere.
+    /// Whether the waiting segments are in order, past the next byte and within the window, as
+    /// this module keeps them and imported state must have them.
     pub(super) fn is_sound(&self) -> bool {
         let Some(next) = self.next else { return self.waiting.is_empty() };
         let mut at = 1;
@@ -120,38 +120,38 @@ impl Stream {
         })
     }
 
-    /// Whether bytes are missing before those that wait.
+    /// Whether segments wait for missing bytes.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether a segment at `sequence` brings what comes next, and nothing else with it.
+    /// Whether a segment at `sequence` continues the stream and no segment waits.
     #[inline]
     pub(super) fn goes_on_at(&self, sequence: u32) -> bool {
         self.next == Some(sequence) && self.waiting.is_empty()
     }
 
-    /// Asks for the memory of what was handed on last.
+    /// Prefetches the last delivered bytes.
     #[inline]
     pub(super) fn ask_for(&self) {
         prefetch::near(&self.tail, self.tail.len().saturating_sub(1));
     }
 
-    /// The last bytes that were handed on, `most` at most.
+    /// The last delivered bytes, `most` at most.
     #[inline]
     pub(super) fn past(&self, most: usize) -> &[u8] {
         &self.tail[self.tail.len().saturating_sub(most)..]
     }
 
-    /// Takes in what comes next, where the stream [goes on](Self::goes_on_at).
+    /// Appends the next bytes where the stream [continues](Self::goes_on_at).
     #[inline]
     pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) {
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
         self.remember(bytes, policy.tail);
     }
 
-    /// Takes a segment in. `out` becomes the tail with the bytes behind it that are now
-    /// there without a gap; nothing, when the segment brings nothing.
+    /// Accepts a segment. `out` becomes the tail followed by the bytes now available without a
+    /// gap; it stays empty if the segment adds none.
     pub(super) fn segment(
         &mut self,
         sequence: u32,
@@ -195,9 +195,9 @@ impl Stream {
         fresh
     }
 
-    /// The receiver has everything before `acknowledged`: when segments wait for what is
-    /// missing before them, that will not come any more. Where none waits nothing is given up,
-    /// as numbers that nobody sent may be acknowledged too. `out` becomes what was waiting.
+    /// The receiver has everything before `acknowledged`, so the missing bytes that segments
+    /// wait for will not arrive any more. If no segment waits, nothing is given up, because data
+    /// that was never sent can be acknowledged, too. `out` becomes the bytes that waited.
     pub(super) fn acknowledged(
         &mut self,
         acknowledged: u32,
@@ -216,25 +216,25 @@ impl Stream {
         fresh
     }
 
-    /// Whether bytes were given up that may come yet: old segments then may be new.
+    /// Whether bytes were given up that may still arrive: old segments may then be new.
     pub(super) fn has_gaps(&self) -> bool {
         self.has_gaps
     }
 
-    /// Gives up what is missing and goes on with what waits.
+    /// Gives up the missing bytes and continues with the waiting ones.
     fn skip_gap(&mut self, notes: &mut Notes, out: &mut Vec<u8>, fresh: &mut Fresh) {
         let (Some(next), Some(first)) = (self.next, self.waiting.first()) else { return };
         notes.gaps += distance(next, first.sequence).unsigned_abs() as u64;
         self.next = Some(first.sequence);
         self.has_gaps = true;
-        // A pattern does not reach over a gap.
+        // A pattern does not span a gap.
         out.clear();
         self.tail.clear();
         *fresh = Fresh { from: 0, gap: true };
         self.take_ready(out);
     }
 
-    /// Moves what waits and is no longer ahead to `out`.
+    /// Moves the waiting bytes that are no longer ahead to `out`.
     fn take_ready(&mut self, out: &mut Vec<u8>) {
         let Some(mut next) = self.next else { return };
         let mut ready = 0;
@@ -250,13 +250,13 @@ impl Stream {
         self.next = Some(next);
     }
 
-    /// Puts a segment among those that wait.
+    /// Adds a segment to the waiting ones.
     fn wait(&mut self, sequence: u32, bytes: &[u8], overlaps: Overlaps, notes: &mut Notes) {
         let Some(next) = self.next else { return };
         let start = distance(next, sequence) as usize;
         let end = start + bytes.len();
         let mut pieces = Vec::with_capacity(self.waiting.len() + 1);
-        // Where the new segment goes on behind what is older than it.
+        // Where the new segment continues after older ones.
         let mut at = start;
         for old in self.waiting.drain(..) {
             let from = distance(next, old.sequence) as usize;
@@ -293,8 +293,8 @@ impl Stream {
         self.waiting = pieces;
     }
 
-    /// Keeps the last of what was handed on, `most` bytes and a quarter more: so what is kept is
-    /// not moved for each segment.
+    /// Keeps the last delivered bytes, `most` and a quarter more, so that they are not moved for
+    /// each segment.
     fn remember(&mut self, bytes: &[u8], most: usize) {
         let room = most + most / SLACK;
         if bytes.len() >= most {
@@ -305,7 +305,7 @@ impl Stream {
         let bytes = &bytes[bytes.len().saturating_sub(most)..];
         let needed = self.tail.len() + bytes.len();
         if needed > self.tail.capacity() {
-            // It grows by steps, but never beyond what it may come to hold.
+            // It grows in steps, but never beyond the most that it can hold.
             let capacity = needed.max(2 * self.tail.len()).min(room);
             self.tail.reserve_exact(capacity - self.tail.len());
         }
@@ -317,13 +317,13 @@ fn piece(next: u32, at: usize, bytes: &[u8]) -> Segment {
     Segment { sequence: next.wrapping_add(at as u32), bytes: bytes.to_vec() }
 }
 
-/// How far `to` is behind `from`, less than half the circle of numbers away.
+/// How far `to` lies past `from`, less than half the sequence space in either direction.
 fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from) as i32
 }
 
-/// Whether `payload`, that begins `old` bytes before the end of `tail`, has other bytes
-/// than it where both are known.
+/// Whether `payload`, which begins `old` bytes before the end of `tail`, differs from it where
+/// both are known.
 fn contradicts(tail: &[u8], old: usize, payload: &[u8]) -> bool {
     let (tail, payload) = match old.checked_sub(tail.len()) {
         Some(skip) => (tail, payload.get(skip..).unwrap_or(&[])),
@@ -342,7 +342,7 @@ mod tests {
         Policy { overlaps, tail: 8, waiting: 1 << 16 }
     }
 
-    /// Hands all segments to a stream that begins at `first`; what came out.
+    /// Passes all segments to a stream that begins at `first`; returns the delivered bytes.
     fn assemble(first: u32, segments: &[(u32, Vec<u8>)], overlaps: Overlaps) -> (Vec<u8>, Notes) {
         let (mut stream, mut notes, mut out) = (Stream::default(), Notes::default(), Vec::new());
         let mut whole = Vec::new();
@@ -355,7 +355,7 @@ mod tests {
         (whole, notes)
     }
 
-    /// The same, byte by byte: what waits is kept in one cell a byte.
+    /// The same, byte by byte: waiting bytes are kept in one cell each.
     fn naive(first: u32, segments: &[(u32, Vec<u8>)], overlaps: Overlaps) -> Vec<u8> {
         let mut cells = vec![None::<u8>; 256];
         let mut done = 0;
@@ -435,7 +435,7 @@ mod tests {
             assert_eq!(out.len(), [0, 140, 18][usize::from(i == 13) + 2 * usize::from(i > 13)]);
         }
         assert_eq!(notes.gaps, 10);
-        // The receiver has it: nothing to wait for.
+        // The receiver has it: no segment waits.
         assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out), Fresh::default());
         stream.segment(270, b"late", &policy, &mut notes, &mut out);
         assert_eq!(stream.acknowledged(270, &policy, &mut notes, &mut out), Fresh::default());

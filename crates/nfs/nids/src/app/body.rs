@@ -1,12 +1,12 @@
-//! Bodies of HTTP messages, as their receivers see them: out of their content codings,
-//! and files out of forms.
+//! Bodies of HTTP messages, as their receivers see them: with content codings decoded,
+//! and files extracted from forms.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use serde::{Deserialize, Serialize};
 
-/// The most that a body is let grow to.
+/// Decoding stops once a body has this many bytes.
 const DECODED: usize = 1 << 20;
-/// The most codings of one body.
+/// The maximum number of codings of one body.
 pub(super) const CODINGS: usize = 3;
 
 /// A content coding (RFC 9110, section 8.4.1).
@@ -17,7 +17,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// The coding that a word of `Content-Encoding` names, as leniently as browsers take it.
+    /// The coding that a word of `Content-Encoding` names, as leniently as browsers read it.
     pub(super) fn named(word: &[u8]) -> Option<Self> {
         let word = word.to_ascii_lowercase();
         let has = |name: &[u8]| memchr::memmem::find(&word, name).is_some();
@@ -29,12 +29,12 @@ impl Coding {
     }
 }
 
-/// The body out of its codings, of which the last was put on last. What does not decode
-/// stays as it is: so do receivers.
+/// Decodes the codings of a body, the last applied first. Data that does not decode stays as it
+/// is, as in receivers.
 pub(super) fn decode(body: &[u8], codings: &[Coding]) -> Vec<u8> {
     let mut now = body.to_vec();
     for _ in codings {
-        // What it is shows in the bytes; headers often name the wrong one.
+        // The bytes identify the coding; headers often name the wrong one.
         let decoded = if let Some(at) = gzip_header(&now) {
             inflate(&now[at..], false)
         } else {
@@ -49,7 +49,7 @@ pub(super) fn decode(body: &[u8], codings: &[Coding]) -> Vec<u8> {
     now
 }
 
-/// Where the data behind a gzip header begins (RFC 1952, section 2.3); reserved flags are let be.
+/// Where the data after a gzip header begins (RFC 1952, section 2.3); ignores reserved flags.
 fn gzip_header(bytes: &[u8]) -> Option<usize> {
     const CRC: u8 = 2;
     const EXTRA: u8 = 4;
@@ -72,7 +72,7 @@ fn gzip_header(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// What decompresses of `bytes`, up to the first mistake in them.
+/// Decompresses `bytes` up to the first error in them.
 fn inflate(bytes: &[u8], zlib: bool) -> Vec<u8> {
     let mut inflater = Decompress::new(zlib);
     let mut out = Vec::with_capacity(bytes.len().saturating_mul(4).clamp(256, DECODED));
@@ -95,8 +95,8 @@ fn inflate(bytes: &[u8], zlib: bool) -> Vec<u8> {
     }
 }
 
-/// The files in a form (`multipart/form-data`, RFC 7578), one behind the other; `None` if
-/// `content_type` names no form.
+/// The files in a form (`multipart/form-data`, RFC 7578), concatenated; `None` if `content_type`
+/// is not that of a form.
 pub(super) fn files(content_type: &[u8], body: &[u8]) -> Option<Vec<u8>> {
     let lower = content_type.to_ascii_lowercase();
     if !lower.starts_with(b"multipart/form-data") {

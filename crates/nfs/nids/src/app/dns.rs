@@ -1,4 +1,4 @@
-//! DNS (RFC 1035): the names that are asked for.
+//! DNS (RFC 1035): the names in the question section.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use super::{Guess, Input, Message, Progress, message_size};
 use crate::buffer::{Buffer, Protocol};
 
 const HEADER: usize = 12;
-/// In the third byte of the header.
+/// The response bit, in the third byte of the header.
 const RESPONSE: u8 = 0x80;
-/// The longest name as text; what is longer is cut.
+/// The longest name as text; longer ones are truncated.
 const NAME: usize = 255;
-/// Questions that are looked at; one is usual.
+/// The maximum number of questions inspected; one is usual.
 const QUESTIONS: usize = 16;
 
 /// Both directions of DNS over TCP.
@@ -26,7 +26,7 @@ struct Side {
     lost: bool,
 }
 
-/// Over TCP: a length, and a header that makes sense.
+/// Identifies DNS over TCP by a length and a plausible header.
 pub(super) fn guess(bytes: &[u8]) -> Guess {
     let Some((length, header)) = bytes.split_first_chunk::<2>() else { return Guess::TooShort };
     if usize::from(u16::from_be_bytes(*length)) < HEADER {
@@ -39,14 +39,14 @@ pub(super) fn guess(bytes: &[u8]) -> Guess {
     }
 }
 
-/// Whether a header is one of a query or an answer with questions.
+/// Whether a header belongs to a query, or to an answer that repeats its questions.
 fn plausible(header: &[u8; HEADER]) -> bool {
     let opcode = header[2] >> 3 & 15;
     let questions = u16::from_be_bytes([header[4], header[5]]);
     opcode <= 5 && (1..=QUESTIONS as u16).contains(&questions)
 }
 
-/// The buffers of the message `bytes`; `None` if it is none.
+/// The buffers of the message `bytes`; `None` if it is not a DNS message with a name.
 pub(super) fn message(bytes: &[u8]) -> Option<Message> {
     let header: &[u8; HEADER] = bytes.first_chunk()?;
     if !plausible(header) {
@@ -65,8 +65,8 @@ pub(super) fn message(bytes: &[u8]) -> Option<Message> {
     (!message.buffers.is_empty()).then_some(message)
 }
 
-/// The name at `at`, its labels joined by dots, and where it ends. Compression may point
-/// anywhere; so much is followed as a name may be long.
+/// The name at `at`, its labels joined by dots, and its end. Compression pointers may lead
+/// anywhere, so at most `NAME` labels and pointers are followed.
 fn name(bytes: &[u8], mut at: usize) -> Option<(Vec<u8>, usize)> {
     let (mut name, mut end) = (Vec::new(), None);
     for _ in 0..NAME {

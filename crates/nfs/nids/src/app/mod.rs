@@ -1,8 +1,8 @@
-//! Application protocols: from streams and datagrams to the buffers of messages.
+//! Application protocols: parses streams and datagrams into the buffers of messages.
 //!
-//! A protocol is recognised by the first bytes of either direction, whatever the ports
-//! (DNS over UDP: by port 53 and a header that makes sense). Each direction then gives
-//! one message after the other.
+//! A protocol is identified by the first bytes of either direction, whatever the ports
+//! (DNS over UDP: by port 53 and a plausible header). Each direction then yields one message
+//! after the other.
 
 mod body;
 mod dns;
@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize};
 
 use super::buffer::{Buffer, Protocol};
 
-/// Bytes of a direction that may be looked at before its protocol is known.
+/// The maximum number of bytes of a direction examined before its protocol is known.
 const UNDECIDED: usize = 256;
 /// Bytes of a message's head that are kept.
 const HEAD: usize = 1 << 16;
-/// Bytes of a message's body that are looked at.
+/// Bytes of a message's body that are inspected.
 const BODY: usize = 1 << 17;
 
-/// One direction's message at hand, as rules see it.
+/// The current message of one direction, as rules inspect it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Message {
     pub(super) buffers: Vec<(Buffer, Vec<u8>)>,
-    /// Rules whose pattern is in one of the buffers, and that have not fired.
+    /// Rules whose pattern occurs in one of the buffers and that have not fired.
     pub(super) candidates: Vec<u32>,
     /// Rules that fired.
     pub(super) fired: Vec<u32>,
-    /// How many of the buffers were searched for patterns.
+    /// The number of buffers that were searched for patterns.
     pub(super) searched: usize,
 }
 
@@ -48,20 +48,20 @@ impl Message {
         self.put(buffer, bytes);
     }
 
-    /// Whether its numbers are those of `rules` rules at most, and of buffers that it has.
+    /// Whether its rule numbers are below `rules`, and it counts only buffers that it has.
     pub(super) fn is_sound(&self, rules: usize) -> bool {
         let mut numbers = self.candidates.iter().chain(&self.fired);
         self.searched <= self.buffers.len() && numbers.all(|n| (*n as usize) < rules)
     }
 
-    /// Forgets bodies: they come anew, and longer, when they are next looked at.
+    /// Drops the bodies: they are added again, and longer, at their next inspection.
     pub(super) fn forget_bodies(&mut self) {
         let is_body = |b: Buffer| matches!(b, Buffer::FileData | Buffer::HttpRequestBody);
         self.buffers.retain(|(buffer, _)| !is_body(*buffer));
         self.searched = self.buffers.len();
     }
 
-    /// Forgets which rules were asked.
+    /// Clears the record of which rules were evaluated.
     pub(super) fn forget_rules(&mut self) {
         self.candidates.clear();
         self.fired.clear();
@@ -74,23 +74,23 @@ impl Message {
     }
 }
 
-/// What became of the bytes of a direction.
+/// The result of parsing the bytes of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// All of them were taken; more are needed.
+    /// All bytes were consumed; more are needed.
     More,
     /// The message has new buffers.
     New,
-    /// The message has all its buffers, and the next begins.
+    /// The message has all its buffers, and the next message begins.
     Complete,
 }
 
-/// The protocol of a connection, and where both directions are in it.
+/// The protocol of a connection, and the parsers of both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum App {
-    /// Not known yet; the first bytes to the server and to the client.
+    /// Not known yet; holds the first bytes to the server and to the client.
     Undecided(Box<[Vec<u8>; 2]>),
-    /// None that is known, or it was lost.
+    /// Not a supported protocol, or no longer parseable.
     None,
     Http(Box<http::Http>),
     Dns(Box<dns::Dns>),
@@ -104,7 +104,7 @@ impl Default for App {
     }
 }
 
-/// What the first bytes of a direction say.
+/// The protocol according to the first bytes of a direction.
 enum Guess {
     Is(Protocol),
     IsNot,
@@ -122,12 +122,12 @@ impl App {
         })
     }
 
-    /// Whether there is nothing to take apart any more.
+    /// Whether there is nothing left to parse.
     pub(super) fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 
-    /// Takes new bytes of a direction. [`advance`](Self::advance) then goes through them.
+    /// Adds new bytes of a direction. [`advance`](Self::advance) then parses them.
     pub(super) fn data(&mut self, to_server: bool, bytes: &[u8], port: u16) {
         if let Self::Undecided(first) = self {
             first[usize::from(!to_server)].extend_from_slice(bytes);
@@ -147,7 +147,7 @@ impl App {
         }
     }
 
-    /// The connection speaks `protocol`; what came before is its beginning.
+    /// Sets the connection's protocol and passes it the bytes held so far.
     fn decide(&mut self, protocol: Protocol) {
         let Self::Undecided(first) = self else { return };
         let first = std::mem::take(first);
@@ -162,7 +162,7 @@ impl App {
         self.data(false, &to_client, 0);
     }
 
-    /// Takes a datagram, which is a message by itself.
+    /// Parses a datagram, which is a message by itself.
     pub(super) fn datagram(bytes: &[u8], ports: [u16; 2]) -> Option<(Protocol, Message)> {
         if !ports.contains(&53) {
             return None;
@@ -170,7 +170,7 @@ impl App {
         Some((Protocol::Dns, dns::message(bytes)?))
     }
 
-    /// Goes on with what a direction holds, up to the next thing to look at.
+    /// Parses the bytes of a direction until there is something to inspect.
     pub(super) fn advance(&mut self, to_server: bool) -> Progress {
         match self {
             Self::Undecided(_) | Self::None => Progress::More,
@@ -181,7 +181,7 @@ impl App {
         }
     }
 
-    /// A direction ended. Whether its message has new buffers by that.
+    /// Ends a direction; returns whether that adds buffers to its message.
     pub(super) fn end(&mut self, to_server: bool) -> bool {
         match self {
             Self::Http(http) => http.end(to_server),
@@ -189,8 +189,8 @@ impl App {
         }
     }
 
-    /// Bytes are missing from a direction: what follows there makes no sense any more. The
-    /// other direction goes on, and so what is seen one way only is understood.
+    /// Bytes are missing from a direction: the rest of it can no longer be parsed. The other
+    /// direction continues, so traffic seen in one direction only is parsed, too.
     pub(super) fn gap(&mut self, to_server: bool) {
         match self {
             Self::Undecided(first) => {
@@ -206,7 +206,7 @@ impl App {
         }
     }
 
-    /// The message at hand of a direction.
+    /// The current message of a direction.
     pub(super) fn message(&mut self, to_server: bool) -> Option<&mut Message> {
         match self {
             Self::Undecided(_) | Self::None => None,
@@ -217,7 +217,7 @@ impl App {
         }
     }
 
-    /// Bytes of memory held, roughly.
+    /// Approximate bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::Undecided(first) => first.iter().map(Vec::len).sum(),
@@ -230,7 +230,7 @@ impl App {
     }
 }
 
-/// Whether neither direction can tell the protocol any more, or one of them never did.
+/// Whether neither direction can identify the protocol, or one of them is too long without it.
 fn is_hopeless(first: &[Vec<u8>; 2], port: u16) -> bool {
     let [to_server, to_client] = first;
     let is_not = |bytes, to_server| matches!(guess(bytes, to_server, port), Guess::IsNot);
@@ -250,7 +250,7 @@ fn guess(bytes: &[u8], to_server: bool, port: u16) -> Guess {
     best
 }
 
-/// Whether `bytes` begins with `word`, as far as both go.
+/// Whether `bytes` begins with `word`, compared up to the shorter length.
 fn begins(bytes: &[u8], word: &[u8], protocol: Protocol) -> Guess {
     if bytes.starts_with(word) {
         Guess::Is(protocol)
@@ -261,7 +261,7 @@ fn begins(bytes: &[u8], word: &[u8], protocol: Protocol) -> Guess {
     }
 }
 
-/// Bytes that came and were not gone through.
+/// Bytes received but not parsed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Input(Vec<u8>);
 
@@ -270,7 +270,7 @@ impl Input {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Takes the first `n` bytes, fewer where there are not so many.
+    /// Removes and returns the first `n` bytes, or all if there are fewer.
     fn take(&mut self, n: usize) -> Vec<u8> {
         let rest = self.0.split_off(n.min(self.0.len()));
         std::mem::replace(&mut self.0, rest)

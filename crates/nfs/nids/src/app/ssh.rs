@@ -1,4 +1,4 @@
-//! SSH: the lines by which both sides say what they are (RFC 4253, section 4.2).
+//! SSH: the identification strings of both sides (RFC 4253, section 4.2).
 
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,7 @@ impl Ssh {
         side.input.take_all();
         let mut parts = rest.splitn(2, |b| *b == b'-');
         let (proto, software) = (parts.next().unwrap_or(&[]), parts.next().unwrap_or(&[]));
-        // Comments stand behind a blank.
+        // Comments follow a blank.
         let software = software.split(|b| *b == b' ').next().unwrap_or(&[]);
         side.message.put(Buffer::SshProto, proto);
         if !software.is_empty() {

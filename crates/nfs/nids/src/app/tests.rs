@@ -1,8 +1,8 @@
-//! Messages of protocols, whole and byte by byte.
+//! Messages of protocols, all at once and byte by byte.
 
 use super::*;
 
-/// All messages of a direction, as they were last looked at.
+/// All messages of a direction, in their last state.
 fn messages(app: &mut App, to_server: bool, chunks: &[&[u8]]) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     for chunk in chunks {
@@ -17,7 +17,7 @@ fn messages(app: &mut App, to_server: bool, chunks: &[&[u8]]) -> Vec<Message> {
     messages
 }
 
-/// Keeps the message at hand, in the place of what it was before.
+/// Keeps the current message in place of its earlier state.
 fn take(app: &mut App, to_server: bool, messages: &mut Vec<Message>) {
     let Some(now) = app.message(to_server).cloned() else { return };
     let grew = |last: &Message| {
@@ -36,7 +36,7 @@ fn text(message: &Message, buffer: Buffer) -> Option<String> {
     message.all(buffer).next().map(|b| String::from_utf8_lossy(b).into_owned())
 }
 
-/// What a response's rules see as its file.
+/// The file that rules see in a response.
 fn file(response: &[u8]) -> String {
     let mut whole = App::default();
     messages(&mut whole, true, &[b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"]);
@@ -79,7 +79,7 @@ fn bodies_come_out_of_their_codings() {
     assert_eq!(response("Transfer-Encoding: chunked", chunks), expected);
     assert_eq!(response("Transfer-Encoding: chunked", plain), "a file with a file in it");
     assert_eq!(response("Transfer-Encoding:\tCHUNKED", b"5\na fil"), "a fil");
-    // A bomb is let grow so far and no farther.
+    // A decompression bomb grows up to a limit only.
     assert!(response("Content-Encoding: gzip", &gzip(&vec![b'x'; 40 << 20])).len() <= 1 << 21);
 }
 

@@ -1,5 +1,5 @@
-//! TLS: the name a client asks for, and the certificate a server shows (before TLS 1.3,
-//! which encrypts it).
+//! TLS: the server name that a client requests, and the certificate that a server presents
+//! (before TLS 1.3, which encrypts it).
 
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -22,14 +22,14 @@ pub(in super::super) struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Side {
     input: Input,
-    /// Handshake messages, out of their records.
+    /// Handshake messages, without their record headers.
     handshake: Input,
     message: Message,
-    /// What follows is encrypted, or no handshake.
+    /// The following records are encrypted, or not a handshake.
     done: bool,
 }
 
-/// A handshake record of any version from SSL 3 on that begins with a hello.
+/// Identifies TLS by a handshake record, of SSL 3 or later, that begins with a hello.
 pub(super) fn guess(bytes: &[u8]) -> Guess {
     match bytes {
         [HANDSHAKE, 3, 0..=4, _, _, 1 | 2, ..] => Guess::Is(Protocol::Tls),
@@ -95,7 +95,7 @@ impl Side {
         self.handshake.take_all();
     }
 
-    /// Takes the next whole message of the handshake; whether it gave a buffer.
+    /// Parses complete handshake messages until one yields a buffer; returns whether one did.
     fn handshake_message(&mut self) -> bool {
         while let Some([kind, length @ ..]) = self.handshake.0.first_chunk::<4>() {
             let kind = *kind;
@@ -123,14 +123,14 @@ impl Side {
     }
 }
 
-/// Cuts off `n` bytes.
+/// Splits off the first `n` bytes.
 fn cut<'a>(rest: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(n)?;
     *rest = tail;
     Some(head)
 }
 
-/// Cuts off a part whose length stands before it in `width` bytes.
+/// Splits off a part that is preceded by its length in `width` bytes.
 fn part<'a>(rest: &mut &'a [u8], width: usize) -> Option<&'a [u8]> {
     let length = cut(rest, width)?.iter().fold(0, |n, b| n << 8 | usize::from(*b));
     cut(rest, length)
@@ -160,7 +160,7 @@ fn server_name(mut hello: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// What the first certificate of a chain says.
+/// Adds the fields of the first certificate of a chain to `message`.
 fn certificate(mut chain: &[u8], message: &mut Message) {
     let Some(mut certificates) = part(&mut chain, 3) else { return };
     let Some(first) = part(&mut certificates, 3) else { return };

@@ -1,7 +1,7 @@
-//! The form in which rules see a request's target: what servers make of it.
+//! Normalises a request's target to the form in which servers resolve it and rules inspect it.
 
 /// The normalised form of a target: escapes decoded once, `\` as `/`, no empty and no dot
-/// segments in the path. Of an absolute target the path and the query.
+/// segments in the path. For an absolute target, its path and query.
 pub(super) fn normalise(target: &[u8]) -> Vec<u8> {
     let local = without_authority(target);
     let end = local.iter().position(|b| *b == b'?').unwrap_or(local.len());
@@ -11,12 +11,12 @@ pub(super) fn normalise(target: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The host that an absolute target names.
+/// The host in an absolute target.
 pub(super) fn host(target: &[u8]) -> Option<&[u8]> {
     let rest = &target[authority(target)?..];
     let end = rest.iter().position(|b| matches!(b, b'/' | b'?' | b'#')).unwrap_or(rest.len());
     let authority = &rest[..end];
-    // What stands before an @ is a user.
+    // The user information precedes an @.
     let at = authority.iter().rposition(|b| *b == b'@').map_or(0, |at| at + 1);
     Some(&authority[at..])
 }
@@ -33,7 +33,7 @@ fn without_authority(target: &[u8]) -> &[u8] {
     rest.iter().position(|b| matches!(b, b'/' | b'?')).map_or(b"/", |at| &rest[at..])
 }
 
-/// Decodes `%xy` and `%uxxyy` once; what is no escape stays.
+/// Decodes `%xy` and `%uxxyy` once; leaves everything else.
 fn decode(text: &[u8]) -> Vec<u8> {
     let digit = |at: usize| text.get(at).and_then(|b| (*b as char).to_digit(16));
     let pair = |at: usize| Some((digit(at)? << 4 | digit(at + 1)?) as u8);
@@ -49,7 +49,7 @@ fn decode(text: &[u8]) -> Vec<u8> {
             if matches!(text.get(at + 1), Some(b'u' | b'U'))
                 && let (Some(high), Some(low)) = (pair(at + 2), pair(at + 4))
             {
-                // Servers take the closest letter; of Latin letters' full-width forms that is sure.
+                // Servers substitute the closest letter; for full-width Latin letters it is known.
                 out.push(if high == 0xff { low.wrapping_add(0x20) } else { low });
                 at += 6;
                 continue;

@@ -1,20 +1,20 @@
-//! A blocked Bloom filter of windows: each is two bits in one word.
+//! A blocked Bloom filter of windows: each window sets two bits in one word.
 
 use super::fold;
 use super::index::{Place, spread};
 
 /// The filter.
 pub(super) struct Bitmap {
-    /// A power of two of them.
+    /// Their number is a power of two.
     words: Box<[u32]>,
     shift: u32,
 }
 
 impl Bitmap {
-    /// Of `1 << bits` words.
+    /// A filter of `1 << bits` words.
     ///
     /// # Panics
-    /// When `bits` is not in 1 to 31.
+    /// If `bits` is not in 1 to 31.
     pub(super) fn new(bits: u32) -> Self {
         assert!((1..u32::BITS).contains(&bits));
         Self { words: vec![0; 1 << bits].into(), shift: u32::BITS - bits }
@@ -30,12 +30,12 @@ impl Bitmap {
         self.words[(hash >> self.shift) as usize] & bits == bits
     }
 
-    /// The words; a hash's is at its highest bits.
+    /// The words; the highest bits of a hash index its word.
     pub(super) fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// By how much a hash is shifted to be the number of its word.
+    /// The right shift that turns a hash into the index of its word.
     pub(super) fn shift(&self) -> u32 {
         self.shift
     }
@@ -58,13 +58,13 @@ fn hash_long(window: [u8; LONG]) -> u32 {
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// What a place is held against before the index is asked: eight bytes, of which traffic has
-/// far fewer by chance than of four.
+/// Filters places by eight bytes before the index is consulted: traffic matches eight bytes by
+/// chance far less often than four.
 pub(super) struct Check {
     long: Bitmap,
-    /// Of places with fewer than eight bytes behind them.
+    /// For places followed by fewer than eight bytes.
     short: Bitmap,
-    /// Some have fewer than four.
+    /// Some places are followed by fewer than four bytes.
     any: bool,
 }
 
@@ -82,7 +82,7 @@ impl Check {
         check
     }
 
-    /// Whether a literal's place may be at the beginning of `rest`.
+    /// Whether a literal's place may lie at the beginning of `rest`.
     #[inline]
     pub(super) fn passes(&self, rest: &[u8]) -> bool {
         let long = rest.first_chunk().is_some_and(|w| self.long.may_hold(hash_long(*w)));

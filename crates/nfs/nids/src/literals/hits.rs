@@ -1,4 +1,4 @@
-//! Places where a literal may stand, as filters tell them.
+//! Places where a literal may occur, as the filters report them.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
-/// A place in one of several texts, where a literal may stand.
+/// A place in one of several texts where a literal may occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Hit {
@@ -16,34 +16,34 @@ pub(super) struct Hit {
     pub(super) at: u32,
 }
 
-/// Where places are told, with room for so many: to append one is a store, and calls nothing. Scans
-/// have it for themselves and give it back, so that what it counts need not be in memory.
+/// The output of a scan, with room for all places: appending one is a store without a call. Scans
+/// own it and return it, so that the count can stay in a register.
 pub(super) struct Told<'a> {
     room: &'a mut [MaybeUninit<Hit>],
     count: usize,
 }
 
-/// Appends what `scan` tells, at most so many places.
+/// Appends the places that `scan` reports, at most `most`.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
 pub(super) fn tell(
     hits: &mut Vec<Hit>,
     most: usize,
     scan: impl for<'a> FnOnce(Told<'a>) -> Told<'a>,
 ) {
-    // More are written than there are.
+    // A store may write up to eight places, more than are counted; reserve the slack.
     hits.reserve(most + EIGHT);
     let count = scan(Told { room: hits.spare_capacity_mut(), count: 0 }).count;
-    // SAFETY: so many are written behind those that there were.
+    // SAFETY: `scan` wrote `count` hits after the existing ones.
     unsafe { hits.set_len(hits.len() + count) };
 }
 
-/// Places that are told at once.
+/// Places that are reported at once.
 const EIGHT: usize = 8;
 
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no vectors"))]
 impl Told<'_> {
-    /// Tells of eight places in a text, the first at `base` and each `STRIDE` bytes behind the one
-    /// before it, those whose bits are set.
+    /// Reports those of eight places in a text whose bits are set; the first is at `base`, and
+    /// each is `STRIDE` bytes after the previous one.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,popcnt")]
     #[inline]
@@ -64,7 +64,7 @@ impl Told<'_> {
         self.count += passed.count_ones() as usize;
     }
 
-    /// Tells the places from `base` on in a text whose bits are set.
+    /// Reports the places from `base` on in a text whose bits are set.
     #[inline]
     pub(super) fn tell(&mut self, mut passed: u64, text: usize, base: usize) {
         while passed != 0 {
@@ -74,8 +74,8 @@ impl Told<'_> {
         }
     }
 
-    /// The same where often there is one, which a processor cannot foresee: two are written, and
-    /// those counted that are.
+    /// The same for places that occur often, which defeats branch prediction: always writes two,
+    /// and counts those that exist.
     #[inline]
     pub(super) fn tell_often(&mut self, passed: u64, text: usize, base: usize) {
         let without_first = |passed: u64| passed & passed.wrapping_sub(1);
@@ -93,14 +93,14 @@ impl Told<'_> {
 }
 
 impl Hit {
-    /// As one number, the text its lower half.
+    /// The hit as one number with the text in its lower half.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn as_number(self) -> i64 {
         i64::from(self.text) | i64::from(self.at) << 32
     }
 
-    /// That of the lowest bit that is set; for none it is nowhere.
+    /// The hit of the lowest set bit; meaningless if no bit is set.
     #[inline]
     fn first(passed: u64, text: usize, base: usize) -> Self {
         let at = base + passed.trailing_zeros() as usize;

@@ -1,11 +1,11 @@
-//! Which literals stand at a place.
+//! Finds the literals that occur at a place.
 
 use super::fold;
 
-/// Bytes of a literal that it is told by, where it has so many.
+/// Bytes that identify a literal, if it has that many.
 pub(super) const WINDOW: usize = 4;
 
-/// Where in a literal its window is.
+/// The position of a window in a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) literal: u32,
@@ -13,7 +13,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// This place and those behind it: `windows` of them.
+    /// This place and the following ones: `windows` in total.
     pub(super) fn side_by_side(self, windows: usize) -> impl Iterator<Item = Self> {
         (self.offset..).take(windows).map(move |offset| Self { offset, ..self })
     }
@@ -24,16 +24,16 @@ impl Place {
     }
 }
 
-/// Literals by the four bytes at their place, those that are shorter by their first two.
+/// Literals by the four bytes at their place, or, if it has fewer, by the first two.
 pub(super) struct Index {
     literals: Vec<Vec<u8>>,
     long: Buckets,
     short: Buckets,
 }
 
-/// Places by the bytes that stand there.
+/// Places by the bytes at them.
 struct Buckets {
-    /// For each hash, where its entries begin; one more for the end.
+    /// For each hash, the start of its entries; one more for the end.
     starts: Vec<u32>,
     entries: Vec<Entry>,
     shift: u32,
@@ -45,8 +45,8 @@ struct Entry {
     place: Place,
 }
 
-/// For each of the `chosen` literals the place from which on it is rarest in traffic, with so many
-/// windows side by side, as far as it has so many bytes.
+/// For each of the `chosen` literals, the place from which `windows` adjacent windows are rarest in
+/// traffic, as far as the literal is long enough.
 pub(super) fn places(
     literals: &[Vec<u8>],
     chosen: impl Iterator<Item = u32>,
@@ -59,7 +59,7 @@ pub(super) fn places(
         let last = bytes.len().saturating_sub(span);
         let cost = |offset: &usize| {
             let there = &bytes[*offset..(*offset + span).min(bytes.len())];
-            // Windows that many literals have cost a comparison with each of them.
+            // A window that many literals share costs a comparison with each of them.
             let crowd = |w: &[u8]| w.first_chunk().and_then(|w| taken.get(&fold(*w))).copied();
             let crowds: u32 = there.windows(WINDOW).filter_map(crowd).sum();
             there.iter().map(|b| commonness(*b)).sum::<u32>() + crowds
@@ -74,7 +74,7 @@ pub(super) fn places(
     chosen.map(place).collect()
 }
 
-/// How often a byte is seen in traffic, roughly.
+/// The approximate frequency of a byte in traffic.
 fn commonness(byte: u8) -> u32 {
     match byte {
         b'a' | b'e' | b'i' | b'o' | b't' | b'n' | b's' | b'r' | b' ' => 9,
@@ -102,7 +102,7 @@ impl Buckets {
         Self { starts, entries, shift }
     }
 
-    /// The places where these bytes stand.
+    /// The places of these bytes.
     #[inline]
     fn of(&self, window: u32) -> impl Iterator<Item = Place> {
         let hash = (spread(window) >> self.shift) as usize;
@@ -120,19 +120,19 @@ impl Index {
             match (bytes.first_chunk(), bytes) {
                 (Some(window), _) => long.push(Entry { window: fold(*window), place }),
                 (None, [a, b, ..]) => short.push(Entry { window: fold([*a, *b, 0, 0]), place }),
-                (None, _) => unreachable!("a literal has two bytes at least"),
+                (None, _) => unreachable!("a literal has at least two bytes"),
             }
         }
         let (long, short) = (Buckets::new(long), Buckets::new(short));
         Self { literals: literals.to_vec(), long, short }
     }
 
-    /// How many literals there are.
+    /// The number of literals.
     pub(super) fn len(&self) -> usize {
         self.literals.len()
     }
 
-    /// Tells the literals whose window stands at `at` in `text`, and that end behind `from`.
+    /// Passes to `found` the literals whose window is at `at` in `text` and that end after `from`.
     #[inline]
     pub(super) fn find(&self, text: &[u8], at: usize, from: usize, mut found: impl FnMut(u32)) {
         let mut compare = |place: Place| {
@@ -154,7 +154,7 @@ impl Index {
     }
 }
 
-/// Multiplicative hashing (Knuth): the upper bits are spread.
+/// Multiplicative hashing (Knuth): the upper bits are well distributed.
 pub(super) fn spread(window: u32) -> u32 {
     window.wrapping_mul(MULTIPLIER)
 }

@@ -1,11 +1,11 @@
-//! Looking for many literals at once, in any case.
+//! Searches for many literals at once, ignoring case.
 //!
-//! A filter says at which places a literal may stand, a [`Check`] leaves few of them, an
-//! [`Index`] says which literals do. There are two kinds of filter. [`Pairs`] and [`Nibbles`] look
-//! 64 or 32 places up at a time in tables that lie in registers, and let too much pass when the
-//! literals are many. [`Windows`] looks up each eighth place, fourth or second one in a bitmap, which
-//! takes literals of some length. Which literals go to which is settled by how much of random text
-//! the tables would let pass.
+//! A filter reports the places where a literal may occur, a [`Check`] rejects most of them, an
+//! [`Index`] finds the literals that do. There are two kinds of filter. [`Pairs`] and [`Nibbles`]
+//! look up 64 or 32 places at a time in tables held in registers, and pass too many places if there
+//! are many literals. [`Windows`] looks up every eighth, fourth or second place in a bitmap, which
+//! requires literals of some length. The share of random text that the tables would pass decides
+//! which literals go to which filter.
 
 mod bitmap;
 mod hits;
@@ -21,13 +21,13 @@ use nibbles::Nibbles;
 use pairs::Pairs;
 use windows::Windows;
 
-/// Places in random text, of which tables in registers may let one pass.
+/// Tables in registers may pass one place in this many of random text.
 const RARE: f64 = 200.0;
 
-/// Of which they may let one pass when windows lie far apart for it.
+/// The same limit if the tables allow windows to be far apart.
 const SELECTIVE: f64 = 50.0;
 
-/// Literals, ready to be looked for.
+/// Literals prepared for searching.
 pub(super) struct Literals {
     check: Check,
     index: Index,
@@ -36,7 +36,7 @@ pub(super) struct Literals {
     longest: usize,
 }
 
-/// A filter whose tables lie in registers.
+/// A filter whose tables are held in registers.
 enum Registers {
     Pairs(Pairs),
     Nibbles(Nibbles),
@@ -52,12 +52,12 @@ impl Registers {
         }
     }
 
-    /// The same for so many of the literals.
+    /// The same for the literals with these `numbers`.
     fn of(literals: &[Vec<u8>], numbers: impl Iterator<Item = u32>) -> Option<Self> {
         Self::new(literals, &index::places(literals, numbers, Windows::SPARSE))
     }
 
-    /// Whether vectors look places up; without, windows are faster.
+    /// Whether vector instructions look up places; without them, windows are faster.
     fn is_fast() -> bool {
         pairs::is_fast() || nibbles::is_fast()
     }
@@ -69,7 +69,8 @@ impl Registers {
         }
     }
 
-    /// Whether it takes less time than to look up twice as many windows, and what it lets pass too.
+    /// Whether the filter, including the places that it passes, takes less time than looking up
+    /// twice as many windows.
     fn saves_windows(&self) -> bool {
         match self {
             Self::Pairs(pairs) => pairs.passes() * SELECTIVE <= 1.0,
@@ -77,7 +78,7 @@ impl Registers {
         }
     }
 
-    /// Whether it takes longer than to look up twice as many windows instead.
+    /// Whether it takes longer than looking up twice as many windows instead.
     fn is_slow(&self) -> bool {
         match self {
             Self::Pairs(_) => false,
@@ -93,19 +94,19 @@ impl Registers {
     }
 }
 
-/// What a search needs, reused.
+/// The buffers of a search; reused.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     hits: Vec<Hit>,
-    /// By literal, the last of the texts that it was told of.
+    /// By literal, the last text in which it was reported.
     told: Vec<u64>,
-    /// Texts that were looked through so far.
+    /// The number of texts searched so far.
     texts: u64,
 }
 
 impl Literals {
     /// # Panics
-    /// When a literal has fewer than [`LEAST`](Self::LEAST) bytes.
+    /// If a literal has fewer than [`LEAST`](Self::LEAST) bytes.
     pub(super) fn new(literals: &[Vec<u8>]) -> Self {
         assert!(literals.iter().all(|l| l.len() >= Self::LEAST));
         let numbers = 0..literals.len() as u32;
@@ -114,7 +115,7 @@ impl Literals {
             return Self::with(literals, numbers.collect(), Vec::new(), Windows::SPARSE);
         }
         let is_long = |n: &u32, stride| literals[*n as usize].len() >= Windows::least(stride);
-        // Those that are too short for a stride go by tables.
+        // Literals too short for a stride go to the tables.
         let tables = |stride| {
             let short = numbers.clone().filter(|n| !is_long(n, stride));
             Registers::of(literals, short)
@@ -151,7 +152,7 @@ impl Literals {
         Self { check, index: Index::new(literals, places), registers, windows, longest }
     }
 
-    /// Finds the literals that end behind `from` in `text`: tells each once.
+    /// Finds the literals that end after `from` in `text`, and passes each to `tell` once.
     pub(super) fn find(
         &self,
         text: &[u8],
@@ -163,13 +164,13 @@ impl Literals {
         self.find_in_each(&[&text[begin..]], &[from - begin], found, |_, literal| tell(literal));
     }
 
-    /// Bytes before others that a literal may begin in which ends in those.
+    /// The number of bytes before a position in which a literal that ends after it may begin.
     pub(super) fn reach(&self) -> usize {
         self.longest.saturating_sub(1)
     }
 
-    /// Finds the literals in each of `texts` that end behind `from` of its bytes: tells the
-    /// text's number and the literal's, that twice at most, as each of two filters has its turn.
+    /// Finds the literals in each of `texts` that end after the first `from` of its bytes, and
+    /// passes the numbers of text and literal to `tell`: at most twice each, once per filter.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -181,7 +182,7 @@ impl Literals {
         hits.clear();
         self.scan(texts, hits);
         told.resize(told.len().max(self.index.len()), 0);
-        // Texts are numbered on, so that nothing has to be forgotten.
+        // The numbering of texts continues, so that `told` need not be cleared.
         let first = *before + 1;
         *before += texts.len() as u64;
         for hit in &*hits {
@@ -203,7 +204,7 @@ impl Literals {
         if let Some(windows) = &self.windows {
             windows.scan(texts, hits);
         }
-        // Without branches, as many pass the filters and few this.
+        // Branchless, because many places pass the filters but few pass this check.
         let mut kept = 0;
         for n in 0..hits.len() {
             let hit = hits[n];
@@ -215,7 +216,7 @@ impl Literals {
     }
 }
 
-/// The bytes without what tells cases apart; some others become the same too.
+/// The bytes without the bit that distinguishes upper from lower case; it also merges a few others.
 fn fold(bytes: [u8; 4]) -> u32 {
     u32::from_le_bytes(bytes) | 0x2020_2020
 }

@@ -1,10 +1,11 @@
-//! 32 places at once, looked up by halves of bytes in tables that lie in registers, as Hyperscan's
-//! Teddy does (Wang et al., NSDI 2019): for processors that have AVX2 and not what [`Pairs`] takes.
+//! Looks up 32 places at once by halves of bytes in tables held in registers, as Hyperscan's Teddy
+//! does (Wang et al., NSDI 2019): for processors with AVX2 but without the extensions that
+//! [`Pairs`] requires.
 //!
-//! The literals are dealt into eight buckets, a bit each. For each of the first bytes from a place
-//! on, one table tells by the byte's lower half in which buckets a literal has such a byte there,
-//! and another by its upper half; what all agree on passes. Literals that end earlier have all
-//! bytes behind their end.
+//! The literals are distributed over eight buckets, a bit each. For each of the first bytes from a
+//! place on, one table holds, by the byte's lower half, the buckets with a literal that has such a
+//! byte there, and another does by its upper half; a place passes if all tables agree on a bucket.
+//! After its end, a literal accepts all bytes.
 //!
 //! [`Pairs`]: super::pairs::Pairs
 #![allow(unsafe_code)]
@@ -14,10 +15,10 @@ use super::hits::Hit;
 use super::hits::tell;
 use super::index::Place;
 
-/// The most bytes from a place on that are looked up, and the fewest.
+/// The maximum and the minimum number of bytes looked up from a place on.
 const BYTES: usize = 5;
 const LEAST: usize = 2;
-/// Random places of which bytes that are looked up may let one pass; else there is one more.
+/// The lookups may pass one random place in this many; otherwise another byte is looked up.
 const RARE: f64 = 1000.0;
 const BUCKETS: usize = 8;
 
@@ -41,8 +42,8 @@ impl Nibbles {
         if places.is_empty() {
             return None;
         }
-        // Those of like length share a bucket, as a short one lets much pass for all of it; and
-        // those of like bytes, which let less pass together.
+        // Literals of similar length share a bucket, because a short one makes its whole bucket
+        // pass more; so do literals with similar bytes, which pass less together.
         let mut places = places.to_vec();
         places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
         let mut tables = vec![Tables::default(); BYTES];
@@ -64,22 +65,22 @@ impl Nibbles {
         Some(Self { tables, fast: is_fast() })
     }
 
-    /// What part of random places passes.
+    /// The share of random places that pass.
     pub(super) fn passes(&self) -> f64 {
         passes(&self.tables)
     }
 
-    /// Whether so little passes that what passes takes no time.
+    /// Whether so few places pass that their cost is negligible.
     pub(super) fn is_selective(&self) -> bool {
         self.passes() * RARE <= 1.0
     }
 
-    /// Appends each place of each of the `texts` that may be one.
+    /// Appends each place in each of the `texts` where a literal may occur.
     pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         #[cfg(target_arch = "x86_64")]
         if self.fast {
             let places = texts.iter().map(|text| text.len()).sum();
-            // SAFETY: `is_fast` saw that the CPU has the instructions.
+            // SAFETY: `is_fast` checked that the CPU has the instructions.
             tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told) });
             return;
         }
@@ -117,7 +118,7 @@ impl Tables {
     }
 }
 
-/// What part of random places the tables let pass.
+/// The share of random places that the tables pass.
 fn passes(tables: &[Tables]) -> f64 {
     let part = |half: &[u8; 16], bucket: usize| {
         half.iter().filter(|b| **b >> bucket & 1 != 0).count() as f64 / 16.0
@@ -129,7 +130,7 @@ fn passes(tables: &[Tables]) -> f64 {
     (0..BUCKETS).map(of_bucket).sum()
 }
 
-/// Whether this CPU looks 32 places up at a time, and may.
+/// Whether this CPU can look up 32 places at a time, and the active level allows it.
 pub(super) fn is_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -148,9 +149,9 @@ mod x86 {
     use super::super::hits::Told;
     use super::{BYTES, Tables};
 
-    /// Places that are looked up at once.
+    /// Places looked up at once.
     const SPAN: usize = 32;
-    /// Bytes that they are looked up by.
+    /// Bytes needed to look them up.
     const NEEDED: usize = SPAN + BYTES - 1;
 
     #[target_feature(enable = "avx2")]
@@ -160,7 +161,7 @@ mod x86 {
             [t0, t1, t2] => scan_by(&[*t0, *t1, *t2], texts, told),
             [t0, t1, t2, t3] => scan_by(&[*t0, *t1, *t2, *t3], texts, told),
             [t0, t1, t2, t3, t4] => scan_by(&[*t0, *t1, *t2, *t3, *t4], texts, told),
-            _ => unreachable!("there are LEAST to BYTES of them"),
+            _ => unreachable!("there are LEAST to BYTES tables"),
         }
     }
 
@@ -184,13 +185,13 @@ mod x86 {
                 told.tell(passes(&registers, bytes).into(), n, base);
                 base += SPAN;
             }
-            // What is left is less than a span and what lies behind it: zeros do.
+            // The rest is shorter than a span and the bytes needed after it: pad it with zeros.
             let mut rest = [0; SPAN + NEEDED];
             let left = text.len() - base;
             rest[..left].copy_from_slice(&text[base..]);
             for at in (0..left).step_by(SPAN) {
                 let Some(bytes) = rest[at..].first_chunk() else { break };
-                // Behind the end there is none.
+                // There are no places past the end.
                 let there = (1u64 << (left - at).min(SPAN)) - 1;
                 told.tell(u64::from(passes(&registers, bytes)) & there, n, base + at);
             }
@@ -198,14 +199,14 @@ mod x86 {
         told
     }
 
-    /// Which of the places pass.
+    /// The places that pass.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn passes<const N: usize>(tables: &[[__m256i; 2]; N], bytes: &[u8; NEEDED]) -> u32 {
         let half = _mm256_set1_epi8(0xf);
         let mut buckets = _mm256_set1_epi8(-1);
         for (offset, [low, high]) in tables.iter().enumerate() {
-            // SAFETY: from each of the offsets on there are as many bytes as in a register.
+            // SAFETY: from each of the offsets on, `bytes` fills a register.
             let there = unsafe { _mm256_loadu_si256(bytes.as_ptr().wrapping_add(offset).cast()) };
             let by_low = _mm256_shuffle_epi8(*low, _mm256_and_si256(there, half));
             let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(there), half);
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// CI sets `REQUIRE_ISA` beside `THALWEG_ISA`.
+    /// CI sets `REQUIRE_ISA` along with `THALWEG_ISA`.
     #[test]
     fn the_required_level_is_in_use() {
         if let Ok(required) = std::env::var("REQUIRE_ISA") {

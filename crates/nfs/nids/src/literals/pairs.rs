@@ -1,11 +1,11 @@
-//! 64 places at once, looked up by pairs of bytes in tables that lie in registers.
+//! Looks up 64 places at once by pairs of bytes in tables held in registers.
 //!
-//! The literals are dealt into eight buckets, a bit each. Four pairs of the first bytes from a
-//! place on are hashed to a byte each, and a table tells in which buckets a literal has such a
-//! pair there; what all four tables agree on passes. Literals that end earlier have all pairs
-//! behind their end. The hash is linear over bits, by one instruction for each byte
-//! (`gf2p8affineqb`), and leaves out the bit that tells cases apart. Each pair of a text is hashed
-//! once and looked up in all tables; what the tables say is then moved to where the places are.
+//! The literals are distributed over eight buckets, a bit each. Four pairs of the first bytes from
+//! a place on are hashed to a byte each, and a table holds the buckets with a literal that has such
+//! a pair there; a place passes if all four tables agree on a bucket. After its end, a literal
+//! accepts all pairs. The hash is linear over bits, takes one instruction per byte
+//! (`gf2p8affineqb`), and ignores the bit that distinguishes upper from lower case. Each pair of a
+//! text is hashed once and looked up in all tables; the results are then moved to their places.
 #![allow(unsafe_code)]
 
 use super::hits::Hit;
@@ -13,7 +13,7 @@ use super::hits::Hit;
 use super::hits::tell;
 use super::index::Place;
 
-/// Where the pairs begin that are looked up.
+/// The offsets of the pairs that are looked up.
 const PAIRS: [usize; 4] = [0, 1, 2, 3];
 /// Bytes that they span.
 const BYTES: usize = PAIRS[3] + 2;
@@ -24,7 +24,7 @@ const BUCKETS: usize = 8;
 const FIRST: [u8; 8] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b];
 const SECOND: [u8; 8] = [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5];
 
-/// For each pair and hash, the buckets; in whole cache lines.
+/// For each pair and hash, the buckets; aligned to cache lines.
 #[repr(C, align(64))]
 struct Tables([[u8; 256]; PAIRS.len()]);
 
@@ -41,7 +41,7 @@ impl Pairs {
         if places.is_empty() {
             return None;
         }
-        // Those of like length share a bucket: a short one lets much pass for all of it.
+        // Literals of similar length share a bucket: a short one makes its whole bucket pass more.
         let mut places = places.to_vec();
         places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
         let mut tables = Box::new(Tables([[0; 256]; PAIRS.len()]));
@@ -58,7 +58,7 @@ impl Pairs {
         Some(Self { tables, fast: is_fast() })
     }
 
-    /// What part of random places passes.
+    /// The share of random places that pass.
     pub(super) fn passes(&self) -> f64 {
         let of_bucket = |bucket: usize| {
             let filled = |t: &[u8; 256]| t.iter().filter(|b| **b >> bucket & 1 != 0).count() as f64;
@@ -67,12 +67,12 @@ impl Pairs {
         (0..BUCKETS).map(of_bucket).sum()
     }
 
-    /// Appends each place of each of the `texts` that may be one.
+    /// Appends each place in each of the `texts` where a literal may occur.
     pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         #[cfg(target_arch = "x86_64")]
         if self.fast {
             let places = texts.iter().map(|text| text.len()).sum();
-            // SAFETY: `is_fast` saw that the CPU has the instructions.
+            // SAFETY: `is_fast` checked that the CPU has the instructions.
             tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told) });
             return;
         }
@@ -99,7 +99,7 @@ impl Pairs {
     }
 }
 
-/// Whether this CPU looks 64 places up at a time, and may.
+/// Whether this CPU can look up 64 places at a time, and the active level allows it.
 pub(super) fn is_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -113,7 +113,7 @@ pub(super) fn is_fast() -> bool {
     false
 }
 
-/// What each byte adds to the hash, as the first and as the second of a pair.
+/// The contribution of each byte to the hash, as the first and as the second of a pair.
 const HASHES: [[u8; 256]; 2] = [hashes(FIRST), hashes(SECOND)];
 
 const fn hashes(rows: [u8; 8]) -> [u8; 256] {
@@ -143,10 +143,10 @@ mod x86 {
     use super::super::hits::Told;
     use super::{FIRST, PAIRS, SECOND, Tables};
 
-    /// Places that are looked up at once.
+    /// Places looked up at once.
     const PLACES: usize = 64;
 
-    /// A matrix as the instruction wants it: the row of the highest bit first.
+    /// A matrix in the instruction's format: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {
         let mut reversed = [0; 8];
         let mut bit = 0;
@@ -179,14 +179,14 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn load(bytes: &[u8; PLACES]) -> __m512i {
-        // SAFETY: there are the 64 bytes that are read.
+        // SAFETY: `bytes` has the 64 bytes that are read.
         unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
     }
 
-    /// For each of 64 bytes, the buckets with the pair that begins there, by each of the tables.
+    /// For each of 64 bytes, the buckets of the pair that begins there, according to each table.
     type Looked = [__m512i; PAIRS.len()];
 
-    /// All that lies in registers.
+    /// The matrices and tables held in registers.
     struct Registers {
         first: __m512i,
         second: __m512i,
@@ -203,7 +203,7 @@ mod x86 {
             }
         }
 
-        /// Looks up the pairs of 64 bytes and those one behind each.
+        /// Looks up the pairs of 64 bytes and the byte after each.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
         #[inline]
         fn look_up(&self, first: __m512i, second: __m512i) -> Looked {
@@ -214,7 +214,7 @@ mod x86 {
             [t0.look_up(hash), t1.look_up(hash), t2.look_up(hash), t3.look_up(hash)]
         }
 
-        /// The same for the last bytes of a text, up to 64 of them, with zeros behind.
+        /// The same for the last bytes of a text, at most 64, padded with zeros.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi2")]
         #[inline]
         fn look_up_rest(&self, rest: &[u8]) -> Looked {
@@ -225,7 +225,7 @@ mod x86 {
             self.look_up(bytes, second)
         }
 
-        /// Tells which places of a text pass. Behind its end stands what was looked up of zeros.
+        /// Reports the places of a text that pass. Past its end, the results for zeros are used.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
         #[inline]
         fn scan(&self, n: usize, text: &[u8], nothing: &Looked, told: &mut Told<'_>) {
@@ -234,7 +234,7 @@ mod x86 {
                 rest if rest.len() <= PLACES => self.look_up_rest(rest),
                 rest => {
                     let at = rest.as_ptr();
-                    // SAFETY: there are so many bytes, and one more.
+                    // SAFETY: `rest` has at least one byte more than the load reads.
                     let first = unsafe { _mm512_loadu_si512(at.cast()) };
                     // SAFETY: as above.
                     let second = unsafe { _mm512_loadu_si512(at.wrapping_add(1).cast()) };
@@ -249,7 +249,7 @@ mod x86 {
                 let three = behind::<{ PAIRS[3] as i32 }>(now[3], next[3]);
                 let near = _mm512_and_si512(now[0], one);
                 let far = _mm512_and_si512(two, three);
-                // Behind the end there is none.
+                // There are no places past the end.
                 let there = (text.len() - base).min(PLACES) as u32;
                 told.tell_often(_bzhi_u64(_mm512_test_epi8_mask(near, far), there), n, base);
                 now = next;
@@ -257,16 +257,16 @@ mod x86 {
         }
     }
 
-    /// What stands so many bytes behind each of 64 places, some of it in the next 64.
+    /// The values `BYTES` bytes after each of 64 places, some of them among the next 64.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     fn behind<const BYTES: i32>(now: __m512i, next: __m512i) -> __m512i {
-        // Within each 16 bytes and the 16 that follow.
+        // Shifts within each 16 bytes and the 16 that follow.
         let following = _mm512_alignr_epi64::<2>(next, now);
         _mm512_alignr_epi8::<BYTES>(following, now)
     }
 
-    /// Not inlined, and nothing is called from here: that would take the tables out of the registers.
+    /// Neither inlined nor calling functions: either would evict the tables from the registers.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
     #[inline(never)]
     pub(super) fn scan<'a>(tables: &Tables, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// CI sets `REQUIRE_ISA` beside `THALWEG_ISA`.
+    /// CI sets `REQUIRE_ISA` along with `THALWEG_ISA`.
     #[test]
     fn the_required_level_is_in_use() {
         if let Ok(required) = std::env::var("REQUIRE_ISA") {
@@ -320,6 +320,6 @@ mod tests {
                 used[usize::from(hash(first, second))] += 1;
             }
         }
-        assert!(used.iter().all(|n| *n == 256), "every hash stands for as many pairs");
+        assert!(used.iter().all(|n| *n == 256), "every hash stands for the same number of pairs");
     }
 }

@@ -1,11 +1,11 @@
-//! What is found, against the Aho-Corasick automaton.
+//! Compares the search with the Aho-Corasick automaton.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use proptest::prelude::*;
 
 use super::*;
 
-/// The literals in `text` that end behind `from`.
+/// The literals in `text` that end after `from`.
 fn reference(literals: &[Vec<u8>], text: &[u8], from: usize) -> Vec<u32> {
     let automaton = AhoCorasick::builder()
         .ascii_case_insensitive(true)
@@ -26,7 +26,7 @@ fn find(literals: &Literals, text: &[u8], from: usize, found: &mut Found) -> Vec
     numbers
 }
 
-/// The same literals in each filter that can have them.
+/// The same literals in each filter that can hold them.
 fn variants(literals: &[Vec<u8>]) -> Vec<Literals> {
     let all = 0..literals.len() as u32;
     let by_windows = |stride: usize| {

@@ -1,8 +1,7 @@
-//! Each eighth place of a text, fourth or second one, looked up in a bitmap of what stands in
-//! literals.
+//! Looks up every eighth, fourth or second place of a text in a bitmap of the literals' windows.
 //!
-//! As many windows of a literal that lie side by side are in the bitmap, so that one of them is
-//! met wherever the literal stands.
+//! The bitmap holds as many adjacent windows of each literal as the stride has bytes, so that one
+//! of them is looked up wherever the literal occurs.
 
 #![allow(unsafe_code)]
 
@@ -15,18 +14,18 @@ use super::hits::{Told, tell};
 use super::index::{Place, WINDOW};
 use thalweg_cpu::Isa;
 
-/// Of the bitmap's size: at most 32 KiB, which stay in the first-level cache, and less for few
-/// windows.
+/// The logarithm of the bitmap's size: at most 32 KiB, which fits the first-level cache, and less
+/// for few windows.
 const BITS: RangeInclusive<u32> = 10..=13;
 
-/// Tells of texts which windows may be in a bitmap.
+/// Reports the windows of texts that may be in a bitmap.
 #[cfg(target_arch = "x86_64")]
 type Scan = for<'a> unsafe fn(&Bitmap, &[&[u8]], Told<'a>) -> Told<'a>;
 
 /// The filter.
 pub(super) struct Windows {
     bitmap: Bitmap,
-    /// Bytes from one place that is looked up to the next, and windows of a literal.
+    /// Bytes from one looked-up place to the next, and the number of windows per literal.
     stride: usize,
     isa: Isa,
     /// Whether the processor gathers words faster than it loads them one by one.
@@ -35,12 +34,12 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The strides that there are.
+    /// The supported strides.
     pub(super) const WIDE: usize = 2 * WINDOW;
     pub(super) const SPARSE: usize = WINDOW;
     pub(super) const DENSE: usize = WINDOW / 2;
 
-    /// The fewest bytes of a literal: all windows.
+    /// The minimum length of a literal, which must contain all windows.
     pub(super) const fn least(stride: usize) -> usize {
         WINDOW + stride - 1
     }
@@ -51,7 +50,7 @@ impl Windows {
         if places.is_empty() {
             return None;
         }
-        // Half a window to a word.
+        // Two words per window.
         let bits = (2 * stride * places.len()).next_power_of_two().ilog2();
         let mut bitmap = Bitmap::new(bits.clamp(*BITS.start(), *BITS.end()));
         for place in places.iter().flat_map(|p| p.side_by_side(stride)) {
@@ -62,7 +61,7 @@ impl Windows {
         Some(Self { bitmap, stride, isa: Isa::active(), gathers: gathers_fast() })
     }
 
-    /// Appends each place of each of the `texts` that may be a window.
+    /// Appends each place in each of the `texts` that may be a window.
     pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         #[cfg(target_arch = "x86_64")]
         {
@@ -75,7 +74,7 @@ impl Windows {
                 _ => return self.scan_scalar(texts, hits),
             };
             let places = texts.iter().map(|text| text.len().div_ceil(self.stride)).sum();
-            // SAFETY: the CPU has the instructions of the level that is in use.
+            // SAFETY: the CPU has the instructions of the active level.
             tell(hits, places, |told| unsafe { scan(&self.bitmap, texts, told) });
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -86,7 +85,7 @@ impl Windows {
     pub(super) fn scan_scalar(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
             for (at, window) in text.windows(WINDOW).enumerate().step_by(self.stride) {
-                let window = window.first_chunk().expect("it has so many bytes");
+                let window = window.first_chunk().expect("a window has WINDOW bytes");
                 if self.bitmap.may_hold(hash(*window)) {
                     hits.push(Hit { text: n as u32, at: at as u32 });
                 }
@@ -95,7 +94,7 @@ impl Windows {
     }
 }
 
-/// AMD's do not: on a Zen 4 a search for 3,000 literals by loads takes 6 % less time.
+/// AMD's do not: on a Zen 4, a search for 3,000 literals takes 6 % less time with loads.
 fn gathers_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -115,10 +114,10 @@ mod avx512 {
     use super::avx2::look_up;
     use super::{Bitmap, Told, WINDOW, Windows};
 
-    /// Bytes of text that are looked up at once.
+    /// Bytes of text looked up at once.
     const SPAN: usize = 64;
 
-    /// Each fourth place, sixteen at a time.
+    /// Scans every fourth place, sixteen at a time.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
     pub(super) fn scan<'a>(bitmap: &Bitmap, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
         const PLACES: u64 = 0x1111_1111_1111_1111;
@@ -138,7 +137,7 @@ mod avx512 {
         told
     }
 
-    /// Each eighth place, eight at a time.
+    /// Scans every eighth place, eight at a time.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
     pub(super) fn scan_wide<'a, const GATHER: bool>(
         bitmap: &Bitmap,
@@ -165,20 +164,20 @@ mod avx512 {
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn load(span: &[u8; SPAN]) -> __m512i {
-        // SAFETY: so many bytes are there.
+        // SAFETY: `span` has as many bytes as the load reads.
         unsafe { _mm512_loadu_si512(span.as_ptr().cast()) }
     }
 
-    /// The windows at each fourth place of less than a span, and which of them are whole.
+    /// The windows at every fourth place of less than a span, and which of them are complete.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn load_rest(rest: &[u8]) -> (__m512i, u16) {
         let whole = (1u16 << (rest.len() / WINDOW)) - 1;
-        // SAFETY: only windows that are whole are read.
+        // SAFETY: the mask limits the load to complete windows.
         (unsafe { _mm512_maskz_loadu_epi32(whole, rest.as_ptr().cast()) }, whole)
     }
 
-    /// The first of sixteen windows, the third and so on.
+    /// The first, third, fifth and so on of sixteen windows.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn each_second(windows: __m512i) -> __m256i {
@@ -193,35 +192,35 @@ mod avx512 {
         let hash = _mm256_mullo_epi32(folded, _mm256_set1_epi32(MULTIPLIER as i32));
         let place = _mm256_srl_epi32(hash, _mm_cvtsi32_si128(bitmap.shift() as i32));
         let word = if GATHER {
-            // SAFETY: a shifted hash numbers one of the words.
+            // SAFETY: a shifted hash is the index of a word.
             unsafe { _mm256_i32gather_epi32::<4>(bitmap.words().as_ptr().cast(), place) }
         } else {
             look_up(bitmap, place)
         };
         let one = _mm256_set1_epi32(1);
-        // Rotations take the count's lowest five bits, and no more.
+        // Rotations use only the lowest five bits of the count.
         let first = _mm256_rolv_epi32(one, _mm256_srli_epi32::<14>(hash));
         let second = _mm256_rolv_epi32(one, _mm256_srli_epi32::<9>(hash));
         let missing = _mm256_andnot_si256(word, _mm256_or_si256(first, second));
         _mm256_testn_epi32_mask(missing, missing)
     }
 
-    /// Which of sixteen windows, one behind the other, may be in the bitmap.
+    /// Which of sixteen consecutive windows may be in the bitmap.
     #[target_feature(enable = "avx512f,avx2")]
     #[inline]
     fn passes(bitmap: &Bitmap, windows: __m512i) -> u16 {
         let folded = _mm512_or_si512(windows, _mm512_set1_epi8(0x20));
         let hash = _mm512_mullo_epi32(folded, _mm512_set1_epi32(MULTIPLIER as i32));
         let place = _mm512_srl_epi32(hash, _mm_cvtsi32_si128(bitmap.shift() as i32));
-        // Two halves are gathered faster than the whole.
+        // Two gathers of half the words are faster than one of all.
         let words = bitmap.words().as_ptr();
-        // SAFETY: a shifted hash numbers one of the words.
+        // SAFETY: a shifted hash is the index of a word.
         let half = |places| unsafe { _mm256_i32gather_epi32::<4>(words.cast(), places) };
         let low = half(_mm512_castsi512_si256(place));
         let high = half(_mm512_extracti64x4_epi64::<1>(place));
         let word = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
         let one = _mm512_set1_epi32(1);
-        // Rotations take the count's lowest five bits, and no more.
+        // Rotations use only the lowest five bits of the count.
         let first = _mm512_rolv_epi32(one, _mm512_srli_epi32::<14>(hash));
         let second = _mm512_rolv_epi32(one, _mm512_srli_epi32::<9>(hash));
         let missing = _mm512_andnot_si512(word, _mm512_or_si512(first, second));
@@ -237,13 +236,13 @@ mod avx2 {
     use super::super::index::MULTIPLIER;
     use super::{Bitmap, Told, WINDOW};
 
-    /// Windows that are looked up at once, and the bytes that they fill.
+    /// Windows looked up at once, and the bytes that they occupy.
     const WINDOWS: usize = 8;
     const SPAN: usize = WINDOWS * WINDOW;
-    /// Bytes that the windows from each place of the first one on fill.
+    /// Bytes occupied by the windows from any place in the first one on.
     const NEEDED: usize = SPAN + WINDOW;
 
-    /// Eight places at a time.
+    /// Scans eight places at a time.
     #[target_feature(enable = "avx2,bmi1,popcnt")]
     pub(super) fn scan<'a, const STRIDE: usize>(
         bitmap: &Bitmap,
@@ -265,13 +264,13 @@ mod avx2 {
         told
     }
 
-    /// Which windows may be in the bitmap: the bit of each one's first byte.
+    /// Which windows may be in the bitmap, as the bits of their first bytes.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn passes<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8; NEEDED]) -> u32 {
         let mut passed = 0;
         for from in (0..WINDOW).step_by(STRIDE) {
-            // SAFETY: from each place in a window on there are as many bytes as in a register.
+            // SAFETY: from each place in the first window on, `bytes` fills a register.
             let windows = unsafe { _mm256_loadu_si256(bytes.as_ptr().wrapping_add(from).cast()) };
             passed |= side_by_side(bitmap, windows) << from;
         }
@@ -285,10 +284,10 @@ mod avx2 {
         let mut passed = 0;
         for from in (0..WINDOW).step_by(STRIDE) {
             let bytes = bytes.get(from..).unwrap_or_default();
-            // A window that the text ends in is none.
+            // A window that extends past the end of the text does not count.
             let whole = _mm256_set1_epi32((bytes.len() / WINDOW).min(WINDOWS) as i32);
             let there = _mm256_cmpgt_epi32(whole, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-            // SAFETY: only windows that are whole are read.
+            // SAFETY: the mask limits the load to complete windows.
             let windows = unsafe { _mm256_maskload_epi32(bytes.as_ptr().cast(), there) };
             let there = _mm256_movemask_epi8(there) as u32;
             passed |= (side_by_side(bitmap, windows) & there) << from;
@@ -296,7 +295,7 @@ mod avx2 {
         passed
     }
 
-    /// Which of eight windows, one behind the other, may be in the bitmap.
+    /// Which of eight consecutive windows may be in the bitmap.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn side_by_side(bitmap: &Bitmap, windows: __m256i) -> u32 {
@@ -304,7 +303,7 @@ mod avx2 {
         let hash = _mm256_mullo_epi32(folded, _mm256_set1_epi32(MULTIPLIER as i32));
         let place = _mm256_srl_epi32(hash, _mm_cvtsi32_si128(bitmap.shift() as i32));
         let word = look_up(bitmap, place);
-        // The lowest five bits of a count say which bit. Shifted to the top, it is the sign.
+        // The lowest five bits of a count select the bit. Shifted to the top, it is the sign.
         let bit = |count: __m256i| {
             let left = _mm256_andnot_si256(count, _mm256_set1_epi32(31));
             _mm256_sllv_epi32(word, left)
@@ -314,8 +313,8 @@ mod avx2 {
         _mm256_movemask_epi8(_mm256_srai_epi32::<31>(both)) as u32 & 0x1111_1111
     }
 
-    /// The words at eight places, which are shifted hashes. Processors that have AVX2 and no more
-    /// load them one by one in less time than their gathers take.
+    /// The words at eight places, which are shifted hashes. On processors with AVX2 only, loading
+    /// them one by one is faster than a gather.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(super) fn look_up(bitmap: &Bitmap, places: __m256i) -> __m256i {
@@ -328,9 +327,9 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     #[inline]
     fn four(bitmap: &Bitmap, places: __m128i) -> __m128i {
-        // SAFETY: a shifted hash numbers one of the words.
+        // SAFETY: a shifted hash is the index of a word.
         let word = |place: u32| unsafe { *bitmap.words().get_unchecked(place as usize) as i32 };
-        // Numbers leave a register one a cycle: so two of them at a time.
+        // Registers deliver one number per cycle, so two places are moved at a time.
         let (low, high) = (_mm_cvtsi128_si64(places) as u64, _mm_extract_epi64::<1>(places) as u64);
         _mm_setr_epi32(
             word(low as u32),

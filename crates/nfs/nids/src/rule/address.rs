@@ -5,15 +5,15 @@ use std::net::IpAddr;
 
 use super::text::{Fault, Piece};
 
-/// How deep lists and variables may nest.
+/// The maximum nesting depth of lists and variables.
 const MAX_DEPTH: usize = 8;
 
-/// Names and what they stand for, without the dollar sign.
+/// The values of the variables by name, without the dollar sign.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Variables(HashMap<String, String>);
 
 impl Variables {
-    /// Suricata's defaults, with `own` in their place where given.
+    /// Suricata's defaults, overridden by `own`.
     pub(in super::super) fn new(own: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut all = Self::defaults();
         all.0.extend(own);
@@ -60,21 +60,20 @@ impl Variables {
         Self(all)
     }
 
-    /// What is expected of the variable `name` and not so, if anything.
+    /// What was expected of the variable `name`, if its value is invalid.
     pub(in super::super) fn mistake(&self, name: &str) -> Option<String> {
         let text = format!("${name}");
         let piece = Piece { text: &text, start: 0 };
         let (addresses, ports) = (addresses(piece, self).err(), ports(piece, self).err());
         let (own, other) =
             if name.ends_with("_PORTS") { (ports, addresses) } else { (addresses, ports) };
-        // Suricata's own names say which of the two they are.
+        // Suricata's own names determine whether they hold addresses or ports.
         let either = !Self::defaults().0.contains_key(name) && other.is_none();
         own.filter(|_| !either).map(|fault| fault.expected)
     }
 }
 
-/// A set of addresses: those included (all, when there are none) without those
-/// excluded.
+/// A set of addresses: the included ones (all, if none are given) without the excluded ones.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Addresses {
     include: Vec<Prefix>,
@@ -114,7 +113,7 @@ impl Ports {
             && !self.exclude.iter().any(within)
     }
 
-    /// Where ranges of ports begin that all are in the set or all are not.
+    /// The first ports of ranges that lie entirely in the set or entirely outside it.
     pub(in super::super) fn begins(&self) -> impl Iterator<Item = u16> {
         let ranges = self.include.iter().chain(&self.exclude);
         ranges.flat_map(|(low, high)| [Some(*low), high.checked_add(1)]).flatten()
@@ -137,10 +136,10 @@ pub(super) fn ports(piece: Piece<'_>, variables: &Variables) -> Result<Ports, Fa
 
 /// A range of addresses or ports.
 trait Interval: Copy + 'static {
-    /// Everything there is.
+    /// All values.
     const ALL: &'static [Self];
 
-    /// What is left of the range, before and behind `hole`.
+    /// The remainders of the range, before and after `hole`.
     fn without(self, hole: Self) -> [Option<Self>; 2];
 }
 
@@ -173,7 +172,7 @@ impl Interval for (u16, u16) {
     }
 }
 
-/// Those included without those excluded, as ranges.
+/// The included values without the excluded ones, as ranges.
 fn difference<T: Interval>((include, exclude): &Items<T>) -> Vec<T> {
     let include = if include.is_empty() { T::ALL } else { include };
     exclude.iter().fold(include.to_vec(), |left, hole| {
@@ -183,7 +182,7 @@ fn difference<T: Interval>((include, exclude): &Items<T>) -> Vec<T> {
 
 type Items<T> = (Vec<T>, Vec<T>);
 
-/// Reads a list; mistakes inside a variable are shown at its name.
+/// Reads a list; errors inside a variable are reported at its name.
 fn list<T: Interval>(
     piece: Piece<'_>,
     variables: &Variables,
@@ -193,7 +192,7 @@ fn list<T: Interval>(
     collect(piece.text, variables, one, 0, &mut items)
         .map_err(|expected| piece.fault("bad list", expected))?;
     if !items.1.is_empty() && difference(&items).is_empty() {
-        return Err(piece.fault("a list that nothing is in", "something that is not excluded"));
+        return Err(piece.fault("an empty list", "a list that does not exclude everything"));
     }
     Ok(items)
 }
@@ -206,36 +205,35 @@ fn collect<T: Interval>(
     items: &mut Items<T>,
 ) -> Result<(), String> {
     if depth > MAX_DEPTH {
-        return Err("lists and variables that are not nested so deep".into());
+        return Err(format!("lists and variables nested at most {MAX_DEPTH} deep"));
     }
     let text = text.trim();
     if let Some(rest) = text.strip_prefix('!') {
         let mut inner = (Vec::new(), Vec::new());
         collect(rest, variables, one, depth + 1, &mut inner)?;
         if inner.0.is_empty() && inner.1.is_empty() {
-            return Err("something to match: '!any' matches nothing".into());
+            return Err("a list that matches something, unlike '!any'".into());
         }
         items.1.extend(difference(&inner));
         return Ok(());
     }
     if let Some(name) = text.strip_prefix('$') {
         let value = variables.0.get(name);
-        let value =
-            value.ok_or_else(|| format!("a variable that is defined: there is no '{name}'"))?;
+        let value = value.ok_or_else(|| format!("a defined variable; '{name}' is not defined"))?;
         return collect(value, variables, one, depth + 1, items);
     }
     if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         if split(inner).next().is_none() {
-            return Err("something in the list".into());
+            return Err("at least one item in the list".into());
         }
         return split(inner).try_for_each(|t| collect(t, variables, one, depth + 1, items));
     }
-    // "any" includes all, which an empty list says too.
+    // "any" includes all, and so does an empty list.
     items.0.extend(one(text)?);
     Ok(())
 }
 
-/// The parts between commas outside of inner brackets.
+/// The parts separated by commas outside of inner brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |c: char| {

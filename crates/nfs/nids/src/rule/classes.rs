@@ -1,7 +1,7 @@
-//! The classes of rules.
+//! Rule classes (`classtype`).
 
-/// Category and severity of a class, by Suricata's classification.config. A
-/// class that is not there has no category and severity 3.
+/// Category and severity of a class, from Suricata's classification.config. An
+/// unlisted class has no category and severity 3.
 pub(super) fn classification(class: &str) -> (String, u8) {
     let found = CLASSES.iter().find(|(name, ..)| *name == class);
     found.map_or((String::new(), 3), |(_, category, severity)| ((*category).to_owned(), *severity))

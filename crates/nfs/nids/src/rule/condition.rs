@@ -6,14 +6,14 @@ use super::super::events::Event;
 use super::super::fit::Subject;
 use super::address::{Addresses, Ports};
 
-/// One end in a rule's header.
+/// One endpoint in a rule's header.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Endpoint {
     pub(in super::super) addresses: Addresses,
     pub(in super::super) ports: Ports,
 }
 
-/// The field a condition looks at.
+/// The field that a condition tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum What {
     PayloadSize,
@@ -32,7 +32,7 @@ pub(in super::super) enum What {
 }
 
 impl What {
-    /// The most that the field holds.
+    /// The largest value of the field.
     pub(super) fn most(self) -> u64 {
         match self {
             Self::Ttl | Self::Tos | Self::IpProtocol | Self::IcmpType | Self::IcmpCode => 255,
@@ -47,21 +47,21 @@ impl What {
     }
 }
 
-/// Whether a header is as a rule asks.
+/// A rule's condition on the headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Condition {
-    /// The field lies in `low..=high`, or, negated, does not.
+    /// The field lies in `low..=high`, or, if negated, outside it.
     Range { what: What, low: u64, high: u64, negated: bool },
-    /// Of the TCP flags outside `ignored`: exactly `flags` (`=`), at least
-    /// (`+`), any (`*`), or none of them (`!`).
+    /// The TCP flags outside `ignored` are exactly `flags` (`=`), or include
+    /// all (`+`), any (`*`) or none (`!`) of them.
     TcpFlags { flags: u8, ignored: u8, how: char },
     /// The same for the fragment bits: reserved 4, don't fragment 2, more 1.
     FragmentBits { bits: u8, how: char },
     /// Source and destination address are the same.
     SameAddress,
-    /// An IPv4 option of this number is there; of any, if none is named.
+    /// The packet has an IPv4 option of this number, or, with `None`, any option.
     IpOption(Option<u8>),
-    /// Something is wrong with the packet.
+    /// The packet has this defect.
     Event(Event),
 }
 
@@ -91,7 +91,7 @@ impl Condition {
         }
     }
 
-    /// Whether these flags are those of TCP that are asked for, if any are.
+    /// Whether a condition on TCP flags holds for these; `true` for other conditions.
     pub(in super::super) fn suits_flags(&self, there: u8) -> bool {
         match *self {
             Self::TcpFlags { flags, ignored, how } => {

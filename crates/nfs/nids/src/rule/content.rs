@@ -1,4 +1,4 @@
-//! Tests of the payload.
+//! Payload tests.
 
 use super::super::buffer::Buffer;
 use super::text::{Fault, Piece};
@@ -16,14 +16,14 @@ pub(in super::super) enum PayloadTest {
         relative: bool,
         negated: bool,
     },
-    /// What is encoded at a place (so many bytes of it) is decoded, and passes `tests`.
+    /// The data at a position, at most `bytes` long, passes `tests` once decoded.
     Base64 {
         bytes: Option<usize>,
         offset: usize,
         relative: bool,
         tests: Vec<PayloadTest>,
     },
-    /// The buffer's size lies in `low..=high`, or, negated, does not.
+    /// The buffer's size lies in `low..=high`, or, if negated, outside it.
     Size {
         low: u64,
         high: u64,
@@ -32,7 +32,7 @@ pub(in super::super) enum PayloadTest {
 }
 
 impl PayloadTest {
-    /// Whether it is about what stands behind the match before it.
+    /// Whether its position is relative to the end of the previous match.
     pub(in super::super) fn is_relative(&self) -> bool {
         match self {
             Self::Content(c) => c.is_relative(),
@@ -46,29 +46,29 @@ impl PayloadTest {
     }
 }
 
-/// A number in a rule, or the name of one that is read from the packet.
+/// A number in a rule, or a variable read from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Number {
     Literal(i64),
-    /// The variable of this index.
+    /// The variable with this index.
     Variable(usize),
 }
 
-/// Variables that one rule may have.
+/// The maximum number of variables in a rule.
 pub(in super::super) const VARIABLES: usize = 8;
 
-/// What is done to a buffer before it is looked into.
+/// A transformation of a buffer before it is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Transform {
     ToLowercase,
     ToUppercase,
     StripWhitespace,
     CompressWhitespace,
-    /// A dot in front, so that `.host.com` is found at the beginning too.
+    /// Prepends a dot, so that `.host.com` is found at the beginning too.
     DotPrefix,
 }
 
-/// A buffer, and the tests of it.
+/// A buffer and its tests.
 #[derive(Debug, Default)]
 pub(in super::super) struct Part {
     pub(in super::super) buffer: Buffer,
@@ -76,7 +76,7 @@ pub(in super::super) struct Part {
     pub(in super::super) tests: Vec<PayloadTest>,
 }
 
-/// Bytes to be found.
+/// Bytes to find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Content {
     /// Lower case when `nocase`.
@@ -85,7 +85,7 @@ pub(in super::super) struct Content {
     pub(in super::super) negated: bool,
     pub(in super::super) offset: Option<Number>,
     pub(in super::super) depth: Option<Number>,
-    /// From the end of the match before.
+    /// From the end of the previous match.
     pub(in super::super) distance: Option<Number>,
     pub(in super::super) within: Option<Number>,
     pub(in super::super) ends_with: bool,
@@ -106,22 +106,22 @@ pub(in super::super) struct Regex {
     pub(in super::super) relative: bool,
 }
 
-/// How a number stands in the payload.
+/// The representation of a number in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Order {
     Big,
     Little,
-    /// Digits to this base.
+    /// Digits in this base.
     Digits(u32),
 }
 
-/// Digits that are read of a number, at most.
+/// The maximum number of digits read.
 pub(in super::super) const MOST_DIGITS: i64 = 23;
 
-/// Where a number stands, and how.
+/// The position and representation of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Place {
-    /// Bytes of the number; 0 of digits for all there are.
+    /// Bytes of the number; with digits, 0 reads all there are.
     pub(in super::super) count: Number,
     pub(in super::super) offset: Number,
     pub(in super::super) relative: bool,
@@ -136,7 +136,7 @@ impl Default for Place {
     }
 }
 
-/// A number compared.
+/// Compares a number (`byte_test`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct ByteTest {
     pub(in super::super) place: Place,
@@ -146,7 +146,7 @@ pub(in super::super) struct ByteTest {
     pub(in super::super) value: Number,
 }
 
-/// A number kept in a variable.
+/// Stores a number in a variable (`byte_extract`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct ByteExtract {
     pub(in super::super) place: Place,
@@ -155,7 +155,7 @@ pub(in super::super) struct ByteExtract {
     pub(in super::super) variable: usize,
 }
 
-/// A number that says where to go on.
+/// Moves the position by a number (`byte_jump`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct ByteJump {
     pub(in super::super) place: Place,
@@ -167,7 +167,7 @@ pub(in super::super) struct ByteJump {
 
 /// Reads `"a|00 ff|b"` with its escapes.
 pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
-    let expected = "bytes in quotes, hexadecimal ones between |, \\ before \" ; : \\ and |";
+    let expected = "quoted bytes, hexadecimal between | and |, with \\ before each \" ; : \\ and |";
     let inner = piece.unquoted();
     if inner.start == piece.start {
         return Err(piece.fault("content without quotes", expected));
@@ -176,14 +176,14 @@ pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
     for c in inner.text.chars() {
         match (c, &mut hex) {
             ('|', Some(digits)) => {
-                let parsed =
-                    ::hex::decode(digits).map_err(|_| piece.fault("bad hexadecimal", expected))?;
+                let parsed = ::hex::decode(digits)
+                    .map_err(|_| piece.fault("bad hexadecimal digits", expected))?;
                 bytes.extend(parsed);
                 hex = None;
             }
             (c, Some(digits)) if c.is_ascii_hexdigit() => digits.push(c),
             (c, Some(_)) if c.is_whitespace() => {}
-            (_, Some(_)) => return Err(piece.fault("bad hexadecimal", expected)),
+            (_, Some(_)) => return Err(piece.fault("bad hexadecimal digits", expected)),
             ('|', None) if !escaped => hex = Some(String::new()),
             ('\\', None) if !escaped => {
                 escaped = true;
@@ -194,12 +194,12 @@ pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
         escaped = false;
     }
     if hex.is_some() || escaped || bytes.is_empty() {
-        return Err(piece.fault("content without end, or empty", expected));
+        return Err(piece.fault("unterminated or empty content", expected));
     }
     Ok(bytes)
 }
 
-/// Reads `"/pattern/flags"`; a flag may name the buffer to look into.
+/// Reads `"/pattern/flags"`; a flag may name the buffer to search.
 pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> {
     let (piece, negated) = match piece.strip('!') {
         Some(rest) => (rest, true),
@@ -222,18 +222,18 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
             'A' => prefix += "\\A",
             'G' => prefix.insert_str(0, "(?U)"),
             'R' => relative = true,
-            // Our limits are always in force; payloads are always raw.
+            // Our limits always apply; payloads are always raw.
             'O' | 'B' => {}
             other if Buffer::of_flag(other).is_some() => buffer = Buffer::of_flag(other),
             other => return Err(Fault::unsupported(flags.span(), format!("pcre flag '{other}'"))),
         }
     }
-    // Semicolons and quotes are escaped for the rule's sake.
+    // The rule syntax requires semicolons and quotes to be escaped.
     let pattern = pattern.text.replace("\\;", ";").replace("\\\"", "\"");
-    // A hostile packet must not make a search endless (Suricata's own limits).
+    // Bounds the search on a hostile packet (Suricata's own limits).
     let text = format!("(*LIMIT_MATCH=3500)(*LIMIT_DEPTH=1500){prefix}(?:{pattern})");
     let regex = builder.build(&text);
     let regex =
-        regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 takes"))?;
+        regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 accepts"))?;
     Ok((Regex { regex, negated, relative }, buffer))
 }

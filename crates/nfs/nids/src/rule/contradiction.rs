@@ -1,4 +1,4 @@
-//! Rules that ask for what cannot be together.
+//! Detects rules whose conditions exclude each other.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use super::text::{Fault, Piece};
 use super::{Protocol, Rule, View};
 
 impl Rule {
-    /// Whether a packet may have the protocols and header fields that are asked for.
+    /// Whether some packet can have the protocols and header fields that the rule requires.
     pub(super) fn may_fit_a_packet(&self) -> bool {
         let by_ip = |v4| (0..=255).any(|transport| self.may_be_carried(v4, transport));
         let flags = (0..=255).any(|flags| self.conditions.iter().all(|c| c.suits_flags(flags)));
         (by_ip(true) || by_ip(false)) && flags && !self.has_disjoint_ranges()
     }
 
-    /// Whether packets of IPv4, or IPv6, and this transport protocol may fit.
+    /// Whether IPv4 packets (or IPv6 packets) of this transport protocol can match.
     fn may_be_carried(&self, v4: bool, transport: u8) -> bool {
         let applications = self.parts.iter().filter_map(|p| p.buffer.protocol());
         self.protocol.may_be_carried(v4, transport)
@@ -25,7 +25,7 @@ impl Rule {
             && self.application.into_iter().chain(applications).all(|p| may_carry(transport, p))
     }
 
-    /// Whether one field is to lie in two ranges that have nothing in common.
+    /// Whether one field must lie in two disjoint ranges.
     fn has_disjoint_ranges(&self) -> bool {
         let ranges: Vec<_> = self.conditions.iter().filter_map(Condition::range).collect();
         ranges.iter().enumerate().any(|(i, (what, range))| {
@@ -73,7 +73,7 @@ impl Condition {
         }
     }
 
-    /// The field and the values it has to have, when they are one range.
+    /// The field and its required values, if they form one range.
     fn range(&self) -> Option<(What, Range<u64>)> {
         match *self {
             Self::Range { what, low, high, negated: false } => Some((what, low..high + 1)),
@@ -82,8 +82,8 @@ impl Condition {
     }
 }
 
-/// Refuses a rule whose contents do not go into the payload or buffer whose size it asks for.
-/// The sizes of its parts are asked for at the places `sized`.
+/// Rejects a rule whose contents do not fit the size that it requires of the payload or buffer.
+/// `sized` holds the positions at which the rule tests the sizes of its parts.
 pub(super) fn check_sizes(
     rule: &Rule,
     sized: &[(usize, Range<usize>)],
@@ -101,22 +101,23 @@ pub(super) fn check_sizes(
         if least > most {
             let place = sized.iter().rev().find(|(part, _)| *part == index);
             let span = place.map_or(head.span(), |(_, span)| span.clone());
-            let message = "fewer bytes than the rule asks for otherwise";
-            return Err(Fault::new(span, message, format!("room for {least} bytes")));
+            let message = "fewer bytes than the rule requires elsewhere";
+            let noun = if least == 1 { "byte" } else { "bytes" };
+            return Err(Fault::new(span, message, format!("room for {least} {noun}")));
         }
     }
     Ok(())
 }
 
-/// The fewest bytes in which the tests may hold, and the most.
+/// The minimum and the maximum size with which the tests can hold.
 fn sizes(tests: &[PayloadTest]) -> (u64, u64) {
-    // What is read from the packet may be 0.
+    // A number read from the packet may be 0.
     let literal = |number: Option<Number>| match number {
         Some(Number::Literal(n)) => n,
         _ => 0,
     };
     let (mut least, mut most) = (0, u64::MAX);
-    // Where the match before ends at the earliest.
+    // The earliest end of the previous match.
     let mut cursor = 0i64;
     for test in tests {
         match test {

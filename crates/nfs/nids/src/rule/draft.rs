@@ -1,4 +1,4 @@
-//! A rule while its options are read.
+//! A rule while its options are being read.
 
 use std::ops::Range;
 
@@ -7,18 +7,18 @@ use super::Rule;
 use super::content::{Content, Part, PayloadTest, Transform};
 use super::set::Places;
 
-/// A rule, and where its next test belongs.
+/// A rule, and the part that its next test belongs to.
 pub(super) struct Draft {
     pub(super) rule: Rule,
-    /// The part that tests go to.
+    /// The part that receives tests.
     current: usize,
-    /// The part that the last test went to.
+    /// The part that received the last test.
     last: usize,
-    /// Tests go to what the last base64_decode of the part at hand decodes.
+    /// Tests apply to the output of the current part's last base64_decode.
     decoded: bool,
-    /// The names of the variables, by index.
+    /// Names of the variables, by index.
     pub(super) variables: Vec<String>,
-    /// The parts whose size is tested, and where.
+    /// The parts whose size is tested, and the positions of those tests.
     pub(super) sized: Vec<(usize, Range<usize>)>,
     pub(super) places: Places,
 }
@@ -37,13 +37,13 @@ impl Draft {
         }
     }
 
-    /// The tests that follow are of `buffer`.
+    /// Directs the following tests to `buffer`.
     pub(super) fn stick_to(&mut self, buffer: Buffer) {
         self.current = self.part(buffer);
         self.decoded = false;
     }
 
-    /// The tests that follow are of what was decoded; `false` if nothing was.
+    /// Directs the following tests to the decoded data; returns `false` if there is none.
     pub(super) fn stick_to_decoded(&mut self) -> bool {
         self.current = self.last;
         let tests = &self.rule.parts[self.last].tests;
@@ -51,7 +51,7 @@ impl Draft {
         self.decoded
     }
 
-    /// The buffer at hand is transformed before the tests of it.
+    /// Transforms the current buffer before its tests.
     pub(super) fn transform(&mut self, transform: Transform) {
         let Part { buffer, transforms, .. } = &self.rule.parts[self.current];
         let (buffer, mut transforms) = (*buffer, transforms.clone());
@@ -63,7 +63,7 @@ impl Draft {
         self.rule.parts[self.current].transforms = transforms;
     }
 
-    /// Whether the tests that follow are of a buffer of a protocol.
+    /// Whether the following tests apply to a protocol's buffer.
     pub(super) fn is_stuck(&self) -> bool {
         self.rule.parts[self.current].buffer != Buffer::Payload
     }
@@ -73,7 +73,7 @@ impl Draft {
         self.tests().push(test);
     }
 
-    /// A test that, if it is relative, is of the buffer of the test before it.
+    /// Adds a test; a relative one applies to the buffer of the previous test.
     pub(super) fn follow(&mut self, test: PayloadTest) {
         if test.is_relative() && !self.is_stuck() {
             self.tests().push(test);
@@ -82,7 +82,7 @@ impl Draft {
         }
     }
 
-    /// The tests among which the last one is.
+    /// The list that holds the last test.
     fn tests(&mut self) -> &mut Vec<PayloadTest> {
         let tests = &mut self.rule.parts[self.last].tests;
         let nested = self.decoded && matches!(tests.last(), Some(PayloadTest::Base64 { .. }));
@@ -95,24 +95,24 @@ impl Draft {
         }
     }
 
-    /// A test of another buffer than that at hand.
+    /// Adds a test of another buffer than the current one.
     pub(super) fn test_of(&mut self, buffer: Buffer, test: PayloadTest) {
         self.last = self.part(buffer);
         self.rule.parts[self.last].tests.push(test);
     }
 
-    /// The last test, at `span`, was one of the size.
+    /// Records that the last test, at `span`, tests the size.
     pub(super) fn note_size(&mut self, span: Range<usize>) {
         self.sized.push((self.last, span));
     }
 
-    /// The payload's size is tested at `span`.
+    /// Records that the rule tests the payload's size at `span`.
     pub(super) fn note_size_of_payload(&mut self, span: Range<usize>) {
         // A draft begins with the payload's part.
         self.sized.push((0, span));
     }
 
-    /// The last content; other tests may stand behind it.
+    /// The last content; other tests may follow it.
     pub(super) fn content(&mut self) -> Option<&mut Content> {
         self.tests().iter_mut().rev().find_map(|test| match test {
             PayloadTest::Content(content) => Some(content),
@@ -120,7 +120,7 @@ impl Draft {
         })
     }
 
-    /// Moves the last content to `buffer`; `false` if there is none.
+    /// Moves the last content to `buffer`; returns `false` if there is none.
     pub(super) fn move_content(&mut self, buffer: Buffer) -> bool {
         let is_content = |test: &PayloadTest| matches!(test, PayloadTest::Content(_));
         let Some(at) = self.tests().iter().rposition(is_content) else { return false };
@@ -129,7 +129,7 @@ impl Draft {
         true
     }
 
-    /// The part for tests of `buffer`: of a buffer that a message has once, one for all.
+    /// The part for tests of `buffer`; tests of a buffer that a message has once share a part.
     fn part(&mut self, buffer: Buffer) -> usize {
         let fits = |p: &Part| p.buffer == buffer && p.transforms.is_empty();
         match self.rule.parts.iter().position(fits) {

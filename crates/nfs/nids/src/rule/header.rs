@@ -1,11 +1,11 @@
-//! Options that ask for header fields.
+//! Options that test header fields.
 
 use super::super::events::Event;
 use super::condition::{Condition, What};
 use super::text::{Fault, Piece};
 use super::{Sides, StreamSize};
 
-/// The field that an option is named after.
+/// The field that the option `name` tests.
 pub(super) fn field(name: &str) -> Option<What> {
     Some(match name {
         "dsize" => What::PayloadSize,
@@ -54,11 +54,11 @@ pub(super) fn event(value: Piece<'_>) -> Result<Condition, Fault> {
     }
 }
 
-/// Reads `server,<,1000`: how many bytes a side sent.
+/// Reads `server,<,1000`: the number of bytes that a side sent.
 pub(super) fn stream_size(value: Piece<'_>) -> Result<StreamSize, Fault> {
     let parts: Vec<Piece<'_>> = value.split(',').collect();
     let [side, operator, number] = &parts[..] else {
-        return Err(value.fault("bad stream_size", "side, operator, number"));
+        return Err(value.fault("bad stream_size", "SIDE,OPERATOR,NUMBER"));
     };
     let sides = match side.text {
         "client" => Sides::Client,
@@ -88,8 +88,8 @@ pub(super) fn range(what: What, value: Piece<'_>) -> Result<Condition, Fault> {
     Ok(Condition::Range { what, low, high, negated })
 }
 
-/// Reads `5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `5<>9` (without the ends), `5-9` about a number
-/// of `most` at most: the least, the most, and whether anything else is asked for.
+/// Reads `5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `5<>9` (without the ends), `5-9` for numbers up to
+/// `most`; returns the minimum, the maximum, and whether the range is negated.
 pub(super) fn bounds(
     value: Piece<'_>,
     named: impl Fn(&str) -> Option<u64>,
@@ -128,7 +128,8 @@ pub(super) fn bounds(
             if let Some(at) = value.text.find("<>") {
                 let (low, high) = (number(value.to(at))?, number(value.from(at + 2))?);
                 if high <= low.saturating_add(1) {
-                    return Err(value.fault("an empty range", "low<>high, without the ends"));
+                    let expected = "LOW<>HIGH with a number between the two";
+                    return Err(value.fault("an empty range", expected));
                 }
                 (low + 1, high - 1)
             } else if let Some((low, high)) = value.split_once('-') {
@@ -139,7 +140,7 @@ pub(super) fn bounds(
         }
     };
     if low > high || negated && (low, high) == (0, most) {
-        return Err(value.fault("an empty range", "a range that something is in"));
+        return Err(value.fault("an empty range", "a range that contains a number"));
     }
     Ok((low, high, negated))
 }
@@ -159,13 +160,13 @@ fn protocol_number(name: &str) -> Option<u64> {
     })
 }
 
-/// How the bits are compared, and the letters.
+/// Splits the value into the comparison and the letters.
 fn letters(value: Piece<'_>) -> (char, &str) {
     let text = value.text;
     match text.chars().next() {
         Some(how @ ('+' | '*' | '!')) => (how, &text[1..]),
         Some('=') => ('=', &text[1..]),
-        // The sign may stand behind the letters too.
+        // The sign may follow the letters, too.
         _ => match text.chars().last() {
             Some(how @ ('+' | '*' | '!')) => (how, &text[..text.len() - 1]),
             _ => ('=', text),
@@ -191,7 +192,7 @@ pub(super) fn tcp_flags(value: Piece<'_>) -> Result<Condition, Fault> {
                 'E' | '2' => 64,
                 'C' | '1' => 128,
                 '0' => 0,
-                _ => return Err(value.fault("bad TCP flags", "letters of FSRPAUEC, or 0")),
+                _ => return Err(value.fault("bad TCP flags", "letters from FSRPAUEC, or 0")),
             };
             Ok(bits | bit)
         })
@@ -205,7 +206,7 @@ pub(super) fn fragment_bits(value: Piece<'_>) -> Result<Condition, Fault> {
         'R' => Ok(bits | 4),
         'D' => Ok(bits | 2),
         'M' => Ok(bits | 1),
-        _ => Err(value.fault("bad fragment bits", "letters of MDR")),
+        _ => Err(value.fault("bad fragment bits", "letters from MDR")),
     })?;
     Ok(Condition::FragmentBits { bits, how })
 }

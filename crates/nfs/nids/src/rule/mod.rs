@@ -1,4 +1,4 @@
-//! Detection rules in Snort's syntax, as Suricata reads it.
+//! Detection rules in Snort's syntax, as Suricata interprets it.
 
 mod address;
 mod classes;
@@ -27,16 +27,16 @@ use super::buffer::{self, Buffer};
 /// What a rule does when it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
-    /// No later rule is asked about the packet.
+    /// Evaluate no later rule for the packet.
     Pass,
-    /// Alert, and the packet ends here.
+    /// Alert and drop the packet.
     Drop,
     /// Alert.
     Alert,
 }
 
 impl Action {
-    /// The action in an alert.
+    /// The action as an alert names it.
     pub(super) fn verdict(self) -> &'static str {
         if self == Self::Drop { "blocked" } else { "allowed" }
     }
@@ -45,7 +45,7 @@ impl Action {
 /// The protocol in a rule's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Any packet, with IP or without.
+    /// Any packet, with or without IP.
     Any,
     Ip,
     Ipv4,
@@ -67,7 +67,7 @@ impl Protocol {
         !matches!(self, Udp | Sctp | Icmp | Icmpv6)
     }
 
-    /// Whether packets of any transport protocol are meant.
+    /// Whether it covers packets of any transport protocol.
     pub(super) fn is_open(self) -> bool {
         matches!(self, Self::Any | Self::Ip | Self::Ipv4 | Self::Ipv6)
     }
@@ -77,7 +77,7 @@ impl Protocol {
     }
 }
 
-/// What `flow` demands.
+/// The conditions of `flow`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowTest {
     /// `to_server` or `from_client`: true; `to_client` or `from_server`: false.
@@ -85,30 +85,30 @@ pub(super) struct FlowTest {
     pub(super) established: Option<bool>,
 }
 
-/// What `flowbits` tests or does.
+/// A test or an action of `flowbits`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FlowBit {
     Set(String),
     Unset(String),
     Toggle(String),
-    /// Any of these is set.
+    /// At least one of these is set.
     IsSet(Vec<String>),
     /// None of these is set.
     IsNotSet(Vec<String>),
 }
 
-/// What a payload's tests look into.
+/// The data that payload tests inspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// Each packet by itself.
     Packet,
-    /// The stream, and packets that are in none.
+    /// The stream, and packets outside any stream.
     Stream,
     /// Both.
     Both,
 }
 
-/// Whose bytes `stream_size` counts.
+/// The sides whose bytes `stream_size` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sides {
     Client,
@@ -117,7 +117,7 @@ pub(super) enum Sides {
     Either,
 }
 
-/// `stream_size`: how many bytes were sent lies in `low..=high`, or, negated, does not.
+/// `stream_size`: the number of bytes sent lies in `low..=high`, or, if negated, outside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamSize {
     pub(super) sides: Sides,
@@ -133,13 +133,13 @@ pub(super) enum FilterKind {
     Limit,
     /// Each `count`th alert.
     Threshold,
-    /// One alert an interval, at the `count`th match.
+    /// One alert per interval, at the `count`th match.
     Both,
     /// Matches after the first `count` of an interval.
     Detection,
 }
 
-/// What a filter counts by.
+/// The key by which a filter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Track {
     Source,
@@ -149,7 +149,7 @@ pub(super) enum Track {
     Flow,
 }
 
-/// `threshold` and `detection_filter`: how often a rule may speak.
+/// `threshold` and `detection_filter`: limits how often a rule alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filter {
     pub(super) kind: FilterKind,
@@ -157,11 +157,11 @@ pub(super) struct Filter {
     pub(super) count: u32,
     /// The length of an interval.
     pub(super) seconds: u32,
-    /// Matches with the same of these ports count once.
+    /// Matches with the same value of this port count once.
     pub(super) unique_on: Option<UniqueOn>,
 }
 
-/// Which ports have to differ.
+/// The port that must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UniqueOn {
     SourcePort,
@@ -182,7 +182,7 @@ pub(super) struct Rule {
     pub(super) rev: u32,
     pub(super) category: String,
     pub(super) severity: u8,
-    /// Whether the severity is the rule's own and not its class's.
+    /// Whether the severity is the rule's own rather than its class's.
     pub(super) prioritised: bool,
     pub(super) flow: FlowTest,
     pub(super) bits: Vec<FlowBit>,
@@ -190,25 +190,25 @@ pub(super) struct Rule {
     pub(super) conditions: Vec<Condition>,
     pub(super) stream_sizes: Vec<StreamSize>,
     pub(super) filters: Vec<Filter>,
-    /// The application protocol that the connection has to speak.
+    /// The application protocol required of the connection.
     pub(super) application: Option<buffer::Protocol>,
-    /// What is asked of the payload and of buffers; none twice but those that a message
-    /// has several of.
+    /// The tests of the payload and of buffers; a buffer occurs more than once only if a message
+    /// can have several of it.
     pub(super) parts: Vec<Part>,
     pub(super) view: Option<View>,
     pub(super) fast_pattern: FastPattern,
 }
 
-/// Where a rule is looked for first.
+/// The content by which a rule is searched first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FastPattern {
     pub(super) buffer: Buffer,
-    /// The bytes to find there, in any case; `None` for a rule without.
+    /// The bytes to find there, ignoring case; `None` for a rule without a content.
     pub(super) bytes: Option<Vec<u8>>,
 }
 
 impl Rule {
-    /// Whether nothing but addresses is asked: such a rule speaks once for each
+    /// Whether the rule has address conditions only: such a rule alerts once for each
     /// direction of a flow, not for each packet.
     pub(super) fn is_ip_only(&self) -> bool {
         self.conditions.is_empty()
@@ -221,7 +221,7 @@ impl Rule {
             && self.destination.ports.is_any()
             && matches!(self.protocol, Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6)
     }
-    /// Whether what is known of a packet's connection changes what the rule does.
+    /// Whether the result of the rule depends on the packet's connection.
     pub(super) fn asks_for_connections(&self) -> bool {
         self.flow != FlowTest::default()
             || !self.bits.is_empty()
@@ -231,7 +231,7 @@ impl Rule {
             || self.is_ip_only()
     }
 
-    /// Where ranges of ports begin that are all alike to the rule.
+    /// The first ports of ranges within which the rule treats all ports alike.
     pub(super) fn port_begins(&self) -> impl Iterator<Item = u16> {
         self.source.ports.begins().chain(self.destination.ports.begins())
     }

@@ -1,4 +1,4 @@
-//! Options that read numbers in the payload.
+//! Options that read numbers from the payload.
 
 use super::content::{
     ByteExtract, ByteJump, ByteTest, MOST_DIGITS, Number, Order, PayloadTest, Place, VARIABLES,
@@ -27,22 +27,23 @@ pub(super) fn is_data_at(value: Piece<'_>, names: &[String]) -> Result<PayloadTe
     Ok(PayloadTest::IsDataAt { at, relative, negated })
 }
 
-/// The variable that `piece` names, if it is a name.
+/// The variable that `piece` names; `None` if it is not a name.
 pub(super) fn variable(piece: Piece<'_>, names: &[String]) -> Result<Option<Number>, Fault> {
     if !piece.text.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Ok(None);
     }
     match names.iter().position(|n| n == piece.text) {
         Some(index) => Ok(Some(Number::Variable(index))),
-        None => Err(piece.fault("unknown variable", "the name of a byte_extract before it")),
+        None => Err(piece.fault("unknown variable", "the name of an earlier byte_extract")),
     }
 }
 
-/// A number, decimal or with 0x.
+/// A number, decimal or hexadecimal with 0x.
 fn literal(piece: Piece<'_>) -> Result<u64, Fault> {
     match piece.text.strip_prefix("0x").or_else(|| piece.text.strip_prefix("0X")) {
         Some(hex) => {
-            u64::from_str_radix(hex, 16).map_err(|_| piece.fault("bad number", "a number"))
+            let expected = "a hexadecimal number of at most 64 bits";
+            u64::from_str_radix(hex, 16).map_err(|_| piece.fault("bad number", expected))
         }
         None => piece.number(),
     }
@@ -55,7 +56,7 @@ fn offset(piece: Piece<'_>, names: &[String]) -> Result<Number, Fault> {
     }
 }
 
-/// How the number stands, as far as `part` says so.
+/// Reads `part` if it sets the number's format; returns whether it does.
 fn number_form(part: Piece<'_>, place: &mut Place) -> Result<bool, Fault> {
     let order = &mut place.order;
     match part.text {
@@ -72,7 +73,7 @@ fn number_form(part: Piece<'_>, place: &mut Place) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// How many bytes are read; 0 of digits are all there are, and of a jump none.
+/// The number of bytes to read; 0 reads all digits there are, and for a jump nothing.
 fn count(
     piece: Piece<'_>,
     order: Order,
@@ -117,19 +118,20 @@ pub(super) fn byte_test(value: Piece<'_>, names: &[String]) -> Result<ByteTest, 
         "&" => ('&', false),
         "^" => ('^', false),
         _ => {
-            return Err(operator.fault("bad operator", "<, >, =, <=, >=, & or ^, with ! before it"));
+            let expected = "<, >, =, <=, >=, & or ^, optionally after !";
+            return Err(operator.fault("bad operator", expected));
         }
     };
     for part in rest {
         if !number_form(*part, &mut test.place)? {
-            return Err(part
-                .fault("bad byte_test", "relative, big, little, string, hex, dec, oct, bitmask"));
+            let expected = "relative, big, little, string, hex, dec, oct or bitmask";
+            return Err(part.fault("bad byte_test", expected));
         }
     }
     test.place.count = count(*bytes, test.place.order, names, false)?;
     test.value = match variable(*compared, names)? {
         Some(variable) => variable,
-        // Numbers without sign wrap, and wrap back where they are compared.
+        // Unsigned numbers wrap here, and wrap back where they are compared.
         None => Number::Literal(literal(*compared)? as i64),
     };
     test.place.offset = offset(*at, names)?;
@@ -157,7 +159,11 @@ pub(super) fn byte_jump(value: Piece<'_>, names: &[String]) -> Result<ByteJump, 
             "post_offset" => jump.post_offset = offset(behind, names)?,
             _ if number_form(*part, &mut jump.place)? => {}
             "from_end" => return Err(Fault::unsupported(part.span(), "'from_end'")),
-            _ => return Err(part.fault("bad byte_jump", "an option of byte_jump")),
+            _ => {
+                let expected = "relative, big, little, string, hex, dec, oct, bitmask, align, \
+                                multiplier, from_beginning or post_offset";
+                return Err(part.fault("bad byte_jump", expected));
+            }
         }
     }
     jump.place.count = count(*bytes, jump.place.order, names, true)?;
@@ -165,7 +171,7 @@ pub(super) fn byte_jump(value: Piece<'_>, names: &[String]) -> Result<ByteJump, 
     Ok(jump)
 }
 
-/// Reads a byte_extract; its name joins `names`.
+/// Reads a byte_extract and adds its name to `names`.
 pub(super) fn byte_extract(
     value: Piece<'_>,
     names: &mut Vec<String>,
@@ -175,7 +181,7 @@ pub(super) fn byte_extract(
         return Err(value.fault("bad byte_extract", "bytes, offset, name"));
     };
     if !name.text.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err(name.fault("bad name of a variable", "a name that begins with a letter"));
+        return Err(name.fault("bad variable name", "a name that begins with a letter"));
     }
     let (mut place, mut multiplier, mut align) = (Place::default(), 1, 1);
     for part in rest {
@@ -184,17 +190,22 @@ pub(super) fn byte_extract(
             "multiplier" => multiplier = literal(behind)?,
             "align" => align = literal(behind)?,
             _ if number_form(*part, &mut place)? => {}
-            _ => return Err(part.fault("bad byte_extract", "an option of byte_extract")),
+            _ => {
+                let expected = "relative, big, little, string, hex, dec, oct, bitmask, align or \
+                                multiplier";
+                return Err(part.fault("bad byte_extract", expected));
+            }
         }
     }
     if !matches!(align, 1 | 2 | 4) {
-        return Err(value.fault("bad align", "2 or 4"));
+        return Err(value.fault("bad align", "1, 2 or 4"));
     }
     place.count = count(*bytes, place.order, names, false)?;
     place.offset = offset(*at, names)?;
     let index = names.iter().position(|n| n == name.text).unwrap_or(names.len());
     if index == VARIABLES {
-        return Err(Fault::unsupported(name.span(), format!("more than {VARIABLES} variables")));
+        let what = format!("a rule with more than {VARIABLES} variables");
+        return Err(Fault::unsupported(name.span(), what));
     }
     if index == names.len() {
         names.push(name.text.to_owned());
@@ -202,7 +213,7 @@ pub(super) fn byte_extract(
     Ok(ByteExtract { place, multiplier, align, variable: index })
 }
 
-/// Reads `bytes 12, offset 1, relative`, of which each may be missing.
+/// Reads `bytes 12, offset 1, relative`, each of which is optional.
 pub(super) fn base64_decode(value: Option<Piece<'_>>) -> Result<PayloadTest, Fault> {
     let (mut bytes, mut offset, mut relative) = (None, 0, false);
     let parts = value.into_iter().flat_map(|v| v.split(',').collect::<Vec<_>>());
@@ -212,13 +223,13 @@ pub(super) fn base64_decode(value: Option<Piece<'_>>) -> Result<PayloadTest, Fau
             "bytes" => bytes = Some(behind.number::<u16>()?.into()),
             "offset" => offset = behind.number::<u16>()?.into(),
             "relative" => relative = true,
-            _ => return Err(part.fault("bad base64_decode", "bytes N, offset N, relative")),
+            _ => return Err(part.fault("bad base64_decode", "bytes N, offset N or relative")),
         }
     }
     Ok(PayloadTest::Base64 { bytes, offset, relative, tests: Vec::new() })
 }
 
-/// The first word, and what stands behind it.
+/// The first word, and the text after it.
 fn word(part: Piece<'_>) -> (&str, Piece<'_>) {
     match part.text.find(' ') {
         Some(at) => (&part.text[..at], part.from(at).trim()),

@@ -1,4 +1,4 @@
-//! One option after the other.
+//! Reads the options of a rule one by one.
 
 use super::super::buffer::{Buffer, Protocol};
 use super::classes::classification;
@@ -10,10 +10,10 @@ use super::number;
 use super::text::{Fault, Piece};
 use super::{Filter, FilterKind, FlowBit, Rule, Track, UniqueOn, View};
 
-/// Options that say something about the rule, not about packets.
+/// Options that describe the rule, not packets.
 const REMARKS: &[&str] = &["reference", "metadata", "target", "requires", "prefilter", "rawbytes"];
 
-/// Options without a value, beside the names of buffers.
+/// Options without a value, in addition to the names of buffers.
 const ALONE: &[&str] = &[
     "nocase",
     "startswith",
@@ -36,12 +36,12 @@ pub(super) fn option(
     value: Option<Piece<'_>>,
 ) -> Result<(), Fault> {
     let needed =
-        || value.ok_or_else(|| name.fault(format!("'{}' without value", name.text), "a value"));
+        || value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"));
     let is_buffer = || Buffer::sticky(name.text).is_some() || Buffer::modifier(name.text).is_some();
     if let Some(value) = value
         && (ALONE.contains(&name.text) || is_buffer())
     {
-        return Err(value.fault(format!("'{}' with a value", name.text), "none"));
+        return Err(value.fault(format!("'{}' takes no value", name.text), "the name alone"));
     }
     let rule = &mut draft.rule;
     match name.text {
@@ -56,7 +56,7 @@ pub(super) fn option(
         "classtype" => {
             let severity;
             (rule.category, severity) = classification(needed()?.text);
-            // A priority of the rule's own counts, wherever it stands.
+            // The rule's own priority takes precedence, wherever it stands.
             if !rule.prioritised {
                 rule.severity = severity;
             }
@@ -93,14 +93,15 @@ pub(super) fn option(
     Ok(())
 }
 
-/// Options that test the payload or a buffer, or choose the buffer; whether this is one.
+/// Reads an option that tests the payload or a buffer, or selects the buffer; returns `false` for
+/// any other option.
 fn payload_test(
     draft: &mut Draft,
     name: Piece<'_>,
     value: Option<Piece<'_>>,
 ) -> Result<bool, Fault> {
     let needed =
-        || value.ok_or_else(|| name.fault(format!("'{}' without value", name.text), "a value"));
+        || value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"));
     match name.text {
         "content" => draft.test(new_content(needed()?)?),
         "uricontent" => draft.test_of(Buffer::HttpUri, new_content(needed()?)?),
@@ -128,7 +129,7 @@ fn payload_test(
         "base64_decode" => draft.follow(number::base64_decode(value)?),
         "base64_data" => {
             if !draft.stick_to_decoded() {
-                let expected = "base64_decode before it";
+                let expected = "a base64_decode before it";
                 return Err(name.fault("'base64_data' without base64_decode", expected));
             }
         }
@@ -169,8 +170,7 @@ fn size(value: Piece<'_>) -> Result<PayloadTest, Fault> {
 fn application(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
     match Protocol::named(value.text) {
         Some(protocol) if rule.application.is_some_and(|p| p != protocol) => {
-            Err(value
-                .fault("a rule about two protocols", "the protocol that the rule names before"))
+            Err(value.fault("a rule for two protocols", "the protocol that the rule already has"))
         }
         Some(protocol) => {
             rule.application = Some(protocol);
@@ -180,7 +180,7 @@ fn application(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
     }
 }
 
-/// Options that change the content before them.
+/// Reads an option that modifies the content before it.
 fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Result<(), Fault> {
     const MODIFIERS: &[&str] = &[
         "nocase",
@@ -193,7 +193,7 @@ fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Res
         "endswith",
     ];
     let without = || {
-        let message = format!("'{}' without a content before it", name.text);
+        let message = format!("'{}' needs a content to modify", name.text);
         name.fault(message, "a content before it")
     };
     if let Some(buffer) = Buffer::modifier(name.text) {
@@ -203,7 +203,7 @@ fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Res
         return Err(Fault::unsupported(name.span(), format!("option '{}'", name.text)));
     }
     let needed =
-        || value.ok_or_else(|| name.fault(format!("'{}' without value", name.text), "a value"));
+        || value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"));
     let variables = std::mem::take(&mut draft.variables);
     let signed = || {
         let value = needed()?;
@@ -213,7 +213,7 @@ fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Res
         }
     };
     let length = || match signed()? {
-        Number::Literal(..0) => Err(name.fault("a negative number", "0 and more")),
+        Number::Literal(..0) => Err(name.fault("a negative number", "0 or more")),
         number => Ok(number),
     };
     let content = draft.content().ok_or_else(without)?;
@@ -239,8 +239,8 @@ fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Res
             content.depth = Some(Number::Literal(least));
         }
         "endswith" => content.ends_with = true,
-        // `only` and `offset,length` say what the prefilter may do, which does
-        // not change what matches.
+        // `only` and `offset,length` control the prefilter, which does not change
+        // what matches.
         _ => content.fast_pattern = true,
     }
     draft.variables = variables;
@@ -324,7 +324,7 @@ fn new_content(value: Piece<'_>) -> Result<PayloadTest, Fault> {
 fn flow(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
     fn settle<T: PartialEq>(asked: &mut Option<T>, value: T, part: Piece<'_>) -> Result<(), Fault> {
         if asked.as_ref().is_some_and(|before| *before != value) {
-            return Err(part.fault("this contradicts what stands before it", "one of the two"));
+            return Err(part.fault("this contradicts an earlier 'flow' keyword", "one of the two"));
         }
         *asked = Some(value);
         Ok(())
@@ -342,7 +342,8 @@ fn flow(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
                 return Err(Fault::unsupported(part.span(), format!("flow '{}'", part.text)));
             }
             _ => {
-                let expected = "to_server, to_client, established, not_established, stateless";
+                let expected = "to_server, from_client, to_client, from_server, established, \
+                                not_established, stateless, no_stream or only_stream";
                 return Err(part.fault("bad flow", expected));
             }
         }
@@ -364,7 +365,7 @@ fn flow_bits(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
             return Ok(());
         }
         _ if names.is_empty() => {
-            return Err(value.fault("flowbits without name", "set,NAME or the like"));
+            return Err(value.fault("flowbits without a name", "COMMAND,NAME such as set,NAME"));
         }
         "set" => FlowBit::Set(one()),
         "unset" => FlowBit::Unset(one()),

@@ -1,4 +1,4 @@
-//! From rule files to rules.
+//! Parses rule files into rules.
 
 use thalweg_source::{Source, SourceError};
 
@@ -13,26 +13,26 @@ use super::set::Places;
 use super::text::{Fault, Piece, options};
 use super::{Action, FastPattern, FlowTest, Protocol, Rule, View};
 
-/// What a rule file holds.
+/// The content of a rule file.
 #[derive(Debug, Default)]
 pub(in super::super) struct Loaded {
     pub(in super::super) rules: Vec<Rule>,
-    /// Where parts of each of them stand.
+    /// The positions of parts of each rule.
     pub(in super::super) places: Vec<Places>,
-    /// Rules that ask for what is not supported, each once.
+    /// Rules that need an unsupported feature, each once.
     pub(in super::super) unsupported: Vec<SourceError>,
     pub(in super::super) errors: Vec<SourceError>,
 }
 
 impl Loaded {
-    /// Whether there was no rule, not even one that is wrong.
+    /// Whether the file has no rule, not even an invalid one.
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.unsupported.is_empty() && self.errors.is_empty()
     }
 }
 
-/// Reads the rules of `source`. Those that ask for what is not supported are left out, or
-/// with `refuse` mistakes.
+/// Reads the rules of `source`. Rules that need an unsupported feature are skipped, or are errors
+/// with `refuse`.
 pub(in super::super) fn load(source: &Source, variables: &Variables, refuse: bool) -> Loaded {
     let mut loaded = Loaded::default();
     for piece in rule_texts(source) {
@@ -42,7 +42,7 @@ pub(in super::super) fn load(source: &Source, variables: &Variables, refuse: boo
                 loaded.places.push(places);
             }
             Err(fault) if fault.unsupported && !refuse => {
-                let message = format!("{}; the rule is left out", fault.message);
+                let message = format!("{}; the rule is skipped", fault.message);
                 loaded.unsupported.push(source.error(fault.span, message, fault.expected));
             }
             Err(fault) => {
@@ -53,7 +53,7 @@ pub(in super::super) fn load(source: &Source, variables: &Variables, refuse: boo
     loaded
 }
 
-/// The rules' texts: a line each, or several that end in backslashes.
+/// The texts of the rules: one line each, or several lines continued by backslashes.
 fn rule_texts(source: &Source) -> Vec<Piece<'_>> {
     let text = source.text();
     let mut pieces = Vec::new();
@@ -79,11 +79,11 @@ fn rule_texts(source: &Source) -> Vec<Piece<'_>> {
 
 fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault> {
     let shape = "ACTION PROTOCOL ADDRESS PORT -> ADDRESS PORT (OPTIONS)";
-    let open = piece.text.find('(').ok_or_else(|| piece.fault("this is no rule", shape))?;
+    let open = piece.text.find('(').ok_or_else(|| piece.fault("not a rule", shape))?;
     let list = piece.from(open + 1);
     let close = list.text.rfind(')').filter(|at| list.text[at + 1..].trim().is_empty());
     let close =
-        close.ok_or_else(|| piece.fault("the options have no end", "a closing parenthesis"))?;
+        close.ok_or_else(|| piece.fault("unterminated options", "a closing parenthesis"))?;
     let words = words(piece.to(open));
     let [action, protocol, source, sports, arrow, destination, dports] = &words[..] else {
         return Err(piece.to(open).fault("bad rule header", shape));
@@ -91,7 +91,7 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault
     let both_ways = match arrow.text {
         "->" => false,
         "<>" => true,
-        "=>" => return Err(Fault::unsupported(arrow.span(), "a rule over both directions ('=>')")),
+        "=>" => return Err(Fault::unsupported(arrow.span(), "a transactional rule ('=>')")),
         _ => return Err(arrow.fault("bad direction", "-> or <>")),
     };
     let (protocol, application) = read_protocol(*protocol)?;
@@ -129,7 +129,7 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault
     read_options(&mut draft, list.to(close))?;
     let Draft { mut rule, sized, places, .. } = draft;
     if rule.sid == 0 {
-        return Err(piece.to(open).fault("a rule without sid", "sid:NUMBER;"));
+        return Err(piece.to(open).fault("a rule without a sid", "sid:NUMBER;"));
     }
     rule.view.get_or_insert(view(&rule));
     check_sizes(&rule, &sized, piece.to(open))?;
@@ -147,33 +147,34 @@ fn read_options(draft: &mut Draft, list: Piece<'_>) -> Result<(), Fault> {
         };
         option(draft, name, value)?;
         if !draft.rule.may_fit_a_packet() {
-            let expected = "options that go with each other and with the rule's protocol";
-            return Err(part.fault("no packet fits this and what stands before it", expected));
+            let expected = "options compatible with each other and with the rule's protocol";
+            let message = "no packet can match this option and the rule before it";
+            return Err(part.fault(message, expected));
         }
     }
     Ok(())
 }
 
-/// A rule about one side's messages is asked in their direction, and is of their protocol.
+/// Restricts a rule about one side's messages to their direction and their protocol.
 fn settle_direction(rule: &mut Rule, head: Piece<'_>) -> Result<(), Fault> {
     for part in &rule.parts {
         if let Some(protocol) = part.buffer.protocol() {
             if rule.application.is_some_and(|p| p != protocol) {
-                let message = format!("buffers of {} in a rule of another", protocol.name());
+                let message = format!("{} buffers in a rule for another protocol", protocol.name());
                 return Err(head.fault(message, "buffers of one protocol"));
             }
             rule.application = Some(protocol);
         }
         let Some(to_server) = part.buffer.to_server() else { continue };
         if rule.flow.to_server.is_some_and(|d| d != to_server) {
-            return Err(Fault::unsupported(head.span(), "a rule about both directions"));
+            return Err(Fault::unsupported(head.span(), "a rule with buffers of both directions"));
         }
         rule.flow.to_server = Some(to_server);
     }
     Ok(())
 }
 
-/// What the rule's payload tests look into, as Suricata has it.
+/// What the rule's payload tests inspect, as Suricata defines it.
 fn view(rule: &Rule) -> View {
     let fixed = |test: &PayloadTest| matches!(test, PayloadTest::Content(c) if c.offset.is_some() || c.depth.is_some());
     match rule.protocol {
@@ -185,7 +186,7 @@ fn view(rule: &Rule) -> View {
     }
 }
 
-/// The words of the header; a list in brackets is one word.
+/// Splits the header into words; a list in brackets is one word.
 fn words(header: Piece<'_>) -> Vec<Piece<'_>> {
     let (mut words, mut start, mut depth) = (Vec::new(), None, 0usize);
     for (at, c) in header.text.char_indices() {
@@ -222,7 +223,7 @@ fn read_action(word: Piece<'_>) -> Result<Action, Fault> {
     }
 }
 
-/// The protocol, and the application's, of which TCP or UDP follow.
+/// Reads the protocol; an application protocol implies TCP or UDP.
 fn read_protocol(word: Piece<'_>) -> Result<(Protocol, Option<buffer::Protocol>), Fault> {
     let lower = word.text.to_ascii_lowercase();
     if let Some(application) = buffer::Protocol::named(&lower) {
@@ -243,13 +244,13 @@ fn read_protocol(word: Piece<'_>) -> Result<(Protocol, Option<buffer::Protocol>)
         other if other.starts_with(|c: char| c.is_ascii_alphabetic()) => {
             return Err(Fault::unsupported(word.span(), format!("protocol '{other}'")));
         }
-        _ => return Err(word.fault("bad protocol", "ip, tcp, udp, icmp or the like")),
+        _ => return Err(word.fault("bad protocol", "a protocol such as ip, tcp, udp or icmp")),
     };
     Ok((protocol, None))
 }
 
-/// The content to look for first: the one the rule names, else the longest that
-/// must be there. A rule about messages is looked for in their buffers.
+/// The content to search first: the one that the rule marks, else the longest one that is not
+/// negated. For a rule about messages it is one of their buffers' contents.
 fn fast_pattern(rule: &Rule) -> FastPattern {
     let messages = rule.is_of_messages();
     let usable = |p: &&Part| !messages || p.buffer != Buffer::Payload;

@@ -1,4 +1,4 @@
-//! What the rules of a set say of each other.
+//! Warnings about a set of rules as a whole.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -7,19 +7,20 @@ use thalweg_source::{Source, SourceError};
 
 use super::{FlowBit, Loaded};
 
-/// Where parts of a rule stand that depend on other rules.
+/// The positions of the parts of a rule that depend on other rules.
 #[derive(Debug, Default)]
 pub(in super::super) struct Places {
     pub(super) sid: Range<usize>,
-    /// Of each `flowbits:isset`, in order.
+    /// Each `flowbits:isset`, in order.
     pub(super) is_set: Vec<Range<usize>>,
 }
 
-/// Files without rules, numbers that several rules have, and flow bits that none sets.
+/// Warnings about files without rules, sids that several rules share, and flow bits that no rule
+/// sets.
 pub(in super::super) fn warnings(files: &[(&Source, Loaded)]) -> Vec<SourceError> {
     let empty = files.iter().filter(|(_, loaded)| loaded.is_empty());
-    let empty = empty
-        .map(|(source, _)| source.error(0..0, "there is no rule in the file", "rules, one a line"));
+    let empty =
+        empty.map(|(source, _)| source.error(0..0, "the file has no rules", "one rule per line"));
     empty.chain(repeated(files)).chain(never_set(files)).collect()
 }
 
@@ -34,8 +35,8 @@ fn repeated(files: &[(&Source, Loaded)]) -> Vec<SourceError> {
                 continue;
             };
             let line = other.error(span.clone(), "", "").line();
-            let message = format!("the rule in {}:{line} has this sid too", other.path().display());
-            warnings.push(source.error(places.sid.clone(), message, "a number of its own"));
+            let message = format!("the rule at {}:{line} has the same sid", other.path().display());
+            warnings.push(source.error(places.sid.clone(), message, "a unique sid"));
         }
     }
     warnings
@@ -58,7 +59,7 @@ fn never_set(files: &[(&Source, Loaded)]) -> Vec<SourceError> {
             });
             for (names, span) in asked.zip(&places.is_set) {
                 if !names.iter().any(|name| set.contains(name.as_str())) {
-                    let message = "no rule sets this flow bit, so this one never matches";
+                    let message = "no rule sets this flow bit, so this rule never matches";
                     warnings.push(source.error(span.clone(), message, "a bit that a rule sets"));
                 }
             }

@@ -1,14 +1,14 @@
-//! Cutting a rule's text into its parts, with their places.
+//! Splits a rule's text into its parts and keeps their positions.
 
 use std::ops::Range;
 
-/// A mistake in a rule.
+/// An error in a rule.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) span: Range<usize>,
     pub(super) message: String,
     pub(super) expected: String,
-    /// The rule is right, and asks for something that is not supported.
+    /// The rule is valid but needs an unsupported feature.
     pub(super) unsupported: bool,
 }
 
@@ -25,13 +25,13 @@ impl Fault {
         Self {
             span,
             message: format!("{what} is not supported"),
-            expected: "what docs/nf/nids.md lists".into(),
+            expected: "a feature that docs/nf/nids.md lists".into(),
             unsupported: true,
         }
     }
 }
 
-/// A piece of a rule with its place in the file.
+/// A piece of a rule with its position in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
     pub(super) text: &'a str,
@@ -43,7 +43,7 @@ impl Piece<'_> {
         self.start..self.start + self.text.len()
     }
 
-    /// Without blanks at both ends, nor backslashes that continue a line.
+    /// Without blanks and line-continuing backslashes at both ends.
     pub(super) fn trim(self) -> Self {
         let mut text = self.text.trim_start();
         while let Some(rest) = text.strip_prefix("\\\n").or_else(|| text.strip_prefix("\\\r\n")) {
@@ -65,7 +65,7 @@ impl Piece<'_> {
         Self { text: &self.text[..end], start: self.start }
     }
 
-    /// The part before and the part behind the first `separator`.
+    /// The part before and the part after the first `separator`.
     pub(super) fn split_once(self, separator: char) -> Option<(Self, Self)> {
         let at = self.text.find(separator)?;
         Some((self.to(at), self.from(at + separator.len_utf8())))
@@ -86,12 +86,12 @@ impl Piece<'_> {
         })
     }
 
-    /// Without the character in front, if it is there.
+    /// The text after its first character, if that is `lead`.
     pub(super) fn strip(self, lead: char) -> Option<Self> {
         self.text.starts_with(lead).then(|| self.from(lead.len_utf8()).trim())
     }
 
-    /// What stands in quotes, or the text itself.
+    /// The text between quotes, or all of it if it is not quoted.
     pub(super) fn unquoted(self) -> Self {
         let inner = self.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
         inner.map_or(self, |text| Self { text, start: self.start + 1 })
@@ -103,20 +103,20 @@ impl Piece<'_> {
 
     /// The text as a number.
     pub(super) fn number<T: std::str::FromStr>(self) -> Result<T, Fault> {
-        self.text.parse().map_err(|_| self.fault("bad number", "a number in range"))
+        self.text.parse().map_err(|_| self.fault("bad number", "an integer in range"))
     }
 }
 
-/// `text`, a beginning of `whole`, without the backslash at its end, if the line ends
-/// behind that.
+/// `text`, a prefix of `whole`, without the backslash at its end, if a line end follows the
+/// backslash.
 fn continued<'a>(whole: &str, text: &'a str) -> Option<&'a str> {
     let behind = &whole[text.len()..];
     let ends = behind.starts_with('\n') || behind.starts_with("\r\n");
     text.strip_suffix('\\').filter(|_| ends)
 }
 
-/// The parts of an option list: between semicolons that no backslash escapes
-/// and that do not stand in quotes.
+/// The parts of an option list, separated by semicolons that are neither escaped by a backslash
+/// nor quoted.
 pub(super) fn options(list: Piece<'_>) -> Result<Vec<Piece<'_>>, Fault> {
     let mut parts = Vec::new();
     let (mut start, mut quoted, mut escaped) = (0, false, false);
@@ -137,7 +137,8 @@ pub(super) fn options(list: Piece<'_>) -> Result<Vec<Piece<'_>>, Fault> {
     }
     let rest = list.from(start).trim();
     if quoted || !rest.text.is_empty() {
-        return Err(rest.fault("an option without end", "a semicolon behind each option"));
+        let expected = "a semicolon after each option and after closed quotes";
+        return Err(rest.fault("unterminated option", expected));
     }
     Ok(parts)
 }

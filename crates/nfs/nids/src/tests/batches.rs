@@ -1,4 +1,4 @@
-//! Packets of a batch, which are searched ahead, against the same packets one after the other.
+//! Compares a batch of packets, which are searched ahead, with the same packets one by one.
 
 use proptest::prelude::*;
 
@@ -21,16 +21,16 @@ const HTTP: &str = "\
     alert http any any -> any any (msg:\"uri and payload\"; http.uri; content:\"/a\"; pkt_data; \
         content:\"GET /a\"; sid:10;)\n";
 
-/// A segment, told by how it differs from what its side would send next.
+/// A segment, described by its difference from its side's next segment.
 #[derive(Clone, Debug)]
 struct Step {
     connection: u16,
     to_server: bool,
     flags: u8,
-    /// Bytes ahead of what comes next.
+    /// Bytes ahead of the next sequence number.
     ahead: i32,
     payload: Vec<u8>,
-    /// Its checksum is wrong, and its sender goes on as if it had not been.
+    /// Its checksum is wrong, and its sender continues as if it had not sent it.
     damaged: bool,
 }
 
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
-/// The packets of `steps`, behind the handshakes of all but the last connection.
+/// The packets of `steps`, after the handshakes of all but the last connection.
 fn packets(steps: &[Step]) -> Vec<Vec<u8>> {
     let mut next = [[1001u32, 5001]; 3];
     let mut packets = Vec::new();

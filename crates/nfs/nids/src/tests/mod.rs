@@ -57,7 +57,7 @@ fn udp(payload: &[u8]) -> Vec<u8> {
         .build(payload)
 }
 
-/// A TCP connection whose packets a test makes.
+/// A TCP connection whose packets a test builds.
 struct Talk {
     /// The next sequence number of client and server.
     next: [u32; 2],
@@ -68,7 +68,7 @@ impl Talk {
         Self { next: [u32::MAX - 10, 5000] }
     }
 
-    /// A segment with the numbers that are next.
+    /// A segment with the next sequence numbers.
     fn send(&mut self, to_server: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
         let (own, other) = (usize::from(!to_server), usize::from(to_server));
         let sequence = self.next[own];
@@ -93,7 +93,7 @@ fn segment(
     segment_of(0, to_server, flags, sequence, acknowledged, payload)
 }
 
-/// The same, of one of several connections.
+/// The same for one of several connections.
 fn segment_of(
     connection: u16,
     to_server: bool,
@@ -243,10 +243,10 @@ fn unsupported_rules_are_named_once_and_wrong_ones_refused() {
         warnings[0]
     );
     assert!(warnings[1].contains("t.rules:2:") && warnings[1].contains("'ftp.command'"));
-    assert!(warnings.iter().all(|w| w.contains("the rule is left out")), "{warnings:?}");
+    assert!(warnings.iter().all(|w| w.contains("the rule is skipped")), "{warnings:?}");
     let refused = Bench::try_new(rules, "unsupported = 'refuse'").err().unwrap().to_string();
     assert_eq!(refused.matches(" is not supported: '").count(), 2, "{refused}");
-    assert!(!refused.contains("left out"), "{refused}");
+    assert!(!refused.contains("skipped"), "{refused}");
     let wrong = [
         "alert tcp any any -> any any (msg:\"a\"; content:\"x; sid:1;)",
         "alert tcp any any -> any any (msg:\"a\"; content:\"x\";)",

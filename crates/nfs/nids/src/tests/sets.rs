@@ -1,4 +1,4 @@
-//! What is said of a set of rules, of its files and of its variables.
+//! Warnings and errors about a set of rules, its files and its variables.
 
 use super::*;
 
@@ -13,8 +13,8 @@ fn a_number_that_two_rules_have_is_told_with_both_lines() {
     let other = "alert udp any any -> any any (gid:2; sid:1;)\n";
     let warnings = warnings(&format!("{ONE}{other}\n{ONE}"), "");
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(warning.contains("t.rules:4:48: the rule in "), "{warning}");
-    assert!(warning.contains("t.rules:1 has this sid too: '1'"), "{warning}");
+    assert!(warning.contains("t.rules:4:48: the rule at "), "{warning}");
+    assert!(warning.contains("t.rules:1 has the same sid: '1'"), "{warning}");
 }
 
 #[test]
@@ -41,14 +41,14 @@ fn a_file_without_rules_is_told() {
     for text in ["", "# nothing\n\n"] {
         let warnings = warnings(text, "");
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-        assert!(warning.contains("t.rules:1:1: there is no rule in the file"), "{warning}");
+        assert!(warning.contains("t.rules:1:1: the file has no rules"), "{warning}");
     }
     let unsupported = "alert ftp any any -> any any (sid:1;)\n";
-    assert_eq!(warnings(unsupported, "").len(), 1, "it is only said to be left out");
+    assert_eq!(warnings(unsupported, "").len(), 1, "the only warning is that it is skipped");
     let error = Section::parse_text("rules = []", |section| {
         build(section, &Environment { inputs: &[], outputs: &[], dry_run: true }).err()
     });
-    assert!(error.unwrap().to_string().starts_with("chain.toml:1:9: no files"));
+    assert!(error.unwrap().to_string().starts_with("chain.toml:1:9: no rule files"));
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn a_set_that_has_become_empty_is_not_taken_up() {
     let blueprint = Section::parse_text(&text, |s| build(s, &environment)).unwrap();
     std::fs::write(&file, "# being written\n").unwrap();
     let error = blueprint.reload().unwrap_err().to_string();
-    assert!(error.contains("t.rules:1:1: no rule is left of 1"), "{error}");
-    assert!(blueprint.describe().starts_with("1 rules"), "{}", blueprint.describe());
+    assert!(error.contains("t.rules:1:1: no rules left (before: 1)"), "{error}");
+    assert!(blueprint.describe().starts_with("1 rule,"), "{}", blueprint.describe());
     std::fs::write(&file, ONE.repeat(2)).unwrap();
     blueprint.reload().unwrap();
-    assert!(blueprint.describe().starts_with("2 rules"), "{}", blueprint.describe());
+    assert!(blueprint.describe().starts_with("2 rules,"), "{}", blueprint.describe());
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn bad_variables_are_told_once_where_they_stand() {
         ("HTTP_PORTS = '[80,http]'", "3:28: bad variable: ''[80,http]''; expected a port"),
         ("MINE = '!any'", "3:22: bad variable"),
         ("MINE = '$MINE'", "3:22: bad variable"),
-        ("'MY NET' = '10.0.0.0/8'", "3:15: bad name of a variable"),
-        ("'$MINE' = '10.0.0.0/8'", "3:15: bad name of a variable"),
+        ("'MY NET' = '10.0.0.0/8'", "3:15: bad variable name"),
+        ("'$MINE' = '10.0.0.0/8'", "3:15: bad variable name"),
         ("HOME_NET = 'any'", "3:26: no address is left for EXTERNAL_NET"),
         ("HOME_NET = '[0.0.0.0/0,::/0]'", "3:26: no address is left for EXTERNAL_NET"),
     ] {
@@ -98,7 +98,11 @@ fn bad_variables_are_told_once_where_they_stand() {
     ] {
         assert_eq!(warnings(rules, &format!("variables = {{ {variables} }}")), [""; 0]);
     }
-    assert_eq!(warnings(ONE, "variables = { HOME_NET = 'any' }"), [""; 0], "nobody asks for more");
+    assert_eq!(
+        warnings(ONE, "variables = { HOME_NET = 'any' }"),
+        [""; 0],
+        "no rule uses EXTERNAL_NET"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Patterns over segments and messages, and ways to hide them.
+//! Patterns across segments and messages, and evasions.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn fired(bench: &mut Bench) -> Vec<u64> {
     sids
 }
 
-/// A conversation cut into segments: direction, sequence number, bytes.
+/// A conversation split into segments: direction, sequence number, bytes.
 fn segments(cuts: &[usize]) -> Vec<(bool, u32, Vec<u8>)> {
     let mut all = Vec::new();
     for (to_server, first, whole) in [(true, 1001u32, REQUEST), (false, 5001, RESPONSE)] {
@@ -50,7 +50,7 @@ fn handshake() -> Vec<Vec<u8>> {
 }
 
 fn packets(segments: &[(bool, u32, Vec<u8>)]) -> Vec<Vec<u8>> {
-    // They acknowledge nothing new: no byte is taken for lost.
+    // They acknowledge nothing new, so no byte counts as lost.
     let of = |(to_server, sequence, bytes): &(bool, u32, Vec<u8>)| {
         let other = if *to_server { 5001 } else { 1001 };
         segment(*to_server, 24, *sequence, other, bytes)
@@ -82,7 +82,7 @@ proptest! {
         let packets = packets(&all);
         let mut bench = Bench::new(HTTP, "");
         bench.send(&handshake());
-        // On the way the state moves to another instance, with the same rules.
+        // Halfway, the state moves to another instance with the same rules.
         let moved = moved.index(packets.len() + 1);
         for packet in &packets[..moved] {
             bench.send(std::slice::from_ref(packet));
@@ -118,7 +118,7 @@ fn a_pattern_over_segments_is_found_once() {
     bench.send(&talk.handshake());
     for piece in [&b"a nee"[..], b"d", b"le and more", b"!"] {
         let packet = talk.send(true, 24, piece);
-        // A retransmission brings nothing new.
+        // A retransmission adds nothing new.
         bench.send(&[packet.clone(), packet]);
     }
     assert_eq!(bench.sids(), [1]);
@@ -195,7 +195,7 @@ fn connections_without_a_beginning_are_put_together_where_asked() {
 fn memory_of_streams_stays_within_its_limit() {
     let rules = "alert http any any -> any any (msg:\"x\"; http.uri; content:\"needle\"; sid:1;)\n";
     let mut bench = Bench::new(rules, "stream_memory_mib = 1\nmidstream = true");
-    // Heads without end, each on a connection of its own.
+    // Unterminated heads, each on its own connection.
     for port in 0..4000u16 {
         let segment = TcpSegment {
             src_port: 1000 + port,
@@ -222,7 +222,7 @@ fn memory_of_streams_stays_within_its_limit() {
 fn a_connection_that_holds_all_it_may_moves() {
     let mut bench = Bench::new(HTTP, "");
     bench.send(&handshake());
-    // A head and a body as long as they are read, and segments that wait, both ways.
+    // A head and a body of the maximum length, and waiting segments, in both directions.
     let head = |line: &str| {
         let fields = format!("X: {}\r\n", "v".repeat(1200)).repeat(50);
         format!("{line}\r\n{fields}Content-Length: 9999999\r\n\r\n{}", "b".repeat(140_000))

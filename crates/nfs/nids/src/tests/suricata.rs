@@ -1,4 +1,4 @@
-//! Alerts against those that Suricata's own tests (suricata-verify) expect.
+//! Compares alerts with those that Suricata's own tests (suricata-verify) expect.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Bench;
 use thalweg_testkit::data_folder;
 
-/// Whether we write everything that a check asks for.
+/// Whether we write every field that a check compares.
 fn comparable(asked: &Value) -> bool {
     const WRITTEN: [&str; 10] = [
         "alert.",
@@ -26,17 +26,17 @@ fn comparable(asked: &Value) -> bool {
     asked.keys().all(|path| WRITTEN.iter().any(|w| path.starts_with(w)))
 }
 
-/// Whether an alert has the values at the dotted paths that a check asks for.
+/// Whether an alert has the values that a check requires at its dotted paths.
 fn fits(alert: &Value, asked: &Value) -> bool {
     asked.as_object().unwrap().iter().all(|(path, value)| {
         let ours = path.split('.').try_fold(alert, |at, name| at.get(name));
-        // Addresses are the same however they are written.
+        // Addresses are equal whatever their notation.
         let address = |v: &Value| v.as_str()?.parse::<IpAddr>().ok();
         ours == Some(value) || ours.and_then(address).is_some_and(|a| address(value) == Some(a))
     })
 }
 
-/// Our options for the arguments that a test gives Suricata.
+/// Our options for the arguments that a test passes to Suricata.
 fn options(arguments: &str) -> String {
     let mut options = String::new();
     if arguments.contains("-k none") {
@@ -48,25 +48,25 @@ fn options(arguments: &str) -> String {
     options
 }
 
-/// Checks that differ though all rules are supported, and why.
+/// Checks that differ although all rules are supported, with the reason.
 const EXPLAINED: &[(&str, &str)] = &[
     ("detect-bytetest-02", "a rule with offsets alerts for the packet and again for the stream"),
     ("detect-pcre__detect-pcre-05", "the capture ends within a response's head"),
-    ("eve-overlap-payload-02-policy-oldlinux", "its configuration asks for old Linux's overlaps"),
+    ("eve-overlap-payload-02-policy-oldlinux", "its configuration sets old Linux's overlap policy"),
     (
         "eve-payload-02-tcp-exact-overlap-policy-oldlinux",
-        "its configuration asks for old Linux's overlaps",
+        "its configuration sets old Linux's overlap policy",
     ),
 ];
 
-/// Whether a rule was left out, and not only something said about it.
+/// Whether the warning reports a skipped rule.
 fn is_about_support(warning: &str) -> bool {
     warning.contains("is not supported")
 }
 
-/// How a test went.
+/// The outcome of a test.
 enum Fate {
-    /// So many checks were right, and those were not.
+    /// The number of correct checks, and the wrong ones.
     Run(usize, Vec<String>),
     Refused(String),
 }
@@ -140,7 +140,7 @@ fn alerts_agree_with_suricatas_own_tests() {
     assert!(agree * 5 >= tests * 4, "{agree} of {tests}");
 }
 
-/// The rules that people use have no mistakes, and most ask for nothing that we lack.
+/// Rule sets in common use have no errors, and most of their rules need no unsupported feature.
 #[test]
 fn rule_sets_of_others_are_read() {
     let Some(data) = data_folder() else { return };
@@ -151,7 +151,7 @@ fn rule_sets_of_others_are_read() {
             if path.extension().is_none_or(|e| e != "rules") {
                 continue;
             }
-            // Two bytes of a comment are no UTF-8.
+            // Two bytes of a comment are not UTF-8.
             let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
             let variables = "variables = { SHELLCODE_PORTS = 'any', ORACLE_PORTS = 'any', \
                 SSH_PORTS = '22', FILE_DATA_PORTS = 'any', FTP_PORTS = '21', SIP_PORTS = '5060', \
@@ -161,7 +161,7 @@ fn rule_sets_of_others_are_read() {
             rules += text.lines().filter(|l| l.starts_with("alert")).count();
             unsupported += warnings.iter().filter(|w| is_about_support(w)).count();
         }
-        println!("{set}: {unsupported} of {rules} rules ask for what is not supported");
+        println!("{set}: {unsupported} of {rules} rules need an unsupported feature");
         assert!((unsupported as f64) < (1.0 - share) * rules as f64, "{unsupported} of {rules}");
     }
 }

@@ -4,7 +4,7 @@ use super::super::body::{CODINGS, Coding};
 use super::super::{Message, uri};
 use crate::buffer::Buffer;
 
-/// Header fields of a message.
+/// The maximum number of header fields of a message.
 const FIELDS: usize = 256;
 
 /// A header field.
@@ -13,12 +13,12 @@ pub(super) struct Field<'a> {
     value: &'a [u8],
 }
 
-/// Where the first line ends, its line feed included; the whole length without one.
+/// The end of the first line, after its line feed; the whole length if there is none.
 pub(super) fn line_end(bytes: &[u8]) -> usize {
     memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1)
 }
 
-/// Where the head ends: behind the first empty line.
+/// The end of the head, after the first empty line.
 pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     while let Some(at) = memchr::memchr(b'\n', &bytes[from..]) {
@@ -32,14 +32,14 @@ pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where the protocol stands in a request line.
+/// The position of the protocol in a request line.
 pub(super) fn protocol_at(line: &[u8]) -> Option<usize> {
     let at = line.iter().rposition(|b| matches!(b, b' ' | b'\t'))? + 1;
     line[at..].get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"HTTP/")).then_some(at)
 }
 
-/// The head's fields with lines that go on put together. A lone carriage return ends a line
-/// too: there are browsers that take it so.
+/// The head's fields with folded lines joined. A lone carriage return ends a line, too, as in
+/// some browsers.
 pub(super) fn unfolded(raw: &[u8]) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     for line in raw.split(|b| matches!(b, b'\r' | b'\n')).filter(|l| !l.is_empty()) {
@@ -64,7 +64,7 @@ pub(super) fn read_fields(lines: &[Vec<u8>]) -> Vec<Field<'_>> {
     fields.collect()
 }
 
-/// Without blanks at the ends, the vertical ones too.
+/// The text without blanks at its ends, including vertical tabs and NULs.
 pub(super) fn trim(mut text: &[u8]) -> &[u8] {
     let blank = |b: &u8| b.is_ascii_whitespace() || matches!(b, 0x0b | 0);
     while let [first, rest @ ..] = text
@@ -80,7 +80,7 @@ pub(super) fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// The values of all fields of a name, with commas between.
+/// The values of all fields of a name, joined by commas.
 pub(super) fn joined(fields: &[Field<'_>], name: &[u8]) -> Option<Vec<u8>> {
     let mut values = fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
     let mut all = values.next()?.to_vec();
@@ -122,7 +122,7 @@ pub(super) fn method(line: &[u8]) -> &[u8] {
     line.split(|b| matches!(b, b' ' | b'\t')).next().unwrap_or(&[])
 }
 
-/// The status, 0 for none.
+/// Adds the buffers of a response line; returns its status, or 0 without one.
 pub(super) fn put_response(message: &mut Message, line: &[u8]) -> u16 {
     let mut words = line.splitn(2, |b| matches!(b, b' ' | b'\t'));
     let protocol = words.next().unwrap_or(&[]);
@@ -185,7 +185,7 @@ pub(super) fn is_chunked(fields: &[Field<'_>]) -> bool {
     memchr::memmem::find(&coding, b"chunked").is_some()
 }
 
-/// The length that the header names. `None` for no number.
+/// The value of Content-Length; `None` if there is none or it is not a number.
 pub(super) fn length(fields: &[Field<'_>]) -> Option<u64> {
     let value = fields.iter().find(|f| f.name.eq_ignore_ascii_case(b"content-length"))?.value;
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();

@@ -1,4 +1,4 @@
-//! HTTP/1: requests and responses (RFC 9112), read as leniently as servers and browsers do.
+//! HTTP/1: requests and responses (RFC 9112), parsed as leniently as servers and browsers do.
 
 mod head;
 
@@ -14,12 +14,12 @@ use head::{
     put_fields, put_host, put_request_line, put_response, read_fields, trim, unfolded,
 };
 
-/// A body is looked at whenever it grows until it has this many bytes, then whenever it
-/// doubled: looking costs in all less than twice the body.
+/// A body is inspected each time it grows until it has this many bytes, then each time it has
+/// doubled: in total, inspection covers less than twice the body.
 const EACH_TIME: usize = 8192;
 /// Requests that may wait for their responses.
 const PIPELINED: usize = 64;
-/// Bytes of a chunk's size line.
+/// The longest size line of a chunk.
 const SIZE_LINE: usize = 1024;
 
 const METHODS: &[&[u8]] = &[
@@ -50,7 +50,7 @@ const METHODS: &[&[u8]] = &[
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Http {
     sides: [Side; 2],
-    /// Whether the requests without response were HEAD (then no body comes) or CONNECT.
+    /// Whether the unanswered requests are HEAD (whose responses have no body) or CONNECT.
     asked: VecDeque<Asked>,
 }
 
@@ -61,22 +61,22 @@ enum Asked {
     Other,
 }
 
-/// What comes next in a direction.
+/// The expected next element of a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     #[default]
     Head,
-    /// So many bytes of body.
+    /// This number of body bytes.
     Length(u64),
     ChunkSize,
-    /// So many bytes of a chunk.
+    /// This number of bytes of a chunk.
     Chunk(u64),
-    /// The line end behind a chunk.
+    /// The line end after a chunk.
     ChunkEnd,
     Trailer,
     /// Body up to the end of the connection.
     UntilClose,
-    /// No HTTP any more.
+    /// No longer parseable as HTTP.
     Lost,
 }
 
@@ -85,13 +85,13 @@ struct Side {
     state: State,
     input: Input,
     message: Message,
-    /// The message's body, without chunks, in its codings.
+    /// The message's body, without chunking but still content-coded.
     body: Vec<u8>,
     codings: Vec<Coding>,
     content_type: Vec<u8>,
-    /// How much of the body was looked at.
+    /// The number of body bytes inspected so far.
     looked_at: usize,
-    /// The first line of the message at hand was shown to the rules.
+    /// The rules have inspected the first line of the current message.
     line_shown: bool,
     /// The message is over; the next bytes begin another.
     over: bool,
@@ -151,7 +151,7 @@ impl Http {
         }
     }
 
-    /// The direction's end: what is there of a message is all there will be.
+    /// Ends the direction: the message will not grow any more.
     pub(super) fn end(&mut self, to_server: bool) -> bool {
         let side = &mut self.sides[usize::from(!to_server)];
         match side.state {
@@ -162,7 +162,7 @@ impl Http {
             }
             State::Head | State::Lost => false,
             state => {
-                // A size line that never ended was body.
+                // An unterminated size line belongs to the body.
                 if state == State::ChunkSize {
                     let rest = side.input.take_all();
                     side.keep(&rest);
@@ -173,7 +173,7 @@ impl Http {
         }
     }
 
-    /// Bytes of a direction are missing: what follows cannot be told apart.
+    /// Bytes of a direction are missing: the rest cannot be parsed.
     pub(super) fn gap(&mut self, to_server: bool) {
         self.sides[usize::from(!to_server)].lose();
         self.asked.clear();
@@ -199,7 +199,7 @@ impl Http {
             side.state = request_body(&fields);
             self.asked.push_back(asked);
             if self.asked.len() > PIPELINED {
-                // Better to mistake a response's body than to see none of the rest.
+                // Misjudging a response's body is better than missing all the rest.
                 self.asked.pop_front();
             }
         } else {
@@ -226,7 +226,7 @@ impl Side {
         self.input.take_all();
     }
 
-    /// Shows a request's line before its fields are there.
+    /// Adds the request line before the header fields have arrived.
     fn show_line(&mut self, to_server: bool) -> Progress {
         if !to_server || self.line_shown {
             return Progress::More;
@@ -241,13 +241,13 @@ impl Side {
         Progress::New
     }
 
-    /// Takes the head out of the input, once it is whole.
+    /// Removes the head from the input once it is complete.
     fn take_head(&mut self, to_server: bool) -> Option<Vec<u8>> {
         let bytes = &self.input.0;
         let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
         let rest = &bytes[blank..];
         let line = line_end(rest);
-        // HTTP/0.9 has a request line and nothing else.
+        // HTTP/0.9 has a request line only.
         let only_line = to_server
             && line > 0
             && rest[line - 1] == b'\n'
@@ -263,7 +263,7 @@ impl Side {
         Some(self.input.take(end))
     }
 
-    /// Goes on with the body; `None` to come again at once.
+    /// Parses the body; `None` if it must be called again at once.
     fn body(&mut self, to_server: bool) -> Option<Progress> {
         match self.state {
             State::Length(0) => return Some(self.complete(to_server)),
@@ -280,7 +280,7 @@ impl Side {
                 let line = line_end(&self.input.0);
                 let digit = self.input.0.iter().find(|b| !b.is_ascii_whitespace());
                 if digit.is_some_and(|b| !b.is_ascii_hexdigit()) || line > SIZE_LINE {
-                    // These are no chunks, whatever the header says.
+                    // The body is not chunked, whatever the header claims.
                     self.state = State::UntilClose;
                     return None;
                 }
@@ -333,7 +333,7 @@ impl Side {
         self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// The body grew by `bytes`, as far as there were any.
+    /// Appends `bytes`, if any, to the body.
     fn grow(&mut self, bytes: &[u8], to_server: bool) -> Option<Progress> {
         self.keep(bytes);
         if self.state == State::Length(0) {
@@ -342,13 +342,13 @@ impl Side {
         Some(self.pause(to_server))
     }
 
-    /// No more bytes for now: looks at the body where that is due.
+    /// Waits for more bytes: inspects the body if that is due.
     fn pause(&mut self, to_server: bool) -> Progress {
         if self.input.0.len() > HEAD {
-            // A line that does not end.
+            // An unterminated line.
             self.lose();
         }
-        // Few bytes may decompress to many: those of a coding are not looked at each time.
+        // Few bytes may decompress to many: a coded body is not inspected each time it grows.
         let each_time = self.codings.is_empty() && self.body.len() <= EACH_TIME;
         let grew = self.body.len() > self.looked_at;
         let doubled = self.body.len() >= 2 * self.looked_at;
@@ -356,7 +356,7 @@ impl Side {
         if due && self.look(to_server) { Progress::New } else { Progress::More }
     }
 
-    /// Shows the body to the rules, if there is more of it than before.
+    /// Adds the body for inspection if it has grown.
     fn look(&mut self, to_server: bool) -> bool {
         if self.body.len() == self.looked_at {
             return false;
@@ -411,7 +411,7 @@ fn response_body(status: u16, asked: Asked, fields: &[Field<'_>]) -> State {
     }
 }
 
-/// The size at the beginning of a chunk's line.
+/// The size at the beginning of a chunk's size line.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let line = trim(line);
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
