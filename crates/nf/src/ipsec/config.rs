@@ -27,18 +27,19 @@ pub(super) struct Options {
     #[serde(default)]
     #[schemars(with = "Vec<SaOptions>")]
     sa: Vec<Spanned<SaOptions>>,
-    /// What becomes of packets that are not of a tunnel; the first that matches decides.
+    /// Policies for packets that did not arrive through a tunnel; the first that matches decides.
     #[serde(default)]
     #[schemars(with = "Vec<PolicyOptions>")]
     policy: Vec<Spanned<PolicyOptions>>,
-    /// What becomes of packets that no policy matches.
+    /// The action for packets that no policy matches.
     #[serde(default)]
     default_policy: DefaultPolicy,
-    /// The gateway's IPv4 address, from which senders of IPv4 hear that a packet is too long for
-    /// its tunnel. Without it they hear from the tunnel's `source`, if that is IPv4.
+    /// The gateway's IPv4 address: the source of ICMP errors about IPv4 packets that are too long
+    /// for their tunnel. Without it the tunnel's `source` is used, if that is IPv4.
     #[schemars(with = "Option<String>")]
     icmp_source: Option<Spanned<Ipv4Addr>>,
-    /// The same of IPv6.
+    /// The gateway's IPv6 address: the source of ICMPv6 errors about IPv6 packets that are too long
+    /// for their tunnel. Without it the tunnel's `source` is used, if that is IPv6.
     #[schemars(with = "Option<String>")]
     icmp6_source: Option<Spanned<Ipv6Addr>>,
 }
@@ -46,9 +47,9 @@ pub(super) struct Options {
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum DefaultPolicy {
-    /// They pass as they are.
+    /// Forward them unchanged.
     Bypass,
-    /// They are dropped.
+    /// Drop them.
     #[default]
     Discard,
 }
@@ -57,12 +58,12 @@ enum DefaultPolicy {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PolicyOptions {
-    /// Which packets, in flow syntax.
+    /// The packets that it applies to, in flow syntax.
     #[schemars(with = "String")]
     r#match: Spanned<String>,
-    /// What becomes of them.
+    /// What to do with them.
     action: PolicyAction,
-    /// The association that protects them.
+    /// The name of the outbound SA that protects them; with `protect` only.
     #[schemars(with = "Option<String>")]
     sa: Option<Spanned<String>>,
 }
@@ -70,11 +71,11 @@ struct PolicyOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum PolicyAction {
-    /// They go into the tunnel of `sa`.
+    /// Send them through the tunnel of `sa`.
     Protect,
-    /// They pass as they are.
+    /// Forward them unchanged.
     Bypass,
-    /// They are dropped.
+    /// Drop them.
     Discard,
 }
 
@@ -235,7 +236,8 @@ impl Reader<'_> {
         let v6 = options.icmp6_source.as_ref().map(|at| (at.span(), IpAddr::V6(*at.get_ref())));
         for (span, address) in [&v4, &v6].into_iter().flatten() {
             if !is_unicast(*address) || address.is_loopback() {
-                self.error(span.clone(), "not the address of a host", "an address of the gateway");
+                let expected = "a unicast address of the gateway, not loopback";
+                self.error(span.clone(), "not the address of a host", expected);
             }
         }
         let address = |(_, address)| address;
@@ -266,7 +268,7 @@ impl Reader<'_> {
             let (version, option) =
                 if inside_ipv4 { (4, "icmp_source") } else { (6, "icmp6_source") };
             let message =
-                format!("no sender of IPv{version} is told of packets too long for this tunnel");
+                format!("no ICMP error is sent for IPv{version} packets too long for this tunnel");
             let expected =
                 format!("{option} = \"ADDRESS\", an IPv{version} address of the gateway");
             warnings.push(self.section.error(span, message, expected));
@@ -301,19 +303,21 @@ impl Reader<'_> {
                 } else {
                     let some = self.outbound.iter().take(10);
                     let names: Vec<_> = some.map(|sa| sa.association.name.as_str()).collect();
-                    let names =
-                        if names.is_empty() { "none is there".into() } else { names.join(", ") };
-                    let expected = format!("an outbound SA: {names}");
-                    self.error(name.span(), "there is no such outbound SA", expected);
+                    let expected = if names.is_empty() {
+                        "an SA with direction = \"out\"; none is configured".into()
+                    } else {
+                        format!("the name of an outbound SA: {}", names.join(", "))
+                    };
+                    self.error(name.span(), "unknown outbound SA", expected);
                     return (None, None);
                 }
             }
             (PolicyAction::Protect, None) => {
-                self.error(span, "a policy that protects names no SA", "sa = \"NAME\"");
+                self.error(span, "a policy with action 'protect' needs an SA", "sa = \"NAME\"");
                 return (None, None);
             }
             (_, Some(name)) => {
-                self.error(name.span(), "only 'protect' takes an SA", "the line left out");
+                self.error(name.span(), "only action 'protect' takes an SA", "no `sa`");
                 return (None, None);
             }
             (PolicyAction::Bypass, None) => Policy::Bypass,

@@ -42,10 +42,10 @@ use sa::{Received, Receiver};
 pub(crate) const KIND: Kind = Kind {
     name: "ipsec",
     summary: "ESP tunnel mode, outbound and inbound",
-    state: "sequence numbers, replay windows of 64 packets, what lifetimes count",
+    state: "sequence numbers, replay windows of 64 packets, lifetime counters",
     limits: &[
         "no transport mode, AH or IKE",
-        "keys that stand in a file are for tests: sequence numbers begin at 1 with every start",
+        "keys in a file are for tests only: sequence numbers restart at 1 with every start",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -62,7 +62,11 @@ fn build(
     // Instances must not fail, so that the source is asked once before.
     if let Err(e) = IvSource::new() {
         return Err(section
-            .error(section.span(), format!("no randomness: {e}"), "a random source")
+            .error(
+                section.span(),
+                format!("cannot read random bytes: {e}"),
+                "a random source of the operating system",
+            )
             .into());
     }
     let rules = Arc::new(SharedRules::new(databases.table.clone()));
@@ -80,7 +84,7 @@ impl Blueprint for IpsecBlueprint {
             databases: self.databases.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),
             engine: Engine::new(Isa::active()),
-            ivs: IvSource::new().expect("the random source answered when the NF was built"),
+            ivs: IvSource::new().expect("the random source worked when the NF was built"),
             ip_id: 0,
             cutter: Cutter::default(),
             icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),
@@ -91,7 +95,9 @@ impl Blueprint for IpsecBlueprint {
     fn describe(&self) -> String {
         let d = &self.databases;
         let policies = d.policies.len() - 1;
-        format!("{} SAs out, {} in, {policies} policies", d.outbound.len(), d.inbound.len())
+        let sas = if d.outbound.len() == 1 { "SA" } else { "SAs" };
+        let noun = if policies == 1 { "policy" } else { "policies" };
+        format!("{} {sas} out, {} in, {policies} {noun}", d.outbound.len(), d.inbound.len())
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -179,7 +185,7 @@ impl NetworkFunction for Ipsec {
                 SaRecord::Inbound { spi, .. } => self.databases.inbound.contains_key(spi),
             };
             if !known {
-                let what = format!("there is no SA for {record:?}");
+                let what = format!("no SA matches {record:?}");
                 return Err(StateError::Record { index, what });
             }
         }
@@ -377,7 +383,7 @@ impl Ipsec {
                 self.figures.bypassed += 1;
                 return context.explain(lane, || "policy: bypass".into());
             }
-            Policy::Expected => "in the clear, but an inbound SA covers it",
+            Policy::Expected => "in the clear, but the selector of an inbound SA covers it",
             Policy::Discard | Policy::Protect(_) => "policy: discard",
         };
         context.explain(lane, || why.into());
@@ -463,7 +469,7 @@ fn arrival<'a>(
 ) -> Result<Arrival<'a>, (DropReason, &'static str)> {
     let headers = *batch.headers(lane);
     if headers.fragment || headers.status != ParseStatus::Complete {
-        return Err((DropReason::Malformed, "a fragment or cut ESP packet"));
+        return Err((DropReason::Malformed, "a fragmented or truncated ESP packet"));
     }
     let (start, mut end) = (usize::from(headers.payload), usize::from(headers.end));
     let port = (headers.ip_proto == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
@@ -475,7 +481,7 @@ fn arrival<'a>(
     }
     let spi = bytes.get(start..end).and_then(<[u8]>::first_chunk);
     let Some(spi) = spi.map(|spi| u32::from_be_bytes(*spi)) else {
-        return Err((DropReason::Malformed, "an ESP header cut short"));
+        return Err((DropReason::Malformed, "a truncated ESP header"));
     };
     let address = destination(batch.keys(), lane);
     let ours = |sa: &&Arc<sa::Inbound>| {
@@ -483,7 +489,7 @@ fn arrival<'a>(
         association.destination == address && association.udp.map(|(_, port)| port) == port
     };
     let Some(sa) = databases.inbound.get(&spi).filter(ours) else {
-        return Err((DropReason::NoSa, "no SA of this SPI, end point and encapsulation"));
+        return Err((DropReason::NoSa, "no SA has this SPI, end point and encapsulation"));
     };
     Arrival::new(sa, batch, lane, (start, end)).map_err(|reason| (reason, "refused by its SA"))
 }

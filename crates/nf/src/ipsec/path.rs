@@ -32,7 +32,7 @@ impl Ipsec {
             let parts = later.len() + 1;
             if parts > 1 {
                 self.figures.cut_outside += 1;
-                context.explain(lane, || format!("cut with its tunnel into {parts}"));
+                context.explain(lane, || format!("tunnel packet split into {parts} fragments"));
             }
         }
     }
@@ -57,8 +57,8 @@ impl Ipsec {
                 let told = self.icmp.send(context, batch, lane, error, source);
                 self.figures.no_source += u64::from(told == Err(Suppressed::NoSource));
                 context.explain(lane, || match told {
-                    Ok(_) => format!("too long for its tunnel; its sender is told to send {mtu}"),
-                    Err(why) => format!("too long for its tunnel; nobody is told: {}", why.name()),
+                    Ok(_) => format!("too long for its tunnel: ICMP error with MTU {mtu} sent"),
+                    Err(why) => format!("too long for its tunnel: no ICMP error: {}", why.name()),
                 });
                 context.drop(lane, DropReason::TooBig);
                 return None;
@@ -69,7 +69,7 @@ impl Ipsec {
                     return None;
                 };
                 self.figures.cut += 1;
-                context.explain(lane, || format!("cut into {}", later.len() + 1));
+                context.explain(lane, || format!("split into {} fragments", later.len() + 1));
                 for made in later {
                     let emitted = context.emitted().batch_of(*made);
                     fragments.resize_with(fragments.len().max(made.batch + 1), Departures::new);

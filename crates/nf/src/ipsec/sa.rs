@@ -57,16 +57,16 @@ pub(super) struct Lifetime {
     pub(super) bytes: u64,
 }
 
-/// What becomes of the outer header's bit "don't fragment"; of a packet that is longer than its
-/// path takes it is never set.
+/// The DF ("don't fragment") bit of the outer header. Never set on a packet that is longer than the
+/// MTU of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DontFragment {
-    /// What the packet inside has; IPv6 counts as if it had it.
+    /// Copied from the inner packet; IPv6 counts as set.
     Copy,
-    /// It is set.
+    /// Set.
     Set,
-    /// It is not set.
+    /// Not set.
     Clear,
 }
 

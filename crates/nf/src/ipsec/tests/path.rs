@@ -98,7 +98,7 @@ fn senders_of_the_other_ip_version_hear_from_the_gateways_own_address() {
         let (fate, emitted) = pass_traced(&mut *nf, &clear, Some(&mut trace));
         assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 0));
         assert!(
-            trace[0].1.ends_with("nobody is told: no address of its IP version to tell it from")
+            trace[0].1.ends_with("no ICMP error: no address of its IP version to tell it from")
         );
         assert!(nf.figures().contains(&("icmp_no_source", 1)), "{:?}", nf.figures());
     }
@@ -113,7 +113,7 @@ fn a_tunnel_whose_senders_cannot_hear_of_its_mtu_is_warned_of() {
     for (v6_tunnel, version) in [(false, "IPv6"), (true, "IPv4")] {
         let text = narrow_text(GCM, v6_tunnel, "");
         let told = warnings(&text);
-        let what = format!("no sender of {version} is told of packets too long for this tunnel");
+        let what = format!("no ICMP error is sent for {version} packets too long for this tunnel");
         assert!(told.len() == 1 && told[0].contains(&what), "{told:?}");
         let both = "icmp_source = '192.0.2.77'\nicmp6_source = '2001:db8::77'\n";
         assert!(warnings(&(both.to_owned() + &text)).is_empty());
