@@ -295,7 +295,7 @@ impl Router {
         };
         self.fragmented += 1;
         let count = 1 + later.len();
-        context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
+        context.explain(lane, || format!("split into {count} fragments, MTU {mtu}"));
     }
 
     /// Sends the ICMP error `kind` about the packet of `lane` to its sender, by
@@ -316,7 +316,7 @@ impl Router {
         });
         let Some((port, mac, source)) = way else {
             self.icmp.suppress();
-            return context.explain(lane, || format!("{kind:?} not sent: no way to {sender}"));
+            return context.explain(lane, || format!("{kind:?} not sent: cannot reach {sender}"));
         };
         match self.icmp.send(context, batch, lane, kind, source) {
             Ok(made) => {
@@ -366,15 +366,15 @@ impl Router {
         let name = |port: RouterPort| &self.shared.ports.get(port).name;
         let prefix = self.shared.table.matched(to);
         let prefix = prefix.map_or("no route".to_owned(), |prefix| format!("route {prefix}"));
-        let of = if ways > 1 { format!(", one of {ways} ways") } else { String::new() };
+        let of = if ways > 1 { format!(", one of {ways} next hops (ECMP)") } else { String::new() };
         context.explain(lane, || match *hop {
             NextHop::Gateway { address, port, .. } => {
                 format!("{to}: {prefix} via {address} dev {}{of}", name(port))
             }
             NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}{of}", name(port)),
-            NextHop::Local { port } => format!("{to}: own address of {}", name(port)),
-            NextHop::Blackhole => format!("{to}: {prefix} blackhole"),
-            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix} unreachable"),
+            NextHop::Local { port } => format!("{to}: own address of port {}", name(port)),
+            NextHop::Blackhole => format!("{to}: {prefix}, blackhole"),
+            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix}, unreachable"),
         });
     }
 }

@@ -158,7 +158,8 @@ impl Router {
             self.asked_by(context, port, sender.into(), question.sender_mac);
         }
         self.answered += 1;
-        context.explain(lane, || format!("solicitation for {}: answered", question.target));
+        context
+            .explain(lane, || format!("neighbour solicitation for {}: answered", question.target));
         self.leave_by(batch, context, lane, port, question.sender_mac);
     }
 }

@@ -51,11 +51,11 @@ pub(crate) const KIND: Kind = Kind {
     summary: "IPv4 and IPv6 longest-prefix-match router",
     state: "none",
     limits: &[
-        "48 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
+        "48 MiB for IPv4, plus 0.5 KiB for each /24 with longer prefixes in it, at most 32768 /24s",
         "about 26 MiB for a full IPv6 table; at most 1048576 IPv6 routes",
         "32767 different next hops over the life of a table",
-        "a packet without frames for all of its fragments is dropped (pool-exhausted)",
-        "65536 neighbours known by asking, 1024 asked for at a time, 3 packets that wait for each",
+        "a packet is dropped (pool-exhausted) if the pool has no frames for all of its fragments",
+        "65536 resolved neighbours, 1024 unanswered at a time, 3 packets waiting for each",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -86,7 +86,7 @@ fn build(
 /// Makes `list`, which came from `source`, the content of `table`.
 fn put(table: &RouteTable, list: RouteList, source: &Source) -> Result<Changes, BuildError> {
     table.replace(list).map_err(|error| {
-        source.error(0..0, error.to_string(), "a table that fits (see the router's limits)").into()
+        source.error(0..0, error.to_string(), "a table within the router's limits").into()
     })
 }
 
@@ -98,7 +98,8 @@ impl Blueprint for RouterBlueprint {
     fn describe(&self) -> String {
         let (v4, v6) = self.shared.table.len();
         let ports = self.shared.ports.names();
-        format!("{v4} IPv4 and {v6} IPv6 routes over ports {ports}")
+        let noun = if self.shared.ports.iter().count() == 1 { "port" } else { "ports" };
+        format!("{v4} IPv4 and {v6} IPv6 routes over {noun} {ports}")
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -111,7 +112,7 @@ impl Blueprint for RouterBlueprint {
         let changes = put(&self.shared.table, parsed.list, &source)?;
         let Changes { added, removed, changed } = changes;
         log::info!(
-            "{}: {added} routes added, {removed} removed, {changed} changed",
+            "{}: routes: {added} added, {removed} removed, {changed} changed",
             self.routes.display()
         );
         parsed.warnings.iter().for_each(|warning| log::warn!("{warning}"));

@@ -157,7 +157,7 @@ impl Router {
         };
         context.emitted().batch_of(made).meta.out_port[made.lane] = on.output;
         self.resolver.requests += 1;
-        context.explain(lane, || format!("asks for the MAC address of {address} on {}", on.name));
+        context.explain(lane, || format!("requests the MAC address of {address} on {}", on.name));
     }
 
     /// Keeps a copy of the packet of `lane`, which is ready to leave by `port`, until `address`
@@ -183,7 +183,8 @@ impl Router {
         };
         let waits = self.shared.neighbors.with(|neighbors| neighbors.hold((port, address), held));
         context.explain(lane, || {
-            format!("{} {address} to answer", if waits { "waits for" } else { "does not wait for" })
+            let how = if waits { "waits" } else { "no room to wait" };
+            format!("{how} for an answer from {address}")
         });
         context.drop(lane, DropReason::Unresolved);
     }
@@ -225,7 +226,7 @@ impl Router {
         let held =
             self.shared.neighbors.with(|neighbors| neighbors.answer((port, neighbor), mac, now));
         self.release(held, mac);
-        context.explain(lane, || format!("{neighbor} answers"));
+        context.explain(lane, || format!("{neighbor} answered"));
         context.drop(lane, DropReason::Consumed);
     }
 

@@ -108,7 +108,7 @@ pub enum TableError {
     #[error("more than {MAX_HOPS} different next hops")]
     TooManyHops,
     /// There are too many /24 that have longer prefixes in them.
-    #[error("IPv4 prefixes longer than /24 in more than {MAX_GROUPS} different /24")]
+    #[error("IPv4 prefixes longer than /24 in more than {MAX_GROUPS} different /24s")]
     TooManyGroups,
     /// There are too many routes of IPv6.
     #[error("more than {MAX_ROUTES} IPv6 routes")]

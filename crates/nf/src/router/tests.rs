@@ -375,7 +375,7 @@ fn reloading_changes_running_instances_and_a_bad_file_changes_nothing() {
     assert_eq!(reached(&bench), Some(1));
     bench.write("nonsense\n");
     let error = bench.blueprint.reload().unwrap_err().to_string();
-    assert!(error.contains("table.txt:1:1: a prefix without length: 'nonsense'"), "{error}");
+    assert!(error.contains("table.txt:1:1: a prefix without a length: 'nonsense'"), "{error}");
     assert_eq!(reached(&bench), Some(1));
     bench.write(&ROUTES.replace("198.51.100.0/24", "198.51.101.0/24"));
     bench.blueprint.reload().unwrap();
@@ -395,7 +395,7 @@ fn a_trace_tells_the_route_and_the_way_out() {
     ];
     assert_eq!(lines, expected);
     let fate = bench.send(&udp("10.1.1.1", "8.8.8.8"));
-    assert_eq!(fate.trace[0].1, "8.8.8.8: no route unreachable");
+    assert_eq!(fate.trace[0].1, "8.8.8.8: no route, unreachable");
     assert_eq!(fate.trace[1].1, "sends NetUnreachable from 192.0.2.1 to 10.1.1.1");
 }
 

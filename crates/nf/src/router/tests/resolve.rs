@@ -260,9 +260,12 @@ fn ports_that_cannot_ask_are_refused() {
         read(&text).err().unwrap().to_string()
     };
     let error = port("resolve = true");
-    assert!(error.contains("chain.toml:4:11: a port without address cannot ask"), "{error}");
+    assert!(
+        error.contains("chain.toml:4:11: a port without an IP address cannot resolve"),
+        "{error}"
+    );
     let error = port("resolve = true\nip = '10.0.0.1'\ndefault_mac = '02:00:00:00:00:09'");
-    assert!(error.contains("with `default_mac` there is no MAC address to ask for"), "{error}");
+    assert!(error.contains("`resolve` and `default_mac` exclude each other"), "{error}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("table.txt");
     fs::write(&file, "2001:db8::/32 2001:db8::1 wan\n").unwrap();
