@@ -79,12 +79,12 @@ enum PolicyAction {
     Discard,
 }
 
-/// What the security policy says about a packet.
+/// What the security policy decides for a packet.
 pub(super) enum Policy {
     Protect(Arc<Outbound>),
     Bypass,
     Discard,
-    /// It should have come through a tunnel (RFC 4301, 5.2).
+    /// The packet should have arrived through a tunnel (RFC 4301, 5.2).
     Expected,
 }
 
@@ -92,17 +92,17 @@ pub(super) enum Policy {
 pub(super) struct Databases {
     pub(super) inbound: HashMap<u32, Arc<Inbound>>,
     pub(super) outbound: Vec<Arc<Outbound>>,
-    /// By the packet type that [`table`](Self::table) gives; the default first.
+    /// Indexed by the packet type that [`table`](Self::table) returns; the default first.
     pub(super) policies: Vec<Policy>,
     pub(super) table: RuleTable,
-    /// Where tunnels end: addresses, and ports of UDP around ESP.
+    /// The end points of inbound tunnels: addresses, and UDP ports of ESP in UDP.
     pub(super) ends: HashSet<IpAddr>,
     pub(super) udp_ends: HashSet<(IpAddr, u16)>,
     pub(super) own: OwnAddresses,
     pub(super) warnings: Vec<SourceError>,
 }
 
-/// Where ICMP errors come from.
+/// The source addresses of ICMP errors.
 #[derive(Clone, Copy)]
 pub(super) struct OwnAddresses {
     v4: Option<IpAddr>,
@@ -123,7 +123,7 @@ impl Databases {
 }
 
 pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
-    // A mistake in here may stand beside a key: show the place, not the text.
+    // A mistake here may be next to a key: show the place, not the text.
     let options: Options = section.parse().map_err(|e| hide(section, &e))?;
     let mut reader = Reader {
         section,
@@ -174,7 +174,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
     Ok(Databases { inbound, outbound, policies, table, ends, udp_ends, own, warnings })
 }
 
-/// Before any policy, packets are meant that should have come through a tunnel.
+/// The rule, ahead of all policies, for packets that should have arrived through a tunnel.
 fn expected(sa: &Inbound, id: RuleId) -> Rule {
     Rule {
         id,
@@ -185,14 +185,14 @@ fn expected(sa: &Inbound, id: RuleId) -> Rule {
     }
 }
 
-/// Whether packets of an IP version can have the pattern.
+/// Whether packets of an IP version can match the pattern.
 fn admits(pattern: &Match, is_ipv4: bool) -> bool {
     let ether_type = if is_ipv4 { 0x0800 } else { 0x86dd };
     let (value, mask) = (pattern.value().get(field::DL_TYPE), pattern.mask().get(field::DL_TYPE));
     value == ether_type & mask
 }
 
-/// Whether an address may be of a single host.
+/// Whether an address can belong to a single host.
 fn is_unicast(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !address.is_unspecified() && !address.is_multicast() && !broadcast
@@ -209,15 +209,15 @@ struct Reader<'a> {
     errors: Vec<SourceError>,
     inbound: HashMap<u32, Arc<Inbound>>,
     outbound: Vec<Arc<Outbound>>,
-    /// Where in `outbound` those of a name are.
+    /// The index in `outbound`, by name.
     names: HashMap<String, usize>,
-    /// Of the outbound associations.
+    /// The receivers of the outbound associations.
     receivers: HashSet<Receiver>,
-    /// Names of outbound associations that have a mistake.
+    /// Names of outbound associations with a mistake.
     refused: HashSet<String>,
-    /// Where their MTU stands, of those that have one.
+    /// Spans of the configured MTUs, by the name of the outbound association.
     mtus: HashMap<String, Range<usize>>,
-    /// Where the patterns of policies stand.
+    /// The places of the patterns of policies.
     passages: Passages,
 }
 
@@ -244,8 +244,8 @@ impl Reader<'_> {
         OwnAddresses { v4: v4.map(address), v6: v6.map(address) }
     }
 
-    /// Warns of tunnels for which a policy has packets of the other IP version, so that their
-    /// senders cannot hear that a packet is too long.
+    /// Warnings for tunnels whose policies match packets of the other IP version, so that there is
+    /// no source address for an ICMP error to their senders.
     fn unheard(
         &mut self,
         own: OwnAddresses,
@@ -263,7 +263,7 @@ impl Reader<'_> {
             if !may_be_silent {
                 continue;
             }
-            // Once an SA.
+            // One warning per SA.
             let Some(span) = self.mtus.remove(&sa.association.name) else { continue };
             let (version, option) =
                 if inside_ipv4 { (4, "icmp_source") } else { (6, "icmp6_source") };

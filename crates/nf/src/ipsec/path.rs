@@ -1,4 +1,4 @@
-//! Packets that their tunnel makes longer than its path takes.
+//! Packets that their tunnel makes longer than the MTU of its path.
 
 use thalweg_packet::{Batch, Cut, Decapsulate, DropReason, Lanes};
 
@@ -8,7 +8,7 @@ use crate::Context;
 use crate::icmp_error::{IcmpError, Suppressed};
 
 impl Ipsec {
-    /// Cuts packets with their tunnel that are too long for their path and that no router cuts.
+    /// Fragments tunnel packets that are too long for their path and that no router fragments.
     pub(super) fn cut_outside(
         &mut self,
         departures: &[Departure<'_>],
@@ -20,7 +20,7 @@ impl Ipsec {
             if context.dropped().contains(lane) {
                 continue;
             }
-            // Nobody is to guess it (RFC 7739), nor two workers to take the same.
+            // It must not be predictable (RFC 7739), and no two workers may choose the same.
             let [a, b, c, d, ..] = self.ivs.next();
             let identification = u32::from_be_bytes([a, b, c, d]);
             let how = Cut { longest: departure.sa.path.mtu, identification };
@@ -37,8 +37,8 @@ impl Ipsec {
         }
     }
 
-    /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
-    /// it in its lane, and puts further fragments to those of the batches they are emitted to.
+    /// Handles a packet that its tunnel makes too long. Returns what stays in its lane, and appends
+    /// the later fragments to those of the batches that they are emitted to.
     pub(super) fn shorten<'a>(
         &mut self,
         sa: &'a sa::Outbound,

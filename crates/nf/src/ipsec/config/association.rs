@@ -83,14 +83,14 @@ pub(super) struct SaOptions {
     fragment: Option<Spanned<bool>>,
 }
 
-/// The least MTU of a path: what every host takes (RFC 791).
+/// The smallest MTU of a path: every host accepts packets of this length (RFC 791).
 const LEAST_MTU: u16 = 576;
-/// What every link takes over IPv6 (RFC 8200, section 5).
+/// The smallest MTU of a link over IPv6 (RFC 8200, section 5).
 const LEAST_MTU_IPV6: u16 = 1280;
 
 impl Reader<'_> {
-    /// Reads an association; the name of an outbound one with a mistake is kept, so that its
-    /// policies are no mistakes too.
+    /// Reads an association. Keeps the name of an outbound one with a mistake, so that its policies
+    /// are not reported as well.
     pub(super) fn security_association(&mut self, sa: SaOptions) {
         let (name, direction) = (sa.name.get_ref().clone(), sa.direction);
         let before = self.errors.len();
@@ -152,7 +152,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the tunnel can have its end points.
+    /// Whether the tunnel's end points are valid.
     fn ends(&mut self, sa: &SaOptions) -> bool {
         let (source, destination) = (*sa.source.get_ref(), *sa.destination.get_ref());
         if source.is_ipv4() != destination.is_ipv4() {
@@ -160,7 +160,7 @@ impl Reader<'_> {
             self.error(sa.destination.span(), "the end points differ in IP version", expected);
             return false;
         }
-        // Of packets that come in the source is not looked at, as a NAT may change it.
+        // The source of inbound packets is not compared, as a NAT may change it.
         let any_source = sa.direction == Direction::In && source.is_unspecified();
         let (from, to) = (any_source || is_unicast(source), is_unicast(destination));
         for (end, good) in [(&sa.source, from), (&sa.destination, to)] {
@@ -185,7 +185,7 @@ impl Reader<'_> {
         Lifetime { packets: most(&sa.lifetime_packets), bytes: most(&sa.lifetime_bytes) }
     }
 
-    /// Source and destination port of UDP around ESP.
+    /// Source and destination port of the UDP header around ESP.
     fn ports(&mut self, sa: &SaOptions) -> Option<(u16, u16)> {
         let ports = sa.udp_ports.as_ref()?;
         let message = match ports.get_ref()[..] {
@@ -209,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is said of an inbound SA that only an outbound one has.
+    /// Reports the options of an inbound SA that only an outbound SA takes.
     fn no_path(&mut self, sa: &SaOptions) {
         let spans = [
             sa.mtu.as_ref().map(Spanned::span),

@@ -75,7 +75,7 @@ fn end_points_are_those_of_a_tunnel() {
             ends("2001:db8::1", "2001:db8::1")
                 .contains("source and destination of the tunnel are the same")
         );
-        // Packets may come from anywhere, but not go.
+        // Only an inbound SA may leave its source unspecified.
         for (source, destination) in [("0.0.0.0", "192.0.2.2"), ("::", "2001:db8::2")] {
             assert_eq!(ends(source, destination).contains("not the address of a host"), outbound);
         }
