@@ -13,7 +13,7 @@ use super::table::{Mac, RouterPort};
 use crate::icmp_error::IcmpSender;
 use crate::{Environment, Section};
 
-/// Bytes of IP that a port takes when nothing else is said: Ethernet's.
+/// The MTU of a port, in bytes of IP, if none is configured: Ethernet's.
 const DEFAULT_MTU: u16 = 1500;
 
 /// The options of a router.
@@ -77,23 +77,23 @@ struct PortOptions {
 pub struct Port {
     /// Its name: the `dev` of the route file.
     pub name: String,
-    /// The MAC address that packets leave with.
+    /// The source MAC address of the packets that leave by it.
     pub mac: Mac,
     /// Its IPv4 address.
     pub ip: Option<Ipv4Addr>,
     /// Its IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// The chain's output that it stands for.
+    /// The chain's output that its packets take.
     pub output: PortIndex,
     /// The name of that output.
     pub output_name: String,
-    /// The longest packet that it takes, in bytes of IP.
+    /// Its MTU, in bytes of IP.
     pub mtu: u16,
     /// The MAC address of hosts that `neighbors` does not name.
     pub default_mac: Option<Mac>,
-    /// Whether the MAC addresses of others are asked for.
+    /// Whether the MAC addresses of others are resolved.
     pub resolve: bool,
-    /// MAC addresses by IP address, in order.
+    /// MAC addresses by IP address, sorted.
     pub neighbors: Vec<(IpAddr, Mac)>,
 }
 
@@ -104,7 +104,7 @@ impl Port {
         found.ok().map(|i| self.neighbors[i].1).or(self.default_mac)
     }
 
-    /// Whether the MAC address of `address` is asked for.
+    /// Whether the MAC address of `address` is resolved on this port.
     pub(super) fn asks_for(&self, address: IpAddr) -> bool {
         self.resolve && if address.is_ipv4() { self.ip.is_some() } else { self.ipv6.is_some() }
     }
@@ -115,7 +115,7 @@ impl Port {
 pub struct Ports(Vec<Port>);
 
 impl Ports {
-    /// The given ports, to be named by their positions.
+    /// The given ports; a [`RouterPort`] is a position in them.
     pub fn new(ports: Vec<Port>) -> Self {
         Self(ports)
     }
@@ -123,13 +123,13 @@ impl Ports {
     /// The port `port`.
     ///
     /// # Panics
-    /// When `port` is of another router.
+    /// If `port` belongs to another router and is out of range.
     #[inline]
     pub fn get(&self, port: RouterPort) -> &Port {
         &self.0[port.0 as usize]
     }
 
-    /// A number of this router's own, made of its ports' MAC addresses (FNV-1a).
+    /// A number specific to this router, derived from its ports' MAC addresses (FNV-1a).
     pub(super) fn seed(&self) -> u32 {
         let bytes = self.0.iter().flat_map(|port| port.mac);
         bytes.fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
@@ -158,7 +158,7 @@ impl Ports {
         })
     }
 
-    /// The address that errors sent by `port` come from, in the IP version of
+    /// The source address of errors sent by `port`, in the IP version of
     /// `like`: the port's own, or else the first that the router has (RFC 1812
     /// §4.3.2.4, the router-id).
     pub(super) fn error_source(&self, port: RouterPort, like: IpAddr) -> Option<IpAddr> {
@@ -220,7 +220,7 @@ impl Reader<'_> {
         self.errors.push(self.section.error(span, message, expected));
     }
 
-    /// A port as far as it could be read; what could not is in the errors.
+    /// Reads a port as far as possible; the mistakes are added to the errors.
     fn port(&mut self, name: Spanned<String>, options: &PortOptions) -> Port {
         let output = options.output.as_ref().unwrap_or(&name);
         let index = self.output(output);

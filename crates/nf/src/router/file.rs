@@ -10,17 +10,17 @@ use super::config::Ports;
 use super::prefix::{Address, IpPrefix, Prefix};
 use super::table::{NextHop, RouteList, RouterPort, Ways};
 
-/// Mistakes of one file that are reported one by one; a file with more is
-/// probably not a route file at all.
+/// The number of mistakes of one file that are reported one by one; a file with
+/// more is probably not a route file at all.
 const MAX_REPORTED: usize = 100;
 
-/// The line number of routes that stand in no file: the router's own addresses.
+/// The line number of routes that are not from the file: the router's own addresses.
 const NO_LINE: u32 = u32::MAX;
 
 const FORM: &str = "'PREFIX NEXT-HOP DEV' or 'PREFIX direct DEV', optionally with further \
                     'NEXT-HOP DEV' pairs, 'PREFIX blackhole' or 'PREFIX unreachable'";
 
-/// What a route file holds.
+/// The content of a route file.
 #[derive(Debug)]
 pub struct ParsedRoutes {
     /// Its routes, and those to the router's own addresses.
@@ -32,7 +32,7 @@ pub struct ParsedRoutes {
 /// Reads the route file `source` of a router with `ports`.
 ///
 /// # Errors
-/// Its mistakes: the first hundred one by one, and how many more there are.
+/// Its mistakes: the first hundred one by one, and the number of the others.
 pub fn parse_routes(source: &Source, ports: &Ports) -> Result<ParsedRoutes, Vec<SourceError>> {
     let mut parser = Parser::new(source, ports);
     parser.own_addresses();
@@ -52,7 +52,7 @@ struct Parser<'a> {
     source: &'a Source,
     ports: &'a Ports,
     list: RouteList,
-    /// Next hops by the two words that name them; `None` for those that were
+    /// Next hops by the two words that name them; `None` for those already
     /// reported as mistakes.
     hops: HashMap<(&'a str, &'a str), Option<u32>>,
     v4: Vec<Line<u32>>,
@@ -61,7 +61,7 @@ struct Parser<'a> {
     warnings: Problems,
 }
 
-/// What is wrong in a line: a part of it, why, and what would be right.
+/// A mistake in a line: the wrong part, the reason, and what was expected.
 struct Mistake<'a> {
     text: &'a str,
     message: String,
@@ -73,13 +73,13 @@ impl<'a> Mistake<'a> {
         Self { text, message: message.into(), expected: expected.into() }
     }
 
-    /// Where in `line`, which holds it, the wrong text stands.
+    /// The offset of the wrong text in `line`, which holds it.
     fn at(&self, line: &str) -> usize {
         self.text.as_ptr() as usize - line.as_ptr() as usize
     }
 }
 
-/// Mistakes as far as they are reported, and how many are not.
+/// The mistakes that are reported, and the number of those that are not.
 #[derive(Default)]
 struct Problems {
     reported: Vec<SourceError>,
@@ -163,7 +163,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The number of a next hop; `None` for one that was wrong before.
+    /// The number of a next hop; `None` for one already reported as a mistake.
     fn hop(
         &mut self,
         target: &'a str,
@@ -184,7 +184,7 @@ impl<'a> Parser<'a> {
         Ok(hop)
     }
 
-    /// The number of several next hops together.
+    /// The number of an ECMP group of next hops.
     fn multipath(
         &mut self,
         first: &'a str,
@@ -208,9 +208,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads a next hop that was not met before.
+    /// Reads a next hop that is not in `hops` yet.
     fn new_hop(&mut self, target: &'a str, dev: &'a str) -> Result<Option<u32>, Mistake<'a>> {
-        // Should it be wrong, it is reported here, and not again for other routes.
+        // A mistake in it is reported here, and not again for other routes.
         self.hops.insert((target, dev), None);
         let hop = match target {
             "blackhole" => NextHop::Blackhole,
@@ -274,8 +274,8 @@ impl<'a> Parser<'a> {
         Ok(ParsedRoutes { list, warnings: self.warnings.finish(self.source) })
     }
 
-    /// Sorts `routes`; a prefix that comes twice is a mistake when its next
-    /// hops differ, and worth a warning when they do not.
+    /// Sorts `routes`; a repeated prefix is a mistake if its next hops differ,
+    /// and a warning if they do not.
     fn find_repeated<A: Address>(&mut self, routes: &mut [Line<A>]) {
         routes.sort_by_key(|(prefix, _, _)| *prefix);
         for pair in routes.windows(2) {
@@ -291,7 +291,7 @@ impl<'a> Parser<'a> {
                 let before = first + 1;
                 (&mut self.errors, format!("line {before} routes this prefix to another next hop"))
             };
-            // Own addresses stand before the file's routes, and the sort is stable.
+            // Own addresses come before the file's routes, and the sort is stable.
             let Some((span, line)) = self.source.lines().nth(again as usize) else { continue };
             let word = line.split_ascii_whitespace().next().unwrap_or(line);
             let expected = "one line for each prefix, with all of its next hops";
@@ -336,8 +336,8 @@ fn finish_prefix<A: Address>(text: &str, first: A, len: u8) -> Result<Prefix<A>,
     })
 }
 
-/// Four decimal numbers joined by dots. By hand, since a full table has a
-/// million of them.
+/// Four decimal numbers joined by dots. Parsed by hand, since a full table has
+/// a million of them.
 fn parse_ipv4(text: &[u8]) -> Option<u32> {
     let mut parts = text.splitn(4, |byte| *byte == b'.');
     let mut address = 0;

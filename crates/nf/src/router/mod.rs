@@ -1,11 +1,11 @@
 //! The `router` NF: IPv4 and IPv6 longest-prefix-match routing.
 //!
-//! [`RouteTable`] answers which [`NextHop`] an address has: IPv4 by DIR-24-8,
+//! [`RouteTable`] looks up the [`NextHop`] of an address: IPv4 by DIR-24-8,
 //! IPv6 by a compressed multibit trie; both are changed while they are read.
 //! [`parse_routes`] reads the route file. A packet is checked (`check`), looked
-//! up together with its batch and forwarded (`forward`), cut when it is too
-//! long (`crate::fragment`), or answered when it is for the router itself (`local`). MAC addresses
-//! that the configuration does not say are asked for (`resolve`, `neighbors`).
+//! up together with its batch and forwarded (`forward`), fragmented if it is too long
+//! (`crate::fragment`), or answered if it is for the router itself (`local`). MAC addresses that
+//! are not configured are resolved (`resolve`, `neighbors`).
 
 mod check;
 mod config;
@@ -39,7 +39,7 @@ pub use table::{
     Changes, HopId, MAX_HOPS, Mac, NextHop, ReaderV6, RouteList, RouteTable, RouterPort, TableError,
 };
 
-/// A checked router: its table is shared by all instances.
+/// A checked router; all instances share its table.
 struct RouterBlueprint {
     shared: Arc<Shared>,
     routes: PathBuf,
@@ -83,7 +83,7 @@ fn build(
     }))
 }
 
-/// Makes `list`, which came from `source`, the content of `table`.
+/// Replaces the content of `table` by `list`, which was read from `source`.
 fn put(table: &RouteTable, list: RouteList, source: &Source) -> Result<Changes, BuildError> {
     table.replace(list).map_err(|error| {
         source.error(0..0, error.to_string(), "a table within the router's limits").into()

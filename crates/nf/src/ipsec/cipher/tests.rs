@@ -165,7 +165,7 @@ fn what_does_not_align_is_no_job() {
     assert!(Job::new(0, &cbc, &mut [0; 52], None).is_some());
 }
 
-/// CI sets `REQUIRE_ISA`: then the lanes have to be there with vectors, and nowhere else.
+/// CI sets `REQUIRE_ISA`: then the lanes must be used with vectors, and only then.
 #[test]
 fn the_lanes_work_where_they_can() {
     if let Ok(required) = std::env::var("REQUIRE_ISA") {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// Twice as many by the first as by each of the others.
+/// Twice as many flows to the first as to each of the others.
 const WAYS: &str = "10.0.0.0/8 192.0.2.254 lan 203.0.113.1 wan 192.0.2.254 lan direct third\n\
                     2001:db8:a::/48 2001:db8:0:1::1 lan fe80::1 wan\n";
 const THIRD: &str = "[ports.third]\noutput = 'out'\nmac = '02:00:00:00:00:03'\n\
@@ -24,7 +24,7 @@ fn packet(flow: u16, v6: bool, len: usize) -> Vec<u8> {
     PacketBuilder::new(HOST, LAN).ip(src, dst).udp(flow, 53).build(&vec![0; len])
 }
 
-/// Where a packet goes: its destination's MAC address.
+/// The next hop of a packet: its destination MAC address.
 fn way(bench: &Bench, packet: &[u8]) -> Mac {
     let fate = bench.send(packet);
     assert_eq!(fate.verdict, Verdict::Forward);
