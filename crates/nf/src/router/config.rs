@@ -347,7 +347,7 @@ impl OwnAddress for Ipv6Addr {
     }
 }
 
-/// Whether a MAC address is that of one station.
+/// Whether a MAC address is unicast and not zero.
 pub(super) fn is_station(mac: Mac) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }

@@ -1,4 +1,4 @@
-//! The route file: `prefix next-hop-ip dev`, one route a line.
+//! The route file: `PREFIX NEXT-HOP DEV`, one route per line.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

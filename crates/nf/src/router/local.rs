@@ -1,6 +1,6 @@
 //! Packets to the router itself: ARP requests and neighbour solicitations for
 //! its addresses, and echo requests, are answered in place; all others are
-//! dropped.
+//! dropped, with an ICMP error where the standards ask for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
