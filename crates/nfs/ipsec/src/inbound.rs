@@ -1,4 +1,4 @@
-//! Taking packets out of tunnels: sequence number, what is inside, congestion.
+//! Taking packets out of tunnels: sequence number, inner packet, congestion.
 
 use thalweg_packet::{Batch, Cut, DropReason, field};
 
@@ -22,8 +22,8 @@ pub(super) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// The packet of `lane`, whose ESP packet has those bounds, as far as it can be checked
-    /// before it is known to be authentic.
+    /// The packet of `lane`, whose ESP packet has the given bounds. Makes the checks that are
+    /// possible before it is known to be authentic.
     pub(super) fn new(
         sa: &'a Inbound,
         batch: &Batch,
@@ -56,8 +56,11 @@ impl<'a> Arrival<'a> {
         self.sa.association.extended.then_some((self.number >> 32) as u32)
     }
 
-    /// Notes that the packet was authentic (only then does the window move, RFC 4303, 3.4.3),
-    /// and leaves the link header and the packet inside. On an error the packet is to be dropped.
+    /// Records that the packet was authentic (only then does the window move, RFC 4303, 3.4.3),
+    /// and reduces it to the link header and the inner packet.
+    ///
+    /// # Errors
+    /// The reason to drop the packet.
     pub(super) fn unwrap(&self, batch: &mut Batch) -> Result<(), DropReason> {
         let suite = self.sa.association.cipher.suite();
         let inner = self.start + HEADER + suite.iv_len();
@@ -86,7 +89,7 @@ impl<'a> Arrival<'a> {
         Ok(())
     }
 
-    /// Checks the packet that was inside, and is parsed now, and tells congestion on.
+    /// Checks the inner packet, which is parsed now, and copies the congestion mark to it.
     pub(super) fn check(&self, batch: &mut Batch) -> Result<(), DropReason> {
         let parsed = batch.headers(self.lane);
         if !parsed.is_ipv4() && !parsed.is_ipv6() || !self.sa.covers(batch, self.lane) {
@@ -96,7 +99,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// EtherType and length of what a decrypted body holds.
+/// EtherType and length of the packet in a decrypted body.
 fn inside(body: &[u8]) -> Result<(u16, usize), DropReason> {
     let [rest @ .., padding, next] = body else { return Err(DropReason::BadInnerPacket) };
     let len = rest.len().checked_sub(usize::from(*padding)).ok_or(DropReason::BadInnerPacket)?;

@@ -3,23 +3,22 @@
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
-/// IVs made at once: as many as the library encrypts side by side with VAES.
+/// IVs generated at once: as many as the library encrypts in parallel with VAES.
 const AHEAD: usize = 64;
 
-/// Unpredictable IVs: a counter encrypted under a key that the operating
-/// system's random source gave and nobody else knows (NIST SP 800-38A,
-/// appendix C). One per worker.
+/// Unpredictable IVs: a counter encrypted under a secret key from the operating
+/// system's random source (NIST SP 800-38A, appendix C). One per worker.
 pub(super) struct IvSource {
     cipher: Aes128,
     counter: u128,
-    /// IVs made ahead, side by side; the first `left` are unused.
+    /// IVs generated ahead; the first `left` are unused.
     ready: [aes::Block; AHEAD],
     left: usize,
 }
 
 impl IvSource {
     /// # Errors
-    /// When the operating system has no randomness.
+    /// If the operating system returns no random bytes.
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         let mut key = [0; 16];
         getrandom::fill(&mut key)?;

@@ -1,10 +1,10 @@
 //! NF `ipsec`: ESP in tunnel mode (RFC 4303), outbound and inbound.
 //!
-//! An ESP packet to an end point of ours is opened by the inbound SA of its
-//! SPI. Every other packet meets the security policy, a list of patterns in
-//! flow syntax of which the first that matches decides: protect it by an
-//! outbound SA, let it bypass, or discard it. A packet in the clear that an
-//! inbound SA says should have come protected is dropped.
+//! An ESP packet to one of our tunnel end points is opened by the inbound SA
+//! with its SPI. Every other packet is checked against the security policy, a
+//! list of patterns in flow syntax; the first match decides: protect the packet
+//! by an outbound SA, let it bypass, or discard it. A packet in the clear that
+//! the selector of an inbound SA covers is dropped.
 
 mod cipher;
 mod config;
@@ -44,17 +44,17 @@ use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunct
 pub const KIND: Kind = Kind {
     name: "ipsec",
     summary: "ESP tunnel mode, outbound and inbound",
-    state: Some("sequence numbers, replay windows of 64 packets, what lifetimes count"),
+    state: Some("sequence numbers, replay windows of 64 packets, lifetime counters"),
     limits: &[
         "no transport mode, AH or IKE",
-        "keys that stand in a file are for tests: sequence numbers begin at 1 with every start",
+        "keys in a file are for tests only: sequence numbers restart at 1 with every start",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     build,
 };
 
-/// Of the records of SAs.
+/// The version of the SA records.
 const STATE_VERSION: u16 = 3;
 
 fn build(
@@ -62,10 +62,14 @@ fn build(
     _environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {
     let databases = config::read(section)?;
-    // Instances must not fail, so that the source is asked once before.
+    // `instance` cannot report an error, so the random source is tried once here.
     if let Err(e) = IvSource::new() {
         return Err(section
-            .error(section.span(), format!("no randomness: {e}"), "a random source")
+            .error(
+                section.span(),
+                format!("cannot read random bytes: {e}"),
+                "a random source of the operating system",
+            )
             .into());
     }
     let rules = Arc::new(SharedRules::new(databases.table.clone()));
@@ -83,7 +87,7 @@ impl Blueprint for IpsecBlueprint {
             databases: self.databases.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),
             engine: Engine::new(Isa::active()),
-            ivs: IvSource::new().expect("the random source answered when the NF was built"),
+            ivs: IvSource::new().expect("the random source worked when the NF was built"),
             ip_id: 0,
             cutter: Cutter::default(),
             icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),
@@ -94,7 +98,9 @@ impl Blueprint for IpsecBlueprint {
     fn describe(&self) -> String {
         let d = &self.databases;
         let policies = d.policies.len() - 1;
-        format!("{} SAs out, {} in, {policies} policies", d.outbound.len(), d.inbound.len())
+        let sas = if d.outbound.len() == 1 { "SA" } else { "SAs" };
+        let noun = if policies == 1 { "policy" } else { "policies" };
+        format!("{} {sas} out, {} in, {policies} {noun}", d.outbound.len(), d.inbound.len())
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -107,13 +113,13 @@ struct Figures {
     protected: u64,
     opened: u64,
     bypassed: u64,
-    /// Packets that were cut before they were protected.
+    /// Packets that were fragmented before they were protected.
     cut: u64,
-    /// Packets that were cut with their tunnel.
+    /// Tunnel packets that were fragmented after they were protected.
     cut_outside: u64,
-    /// Fragments of packets cut before that could not be protected.
+    /// Fragments that could not be protected, of packets fragmented before.
     lost_fragments: u64,
-    /// Senders that were not told of a packet too long, for want of an address to tell them from.
+    /// Packets too long for their tunnel without an ICMP error, as no source address was available.
     no_source: u64,
 }
 
@@ -182,7 +188,7 @@ impl NetworkFunction for Ipsec {
                 SaRecord::Inbound { spi, .. } => self.databases.inbound.contains_key(spi),
             };
             if !known {
-                let what = format!("there is no SA for {record:?}");
+                let what = format!("no SA matches {record:?}");
                 return Err(StateError::Record { index, what });
             }
         }
@@ -223,13 +229,13 @@ impl NetworkFunction for Ipsec {
     }
 }
 
-/// How a packet meets IPsec.
+/// How IPsec handles a packet.
 enum PacketKind {
-    /// It comes through a tunnel of ours.
+    /// It arrives through one of our tunnels.
     Tunnel,
-    /// It is IP, and meets the policies.
+    /// It is IP, and the policies decide.
     Clear,
-    /// It keeps a NAT's mapping of a tunnel.
+    /// A NAT keepalive of a tunnel.
     Keepalive,
     Malformed,
     NotIp,
@@ -248,7 +254,7 @@ fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketKind {
             if !databases.udp_ends.contains(&end) {
                 return PacketKind::Clear;
             }
-            // IKE has four bytes of zero there (RFC 3948, section 2).
+            // IKE starts with four zero bytes here (RFC 3948, section 2).
             match batch.bytes(lane).get(headers.payload.into()..headers.end.into()) {
                 Some([0xff]) => PacketKind::Keepalive,
                 Some([0, 0, 0, 0, ..]) => PacketKind::Clear,
@@ -311,8 +317,8 @@ impl Ipsec {
         }
     }
 
-    /// Checks and decrypts packets in place: the lanes of those that ESP can be, and of those that
-    /// are authentic.
+    /// Checks and decrypts packets in place. Returns the lanes whose lengths are valid for ESP, and
+    /// the lanes that are authentic.
     fn open(&mut self, batch: &mut Batch, arrivals: &[Arrival<'_>]) -> (Lanes, Lanes) {
         let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
         let coming = arrivals.iter().map(|arrival| arrival.lane).collect();
@@ -336,7 +342,7 @@ impl Ipsec {
         let now = context.now();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         let mut departures = Departures::new();
-        // Of packets that were cut, by the batches that they were emitted to.
+        // The later fragments, by the emitted batch that holds them.
         let mut fragments: Vec<Departures<'_>> = Vec::new();
         for lane in lanes {
             let policy = databases.policies.get(usize::from(found[lane].packet_type.0));
@@ -346,7 +352,7 @@ impl Ipsec {
                 continue;
             };
             if batch.headers(lane).status == ParseStatus::Truncated {
-                // Half a packet cannot be protected as a whole one.
+                // A truncated packet cannot be protected as if it were complete.
                 context.drop(lane, DropReason::Malformed);
                 continue;
             }
@@ -373,21 +379,21 @@ impl Ipsec {
         self.cut_outside(&departures, batch, context);
     }
 
-    /// Does what a policy says that protects nothing.
+    /// Applies a policy that does not protect: bypass or discard.
     fn leave(&mut self, policy: &Policy, lane: usize, context: &mut Context<'_>) {
         let why = match policy {
             Policy::Bypass => {
                 self.figures.bypassed += 1;
                 return context.explain(lane, || "policy: bypass".into());
             }
-            Policy::Expected => "in the clear, but an inbound SA covers it",
+            Policy::Expected => "in the clear, but the selector of an inbound SA covers it",
             Policy::Discard | Policy::Protect(_) => "policy: discard",
         };
         context.explain(lane, || why.into());
         context.drop(lane, DropReason::NoPolicy);
     }
 
-    /// Puts packets into their tunnels, as far as there is room and a number for each.
+    /// Puts packets into their tunnels; refuses those without room or a sequence number.
     fn protect(
         &mut self,
         batch: &mut Batch,
@@ -430,7 +436,7 @@ impl Ipsec {
         self.engine.seal(&mut jobs);
         let sealed: Lanes = jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
         drop(jobs);
-        debug_assert_eq!(sealed, lanes, "what was wrapped can be sealed");
+        debug_assert_eq!(sealed, lanes, "every wrapped packet can be sealed");
         lanes.without(sealed).into_iter().for_each(|lane| refuse(lane, DropReason::NoRoom));
         if in_udp {
             wrapped.for_each(|departure| departure.write_udp(batch));
@@ -443,7 +449,7 @@ impl Ipsec {
 /// The packets of a batch that go into tunnels, by lane.
 type Departures<'a> = ArrayVec<Departure<'a>, BATCH>;
 
-/// Says that a packet was protected, if it was.
+/// Explains the protection of a packet, if it was protected.
 fn explain(departure: &Departure<'_>, context: &mut Context<'_>) {
     let Some(number) = departure.number else { return };
     context.explain(departure.lane, || {
@@ -458,7 +464,7 @@ fn refuse(arrival: &Arrival<'_>, reason: DropReason, context: &mut Context<'_>) 
     context.drop(arrival.lane, reason);
 }
 
-/// The SA of the packet of `lane` that comes through a tunnel, and where its ESP lies.
+/// The SA of the tunnel packet of `lane`, and the position of its ESP.
 fn arrival<'a>(
     databases: &'a Databases,
     batch: &Batch,
@@ -466,7 +472,7 @@ fn arrival<'a>(
 ) -> Result<Arrival<'a>, (DropReason, &'static str)> {
     let headers = *batch.headers(lane);
     if headers.fragment || headers.status != ParseStatus::Complete {
-        return Err((DropReason::Malformed, "a fragment or cut ESP packet"));
+        return Err((DropReason::Malformed, "a fragmented or truncated ESP packet"));
     }
     let (start, mut end) = (usize::from(headers.payload), usize::from(headers.end));
     let port = (headers.ip_proto == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
@@ -478,7 +484,7 @@ fn arrival<'a>(
     }
     let spi = bytes.get(start..end).and_then(<[u8]>::first_chunk);
     let Some(spi) = spi.map(|spi| u32::from_be_bytes(*spi)) else {
-        return Err((DropReason::Malformed, "an ESP header cut short"));
+        return Err((DropReason::Malformed, "a truncated ESP header"));
     };
     let address = destination(batch.keys(), lane);
     let ours = |sa: &&Arc<sa::Inbound>| {
@@ -486,7 +492,7 @@ fn arrival<'a>(
         association.destination == address && association.udp.map(|(_, port)| port) == port
     };
     let Some(sa) = databases.inbound.get(&spi).filter(ours) else {
-        return Err((DropReason::NoSa, "no SA of this SPI, end point and encapsulation"));
+        return Err((DropReason::NoSa, "no SA has this SPI, end point and encapsulation"));
     };
     Arrival::new(sa, batch, lane, (start, end)).map_err(|reason| (reason, "refused by its SA"))
 }

@@ -13,18 +13,18 @@ const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 pub(super) const ESP: u8 = 50;
 
-/// What an association adds to packets, in bytes: the same for all, so worked out once.
+/// What an association adds to packets, in bytes: the same for all, so computed once.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// The tunnel's IP header.
     outer: usize,
-    /// From the tunnel's IP header to ESP.
+    /// Bytes from the start of the tunnel's IP header to ESP.
     before_esp: usize,
-    /// From there to the packet inside: also ESP's header and IV.
+    /// Bytes from the same start to the inner packet: also ESP's header and the IV.
     front: usize,
     iv: usize,
     icv: usize,
-    /// What the body's length is a multiple of, less one.
+    /// The alignment of the body's length, minus one.
     last: usize,
 }
 
@@ -37,25 +37,25 @@ impl Layout {
         Self { outer, before_esp, front, iv, icv, last }
     }
 
-    /// Bytes of IP with the tunnel, of so many inside: with padding, its length, the next header
-    /// (RFC 4303, section 2.4) and the ICV behind it.
+    /// The length in bytes of IP, tunnel included, of a packet of `inner` bytes: with padding, pad
+    /// length, next header (RFC 4303, section 2.4) and the ICV at the end.
     pub(super) fn len(&self, inner: usize) -> usize {
         self.front + ((inner + 2 + self.last) & !self.last) + self.icv
     }
 
-    /// The most bytes that make no more than `len` with the tunnel.
+    /// The longest inner packet whose tunnel packet has at most `len` bytes.
     pub(super) fn most_inside(&self, len: usize) -> usize {
         (len.saturating_sub(self.front + self.icv) & !self.last).saturating_sub(2)
     }
 }
 
-/// What a packet's length means for it.
+/// What to do with a packet because of its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Fits,
-    /// It is to be cut to so many bytes of IP.
+    /// Fragment it to this many bytes of IP.
     Cut(u16),
-    /// Its sender is to be told to send so many bytes of IP.
+    /// Drop it, and report this MTU to its sender, in bytes of IP.
     TooBig(u16),
 }
 
@@ -64,30 +64,30 @@ pub(super) enum Fate {
 pub(super) struct Departure<'a> {
     pub(super) sa: &'a Outbound,
     pub(super) lane: usize,
-    /// Its sequence number, once it has one.
+    /// Its sequence number, once assigned.
     pub(super) number: Option<u64>,
-    /// Bytes of the packet inside.
+    /// Bytes of the inner packet.
     pub(super) inner: usize,
-    /// Bytes of IP with the tunnel.
+    /// Bytes of IP, tunnel included.
     pub(super) len: usize,
-    /// Where the IP header begins, inside now and outside then.
+    /// Where the IP header begins: the inner one before, the outer one after.
     pub(super) l3: usize,
     is_ipv4: bool,
-    /// Of its IP header.
+    /// The TOS or traffic class of its IP header.
     tos: u8,
     dont_fragment: bool,
-    /// Whether the frame has room for what comes before and behind.
+    /// Whether the frame has room for the headers before and the trailer after.
     pub(super) fits: bool,
 }
 
 impl<'a> Departure<'a> {
-    // Inlined, so that it is written where it stays: a copy would wait for what was just stored.
+    // Inlined, so that it is built in place: a copy would wait for the stores just made.
     #[inline(always)]
     pub(super) fn new(sa: &'a Outbound, batch: &Batch, lane: usize) -> Self {
         let headers = batch.headers(lane);
         let inner = usize::from(headers.end - headers.l3);
         let (l3, is_ipv4) = (usize::from(headers.l3), headers.is_ipv4());
-        // What will be written before and behind the packet.
+        // The lines that will be written before and after the packet.
         let bytes = batch.bytes(lane);
         prefetch::near(bytes, 0usize.wrapping_sub(sa.layout.front));
         prefetch::near(bytes, bytes.len() + sa.layout.icv);
@@ -102,12 +102,12 @@ impl<'a> Departure<'a> {
             DontFragment::Set => true,
             DontFragment::Clear => false,
         };
-        // Of what goes out too long for the path nothing would arrive with it.
+        // With DF set, a router would drop a packet longer than the path's MTU.
         let dont_fragment = wanted && len <= usize::from(sa.path.mtu);
         Self { sa, lane, number: None, inner, len, l3, is_ipv4, tos, dont_fragment, fits }
     }
 
-    /// Whether it has left and is too long for a path whose routers do not cut.
+    /// Whether it was protected and is too long for a path whose routers do not fragment.
     pub(super) fn is_to_cut(&self) -> bool {
         let Self { sa, number, len, .. } = self;
         *len > usize::from(sa.path.mtu) && sa.is_over_ipv6() && number.is_some()
@@ -118,15 +118,16 @@ impl<'a> Departure<'a> {
         self.number.filter(|_| self.sa.association.extended).map(|number| (number >> 32) as u32)
     }
 
-    /// Where ESP begins, once the tunnel is there.
+    /// Where ESP begins, once the tunnel header is in place.
     pub(super) fn esp_at(&self) -> usize {
         self.l3 + self.sa.layout.before_esp
     }
 
-    /// What is to be done about the packet's length.
+    /// What to do about the packet's length.
     #[inline]
     pub(super) fn fate(&self, batch: &Batch) -> Fate {
-        /// What a tunnel must carry of IPv6, and cut itself (RFC 2473, section 7.1).
+        /// IPv6 packets up to this length a tunnel must carry, and fragment itself if need be
+        /// (RFC 2473, section 7.1).
         const LEAST_IPV6: usize = 1280;
         let path = &self.sa.path;
         if self.len <= usize::from(path.mtu) {
@@ -136,7 +137,7 @@ impl<'a> Departure<'a> {
         if may_fragment(batch, self.lane) {
             if path.cut { Fate::Cut(most as u16) } else { Fate::Fits }
         } else if path.dont_fragment == DontFragment::Clear {
-            // It is cut with its tunnel.
+            // The tunnel packet is fragmented.
             Fate::Fits
         } else if self.is_ipv4 {
             Fate::TooBig(most as u16)
@@ -147,14 +148,14 @@ impl<'a> Departure<'a> {
         }
     }
 
-    /// What becomes of the packet's bytes ([`Batch::reshape_each`]): its lane, bytes more in front,
-    /// and bytes in all.
+    /// The packet's new shape for [`Batch::reshape_each`]: its lane, bytes added at the front, and
+    /// bytes in total.
     pub(super) fn shape(&self) -> (usize, usize, usize) {
         (self.lane, self.sa.layout.front, self.l3 + self.len)
     }
 
-    /// Writes all but the encrypted body and the ICV around the packet, whose bytes have their new
-    /// [`shape`](Self::shape), and gives those of ESP.
+    /// Writes everything around the packet except the ICV; its bytes already have their new
+    /// [`shape`](Self::shape). Returns the bytes of ESP, not yet encrypted.
     #[inline]
     pub(super) fn wrap<'b>(
         &self,
@@ -167,7 +168,7 @@ impl<'a> Departure<'a> {
         let layout = &sa.layout;
         let (front, behind) = (layout.front, self.len - inner - layout.front);
         match bytes[front..front + l3].first_chunk::<14>().copied() {
-            // Nearly always Ethernet's header alone.
+            // Almost always just the Ethernet header.
             Some(link) if l3 == link.len() => bytes[..link.len()].copy_from_slice(&link),
             _ => bytes.copy_within(front..front + l3, 0),
         }
@@ -188,7 +189,7 @@ impl<'a> Departure<'a> {
         esp
     }
 
-    /// Writes the UDP header before ESP, if there is one: last, as over IPv6 it sums up all.
+    /// Writes the UDP header before ESP, if any: last, as over IPv6 its checksum covers the rest.
     pub(super) fn write_udp(&self, batch: &mut Batch) {
         let Some((source, destination)) = self.sa.association.udp else { return };
         let bytes = batch.bytes_mut(self.lane);
@@ -197,20 +198,20 @@ impl<'a> Departure<'a> {
     }
 }
 
-/// Writes a trailer of `len` bytes where `rest` begins: padding 1, 2, 3, ..., its length, and the
-/// next header (RFC 4303, 2.4).
+/// Writes a trailer of `len` bytes at the start of `rest`: padding 1, 2, 3, ..., its length, and
+/// the next header (RFC 4303, 2.4).
 #[inline]
 fn pad(rest: &mut [u8], len: usize, next: u8) {
     const MOST: [[u8; 8]; 2] = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15, 16]];
     let padding = len - 2;
-    // What is too much will be the ICV, and whole words need no call to copy some bytes.
+    // The excess lies where the ICV goes, and whole words need no call to a copy function.
     for (word, most) in rest.as_chunks_mut().0.iter_mut().zip(MOST) {
         *word = most;
     }
     rest[padding..len].copy_from_slice(&[padding as u8, next]);
 }
 
-/// Why no number is left for a packet of the association.
+/// Why the association has no sequence number left.
 pub(super) fn no_number(sa: &Outbound) -> DropReason {
     let (sent, _) = sa.sent();
     if sent >= sa.association.lifetime.packets {

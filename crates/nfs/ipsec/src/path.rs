@@ -1,4 +1,4 @@
-//! Packets that their tunnel makes longer than its path takes.
+//! Packets that their tunnel makes longer than the MTU of its path.
 
 use thalweg_packet::{Batch, Cut, Decapsulate, DropReason, Lanes};
 
@@ -8,7 +8,7 @@ use thalweg_nf::Context;
 use thalweg_nf::toolkit::icmp_error::{IcmpError, Suppressed};
 
 impl Ipsec {
-    /// Cuts packets with their tunnel that are too long for their path and that no router cuts.
+    /// Fragments tunnel packets that are too long for their path and that no router fragments.
     pub(super) fn cut_outside(
         &mut self,
         departures: &[Departure<'_>],
@@ -20,7 +20,7 @@ impl Ipsec {
             if context.dropped().contains(lane) {
                 continue;
             }
-            // Nobody is to guess it (RFC 7739), nor two workers to take the same.
+            // It must not be predictable (RFC 7739), and no two workers may choose the same.
             let [a, b, c, d, ..] = self.ivs.next();
             let identification = u32::from_be_bytes([a, b, c, d]);
             let how = Cut { longest: departure.sa.path.mtu, identification };
@@ -32,13 +32,13 @@ impl Ipsec {
             let parts = later.len() + 1;
             if parts > 1 {
                 self.figures.cut_outside += 1;
-                context.explain(lane, || format!("cut with its tunnel into {parts}"));
+                context.explain(lane, || format!("tunnel packet split into {parts} fragments"));
             }
         }
     }
 
-    /// Does what is to be done about a packet that its tunnel makes too long: gives what is left of
-    /// it in its lane, and puts further fragments to those of the batches they are emitted to.
+    /// Handles a packet that its tunnel makes too long. Returns what stays in its lane, and appends
+    /// the later fragments to those of the batches that they are emitted to.
     pub(super) fn shorten<'a>(
         &mut self,
         sa: &'a sa::Outbound,
@@ -57,8 +57,8 @@ impl Ipsec {
                 let told = self.icmp.send(context, batch, lane, error, source);
                 self.figures.no_source += u64::from(told == Err(Suppressed::NoSource));
                 context.explain(lane, || match told {
-                    Ok(_) => format!("too long for its tunnel; its sender is told to send {mtu}"),
-                    Err(why) => format!("too long for its tunnel; nobody is told: {}", why.name()),
+                    Ok(_) => format!("too long for its tunnel: ICMP error with MTU {mtu} sent"),
+                    Err(why) => format!("too long for its tunnel: no ICMP error: {}", why.name()),
                 });
                 context.drop(lane, DropReason::TooBig);
                 return None;
@@ -69,7 +69,7 @@ impl Ipsec {
                     return None;
                 };
                 self.figures.cut += 1;
-                context.explain(lane, || format!("cut into {}", later.len() + 1));
+                context.explain(lane, || format!("split into {} fragments", later.len() + 1));
                 for made in later {
                     let emitted = context.emitted().batch_of(*made);
                     fragments.resize_with(fragments.len().max(made.batch + 1), Departures::new);

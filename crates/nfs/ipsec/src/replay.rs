@@ -15,9 +15,9 @@ pub(super) struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// The whole of an extended sequence number of which the packet holds the
-    /// lower half: the one nearest to the window (appendix A2.2). `None` when
-    /// it would lie before the first.
+    /// The complete extended sequence number for the lower half in the packet:
+    /// the one nearest to the window (appendix A2.2). `None` if it would lie
+    /// before the first.
     pub(super) fn extend(&self, low: u32) -> Option<u64> {
         let (top_high, top_low) = (self.top >> 32, self.top as u32);
         let bottom = top_low.wrapping_sub(WIDTH as u32 - 1);
@@ -32,7 +32,7 @@ impl ReplayWindow {
         u32::try_from(high).is_ok().then_some(high << 32 | u64::from(low))
     }
 
-    /// Whether a packet of this number may be new.
+    /// Whether a packet with this number can be new.
     pub(super) fn admits(&self, number: u64) -> bool {
         // Number 0 is never sent.
         number != 0
@@ -40,7 +40,7 @@ impl ReplayWindow {
                 || self.top - number < WIDTH && self.seen >> (self.top - number) & 1 == 0)
     }
 
-    /// Takes in what another window has seen; never moves back.
+    /// Merges what another window has seen; never moves back.
     pub(super) fn merge(&mut self, other: Self) {
         let (older, newer) = if self.top < other.top { (*self, other) } else { (other, *self) };
         let step = newer.top - older.top;
@@ -48,7 +48,7 @@ impl ReplayWindow {
         *self = Self { top: newer.top, seen: newer.seen | seen };
     }
 
-    /// Notes that a packet of this number was authentic.
+    /// Records that a packet with this number was authentic.
     pub(super) fn note(&mut self, number: u64) {
         if number > self.top {
             let step = number - self.top;
@@ -79,7 +79,7 @@ mod tests {
             let mut top = 0u64;
             for (i, step) in steps.iter().enumerate() {
                 let at = (start + i as u64).saturating_add_signed(step - 50);
-                // Near the window, the lower half tells the whole number.
+                // Near the window, the lower half determines the complete number.
                 if top != 0 && at.abs_diff(top) < 60 && at + 63 > top {
                     prop_assert_eq!(window.extend(at as u32), Some(at));
                 }

@@ -14,10 +14,10 @@ use super::outbound::{ESP, Layout};
 use super::replay::ReplayWindow;
 use thalweg_nf::toolkit::outer::{OuterIp, UDP};
 
-/// Of the tunnel's packets.
+/// TTL or hop limit of the tunnel's packets.
 const TTL: u8 = 64;
 
-/// What both directions have.
+/// The part of an association that both directions share.
 pub(super) struct Association {
     pub(super) name: String,
     pub(super) spi: u32,
@@ -27,7 +27,7 @@ pub(super) struct Association {
     pub(super) destination: IpAddr,
     /// Extended sequence numbers.
     pub(super) extended: bool,
-    /// Source and destination port of UDP around ESP (RFC 3948).
+    /// Source and destination port of the UDP header around ESP (RFC 3948).
     pub(super) udp: Option<(u16, u16)>,
     pub(super) lifetime: Lifetime,
 }
@@ -37,46 +37,46 @@ impl Association {
         (self.spi, self.destination, self.udp.map(|(_, destination)| destination))
     }
 
-    /// The flow of its packets, without UDP around them.
+    /// The flow of its packets, without a UDP header.
     pub(super) fn flow(&self) -> FiveTuple {
         let (src, dst) = (self.source, self.destination);
         FiveTuple { src, dst, protocol: ESP, src_port: 0, dst_port: 0 }
     }
 }
 
-/// What tells outbound associations apart: their SPI is the receiver's choice, so it is one's own
-/// only with where their packets go, the UDP port included.
+/// The key that distinguishes outbound associations: the receiver chooses the SPI, so it is unique
+/// only together with the destination of the packets, the UDP port included.
 pub(super) type Receiver = (u32, IpAddr, Option<u16>);
 
-/// When an association ends (RFC 4301, section 4.4.2.1): what it may still do is less than this.
+/// The limits at which an association expires (RFC 4301, section 4.4.2.1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
     /// Packets.
     pub(super) packets: u64,
-    /// Bytes of the packets inside.
+    /// Bytes of the inner packets.
     pub(super) bytes: u64,
 }
 
-/// What becomes of the outer header's bit "don't fragment"; of a packet that is longer than its
-/// path takes it is never set.
+/// The DF ("don't fragment") bit of the outer header. Never set on a packet that is longer than the
+/// MTU of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DontFragment {
-    /// What the packet inside has; IPv6 counts as if it had it.
+    /// Copied from the inner packet; IPv6 counts as set.
     Copy,
-    /// It is set.
+    /// Set.
     Set,
-    /// It is not set.
+    /// Not set.
     Clear,
 }
 
-/// What becomes of packets that the tunnel makes too long for its path.
+/// How to handle packets that the tunnel makes too long for its path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     /// The longest packet with its tunnel, in bytes of IP.
     pub(super) mtu: u16,
     pub(super) dont_fragment: DontFragment,
-    /// Whether a packet that may be cut is cut before it is encrypted.
+    /// Whether a packet that may be fragmented is fragmented before encryption.
     pub(super) cut: bool,
 }
 
@@ -89,10 +89,10 @@ pub(super) struct Outbound {
     pub(super) path: Path,
     /// The last sequence number sent.
     sequence: AtomicU64,
-    /// Bytes protected; counted only where there is an end to them.
+    /// Bytes protected; counted only if their number is limited.
     bytes: AtomicU64,
-    /// Where the IVs of GCM begin: random, since keys are written in a file and
-    /// outlive a run, and a nonce must never come twice under one key.
+    /// The start of the IVs of GCM: random, since keys are written in a file and
+    /// outlive a run, and a nonce must never be used twice with one key.
     iv_start: u64,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Takes in what was received elsewhere; nothing goes back.
+    /// Merges what was received elsewhere; no counter or window moves back.
     pub(super) fn merge(&mut self, other: &Self) {
         self.window.merge(other.window);
         self.packets = self.packets.max(other.packets);
@@ -116,14 +116,14 @@ impl Received {
 /// An association that checks and opens packets, shared by all workers.
 pub(super) struct Inbound {
     pub(super) association: Association,
-    /// What the packets inside must look like.
+    /// The pattern that inner packets must match.
     pub(super) selector: Match,
     /// All packets of an association come from one address pair, and so to one
     /// worker: the lock is not contended.
     received: Mutex<Received>,
 }
 
-/// Numbers that [`Outbound::reserve`] gave.
+/// The sequence numbers that [`Outbound::reserve`] returned.
 pub(super) struct Reserved {
     next: u64,
     last: u64,
@@ -141,12 +141,12 @@ impl Iterator for Reserved {
 }
 
 impl Outbound {
-    /// Whether routers may not cut the tunnel's packets (RFC 8200, section 5).
+    /// Whether the tunnel runs over IPv6, whose routers do not fragment (RFC 8200, section 5).
     pub(super) fn is_over_ipv6(&self) -> bool {
         self.association.source.is_ipv6()
     }
 
-    /// `None` when the end points are not of one IP version.
+    /// Returns `None` if the end points differ in IP version.
     pub(super) fn new(association: Association, path: Path, iv_start: u64) -> Option<Self> {
         let Association { source, destination, udp, ref cipher, .. } = association;
         let layout = Layout::new(cipher.suite(), source.is_ipv4(), udp.is_some());
@@ -156,7 +156,7 @@ impl Outbound {
         Some(Self { association, layout, tunnel, path, sequence, bytes, iv_start })
     }
 
-    /// The next sequence numbers: as many as `packets`, or fewer when they end.
+    /// Reserves the next `packets` sequence numbers, or fewer if fewer are left.
     pub(super) fn reserve(&self, packets: u64) -> Reserved {
         let most = if self.association.extended { u64::MAX - 1 } else { u64::from(u32::MAX) };
         let most = most.min(self.association.lifetime.packets);
@@ -176,7 +176,7 @@ impl Outbound {
         }
     }
 
-    /// Counts a packet of so many bytes; `false` when the association may not carry them.
+    /// Counts a packet of `bytes` bytes; returns `false` if the lifetime does not allow it.
     pub(super) fn charge(&self, bytes: usize) -> bool {
         let most = self.association.lifetime.bytes;
         if most == u64::MAX {
@@ -186,17 +186,17 @@ impl Outbound {
         self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
-    /// The IV in the packet of a suite whose IVs must be different only.
+    /// The IV in the packet, for suites whose IVs need only be unique.
     pub(super) fn iv(&self, number: u64) -> [u8; 8] {
         self.iv_start.wrapping_add(number).to_be_bytes()
     }
 
-    /// The last sequence number sent, and bytes counted.
+    /// The last sequence number sent, and the bytes counted.
     pub(super) fn sent(&self) -> (u64, u64) {
         (self.sequence.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Goes on behind `number` and `bytes`, never back.
+    /// Continues after `number` and `bytes`; never moves back.
     pub(super) fn resume_after(&self, number: u64, bytes: u64) {
         self.sequence.fetch_max(number, Ordering::Relaxed);
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
@@ -212,17 +212,17 @@ impl Inbound {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the packet of `lane`, as it was inside, looks as it must. Without a selector all do.
+    /// Whether the selector covers the inner packet of `lane`. Without a selector all are covered.
     pub(super) fn covers(&self, batch: &Batch, lane: usize) -> bool {
         !self.is_selective() || self.selector.covers(&batch.key(lane))
     }
 
-    /// Whether there is a selector. An association without takes what comes and expects nothing.
+    /// Whether there is a selector. Without one an association accepts any inner packet.
     pub(super) fn is_selective(&self) -> bool {
         *self.selector.mask() != FlowKey::default()
     }
 
-    /// Whether the association may still take a packet with `bytes` inside after what it received.
+    /// Whether the lifetime allows, after `received`, another packet with `bytes` inside.
     pub(super) fn lives(&self, received: &Received, bytes: usize) -> bool {
         let Lifetime { packets, bytes: most } = self.association.lifetime;
         received.packets < packets && received.bytes.saturating_add(bytes as u64) <= most

@@ -1,8 +1,8 @@
-//! The cipher suites there are, and what they add to a packet.
+//! The cipher suites, and what they add to a packet.
 
 /// SPI and sequence number.
 pub(super) const HEADER: usize = 8;
-/// Bytes of salt behind the key of a suite that is encryption and authentication in one.
+/// Bytes of salt after the key of an AEAD suite (encryption and authentication in one).
 pub(super) const SALT: usize = 4;
 
 /// Length of an AES key.
@@ -22,14 +22,14 @@ impl Aes {
     }
 }
 
-/// The hash that an HMAC is made with.
+/// The hash function of an HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hash {
     Sha1,
     Sha256,
 }
 
-/// The suites there are.
+/// A cipher suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Suite {
     /// AES-CBC (RFC 3602) with HMAC-SHA1-96 (RFC 2404) or HMAC-SHA-256-128 (RFC 4868).
@@ -98,7 +98,7 @@ impl Suite {
         }
     }
 
-    /// What the body's length is a multiple of.
+    /// The body's length is a multiple of this.
     pub(super) fn alignment(self) -> usize {
         match self {
             Self::Cbc(..) => 16,

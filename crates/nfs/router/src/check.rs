@@ -1,10 +1,10 @@
-//! What a router checks before it looks at its routes (RFC 1812 §5.2.2 and
+//! The checks of a router before it looks up a route (RFC 1812 §5.2.2 and
 //! §5.3, RFC 8200, RFC 4291 §2).
 
 use thalweg_packet::checksum::checksum;
 use thalweg_packet::{Batch, DropReason, Headers, Layer, ParseStatus, field};
 
-/// Who is to deal with a packet that passed the checks.
+/// The handler of a packet that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
     /// The routes, by this IPv4 destination.
@@ -15,7 +15,7 @@ pub(super) enum Checked {
     ArpRequest,
     /// The router itself: an ARP reply.
     ArpReply,
-    /// The router itself: a neighbour solicitation to a multicast address, or from a link-local one.
+    /// The router itself: a neighbour solicitation to a multicast or from a link-local address.
     Solicitation,
     /// The router itself: a neighbour advertisement that stays on its link.
     Advertisement,
@@ -35,8 +35,8 @@ pub(super) fn check(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
             _ => Err(DropReason::UnsupportedProtocol),
         };
     }
-    // A packet that its capture cut is whole on the wire; any other that ends
-    // early is not.
+    // A packet truncated by its capture was complete on the wire; any other that
+    // ends early was not.
     let captured_whole = batch.meta.wire_len[lane] as usize <= bytes.len();
     if captured_whole && ip_length(bytes, headers) > headers.end as usize - headers.l3 as usize {
         return Err(DropReason::Malformed);
@@ -49,7 +49,7 @@ fn not_ip(headers: &Headers) -> DropReason {
     if broken { DropReason::Malformed } else { DropReason::UnsupportedProtocol }
 }
 
-/// The length of a parsed IP packet by its own word, in bytes.
+/// The length of a parsed IP packet according to its header, in bytes.
 pub(super) fn ip_length(bytes: &[u8], headers: &Headers) -> usize {
     let l3 = headers.l3 as usize;
     let field = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
@@ -72,12 +72,12 @@ fn check_ipv4(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
 fn check_ipv6(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     let (headers, key) = (batch.headers(lane), batch.key(lane));
     let (src, dst) = (key.get128(field::IPV6_SRC), key.get128(field::IPV6_DST));
-    // To a group, or from an address that is known only on the link.
+    // To a multicast group, or from an address that is valid only on the link.
     let local = is_multicast_v6(dst) || is_link_local_v6(src);
     if headers.has_transport(58) && key.get(field::TP_SRC) == 135 && local {
         return Ok(Checked::Solicitation);
     }
-    // Nobody sends it on: its hop limit must be 255.
+    // No router has forwarded it: its hop limit must be 255.
     let stays = key.get(field::NW_TTL) == 255 && !is_multicast_v6(dst);
     if headers.has_transport(58) && key.get(field::TP_SRC) == 136 && stays {
         return Ok(Checked::Advertisement);

@@ -13,7 +13,7 @@ use super::table::{Mac, RouterPort};
 use thalweg_nf::toolkit::icmp_error::IcmpSender;
 use thalweg_nf::{Environment, Section};
 
-/// Bytes of IP that a port takes when nothing else is said: Ethernet's.
+/// The MTU of a port, in bytes of IP, if none is configured: Ethernet's.
 const DEFAULT_MTU: u16 = 1500;
 
 /// The options of a router.
@@ -26,7 +26,7 @@ pub(super) struct Options {
     /// Ports by the names that the route file uses; one or more.
     #[schemars(with = "BTreeMap<String, PortOptions>", length(min = 1))]
     ports: BTreeMap<Spanned<String>, PortOptions>,
-    /// ICMP errors a second and worker, after a burst of 50; 0 sends none.
+    /// ICMP errors per second and worker, after a burst of 50; 0 sends none.
     #[serde(default = "icmp_rate")]
     icmp_rate: u32,
 }
@@ -43,7 +43,7 @@ fn no() -> Spanned<bool> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PortOptions {
-    /// The MAC address that packets leave with.
+    /// Its MAC address: the source of the packets that leave by it.
     #[schemars(with = "String")]
     mac: Spanned<String>,
     /// Its IPv4 address, without prefix length.
@@ -52,18 +52,17 @@ struct PortOptions {
     /// Its IPv6 address, not link-local.
     #[schemars(with = "Option<String>")]
     ipv6: Option<Spanned<String>>,
-    /// The chain's output that it stands for; the one of its name if none is given.
+    /// The chain's output that its packets take; by default the one with the port's name.
     #[schemars(with = "Option<String>")]
     output: Option<Spanned<String>>,
-    /// The longest packet that it takes, in bytes of IP; 1280 or more with `ipv6`, 1500 if none
-    /// is given.
+    /// Its MTU, in bytes of IP; 1280 or more with `ipv6`; 1500 by default.
     #[schemars(with = "Option<u16>", range(min = 68))]
     mtu: Option<Spanned<u16>>,
     /// The MAC address of every host and next hop that `neighbors` does not name.
     #[schemars(with = "Option<String>")]
     default_mac: Option<Spanned<String>>,
-    /// Whether the MAC addresses of hosts and next hops that `neighbors` does not name are asked
-    /// for, by ARP with `ip` and by neighbour discovery with `ipv6`.
+    /// Whether to resolve the MAC addresses of hosts and next hops that `neighbors` does not name,
+    /// by ARP with `ip` and by neighbour discovery with `ipv6`.
     #[serde(default = "no")]
     #[schemars(with = "bool")]
     resolve: Spanned<bool>,
@@ -78,23 +77,23 @@ struct PortOptions {
 pub struct Port {
     /// Its name: the `dev` of the route file.
     pub name: String,
-    /// The MAC address that packets leave with.
+    /// The source MAC address of the packets that leave by it.
     pub mac: Mac,
     /// Its IPv4 address.
     pub ip: Option<Ipv4Addr>,
     /// Its IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// The chain's output that it stands for.
+    /// The chain's output that its packets take.
     pub output: PortIndex,
     /// The name of that output.
     pub output_name: String,
-    /// The longest packet that it takes, in bytes of IP.
+    /// Its MTU, in bytes of IP.
     pub mtu: u16,
     /// The MAC address of hosts that `neighbors` does not name.
     pub default_mac: Option<Mac>,
-    /// Whether the MAC addresses of others are asked for.
+    /// Whether the MAC addresses of others are resolved.
     pub resolve: bool,
-    /// MAC addresses by IP address, in order.
+    /// MAC addresses by IP address, sorted.
     pub neighbors: Vec<(IpAddr, Mac)>,
 }
 
@@ -105,7 +104,7 @@ impl Port {
         found.ok().map(|i| self.neighbors[i].1).or(self.default_mac)
     }
 
-    /// Whether the MAC address of `address` is asked for.
+    /// Whether the MAC address of `address` is resolved on this port.
     pub(super) fn asks_for(&self, address: IpAddr) -> bool {
         self.resolve && if address.is_ipv4() { self.ip.is_some() } else { self.ipv6.is_some() }
     }
@@ -116,7 +115,7 @@ impl Port {
 pub struct Ports(Vec<Port>);
 
 impl Ports {
-    /// The given ports, to be named by their positions.
+    /// The given ports; a [`RouterPort`] is a position in them.
     pub fn new(ports: Vec<Port>) -> Self {
         Self(ports)
     }
@@ -124,13 +123,13 @@ impl Ports {
     /// The port `port`.
     ///
     /// # Panics
-    /// When `port` is of another router.
+    /// If `port` belongs to another router and is out of range.
     #[inline]
     pub fn get(&self, port: RouterPort) -> &Port {
         &self.0[port.0 as usize]
     }
 
-    /// A number of this router's own, made of its ports' MAC addresses (FNV-1a).
+    /// A number specific to this router, derived from its ports' MAC addresses (FNV-1a).
     pub(super) fn seed(&self) -> u32 {
         let bytes = self.0.iter().flat_map(|port| port.mac);
         bytes.fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
@@ -159,7 +158,7 @@ impl Ports {
         })
     }
 
-    /// The address that errors sent by `port` come from, in the IP version of
+    /// The source address of errors sent by `port`, in the IP version of
     /// `like`: the port's own, or else the first that the router has (RFC 1812
     /// §4.3.2.4, the router-id).
     pub(super) fn error_source(&self, port: RouterPort, like: IpAddr) -> Option<IpAddr> {
@@ -221,7 +220,7 @@ impl Reader<'_> {
         self.errors.push(self.section.error(span, message, expected));
     }
 
-    /// A port as far as it could be read; what could not is in the errors.
+    /// Reads a port as far as possible; the mistakes are added to the errors.
     fn port(&mut self, name: Spanned<String>, options: &PortOptions) -> Port {
         let output = options.output.as_ref().unwrap_or(&name);
         let index = self.output(output);
@@ -249,11 +248,11 @@ impl Reader<'_> {
             return false;
         }
         if options.default_mac.is_some() {
-            let message = "with `default_mac` there is no MAC address to ask for";
+            let message = "`resolve` and `default_mac` exclude each other";
             self.fail(resolve.span(), message, "one of the two");
         }
         if options.ip.is_none() && options.ipv6.is_none() {
-            let message = "a port without address cannot ask for MAC addresses";
+            let message = "a port without an IP address cannot resolve MAC addresses";
             self.fail(resolve.span(), message, "`ip`, `ipv6` or both");
         }
         true
@@ -263,7 +262,7 @@ impl Reader<'_> {
         let outputs = self.environment.outputs;
         let found = outputs.iter().position(|output| output == name.get_ref());
         if found.is_none() {
-            let message = "no output of this name; `output` says which one a port stands for";
+            let message = "the chain has no output of this name; set the port's `output`";
             self.fail(name.span(), message, &format!("one of {}", outputs.join(", ")));
         }
         found.map_or(PortIndex::NONE, |i| PortIndex(i as u16))
@@ -272,7 +271,7 @@ impl Reader<'_> {
     fn address<A: OwnAddress>(&mut self, text: &Spanned<String>) -> Option<A> {
         let address = text.get_ref().parse().ok().filter(A::is_host);
         if address.is_none() {
-            self.fail(text.span(), "not an address of a port", A::EXPECTED);
+            self.fail(text.span(), "not a usable port address", A::EXPECTED);
         }
         address
     }
@@ -280,8 +279,8 @@ impl Reader<'_> {
     fn mac(&mut self, text: &Spanned<String>) -> Option<Mac> {
         let mac = parse_mac(text.get_ref()).filter(|mac| is_station(*mac));
         if mac.is_none() {
-            let expected = "the MAC address of one station, like 02:00:00:00:00:01";
-            self.fail(text.span(), "not a MAC address", expected);
+            let expected = "a unicast MAC address such as 02:00:00:00:00:01";
+            self.fail(text.span(), "not a unicast MAC address", expected);
         }
         mac
     }
@@ -291,7 +290,7 @@ impl Reader<'_> {
         let least = if v6 { 1280 } else { 68 };
         if *mtu.get_ref() < least {
             let expected = format!("{least} to 65535 bytes (68 for IPv4, 1280 for IPv6)");
-            self.fail(mtu.span(), "an MTU that is too small", &expected);
+            self.fail(mtu.span(), "MTU too small", &expected);
         }
         *mtu.get_ref()
     }
@@ -305,7 +304,7 @@ impl Reader<'_> {
             let mac = self.mac(mac);
             match address.get_ref().parse() {
                 Ok(address) => neighbors.extend(mac.map(|mac| (address, mac))),
-                Err(_) => self.fail(address.span(), "not an IP address", "an IP address"),
+                Err(_) => self.fail(address.span(), "not an IP address", "an IPv4 or IPv6 address"),
             }
         }
         neighbors.sort_unstable();
@@ -319,7 +318,7 @@ impl Reader<'_> {
             let (one, other) = (&ports.get(pair[0].1).name, &ports.get(pair[1].1).name);
             let message =
                 format!("ports '{one}' and '{other}' have the same address {}", pair[0].0);
-            self.fail(self.section.span(), &message, "an address of its own for each port");
+            self.fail(self.section.span(), &message, "a different address for each port");
         }
     }
 }
@@ -331,7 +330,8 @@ trait OwnAddress: std::str::FromStr {
 }
 
 impl OwnAddress for Ipv4Addr {
-    const EXPECTED: &'static str = "a unicast IPv4 address without prefix length, like 192.0.2.1";
+    const EXPECTED: &'static str =
+        "a unicast IPv4 address without prefix length, such as 192.0.2.1";
 
     fn is_host(&self) -> bool {
         !matches!(self.octets()[0], 0 | 127 | 224..)
@@ -340,14 +340,14 @@ impl OwnAddress for Ipv4Addr {
 
 impl OwnAddress for Ipv6Addr {
     const EXPECTED: &'static str =
-        "a unicast IPv6 address, not link-local, without prefix length, like 2001:db8::1";
+        "a unicast IPv6 address, not link-local, without prefix length, such as 2001:db8::1";
 
     fn is_host(&self) -> bool {
         u128::from(*self) > 1 && !self.is_multicast() && !self.is_unicast_link_local()
     }
 }
 
-/// Whether a MAC address is that of one station.
+/// Whether a MAC address is unicast and not zero.
 pub(super) fn is_station(mac: Mac) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }

@@ -1,4 +1,4 @@
-//! The route file: `prefix next-hop-ip dev`, one route a line.
+//! The route file: `PREFIX NEXT-HOP DEV`, one route per line.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,17 +10,17 @@ use super::config::Ports;
 use super::prefix::{Address, IpPrefix, Prefix};
 use super::table::{NextHop, RouteList, RouterPort, Ways};
 
-/// Mistakes of one file that are reported one by one; a file with more is
-/// probably not a route file at all.
+/// The number of mistakes of one file that are reported one by one; a file with
+/// more is probably not a route file at all.
 const MAX_REPORTED: usize = 100;
 
-/// The line number of routes that stand in no file: the router's own addresses.
+/// The line number of routes that are not from the file: the router's own addresses.
 const NO_LINE: u32 = u32::MAX;
 
-const FORM: &str = "'prefix next-hop-ip dev', 'prefix direct dev', both with further \
-                    'next-hop dev', 'prefix blackhole' or 'prefix unreachable'";
+const FORM: &str = "'PREFIX NEXT-HOP DEV' or 'PREFIX direct DEV', optionally with further \
+                    'NEXT-HOP DEV' pairs, 'PREFIX blackhole' or 'PREFIX unreachable'";
 
-/// What a route file holds.
+/// The content of a route file.
 #[derive(Debug)]
 pub struct ParsedRoutes {
     /// Its routes, and those to the router's own addresses.
@@ -32,7 +32,7 @@ pub struct ParsedRoutes {
 /// Reads the route file `source` of a router with `ports`.
 ///
 /// # Errors
-/// Its mistakes: the first hundred one by one, and how many more there are.
+/// Its mistakes: the first hundred one by one, and the number of the others.
 pub fn parse_routes(source: &Source, ports: &Ports) -> Result<ParsedRoutes, Vec<SourceError>> {
     let mut parser = Parser::new(source, ports);
     parser.own_addresses();
@@ -52,7 +52,7 @@ struct Parser<'a> {
     source: &'a Source,
     ports: &'a Ports,
     list: RouteList,
-    /// Next hops by the two words that name them; `None` for those that were
+    /// Next hops by the two words that name them; `None` for those already
     /// reported as mistakes.
     hops: HashMap<(&'a str, &'a str), Option<u32>>,
     v4: Vec<Line<u32>>,
@@ -61,7 +61,7 @@ struct Parser<'a> {
     warnings: Problems,
 }
 
-/// What is wrong in a line: a part of it, why, and what would be right.
+/// A mistake in a line: the wrong part, the reason, and what was expected.
 struct Mistake<'a> {
     text: &'a str,
     message: String,
@@ -73,13 +73,13 @@ impl<'a> Mistake<'a> {
         Self { text, message: message.into(), expected: expected.into() }
     }
 
-    /// Where in `line`, which holds it, the wrong text stands.
+    /// The offset of the wrong text in `line`, which holds it.
     fn at(&self, line: &str) -> usize {
         self.text.as_ptr() as usize - line.as_ptr() as usize
     }
 }
 
-/// Mistakes as far as they are reported, and how many are not.
+/// The mistakes that are reported, and the number of those that are not.
 #[derive(Default)]
 struct Problems {
     reported: Vec<SourceError>,
@@ -134,11 +134,11 @@ impl<'a> Parser<'a> {
         let Some(prefix) = words.next() else { return Ok(()) };
         let route = parse_prefix(prefix)?;
         let Some(target) = words.next() else {
-            return Err(Mistake::new(prefix, "a route without next hop", FORM));
+            return Err(Mistake::new(prefix, "a route without a next hop", FORM));
         };
         if matches!(target, "blackhole" | "unreachable") {
             if let Some(word) = words.next() {
-                return Err(Mistake::new(word, "a word too many", FORM));
+                return Err(Mistake::new(word, "unexpected word", FORM));
             }
             let hop = self.hop(target, "", route)?;
             self.push(route, hop, number);
@@ -147,10 +147,10 @@ impl<'a> Parser<'a> {
         let (mut next, mut hops) = (Some(target), Vec::new());
         while let Some(target) = next {
             let Some(dev) = words.next() else {
-                return Err(Mistake::new(target, "a next hop without dev", FORM));
+                return Err(Mistake::new(target, "a next hop without a port", FORM));
             };
             if matches!(target, "blackhole" | "unreachable") {
-                return Err(Mistake::new(target, "no way for a route with several", FORM));
+                return Err(Mistake::new(target, "not allowed among several next hops", FORM));
             }
             hops.push(self.hop(target, dev, route)?);
             next = words.next();
@@ -163,7 +163,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The number of a next hop; `None` for one that was wrong before.
+    /// The number of a next hop; `None` for one already reported as a mistake.
     fn hop(
         &mut self,
         target: &'a str,
@@ -178,12 +178,13 @@ impl<'a> Parser<'a> {
             && let NextHop::Gateway { address, .. } = self.list.hop(hop)
             && address.is_ipv4() != matches!(route, IpPrefix::V4(_))
         {
-            return Err(Mistake::new(target, "a next hop of another IP version", version(route)));
+            let message = "the next hop's IP version is not the prefix's";
+            return Err(Mistake::new(target, message, version(route)));
         }
         Ok(hop)
     }
 
-    /// The number of several next hops together.
+    /// The number of an ECMP group of next hops.
     fn multipath(
         &mut self,
         first: &'a str,
@@ -207,9 +208,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads a next hop that was not met before.
+    /// Reads a next hop that is not in `hops` yet.
     fn new_hop(&mut self, target: &'a str, dev: &'a str) -> Result<Option<u32>, Mistake<'a>> {
-        // Should it be wrong, it is reported here, and not again for other routes.
+        // A mistake in it is reported here, and not again for other routes.
         self.hops.insert((target, dev), None);
         let hop = match target {
             "blackhole" => NextHop::Blackhole,
@@ -225,7 +226,7 @@ impl<'a> Parser<'a> {
     fn port(&self, dev: &'a str) -> Result<RouterPort, Mistake<'a>> {
         self.ports.find(dev).ok_or_else(|| {
             let expected = format!("one of {}", self.ports.names());
-            Mistake::new(dev, "the router has no port of this name", expected)
+            Mistake::new(dev, "unknown port", expected)
         })
     }
 
@@ -235,7 +236,7 @@ impl<'a> Parser<'a> {
         };
         let port = self.port(dev)?;
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
-            return Err(Mistake::new(target, "not an address of a router", "a unicast address"));
+            return Err(Mistake::new(target, "not a usable next-hop address", "a unicast address"));
         }
         if self.ports.own_addresses().any(|(own, _)| own == address) {
             let message = "the router cannot be its own next hop";
@@ -244,9 +245,9 @@ impl<'a> Parser<'a> {
         let on = self.ports.get(port);
         let mac = on.neighbor(address);
         if mac.is_none() && !on.asks_for(address) {
-            let message = format!("the MAC address of this next hop on '{dev}' is not known");
+            let message = format!("the MAC address of this next hop on '{dev}' is unknown");
             let expected = if on.resolve {
-                format!("an address of its IP version for port '{dev}', to ask for it with")
+                format!("an address of its IP version for port '{dev}', to resolve it from")
             } else {
                 format!("an entry in `neighbors` of port '{dev}', its `default_mac`, or `resolve`")
             };
@@ -273,8 +274,8 @@ impl<'a> Parser<'a> {
         Ok(ParsedRoutes { list, warnings: self.warnings.finish(self.source) })
     }
 
-    /// Sorts `routes`; a prefix that comes twice is a mistake when its next
-    /// hops differ, and worth a warning when they do not.
+    /// Sorts `routes`; a repeated prefix is a mistake if its next hops differ,
+    /// and a warning if they do not.
     fn find_repeated<A: Address>(&mut self, routes: &mut [Line<A>]) {
         routes.sort_by_key(|(prefix, _, _)| *prefix);
         for pair in routes.windows(2) {
@@ -285,15 +286,15 @@ impl<'a> Parser<'a> {
             let (problems, message) = if first == NO_LINE || again == NO_LINE {
                 (&mut self.errors, "a route to the router's own address".to_owned())
             } else if one_hop == other_hop {
-                (&mut self.warnings, format!("the same route stands in line {}", first + 1))
+                (&mut self.warnings, format!("line {} already has this route", first + 1))
             } else {
                 let before = first + 1;
                 (&mut self.errors, format!("line {before} routes this prefix to another next hop"))
             };
-            // Own addresses stand before the file's routes, and the sort is stable.
+            // Own addresses come before the file's routes, and the sort is stable.
             let Some((span, line)) = self.source.lines().nth(again as usize) else { continue };
             let word = line.split_ascii_whitespace().next().unwrap_or(line);
-            let expected = "one route for each prefix; several next hops stand in one line";
+            let expected = "one line for each prefix, with all of its next hops";
             let mistake = Mistake::new(word, message, expected);
             let at = span.start + mistake.at(line);
             problems.add(self.source, at..at + word.len(), &mistake);
@@ -310,7 +311,7 @@ fn version(prefix: IpPrefix) -> &'static str {
 
 fn parse_prefix(text: &str) -> Result<IpPrefix, Mistake<'_>> {
     let Some((address, len)) = text.split_once('/') else {
-        return Err(Mistake::new(text, "a prefix without length", "address/length"));
+        return Err(Mistake::new(text, "a prefix without a length", "address/length"));
     };
     let len = parse_decimal(len.as_bytes(), 128).ok_or_else(|| {
         Mistake::new(len, "not a prefix length", "0 to 32 for IPv4, 0 to 128 for IPv6")
@@ -331,12 +332,12 @@ fn finish_prefix<A: Address>(text: &str, first: A, len: u8) -> Result<Prefix<A>,
             return Mistake::new(text, "a prefix longer than the address", expected);
         }
         let right = Prefix::holding(first, len);
-        Mistake::new(text, "bits are set behind the prefix length", format!("{right}"))
+        Mistake::new(text, "bits are set after the prefix length", format!("{right}"))
     })
 }
 
-/// Four decimal numbers joined by dots. By hand, since a full table has a
-/// million of them.
+/// Four decimal numbers joined by dots. Parsed by hand, since a full table has
+/// a million of them.
 fn parse_ipv4(text: &[u8]) -> Option<u32> {
     let mut parts = text.splitn(4, |byte| *byte == b'.');
     let mut address = 0;
@@ -398,24 +399,24 @@ mod tests {
     #[test]
     fn every_mistake_names_line_column_text_and_expectation() {
         let mistakes = [
-            ("10.0.0.0 10.0.0.1 lan", "1:1: a prefix without length: '10.0.0.0'"),
+            ("10.0.0.0 10.0.0.1 lan", "1:1: a prefix without a length: '10.0.0.0'"),
             ("10.0.0.0/33 10.0.0.1 lan", "1:1: a prefix longer than the address"),
             ("10.0.0.0/x 10.0.0.1 lan", "1:10: not a prefix length: 'x'"),
             ("10.0.0.0/08 10.0.0.1 lan", "1:10: not a prefix length: '08'"),
             ("10.0.0.1/8 10.0.0.1 lan", "expected 10.0.0.0/8"),
             ("2001:db8::1/32 fe80::1 wan", "expected 2001:db8::/32"),
             ("10.0.0.256/32 10.0.0.1 lan", "1:1: not an IP address: '10.0.0.256'"),
-            ("10.0.0.0/8", "1:1: a route without next hop"),
-            ("10.0.0.0/8 10.0.0.1", "1:12: a next hop without dev: '10.0.0.1'"),
-            ("10.0.0.0/8 10.0.0.1 lan x", "1:25: a next hop without dev: 'x'"),
-            ("10.0.0.0/8 blackhole lan", "1:22: a word too many: 'lan'"),
-            ("10.0.0.0/8 10.0.0.1 dmz", "1:21: the router has no port of this name: 'dmz'"),
+            ("10.0.0.0/8", "1:1: a route without a next hop"),
+            ("10.0.0.0/8 10.0.0.1", "1:12: a next hop without a port: '10.0.0.1'"),
+            ("10.0.0.0/8 10.0.0.1 lan x", "1:25: a next hop without a port: 'x'"),
+            ("10.0.0.0/8 blackhole lan", "1:22: unexpected word: 'lan'"),
+            ("10.0.0.0/8 10.0.0.1 dmz", "1:21: unknown port: 'dmz'"),
             ("10.0.0.0/8 10.0.0.9 lan", "1:12: the MAC address of this next hop on 'lan'"),
             ("10.0.0.0/8 gw lan", "1:12: not a next hop: 'gw'"),
-            ("10.0.0.0/8 224.0.0.1 lan", "1:12: not an address of a router"),
+            ("10.0.0.0/8 224.0.0.1 lan", "1:12: not a usable next-hop address"),
             ("10.0.0.0/8 192.0.2.2 lan", "1:12: the router cannot be its own next hop"),
-            ("10.0.0.0/8 fe80::1 wan", "1:12: a next hop of another IP version"),
-            ("::/0 10.0.0.1 lan", "1:6: a next hop of another IP version"),
+            ("10.0.0.0/8 fe80::1 wan", "1:12: the next hop's IP version is not the prefix's"),
+            ("::/0 10.0.0.1 lan", "1:6: the next hop's IP version is not the prefix's"),
             ("192.0.2.1/32 direct lan", "1:1: a route to the router's own address"),
         ];
         for (line, expected) in mistakes {

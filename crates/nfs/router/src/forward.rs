@@ -15,7 +15,7 @@ use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
 use thalweg_nf::toolkit::outer::see_outermost;
 use thalweg_nf::{Context, NetworkFunction};
 
-/// What all instances of a router share.
+/// The state that all instances of a router share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) table: RouteTable,
@@ -32,17 +32,17 @@ pub(super) struct Router {
     pub(super) icmp: IcmpSender,
     /// Requests to the router itself that were answered.
     pub(super) answered: u64,
-    /// Packets that were cut into fragments.
+    /// Packets that were fragmented.
     fragmented: u64,
     cutter: Cutter,
     pub(super) resolver: Resolver,
-    /// What makes this router spread flows in its own way.
+    /// Makes this router hash flows differently from others.
     seed: u32,
-    /// Figures of workers are added up; the table is counted by one of them.
+    /// The workers' figures are added up, so only one worker counts the table.
     counts_routes: bool,
 }
 
-/// The lanes to be looked up in one of the tables.
+/// The lanes to look up in one of the tables.
 struct Wanted<A> {
     count: usize,
     lanes: [u8; BATCH],
@@ -141,7 +141,7 @@ impl Router {
         }
     }
 
-    /// Sends the packet of `lane`, to `to`, on to `hop`.
+    /// Sends the packet of `lane`, whose destination is `to`, to `hop`.
     fn follow(
         &mut self,
         batch: &mut Batch,
@@ -167,7 +167,7 @@ impl Router {
             NextHop::Direct { port } => self.forward_to(batch, context, lane, port, to),
             NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
             NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
-            // No way is several itself.
+            // A next hop of a multipath route is never multipath itself.
             NextHop::Unreachable | NextHop::Multipath(_) => {
                 self.tell_sender(batch, context, lane, IcmpError::NetUnreachable, None);
                 context.drop(lane, DropReason::Unreachable);
@@ -175,9 +175,9 @@ impl Router {
         }
     }
 
-    /// What tells the flow of a packet from others, differently in each router, lest those behind
-    /// it get only flows that they would not tell apart themselves. All fragments of a packet are
-    /// of one flow.
+    /// A hash that distinguishes the flow of a packet from others. It differs between routers, so
+    /// that the next routers do not receive only flows that hash alike for them. All fragments of a
+    /// packet belong to one flow.
     fn spread(&self, batch: &Batch, lane: usize) -> u32 {
         let hash = if batch.headers(lane).fragment {
             let mut key = batch.key(lane);
@@ -187,14 +187,14 @@ impl Router {
         } else {
             batch.flow_hash(lane)
         };
-        // The finish of MurmurHash3.
+        // The finalizer of MurmurHash3.
         let hash = hash ^ self.seed;
         let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
         let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
         hash ^ hash >> 16
     }
 
-    /// Forwards a packet in transit to `address` on the link of `port`, or to where it waits.
+    /// Forwards a packet in transit to `address` on the link of `port`, or lets it wait there.
     fn forward_to(
         &mut self,
         batch: &mut Batch,
@@ -207,7 +207,7 @@ impl Router {
             Resolved::At(mac) => self.forward(batch, context, lane, port, mac),
             Resolved::Asked(address) => match self.one_hop_less(batch, context, lane, port) {
                 Some(false) => self.wait(batch, context, lane, port, address),
-                // What is to be cut does not wait.
+                // A packet that has to be fragmented first does not wait.
                 Some(true) => context.drop(lane, DropReason::Unresolved),
                 None => {}
             },
@@ -218,7 +218,7 @@ impl Router {
         }
     }
 
-    /// Forwards a packet in transit: one hop less to live, then out.
+    /// Forwards a packet in transit: decrements its TTL or hop limit and sends it out.
     fn forward(
         &mut self,
         batch: &mut Batch,
@@ -234,8 +234,8 @@ impl Router {
         }
     }
 
-    /// Lowers the TTL or hop limit of a packet that may leave by `port`; whether it has to be cut,
-    /// or `None` when it was dropped.
+    /// Decrements the TTL or hop limit of a packet that may leave by `port`. Returns whether it has
+    /// to be fragmented, or `None` if it was dropped.
     #[inline(always)]
     fn one_hop_less(
         &mut self,
@@ -263,7 +263,7 @@ impl Router {
         Some(long)
     }
 
-    /// Writes the MAC addresses and the output of the way out.
+    /// Writes the MAC addresses, and chooses the output of `port`.
     pub(super) fn leave_by(
         &mut self,
         batch: &mut Batch,
@@ -287,7 +287,7 @@ impl Router {
         });
     }
 
-    /// Cuts the packet of `lane`; when there is no room for all fragments, none goes.
+    /// Fragments the packet of `lane`; drops it if there is no room for all fragments.
     fn fragment(&mut self, batch: &mut Batch, context: &mut Context<'_>, lane: usize, mtu: u16) {
         let Some(later) = self.cutter.cut(batch, context, lane, mtu) else {
             context.drop(lane, DropReason::PoolExhausted);
@@ -295,11 +295,11 @@ impl Router {
         };
         self.fragmented += 1;
         let count = 1 + later.len();
-        context.explain(lane, || format!("cut into {count} fragments, MTU {mtu}"));
+        context.explain(lane, || format!("split into {count} fragments, MTU {mtu}"));
     }
 
     /// Sends the ICMP error `kind` about the packet of `lane` to its sender, by
-    /// the route there, from `source` or the address of the port it leaves by.
+    /// the route there, from `source` or else the address of the port it leaves by.
     pub(super) fn tell_sender(
         &mut self,
         batch: &Batch,
@@ -316,7 +316,7 @@ impl Router {
         });
         let Some((port, mac, source)) = way else {
             self.icmp.suppress();
-            return context.explain(lane, || format!("{kind:?} not sent: no way to {sender}"));
+            return context.explain(lane, || format!("{kind:?} not sent: cannot reach {sender}"));
         };
         match self.icmp.send(context, batch, lane, kind, source) {
             Ok(made) => {
@@ -332,7 +332,7 @@ impl Router {
         }
     }
 
-    /// By which port and to which MAC address packets to `address` leave; asks for it if need be.
+    /// The port and the MAC address by which packets to `address` leave; resolves it if necessary.
     pub(super) fn way_to(
         &mut self,
         batch: &Batch,
@@ -366,15 +366,15 @@ impl Router {
         let name = |port: RouterPort| &self.shared.ports.get(port).name;
         let prefix = self.shared.table.matched(to);
         let prefix = prefix.map_or("no route".to_owned(), |prefix| format!("route {prefix}"));
-        let of = if ways > 1 { format!(", one of {ways} ways") } else { String::new() };
+        let of = if ways > 1 { format!(", one of {ways} next hops (ECMP)") } else { String::new() };
         context.explain(lane, || match *hop {
             NextHop::Gateway { address, port, .. } => {
                 format!("{to}: {prefix} via {address} dev {}{of}", name(port))
             }
             NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}{of}", name(port)),
-            NextHop::Local { port } => format!("{to}: own address of {}", name(port)),
-            NextHop::Blackhole => format!("{to}: {prefix} blackhole"),
-            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix} unreachable"),
+            NextHop::Local { port } => format!("{to}: own address of port {}", name(port)),
+            NextHop::Blackhole => format!("{to}: {prefix}, blackhole"),
+            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix}, unreachable"),
         });
     }
 }
@@ -389,7 +389,7 @@ pub(super) fn sender_of(batch: &Batch, lane: usize) -> IpAddr {
     }
 }
 
-/// A MAC address as users write it.
+/// A MAC address in the usual notation.
 struct Hex(Mac);
 
 impl std::fmt::Display for Hex {

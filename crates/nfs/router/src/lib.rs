@@ -1,11 +1,11 @@
 //! The `router` NF: IPv4 and IPv6 longest-prefix-match routing.
 //!
-//! [`RouteTable`] answers which [`NextHop`] an address has: IPv4 by DIR-24-8,
+//! [`RouteTable`] looks up the [`NextHop`] of an address: IPv4 by DIR-24-8,
 //! IPv6 by a compressed multibit trie; both are changed while they are read.
 //! [`parse_routes`] reads the route file. A packet is checked (`check`), looked
-//! up together with its batch and forwarded (`forward`), cut when it is too
-//! long (`thalweg_nf::toolkit::fragment`), or answered when it is for the router itself (`local`). MAC addresses
-//! that the configuration does not say are asked for (`resolve`, `neighbors`).
+//! up together with its batch and forwarded (`forward`), fragmented if it is too long
+//! (`thalweg_nf::toolkit::fragment`), or answered if it is for the router itself (`local`). MAC addresses that
+//! are not configured are resolved (`resolve`, `neighbors`).
 
 mod check;
 mod config;
@@ -39,7 +39,7 @@ pub use table::{
     Changes, HopId, MAX_HOPS, Mac, NextHop, ReaderV6, RouteList, RouteTable, RouterPort, TableError,
 };
 
-/// A checked router: its table is shared by all instances.
+/// A checked router; all instances share its table.
 struct RouterBlueprint {
     shared: Arc<Shared>,
     routes: PathBuf,
@@ -52,11 +52,11 @@ pub const KIND: Kind = Kind {
     summary: "IPv4 and IPv6 longest-prefix-match router",
     state: None,
     limits: &[
-        "48 MiB for IPv4, and 0.5 KiB for each /24 that has longer prefixes in it: at most 32768",
+        "48 MiB for IPv4, plus 0.5 KiB for each /24 with longer prefixes in it, at most 32768 /24s",
         "about 26 MiB for a full IPv6 table; at most 1048576 IPv6 routes",
         "32767 different next hops over the life of a table",
-        "a packet without frames for all of its fragments is dropped (pool-exhausted)",
-        "65536 neighbours known by asking, 1024 asked for at a time, 3 packets that wait for each",
+        "a packet is dropped (pool-exhausted) if the pool has no frames for all of its fragments",
+        "65536 resolved neighbours, 1024 unanswered at a time, 3 packets waiting for each",
     ],
     chooses_output: true,
     options: || schemars::schema_for!(Options),
@@ -85,10 +85,10 @@ fn build(
     }))
 }
 
-/// Makes `list`, which came from `source`, the content of `table`.
+/// Replaces the content of `table` by `list`, which was read from `source`.
 fn put(table: &RouteTable, list: RouteList, source: &Source) -> Result<Changes, BuildError> {
     table.replace(list).map_err(|error| {
-        source.error(0..0, error.to_string(), "a table that fits (see the router's limits)").into()
+        source.error(0..0, error.to_string(), "a table within the router's limits").into()
     })
 }
 
@@ -100,7 +100,8 @@ impl Blueprint for RouterBlueprint {
     fn describe(&self) -> String {
         let (v4, v6) = self.shared.table.len();
         let ports = self.shared.ports.names();
-        format!("{v4} IPv4 and {v6} IPv6 routes over ports {ports}")
+        let noun = if self.shared.ports.iter().count() == 1 { "port" } else { "ports" };
+        format!("{v4} IPv4 and {v6} IPv6 routes over {noun} {ports}")
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -113,7 +114,7 @@ impl Blueprint for RouterBlueprint {
         let changes = put(&self.shared.table, parsed.list, &source)?;
         let Changes { added, removed, changed } = changes;
         log::info!(
-            "{}: {added} routes added, {removed} removed, {changed} changed",
+            "{}: routes: {added} added, {removed} removed, {changed} changed",
             self.routes.display()
         );
         parsed.warnings.iter().for_each(|warning| log::warn!("{warning}"));

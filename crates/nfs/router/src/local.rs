@@ -1,6 +1,6 @@
 //! Packets to the router itself: ARP requests and neighbour solicitations for
-//! its addresses, and echo requests, are answered in place; for the rest it has
-//! no ears.
+//! its addresses, and echo requests, are answered in place; all others are
+//! dropped, with an ICMP error where the standards ask for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 
-/// Hop limit of answers. Neighbour discovery has 255 (RFC 4861 §7.1).
+/// TTL or hop limit of answers. Neighbour discovery uses 255 (RFC 4861 §7.1).
 const TTL: u8 = 64;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The MAC address of the all-nodes group (RFC 2464 §7).
@@ -28,7 +28,7 @@ const ALL_NODES_MAC: Mac = [0x33, 0x33, 0, 0, 0, 1];
 const ADVERTISEMENT: usize = 32;
 
 impl Router {
-    /// Takes a packet to `to`, an address of the router's `port`.
+    /// Handles a packet to `to`, an address of the router's `port`.
     pub(super) fn deliver(
         &mut self,
         batch: &mut Batch,
@@ -110,7 +110,7 @@ impl Router {
         self.leave_by(batch, context, lane, port, sender);
     }
 
-    /// Answers a multicast neighbour solicitation when it asks for an address
+    /// Answers a multicast neighbour solicitation if its target is an address
     /// of the router.
     pub(super) fn solicitation(
         &mut self,
@@ -158,22 +158,23 @@ impl Router {
             self.asked_by(context, port, sender.into(), question.sender_mac);
         }
         self.answered += 1;
-        context.explain(lane, || format!("solicitation for {}: answered", question.target));
+        context
+            .explain(lane, || format!("neighbour solicitation for {}: answered", question.target));
         self.leave_by(batch, context, lane, port, question.sender_mac);
     }
 }
 
-/// What a valid neighbour solicitation asks, and where its answer goes.
+/// The target of a valid neighbour solicitation, and the receiver of its answer.
 struct Question {
     target: Ipv6Addr,
-    /// The sender, or `None` when it is about to take the address itself
+    /// The sender, or `None` if it is about to use the address itself
     /// (duplicate address detection).
     sender: Option<Ipv6Addr>,
     sender_mac: Mac,
 }
 
 impl Question {
-    /// Reads the solicitation in `lane`, if it is valid by RFC 4861 §7.1.1.
+    /// Reads the solicitation in `lane`; `None` if it is not valid by RFC 4861 §7.1.1.
     fn read(batch: &Batch, lane: usize) -> Option<Self> {
         let (bytes, headers, key) = (batch.bytes(lane), batch.headers(lane), batch.key(lane));
         let valid = key.get(field::NW_TTL) == 255
@@ -195,7 +196,7 @@ impl Question {
         Some(Self { target, sender, sender_mac })
     }
 
-    /// Writes the answer over `packet`, which has its length, without checksum.
+    /// Writes the answer, without checksum, over `packet`, which already has its length.
     fn write_answer(&self, packet: &mut [u8], mac: Mac) {
         let (header, body) = packet.split_at_mut(40);
         header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
@@ -211,7 +212,7 @@ impl Question {
     }
 }
 
-/// Makes an echo request a reply. Swapped addresses do not change checksums.
+/// Turns an echo request into a reply. Swapping the addresses does not change checksums.
 fn turn_echo(bytes: &mut [u8], headers: &Headers) {
     let (l3, l4) = (headers.l3 as usize, headers.l4 as usize);
     let sum_at = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);

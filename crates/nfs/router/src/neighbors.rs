@@ -1,9 +1,9 @@
-//! MAC addresses of the hosts and routers on a port's link, found by asking: what is known, who
-//! has been asked, and which packets wait (RFC 1122 §2.3.2, RFC 4861 §7.2 and §7.3).
+//! Resolved MAC addresses of the hosts and routers on a port's link: the known ones, the pending
+//! requests, and the packets that wait (RFC 1122 §2.3.2, RFC 4861 §7.2 and §7.3).
 //!
-//! **Bounds.** Whoever sends to many addresses of a link has the router ask for each (RFC 6583).
-//! So those that have not answered have a table of their own: when it is full nobody else is
-//! asked for, and who is known stays known.
+//! **Bounds.** A sender that scans the addresses of a link makes the router request each one
+//! (RFC 6583). So neighbours that have not answered have a table of their own: while it is full, no
+//! further ones are requested, and the known ones stay known.
 
 use std::net::IpAddr;
 
@@ -14,25 +14,25 @@ use thalweg_packet::{Nanoseconds, PacketType, PortIndex};
 use super::table::{Mac, RouterPort};
 use thalweg_nf::toolkit::eviction::median;
 
-/// Between two requests to the same neighbour (RFC 4861 §10: RETRANS_TIMER).
+/// The time between two requests to the same neighbour (RFC 4861 §10: RETRANS_TIMER).
 const RETRY: Nanoseconds = Nanoseconds::from_secs(1);
-/// Requests without an answer after which a neighbour is taken to be silent.
+/// Requests without an answer after which a neighbour counts as silent.
 const TRIES: u8 = 3;
-/// How long a silent one is not asked again.
+/// The time for which a silent neighbour is not requested again.
 const SILENCE: Nanoseconds = Nanoseconds::from_secs(3);
-/// How long an answer is believed without asking again (RFC 4861 §10: REACHABLE_TIME).
+/// The time for which an answer is valid without a new request (RFC 4861 §10: REACHABLE_TIME).
 const REACHABLE: Nanoseconds = Nanoseconds::from_secs(30);
-/// The most neighbours that were asked and have not answered.
+/// The most neighbours with a request and without an answer.
 pub(super) const MOST_ASKED: usize = 1024;
-/// The most that are known; of more the half goes that answered longest ago.
+/// The most known neighbours; beyond that, the half that answered longest ago is evicted.
 pub(super) const MOST_KNOWN: usize = 65_536;
-/// The most packets that wait for one neighbour; later ones are lost.
+/// The most packets that wait for one neighbour; later ones are dropped.
 pub(super) const MOST_HELD: usize = 3;
 
-/// A host or router: the port to whose link it belongs, and its address.
+/// A host or router: the port whose link it is on, and its address.
 pub(super) type Neighbor = (RouterPort, IpAddr);
 
-/// A packet that waits, as it will leave but for the neighbour's MAC address.
+/// A packet that waits, ready to leave except for the neighbour's MAC address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
@@ -43,21 +43,21 @@ pub(super) struct Held {
     pub(super) received_at: u64,
 }
 
-/// What is known of a neighbour.
+/// The state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It is there, and need not be asked for again before the time.
+    /// It has this MAC address, valid until the given time.
     At(Mac, Nanoseconds),
-    /// It has been asked.
+    /// A request was sent.
     Asked,
-    /// It has been asked often, or there is no room to ask it.
+    /// It did not answer, or the table has no room for another request.
     Silent,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Answered {
     mac: Mac,
-    /// Until when it is believed.
+    /// The time until which the answer is valid.
     until: Nanoseconds,
     tries: Tries,
 }
@@ -72,12 +72,12 @@ struct Unanswered {
 #[derive(Clone, Copy, Debug, Default)]
 struct Tries {
     sent: u8,
-    /// When the next is due, or the last has failed.
+    /// The time at which the next is due, or the last has failed.
     next: Nanoseconds,
 }
 
 impl Tries {
-    /// Whether a request is to be sent now, which is counted.
+    /// Returns whether to send a request now, and counts it.
     fn again(&mut self, now: Nanoseconds) -> bool {
         let due = self.sent < TRIES && now >= self.next;
         if due {
@@ -86,7 +86,7 @@ impl Tries {
         due
     }
 
-    /// Whether all requests went without an answer.
+    /// Whether all requests remained without an answer.
     fn have_failed(&self, now: Nanoseconds) -> bool {
         self.sent >= TRIES && now >= self.next
     }
@@ -97,25 +97,25 @@ impl Tries {
 pub(super) struct Neighbors {
     answered: HashMap<Neighbor, Answered>,
     unanswered: HashMap<Neighbor, Unanswered>,
-    /// Raised when a neighbour is no longer where it was said to be.
+    /// Incremented when the MAC address of a known neighbour is no longer valid.
     pub(super) version: u64,
-    /// Known ones that went as there were too many.
+    /// Known neighbours that were evicted for lack of room.
     pub(super) evicted: u64,
 }
 
 impl Neighbors {
-    /// How many are known.
+    /// The number of known neighbours.
     pub(super) fn len(&self) -> usize {
         self.answered.len()
     }
 
-    /// What is known of a neighbour to which a packet is to go, and whether to ask it now.
+    /// The state of a neighbour that a packet is for, and whether to send a request now.
     pub(super) fn find(&mut self, neighbor: Neighbor, now: Nanoseconds) -> (Known, bool) {
         if let Some(known) = self.answered.get_mut(&neighbor) {
             if now < known.until {
                 return (Known::At(known.mac, known.until), false);
             }
-            // While it is asked again it is taken to be where it was.
+            // While new requests are pending, the old MAC address remains in use.
             if !known.tries.have_failed(now) {
                 return (Known::At(known.mac, now), known.tries.again(now));
             }
@@ -140,7 +140,7 @@ impl Neighbors {
         (Known::Asked, asked.tries.again(now))
     }
 
-    /// Whether one more can be asked; forgets those that were silent long enough.
+    /// Whether there is room for one more request; removes neighbours that were silent long enough.
     fn has_room(&mut self, now: Nanoseconds) -> bool {
         if self.unanswered.len() >= MOST_ASKED {
             let silent = |tries: &Tries| now >= tries.next.plus(SILENCE);
@@ -149,13 +149,13 @@ impl Neighbors {
         self.unanswered.len() < MOST_ASKED
     }
 
-    /// Keeps a packet until its neighbour, which was asked, has answered; whether there was room.
+    /// Keeps a packet until its neighbour has answered; returns whether there was room.
     pub(super) fn hold(&mut self, neighbor: Neighbor, packet: Held) -> bool {
         let asked = self.unanswered.get_mut(&neighbor);
         asked.is_some_and(|asked| asked.held.try_push(packet).is_ok())
     }
 
-    /// Those to be asked again, up to `most`.
+    /// Neighbours to request again, up to `most`.
     pub(super) fn due(&mut self, now: Nanoseconds, most: usize) -> Vec<Neighbor> {
         let waiting = self.unanswered.iter_mut().filter(|(_, asked)| !asked.held.is_empty());
         let due =
@@ -163,7 +163,7 @@ impl Neighbors {
         due.take(most).collect()
     }
 
-    /// Takes the answer of a neighbour that was asked, for true; the packets that waited for it.
+    /// Accepts the answer to a request; returns the packets that waited for it.
     pub(super) fn answer(
         &mut self,
         neighbor: Neighbor,
@@ -175,15 +175,15 @@ impl Neighbors {
             self.insert(neighbor, mac, until);
             return asked.held;
         }
-        // An answer that nobody asked for is not believed: it need not be the neighbour's.
+        // An unsolicited answer is ignored: it may not be the neighbour's.
         if self.answered.get(&neighbor).is_some_and(|known| known.tries.sent > 0) {
             self.insert(neighbor, mac, until);
         }
         ArrayVec::new()
     }
 
-    /// Takes a neighbour that asks for the router to be where it says it is, until it has been
-    /// asked itself (RFC 826; RFC 4861 §7.2.3); the packets that waited for it.
+    /// Accepts the MAC address of a neighbour that requests the router's, until the router itself
+    /// sends a request (RFC 826; RFC 4861 §7.2.3). Returns the packets that waited for it.
     pub(super) fn request(
         &mut self,
         neighbor: Neighbor,
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn packets_wait_for_the_answer_and_no_more_than_three() {
         let mut neighbors = Neighbors::default();
-        assert!(!neighbors.hold(host(1), packet(0)), "nobody was asked");
+        assert!(!neighbors.hold(host(1), packet(0)), "no request was sent");
         neighbors.find(host(1), seconds(0));
         let held: Vec<_> = (1..=4).map(|n| neighbors.hold(host(1), packet(n))).collect();
         assert_eq!(held, [true, true, true, false]);
@@ -278,12 +278,12 @@ mod tests {
             assert_eq!(find(tenths), (Known::At(MAC, seconds(tenths)), true));
         }
         assert_eq!(find(329), (Known::At(MAC, seconds(329)), false));
-        assert_eq!(find(330), (Known::Asked, true), "it is gone");
+        assert_eq!(find(330), (Known::Asked, true), "it has expired");
         assert_eq!((neighbors.len(), neighbors.version), (0, 1));
         neighbors.answer(host(1), [4; 6], seconds(331));
         neighbors.find(host(1), seconds(640));
         neighbors.answer(host(1), MAC, seconds(641));
-        assert_eq!(neighbors.version, 2, "it is another now");
+        assert_eq!(neighbors.version, 2, "its MAC address has changed");
     }
 
     #[test]

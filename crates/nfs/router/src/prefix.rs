@@ -20,7 +20,7 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static {
     #[must_use]
     fn last(self, len: u8) -> Self;
 
-    /// Writes the address as users know it.
+    /// Writes the address in its usual notation.
     fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
@@ -58,7 +58,7 @@ impl Address for u128 {
 
 /// All addresses that share their first `len` bits.
 ///
-/// Prefixes order by first address, then by length: a prefix stands before all
+/// Prefixes order by first address, then by length: a prefix comes before all
 /// the prefixes within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix<A> {
@@ -67,8 +67,8 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// The prefix of `len` bits that begins at `first`; `None` when `len` is
-    /// above the address width or a bit of `first` behind it is set.
+    /// The prefix of `len` bits that begins at `first`; `None` if `len` is
+    /// above the address width or a bit of `first` after it is set.
     pub fn new(first: A, len: u8) -> Option<Self> {
         (len <= A::BITS && first.first(len) == first).then_some(Self { first, len })
     }
@@ -145,7 +145,7 @@ impl fmt::Display for IpPrefix {
     }
 }
 
-/// Every route of one IP version in order. The lookup structures are drawn
+/// Every route of one IP version in order. The lookup structures are built
 /// from it; only the writer uses it.
 #[derive(Debug)]
 pub(super) struct PrefixStore<A>(BTreeMap<Prefix<A>, HopId>);
@@ -171,7 +171,7 @@ impl<A: Address> PrefixStore<A> {
         self.0.get(&prefix).copied()
     }
 
-    /// Routes `prefix` to `hop`, or nowhere; returns where it went before.
+    /// Sets or removes the next hop of `prefix`; returns the previous one.
     pub(super) fn set(&mut self, prefix: Prefix<A>, hop: Option<HopId>) -> Option<HopId> {
         match hop {
             Some(hop) => self.0.insert(prefix, hop),
@@ -201,7 +201,7 @@ impl<A: Address> PrefixStore<A> {
         })
     }
 
-    /// Where addresses of `prefix` go when neither it nor a longer prefix says.
+    /// The next hop of the longest route that is shorter than `prefix` and covers it.
     pub(super) fn around(&self, prefix: Prefix<A>) -> HopId {
         let shorter = prefix.len.checked_sub(1);
         let cover = shorter.and_then(|len| self.longest(prefix.first, len));

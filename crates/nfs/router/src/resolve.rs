@@ -1,5 +1,5 @@
-//! Asking for MAC addresses, and answers to that: ARP (RFC 826) and neighbour discovery
-//! (RFC 4861 §7.2).
+//! Resolution of MAC addresses: requests and their answers, by ARP (RFC 826) and neighbour
+//! discovery (RFC 4861 §7.2).
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,17 +17,17 @@ use super::neighbors::{Held, Known, MOST_KNOWN, Neighbor, Neighbors};
 use super::table::{Mac, NextHop, RouterPort};
 use thalweg_nf::Context;
 
-/// How often a worker looks for neighbours to be asked again.
+/// The interval at which a worker looks for neighbours to request again.
 const PERIOD: Nanoseconds = Nanoseconds(250_000_000);
-/// The most that it then asks.
+/// The most requests that it then sends.
 const MOST_AGAIN: usize = 8;
 const BROADCAST: Mac = [0xff; 6];
 
-/// What all workers know of neighbours.
+/// The neighbours, shared by all workers.
 #[derive(Debug, Default)]
 pub(super) struct SharedNeighbors {
     neighbors: Mutex<Neighbors>,
-    /// That of the neighbours: what a worker noted before is to be asked for again.
+    /// The version of the neighbours: when it changes, workers discard their copies.
     version: AtomicU64,
 }
 
@@ -48,16 +48,16 @@ impl SharedNeighbors {
     }
 }
 
-/// What one worker has to do with neighbours.
+/// The resolver of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
-    /// Whether any port asks.
+    /// Whether any port resolves MAC addresses.
     asks: bool,
-    /// Those that need not be asked for again before a time.
+    /// The worker's copies of neighbours, each valid until a time.
     near: HashMap<Neighbor, (Mac, Nanoseconds)>,
     version: u64,
     next_look: Nanoseconds,
-    /// Packets whose neighbour has answered.
+    /// Packets whose neighbour has answered, ready to leave.
     ready: VecDeque<Held>,
     pub(super) requests: u64,
     pub(super) resumed: u64,
@@ -69,18 +69,18 @@ impl Resolver {
     }
 }
 
-/// Where packets to a neighbour go.
+/// The destination of packets to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolved {
     At(Mac),
-    /// They wait: it has been asked.
+    /// They wait: a request has been sent.
     Asked(IpAddr),
-    /// Nowhere: nobody asks, or it does not answer.
+    /// Nowhere: the port does not resolve, or the neighbour does not answer.
     Never,
 }
 
 impl Router {
-    /// Looks after neighbours that others told of or that did not answer yet; before a batch.
+    /// Before a batch: drops outdated copies of neighbours, and repeats requests that are due.
     pub(super) fn look_after_neighbors(
         &mut self,
         batch: &Batch,
@@ -102,7 +102,7 @@ impl Router {
         self.resume(batch, context, lane);
     }
 
-    /// Where packets to `address` on the link of `port` go; asks for it if need be.
+    /// The destination of packets to `address` on the link of `port`; sends a request if necessary.
     pub(super) fn resolve(
         &mut self,
         batch: &Batch,
@@ -138,8 +138,8 @@ impl Router {
         }
     }
 
-    /// Sends a request for a neighbour's MAC address. Should there be no room for it, it counts
-    /// as one without an answer.
+    /// Sends a request for a neighbour's MAC address. If there is no frame for it, it counts as one
+    /// without an answer.
     fn ask(
         &mut self,
         batch: &Batch,
@@ -157,7 +157,7 @@ impl Router {
         };
         context.emitted().batch_of(made).meta.out_port[made.lane] = on.output;
         self.resolver.requests += 1;
-        context.explain(lane, || format!("asks for the MAC address of {address} on {}", on.name));
+        context.explain(lane, || format!("requests the MAC address of {address} on {}", on.name));
     }
 
     /// Keeps a copy of the packet of `lane`, which is ready to leave by `port`, until `address`
@@ -183,12 +183,13 @@ impl Router {
         };
         let waits = self.shared.neighbors.with(|neighbors| neighbors.hold((port, address), held));
         context.explain(lane, || {
-            format!("{} {address} to answer", if waits { "waits for" } else { "does not wait for" })
+            let how = if waits { "waits" } else { "no room to wait" };
+            format!("{how} for an answer from {address}")
         });
         context.drop(lane, DropReason::Unresolved);
     }
 
-    /// Takes in an ARP reply.
+    /// Handles an ARP reply.
     pub(super) fn arp_reply(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
         let address = |field| IpAddr::V4((batch.field(lane, field) as u32).into());
         let mac = mac_in(batch.field(lane, field::ARP_SHA));
@@ -196,7 +197,7 @@ impl Router {
         self.answered_by(context, lane, to, mac);
     }
 
-    /// Takes in a neighbour advertisement (RFC 4861 §7.1.2).
+    /// Handles a neighbour advertisement (RFC 4861 §7.1.2).
     pub(super) fn advertisement(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
         let (bytes, headers, key) = (batch.bytes(lane), batch.headers(lane), batch.key(lane));
         if key.get(field::TP_DST) != 0 || verify(bytes, headers) != ChecksumStatus::Good {
@@ -207,7 +208,7 @@ impl Router {
         self.answered_by(context, lane, to, mac_in(key.get(field::ARP_THA)));
     }
 
-    /// Takes in that `neighbor` answers to the router's address `own` from `mac`.
+    /// Records that `neighbor` answered the router's address `own` from `mac`.
     fn answered_by(
         &mut self,
         context: &mut Context<'_>,
@@ -225,11 +226,11 @@ impl Router {
         let held =
             self.shared.neighbors.with(|neighbors| neighbors.answer((port, neighbor), mac, now));
         self.release(held, mac);
-        context.explain(lane, || format!("{neighbor} answers"));
+        context.explain(lane, || format!("{neighbor} answered"));
         context.drop(lane, DropReason::Consumed);
     }
 
-    /// Takes in that `neighbor` asks for the router's `port` from `mac`.
+    /// Records that `neighbor` requested the MAC address of the router's `port`, from `mac`.
     pub(super) fn asked_by(
         &mut self,
         context: &Context<'_>,
@@ -238,7 +239,7 @@ impl Router {
         mac: Mac,
     ) {
         let on = self.shared.ports.get(port);
-        // Who is elsewhere is no neighbour, whatever it says.
+        // Only hosts that a direct route of the port covers are neighbours, whatever they claim.
         let is_there = !neighbor.is_unspecified()
             && self.shared.table.lookup(neighbor) == NextHop::Direct { port };
         if is_there && on.asks_for(neighbor) && on.neighbor(neighbor).is_none() && is_station(mac) {
@@ -258,7 +259,7 @@ impl Router {
         }
     }
 
-    /// Sends on the packets whose neighbours have answered, as far as there is room.
+    /// Sends the packets whose neighbours have answered, as far as there are frames.
     pub(super) fn resume(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
         while let Some(packet) = self.resolver.ready.front() {
             let Some(made) = context.emit(batch, lane, &packet.bytes) else { return };
@@ -274,7 +275,7 @@ impl Router {
     }
 }
 
-/// A MAC address in a field, if it is that of one station.
+/// The MAC address in a field, if it is unicast.
 fn mac_in(field: u64) -> Option<Mac> {
     let [_, _, mac @ ..] = field.to_be_bytes();
     Some(mac).filter(|mac| is_station(*mac))
@@ -287,7 +288,7 @@ fn arp_request(on: &Port, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     [&BROADCAST[..], &on.mac, &head, &on.mac, &own, &[0; 6], &target].concat()
 }
 
-/// A neighbour solicitation from `on` to the group of those whose addresses end as the target's
+/// A neighbour solicitation from `on` to the solicited-node multicast group of the target
 /// (RFC 4861 §4.3, RFC 4291 §2.7.1, RFC 2464 §7).
 fn solicitation(on: &Port, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     const GROUP: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;

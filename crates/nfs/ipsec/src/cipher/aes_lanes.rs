@@ -1,8 +1,8 @@
 //! AES-CBC with AVX-512 and VAES.
 //!
-//! A block of CBC is encrypted when the one before it is, so that one packet keeps a core
-//! waiting: many are encrypted side by side, four to a register, each with its own key. A
-//! packet's blocks are decrypted all at once.
+//! CBC encrypts a block only after the one before it, so that one packet keeps a core waiting:
+//! many are encrypted side by side, four to a register, each with its own key. A packet's blocks
+//! are decrypted all at once.
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
@@ -24,11 +24,11 @@ use super::lanes::Packet;
 pub(super) const BLOCK: usize = 16;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Packets of a register.
+/// Packets per register.
 pub(super) const PER_REGISTER: usize = 4;
-/// Registers that the packets of a batch fill.
+/// Registers for the packets of a batch.
 pub(super) const REGISTERS: usize = BATCH / PER_REGISTER;
-/// Keys of the most rounds there are (AES-256), and the one before them.
+/// Round keys of the longest schedule (AES-256), and the initial one.
 pub(super) const MOST_KEYS: usize = 15;
 
 /// A key, expanded (FIPS 197, section 5.2).
@@ -82,18 +82,18 @@ impl AesKeys {
         self.rounds
     }
 
-    /// The keys to encrypt with, of which [`rounds`](Self::rounds) and one more are used.
+    /// The encryption keys, of which [`rounds`](Self::rounds) and one more are used.
     pub(super) fn encryption(&self) -> [__m128i; MOST_KEYS] {
         self.encrypt.each_ref().map(load)
     }
 
-    /// As [`encryption`](Self::encryption), to decrypt with.
+    /// As [`encryption`](Self::encryption), for decryption.
     pub(super) fn decryption(&self) -> [__m128i; MOST_KEYS] {
         self.decrypt.each_ref().map(load)
     }
 }
 
-/// The S-box on each byte of a word.
+/// Applies the S-box to each byte of a word.
 #[target_feature(enable = "aes")]
 fn substitute(word: u32) -> u32 {
     _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word as i32))) as u32
@@ -101,7 +101,7 @@ fn substitute(word: u32) -> u32 {
 
 #[inline]
 pub(super) fn load(block: &[u8; BLOCK]) -> __m128i {
-    // SAFETY: the block is as long as what is loaded, which need not be aligned.
+    // SAFETY: the block is as long as the register; the load needs no alignment.
     unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
 }
 
@@ -111,31 +111,31 @@ pub(super) fn store(value: __m128i, block: &mut [u8; BLOCK]) {
     unsafe { _mm_storeu_si128(block.as_mut_ptr().cast(), value) }
 }
 
-/// The encryption of up to a batch of packets, in place and side by side, as far as it has come.
+/// The encryption of up to a batch of packets, in place and side by side, in progress.
 pub(super) struct Encryption<'a, 'p> {
     packets: &'p [Packet<'a>],
     keys: Keys<'a>,
-    /// The block before the next one of the packets that are not done; of the others, `idle`'s.
+    /// The block before the next one, for packets that are not done; for the others, `idle`'s.
     at: [*mut u8; BATCH],
-    /// Blocks that are done.
+    /// Blocks encrypted so far.
     done: usize,
-    /// Packets that are not.
+    /// Packets that are not done.
     active: usize,
 }
 
 /// Expanded keys by round.
 enum Keys<'a> {
     Same(&'a AesKeys),
-    /// For each register of packets.
+    /// One key per round and register of packets; the number of rounds.
     Different(Box<[[__m512i; REGISTERS]; MOST_KEYS]>, usize),
 }
 
 impl<'a, 'p> Encryption<'a, 'p> {
-    /// Of packets, the longest first, whose keys are of as many rounds, and may be `alike`. Lanes
-    /// without a packet read and write `idle`, from a block before an IV on.
+    /// The encryption of packets, the longest first, whose keys have the same number of rounds and
+    /// may be `alike`. Lanes without a packet read and write `idle`, from a block before an IV on.
     ///
     /// # Panics
-    /// When there are none or more than in a batch, or `idle` is shorter than one of them.
+    /// If there are none, or more than in a batch, or `idle` is shorter than one of them.
     #[target_feature(enable = "avx512f")]
     pub(super) fn new(packets: &'p [Packet<'a>], alike: bool, idle: &mut [u8]) -> Self {
         let keys = &packets[0].keys.aes;
@@ -144,7 +144,7 @@ impl<'a, 'p> Encryption<'a, 'p> {
         } else {
             Keys::Different(Box::new(lane_keys(packets)), keys.rounds)
         };
-        // Filled where it stays: a copy would wait for what was just stored.
+        // Filled in place: a copy would wait for the stores just made.
         let at = [idle_iv(idle); BATCH];
         let mut new = Self { packets, keys, at, done: 0, active: packets.len() };
         for (at, packet) in new.at[..packets.len()].iter_mut().zip(packets) {
@@ -154,8 +154,8 @@ impl<'a, 'p> Encryption<'a, 'p> {
         new
     }
 
-    /// Goes on until `end` blocks of each packet are done, or all it has. Returns how many packets,
-    /// from the first on, are not done.
+    /// Continues until `end` blocks of each packet are done, or all that it has. Returns the number
+    /// of packets, from the first on, that are not done.
     ///
     /// # Safety
     /// As for [`step`](Self::step).
@@ -163,7 +163,7 @@ impl<'a, 'p> Encryption<'a, 'p> {
     pub(super) unsafe fn advance(&mut self, end: usize, idle: &mut [u8]) -> usize {
         while self.active > 0 && self.done < end {
             let count = self.all_have().min(end - self.done);
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it.
             unsafe { self.step(count, idle, &mut Alone(count)) };
         }
         self.active
@@ -174,20 +174,20 @@ impl<'a, 'p> Encryption<'a, 'p> {
         self.active
     }
 
-    /// Blocks of each packet that are done, of those that have so many.
+    /// Blocks encrypted of each packet that has that many.
     pub(super) fn done(&self) -> usize {
         self.done
     }
 
-    /// Blocks that are left of each of the packets that are not done.
+    /// Blocks that every packet that is not done has left.
     pub(super) fn all_have(&self) -> usize {
         self.active.checked_sub(1).map_or(0, |last| self.packets[last].blocks - self.done)
     }
 
-    /// Lets `how` do the next `count` blocks of the packets that are not done.
+    /// Encrypts, by `how`, the next `count` blocks of the packets that are not done.
     ///
     /// # Safety
-    /// The packets are there, and are nobody else's; `idle` is that of [`new`](Self::new); all that
+    /// The packets are valid memory and not shared; `idle` is that of [`new`](Self::new); all that
     /// are not done have `count` blocks left.
     #[target_feature(enable = "avx512f,vaes")]
     pub(super) unsafe fn step(&mut self, count: usize, idle: &mut [u8], how: &mut impl Blocks) {
@@ -196,8 +196,8 @@ impl<'a, 'p> Encryption<'a, 'p> {
             Keys::Same(keys) => {
                 let mut wide = [[_mm512_setzero_si512()]; MOST_KEYS];
                 let keys = broadcast(&keys.encrypt, keys.rounds, &mut wide);
-                // SAFETY: the packets that are not done have `count` blocks behind their place, as
-                // the caller says; the others have `idle`, which is as long as the longest.
+                // SAFETY: the packets that are not done have `count` blocks after their position,
+                // as the caller guarantees; the others have `idle`, as long as the longest.
                 unsafe { how.encrypt(registers, keys, &self.at) };
             }
             Keys::Different(keys, rounds) => {
@@ -215,7 +215,7 @@ impl<'a, 'p> Encryption<'a, 'p> {
     }
 }
 
-/// Bytes that idle lanes need beside packets of so many blocks: their IV, and a block before it.
+/// Bytes that idle lanes need beside packets of `blocks` blocks: also an IV, and a block before it.
 pub(super) fn idle_len(blocks: usize) -> usize {
     (blocks + 2) * BLOCK
 }
@@ -226,11 +226,11 @@ fn idle_iv(idle: &mut [u8]) -> *mut u8 {
 
 /// A way to encrypt some number of blocks of each packet.
 pub(super) trait Blocks {
-    /// Encrypts the next blocks of the packets of so many registers.
+    /// Encrypts the next blocks of the packets of the first `registers` registers.
     ///
     /// # Safety
-    /// Each lane of the registers has so many blocks behind the one at its place, and the processor
-    /// the instructions.
+    /// Each lane of the registers has that many blocks after the one at its position, and the
+    /// processor has the instructions.
     unsafe fn encrypt<const K: usize>(
         &mut self,
         registers: usize,
@@ -239,7 +239,7 @@ pub(super) trait Blocks {
     );
 }
 
-/// So many blocks, and nothing else.
+/// Encryption alone, of a number of blocks.
 struct Alone(usize);
 
 impl Blocks for Alone {
@@ -259,12 +259,12 @@ impl Blocks for Alone {
             7 => run::<7, K>,
             _ => run::<REGISTERS, K> as Run<K>,
         };
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { run(keys, at, self.0) }
     }
 }
 
-/// A key's rounds, each in all of a register: those that are used into `wide`.
+/// Broadcasts the round keys that are used to whole registers, into `wide`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn broadcast<'a>(
@@ -300,16 +300,16 @@ fn join(blocks: [__m128i; PER_REGISTER]) -> __m512i {
     _mm512_inserti32x4::<3>(joined, blocks[3])
 }
 
-/// The blocks `offset` bytes behind the places of the first lanes.
+/// Loads the blocks `offset` bytes after the positions of the first lanes.
 ///
 /// # Safety
-/// There are blocks.
+/// The blocks are valid memory.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize) -> [__m512i; N] {
     let block = |lane: usize| {
         let at = at[lane].wrapping_add(offset);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm_loadu_si128(at.cast()) }
     };
     let mut blocks = [_mm512_setzero_si512(); N];
@@ -320,16 +320,16 @@ pub(super) unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize
     blocks
 }
 
-/// Puts blocks `offset` bytes behind the places of the first lanes.
+/// Stores blocks `offset` bytes after the positions of the first lanes.
 ///
 /// # Safety
-/// There is room, and it is ours.
+/// The blocks are valid memory and not shared.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn scatter<const N: usize>(blocks: &[__m512i; N], at: &[*mut u8; BATCH], offset: usize) {
     let put = |lane: usize, block: __m128i| {
         let at = at[lane].wrapping_add(offset);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm_storeu_si128(at.cast(), block) }
     };
     for (n, blocks) in blocks.iter().enumerate() {
@@ -341,20 +341,20 @@ unsafe fn scatter<const N: usize>(blocks: &[__m512i; N], at: &[*mut u8; BATCH], 
     }
 }
 
-/// [`run`] of some number of registers.
+/// [`run`] for some number of registers.
 type Run<const K: usize> = unsafe fn(&[[__m512i; K]], &[*mut u8; BATCH], usize);
 
 /// Encrypts the next `count` blocks of the packets of the first `N` registers.
 ///
 /// # Safety
-/// Each of those lanes has so many blocks behind the one at its place.
+/// Each of those lanes has that many blocks after the one at its position.
 #[target_feature(enable = "avx512f,vaes")]
 unsafe fn run<const N: usize, const K: usize>(
     keys: &[[__m512i; K]],
     at: &[*mut u8; BATCH],
     count: usize,
 ) {
-    // SAFETY: the caller says so; so below.
+    // SAFETY: the caller guarantees it; likewise below.
     let mut chain = unsafe { gather::<N>(at, 0) };
     for block in 1..=count {
         if block % (LINE / BLOCK) == 1 {
@@ -365,22 +365,22 @@ unsafe fn run<const N: usize, const K: usize>(
     }
 }
 
-/// Asks for what stands two cache lines behind `offset` in each packet: packets are more streams
-/// than the processor follows by itself.
+/// Prefetches two cache lines past `offset` in each packet: the packets are more streams than the
+/// processor's own prefetcher follows.
 #[inline]
 pub(super) fn prefetch(at: &[*mut u8], offset: usize) {
     for at in at {
-        // SAFETY: it reads nothing.
+        // SAFETY: a prefetch accesses no memory architecturally.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(offset + 2 * LINE).cast()) };
     }
 }
 
-/// Encrypts the blocks `offset` bytes behind the places of the packets of `N` registers. `chain`
-/// holds those before them, and then what they have become: in registers, as this is inlined into
-/// whoever has the instructions.
+/// Encrypts the blocks `offset` bytes after the positions of the packets of `N` registers. `chain`
+/// holds the blocks before them, and then the encrypted ones: in registers, as this is inlined into
+/// functions that enable the instructions.
 ///
 /// # Safety
-/// There are blocks, and the processor has AVX-512 and VAES.
+/// The blocks are valid memory, and the processor has AVX-512 and VAES.
 #[inline(always)]
 pub(super) unsafe fn encrypt<const N: usize, const K: usize>(
     keys: &[[__m512i; K]],
@@ -389,7 +389,7 @@ pub(super) unsafe fn encrypt<const N: usize, const K: usize>(
     chain: &mut [__m512i; N],
 ) {
     let [first, inner @ .., last] = keys else { return };
-    // SAFETY: the caller says so; so below.
+    // SAFETY: the caller guarantees it; likewise below.
     let clear = unsafe { gather::<N>(at, offset) };
     for n in 0..N {
         let key = first[n % K];
@@ -410,20 +410,20 @@ pub(super) unsafe fn encrypt<const N: usize, const K: usize>(
     unsafe { scatter(chain, at, offset) };
 }
 
-/// Decrypts a packet's blocks, which stand behind their IV, in place.
+/// Decrypts a packet's blocks, which follow their IV, in place.
 #[target_feature(enable = "avx512f,vaes")]
 pub(super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
-    /// Registers at a time.
+    /// Registers processed at a time.
     const STEP: usize = 4;
     const BYTES: usize = 64;
     let mut wide = [[_mm512_setzero_si512()]; MOST_KEYS];
     let keys = broadcast(&keys.decrypt, keys.rounds, &mut wide);
     let mut end = text.len() / BLOCK * BLOCK;
-    // From the end, as each block is needed by the one behind it.
+    // From the end, as each block is needed to decrypt the next one.
     while end >= BLOCK + STEP * BYTES {
         let start = end - STEP * BYTES;
         let at = text[start - BLOCK..end].as_mut_ptr();
-        // SAFETY: from `at` on there is a block, and registers behind it.
+        // SAFETY: from `at` on there is a block, and registers after it.
         unsafe { decrypt_at::<STEP>(keys, at, u8::MAX) };
         end = start;
     }
@@ -437,17 +437,17 @@ pub(super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
     }
 }
 
-/// Decrypts the words of `mask` of `N` registers that stand behind a block at `at`.
+/// Decrypts the words of `mask` of `N` registers that follow a block at `at`.
 ///
 /// # Safety
-/// They are there.
+/// The words are valid memory.
 #[target_feature(enable = "avx512f,vaes")]
 #[inline]
 unsafe fn decrypt_at<const N: usize>(keys: &[[__m512i; 1]], at: *mut u8, mask: __mmask8) {
     let [[first], inner @ .., [last]] = keys else { return };
     let fetch = |behind: usize| {
         let at = at.wrapping_add(behind);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_maskz_loadu_epi64(mask, at.cast()) }
     };
     let mut state = [_mm512_setzero_si512(); N];
@@ -464,7 +464,7 @@ unsafe fn decrypt_at<const N: usize>(keys: &[[__m512i; 1]], at: *mut u8, mask: _
     for n in 0..N {
         let clear = _mm512_xor_si512(_mm512_aesdeclast_epi128(state[n], *last), before[n]);
         let to = at.wrapping_add(BLOCK + n * 64);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_mask_storeu_epi64(to.cast(), mask, clear) };
     }
 }

@@ -20,33 +20,33 @@ use thalweg_packet::BATCH;
 use super::lanes::Packet;
 use super::sha::{self, BLOCK, HmacKeys, WORDS, Words, compress, sixteen};
 
-/// Messages of a register.
+/// Messages per register.
 pub(super) const LANES: usize = 16;
-/// Sixteens that are hashed side by side: each round of one waits for the round before it.
+/// Registers hashed side by side: each round of one waits for the round before it.
 pub(super) const STREAMS: usize = BATCH / LANES;
 /// The hashes' states, word by word.
 pub(super) type State = sha::State<__m512i>;
-/// Bytes of a tag; of those of SHA-1, the first twelve count.
+/// Bytes of a tag; for SHA-1 the first twelve count.
 pub(super) const TAG: usize = 16;
 
-/// The exclusive or of three, as a table of its values.
+/// The exclusive or of three, as a truth table.
 pub(super) const XOR3: i32 = 0x96;
 const CHOOSE: i32 = 0xca;
 const MAJORITY: i32 = 0xe8;
 
-/// Sixteen messages. Used only where the processor has AVX-512, into which all of it is inlined.
+/// Sixteen messages. Used and inlined only in code that runs with AVX-512.
 impl Words for __m512i {
     const AT_HAND: usize = 32;
 
     #[inline(always)]
     fn forget() {
-        // SAFETY: nothing is done.
+        // SAFETY: the assembly is empty.
         unsafe { asm!("", options(nostack, preserves_flags)) };
     }
 
     #[inline(always)]
     fn all(word: u32) -> Self {
-        // SAFETY: whoever uses sixteen has AVX-512; so below.
+        // SAFETY: code that uses sixteen messages runs with AVX-512; likewise below.
         unsafe { _mm512_set1_epi32(word as i32) }
     }
 
@@ -99,7 +99,7 @@ fn shift_right<const N: i32>(words: __m512i) -> __m512i {
     _mm512_srl_epi32(words, _mm_cvtsi32_si128(N))
 }
 
-/// What is hashed of a packet.
+/// The blocks of a packet that are hashed.
 impl Packet<'_> {
     /// Blocks with padding.
     fn padded_blocks(&self) -> usize {
@@ -112,7 +112,7 @@ impl Packet<'_> {
     }
 }
 
-/// What stands behind the last whole block of a packet: its rest and padding.
+/// The part after the last whole block of a packet: its remaining bytes and padding.
 #[repr(C, align(64))]
 pub(super) struct Tail([[u8; BLOCK]; 2]);
 
@@ -120,30 +120,30 @@ impl Tail {
     pub(super) const EMPTY: Self = Self([[0; BLOCK]; 2]);
 }
 
-/// The HMACs of up to a batch of packets, as far as they have come.
+/// The HMACs of up to a batch of packets, in progress.
 pub(super) struct Authentication<'a, 'p> {
     packets: &'p [Packet<'a>],
-    /// Whether they have one key.
+    /// Whether they share one key.
     alike: bool,
-    /// As many as a batch has.
+    /// One per packet of a batch.
     tails: *mut Tail,
-    /// Where each packet's first block would be if all stood in a row with the next one.
+    /// Where each packet's first block would be if all blocks were contiguous with the next one.
     at: [[*const u8; LANES]; STREAMS],
     state: [State; STREAMS],
-    /// Blocks that are hashed.
+    /// Blocks hashed so far.
     done: usize,
-    /// Packets that are not, from the longest on.
+    /// Packets that are not fully hashed, from the longest on.
     active: usize,
-    /// Packets of which whole blocks are not, from the longest on.
+    /// Packets with whole blocks not yet hashed, from the longest on.
     whole: usize,
 }
 
 impl<'a, 'p> Authentication<'a, 'p> {
-    /// Of packets of which the longest is first, and which may be `alike` in their keys. `tails` is
-    /// for their ends.
+    /// The HMACs of packets, the longest first, whose keys may be `alike`. `tails` receives their
+    /// ends.
     ///
     /// # Panics
-    /// When there are none or more than in a batch.
+    /// If there are none, or more than in a batch.
     #[target_feature(enable = "avx512f")]
     pub(super) fn new(
         packets: &'p [Packet<'a>],
@@ -151,7 +151,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
         tails: &'p mut [Tail; BATCH],
     ) -> Self {
         let (first, count) = (packets[0].start, packets.len());
-        // Filled where it stays: a copy would wait for what was just stored.
+        // Filled in place: a copy would wait for the stores just made.
         let mut new = Self {
             packets,
             alike,
@@ -167,21 +167,21 @@ impl<'a, 'p> Authentication<'a, 'p> {
         new
     }
 
-    /// Goes on as far as `ready` bytes of each packet are there, and all of those from number
-    /// `unfinished` on.
+    /// Continues as far as `ready` bytes of each packet allow; packets from number `unfinished` on
+    /// are ready in full.
     ///
     /// # Safety
-    /// They are there, and no packet is longer than the one before it.
+    /// These bytes are valid memory, and no packet is longer than the one before it.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn advance<const SHA256: bool>(&mut self, ready: usize, unfinished: usize) {
         let all = self.packets[0].padded_blocks();
         let end = if unfinished == 0 { all } else { ready / BLOCK };
         while self.done < end {
-            // SAFETY: packets whose whole blocks end before what is ready are all there.
+            // SAFETY: packets whose whole blocks end within the ready bytes are ready in full.
             unsafe { self.move_on() };
             let (lanes, offset) = (self.lanes(), self.done * BLOCK);
-            // Each lane is at a whole block of a packet, of which so many bytes are ready, or in a
-            // tail that is written.
+            // Each lane is at a whole block of a packet, whose bytes are ready, or in a tail that
+            // is written.
             if self.active > LANES {
                 // SAFETY: as above.
                 unsafe { advance::<SHA256, STREAMS>(&mut self.state, &self.at, offset, lanes) };
@@ -195,10 +195,10 @@ impl<'a, 'p> Authentication<'a, 'p> {
         }
     }
 
-    /// Leaves packets that are hashed, and goes on to the tails of those whose whole blocks are.
+    /// Drops packets that are hashed, and moves to the tails of those whose whole blocks are.
     ///
     /// # Safety
-    /// The latter are there.
+    /// The latter are valid memory.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn move_on(&mut self) {
         while self.packets[self.active - 1].padded_blocks() <= self.done {
@@ -208,34 +208,34 @@ impl<'a, 'p> Authentication<'a, 'p> {
         while self.whole > 0 && self.packets[self.whole - 1].whole_blocks() <= self.done {
             self.whole -= 1;
             let (packet, tail) = (&self.packets[self.whole], self.tails.wrapping_add(self.whole));
-            // SAFETY: there is a tail for each packet, and only `self` has them.
+            // SAFETY: there is a tail for each packet, and only `self` uses them.
             let to = unsafe { &mut *tail };
-            // SAFETY: the packet is there, as the caller says.
+            // SAFETY: the packet is valid memory, as the caller guarantees.
             unsafe { pad(packet, to) };
             at[self.whole] = tail.cast::<u8>().wrapping_sub(packet.whole_blocks() * BLOCK);
         }
-        // A lane without a packet does what the first does.
+        // A lane without a packet repeats the first.
         let first = at[0];
         at[self.active..].fill(first);
     }
 
-    /// What the blocks that are hashed have come to.
+    /// The states after the blocks hashed so far.
     pub(super) fn states(&self) -> &[State; STREAMS] {
         &self.state
     }
 
-    /// Blocks of each packet that are hashed, of those that have so many.
+    /// Blocks hashed of each packet that has that many.
     pub(super) fn done(&self) -> usize {
         self.done
     }
 
-    /// Packets that are not hashed, from the longest on.
+    /// Packets that are not fully hashed, from the longest on.
     pub(super) fn active(&self) -> usize {
         self.active
     }
 
-    /// Takes the next `blocks` of the packets that are not hashed, which are whole ones, for hashed,
-    /// to `states`.
+    /// Marks the next `blocks`, whole ones, of the packets that are not fully hashed as hashed, and
+    /// takes over the resulting `states`.
     #[target_feature(enable = "avx512f")]
     pub(super) fn skip(&mut self, blocks: usize, states: &[State; STREAMS]) {
         self.done += blocks;
@@ -245,7 +245,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
         }
     }
 
-    /// The packets that are not hashed.
+    /// The lanes of packets that are not fully hashed.
     fn lanes(&self) -> [__mmask16; STREAMS] {
         let lanes = u32::MAX >> (BATCH - self.active);
         [lanes as __mmask16, (lanes >> LANES) as __mmask16]
@@ -258,10 +258,10 @@ impl<'a, 'p> Authentication<'a, 'p> {
     }
 }
 
-/// Hashes the blocks `offset` bytes behind the places of `N` streams, in so many lanes.
+/// Hashes the blocks `offset` bytes after the positions of `N` streams, in the given lanes.
 ///
 /// # Safety
-/// They are there.
+/// The blocks are valid memory.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn advance<const SHA256: bool, const N: usize>(
     state: &mut [State; N],
@@ -271,7 +271,7 @@ unsafe fn advance<const SHA256: bool, const N: usize>(
 ) {
     let mut words = [[_mm512_setzero_si512(); LANES]; N];
     for stream in 0..N {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { fetch(&at[stream], offset, &mut words[stream]) };
     }
     let mut next = *state;
@@ -281,7 +281,7 @@ unsafe fn advance<const SHA256: bool, const N: usize>(
     }
 }
 
-/// Makes a state the next one in so many lanes.
+/// Replaces a state by the next one in the given lanes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn keep(state: &mut State, next: &State, lanes: __mmask16) {
@@ -291,7 +291,7 @@ fn keep(state: &mut State, next: &State, lanes: __mmask16) {
 }
 
 /// Hashes a block in each lane of `N` streams. Not inlined: it is long, and the less code a batch
-/// goes through, the more of it the processor has at hand.
+/// runs through, the more of it stays in the processor's caches.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline(never)]
 pub(super) fn hash<const SHA256: bool, const N: usize>(
@@ -318,14 +318,14 @@ fn finish<const SHA256: bool>(
     hash::<SHA256, STREAMS>(&mut outer, &mut words);
     for (tags, digest) in tags.chunks_mut(LANES).zip(outer) {
         let [w0, w1, w2, w3, ..] = digest;
-        // Those of every fourth lane, from lanes 0, 1, 2 and 3 on.
+        // The tags of every fourth lane, from lanes 0, 1, 2 and 3 on.
         for (first, fourths) in columns_of_four([w0, w1, w2, w3]).into_iter().enumerate() {
             put_fourths(fourths, tags, first);
         }
     }
 }
 
-/// Writes four tags, of words whose highest byte comes first, to every fourth place.
+/// Writes four tags, the highest byte of each word first, to every fourth place.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn put_fourths(fourths: __m512i, tags: &mut [[u8; TAG]], first: usize) {
@@ -336,7 +336,7 @@ fn put_fourths(fourths: __m512i, tags: &mut [[u8; TAG]], first: usize) {
     }
 }
 
-/// What puts the highest byte of each word first.
+/// The shuffle that puts the highest byte of each word first.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn big_endian() -> __m512i {
@@ -363,10 +363,10 @@ fn states(
     words.map(|words| words.map(|words| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }))
 }
 
-/// Writes what stands behind the last whole block of a packet.
+/// Writes the part after the last whole block of a packet.
 ///
 /// # Safety
-/// The packet is there.
+/// The packet is valid memory.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 unsafe fn pad(packet: &Packet<'_>, tail: &mut Tail) {
@@ -374,7 +374,7 @@ unsafe fn pad(packet: &Packet<'_>, tail: &mut Tail) {
     let rest = packet.len - whole;
     let mask = (1u64 << rest) - 1;
     let at = packet.start.wrapping_add(whole).cast_const();
-    // SAFETY: the mask has a bit for each byte behind the last whole block.
+    // SAFETY: the mask has a bit for each byte after the last whole block.
     let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, at.cast()) };
     let bytes = _mm512_mask_mov_epi8(bytes, 1 << rest, _mm512_set1_epi8(0x80u8 as i8));
     // The block of the key counts too. The length is the last word of the last block.
@@ -396,11 +396,11 @@ fn store_block(value: __m512i, block: &mut [u8; BLOCK]) {
     unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), value) }
 }
 
-/// The words of the blocks `offset` bytes behind so many places: transposed, the first byte of each
-/// highest.
+/// Loads the words of the blocks `offset` bytes after the given positions: transposed, the first
+/// byte of each word highest.
 ///
 /// # Safety
-/// The blocks are there.
+/// The blocks are valid memory.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 unsafe fn fetch(at: &[*const u8; LANES], offset: usize, words: &mut [__m512i; LANES]) {
@@ -409,7 +409,7 @@ unsafe fn fetch(at: &[*const u8; LANES], offset: usize, words: &mut [__m512i; LA
     macro_rules! row {
         ($lane:expr) => {
             let at = at[$lane].wrapping_add(offset);
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it.
             let block = unsafe { _mm512_loadu_si512(at.cast()) };
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(2 * BLOCK).cast());
             rows[$lane] = _mm512_shuffle_epi8(block, big_endian);

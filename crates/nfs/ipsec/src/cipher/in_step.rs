@@ -1,7 +1,7 @@
 //! CBC and HMAC of packets in step, with AVX-512: the whole blocks that all of them have.
 //!
-//! The hash gets its words out of the registers that AES leaves them in, so that nothing that is
-//! hashed is read again, and half of what turns blocks into words is saved. (Gopal et al., "Fast
+//! The hash takes its words from the registers in which AES leaves them, so that no hashed data is
+//! read again, and half of the transposition of blocks into words is saved. (Gopal et al., "Fast
 //! Cryptographic Computation on Intel Architecture Processors Via Function Stitching", 2010, go
 //! further and mix the instructions of both; here the processor does.)
 #![allow(unsafe_code)]
@@ -27,16 +27,16 @@ const STEP: usize = SHA_BLOCK / AES_BLOCK;
 const WORDS: usize = AES_BLOCK / 4;
 /// Words before what is encrypted: ESP's header and the IV.
 const AHEAD: usize = HEADER / 4 + WORDS;
-/// Steps that are worth it: what the hash has come to is put into another order and back.
+/// The least number of steps that pay off: the hash states are permuted before and after.
 const LEAST: usize = 2;
-/// Registers of AES for a register of the hash.
+/// Registers of AES per register of the hash.
 const FOUR: usize = LANES / PER_REGISTER;
 
-/// Encrypts and hashes as many whole blocks of the hash as all packets have that are not done, if
-/// both are as far as each other.
+/// Encrypts and hashes the whole blocks of the hash that all unfinished packets have, if encryption
+/// and hash are at the same block.
 ///
 /// # Safety
-/// The packets of both are the same ones, are there, and are nobody else's; `idle` is that of
+/// The packets of both are the same, are valid memory, and are not shared; `idle` is that of
 /// `encryption`.
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 pub(super) unsafe fn advance<const SHA256: bool>(
@@ -52,12 +52,12 @@ pub(super) unsafe fn advance<const SHA256: bool>(
     }
     let mut states = by_columns(authentication.states());
     let mut in_step = InStep::<SHA256> { states: &mut states, steps };
-    // SAFETY: the caller says so, and all packets have so many blocks.
+    // SAFETY: the caller guarantees it, and all packets have that many blocks.
     unsafe { encryption.step(steps * STEP, idle, &mut in_step) };
     authentication.skip(steps, &by_columns(&states));
 }
 
-/// So many blocks of the hash, and what it comes to.
+/// A number of blocks of the hash, and its states.
 struct InStep<'a, const SHA256: bool> {
     /// Packets in the order of [`by_columns`].
     states: &'a mut [State; STREAMS],
@@ -74,7 +74,7 @@ impl<const SHA256: bool> Blocks for InStep<'_, SHA256> {
         let Self { states, steps } = self;
         let [first, _] = &mut **states;
         if registers > FOUR {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it.
             unsafe { both::<SHA256, STREAMS, REGISTERS, K>(keys, at, states, *steps) };
         } else {
             // SAFETY: as above.
@@ -84,10 +84,10 @@ impl<const SHA256: bool> Blocks for InStep<'_, SHA256> {
 }
 
 /// Encrypts the next `STEP * steps` blocks of the packets of `N` registers of AES, and hashes
-/// `steps` blocks of theirs, which begin with the header before the IV at each place.
+/// `steps` blocks of them, which begin with the header before the IV at each position.
 ///
 /// # Safety
-/// Each lane has so many blocks behind its place, and a header before it.
+/// Each lane has that many blocks after its position, and a header before it.
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 unsafe fn both<const SHA256: bool, const S: usize, const N: usize, const K: usize>(
     keys: &[[__m512i; K]],
@@ -97,10 +97,10 @@ unsafe fn both<const SHA256: bool, const S: usize, const N: usize, const K: usiz
 ) {
     const { assert!(N == S * FOUR) };
     let mut words = [[_mm512_setzero_si512(); SHA_BLOCK / 4]; S];
-    // SAFETY: there are header and IV, as the caller says; so below.
+    // SAFETY: there are header and IV, as the caller guarantees; likewise below.
     let start = unsafe { gather::<N>(at, 0usize.wrapping_sub(HEADER)) };
     put::<S, N>(&start, 0, &mut words);
-    // SAFETY: as above. The second half is not encrypted yet, and does not stay.
+    // SAFETY: as above. The second half is not encrypted yet, and is replaced later.
     let middle = unsafe { gather::<N>(at, HEADER) };
     put::<S, N>(&middle, WORDS, &mut words);
     // SAFETY: as above.
@@ -126,7 +126,7 @@ unsafe fn both<const SHA256: bool, const S: usize, const N: usize, const K: usiz
     }
 }
 
-/// Puts the words of blocks to those from `first` on.
+/// Puts the words of blocks into `words` from `first` on.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn put<const S: usize, const N: usize>(
@@ -139,7 +139,7 @@ fn put<const S: usize, const N: usize>(
     }
 }
 
-/// Puts the first half of the words of blocks to the end, and gives the other half.
+/// Puts the first half of the words of blocks at the end, and returns the other half.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn put_half<const S: usize, const N: usize>(
@@ -166,9 +166,9 @@ fn columns<const N: usize>(blocks: &[__m512i; N], s: usize) -> [__m512i; WORDS] 
     columns_of_four(rows)
 }
 
-/// States with the packets of each sixteen in the order that [`columns_of_four`] makes of four
-/// registers of four packets: the first of each register, the second of each, and so on. Twice,
-/// they are as they were.
+/// States with the packets of each sixteen in the order that [`columns_of_four`] produces from four
+/// registers of four packets: the first of each register, the second of each, and so on. Applied
+/// twice, it restores the order.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn by_columns(states: &[State; STREAMS]) -> [State; STREAMS] {

@@ -1,7 +1,7 @@
-/* Sealing and opening ESP packets by Intel's libipsec-mb.
+/* Sealing and opening ESP packets with Intel's libipsec-mb.
  *
- * Its interface is macros over function pointers of a manager; here are the few functions that
- * intel.rs calls. Lengths have been checked there.
+ * Its interface is macros over function pointers of a manager; this file has the few functions
+ * that intel.rs calls. Lengths have been checked there.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ struct thalweg_keys {
     uint32_t key_len;
 };
 
-/* A packet, and what has become of it. */
+/* A packet, and the result. */
 struct thalweg_job {
     const struct thalweg_keys *keys;
     uint8_t *esp;
@@ -109,8 +109,8 @@ void thalweg_keys_free(struct thalweg_keys *keys)
     free(keys);
 }
 
-/* CBC and HMAC. The upper half of an extended sequence number is hashed as if it stood behind the
- * body (RFC 4303, 2.2.1): it is put where the ICV is, which goes to `tag` first. */
+/* CBC and HMAC. The upper half of an extended sequence number is hashed as if it followed the body
+ * (RFC 4303, 2.2.1): it is written where the ICV goes, so the ICV is computed into `tag` first. */
 static void fill_cbc(IMB_JOB *to, struct thalweg_job *job, int seal)
 {
     const struct thalweg_keys *keys = job->keys;
@@ -174,7 +174,7 @@ static void done(IMB_JOB *from)
     }
 }
 
-/* Has all jobs' bodies encrypted or decrypted, and their tags written to `tag`. */
+/* Encrypts or decrypts the bodies of all jobs, and writes their tags to `tag`. */
 void thalweg_run(IMB_MGR *manager, struct thalweg_job *jobs, size_t count, int seal)
 {
     for (size_t i = 0; i < count; i++) {

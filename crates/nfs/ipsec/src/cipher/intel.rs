@@ -16,7 +16,7 @@ use crate::suite::{Hash, Suite};
 /// Bytes of the longest ICV.
 const TAG: usize = 16;
 
-/// What stands behind a pointer of intel.c.
+/// The opaque type that a pointer of intel.c points to.
 #[repr(C)]
 struct RawManager {
     _opaque: [u8; 0],
@@ -61,22 +61,22 @@ unsafe extern "C" {
 /// The library's state: one per worker.
 pub(super) struct Manager(NonNull<RawManager>);
 
-// SAFETY: a manager is bound to no thread; whoever has it uses it alone.
+// SAFETY: a manager is not bound to a thread, and has a single user at a time.
 unsafe impl Send for Manager {}
 
 impl Manager {
-    /// `None` without vector instructions, where the library cannot use them, and for a level
+    /// Returns `None` without vector instructions, if the library cannot use them, and for a level
     /// that is not this process's: expanded keys differ by level.
     pub(super) fn new(isa: Isa) -> Option<Self> {
         if isa == Isa::Scalar || isa != Isa::active() {
             return None;
         }
-        // SAFETY: the processor has the instructions that the library is told to use.
+        // SAFETY: the processor has the instructions that the library is set to use.
         let raw = unsafe { thalweg_manager_new((isa == Isa::Avx512).into()) };
         NonNull::new(raw).map(Self)
     }
 
-    /// Seals those of the jobs that wait.
+    /// Seals the jobs that wait.
     pub(super) fn seal(&mut self, jobs: &mut [Job<'_>]) {
         let mut waiting = waiting(jobs);
         self.run(&mut waiting, true);
@@ -88,7 +88,7 @@ impl Manager {
         }
     }
 
-    /// Opens those of the jobs that wait.
+    /// Opens the jobs that wait.
     pub(super) fn open(&mut self, jobs: &mut [Job<'_>]) {
         let mut received: ArrayVec<[u8; TAG], BATCH> = ArrayVec::new();
         for job in jobs.iter_mut().filter(takes) {
@@ -107,20 +107,20 @@ impl Manager {
     }
 
     fn run(&mut self, jobs: &mut [RawJob], seal: bool) {
-        // SAFETY: the manager is ours alone; the jobs point to keys and packets that outlive the
-        // call, and say how long they are.
+        // SAFETY: the manager is not shared; the jobs point to keys and packets that outlive the
+        // call, and hold their lengths.
         unsafe { thalweg_run(self.0.as_ptr(), jobs.as_mut_ptr(), jobs.len(), seal.into()) };
     }
 }
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        // SAFETY: it came from `thalweg_manager_new`, and nobody uses it any more.
+        // SAFETY: it came from `thalweg_manager_new`, and this is its last use.
         unsafe { thalweg_manager_free(self.0.as_ptr()) };
     }
 }
 
-/// Whether the job waits, and its keys are there.
+/// Whether the job waits, and has keys for the library.
 fn takes(job: &&mut Job<'_>) -> bool {
     job.waits() && job.cipher.intel.is_some()
 }
@@ -149,18 +149,18 @@ fn waiting(jobs: &mut [Job<'_>]) -> ArrayVec<RawJob, BATCH> {
 /// Expanded keys.
 pub(super) struct Keys(NonNull<RawKeys>);
 
-// SAFETY: keys are only read once they are made.
+// SAFETY: keys are only read after their creation.
 unsafe impl Send for Keys {}
 // SAFETY: as above.
 unsafe impl Sync for Keys {}
 
 impl Keys {
-    /// `None` where the library cannot be used.
+    /// Returns `None` if the library cannot be used.
     ///
     /// # Panics
-    /// When a key has another length than the suite says.
+    /// If a key does not have the length that the suite requires.
     pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
-        /// Whose functions expand keys; they change nothing of it.
+        /// The manager whose functions expand keys; they do not change it.
         static EXPANDS: OnceLock<Option<Shared>> = OnceLock::new();
         struct Shared(Manager);
         // SAFETY: only its table of functions is used.
@@ -174,7 +174,7 @@ impl Keys {
             Suite::Gcm(_) => 2,
             Suite::ChaCha20Poly1305 => 3,
         };
-        // SAFETY: the keys are as long as is said, and as the cipher needs.
+        // SAFETY: the keys have the given lengths, which are those that the cipher needs.
         let raw = unsafe {
             thalweg_keys_new(
                 manager.0.0.as_ptr(),
@@ -191,7 +191,7 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        // SAFETY: they came from `thalweg_keys_new`, and nobody uses them any more.
+        // SAFETY: they came from `thalweg_keys_new`, and this is their last use.
         unsafe { thalweg_keys_free(self.0.as_ptr()) };
     }
 }

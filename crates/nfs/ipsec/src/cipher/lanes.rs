@@ -12,7 +12,7 @@ use super::sha::HmacKeys;
 use super::{Job, avx2, in_step};
 use crate::suite::{HEADER, Hash, Suite};
 
-/// Whether the processor has what this takes, at the level that uses it.
+/// Whether the processor has the instructions that this level needs.
 fn is_available(isa: Isa) -> bool {
     use std::arch::is_x86_feature_detected as has;
     isa.is_available()
@@ -31,7 +31,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// `None` for other suites, and where the processor cannot.
+    /// Returns `None` for other suites, and if the processor lacks the instructions.
     pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
         let Suite::Cbc(_, hash) = suite else { return None };
         if !is_available(Isa::Avx2) {
@@ -47,14 +47,15 @@ impl Keys {
     }
 }
 
-/// Says that the processor can, at which level, and holds what idle lanes write, and the ends of messages.
+/// Proof that the processor has the instructions, and of which level. Holds the memory that idle
+/// lanes write, and the ends of messages.
 pub(super) struct Lanes {
     isa: Isa,
     idle: Vec<u8>,
     tails: Box<[Tail; BATCH]>,
 }
 
-/// A packet as the lanes take it: ESP's header, the IV, and what is encrypted.
+/// A packet as the lanes process it: ESP's header, the IV, and the encrypted body.
 #[derive(Clone, Copy)]
 pub(super) struct Packet<'a> {
     pub(super) keys: &'a Keys,
@@ -81,14 +82,14 @@ pub(super) fn alike(packets: &[Packet<'_>]) -> bool {
 type Packets<'a> = ArrayVec<Packet<'a>, BATCH>;
 
 impl Lanes {
-    /// `None` where the level or the processor has no such instructions.
+    /// Returns `None` if the level or the processor has no such instructions.
     pub(super) fn new(isa: Isa) -> Option<Self> {
         let tails = Box::new([const { Tail::EMPTY }; BATCH]);
         let best = [Isa::Avx512, Isa::Avx2].into_iter().find(|l| *l <= isa && is_available(*l))?;
         Some(Self { isa: best, idle: Vec::new(), tails })
     }
 
-    /// Seals those of the jobs that have keys for it. They come suite by suite, the longest first.
+    /// Seals the jobs that have keys for it. They are sorted suite by suite, the longest first.
     pub(super) fn seal(&mut self, jobs: &mut [Job<'_>]) {
         for jobs in jobs.chunk_by_mut(are_of_one_suite) {
             let Some(keys) = &jobs[0].cipher.lanes else { continue };
@@ -110,7 +111,7 @@ impl Lanes {
         }
     }
 
-    /// Opens those of the jobs that have keys for it. They come suite by suite, the longest first.
+    /// Opens the jobs that have keys for it. They are sorted suite by suite, the longest first.
     pub(super) fn open(&mut self, jobs: &mut [Job<'_>]) {
         for jobs in jobs.chunk_by_mut(are_of_one_suite) {
             let Some(keys) = &jobs[0].cipher.lanes else { continue };
@@ -152,7 +153,7 @@ impl Lanes {
         unsafe { decrypt(&keys.aes, text) };
     }
 
-    /// Makes it as long as lanes beside the longest packet, the first, need.
+    /// Makes `idle` long enough for idle lanes beside the longest packet, the first.
     fn lengthen_idle(&mut self, packets: &[Packet<'_>]) {
         let most = packets.first().map_or(0, |longest| idle_len(longest.blocks));
         if self.idle.len() < most {
@@ -160,18 +161,18 @@ impl Lanes {
         }
     }
 
-    /// Encrypts and authenticates what all packets have in step, and the rest piece by piece: what
-    /// is hashed is then still in the cache.
+    /// Encrypts and authenticates in step the blocks that all packets have, and the rest piece by
+    /// piece, so that the hash finds its input in the cache.
     ///
     /// # Safety
-    /// The processor has the instructions, and the packets are there.
+    /// The processor has the instructions, and the packets are valid memory.
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
     unsafe fn seal_sixteens<const SHA256: bool>(
         &mut self,
         packets: &[Packet<'_>],
         tags: &mut [[u8; TAG]; BATCH],
     ) {
-        /// Blocks of a piece.
+        /// Blocks per piece.
         const PIECE: usize = 16;
         self.lengthen_idle(packets);
         let (alike, idle) = (alike(packets), &mut self.idle[..]);
@@ -179,12 +180,12 @@ impl Lanes {
         let mut authentication = Authentication::new(packets, alike, &mut self.tails);
         let mut unfinished = packets.len();
         while unfinished > 0 {
-            // SAFETY: the packets are there, as the caller says.
+            // SAFETY: the packets are valid memory, as the caller guarantees.
             unsafe { in_step::advance::<SHA256>(&mut encryption, &mut authentication, idle) };
             let end = encryption.done() + PIECE;
             // SAFETY: as above.
             unfinished = unsafe { encryption.advance(end, idle) };
-            // SAFETY: the packets are there, and so much of them is encrypted.
+            // SAFETY: the packets are valid memory, and encrypted that far.
             unsafe {
                 authentication.advance::<SHA256>(HEADER + (1 + end) * BLOCK, unfinished);
             }
@@ -193,7 +194,7 @@ impl Lanes {
     }
 
     /// # Safety
-    /// The processor has the instructions, and the packets are there.
+    /// The processor has the instructions, and the packets are valid memory.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn authenticate_sixteens<const SHA256: bool>(
         &mut self,
@@ -201,13 +202,13 @@ impl Lanes {
         tags: &mut [[u8; TAG]; BATCH],
     ) {
         let mut authentication = Authentication::new(packets, alike(packets), &mut self.tails);
-        // SAFETY: the packets are there, as the caller says, the longest first.
+        // SAFETY: the packets are valid memory, as the caller guarantees, the longest first.
         unsafe { authentication.advance::<SHA256>(0, 0) };
         authentication.finish::<SHA256>(tags);
     }
 
     /// # Safety
-    /// The processor has the instructions, and the packets are there.
+    /// The processor has the instructions, and the packets are valid memory.
     #[target_feature(enable = "avx2,aes")]
     unsafe fn seal_eights<const SHA256: bool>(
         &mut self,
@@ -215,12 +216,12 @@ impl Lanes {
         tags: &mut [[u8; TAG]; BATCH],
     ) {
         self.lengthen_idle(packets);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { avx2::seal::<SHA256>(packets, tags, &mut self.idle) };
     }
 
     /// # Safety
-    /// The processor has the instructions, and the packets are there.
+    /// The processor has the instructions, and the packets are valid memory.
     #[target_feature(enable = "avx2")]
     #[expect(clippy::unused_self, reason = "a kernel as the others")]
     unsafe fn authenticate_eights<const SHA256: bool>(
@@ -228,23 +229,23 @@ impl Lanes {
         packets: &[Packet<'_>],
         tags: &mut [[u8; TAG]; BATCH],
     ) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { avx2::authenticate::<SHA256>(packets, tags) };
     }
 }
 
-/// Does the work for one packet or more, the longest first, and gives their tags, in order.
+/// Seals or authenticates one packet or more, the longest first, and writes their tags, in order.
 type Kernel = unsafe fn(&mut Lanes, &[Packet<'_>], &mut [[u8; TAG]; BATCH]);
 
 fn are_of_one_suite(a: &Job<'_>, b: &Job<'_>) -> bool {
     std::ptr::eq(a.cipher, b.cipher) || a.cipher.suite == b.cipher.suite
 }
 
-/// Takes the packets of jobs, which stay as they are but for their ICVs: an extended sequence
-/// number's upper half is authenticated as if it stood behind the body (RFC 4303, 2.2.1), and is put
-/// there. Fills them where they stay, as a copy would wait for what was just stored.
+/// Fills `packets` from jobs. Only the ICVs of these change: an extended sequence number's upper
+/// half is authenticated as if it followed the body (RFC 4303, 2.2.1), and is written there. Filled
+/// in place, as a copy would wait for the stores just made.
 fn fill<'a>(packets: &mut Packets<'a>, jobs: &mut [Job<'a>]) {
-    // All of a suite have such keys, or none.
+    // Either all packets of a suite have such keys, or none.
     packets.extend(jobs.iter_mut().filter_map(|job| {
         let (keys, mut len) = (job.cipher.lanes.as_ref()?, job.end);
         let blocks = (len - job.cipher.shape.body) / BLOCK;
@@ -256,7 +257,7 @@ fn fill<'a>(packets: &mut Packets<'a>, jobs: &mut [Job<'a>]) {
     }));
 }
 
-/// Puts the first bytes of a tag where the ICV is.
+/// Writes the first bytes of a tag as the ICV.
 fn put(tag: &[u8; TAG], icv: &mut [u8]) {
     // Lengths that the compiler knows are one store each.
     if let Some(icv) = icv.first_chunk_mut::<TAG>() {

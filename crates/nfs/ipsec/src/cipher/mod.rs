@@ -1,9 +1,9 @@
 //! Sealing and opening ESP packets in place, a batch at a time.
 //!
 //! An ESP packet lies in its buffer as SPI, sequence number, IV, body, ICV (RFC 4303, section
-//! 2). Who does the work is chosen by suite and processor: our own lanes for CBC with HMAC
-//! where there are AVX2 and AES-NI, libipsec-mb for the rest where it is built in, and per packet the
-//! portable code, which says what the others have to give.
+//! 2). The implementation is chosen by suite and processor: our own lanes for CBC with HMAC where
+//! there are AVX2 and AES-NI, libipsec-mb for the rest where it is built in, and otherwise, packet
+//! by packet, the portable code, which is the reference for the others.
 
 #[cfg(target_arch = "x86_64")]
 mod aes_lanes;
@@ -30,7 +30,7 @@ use thalweg_packet::BATCH;
 
 use super::suite::{HEADER, Suite};
 
-/// A suite with its keys expanded, for whoever does the work.
+/// A suite with its keys expanded, for each implementation.
 pub(super) struct Cipher {
     suite: Suite,
     shape: Shape,
@@ -42,7 +42,7 @@ pub(super) struct Cipher {
 }
 
 impl Cipher {
-    /// Expands the keys; `None` when one has the wrong length.
+    /// Expands the keys; returns `None` if one has the wrong length.
     pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
         if key.len() != suite.key_len() || auth_key.len() != suite.auth_key_len() {
             return None;
@@ -64,18 +64,18 @@ impl Cipher {
     }
 }
 
-/// What a suite's packets look like.
+/// The layout of a suite's packets.
 #[derive(Clone, Copy)]
 struct Shape {
     /// Where the body begins.
     body: usize,
     /// Bytes of the ICV.
     icv: usize,
-    /// What the body's length is a multiple of, less one.
+    /// The alignment of the body's length, minus one.
     last: usize,
 }
 
-/// What has become of a job.
+/// The progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
@@ -86,7 +86,7 @@ enum State {
 
 /// A packet to be sealed or opened.
 pub(super) struct Job<'a> {
-    /// Whose packet it is: its lane in a batch.
+    /// The packet's lane in its batch.
     pub(super) lane: usize,
     cipher: &'a Cipher,
     esp: &'a mut [u8],
@@ -98,7 +98,7 @@ pub(super) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// `esp` is the packet from the SPI to the ICV, `high` the upper half of an extended
-    /// sequence number. `None` when there is no body, or it does not align.
+    /// sequence number. Returns `None` if there is no body, or it is not aligned.
     pub(super) fn new(
         lane: usize,
         cipher: &'a Cipher,
@@ -139,7 +139,7 @@ struct Parts<'a> {
     icv: &'a mut [u8],
 }
 
-/// Does the work; one per worker.
+/// The implementations that are available; one per worker.
 pub(super) struct Engine {
     #[cfg(target_arch = "x86_64")]
     lanes: Option<lanes::Lanes>,
@@ -148,7 +148,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// The fastest with the instructions of `isa`.
+    /// The fastest engine with the instructions of `isa`.
     pub(super) fn new(isa: Isa) -> Self {
         let _ = isa;
         Self {
@@ -175,7 +175,7 @@ impl Engine {
     }
 
     /// Checks the ICVs of up to a batch of packets and decrypts the bodies of those that are
-    /// authentic; those of others are worthless. The jobs' order changes.
+    /// authentic; other bodies are undefined. The jobs' order changes.
     pub(super) fn open(&mut self, jobs: &mut [Job<'_>]) {
         order(jobs);
         #[cfg(target_arch = "x86_64")]
@@ -190,13 +190,13 @@ impl Engine {
     }
 }
 
-/// Suite by suite, and the longest first, in what is encrypted and in what is authenticated:
-/// packets that are worked on side by side are then about as long.
+/// Sorts jobs suite by suite, the longest first, by what is encrypted and what is authenticated:
+/// packets that are processed side by side then have similar lengths.
 fn order(jobs: &mut [Job<'_>]) {
     assert!(jobs.len() <= BATCH);
     let len = |job: &Job<'_>| 2 * job.end + usize::from(job.high.is_some());
     let compare = |a: &Job<'_>, b: &Job<'_>| {
-        // Most have the same keys even.
+        // Most even have the same keys.
         let same = std::ptr::eq(a.cipher, b.cipher);
         let suites = if same { Ordering::Equal } else { a.cipher.suite.cmp(&b.cipher.suite) };
         suites.then_with(|| len(b).cmp(&len(a)))

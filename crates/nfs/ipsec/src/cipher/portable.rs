@@ -1,4 +1,4 @@
-//! One packet after the other, by the RustCrypto libraries: the reference.
+//! Packet by packet, with the RustCrypto libraries: the reference.
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt};
 use aes::{Aes128, Aes256};
@@ -41,7 +41,7 @@ pub(super) enum Aead {
 }
 
 impl Keys {
-    /// `None` when a key has the wrong length.
+    /// Returns `None` if a key has the wrong length.
     pub(super) fn new(suite: Suite, key: &[u8], auth_key: &[u8]) -> Option<Self> {
         let aead = |of: fn(&[u8]) -> Option<Aead>| {
             let (key, salt) = key.split_last_chunk()?;
@@ -133,7 +133,7 @@ impl Cbc {
 
 impl Authentication {
     /// The first bytes of the HMAC over the packet and, with extended sequence numbers, the
-    /// upper half behind it (RFC 4303, 2.2.1).
+    /// upper half after it (RFC 4303, 2.2.1).
     fn icv(&self, head: &[u8], body: &[u8], high: Option<u32>) -> [u8; TAG] {
         fn with<M: Mac + Clone>(hmac: &M, parts: [&[u8]; 3]) -> [u8; TAG] {
             let mut hmac = hmac.clone();

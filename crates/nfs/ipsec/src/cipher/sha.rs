@@ -7,28 +7,28 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A word of as many messages as it has lanes.
 pub(super) trait Words: Copy {
-    /// Where a block and a state have more words than this, they are left in memory ([`leave`]): as
-    /// many as the processor holds.
+    /// The number of registers: a block and a state with more words than this stay in memory
+    /// ([`leave`]).
     const AT_HAND: usize;
-    /// Has the compiler load again what it has stored.
+    /// Makes the compiler reload what it has stored.
     fn forget() {}
     /// The same word in all lanes.
     fn all(word: u32) -> Self;
     fn add(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
     fn shift_right<const N: i32>(self) -> Self;
-    /// `RIGHT` is 32 less `LEFT`: of which processors without rotations make one.
+    /// `RIGHT` is 32 minus `LEFT`, for processors that build a rotation from two shifts.
     fn rotate_left<const LEFT: i32, const RIGHT: i32>(self) -> Self;
     fn xor3(self, b: Self, c: Self) -> Self {
         self.xor(b).xor(c)
     }
-    /// The bits of `b` where those of this are set, and of `c` elsewhere.
+    /// The bits of `b` where those of `self` are set, and of `c` elsewhere.
     fn choose(self, b: Self, c: Self) -> Self;
-    /// The bits that most of the three have.
+    /// The bits that are set in at least two of the three.
     fn majority(self, b: Self, c: Self) -> Self;
 }
 
-/// One message: what the vectors have to give.
+/// One message: the reference for the vectors.
 impl Words for u32 {
     const AT_HAND: usize = usize::MAX;
 
@@ -61,9 +61,9 @@ impl Words for u32 {
     }
 }
 
-/// Lets the words of `N` blocks, which the processor does not hold beside `N` states of `S` words,
-/// stay in memory. The compiler holds them all the same, and puts others onto the stack for it, where
-/// they lie across cache lines.
+/// Leaves the words of `N` blocks in memory if the processor has no registers for them besides `N`
+/// states of `S` words. Otherwise the compiler would keep them in registers, and spill others to
+/// the stack, where they straddle cache lines.
 #[inline(always)]
 fn leave<const N: usize, const S: usize, V: Words>() {
     if N * (S + BLOCK / 4) > V::AT_HAND {
@@ -103,7 +103,7 @@ const SHA256_CONSTANTS: [u32; 64] = [
     0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
 ];
 
-/// `$round!(0)` to `$round!(15)`: written out, so that which word is meant is known.
+/// `$round!(0)` to `$round!(15)`: unrolled, so that each word's index is a constant.
 macro_rules! sixteen {
     ($round:ident) => {
         $round!(0);
@@ -126,7 +126,7 @@ macro_rules! sixteen {
 }
 pub(super) use sixteen;
 
-/// The states behind the first block of both hashes, which is made of the key alone.
+/// The states after the first block of both hashes, which depends on the key alone.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct HmacKeys {
     pub(super) inner: [u32; WORDS],
@@ -134,10 +134,10 @@ pub(super) struct HmacKeys {
 }
 
 impl HmacKeys {
-    /// Of a key of at most 64 bytes.
+    /// The states of a key of at most 64 bytes.
     ///
     /// # Panics
-    /// When it is longer.
+    /// If it is longer.
     pub(super) fn new<const SHA256: bool>(key: &[u8]) -> Self {
         let state = |pad: u8| {
             let mut block = [pad; BLOCK];

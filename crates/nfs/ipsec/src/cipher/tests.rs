@@ -1,4 +1,4 @@
-//! Whoever does the work gives what the portable code gives.
+//! Every implementation returns what the portable code returns.
 
 use proptest::prelude::*;
 use thalweg_cpu::Isa;
@@ -29,7 +29,7 @@ fn packets() -> impl Strategy<Value = Vec<Packet>> {
     proptest::collection::vec(packet, 1..=BATCH)
 }
 
-/// All that can do the work here: those that are chosen, and each alone.
+/// All engines that work on this machine: the chosen one, and each implementation alone.
 fn engines() -> Vec<Engine> {
     let chosen = Isa::available().map(Engine::new);
     #[cfg(feature = "ipsec-mb")]
@@ -58,7 +58,7 @@ fn clear(packets: &[Packet]) -> Vec<Vec<u8>> {
     packets.iter().map(buffer).collect()
 }
 
-/// Has all buffers sealed or opened; which were.
+/// Seals or opens all buffers; returns which succeeded.
 fn run(
     with: impl FnOnce(&mut [Job<'_>]),
     ciphers: &[Cipher],
@@ -112,7 +112,7 @@ proptest! {
     }
 }
 
-/// Packets of one suite and of few lengths, which the lanes take in step.
+/// Packets of one suite and of few lengths, which the lanes process in step.
 fn alike() -> impl Strategy<Value = Vec<Packet>> {
     let lengths = proptest::collection::vec(1usize..120, 1..=3);
     (0..Suite::ALL.len(), 1..=KEYS, lengths).prop_flat_map(|(suite, keys, lengths)| {
@@ -138,7 +138,7 @@ proptest! {
     }
 }
 
-/// Lengths at which padding changes its number of blocks, one after the other.
+/// Consecutive lengths, among them those at which the number of padding blocks changes.
 #[test]
 fn every_length_is_sealed_alike() {
     let ciphers = ciphers();
@@ -165,7 +165,7 @@ fn what_does_not_align_is_no_job() {
     assert!(Job::new(0, &cbc, &mut [0; 52], None).is_some());
 }
 
-/// CI sets `REQUIRE_ISA`: then the lanes have to be there with vectors, and nowhere else.
+/// CI sets `REQUIRE_ISA`: then the lanes must be used with vectors, and only then.
 #[test]
 fn the_lanes_work_where_they_can() {
     if let Ok(required) = std::env::var("REQUIRE_ISA") {
@@ -176,7 +176,7 @@ fn the_lanes_work_where_they_can() {
     }
 }
 
-/// Has each engine open what `sealed` is sealed, and seal it again; gives what was inside.
+/// Opens `sealed` with each engine, and seals it again; returns the content.
 fn opened(cipher: &Cipher, sealed: &str) -> String {
     let mut inside = String::new();
     for mut engine in engines() {
@@ -219,7 +219,7 @@ fn the_packet_of_draft_mcgrew_opens() {
 
 #[test]
 fn the_tunnel_packet_of_rfc_3602_decrypts() {
-    // Case 7. There is no authentication in it, so that only the body is tried.
+    // Case 7. It has no authentication, so only the body is compared.
     let key = hex::decode("0123456789abcdef0123456789abcdef").unwrap();
     let body = "773b5241a4c449225e4f3ce5ed611b0c237ca96cf74a93013c1b0ea1a0cf70f8e4ecaec78ac53aad7a0f022b85\
                 9243c647752e94a859352b8a4d4d2decd136e5c177f132ad3fbfb2201ac9904c74ee0a109e0ca1e4dfe9d5a100\

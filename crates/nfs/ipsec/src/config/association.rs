@@ -17,9 +17,9 @@ use super::{Reader, is_unicast};
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Direction {
-    /// Packets come through the tunnel.
+    /// Packets arrive through the tunnel.
     In,
-    /// Packets go into it.
+    /// Packets leave through the tunnel.
     Out,
 }
 
@@ -27,68 +27,70 @@ enum Direction {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SaOptions {
-    /// Its name, for policies and messages.
+    /// Its name in policies and messages.
     #[schemars(with = "String")]
     name: Spanned<String>,
-    /// Which way its packets go.
+    /// The direction of its packets.
     direction: Direction,
     /// Its security parameters index.
     #[schemars(with = "u32", range(min = 256))]
     spi: Spanned<u32>,
-    /// Its algorithms: aes128- or aes256- with cbc-hmac-sha1-96, cbc-hmac-sha256-128 or gcm16, or
-    /// chacha20-poly1305.
+    /// Its algorithms: aes128- or aes256- followed by cbc-hmac-sha1-96, cbc-hmac-sha256-128 or
+    /// gcm16; or chacha20-poly1305.
     #[schemars(with = "String")]
     suite: Spanned<String>,
-    /// The key in hexadecimal: 16 bytes, or 32 for aes256 and chacha20; for GCM and Poly1305 with
-    /// 4 bytes of salt behind it.
+    /// The key in hexadecimal: 16 bytes, or 32 for aes256 and chacha20; for GCM and Poly1305
+    /// followed by 4 bytes of salt.
     #[schemars(with = "String")]
     encryption_key: Spanned<Zeroizing<String>>,
     /// The key in hexadecimal: 20 bytes for SHA-1, 32 for SHA-256; none for GCM and Poly1305.
     #[schemars(with = "Option<String>")]
     authentication_key: Option<Spanned<Zeroizing<String>>>,
-    /// The tunnel's end that sends, an IP address; inbound 0.0.0.0 or :: for any.
+    /// The tunnel end point that sends, an IP address; inbound 0.0.0.0 or :: for any.
     #[schemars(with = "String")]
     source: Spanned<IpAddr>,
-    /// The tunnel's end that receives, an IP address.
+    /// The tunnel end point that receives, an IP address.
     #[schemars(with = "String")]
     destination: Spanned<IpAddr>,
-    /// Whether sequence numbers have 64 bits.
+    /// Whether sequence numbers are extended to 64 bits.
     #[serde(default)]
     esn: bool,
-    /// What packets inside must look like, in flow syntax; inbound only.
+    /// The pattern that inner packets must match, in flow syntax; inbound only.
     #[schemars(with = "Option<String>")]
     selector: Option<Spanned<String>>,
-    /// Source and destination port of UDP around ESP, for tunnels through NAT (RFC 3948); without
-    /// it there is none. Of packets that come in only the destination port counts.
+    /// Source and destination port of the UDP header around ESP, for tunnels through NAT
+    /// (RFC 3948); without it ESP follows IP directly. Of an inbound SA only the destination port
+    /// is compared.
     #[schemars(with = "Option<(u16, u16)>")]
     udp_ports: Option<Spanned<Vec<u16>>>,
-    /// How many packets it may carry.
+    /// The number of packets that it may carry.
     #[schemars(with = "Option<u64>", range(min = 1))]
     lifetime_packets: Option<Spanned<u64>>,
-    /// How many bytes it may carry, of the packets inside.
+    /// The number of bytes that it may carry, counted over the inner packets.
     #[schemars(with = "Option<u64>", range(min = 1))]
     lifetime_bytes: Option<Spanned<u64>>,
-    /// The longest packet that its path takes, in bytes of IP with the tunnel, 1280 or more over
+    /// The MTU of its path: the longest packet in bytes of IP, tunnel included; 1280 or more over
     /// IPv6; outbound only.
     #[schemars(with = "Option<u16>", range(min = 576))]
     mtu: Option<Spanned<u16>>,
-    /// What becomes of the tunnel's bit "don't fragment"; outbound only.
+    /// The DF ("don't fragment") bit of the outer header; outbound only.
     #[schemars(with = "Option<DontFragment>")]
     df: Option<Spanned<DontFragment>>,
-    /// Whether a packet that is too long and may be cut is cut before it is encrypted, instead of
-    /// being cut with its tunnel: by routers, or over IPv6 here; outbound only.
+    /// Whether a packet that is too long and may be fragmented is fragmented before encryption
+    /// (the default). Otherwise its tunnel packet is fragmented: over IPv4 by routers, over IPv6 by
+    /// this NF; outbound only.
     #[schemars(with = "Option<bool>")]
     fragment: Option<Spanned<bool>>,
 }
 
-/// The least MTU of a path: what every host takes (RFC 791).
+/// The smallest MTU of a path: every host accepts packets of this length (RFC 791).
 const LEAST_MTU: u16 = 576;
-/// What every link takes over IPv6 (RFC 8200, section 5).
+/// The smallest MTU of a link over IPv6 (RFC 8200, section 5).
 const LEAST_MTU_IPV6: u16 = 1280;
 
 impl Reader<'_> {
-    /// Reads an association; the name of an outbound one with a mistake is kept, so that its
-    /// policies are no mistakes too.
+    /// Reads an association. Keeps the name of an outbound one with a mistake, so that its policies
+    /// are not reported as well.
     pub(super) fn security_association(&mut self, sa: SaOptions) {
         let (name, direction) = (sa.name.get_ref().clone(), sa.direction);
         let before = self.errors.len();
@@ -101,7 +103,7 @@ impl Reader<'_> {
     fn association(&mut self, sa: SaOptions) {
         let Some(suite) = Suite::ALL.into_iter().find(|s| s.name() == sa.suite.get_ref()) else {
             let names: Vec<_> = Suite::ALL.iter().map(|s| s.name()).collect();
-            self.error(sa.suite.span(), "unknown suite", names.join(" or "));
+            self.error(sa.suite.span(), "unknown suite", format!("one of {}", names.join(", ")));
             return;
         };
         let key = self.key(&sa.encryption_key, suite.key_len(), "encryption_key");
@@ -109,13 +111,17 @@ impl Reader<'_> {
             (None, 0) => Some(Zeroizing::default()),
             (Some(key), 0) => {
                 let at = key.span().start;
-                self.error(at..at, "this suite has no authentication_key", "the line left out");
+                self.error(at..at, "this suite takes no authentication_key", "no such option");
                 None
             }
             (Some(key), len) => self.key(key, len, "authentication_key"),
             (None, len) => {
-                let expected = format!("authentication_key = \"...\": {len} bytes in hexadecimal");
-                self.error(sa.name.span(), "an SA without authentication_key", expected);
+                let expected = format!("authentication_key = \"...\", {len} bytes in hexadecimal");
+                self.error(
+                    sa.name.span(),
+                    "an SA of this suite needs an authentication_key",
+                    expected,
+                );
                 None
             }
         };
@@ -123,7 +129,7 @@ impl Reader<'_> {
             self.error(sa.spi.span(), "SPIs below 256 are reserved", "256 to 4294967295");
         }
         if sa.name.get_ref().is_empty() {
-            self.error(sa.name.span(), "an SA without a name", "a name");
+            self.error(sa.name.span(), "an SA with an empty name", "a name");
         }
         if !self.ends(&sa) {
             return;
@@ -146,7 +152,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the tunnel can have its end points.
+    /// Whether the tunnel's end points are valid.
     fn ends(&mut self, sa: &SaOptions) -> bool {
         let (source, destination) = (*sa.source.get_ref(), *sa.destination.get_ref());
         if source.is_ipv4() != destination.is_ipv4() {
@@ -154,7 +160,7 @@ impl Reader<'_> {
             self.error(sa.destination.span(), "the end points differ in IP version", expected);
             return false;
         }
-        // Of packets that come in the source is not looked at, as a NAT may change it.
+        // The source of inbound packets is not compared, as a NAT may change it.
         let any_source = sa.direction == Direction::In && source.is_unspecified();
         let (from, to) = (any_source || is_unicast(source), is_unicast(destination));
         for (end, good) in [(&sa.source, from), (&sa.destination, to)] {
@@ -163,7 +169,8 @@ impl Reader<'_> {
             }
         }
         if to && source == destination {
-            self.error(sa.destination.span(), "a tunnel to where it begins", "another address");
+            let message = "source and destination of the tunnel are the same address";
+            self.error(sa.destination.span(), message, "another address");
         }
         from && to && source != destination
     }
@@ -171,29 +178,29 @@ impl Reader<'_> {
     fn lifetime(&mut self, sa: &SaOptions) -> Lifetime {
         for limit in [&sa.lifetime_packets, &sa.lifetime_bytes].into_iter().flatten() {
             if *limit.get_ref() == 0 {
-                self.error(limit.span(), "an SA that may carry nothing", "1 or more");
+                self.error(limit.span(), "lifetime 0: the SA may carry nothing", "1 or more");
             }
         }
         let most = |limit: &Option<Spanned<u64>>| limit.as_ref().map_or(u64::MAX, |n| *n.get_ref());
         Lifetime { packets: most(&sa.lifetime_packets), bytes: most(&sa.lifetime_bytes) }
     }
 
-    /// Source and destination port of UDP around ESP.
+    /// Source and destination port of the UDP header around ESP.
     fn ports(&mut self, sa: &SaOptions) -> Option<(u16, u16)> {
         let ports = sa.udp_ports.as_ref()?;
         let message = match ports.get_ref()[..] {
-            [0, _] | [_, 0] => "port 0",
+            [0, _] | [_, 0] => "port 0 is not usable",
             [source, destination] => return Some((source, destination)),
             _ => "not two ports",
         };
-        self.error(ports.span(), message, "two ports from 1 to 65535, as [4500, 4500]");
+        self.error(ports.span(), message, "two ports from 1 to 65535, such as [4500, 4500]");
         None
     }
 
     fn path(&mut self, sa: &SaOptions) -> Path {
         let least = if sa.source.get_ref().is_ipv4() { LEAST_MTU } else { LEAST_MTU_IPV6 };
         if let Some(mtu) = sa.mtu.as_ref().filter(|mtu| *mtu.get_ref() < least) {
-            self.error(mtu.span(), "an MTU that is too small", format!("{least} or more"));
+            self.error(mtu.span(), "MTU too small", format!("{least} or more"));
         }
         Path {
             mtu: sa.mtu.as_ref().map_or(u16::MAX, |mtu| *mtu.get_ref()),
@@ -202,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is said of an inbound SA that only an outbound one has.
+    /// Reports the options of an inbound SA that only an outbound SA takes.
     fn no_path(&mut self, sa: &SaOptions) {
         let spans = [
             sa.mtu.as_ref().map(Spanned::span),
@@ -210,7 +217,7 @@ impl Reader<'_> {
             sa.fragment.as_ref().map(Spanned::span),
         ];
         for span in spans.into_iter().flatten() {
-            self.error(span, "only an outbound SA has it", "the line left out");
+            self.error(span, "only an outbound SA takes this option", "no such option");
         }
     }
 
@@ -223,15 +230,15 @@ impl Reader<'_> {
         let spi = association.spi;
         let inbound = Inbound::new(association, selector.unwrap_or_default());
         if self.inbound.insert(spi, Arc::new(inbound)).is_some() {
-            let message = format!("a second inbound SA of SPI {spi}");
+            let message = format!("a second inbound SA with SPI {spi}");
             self.error(sa.spi.span(), message, "another SPI");
         }
     }
 
     fn outbound(&mut self, association: Association, sa: &SaOptions) {
         if let Some(selector) = &sa.selector {
-            let expected = "policies, which say what an outbound SA protects";
-            self.error(selector.span(), "an outbound SA has no selector", expected);
+            let expected = "no `selector`: policies choose what an outbound SA protects";
+            self.error(selector.span(), "an outbound SA takes no selector", expected);
         }
         if self.names.insert(association.name.clone(), self.outbound.len()).is_some() {
             let message = format!("a second outbound SA named '{}'", association.name);
@@ -239,12 +246,13 @@ impl Reader<'_> {
         }
         if !self.receivers.insert(association.receiver()) {
             let (spi, to, _) = association.receiver();
-            let message = format!("a second outbound SA of SPI {spi} to {to}");
+            let message = format!("a second outbound SA with SPI {spi} to {to}");
             self.error(sa.spi.span(), message, "another SPI");
         }
         let mut start = [0; 8];
         if let Err(e) = getrandom::fill(&mut start) {
-            self.error(sa.name.span(), format!("no randomness: {e}"), "a random source");
+            let message = format!("cannot read random bytes: {e}");
+            self.error(sa.name.span(), message, "a random source of the operating system");
         }
         if let Some(mtu) = &sa.mtu {
             self.mtus.insert(association.name.clone(), mtu.span());
@@ -269,7 +277,8 @@ impl Reader<'_> {
         };
         let key = Zeroizing::new(key);
         if key.len() != len {
-            self.error(at..at, format!("{name} has {} bytes", key.len()), expected);
+            let bytes = if key.len() == 1 { "byte" } else { "bytes" };
+            self.error(at..at, format!("{name} has {} {bytes}", key.len()), expected);
             return None;
         }
         Some(key)

@@ -27,18 +27,19 @@ pub(super) struct Options {
     #[serde(default)]
     #[schemars(with = "Vec<SaOptions>")]
     sa: Vec<Spanned<SaOptions>>,
-    /// What becomes of packets that are not of a tunnel; the first that matches decides.
+    /// Policies for packets that did not arrive through a tunnel; the first that matches decides.
     #[serde(default)]
     #[schemars(with = "Vec<PolicyOptions>")]
     policy: Vec<Spanned<PolicyOptions>>,
-    /// What becomes of packets that no policy matches.
+    /// The action for packets that no policy matches.
     #[serde(default)]
     default_policy: DefaultPolicy,
-    /// The gateway's IPv4 address, from which senders of IPv4 hear that a packet is too long for
-    /// its tunnel. Without it they hear from the tunnel's `source`, if that is IPv4.
+    /// The gateway's IPv4 address: the source of ICMP errors about IPv4 packets that are too long
+    /// for their tunnel. Without it the tunnel's `source` is used, if that is IPv4.
     #[schemars(with = "Option<String>")]
     icmp_source: Option<Spanned<Ipv4Addr>>,
-    /// The same of IPv6.
+    /// The gateway's IPv6 address: the source of ICMPv6 errors about IPv6 packets that are too long
+    /// for their tunnel. Without it the tunnel's `source` is used, if that is IPv6.
     #[schemars(with = "Option<String>")]
     icmp6_source: Option<Spanned<Ipv6Addr>>,
 }
@@ -46,9 +47,9 @@ pub(super) struct Options {
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum DefaultPolicy {
-    /// They pass as they are.
+    /// Forward them unchanged.
     Bypass,
-    /// They are dropped.
+    /// Drop them.
     #[default]
     Discard,
 }
@@ -57,12 +58,12 @@ enum DefaultPolicy {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PolicyOptions {
-    /// Which packets, in flow syntax.
+    /// The packets that it applies to, in flow syntax.
     #[schemars(with = "String")]
     r#match: Spanned<String>,
-    /// What becomes of them.
+    /// What to do with them.
     action: PolicyAction,
-    /// The association that protects them.
+    /// The name of the outbound SA that protects them; with `protect` only.
     #[schemars(with = "Option<String>")]
     sa: Option<Spanned<String>>,
 }
@@ -70,20 +71,20 @@ struct PolicyOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum PolicyAction {
-    /// They go into the tunnel of `sa`.
+    /// Send them through the tunnel of `sa`.
     Protect,
-    /// They pass as they are.
+    /// Forward them unchanged.
     Bypass,
-    /// They are dropped.
+    /// Drop them.
     Discard,
 }
 
-/// What the security policy says about a packet.
+/// What the security policy decides for a packet.
 pub(super) enum Policy {
     Protect(Arc<Outbound>),
     Bypass,
     Discard,
-    /// It should have come through a tunnel (RFC 4301, 5.2).
+    /// The packet should have arrived through a tunnel (RFC 4301, 5.2).
     Expected,
 }
 
@@ -91,17 +92,17 @@ pub(super) enum Policy {
 pub(super) struct Databases {
     pub(super) inbound: HashMap<u32, Arc<Inbound>>,
     pub(super) outbound: Vec<Arc<Outbound>>,
-    /// By the packet type that [`table`](Self::table) gives; the default first.
+    /// Indexed by the packet type that [`table`](Self::table) returns; the default first.
     pub(super) policies: Vec<Policy>,
     pub(super) table: RuleTable,
-    /// Where tunnels end: addresses, and ports of UDP around ESP.
+    /// The end points of inbound tunnels: addresses, and UDP ports of ESP in UDP.
     pub(super) ends: HashSet<IpAddr>,
     pub(super) udp_ends: HashSet<(IpAddr, u16)>,
     pub(super) own: OwnAddresses,
     pub(super) warnings: Vec<SourceError>,
 }
 
-/// Where ICMP errors come from.
+/// The source addresses of ICMP errors.
 #[derive(Clone, Copy)]
 pub(super) struct OwnAddresses {
     v4: Option<IpAddr>,
@@ -122,7 +123,7 @@ impl Databases {
 }
 
 pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
-    // A mistake in here may stand beside a key: show the place, not the text.
+    // A mistake here may be next to a key: show the place, not the text.
     let options: Options = section.parse().map_err(|e| hide(section, &e))?;
     let mut reader = Reader {
         section,
@@ -173,7 +174,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
     Ok(Databases { inbound, outbound, policies, table, ends, udp_ends, own, warnings })
 }
 
-/// Before any policy, packets are meant that should have come through a tunnel.
+/// The rule, ahead of all policies, for packets that should have arrived through a tunnel.
 fn expected(sa: &Inbound, id: RuleId) -> Rule {
     Rule {
         id,
@@ -184,14 +185,14 @@ fn expected(sa: &Inbound, id: RuleId) -> Rule {
     }
 }
 
-/// Whether packets of an IP version can have the pattern.
+/// Whether packets of an IP version can match the pattern.
 fn admits(pattern: &Match, is_ipv4: bool) -> bool {
     let ether_type = if is_ipv4 { 0x0800 } else { 0x86dd };
     let (value, mask) = (pattern.value().get(field::DL_TYPE), pattern.mask().get(field::DL_TYPE));
     value == ether_type & mask
 }
 
-/// Whether an address may be of a single host.
+/// Whether an address can belong to a single host.
 fn is_unicast(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !address.is_unspecified() && !address.is_multicast() && !broadcast
@@ -208,15 +209,15 @@ struct Reader<'a> {
     errors: Vec<SourceError>,
     inbound: HashMap<u32, Arc<Inbound>>,
     outbound: Vec<Arc<Outbound>>,
-    /// Where in `outbound` those of a name are.
+    /// The index in `outbound`, by name.
     names: HashMap<String, usize>,
-    /// Of the outbound associations.
+    /// The receivers of the outbound associations.
     receivers: HashSet<Receiver>,
-    /// Names of outbound associations that have a mistake.
+    /// Names of outbound associations with a mistake.
     refused: HashSet<String>,
-    /// Where their MTU stands, of those that have one.
+    /// Spans of the configured MTUs, by the name of the outbound association.
     mtus: HashMap<String, Range<usize>>,
-    /// Where the patterns of policies stand.
+    /// The places of the patterns of policies.
     passages: Passages,
 }
 
@@ -235,15 +236,16 @@ impl Reader<'_> {
         let v6 = options.icmp6_source.as_ref().map(|at| (at.span(), IpAddr::V6(*at.get_ref())));
         for (span, address) in [&v4, &v6].into_iter().flatten() {
             if !is_unicast(*address) || address.is_loopback() {
-                self.error(span.clone(), "not the address of a host", "an address of the gateway");
+                let expected = "a unicast address of the gateway, not loopback";
+                self.error(span.clone(), "not the address of a host", expected);
             }
         }
         let address = |(_, address)| address;
         OwnAddresses { v4: v4.map(address), v6: v6.map(address) }
     }
 
-    /// Warns of tunnels for which a policy has packets of the other IP version, so that their
-    /// senders cannot hear that a packet is too long.
+    /// Warnings for tunnels whose policies match packets of the other IP version, so that there is
+    /// no source address for an ICMP error to their senders.
     fn unheard(
         &mut self,
         own: OwnAddresses,
@@ -261,12 +263,12 @@ impl Reader<'_> {
             if !may_be_silent {
                 continue;
             }
-            // Once an SA.
+            // One warning per SA.
             let Some(span) = self.mtus.remove(&sa.association.name) else { continue };
             let (version, option) =
                 if inside_ipv4 { (4, "icmp_source") } else { (6, "icmp6_source") };
             let message =
-                format!("no sender of IPv{version} is told of packets too long for this tunnel");
+                format!("no ICMP error is sent for IPv{version} packets too long for this tunnel");
             let expected =
                 format!("{option} = \"ADDRESS\", an IPv{version} address of the gateway");
             warnings.push(self.section.error(span, message, expected));
@@ -301,19 +303,21 @@ impl Reader<'_> {
                 } else {
                     let some = self.outbound.iter().take(10);
                     let names: Vec<_> = some.map(|sa| sa.association.name.as_str()).collect();
-                    let names =
-                        if names.is_empty() { "none is there".into() } else { names.join(", ") };
-                    let expected = format!("an outbound SA: {names}");
-                    self.error(name.span(), "there is no such outbound SA", expected);
+                    let expected = if names.is_empty() {
+                        "an SA with direction = \"out\"; none is configured".into()
+                    } else {
+                        format!("the name of an outbound SA: {}", names.join(", "))
+                    };
+                    self.error(name.span(), "unknown outbound SA", expected);
                     return (None, None);
                 }
             }
             (PolicyAction::Protect, None) => {
-                self.error(span, "a policy that protects names no SA", "sa = \"NAME\"");
+                self.error(span, "a policy with action 'protect' needs an SA", "sa = \"NAME\"");
                 return (None, None);
             }
             (_, Some(name)) => {
-                self.error(name.span(), "only 'protect' takes an SA", "the line left out");
+                self.error(name.span(), "only action 'protect' takes an SA", "no `sa`");
                 return (None, None);
             }
             (PolicyAction::Bypass, None) => Policy::Bypass,

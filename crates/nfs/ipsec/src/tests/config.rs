@@ -16,7 +16,7 @@ fn mistakes_are_named_and_keys_are_not() {
         ),
         (good.replace("aes128-cbc", "aes999-cbc"), "unknown suite"),
         (good.replace("spi = 4660", "spi = 5"), "SPIs below 256 are reserved"),
-        (good.replacen("sa = 'x'", "sa = 'y'", 1), "there is no such outbound SA"),
+        (good.replacen("sa = 'x'", "sa = 'y'", 1), "unknown outbound SA"),
         (good.replace("'192.0.2.2'", "'2001:db8::2'"), "the end points differ in IP version"),
         (good.replace("match = 'ip'\n", "match = 'ipx'\n"), "unknown protocol 'ipx'"),
         (good.clone() + "[[sa]]\n", "missing field"),
@@ -39,11 +39,14 @@ fn mistakes_are_named_and_keys_are_not() {
 fn a_policy_without_its_association_is_told_what_there_is() {
     let good = options(CBC, false, false, true);
     for (text, expected) in [
-        (good.replace("sa = 'x'", "sa = 'y'"), "expected an outbound SA: x"),
-        (good.replace("'out'", "'in'"), "expected an outbound SA: none is there"),
+        (good.replace("sa = 'x'", "sa = 'y'"), "expected the name of an outbound SA: x"),
+        (
+            good.replace("'out'", "'in'"),
+            "expected an SA with direction = \"out\"; none is configured",
+        ),
     ] {
         let told = built(&text).err().unwrap().to_string();
-        assert!(told.contains("there is no such outbound SA") && told.contains(expected), "{told}");
+        assert!(told.contains("unknown outbound SA") && told.contains(expected), "{told}");
     }
 }
 
@@ -68,12 +71,17 @@ fn end_points_are_those_of_a_tunnel() {
             let told = ends(source, destination);
             assert!(told.contains("not the address of a host"), "{source} {destination}: {told}");
         }
-        assert!(ends("2001:db8::1", "2001:db8::1").contains("a tunnel to where it begins"));
-        // Packets may come from anywhere, but not go.
+        assert!(
+            ends("2001:db8::1", "2001:db8::1")
+                .contains("source and destination of the tunnel are the same")
+        );
+        // Only an inbound SA may leave its source unspecified.
         for (source, destination) in [("0.0.0.0", "192.0.2.2"), ("::", "2001:db8::2")] {
             assert_eq!(ends(source, destination).contains("not the address of a host"), outbound);
         }
-        assert!(told(&good.replace("name = 'x'", "name = ''")).contains("an SA without a name"));
+        assert!(
+            told(&good.replace("name = 'x'", "name = ''")).contains("an SA with an empty name")
+        );
     }
     for own in ["icmp_source = '127.0.0.1'", "icmp_source = '0.0.0.0'", "icmp6_source = 'ff02::1'"]
     {
@@ -89,7 +97,7 @@ fn a_receiver_tells_associations_apart_by_their_spi() {
         let other = one.replace("'x'", "'y'").replace(from, to);
         built(&(one.clone() + &other)).err().map(|e| e.to_string()).unwrap_or_default()
     };
-    let twice = "a second outbound SA of SPI 4660 to 192.0.2.2";
+    let twice = "a second outbound SA with SPI 4660 to 192.0.2.2";
     assert!(two(["", ""]).contains(twice));
     assert!(two(["192.0.2.1", "192.0.2.7"]).contains(twice));
     assert_eq!(two(["4660", "4661"]), "");

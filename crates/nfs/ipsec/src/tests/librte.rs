@@ -9,7 +9,7 @@ use super::*;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/librte_ipsec.c");
 
-/// The peer, built into `folder`; `None` where there is no DPDK to build it with.
+/// The peer, built into `folder`; `None` if there is no DPDK to build it with.
 fn peer(folder: &Path) -> Option<PathBuf> {
     let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]).output();
     let Some(flags) = flags.ok().filter(|flags| flags.status.success()) else {
@@ -25,7 +25,7 @@ fn peer(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// What the peer answers to the lines of `input`.
+/// The peer's answers to the lines of `input`.
 fn answers(program: &Path, input: &str) -> Vec<String> {
     peer::output(&mut Command::new(program), input).lines().map(str::to_owned).collect()
 }

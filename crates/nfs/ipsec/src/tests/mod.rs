@@ -1,4 +1,4 @@
-//! ESP against the RFCs' vectors, against itself, against forgers, and against
+//! ESP against the RFCs' vectors, against itself, against forgeries, and against
 //! scapy and librte_ipsec.
 
 mod config;
@@ -63,7 +63,7 @@ fn instance(text: &str) -> Box<dyn NetworkFunction> {
     built(text).unwrap().instance(0)
 }
 
-/// Sends one packet through; the packet after, or why it was dropped.
+/// Sends one packet through; returns the packet that leaves, or why it was dropped.
 fn pass(nf: &mut dyn NetworkFunction, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
     pass_all(nf, packet).0
 }
@@ -134,17 +134,17 @@ proptest! {
         let mut out = instance(&options(suite, esn, false, true));
         let mut back = instance(&options(suite, esn, false, false));
         let esp = pass(&mut *out, &packet(false, len, 0)).unwrap();
-        let start = 18 + 20; // behind the outer IP header
+        let start = 18 + 20; // after the outer IP header
         let bit = bit.index((esp.len() - start) * 8);
         let mut forged = esp.clone();
         forged[start + bit / 8] ^= 1 << (bit % 8);
         let reason = pass(&mut *back, &forged).unwrap_err();
         let refused = [DropReason::NoSa, DropReason::Replayed, DropReason::AuthenticationFailed];
         prop_assert!(refused.contains(&reason), "{reason}");
-        // Behind the VLAN tag, where it is known to be IP.
+        // After the VLAN tag, so that the packet is known to be IP.
         let cut = cut.index(esp.len() - 18) + 18;
         prop_assert!(pass(&mut *back, &esp[..cut]).is_err());
-        // The true packet is still welcome.
+        // The genuine packet is still accepted.
         prop_assert!(pass(&mut *back, &esp).is_ok());
     }
 
@@ -204,9 +204,9 @@ fn tunnels_through_nat_have_udp_around_them() {
         let mut translated = esp.clone();
         translated[usize::from(headers.l4)..][..2].copy_from_slice(&1024u16.to_be_bytes());
         assert_eq!(pass(&mut *back("[4500, 4500]"), &translated), Ok(packet(false, 100, 0)));
-        // Another port is no tunnel of ours.
+        // Another port does not belong to one of our tunnels.
         assert_eq!(pass(&mut *back("[4500, 4501]"), &esp), Ok(esp.clone()));
-        // Nor does a tunnel without UDP take it, nor one with UDP a packet without.
+        // A tunnel without UDP does not accept it, nor one with UDP a packet without.
         let bare = pass(&mut *instance(&options(CBC, false, v6, true)), &packet(false, 9, 0));
         assert_eq!(pass(&mut *back("[4500, 4500]"), &bare.unwrap()), Err(DropReason::NoSa));
         let at = |payload: &[u8]| {
@@ -308,13 +308,13 @@ fn the_policy_decides_what_goes_in_the_clear() {
         .udp(1, 3)
         .build(b"");
     assert_eq!(pass(&mut *nf, &other), Err(DropReason::NoPolicy));
-    // Comes from where the inbound SA's packets come from.
+    // Its source is one that the selector of the inbound SA covers.
     let spoofed = PacketBuilder::new([2; 6], [4; 6])
         .ip([10, 2, 0, 1].into(), [10, 1, 0, 1].into())
         .udp(1, 2)
         .build(b"");
     assert_eq!(pass(&mut *nf, &spoofed), Err(DropReason::NoPolicy));
-    // ARP is no matter of IPsec.
+    // ARP bypasses IPsec.
     let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
     assert!(pass(&mut *nf, &arp).is_ok());
 }
@@ -352,7 +352,7 @@ fn congestion_in_the_tunnel_is_told_on() {
 }
 
 /// Scapy 2.5 leaves the upper half of extended sequence numbers out of the HMAC,
-/// so that ICV is checked by hand there, and only ours are opened.
+/// so the script checks the ICV by hand there and only opens ours.
 /// Line by line: decrypts ours, encrypts a packet of its own.
 const SCAPY: &str = r"
 import hmac, sys
@@ -388,7 +388,7 @@ for size in (0, 1, 13, 100, 1300):
     packet = IP(bytes(packet))
     sealed = mine.encrypt(packet)
     if nat == 'true':
-        # Scapy 2.5 gives the length of the UDP header alone.
+        # Scapy 2.5 writes the length of the UDP header alone.
         sealed = bytearray(bytes(sealed))
         sealed[24:26] = (len(sealed) - 20).to_bytes(2, 'big')
         sealed = IP(bytes(sealed))

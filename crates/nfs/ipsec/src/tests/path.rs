@@ -1,8 +1,8 @@
-//! Packets that are longer with their tunnel than its path takes.
+//! Packets that their tunnel makes longer than the MTU of its path.
 
 use super::*;
 
-/// The same packet, which may be cut.
+/// The same packet, which may be fragmented.
 fn divisible(mut packet: Vec<u8>) -> Vec<u8> {
     packet[18 + 6] &= !0x40;
     packet[18 + 10..18 + 12].fill(0);
@@ -11,7 +11,7 @@ fn divisible(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// A tunnel whose path takes 1000 bytes, or 1300 over IPv6.
+/// A tunnel whose path has an MTU of 1000 bytes, or 1300 over IPv6.
 fn narrow(suite: Suite, v6_tunnel: bool, more: &str) -> Box<dyn NetworkFunction> {
     instance(&narrow_text(suite, v6_tunnel, more))
 }
@@ -55,7 +55,7 @@ fn senders_of_packets_that_must_not_be_cut_are_told_what_fits() {
             let mtu = usize::from(u16::from_be_bytes([error[6], error[7]]));
             assert_eq!(error[..2], if v6 { [2, 0] } else { [3, 4] });
             if v6 {
-                // Less must not be asked for.
+                // A lower MTU must not be reported.
                 assert_eq!(mtu, 1280);
                 let fits = packet(true, 1280 - 48, 0);
                 assert!(pass(&mut *nf, &fits).is_ok());
@@ -88,7 +88,7 @@ fn senders_of_the_other_ip_version_hear_from_the_gateways_own_address() {
             ("2001:db8::77".parse().unwrap(), "2001:db8:1::1".parse().unwrap())
         };
         assert_eq!(ends, expected);
-        // It is their first choice for senders of the tunnel's version, too.
+        // It is preferred for senders of the tunnel's version, too.
         let (_, emitted) = pass_all(&mut *nf, &packet(v6_tunnel, 1400, 0));
         let last = if v6_tunnel { emitted[0][18 + 23] } else { emitted[0][18 + 15] };
         assert_eq!(last, if v6_tunnel { 0x77 } else { 77 });
@@ -98,7 +98,7 @@ fn senders_of_the_other_ip_version_hear_from_the_gateways_own_address() {
         let (fate, emitted) = pass_traced(&mut *nf, &clear, Some(&mut trace));
         assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 0));
         assert!(
-            trace[0].1.ends_with("nobody is told: no address of its IP version to tell it from")
+            trace[0].1.ends_with("no ICMP error: no address of its IP version to tell it from")
         );
         assert!(nf.figures().contains(&("icmp_no_source", 1)), "{:?}", nf.figures());
     }
@@ -113,11 +113,11 @@ fn a_tunnel_whose_senders_cannot_hear_of_its_mtu_is_warned_of() {
     for (v6_tunnel, version) in [(false, "IPv6"), (true, "IPv4")] {
         let text = narrow_text(GCM, v6_tunnel, "");
         let told = warnings(&text);
-        let what = format!("no sender of {version} is told of packets too long for this tunnel");
+        let what = format!("no ICMP error is sent for {version} packets too long for this tunnel");
         assert!(told.len() == 1 && told[0].contains(&what), "{told:?}");
         let both = "icmp_source = '192.0.2.77'\nicmp6_source = '2001:db8::77'\n";
         assert!(warnings(&(both.to_owned() + &text)).is_empty());
-        // No packet is too long, or too long a packet passes, or is never one of that version.
+        // No packet is too long, or too long a packet passes, or none is of that version.
         assert!(warnings(&options(GCM, false, v6_tunnel, true)).is_empty());
         assert!(warnings(&narrow_text(GCM, v6_tunnel, "df = 'clear'")).is_empty());
         let other = if v6_tunnel { "'ip'" } else { "'ipv6'" };
@@ -127,7 +127,7 @@ fn a_tunnel_whose_senders_cannot_hear_of_its_mtu_is_warned_of() {
     }
 }
 
-/// What came in IPv6 fragments behind a VLAN tag.
+/// The packet reassembled from IPv6 fragments after a VLAN tag.
 fn put_together(fragments: &[Vec<u8>]) -> Vec<u8> {
     const HEADERS: usize = 18 + 40;
     let mut whole = fragments[0][..HEADERS].to_vec();
@@ -153,7 +153,7 @@ fn ipv6_of_1280_bytes_gets_through_any_tunnel() {
         let more = format!("df = '{df}'");
         let mut nf = narrow(GCM, false, &more);
         let esp = pass(&mut *nf, &clear).unwrap();
-        assert!(esp.len() > 18 + 1280 && esp[18 + 6] & 0x40 == 0, "routers may cut it");
+        assert!(esp.len() > 18 + 1280 && esp[18 + 6] & 0x40 == 0, "routers may fragment it");
         assert_eq!(thalweg_packet::checksum::checksum(&esp[18..38]), 0);
         assert_eq!(
             pass(&mut *instance(&options(GCM, false, false, false)), &esp),
@@ -192,7 +192,7 @@ fn what_no_router_cuts_over_ipv6_is_cut_with_its_tunnel() {
     }
 }
 
-/// Whose link header holds its length.
+/// A frame whose link header holds its length.
 #[test]
 fn a_packet_in_an_802_3_frame_is_not_cut() {
     let tagged = packet(true, 1280 - 48, 0);

@@ -1,10 +1,10 @@
-//! Policies that can never match, and patterns that mean nothing.
+//! Policies that can never match, and patterns with fields that have no meaning here.
 
 use super::{GCM, built, options};
 
 const NARROWER_FIRST: &str = "expected the narrower rule first, and each rule once";
 
-/// The mistakes of policies with these patterns, behind the lines of an SA.
+/// The mistakes of policies with these patterns, after the lines of an SA.
 fn told(sa: &str, patterns: &[&str]) -> Vec<String> {
     let policy = |pattern: &&str| format!("[[policy]]\nmatch = '{pattern}'\naction = 'bypass'\n");
     let text = sa.to_owned() + &patterns.iter().map(policy).collect::<String>();

@@ -15,7 +15,7 @@ fn import(to: &mut dyn NetworkFunction, mut stream: &[u8]) {
     to.import_state(&mut reader).unwrap();
 }
 
-/// An NF that goes on where another is.
+/// An NF that continues from the state of another.
 fn moved(from: &dyn NetworkFunction, text: &str) -> Box<dyn NetworkFunction> {
     let mut to = instance(text);
     import(&mut *to, &exported(from));
@@ -81,13 +81,13 @@ fn an_older_state_opens_no_window_again() {
     for seen in [0, 2] {
         assert_eq!(pass(&mut *back, &esp[seen]), Err(DropReason::Replayed), "{seen}");
     }
-    // What another has received is taken in.
+    // What another has received is merged.
     let mut other = moved(&*back, &in_text);
     pass(&mut *other, &esp[1]).unwrap();
     import(&mut *back, &exported(&*other));
     assert_eq!(pass(&mut *back, &esp[1]), Err(DropReason::Replayed));
     assert!(pass(&mut *back, &esp[3]).is_ok());
-    // Neither does a lifetime begin again.
+    // A lifetime does not restart either.
     import(&mut *back, &older);
     assert_eq!(pass(&mut *back, &esp[4]), Err(DropReason::LifetimeOver));
 }

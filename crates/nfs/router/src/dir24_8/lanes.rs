@@ -3,7 +3,7 @@
 //!
 //! **Other threads.** The writer changes entries while they are gathered. That is no data race:
 //! the gathers are written in assembly, whose loads the language treats as atomic, and each loads
-//! words of four bytes at multiples of four, of which an entry is a byte.
+//! words of four bytes at multiples of four; an entry is a byte of such a word.
 //!
 //! `unsafe` here: entries are gathered from the tables' memory.
 #![allow(unsafe_code)]
@@ -20,12 +20,12 @@ use thalweg_packet::BATCH;
 use super::{Bytes, MORE};
 use crate::table::HopId;
 
-/// Addresses of a register.
+/// Addresses per register.
 const LANES: usize = 16;
 /// Registers whose addresses are looked up together.
 const PAIR: usize = 2;
 
-/// Loads the entries of `addresses` into `hops`; whether one of them is [`MORE`].
+/// Loads the entries of `addresses` into `hops`; returns whether one of them is [`MORE`].
 #[inline]
 pub(super) fn look_at_bytes(
     _: Avx512,
@@ -33,13 +33,13 @@ pub(super) fn look_at_bytes(
     addresses: &[u32],
     hops: &mut [HopId],
 ) -> bool {
-    // SAFETY: who has the right has asked the processor for AVX-512.
+    // SAFETY: an `Avx512` exists only if the processor has AVX-512.
     unsafe { load_all(bytes, addresses, hops) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn load_all(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
-    // What the router asks for when it is busy: at 0.7 ns an address, loops around it are felt.
+    // The usual request of a busy router: at 0.7 ns an address, the loops below cost too much.
     if let (Ok(addresses), Ok(hops)) =
         (<&[u32; BATCH]>::try_from(addresses), <&mut [HopId; BATCH]>::try_from(&mut *hops))
     {
@@ -57,7 +57,7 @@ fn load_all(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
     more
 }
 
-/// Looks up at most `N` registers of addresses; whether one of their entries is [`MORE`].
+/// Looks up at most `N` registers of addresses; returns whether one of their entries is [`MORE`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn load<const N: usize>(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
@@ -66,14 +66,14 @@ fn load<const N: usize>(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) ->
     for n in 0..N {
         let lanes = first(len.saturating_sub(n * LANES));
         let (from, to) = (addresses.as_ptr(), hops.as_mut_ptr());
-        // SAFETY: those lanes are loaded that are addresses.
+        // SAFETY: only lanes that hold addresses are loaded.
         let addresses =
             unsafe { _mm512_maskz_loadu_epi32(lanes, from.wrapping_add(n * LANES).cast()) };
         let loaded = gather(bytes, lanes, addresses);
         let entries = _mm512_and_si512(loaded, _mm512_set1_epi32(u8::MAX.into()));
         largest = _mm512_max_epu32(largest, entries);
         let (to, narrowed) = (to.wrapping_add(n * LANES), _mm512_cvtepi32_epi16(entries));
-        // SAFETY: those lanes are stored that are next hops, which are numbers of 16 bits.
+        // SAFETY: only lanes that hold next hops, numbers of 16 bits, are stored.
         unsafe { _mm256_mask_storeu_epi16(to.cast(), lanes, narrowed) };
     }
     _mm512_cmpeq_epi32_mask(largest, _mm512_set1_epi32(MORE.into())) != 0
@@ -85,19 +85,19 @@ fn first(len: usize) -> __mmask16 {
     u16::MAX.checked_shr(lanes).unwrap_or(0)
 }
 
-/// Loads the entries of `addresses` into the lowest bytes of `lanes`. What is above means nothing,
-/// as in other lanes.
+/// Loads the entries of `addresses` into the lowest bytes of `lanes`. The bytes above, and other
+/// lanes, are undefined.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn gather(bytes: &Bytes, lanes: __mmask16, addresses: __m512i) -> __m512i {
-    // An address shifted by 8 bits numbers one of 2^24 entries, of which four are a word.
+    // An address shifted by 8 bits numbers one of 2^24 entries; four of them form a word.
     let words = _mm512_srli_epi32::<10>(addresses);
     let loaded: __m512i;
     // SAFETY: each of the 2^22 words of 4 bytes is within the table, whose entries are bytes.
-    // See the module for other threads.
+    // The module's comment covers other threads.
     unsafe {
-        // The compiler's own would make the mask of all lanes of the register k0 combined with
-        // itself, and wait for what k0 is of: the end of the lookups before.
+        // The intrinsic would compute the mask of all lanes from the register k0 and itself, and
+        // so wait for the last write to k0: the end of the lookups before.
         asm!(
             "vpxord {loaded}, {loaded}, {loaded}",
             "kmovw {left}, {lanes:e}",

@@ -5,26 +5,26 @@
 //! than 24 bits lies within, the number of a group of 256 entries in `tbl8`,
 //! one for each address. An entry is 16 bits: a flag and 15 bits of next hop or
 //! group. A full Internet table of 2024 has 902 000 prefixes, of which 961 in
-//! fewer groups are longer than 24 bits, and few next hops; so 15 bits do, and
-//! `tbl24` is 32 MiB instead of 64.
+//! fewer groups are longer than 24 bits, and few next hops; so 15 bits suffice,
+//! and `tbl24` is 32 MiB instead of 64.
 //!
-//! In front of it stands `bytes`, which is half as large and says the same: the next hop, or
-//! [`MORE`] for a group and for a next hop whose number a byte does not hold. What a lookup takes
-//! is the wait for memory, which is shorter the more of the table is in caches, its pages' places
-//! included; and the 255 next hops that have most routes, which get the first numbers, have nearly
-//! all of them.
+//! A lookup reads `bytes` first, which is half as large and has the same content: the next hop, or
+//! [`MORE`] for a group and for a next hop whose number does not fit in a byte. The cost of a
+//! lookup is the wait for memory, which is shorter the more of the table is in caches, its page
+//! translations included; and the 255 next hops with the most routes, which get the first numbers,
+//! have nearly all routes.
 //!
 //! **Updates.** One writer changes entries in place while readers run; each store is atomic, so
-//! an address goes where it went before or where it shall go now, for `tbl24` has all entries, and
-//! is changed first. The writer knows from the [`PrefixStore`] what each entry shall be and
-//! repaints the range that a change touches. It builds a group before an entry points to it.
+//! an address goes to its old or to its new next hop, for `tbl24` has all entries, and is changed
+//! first. The writer derives each entry from the [`PrefixStore`] and repaints the range that a
+//! change affects. It builds a group before an entry points to it.
 //!
-//! **Groups change hands.** A reader may find the number of a group, and then look into it when
-//! it has been freed and is another /24's. So the writer counts the groups that it takes, before
-//! it writes into them, and a reader that has looked into a group looks again when the count is no
-//! longer what it was before. Both orders hold: who reads what was written into a taken group
-//! reads the new count after it; and who read the new count before does not find the number of
-//! the group where it was freed.
+//! **Groups are reused.** A reader may load the number of a group, and then read the group after it
+//! was freed and taken for another /24. So the writer counts the groups that it takes, before it
+//! writes into them, and a reader that has read a group repeats the lookup if the count has changed
+//! since. Both orders hold: a reader that loads a value written into a taken group loads the new
+//! count after it; and a reader that loaded the new count before does not find the number of the
+//! group in the entry from which it was freed.
 
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -42,16 +42,16 @@ use super::table::HopId;
 
 /// Flag of a `tbl24` entry that names a group.
 const GROUP: u16 = 0x8000;
-/// Entry of `bytes` where that of `tbl24` is as large as this or larger, as all groups' are.
+/// Entry of `bytes` if that of `tbl24` is as large as this or larger, as for all groups.
 const MORE: u8 = 0xff;
-/// How many groups 15 bits can name.
+/// The number of groups that 15 bits can name.
 pub(super) const MAX_GROUPS: usize = 0x8000;
 /// Addresses that are looked up in a row.
 const ROW: usize = 16;
-/// How many rows ahead entries are asked for. Those of two rows are in flight without that.
+/// The number of rows that entries are prefetched ahead. Two rows are in flight without prefetch.
 const AHEAD: usize = 2;
 
-/// The least of an entry for each /24 and [`MORE`].
+/// For each /24 the lesser of its `tbl24` entry and [`MORE`].
 type Bytes = [AtomicU8; 1 << 24];
 /// An entry for each /24.
 type Tbl24 = [AtomicU16; 1 << 24];
@@ -61,13 +61,13 @@ type Tbl8 = [AtomicU16; MAX_GROUPS << 8];
 /// The entries that readers see.
 #[derive(Debug)]
 pub(super) struct Dir24_8 {
-    /// One array, on huge pages if there are any.
+    /// One array, on huge pages if available.
     bytes: Zeroed<Bytes>,
     /// Likewise.
     tbl24: Zeroed<Tbl24>,
-    /// One array too, of which groups that were never taken have no memory.
+    /// Also one array; groups that were never taken occupy no memory.
     tbl8: Zeroed<Tbl8>,
-    /// How many times a group was taken.
+    /// The number of times that a group was taken.
     taken: AtomicU64,
     #[cfg(target_arch = "x86_64")]
     lanes: Option<Avx512>,
@@ -86,7 +86,7 @@ impl Dir24_8 {
         Self::at(Isa::active())
     }
 
-    /// With the vectors of a level.
+    /// A table that uses the vectors of a level.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
     fn at(isa: Isa) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Dir24_8 {
         }
     }
 
-    /// Loads the entries of `addresses` in `bytes`; whether one of them is [`MORE`].
+    /// Loads the entries of `addresses` in `bytes`; returns whether one of them is [`MORE`].
     #[inline]
     fn look_at_bytes(&self, addresses: &[u32], hops: &mut [HopId]) -> bool {
         let bytes = &self.bytes[0];
@@ -118,12 +118,12 @@ impl Dir24_8 {
         look_one_by_one(bytes, addresses, hops)
     }
 
-    /// Puts the next hops of `addresses` in the place of [`MORE`].
+    /// Replaces [`MORE`] by the next hops of `addresses`.
     #[cold]
     fn look_further(&self, addresses: &[u32], hops: &mut [HopId]) {
         const MORE: HopId = HopId(self::MORE as u16);
         for (addresses, hops) in addresses.chunks(ROW).zip(hops.chunks_mut(ROW)) {
-            // All of them are asked, for that takes one comparison of vectors.
+            // All are compared, as that takes one vector comparison.
             let wanted: usize = hops.iter().map(|hop| usize::from(*hop == MORE)).sum();
             if wanted == 0 {
                 continue;
@@ -136,7 +136,7 @@ impl Dir24_8 {
         }
     }
 
-    /// What `tbl24` and `tbl8` say.
+    /// The next hop from `tbl24` and `tbl8`.
     #[inline]
     fn hop_of(&self, address: u32) -> HopId {
         loop {
@@ -147,7 +147,7 @@ impl Dir24_8 {
             }
             let group = self.group(entry & !GROUP);
             let hop = HopId(group[usize::from(address as u8)].load(Ordering::Acquire));
-            // The loads before are done before the count is read again.
+            // The loads above complete before the count is read again.
             fence(Ordering::Acquire);
             if self.taken.load(Ordering::Relaxed) == taken {
                 return hop;
@@ -160,8 +160,8 @@ impl Dir24_8 {
         self.tbl24[0][index as usize].load(Ordering::Relaxed) & GROUP != 0
     }
 
-    /// Makes the entries for `changed`, and all prefixes within it, what
-    /// `store` says. The caller has made sure that there are groups enough.
+    /// Updates the entries for `changed`, and all prefixes within it, from
+    /// `store`. The caller has made sure that there are enough groups.
     pub(super) fn repaint(
         &self,
         groups: &mut Groups,
@@ -210,8 +210,8 @@ impl Dir24_8 {
         for place in &self.group(group)[low.into()..=high.into()] {
             place.store(hop.0, Ordering::Release);
         }
-        // A new group becomes visible only here; its first store made all of
-        // its addresses go where they went before.
+        // A new group becomes visible only here; `open` has set all of its
+        // addresses to their old next hop.
         entry.store(group | GROUP, Ordering::Release);
         self.bytes[0][index as usize].store(MORE, Ordering::Release);
     }
@@ -219,7 +219,7 @@ impl Dir24_8 {
     /// Takes a group, and sends all its addresses to `hop`.
     fn open(&self, groups: &mut Groups, hop: u16) -> u16 {
         let group = groups.take().expect("the caller has counted the groups that are needed");
-        // With what freed the group before it, and before what is written into the group.
+        // Ordered after the store that freed the group, and before the stores into the group.
         self.taken.fetch_add(1, Ordering::Release);
         fence(Ordering::Release);
         for place in self.group(group) {
@@ -233,14 +233,14 @@ impl Dir24_8 {
     }
 }
 
-/// What `bytes` has for an entry of `tbl24`.
+/// The entry of `bytes` for an entry of `tbl24`.
 fn in_a_byte(entry: u16) -> u8 {
     entry.min(MORE.into()) as u8
 }
 
-/// Loads the entries of `addresses`; whether one of them is [`MORE`].
+/// Loads the entries of `addresses`; returns whether one of them is [`MORE`].
 ///
-/// No lookup depends on another, so that their cache misses overlap.
+/// No lookup depends on another, so their cache misses overlap.
 fn look_one_by_one(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
     let index = |address: u32| (address >> 8) as usize;
     let mut largest = 0;
@@ -255,7 +255,7 @@ fn look_one_by_one(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool
         for address in rows.get(n + AHEAD).into_iter().flatten() {
             prefetch::near(bytes, index(*address));
         }
-        // Of known length, so that the compiler unrolls it.
+        // The length is constant, so that the compiler unrolls the loop.
         for (address, hop) in row.iter().zip(hops) {
             *hop = load(*address);
         }
@@ -267,7 +267,7 @@ fn look_one_by_one(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool
 }
 
 impl Groups {
-    /// How many groups can be taken now.
+    /// The number of groups that can be taken now.
     pub(super) fn available(&self) -> usize {
         self.free.len() + MAX_GROUPS - self.unused
     }
@@ -281,8 +281,8 @@ impl Groups {
     }
 }
 
-/// Cuts `within` into ranges of addresses with one next hop, in order, as the
-/// longest prefixes of `store` say.
+/// Splits `within` into ranges of addresses with one next hop, in order, by the
+/// longest prefixes of `store`.
 fn segments(store: &PrefixStore<u32>, within: Prefix<u32>, mut each: impl FnMut(u32, u32, HopId)) {
     // The prefixes around the current address, innermost last.
     let mut open = vec![(within.last(), store.around(within))];
@@ -362,8 +362,8 @@ mod tests {
         assert_eq!(groups.unused, 1);
     }
 
-    /// Prefixes that crowd in a few places, of all lengths, and next hops around the largest that
-    /// are bytes.
+    /// Prefixes of all lengths, clustered in a few places, and next hops around the largest that
+    /// fit in a byte.
     fn routes() -> impl Strategy<Value = Vec<(Prefix<u32>, HopId)>> {
         let one = (0u32..4, any::<u32>(), prop_oneof![1 => 0u8..=24, 2 => 25u8..=32]);
         let one = one.prop_map(|(at, rest, len)| Prefix::holding(at << 30 | rest & 0x3ff, len));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     proptest! {
-        // Each paints tables of 48 MiB.
+        // Each case paints tables of 48 MiB.
         #![proptest_config(ProptestConfig::with_cases(50))]
 
         #[test]

@@ -21,45 +21,46 @@ pub type Mac = [u8; 6];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouterPort(pub u16);
 
-/// What happens to packets of a route.
+/// What to do with the packets of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NextHop {
-    /// They are dropped, and the sender is told; also for no route at all.
+    /// Drop them, and send an ICMP error to the sender; also if there is no route.
     Unreachable,
-    /// They are dropped silently.
+    /// Drop them silently.
     Blackhole,
-    /// They are for the router itself.
+    /// Deliver them to the router itself.
     Local {
         /// The port that has the address.
         port: RouterPort,
     },
-    /// They leave by a port whose link has the destination itself.
+    /// Send them by a port whose link has the destination itself.
     Direct {
         /// The port.
         port: RouterPort,
     },
-    /// They leave by a port to another router.
+    /// Send them by a port to another router.
     Gateway {
         /// The other router.
         address: IpAddr,
         /// The port.
         port: RouterPort,
-        /// The other router's MAC address; `None` where it is asked for.
+        /// The other router's MAC address; `None` if it is resolved.
         mac: Option<Mac>,
     },
-    /// Each flow takes one of several ways; one that stands there twice gets twice as many.
+    /// Send each flow to one of several next hops (ECMP); one listed twice gets twice the flows.
     Multipath(Ways),
 }
 
-/// The ways of a route with several: gateways and links, two or more.
+/// The next hops of a multipath route: gateways and links, two or more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ways(Arc<[NextHop]>);
 
 impl Ways {
-    /// The most ways of a route.
+    /// The most next hops of a route.
     pub const MOST: usize = 64;
 
-    /// `None` for fewer than two, more than [`MOST`](Self::MOST), and for what is no way out.
+    /// Returns `None` for fewer than two or more than [`MOST`](Self::MOST) next hops, or if one of
+    /// them is neither direct nor a gateway.
     pub fn new(ways: Vec<NextHop>) -> Option<Self> {
         let leaves =
             |way: &NextHop| matches!(way, NextHop::Direct { .. } | NextHop::Gateway { .. });
@@ -67,13 +68,13 @@ impl Ways {
         right.then(|| Self(ways.into()))
     }
 
-    /// All of them.
+    /// All next hops.
     pub fn all(&self) -> &[NextHop] {
         &self.0
     }
 
-    /// The way of flows with this hash: parts of its range as large as each other (RFC 2992), so
-    /// that few flows move when a way is added at the end.
+    /// The next hop of flows with this hash. The hash range is divided into equal parts (RFC 2992),
+    /// so that few flows move when a next hop is added at the end.
     pub fn of(&self, hash: u32) -> &NextHop {
         &self.0[((u64::from(hash) * self.0.len() as u64) >> 32) as usize]
     }
@@ -96,26 +97,26 @@ impl HopId {
     }
 }
 
-/// How many different next hops a table can ever have had.
+/// The number of different next hops that a table can have over its life.
 pub const MAX_HOPS: usize = 0x8000;
 
-/// Why a table does not take a change. It stays as it was.
+/// Why a table rejects a change. It stays as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// There are too many different next hops. Next hops that were in the
-    /// table once keep their number.
+    /// There are too many different next hops. Next hops that were ever in the
+    /// table keep their number.
     #[error("more than {MAX_HOPS} different next hops")]
     TooManyHops,
-    /// There are too many /24 that have longer prefixes in them.
-    #[error("IPv4 prefixes longer than /24 in more than {MAX_GROUPS} different /24")]
+    /// There are too many /24s with longer prefixes in them.
+    #[error("IPv4 prefixes longer than /24 in more than {MAX_GROUPS} different /24s")]
     TooManyGroups,
     /// There are too many routes of IPv6.
     #[error("more than {MAX_ROUTES} IPv6 routes")]
     TooManyRoutes,
 }
 
-/// Routes to be put into a table together.
+/// Routes to be installed together.
 #[derive(Debug, Default)]
 pub struct RouteList {
     hops: Vec<NextHop>,
@@ -125,7 +126,7 @@ pub struct RouteList {
 }
 
 impl RouteList {
-    /// Appends a route; of several with the same prefix, the last one counts.
+    /// Appends a route; if several have the same prefix, the last one counts.
     pub fn push(&mut self, prefix: impl Into<IpPrefix>, hop: NextHop) {
         let id = self.intern(hop);
         self.push_interned(prefix.into(), id);
@@ -156,7 +157,7 @@ impl RouteList {
         }
     }
 
-    /// How many routes of IPv4 and of IPv6 there are.
+    /// The numbers of IPv4 and of IPv6 routes.
     pub fn len(&self) -> (usize, usize) {
         (self.v4.len(), self.v6.len())
     }
@@ -167,7 +168,7 @@ impl RouteList {
     }
 }
 
-/// What a replacement changed.
+/// The changes made by a replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Prefixes that had no route.
@@ -181,7 +182,7 @@ pub struct Changes {
 /// Routes of both IP versions. Readers take no lock; writers take turns.
 ///
 /// For each address a reader gets the next hop from before or from after a
-/// change, never another one.
+/// change, and no other.
 #[derive(Debug)]
 pub struct RouteTable {
     v4: Dir24_8,
@@ -191,8 +192,8 @@ pub struct RouteTable {
     writer: Mutex<Writer>,
 }
 
-/// Looks addresses up in a [`RouteTable`], as it is by then. Until it does so the next time, the
-/// memory stays of what it saw the last time.
+/// Looks addresses up in the current state of a [`RouteTable`]. Keeps the memory of the state that
+/// it used last until the next lookup.
 #[derive(Clone, Debug)]
 pub struct ReaderV6(trie6::Reader);
 
@@ -200,7 +201,7 @@ impl ReaderV6 {
     /// Looks up `addresses` into `hops`.
     ///
     /// # Panics
-    /// When the two differ in length.
+    /// If the two differ in length.
     #[inline]
     pub fn lookup(&mut self, addresses: &[u128], hops: &mut [HopId]) {
         assert_eq!(addresses.len(), hops.len(), "a next hop for each address");
@@ -216,11 +217,11 @@ struct Writer {
     ids: HashMap<NextHop, HopId>,
 }
 
-/// Changes of routes in order: the prefix, and where it goes or nowhere.
+/// Changes of routes in order: the prefix, and its next hop, or `None` for a removal.
 type Edits<A> = Vec<(Prefix<A>, Option<HopId>)>;
 
-/// From this many changes on, one pass over the whole table is cheaper than a
-/// walk for each change.
+/// From this many changes on, one pass over the whole table is cheaper than an
+/// update for each change.
 const REPAINT_ALL: usize = 100_000;
 
 impl Default for RouteTable {
@@ -230,7 +231,7 @@ impl Default for RouteTable {
 }
 
 impl RouteTable {
-    /// A table without routes. It takes 48 MiB for IPv4 from the start.
+    /// A table without routes. It allocates 48 MiB for IPv4 from the start.
     pub fn new() -> Self {
         let hops: Box<[_]> = (0..MAX_HOPS).map(|_| OnceLock::new()).collect();
         hops[0].get_or_init(|| NextHop::Unreachable);
@@ -246,7 +247,7 @@ impl RouteTable {
     /// Routes `prefix` to `hop`; returns the next hop that it had.
     ///
     /// # Errors
-    /// When the table has no room for it.
+    /// If the table has no room for it.
     pub fn add(
         &self,
         prefix: impl Into<IpPrefix>,
@@ -268,7 +269,7 @@ impl RouteTable {
         Ok(old.map(|id| self.hop(id).clone()))
     }
 
-    /// Removes the route of `prefix`; returns its next hop, or `None` when
+    /// Removes the route of `prefix`; returns its next hop, or `None` if
     /// there was no route of exactly this prefix.
     pub fn remove(&self, prefix: impl Into<IpPrefix>) -> Option<NextHop> {
         let mut writer = self.lock();
@@ -283,7 +284,7 @@ impl RouteTable {
     /// route does not change are served as before all the time.
     ///
     /// # Errors
-    /// When the table has no room for them.
+    /// If the table has no room for them.
     pub fn replace(&self, list: RouteList) -> Result<Changes, TableError> {
         let mut writer = self.lock();
         let writer = &mut *writer;
@@ -303,14 +304,14 @@ impl RouteTable {
     /// Looks up `addresses` into `hops`.
     ///
     /// # Panics
-    /// When the two differ in length.
+    /// If the two differ in length.
     #[inline]
     pub fn lookup_v4(&self, addresses: &[u32], hops: &mut [HopId]) {
         assert_eq!(addresses.len(), hops.len(), "a next hop for each address");
         self.v4.lookup_batch(addresses, hops);
     }
 
-    /// A way to look IPv6 addresses up, for one thread.
+    /// A reader that looks up IPv6 addresses, for one thread.
     pub fn reader_v6(&self) -> ReaderV6 {
         ReaderV6(self.v6.reader())
     }
@@ -332,7 +333,7 @@ impl RouteTable {
     }
 
     /// The longest prefix that has a route and holds `address`. Waits for
-    /// writers: for explanations, not for packets.
+    /// writers: for traces, not for packets.
     pub fn matched(&self, address: IpAddr) -> Option<IpPrefix> {
         let writer = self.lock();
         match address {
@@ -341,7 +342,7 @@ impl RouteTable {
         }
     }
 
-    /// How many routes of IPv4 and of IPv6 there are.
+    /// The numbers of IPv4 and of IPv6 routes.
     pub fn len(&self) -> (usize, usize) {
         let writer = self.lock();
         (writer.v4.len(), writer.v6.len())
@@ -352,8 +353,8 @@ impl RouteTable {
         self.len() == (0, 0)
     }
 
-    /// The numbers of a list's next hops. Of those that are new the one with most routes gets the
-    /// first, as lookups are fastest for small numbers.
+    /// The numbers of a list's next hops. New ones are numbered by descending count of their
+    /// routes, as lookups are fastest for small numbers.
     fn intern_all(
         &self,
         ids: &mut HashMap<NextHop, HopId>,
@@ -371,7 +372,7 @@ impl RouteTable {
         Ok(found)
     }
 
-    /// The number of `hop`; a new one when the table never had it.
+    /// The number of `hop`; a new one if the table never had it.
     fn intern(&self, ids: &mut HashMap<NextHop, HopId>, hop: NextHop) -> Result<HopId, TableError> {
         if let Some(id) = ids.get(&hop) {
             return Ok(*id);
@@ -383,7 +384,7 @@ impl RouteTable {
         Ok(id)
     }
 
-    /// Checks that there are groups for all /24 that `edits` give the first
+    /// Checks that there are groups for all /24s in which `edits` add the first
     /// prefix longer than 24 bits.
     fn check_groups(
         &self,
@@ -424,7 +425,7 @@ impl RouteTable {
         }
         let mut done: Option<Prefix<u32>> = None;
         for (prefix, _) in edits {
-            // What stands within a repainted prefix was repainted with it.
+            // Prefixes within a repainted prefix were repainted with it.
             let within = prefix.at_most(24);
             if !done.is_some_and(|done| done.contains(within.first())) {
                 self.v4.repaint(&mut writer.groups, &writer.v4, within);
@@ -459,8 +460,8 @@ fn check_routes(v6: usize) -> Result<(), TableError> {
     if v6 <= MAX_ROUTES { Ok(()) } else { Err(TableError::TooManyRoutes) }
 }
 
-/// Sorts the routes, keeps the last of each prefix, and gives their next hops
-/// the table's numbers.
+/// Sorts the routes, keeps the last of each prefix, and replaces the numbers of
+/// their next hops by the table's.
 fn resolve<A: Address>(
     mut routes: Vec<(Prefix<A>, u32)>,
     ids: &[HopId],
@@ -476,7 +477,7 @@ fn resolve<A: Address>(
     routes.into_iter().map(|(prefix, id)| (prefix, ids[id as usize])).collect()
 }
 
-/// The changes that lead from `old` to `new`, both in order.
+/// The changes from `old` to `new`, both in order.
 fn edits<A: Address>(
     old: impl Iterator<Item = (Prefix<A>, HopId)>,
     new: impl Iterator<Item = (Prefix<A>, HopId)>,
@@ -506,7 +507,7 @@ fn edits<A: Address>(
     edits
 }
 
-/// Which of two ordered lists has the smaller next prefix; `None` at their ends.
+/// Compares the next prefixes of two ordered lists; `None` at the end of both.
 fn compare<A: Address>(
     old: &mut Peekable<impl Iterator<Item = (Prefix<A>, HopId)>>,
     new: &mut Peekable<impl Iterator<Item = (Prefix<A>, HopId)>>,

@@ -1,4 +1,4 @@
-//! What is seen only inside: the numbers of next hops.
+//! The numbers of next hops, which are visible only inside the module.
 
 use std::net::Ipv4Addr;
 

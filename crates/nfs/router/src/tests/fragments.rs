@@ -1,4 +1,4 @@
-//! Packets that are cut because they are too long for where they leave.
+//! Packets that are fragmented because they exceed the MTU of the port they leave by.
 
 use super::*;
 

@@ -6,7 +6,7 @@ use super::*;
 fn an_echo_request_to_the_router_is_answered_in_place() {
     let bench = Bench::new(ROUTES);
     let echo = IcmpEcho { reply: false, id: 7, seq: 9 };
-    // To an address of one port, from behind the other.
+    // To an address of one port, arriving through the other.
     let packet = from_to("198.51.100.9", "192.0.2.1").ttl(1).echo(echo).build(b"ping");
     let fate = bench.send(&packet);
     let (bytes, key, _) = fate.forwarded();

@@ -54,14 +54,14 @@ const ROUTES: &str = "\
 2001:db8:b::/48  fe80::1         wan
 ";
 
-/// A router in its folder, and what a chain has around it.
+/// A router in its folder, with the pool that a chain would provide.
 struct Bench {
     folder: tempfile::TempDir,
     blueprint: Box<dyn Blueprint>,
     pool: Arc<Pool>,
 }
 
-/// What became of one packet.
+/// The outcome of one packet.
 struct Fate {
     verdict: Verdict,
     batch: Batch,
@@ -117,7 +117,7 @@ fn build_in(
 }
 
 impl Fate {
-    /// The forwarded packet, which must be whole and as the batch says it is.
+    /// The forwarded packet, which must be complete and agree with the batch's metadata.
     fn forwarded(&self) -> (&[u8], FlowKey, Headers) {
         assert_eq!(self.verdict, Verdict::Forward, "{:?}", self.trace);
         whole(&self.batch, 0)
@@ -130,7 +130,7 @@ impl Fate {
         }
     }
 
-    /// The one packet that the router made.
+    /// The one packet that the router generated.
     fn error(&self) -> (&[u8], FlowKey, Headers) {
         assert_eq!(self.emitted.len(), 1, "{:?}", self.trace);
         whole(&self.emitted.batches()[0], 0)
@@ -237,7 +237,7 @@ fn what_a_router_must_not_forward_is_dropped_silently() {
         assert_eq!(fate.dropped(), reason, "{packet:02x?}");
         assert!(fate.emitted.is_empty() && fate.figure("icmp_sent") == 0, "{packet:02x?}");
     }
-    // The transport header is none of a router's business.
+    // A router ignores the transport header.
     let fate = bench.send(&with(38, 0));
     assert_eq!(fate.verdict, Verdict::Forward);
 }
@@ -296,7 +296,7 @@ fn no_route_is_told_and_a_black_hole_is_not() {
     let fate = bench.send(&udp("10.1.1.1", "10.66.1.1"));
     assert_eq!(fate.dropped(), DropReason::Unreachable);
     assert!(fate.emitted.is_empty());
-    // Without a way back nobody can be told.
+    // Without a route to the sender no ICMP error is possible.
     let fate = bench.send(&udp("9.9.9.9", "8.8.8.8"));
     assert_eq!(fate.dropped(), DropReason::Unreachable);
     assert_eq!((fate.figure("icmp_sent"), fate.figure("icmp_suppressed")), (0, 1));
@@ -375,7 +375,7 @@ fn reloading_changes_running_instances_and_a_bad_file_changes_nothing() {
     assert_eq!(reached(&bench), Some(1));
     bench.write("nonsense\n");
     let error = bench.blueprint.reload().unwrap_err().to_string();
-    assert!(error.contains("table.txt:1:1: a prefix without length: 'nonsense'"), "{error}");
+    assert!(error.contains("table.txt:1:1: a prefix without a length: 'nonsense'"), "{error}");
     assert_eq!(reached(&bench), Some(1));
     bench.write(&ROUTES.replace("198.51.100.0/24", "198.51.101.0/24"));
     bench.blueprint.reload().unwrap();
@@ -395,7 +395,7 @@ fn a_trace_tells_the_route_and_the_way_out() {
     ];
     assert_eq!(lines, expected);
     let fate = bench.send(&udp("10.1.1.1", "8.8.8.8"));
-    assert_eq!(fate.trace[0].1, "8.8.8.8: no route unreachable");
+    assert_eq!(fate.trace[0].1, "8.8.8.8: no route, unreachable");
     assert_eq!(fate.trace[1].1, "sends NetUnreachable from 192.0.2.1 to 10.1.1.1");
 }
 
@@ -420,7 +420,7 @@ fn a_missing_file_and_a_wrong_route_are_errors_with_their_places() {
     assert!(error.to_string().contains("a router without ports"), "{error}");
 }
 
-/// Packets of every kind the router meets, with up to three bytes overwritten.
+/// Packets of every kind that the router handles, with up to three bytes overwritten.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let long = || from_to("10.1.1.1", "198.51.100.7").ipv4_id(1, false).udp(1, 2).build(&[0; 1500]);
     let echo = |src, dst| from_to(src, dst).echo(IcmpEcho::default()).build(b"ping");
@@ -442,7 +442,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
                 *byte = value;
             }
         }
-        // Often the IPv4 checksum is made right again, to come further.
+        // Often the IPv4 checksum is corrected, to pass more checks.
         let (_, headers) = parse(&packet, PortIndex::NONE, Decapsulate::No);
         if cut % 2 == 0 {
             thalweg_packet::checksum::fill(&mut packet, &headers);

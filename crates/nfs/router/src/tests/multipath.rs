@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// Twice as many by the first as by each of the others.
+/// Twice as many flows to the first as to each of the others.
 const WAYS: &str = "10.0.0.0/8 192.0.2.254 lan 203.0.113.1 wan 192.0.2.254 lan direct third\n\
                     2001:db8:a::/48 2001:db8:0:1::1 lan fe80::1 wan\n";
 const THIRD: &str = "[ports.third]\noutput = 'out'\nmac = '02:00:00:00:00:03'\n\
@@ -24,7 +24,7 @@ fn packet(flow: u16, v6: bool, len: usize) -> Vec<u8> {
     PacketBuilder::new(HOST, LAN).ip(src, dst).udp(flow, 53).build(&vec![0; len])
 }
 
-/// Where a packet goes: its destination's MAC address.
+/// The next hop of a packet: its destination MAC address.
 fn way(bench: &Bench, packet: &[u8]) -> Mac {
     let fate = bench.send(packet);
     assert_eq!(fate.verdict, Verdict::Forward);
@@ -77,7 +77,7 @@ fn a_flow_stays_on_its_way_and_so_do_fragments() {
 fn the_way_is_explained() {
     let fate = bench().send(&packet(7, true, 10));
     let told: Vec<&str> = fate.trace.iter().map(|(_, text)| &text[..]).collect();
-    assert!(told.iter().any(|text| text.contains("one of 2 ways")), "{told:?}");
+    assert!(told.iter().any(|text| text.contains("one of 2 next hops")), "{told:?}");
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn mistakes_in_ways_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let many = "192.0.2.254 lan ".repeat(65);
     for (line, message) in [
-        ("10.0.0.0/8 192.0.2.254 lan 203.0.113.1", "a next hop without dev"),
-        ("10.0.0.0/8 192.0.2.254 lan blackhole wan", "no way for a route with several"),
-        ("10.0.0.0/8 192.0.2.254 lan fe80::1 wan", "of another IP version"),
-        ("10.0.0.0/8 192.0.2.254 lan 192.0.2.254 moon", "no port of this name"),
-        ("10.0.0.0/8 blackhole 192.0.2.254 lan", "a word too many"),
+        ("10.0.0.0/8 192.0.2.254 lan 203.0.113.1", "a next hop without a port"),
+        ("10.0.0.0/8 192.0.2.254 lan blackhole wan", "not allowed among several next hops"),
+        ("10.0.0.0/8 192.0.2.254 lan fe80::1 wan", "IP version is not the prefix's"),
+        ("10.0.0.0/8 192.0.2.254 lan 192.0.2.254 moon", "unknown port"),
+        ("10.0.0.0/8 blackhole 192.0.2.254 lan", "unexpected word"),
         (&format!("10.0.0.0/8 {many}"), "too many next hops"),
     ] {
         let Err(error) = build_in(&folder, line, "") else { panic!("{line}: accepted") };

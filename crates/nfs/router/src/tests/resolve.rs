@@ -1,4 +1,4 @@
-//! Hosts and next hops whose MAC addresses are asked for.
+//! Hosts and next hops whose MAC addresses are resolved.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ const ROUTES: &str = "\
 10.0.0.0/8         192.0.2.5    lan
 ";
 
-/// Routers of one blueprint, and their time.
+/// Routers of one blueprint, and their clock.
 struct Live {
     _folder: tempfile::TempDir,
     routers: Vec<Box<dyn NetworkFunction>>,
@@ -50,7 +50,7 @@ impl Live {
         Self { _folder: folder, routers, pool, tenths: 1000 }
     }
 
-    /// Sends a packet to a worker; what became of it, and what the router made.
+    /// Sends a packet to a worker; returns its outcome, and the packets that the router generated.
     fn send_to(&mut self, worker: usize, packet: &[u8]) -> (Result<Left, DropReason>, Vec<Left>) {
         let (mut batch, mut emitted) =
             (Batch::new(self.pool.clone()), Emitted::new(self.pool.clone()));
@@ -87,12 +87,12 @@ fn read(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     Section::parse_text(text, |section| build(section, &environment))
 }
 
-/// What `mac` at `from` answers to `to`.
+/// The answer of `mac` at `from` to `to`.
 fn arp_reply(mac: Mac, from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     [&LAN[..], &mac, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &mac, &from, &LAN, &to].concat()
 }
 
-/// Whether a packet goes to this MAC address with a hop less.
+/// Whether a packet leaves to this MAC address with its TTL decremented.
 fn goes_to(packet: &[u8], mac: Mac, ttl: u8) -> bool {
     let (key, headers) = parse(packet, PortIndex::NONE, Decapsulate::No);
     assert_eq!(verify(packet, &headers), ChecksumStatus::Good);
@@ -111,7 +111,7 @@ fn packets_to_a_host_wait_until_it_answers_by_arp() {
     for _ in 0..3 {
         assert_eq!(live.send(&to_host), (Err(DropReason::Unresolved), vec![]));
     }
-    // Another worker gets the answer, and sends on what waits: three of the four.
+    // Another worker receives the answer, and sends the waiting packets: three of the four.
     let (fate, made) = live.send_to(1, &arp_reply(LAN_HOST, [192, 0, 2, 9], [192, 0, 2, 1]));
     assert_eq!((fate, made.len()), (Err(DropReason::Consumed), 3));
     for (packet, output) in &made {
@@ -125,7 +125,7 @@ fn packets_to_a_host_wait_until_it_answers_by_arp() {
     }
     let figures = ["neighbors", "neighbor_requests", "resumed"].map(|name| live.figure(name));
     assert_eq!(figures, [1, 1, 3]);
-    // Who has an entry is not asked.
+    // A host with a static entry is not requested.
     let (fate, made) = live.send(&udp("192.0.2.9", "10.1.1.1"));
     assert!(goes_to(&fate.unwrap().0, LAN_HOST, 63) && made.is_empty());
 }
@@ -142,12 +142,12 @@ fn a_next_hop_is_asked_for_and_again_when_the_answer_is_old() {
     live.tenths += 301;
     let (fate, made) = live.send(&packet);
     assert!(goes_to(&fate.unwrap().0, WAN_ROUTER, 63));
-    assert_eq!(made.len(), 1, "asked again, and used meanwhile");
+    assert_eq!(made.len(), 1, "requested again, and used meanwhile");
     assert_eq!(live.send(&answer(LAN_ROUTER)).0, Err(DropReason::Consumed));
     for worker in [0, 1] {
         assert!(goes_to(&live.send_to(worker, &packet).0.unwrap().0, LAN_ROUTER, 63));
     }
-    // Nobody asked for this.
+    // This answer is unsolicited.
     assert_eq!(live.send(&answer(HOST)).0, Err(DropReason::Consumed));
     assert!(goes_to(&live.send(&packet).0.unwrap().0, LAN_ROUTER, 63));
 }
@@ -167,7 +167,7 @@ fn the_sender_is_told_when_a_host_is_silent() {
     assert_eq!(asked, 3);
     let (fate, made) = live.send(&packet);
     assert_eq!(fate, Err(DropReason::Unreachable));
-    // Its sender is known, as it has asked for the router.
+    // Its sender is known, as it has requested the router's address.
     let (error, _) = made.last().unwrap();
     assert!(goes_to(error, HOST, 64) && error[34..36] == [3, 1]);
 }
@@ -199,7 +199,7 @@ fn who_asks_for_the_router_is_known_if_it_is_on_the_link() {
     assert_eq!(live.figure("neighbors"), 1);
     let (fate, made) = live.send(&udp("10.1.1.1", "192.0.2.77"));
     assert!(goes_to(&fate.unwrap().0, HOST, 63));
-    assert_eq!(made.len(), 1, "and is asked");
+    assert_eq!(made.len(), 1, "and is requested");
     let mut elsewhere = arp_request([192, 0, 2, 1]);
     elsewhere[28..32].copy_from_slice(&[10, 9, 9, 9]);
     assert!(live.send(&elsewhere).0.is_ok());
@@ -260,9 +260,12 @@ fn ports_that_cannot_ask_are_refused() {
         read(&text).err().unwrap().to_string()
     };
     let error = port("resolve = true");
-    assert!(error.contains("chain.toml:4:11: a port without address cannot ask"), "{error}");
+    assert!(
+        error.contains("chain.toml:4:11: a port without an IP address cannot resolve"),
+        "{error}"
+    );
     let error = port("resolve = true\nip = '10.0.0.1'\ndefault_mac = '02:00:00:00:00:09'");
-    assert!(error.contains("with `default_mac` there is no MAC address to ask for"), "{error}");
+    assert!(error.contains("`resolve` and `default_mac` exclude each other"), "{error}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("table.txt");
     fs::write(&file, "2001:db8::/32 2001:db8::1 wan\n").unwrap();

@@ -1,7 +1,8 @@
-//! The memory of all groups: one, so that 32 bits name a place in it, and huge pages serve it.
+//! The memory of all groups: one array, so that 32 bits address a place in it, and huge pages can
+//! back it.
 //!
-//! Who has [`Room`] in it writes there once, before others hear of it; it is given back when the
-//! last of them is done.
+//! The owner of a [`Room`] writes it once, before it is published; it is freed after its last
+//! reader.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,10 +28,10 @@ pub(super) struct Room {
 }
 
 impl Arena {
-    /// The most units that an arena has: 8 GiB, whose words vectors number with 31 bits.
+    /// The most units of an arena: 8 GiB, whose words the vectors index with 31 bits.
     pub(super) const MOST: u32 = 1 << 25;
 
-    /// An arena of so many words, but at least a unit, and at most [`MOST`](Self::MOST) units.
+    /// An arena of `words` words, but at least one unit, and at most [`MOST`](Self::MOST) units.
     pub(super) fn new(words: usize) -> Arc<Self> {
         let units = u32::try_from(words.div_ceil(UNIT)).unwrap_or(Self::MOST).clamp(1, Self::MOST);
         let words = Zeroed::new(units as usize * UNIT).expect("there is memory for the table");
@@ -41,36 +42,36 @@ impl Arena {
         &self.words
     }
 
-    /// Room for so many words, one or more; `None` when there is none.
+    /// Allocates room for `words` words, one or more; `None` if there is none.
     pub(super) fn room_for(self: &Arc<Self>, words: usize) -> Option<Room> {
         let units = u32::try_from(words.div_ceil(UNIT)).ok()?;
         let units = self.free().allocate_range(units).ok()?;
         Some(Room { arena: Arc::clone(self), units })
     }
 
-    /// How many units nobody has.
+    /// The number of free units.
     #[cfg(test)]
     pub(super) fn left(&self) -> u32 {
         self.free().total_available()
     }
 
-    // Each use of it is one call that does not panic halfway.
+    // Each use is one call that does not panic halfway, so a poisoned lock is consistent.
     fn free(&self) -> MutexGuard<'_, RangeAllocator<u32>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Room {
-    /// Where it begins.
+    /// The unit where it begins.
     pub(super) fn place(&self) -> u32 {
         self.units.start
     }
 
-    /// Puts words there.
+    /// Writes words to it.
     pub(super) fn write(&self, words: impl Iterator<Item = u32>) {
         let own = self.units.start as usize * UNIT..self.units.end as usize * UNIT;
         for (to, word) in self.arena.words[own].iter().zip(words) {
-            // Made known with the root that names this place.
+            // Published together with the root that refers to this place.
             to.store(word, Ordering::Relaxed);
         }
     }

@@ -1,10 +1,10 @@
-//! What lies behind the first 64 bits: tries of 8-bit strides, compressed.
+//! The bits after the first 64: compressed tries with strides of 8 bits.
 //!
-//! Few addresses come here, and hosts' routes (/128) may be many: a group of 256 entries for
-//! each 8 bits of each would take 12 KiB a route, this takes 1.
+//! Few addresses get here, but host routes (/128) may be many: a group of 256 entries for
+//! each 8 bits of each would take 12 KiB per route, this takes 1.
 //!
 //! A node covers 8 bits. For each of its 256 slots there is either a child node
-//! or a next hop; children lie together, and of equal neighbouring next hops
+//! or a next hop; children are contiguous, and of a run of equal next hops
 //! only the first is kept, as in Poptrie (Asai, Ohara: SIGCOMM 2015). The place
 //! of a child or next hop is the number of set bits before its slot.
 
@@ -23,7 +23,7 @@ pub(super) struct Deep {
 struct Node {
     /// Slots that have a child.
     children: Bits,
-    /// Slots whose next hop differs from that of the slot without child before.
+    /// Slots whose next hop differs from that of the previous slot without a child.
     runs: Bits,
     /// Place of the first child in the chunk's nodes.
     first_child: u32,
@@ -43,7 +43,7 @@ impl Bits {
         self.words[slot as usize >> 6] |= 1 << (slot & 63);
     }
 
-    /// Counts the bits before each word; to be called after the last `insert`.
+    /// Counts the bits before each word; call it after the last `insert`.
     /// Before the last word there are at most 192.
     fn count(&mut self) {
         let mut sum = 0;
@@ -58,7 +58,7 @@ impl Bits {
         self.words[slot as usize >> 6] >> (slot & 63) & 1 == 1
     }
 
-    /// How many slots up to and including `slot` are set.
+    /// The number of set slots up to and including `slot`.
     #[inline]
     fn rank(&self, slot: u8) -> u32 {
         let word = slot as usize >> 6;
@@ -77,7 +77,7 @@ impl Deep {
         node
     }
 
-    /// The next hop of an address from `node` on, which resolves the bits behind `depth`.
+    /// The next hop of an address from `node` on, which resolves the bits after `depth`.
     pub(super) fn lookup(&self, mut node: usize, mut depth: u8, address: u128) -> HopId {
         loop {
             let (slot, at) = (slot_of(address, depth, STRIDE) as u8, &self.nodes[node]);
@@ -104,7 +104,7 @@ impl Deep {
         }
     }
 
-    /// Appends the next hops of the slots without child, equal neighbours once.
+    /// Appends the next hops of the slots without a child; a run of equal ones once.
     fn compress(&mut self, slots: &[HopId], node: &mut Node) {
         node.first_hop = self.hops.len() as u32;
         let mut last = None;

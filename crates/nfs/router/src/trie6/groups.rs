@@ -1,8 +1,9 @@
 //! Groups of 256 entries, one for each value of 8 bits of an address, and what they lead to.
 //!
-//! Entries are words. But most groups lead no further, and most of these have only next hops whose
-//! numbers are small, as those are that have most routes: they are *leaves*, of bytes. For what a
-//! lookup takes is the wait for memory, which is shorter the more of the groups is in caches.
+//! Entries are words. But most groups lead no further, and most of these have only next hops with
+//! small numbers, which are those with the most routes: such groups are *leaves*, with entries of a
+//! byte. The cost of a lookup is the wait for memory, which is shorter the more of the groups is in
+//! caches.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,35 +12,35 @@ use super::deep::Deep;
 use super::{GROUPED, Route, STRIDE, split};
 use crate::table::HopId;
 
-/// Words of the unit in which groups are placed: a leaf.
+/// Words per unit of placement of groups: one leaf.
 pub(super) const UNIT: usize = 64;
 /// Entries of a group.
 const ENTRIES: usize = 1 << STRIDE;
-/// The most units that a route takes: a group for each 8 bits from the 16th to the 64th.
+/// The most units that a route needs: a group for each 8 bits from the 16th to the 64th.
 const UNITS_A_ROUTE: u32 = 6 * (ENTRIES / UNIT) as u32;
-/// So many routes have room in an arena, wherever they lie.
+/// The number of routes that fit in an arena, whatever their prefixes.
 pub(crate) const MAX_ROUTES: usize = 1 << 20;
 const _: () = assert!(MAX_ROUTES as u64 * UNITS_A_ROUTE as u64 <= Arena::MOST as u64);
 
-/// Where to: a next hop, a group of the 8 bits behind, or, where groups end, a node.
+/// A next hop, a group of the next 8 bits, or, after the last group, a node of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Entry(pub(super) u32);
 
 impl Entry {
-    /// It is no next hop.
+    /// Flag: not a next hop.
     pub(super) const GROUP: u32 = 1 << 31;
-    /// The group is a leaf.
+    /// Flag: the group is a leaf.
     pub(super) const LEAF: u32 = 1 << 30;
 
-    /// To a group, by the unit where it begins.
+    /// The entry for a group, by the unit where it begins.
     fn group(place: u32, leaf: bool) -> Self {
-        debug_assert!(place < Arena::MOST, "it lies in an arena");
+        debug_assert!(place < Arena::MOST, "the place is within an arena");
         Self(Self::GROUP | if leaf { Self::LEAF } else { 0 } | place)
     }
 
     fn node(number: usize) -> Self {
-        assert!(number < Self::LEAF as usize, "a chunk has less than 2^30 nodes");
+        assert!(number < Self::LEAF as usize, "a chunk has fewer than 2^30 nodes");
         Self(Self::GROUP | number as u32)
     }
 
@@ -55,24 +56,24 @@ impl Entry {
         HopId(self.0 as u16)
     }
 
-    /// The place of a group, the number of a node.
+    /// The place of a group, or the number of a node.
     pub(super) fn number(self) -> usize {
         (self.0 & (Self::LEAF - 1)) as usize
     }
 
-    /// Whether its group is a leaf: 1 or 0.
+    /// 1 if its group is a leaf, or 0.
     fn leaf(self) -> u32 {
         self.0 >> Self::LEAF.trailing_zeros() & 1
     }
 
-    /// Which word has its group's entry for a slot.
+    /// The word that holds its group's entry for a slot.
     #[inline]
     pub(super) fn word_of(self, slot: usize) -> usize {
         self.number() * UNIT + (slot >> (2 * self.leaf()))
     }
 
-    /// The entry of its group for a slot. No branch: whether a group is a leaf cannot be foreseen,
-    /// and a wrong guess would wait for the load.
+    /// The entry of its group for a slot. Branch-free: whether a group is a leaf is unpredictable,
+    /// and a misprediction would wait for the load.
     #[inline]
     pub(super) fn step(self, words: &[AtomicU32], slot: usize) -> Self {
         let leaf = self.leaf();
@@ -82,7 +83,7 @@ impl Entry {
     }
 }
 
-/// The groups and tries of what lies below one /16, before they have a place.
+/// The groups and tries below one /16, before they are placed.
 #[derive(Default)]
 pub(super) struct Chunk {
     words: Vec<u32>,
@@ -92,7 +93,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// That of `routes` (in order, all longer than `depth` bits, which they share); other
+    /// The chunk of `routes` (in order, all longer than `depth` bits, which they share); other
     /// addresses go to `base`.
     pub(super) fn build(depth: u8, routes: &[Route], base: HopId) -> Self {
         let mut chunk = Self::default();
@@ -104,7 +105,7 @@ impl Chunk {
         self.words.len()
     }
 
-    /// Puts it into its room. Returns the entry that leads to it, and what lies behind its groups.
+    /// Writes it to its room. Returns the entry that leads to it, and the tries after its groups.
     pub(super) fn settle(mut self, room: &Room) -> (Entry, Deep) {
         for link in self.links {
             self.words[link] += room.place();
@@ -114,7 +115,7 @@ impl Chunk {
         (Entry::group(room.place(), is_leaf), self.deep)
     }
 
-    /// Adds a group for the 8 bits behind `depth`, and what lies below. Returns the entry that
+    /// Adds a group for the 8 bits after `depth`, and everything below. Returns the entry that
     /// leads to it.
     fn fill(&mut self, depth: u8, routes: &[Route], base: HopId) -> Entry {
         let (hops, below) = split(depth, routes, base);

@@ -1,12 +1,12 @@
-//! IPv6 longest-prefix match: a table of the first 16 bits, groups of 256 entries for each 8 bits up
-//! to the 64th ([`groups`]), and compressed tries behind ([`deep`]).
+//! IPv6 longest-prefix match: a table of the first 16 bits, groups of 256 entries for each 8 bits
+//! up to the 64th ([`groups`]), and compressed tries after that ([`deep`]).
 //!
-//! Why this and not another is in `docs/adr/0001-ipv6-lookup.md`. In short: what an address
-//! waits for are the lines of memory on its way that no cache has. So the groups are small, and
-//! many addresses go down side by side ([`lanes`]).
+//! `docs/adr/0001-ipv6-lookup.md` explains the choice. In short: a lookup waits for the cache lines
+//! on its path that no cache holds. So the groups are small, and many addresses descend side by
+//! side ([`lanes`]).
 //!
-//! **Updates** are read-copy-update: what lies below one /16 is an immutable chunk. A change
-//! builds the chunks it touches anew from the [`PrefixStore`] and publishes a new table over
+//! **Updates** are read-copy-update: everything below one /16 is an immutable chunk. A change
+//! rebuilds the chunks that it affects from the [`PrefixStore`] and publishes a new table over
 //! new and old chunks; readers that hold the old one finish on it.
 
 mod arena;
@@ -33,14 +33,14 @@ use deep::Deep;
 pub(super) use groups::MAX_ROUTES;
 use groups::{Chunk, Entry};
 
-/// Bits that the top table resolves.
+/// Address bits that the top table resolves.
 const TOP: u8 = 16;
-/// Bits that a group resolves.
+/// Address bits that a group resolves.
 const STRIDE: u8 = 8;
-/// Bits that the table and groups resolve.
+/// Address bits that the table and the groups resolve together.
 const GROUPED: u8 = 64;
 
-/// A prefix and where its addresses go.
+/// A prefix and its next hop.
 type Route = (Prefix<u128>, HopId);
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ pub(super) struct Trie6 {
     lanes: Option<lanes::Lanes>,
 }
 
-/// Looks addresses up for one thread, which keeps the root that it saw last. Whoever asks for the
-/// root anew each time waits until all that was loaded before is there.
+/// Looks addresses up for one thread, and caches the root that it used last: loading the root anew
+/// for each batch would wait until all earlier loads complete.
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     root: Cache<Arc<ArcSwap<Root>>, Arc<Root>>,
@@ -78,28 +78,28 @@ impl Reader {
 struct Root {
     top: Box<[Entry]>,
     arena: Arc<Arena>,
-    /// What top entries lead to, by /16.
+    /// The chunks that top entries lead to, by /16.
     chunks: BTreeMap<u16, Arc<Settled>>,
 }
 
-/// A chunk in its place.
+/// A chunk in its place in the arena.
 #[derive(Debug)]
 struct Settled {
-    /// Of its groups.
+    /// The room of its groups.
     _room: Room,
     deep: Deep,
 }
 
-/// An address on its way down: the next entry, which has been asked for.
+/// The descent of an address: its next entry, which has been prefetched.
 #[derive(Clone, Copy)]
 struct Way {
-    /// The group it lies in, and the slot there.
+    /// The group of that entry, and the slot there.
     group: Entry,
     slot: usize,
 }
 
 impl Way {
-    /// On to a slot of a group.
+    /// Moves on to a slot of a group.
     #[inline]
     fn on(group: Entry, words: &[AtomicU32], slot: usize) -> Self {
         prefetch::near(words, group.word_of(slot));
@@ -107,13 +107,13 @@ impl Way {
     }
 }
 
-/// What `routes`, whose addresses share `depth` bits, say of the 8 bits behind: the next hop
-/// for each value of them, and the longer routes of those values that have some.
+/// Splits `routes`, whose addresses share `depth` bits, by the next 8 bits: the next hop for each
+/// value of these bits, and the longer routes of the values that have some.
 fn split(depth: u8, routes: &[Route], base: HopId) -> (Vec<HopId>, Vec<(usize, &[Route])>) {
     let (mut hops, mut below) = (vec![base; 1 << STRIDE], Vec::new());
     let mut rest = routes;
-    // Routes are in order, so when the first of a slot's longer routes comes, its next hop is
-    // settled.
+    // Routes are in order, so the next hop of a slot is final before the first of its longer
+    // routes.
     while let [(prefix, hop), tail @ ..] = rest {
         let slot = slot_of(prefix.first(), depth, STRIDE);
         if prefix.len() <= depth + STRIDE {
@@ -128,7 +128,7 @@ fn split(depth: u8, routes: &[Route], base: HopId) -> (Vec<HopId>, Vec<(usize, &
     (hops, below)
 }
 
-/// The `bits` bits of `address` behind `depth`.
+/// The `bits` bits of `address` after the first `depth`.
 #[inline]
 fn slot_of(address: u128, depth: u8, bits: u8) -> usize {
     (address >> (128 - bits - depth)) as usize & ((1 << bits) - 1)
@@ -139,7 +139,7 @@ impl Trie6 {
         Self::at(Isa::active())
     }
 
-    /// With the vectors of a level.
+    /// A trie that uses the vectors of a level.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
     fn at(isa: Isa) -> Self {
         Self {
@@ -157,8 +157,8 @@ impl Trie6 {
         }
     }
 
-    /// Makes lookups of each of `changed`, and all prefixes within it, what
-    /// `store` says: all at once. `changed` is in order; `store` has at most [`MAX_ROUTES`].
+    /// Updates each of `changed`, and all prefixes within it, from `store`, all
+    /// at once. `changed` is in order; `store` has at most [`MAX_ROUTES`].
     pub(super) fn rebuild(&self, store: &PrefixStore<u128>, changed: &[Prefix<u128>]) {
         let mut root = Root::clone(&self.root.load());
         let mut done: Option<Prefix<u128>> = None;
@@ -179,7 +179,7 @@ impl Trie6 {
 }
 
 impl Root {
-    /// One without routes, and without room for them.
+    /// A root without routes, and without room for them.
     fn new() -> Self {
         Self {
             top: vec![Entry::of_hop(HopId::NO_ROUTE); 1 << TOP].into(),
@@ -188,7 +188,7 @@ impl Root {
         }
     }
 
-    /// One with the routes of `store`, and with room for half as many again.
+    /// A root with the routes of `store`, and with room for half as many more.
     fn of(store: &PrefixStore<u128>) -> Self {
         let mut root = Self::new();
         let chunks = root.build(store, Prefix::holding(0, 0));
@@ -211,7 +211,7 @@ impl Root {
         entry.hop()
     }
 
-    /// Looks up at most a batch of addresses, which go down together, level by level, so that
+    /// Looks up at most a batch of addresses, which descend together, level by level, so that
     /// their loads overlap.
     fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
         let words = self.arena.words();
@@ -232,7 +232,7 @@ impl Root {
             left = 0;
             for n in level[..going].iter().map(|n| usize::from(*n) % BATCH) {
                 let entry = ways[n].group.step(words, ways[n].slot);
-                // Of the upper half, in which groups end.
+                // From the upper half of the address, in which the groups end.
                 let upper = (addresses[n] >> 64) as u64;
                 let slot = upper >> (GROUPED - STRIDE).saturating_sub(depth);
                 ways[n] = Way::on(entry, words, slot as usize & ((1 << STRIDE) - 1));
@@ -250,8 +250,8 @@ impl Root {
         }
     }
 
-    /// Makes the top entries within `within`, of at most 16 bits, next hops, and builds the chunks
-    /// that some of them have to lead to instead.
+    /// Sets the top entries within `within`, of at most 16 bits, to next hops, and builds the
+    /// chunks that some of them have to lead to instead.
     fn build(&mut self, store: &PrefixStore<u128>, within: Prefix<u128>) -> Vec<(u16, Chunk)> {
         let top_of = |address: u128| slot_of(address, 0, TOP);
         let range = |prefix: Prefix<u128>| top_of(prefix.first())..=top_of(prefix.last());
@@ -280,7 +280,7 @@ impl Root {
         chunks
     }
 
-    /// Gives chunks a place; whether there is room for all.
+    /// Places chunks in the arena; returns whether there is room for all.
     fn settle(&mut self, chunks: Vec<(u16, Chunk)>) -> bool {
         for (top, chunk) in chunks {
             let Some(room) = self.arena.room_for(chunk.len()) else { return false };

@@ -1,4 +1,4 @@
-//! Lookups by vectors, one by one, and by the prefixes themselves are the same.
+//! Lookups by vectors, one by one, and by the prefixes themselves agree.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn memory_that_is_not_needed_any_more_is_used_again() {
     assert!(trie.root.load().top.iter().all(|entry| *entry == Entry::of_hop(HopId::NO_ROUTE)));
 }
 
-/// Routes that crowd in a few places, of all lengths.
+/// Routes of all lengths, clustered in a few places.
 fn routes() -> impl Strategy<Value = Vec<Route>> {
     let top = prop_oneof![8 => Just(0u128), 1 => Just(1)];
     let bits = (top, 0u128..4, 0u128..400, any::<u128>(), 0u8..3);
@@ -47,7 +47,7 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
     })
 }
 
-/// Next hops that are bytes, mostly, and others.
+/// Next hops, most of which fit in a byte.
 fn hops() -> impl Strategy<Value = HopId> {
     prop_oneof![40 => 1u16..=255, 1 => 256u16..=300, 1 => 0x7ff0u16..=0x7fff].prop_map(HopId::test)
 }
@@ -80,7 +80,7 @@ proptest! {
 #[test]
 fn a_full_slash16_is_looked_up_before_and_after_it_moves() {
     let trie = Trie6::at(Isa::detect());
-    // A /40 with a /48 in it for each; the next hops of the first are bytes.
+    // A /40 with a /48 in it for each; the next hops of the first fit in a byte.
     let hops = |n: u128| (HopId::test(1 + n as u16 / 2), HopId::test(200 + n as u16 % 100));
     let routes = (0..4000u128).flat_map(|n| {
         let slash40 = 0x2001 << 112 | n << 88;
@@ -110,7 +110,7 @@ fn a_full_slash16_is_looked_up_before_and_after_it_moves() {
     assert_eq!(look_up(&mut reader, &[0x2001 << 112 | 1 << 100], 1), [HopId::test(7)]);
 }
 
-/// CI sets `REQUIRE_ISA`: then the vectors of that level have to be there.
+/// CI sets `REQUIRE_ISA`: then the vectors of that level must be available.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_vectors_of_the_required_level_are_there() {
@@ -120,7 +120,7 @@ fn the_vectors_of_the_required_level_are_there() {
     }
 }
 
-/// Looks up so many addresses at a time.
+/// Looks up `len` addresses at a time.
 fn look_up(reader: &mut Reader, addresses: &[u128], len: usize) -> Vec<HopId> {
     let mut hops = vec![HopId::test(0x7fff); addresses.len()];
     for (a, h) in addresses.chunks(len).zip(hops.chunks_mut(len)) {

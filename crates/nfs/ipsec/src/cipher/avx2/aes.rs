@@ -21,12 +21,11 @@ pub(super) const AT_ONCE: usize = 2 * REGISTERS;
 /// [`encrypt`] or [`encrypt_vaes`].
 pub(super) type Encrypt = unsafe fn(&[Packet<'_>], &mut [u8]);
 
-/// Blocks of one packet or more. Used only where the processor has the instructions, into which
-/// all of it is inlined.
+/// Blocks of one packet or more. Used and inlined only in code that runs with the instructions.
 trait Blocks: Copy {
-    /// How many.
+    /// The number of packets.
     const PACKETS: usize;
-    /// The first [`PACKETS`](Self::PACKETS) of what `of` gives.
+    /// The first [`PACKETS`](Self::PACKETS) blocks that `of` returns.
     fn from(of: impl Fn(usize) -> __m128i) -> Self;
     fn block(self, packet: usize) -> __m128i;
     fn xor(self, other: Self) -> Self;
@@ -49,7 +48,7 @@ impl Blocks for __m128i {
 
     #[inline(always)]
     fn xor(self, other: Self) -> Self {
-        // SAFETY: whoever uses these has AES-NI; so below.
+        // SAFETY: code that uses these runs with AES-NI; likewise below.
         unsafe { _mm_xor_si128(self, other) }
     }
 
@@ -71,7 +70,7 @@ impl Blocks for __m256i {
 
     #[inline(always)]
     fn from(of: impl Fn(usize) -> __m128i) -> Self {
-        // SAFETY: whoever uses these has AVX2 and VAES; so below.
+        // SAFETY: code that uses these runs with AVX2 and VAES; likewise below.
         unsafe { _mm256_set_m128i(of(1), of(0)) }
     }
 
@@ -109,18 +108,19 @@ fn half(blocks: __m256i, which: usize) -> __m128i {
     }
 }
 
-/// Encrypts up to [`AT_ONCE`] packets with keys of as many rounds, in place, the longest first.
+/// Encrypts up to [`AT_ONCE`] packets, whose keys have the same number of rounds, in place, the
+/// longest first.
 /// Lanes without a packet, or whose packet is done, read and write `idle`.
 ///
 /// # Panics
-/// When there are more, or `idle` is shorter than a packet.
+/// If there are more, or `idle` is shorter than a packet.
 ///
 /// # Safety
-/// The packets are there, and are nobody else's.
+/// The packets are valid memory and not shared.
 #[target_feature(enable = "avx2,aes")]
 pub(super) unsafe fn encrypt(packets: &[Packet<'_>], idle: &mut [u8]) {
     for packets in packets.chunks(REGISTERS) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { encrypt_by::<__m128i>(packets, idle) };
     }
 }
@@ -128,10 +128,10 @@ pub(super) unsafe fn encrypt(packets: &[Packet<'_>], idle: &mut [u8]) {
 /// [`encrypt`] with VAES.
 ///
 /// # Safety
-/// As there.
+/// As for [`encrypt`].
 #[target_feature(enable = "avx2,aes,vaes")]
 pub(super) unsafe fn encrypt_vaes(packets: &[Packet<'_>], idle: &mut [u8]) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { encrypt_by::<__m256i>(packets, idle) };
 }
 
@@ -146,7 +146,7 @@ unsafe fn encrypt_by<B: Blocks>(packets: &[Packet<'_>], idle: &mut [u8]) {
     for (at, packet) in at.iter_mut().zip(packets) {
         *at = packet.iv();
     }
-    // SAFETY: there are IVs, as the caller says, or as many bytes of `idle`.
+    // SAFETY: there are IVs, as the caller guarantees, or that many bytes of `idle`.
     let first_blocks = unsafe { fetch(&at, 0, 0) };
     let mut chain: [B; REGISTERS] = [first_blocks; REGISTERS];
     for (n, chain) in chain.iter_mut().enumerate().skip(1) {
@@ -166,8 +166,8 @@ unsafe fn encrypt_by<B: Blocks>(packets: &[Packet<'_>], idle: &mut [u8]) {
     while active > 0 {
         let count = packets[active - 1].blocks - done;
         match keys {
-            // SAFETY: packets that are not done have so many blocks behind their place, as the
-            // caller says; `idle` is as long as the longest.
+            // SAFETY: packets that are not done have that many blocks after their position, as the
+            // caller guarantees; `idle` is as long as the longest.
             Keys::Same(keys) => unsafe { run(keys, &at, &mut chain, count) },
             // SAFETY: as above.
             Keys::Different(keys) => unsafe { run(keys, &at, &mut chain, count) },
@@ -198,15 +198,15 @@ fn lane_keys<B: Blocks>(packets: &[Packet<'_>]) -> [[B; REGISTERS]; MOST_KEYS] {
     std::array::from_fn(|round| std::array::from_fn(|n| of(round, n)))
 }
 
-/// The blocks `offset` bytes behind the places of register `n`.
+/// The blocks `offset` bytes after the positions of register `n`.
 ///
 /// # Safety
-/// They are there.
+/// The blocks are valid memory.
 #[inline(always)]
 unsafe fn fetch<B: Blocks>(at: &[*mut u8; AT_ONCE], n: usize, offset: usize) -> B {
     B::from(|packet| {
         let at = at[n * B::PACKETS + packet].wrapping_add(offset);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm_loadu_si128(at.cast()) }
     })
 }
@@ -214,7 +214,7 @@ unsafe fn fetch<B: Blocks>(at: &[*mut u8; AT_ONCE], n: usize, offset: usize) -> 
 /// Encrypts the next `count` blocks of each lane.
 ///
 /// # Safety
-/// They are there, and ours.
+/// The blocks are valid memory and not shared.
 #[inline(always)]
 unsafe fn run<B: Blocks, const K: usize>(
     keys: &[[B; K]],
@@ -226,7 +226,7 @@ unsafe fn run<B: Blocks, const K: usize>(
     let mut state = *chain;
     for offset in (1..=count).map(|block| block * BLOCK) {
         for n in 0..REGISTERS {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it.
             let clear: B = unsafe { fetch(at, n, offset) };
             state[n] = clear.xor(first[n % K]).xor(state[n]);
         }
@@ -239,7 +239,7 @@ unsafe fn run<B: Blocks, const K: usize>(
             state[n] = state[n].last_round(last[n % K]);
             for packet in 0..B::PACKETS {
                 let to = at[n * B::PACKETS + packet].wrapping_add(offset);
-                // SAFETY: the caller says so.
+                // SAFETY: the caller guarantees it.
                 unsafe { _mm_storeu_si128(to.cast(), state[n].block(packet)) };
             }
         }
@@ -247,13 +247,13 @@ unsafe fn run<B: Blocks, const K: usize>(
     *chain = state;
 }
 
-/// Decrypts a packet's blocks, which stand behind their IV, in place.
+/// Decrypts a packet's blocks, which follow their IV, in place.
 #[target_feature(enable = "avx2,aes")]
 pub(in super::super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
     let (blocks, _) = text.as_chunks_mut::<BLOCK>();
     let (all, rounds) = (keys.decryption(), keys.rounds());
     let keys = &all[..=rounds];
-    // From the end, as each block is needed by the one behind it.
+    // From the end, as each block is needed to decrypt the next one.
     let mut end = blocks.len();
     while end > REGISTERS {
         decrypt_last::<REGISTERS>(keys, &mut blocks[..end]);
@@ -265,7 +265,7 @@ pub(in super::super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
     }
 }
 
-/// Decrypts the last `N` of the blocks, before which there is one more.
+/// Decrypts the last `N` of the blocks; at least one more comes before them.
 #[target_feature(enable = "avx2,aes")]
 #[inline]
 fn decrypt_last<const N: usize>(keys: &[__m128i], blocks: &mut [[u8; BLOCK]]) {
@@ -299,7 +299,7 @@ mod tests {
     use crate::suite::{Aes, HEADER, Hash, Suite};
 
     proptest! {
-        /// Which of the two a processor takes is not chosen by a level.
+        /// Which of the two is used depends on the processor, not on a level.
         #[test]
         fn one_packet_to_a_register_and_two_give_the_same(
             mut blocks in prop::collection::vec(1..40usize, 1..=AT_ONCE),
@@ -324,7 +324,7 @@ mod tests {
                     len: buffer.len(),
                 };
                 let packets: Vec<Packet<'_>> = buffers.iter_mut().enumerate().map(of).collect();
-                // SAFETY: the processor has the instructions, and the buffers are as long.
+                // SAFETY: the processor has the instructions, and the buffers are long enough.
                 unsafe { encrypt(&packets, &mut idle) };
                 buffers
             });

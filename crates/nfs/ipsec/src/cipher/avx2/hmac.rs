@@ -1,4 +1,4 @@
-//! HMACs of eight messages to a register.
+//! HMACs of messages, eight to a register.
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
@@ -16,19 +16,19 @@ use super::super::hmac_lanes::TAG;
 use super::super::lanes::{Packet, alike};
 use super::super::sha::{BLOCK, HmacKeys, State, WORDS, Words, compress};
 
-/// Messages of a register.
+/// Messages per register.
 pub(super) const LANES: usize = 8;
-/// Bytes of a register.
+/// Bytes per register.
 const BYTES: usize = 32;
 
-/// Eight messages. Used only where the processor has AVX2, into which all of it is inlined.
+/// Eight messages. Used and inlined only in code that runs with AVX2.
 impl Words for __m256i {
-    // Sixteen, in truth: leaving the others in memory gained nothing here.
+    // AVX2 has sixteen: leaving the words in memory gained nothing here.
     const AT_HAND: usize = usize::MAX;
 
     #[inline(always)]
     fn all(word: u32) -> Self {
-        // SAFETY: whoever uses eight has AVX2; so below.
+        // SAFETY: code that uses eight messages runs with AVX2; likewise below.
         unsafe { _mm256_set1_epi32(word as i32) }
     }
 
@@ -88,13 +88,13 @@ fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     _mm256_or_si256(with_first, _mm256_and_si256(b, c))
 }
 
-/// The HMACs' first bytes of up to [`LANES`] messages, into as many tags.
+/// Writes the first bytes of the HMACs of up to [`LANES`] messages into as many tags.
 ///
 /// # Panics
-/// When there are more.
+/// If there are more.
 ///
 /// # Safety
-/// The messages are there.
+/// The messages are valid memory.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn authenticate<const SHA256: bool>(
     messages: &[Packet<'_>],
@@ -103,13 +103,13 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
     assert!(messages.len() <= LANES);
     let Some(first) = messages.first() else { return };
     let alike = alike(messages);
-    // A lane without a message does what the first does.
+    // A lane without a message repeats the first.
     let mut messages_of = [first; LANES];
     messages_of.iter_mut().zip(messages).for_each(|(of, message)| *of = message);
     let messages = messages_of;
     let mut ends = [const { End::EMPTY }; LANES];
     for (end, message) in ends.iter_mut().zip(messages) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { end.fill(message) };
     }
     let mut state = states(&messages, alike, |keys| &keys.inner);
@@ -119,7 +119,7 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
         for (at, (end, message)) in at.iter_mut().zip(ends.iter().zip(messages)) {
             *at = end.block(message, block);
         }
-        // SAFETY: a block of a message or of its end is there.
+        // SAFETY: each position is a block of a message or of its end.
         let mut words = unsafe { fetch(&at) };
         let before = state;
         compress::<SHA256, 1, _>(from_mut(&mut state), from_mut(&mut words));
@@ -130,7 +130,7 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
     finish::<SHA256>(state, states(&messages, alike, |keys| &keys.outer), tags);
 }
 
-/// Puts back the state of messages that have no such block.
+/// Restores the state of messages that have no such block.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn keep(state: &mut State<__m256i>, before: State<__m256i>, ends: &[End; LANES], block: usize) {
@@ -165,10 +165,10 @@ fn finish<const SHA256: bool>(
     }
 }
 
-/// What stands behind the last whole block of a message: its rest and padding.
+/// The part after the last whole block of a message: its remaining bytes and padding.
 struct End {
     bytes: [[u8; BLOCK]; 2],
-    /// Whole blocks before it, and all.
+    /// Whole blocks before it, and all blocks.
     whole: usize,
     blocks: usize,
 }
@@ -177,17 +177,17 @@ impl End {
     const EMPTY: Self = Self { bytes: [[0; BLOCK]; 2], whole: 0, blocks: 0 };
 
     /// # Safety
-    /// The message is there; this is [`EMPTY`](Self::EMPTY).
+    /// The message is valid memory; `self` is [`EMPTY`](Self::EMPTY).
     #[inline]
     unsafe fn fill(&mut self, message: &Packet<'_>) {
         let (whole, rest) = (message.len / BLOCK, message.len % BLOCK);
         let bytes = self.bytes.as_flattened_mut();
-        // By powers of two, which are moves, as a call takes longer.
+        // In powers of two, which compile to moves, as a call takes longer.
         let mut done = 0;
         for size in [32, 16, 8, 4, 2, 1] {
             if rest & size != 0 {
                 let from = message.start.wrapping_add(whole * BLOCK + done);
-                // SAFETY: the message has so many bytes behind its whole blocks, fewer than two
+                // SAFETY: the message has that many bytes after its whole blocks, fewer than two
                 // blocks.
                 unsafe { copy_nonoverlapping(from, bytes[done..].as_mut_ptr(), size) };
                 done += size;
@@ -201,7 +201,7 @@ impl End {
         (self.whole, self.blocks) = (whole, blocks);
     }
 
-    /// Where a block is; of a message that has no such block, some other.
+    /// The position of a block; for a message without such a block, that of another.
     #[inline]
     fn block(&self, message: &Packet<'_>, block: usize) -> *const u8 {
         if block < self.whole {
@@ -212,7 +212,7 @@ impl End {
     }
 }
 
-/// What puts the highest byte of each word first.
+/// The shuffle that puts the highest byte of each word first.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn big_endian() -> __m256i {
@@ -242,10 +242,10 @@ fn states(
     transpose(state)
 }
 
-/// The words of the next blocks: transposed, the first byte of each highest.
+/// Loads the words of the next blocks: transposed, the first byte of each word highest.
 ///
 /// # Safety
-/// At each place there is a block.
+/// There is a block at each position.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn fetch(at: &[*const u8; LANES]) -> [__m256i; BLOCK / 4] {
@@ -253,7 +253,7 @@ unsafe fn fetch(at: &[*const u8; LANES]) -> [__m256i; BLOCK / 4] {
     for (half, words) in words.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         for (row, at) in words.iter_mut().zip(at) {
             let at = at.wrapping_add(half * BYTES).cast();
-            // SAFETY: half of a block is as long as a register, which need not be aligned.
+            // SAFETY: half a block is as long as a register; the load needs no alignment.
             *row = _mm256_shuffle_epi8(unsafe { _mm256_loadu_si256(at) }, big_endian());
         }
         *words = transpose(*words);

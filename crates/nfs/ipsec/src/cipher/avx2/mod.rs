@@ -1,6 +1,5 @@
-//! CBC with HMAC of a batch, with AVX2 and AES-NI: sixteen packets go through AES and, eight at a
-//! time, through the hash before the next are touched, so that they stay in the first-level cache
-//! in between.
+//! CBC with HMAC of a batch, with AVX2 and AES-NI: sixteen packets pass AES and, eight at a time,
+//! the hash before the next are touched, so that they stay in the first-level cache in between.
 #![allow(unsafe_code)]
 
 mod aes;
@@ -11,11 +10,11 @@ pub(super) use aes::decrypt;
 use super::hmac_lanes::TAG;
 use super::lanes::Packet;
 
-/// Encrypts packets, the longest first, and gives their tags. `idle` is at least as long as the
-/// longest with its IV, and written.
+/// Encrypts packets, the longest first, and writes their tags. `idle` is at least as long as the
+/// longest with its IV, and is overwritten.
 ///
 /// # Safety
-/// The packets are there, and nobody else's; their keys are of as many rounds.
+/// The packets are valid memory and not shared; their keys have the same number of rounds.
 #[target_feature(enable = "avx2,aes")]
 pub(super) unsafe fn seal<const SHA256: bool>(
     packets: &[Packet<'_>],
@@ -25,24 +24,24 @@ pub(super) unsafe fn seal<const SHA256: bool>(
     let has_vaes = std::arch::is_x86_feature_detected!("vaes");
     let encrypt: aes::Encrypt = if has_vaes { aes::encrypt_vaes } else { aes::encrypt };
     for (packets, tags) in packets.chunks(aes::AT_ONCE).zip(tags.chunks_mut(aes::AT_ONCE)) {
-        // SAFETY: the caller says so, and that the processor has the instructions.
+        // SAFETY: the caller guarantees it, and the processor has the instructions.
         unsafe { encrypt(packets, idle) };
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { authenticate::<SHA256>(packets, tags) };
     }
 }
 
-/// The tags of packets.
+/// Computes the tags of packets.
 ///
 /// # Safety
-/// They are there.
+/// The packets are valid memory.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn authenticate<const SHA256: bool>(
     packets: &[Packet<'_>],
     tags: &mut [[u8; TAG]],
 ) {
     for (packets, tags) in packets.chunks(hmac::LANES).zip(tags.chunks_mut(hmac::LANES)) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { hmac::authenticate::<SHA256>(packets, tags) };
     }
 }

@@ -1,4 +1,4 @@
-//! Eight addresses on their way down, with AVX2.
+//! The descent of eight addresses, with AVX2.
 
 use core::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm_packus_epi32, _mm_storeu_si128, _mm256_add_epi32,
@@ -15,12 +15,12 @@ use super::super::{Root, TOP};
 use super::{FEW, Kernel};
 use crate::table::HopId;
 
-/// Addresses of a register.
+/// Addresses per register.
 pub(super) const LANES: usize = 8;
 
 kernels!("avx2,popcnt", 1 2 3 4 5 6 7 8);
 
-/// Eight addresses on their way down.
+/// The descent of eight addresses.
 #[derive(Clone, Copy)]
 struct Way {
     /// The first 32 bits of the addresses.
@@ -39,7 +39,7 @@ impl Way {
         let pair = |n: usize| unsafe { _mm256_loadu_si256(pairs[n].as_ptr().cast()) };
         let upper = |n| _mm256_castsi256_ps(_mm256_unpackhi_epi64(pair(n), pair(n + 1)));
         let (these, others) = (upper(0), upper(2));
-        // Of addresses 0, 2, 4, 6, 1, 3, 5 and 7.
+        // In the order of addresses 0, 2, 4, 6, 1, 3, 5 and 7.
         let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         let in_order = |lanes| _mm256_permutevar8x32_epi32(_mm256_castps_si256(lanes), order);
         let first = in_order(_mm256_shuffle_ps::<0b11_01_11_01>(these, others));
@@ -66,13 +66,13 @@ impl Way {
         _mm256_srl_epi32(self.second, _mm_cvtsi32_si128(shift))
     }
 
-    /// On by 8 bits, the lowest of the lanes of `bits`; those that are not done by that.
+    /// Descends by 8 bits, the lowest of each lane of `bits`; returns the lanes that are not done.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn step(&mut self, words: &[AtomicU32], bits: __m256i) -> u8 {
         let of = self.entries;
         let number = |n: u32| _mm256_set1_epi32(n.cast_signed());
-        // All bits of those that are leaves. No next hop has the bit.
+        // All bits set in the lanes of leaves. No next hop has the flag.
         let leaf = _mm256_srai_epi32::<31>(_mm256_slli_epi32::<1>(of));
         let slot = _mm256_and_si256(bits, number(0xff));
         // The flags are shifted out.
@@ -84,21 +84,21 @@ impl Way {
         // SAFETY: the entries of these lanes name groups of the arena, with a word for each value
         // of 8 bits, or of 6 where they are leaves.
         let next = unsafe { _mm256_mask_i32gather_epi32::<4>(of, words, at, of) };
-        // Of a leaf's word, which has four entries, the right one.
+        // Selects the entry in a leaf's word, which has four.
         let before = _mm256_and_si256(_mm256_slli_epi32::<3>(slot), number(24));
         let byte = _mm256_and_si256(_mm256_srlv_epi32(next, before), number(0xff));
         self.entries = _mm256_blendv_epi8(next, byte, leaf);
         set(self.entries)
     }
 
-    /// Writes the next hops; those of the lanes that are returned are none yet.
+    /// Writes the next hops; returns the lanes that have none yet.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn finish(&self, hops: &mut [HopId; LANES]) -> u8 {
         let lower = _mm256_and_si256(self.entries, _mm256_set1_epi32(0xffff));
         let (four, others) = (_mm256_castsi256_si128(lower), _mm256_extracti128_si256::<1>(lower));
         let narrowed = _mm_packus_epi32(four, others);
-        // SAFETY: eight next hops are as many numbers of 16 bits; the store needs no alignment.
+        // SAFETY: eight next hops are eight numbers of 16 bits; the store needs no alignment.
         unsafe { _mm_storeu_si128(hops.as_mut_ptr().cast(), narrowed) };
         set(self.entries)
     }

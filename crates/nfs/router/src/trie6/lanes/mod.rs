@@ -1,7 +1,7 @@
-//! IPv6 lookups side by side, with AVX-512 or AVX2: as many addresses to a register as it holds
-//! words, all of whose entries one instruction loads, and several registers at a time, so that
-//! their loads overlap. The fewer instructions that takes, the more of the next batch's loads
-//! begin before this one's are done.
+//! IPv6 lookups side by side, with AVX-512 or AVX2: a register holds one address per word, one
+//! instruction loads the entries of all of them, and several registers are processed at a time, so
+//! that their loads overlap. The fewer instructions, the more of the next batch's loads begin
+//! before this batch's complete.
 //!
 //! `unsafe` here and below: entries are gathered from the memory of the top table and of the
 //! groups.
@@ -13,18 +13,18 @@ use thalweg_packet::BATCH;
 use super::Root;
 use crate::table::HopId;
 
-/// So many that have a longer way than the others are looked up one by one instead, as each load
-/// of all registers costs as much for few lanes as for all.
+/// If no more addresses than this have levels left, they are looked up one by one, as a load of all
+/// registers costs as much for few lanes as for all.
 const FEW: usize = 4;
 
 /// Looks up as many addresses as its registers hold.
 type Kernel = unsafe fn(&Root, &[u128], &mut [HopId]);
 
-/// Addresses that are looked up together at most.
+/// The most addresses that are looked up together.
 const MOST: usize = 64;
 
-/// Those of a level, by the number of their registers less one, and `look`, which looks addresses
-/// up by the level's `Way`: `LANES` addresses on their way down.
+/// The kernels of a level, by the number of their registers minus one, and `look`, which looks
+/// addresses up by the level's `Way`: the descent of `LANES` addresses.
 ///
 /// A macro, as a function for all levels would not be compiled for the instructions of each.
 macro_rules! kernels {
@@ -35,7 +35,7 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         fn look<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
             let mut ways: [Way; N] = std::array::from_fn(|n| {
-                Way::new(root, addresses[n * LANES..].first_chunk().expect("so many addresses"))
+                Way::new(root, addresses[n * LANES..].first_chunk().expect("LANES addresses"))
             });
             let words = root.arena.words();
             for shift in [8, 0] {
@@ -56,7 +56,7 @@ macro_rules! kernels {
             for (way, (addresses, hops)) in
                 ways.iter().zip(addresses.chunks(LANES).zip(hops.chunks_mut(LANES)))
             {
-                let mut unfinished = way.finish(hops.first_chunk_mut().expect("as many hops"));
+                let mut unfinished = way.finish(hops.first_chunk_mut().expect("LANES hops"));
                 while unfinished != 0 {
                     let lane = unfinished.trailing_zeros() as usize % LANES;
                     hops[lane] = root.lookup(addresses[lane]);
@@ -90,7 +90,7 @@ impl Lanes {
     #[inline]
     pub(super) fn lookup(self, root: &Root, addresses: &[u128], hops: &mut [HopId]) {
         match self.0 {
-            // A register of sixteen waits for more loads than there are others on their way.
+            // A register of sixteen would wait for more loads than the others have in flight.
             Isa::Avx512 if addresses.len() <= BATCH => {
                 look_up::<{ eight::LANES }>(&eight::KERNELS, root, addresses, hops);
             }
@@ -100,7 +100,7 @@ impl Lanes {
     }
 }
 
-/// Looks up with the kernels, of `LANES` addresses a register, of a level that the processor has.
+/// Looks up with the kernels of an available level, of `LANES` addresses per register.
 #[inline]
 fn look_up<const LANES: usize>(
     kernels: &[Kernel],
@@ -108,7 +108,7 @@ fn look_up<const LANES: usize>(
     addresses: &[u128],
     hops: &mut [HopId],
 ) {
-    // What the router asks for when it is busy: at 4 ns an address, what is around it is felt.
+    // The usual request of a busy router: at 4 ns an address, the code below costs too much.
     if addresses.len() == BATCH && hops.len() == BATCH {
         // SAFETY: the kernel is one of a level that the processor has.
         return unsafe { kernels[BATCH / LANES - 1](root, addresses, hops) };

@@ -17,20 +17,20 @@ use crate::table::HopId;
 use crate::trie6::groups::{Entry, UNIT};
 use crate::trie6::{Root, TOP};
 
-/// Addresses of a register: four registers hold a batch.
+/// Addresses per register: four registers hold a batch.
 pub(in super::super) const LANES: usize = 8;
 
 kernels!("avx512f,avx512bw,avx512dq,avx512vl,popcnt", 1 2 3 4);
 way!(__m256i, __mmask8);
 
-/// The first 32 bits of the addresses, and their second.
+/// The first 32 bits of the addresses, and their second 32 bits.
 #[target_feature(enable = "avx512f,avx512vl")]
 #[inline]
 fn upper_halves(addresses: &[u128; LANES]) -> (__m256i, __m256i) {
     let pairs = addresses.as_chunks::<2>().0;
     // SAFETY: two addresses are 32 bytes; the load needs no alignment.
     let pair = |n: usize| unsafe { _mm256_loadu_si256(pairs[n].as_ptr().cast()) };
-    // The first of four addresses, and their second.
+    // The first words of four addresses, then their second words.
     let words = _mm256_setr_epi32(3, 7, 11, 15, 2, 6, 10, 14);
     let these = _mm256_permutex2var_epi32(pair(0), words, pair(1));
     let others = _mm256_permutex2var_epi32(pair(2), words, pair(3));

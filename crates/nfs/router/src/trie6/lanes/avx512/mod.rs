@@ -1,13 +1,13 @@
-//! Addresses on their way down, with AVX-512: sixteen or eight to a register.
+//! The descent of addresses, with AVX-512: sixteen or eight to a register.
 //!
-//! A register waits for the slowest load of its lanes. So, where so few addresses are looked up that
-//! registers of eight hold them all on their way, they do not wait for as many others; with more
-//! addresses, others go on meanwhile, and registers of sixteen take fewer instructions.
+//! A register waits for the slowest load of its lanes. So, if the addresses are few enough for
+//! registers of eight to hold all of them, each waits for fewer others; with more addresses, other
+//! registers proceed meanwhile, and registers of sixteen take fewer instructions.
 
-/// `Way` of a module that has named the instructions for its registers.
+/// Defines `Way` in a module that has imported the instructions for its registers.
 macro_rules! way {
     ($vector:ty, $mask:ty) => {
-        /// Addresses on their way down.
+        /// The descent of the addresses of a register.
         #[derive(Clone, Copy)]
         struct Way {
             /// The first 32 bits of the addresses.
@@ -44,7 +44,7 @@ macro_rules! way {
                 srl(self.second, _mm_cvtsi32_si128(shift))
             }
 
-            /// On by 8 bits, the lowest of the lanes of `bits`; those that are not done by that.
+            /// Descends by 8 bits, the lowest of each lane of `bits`; returns the lanes not done.
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
             #[inline]
             fn step(&mut self, words: &[AtomicU32], bits: $vector) -> $mask {
@@ -60,18 +60,18 @@ macro_rules! way {
                 // SAFETY: the entries of these lanes name groups of the arena, with a word for each
                 // value of 8 bits, or of 6 where they are leaves.
                 let next = unsafe { mask_gather::<4>(self.entries, of, at, words) };
-                // Of a leaf's word, which has four entries, the right one. Only the lowest 5 bits
-                // say how far it is.
+                // Selects the entry in a leaf's word, which has four. The rotation uses only the
+                // lowest 5 bits of its count.
                 let right = rorv(next, slli::<3>(bits));
                 self.entries = mask_and(next, leaf, right, number(0xff));
                 movepi32_mask(self.entries)
             }
 
-            /// Writes the next hops; those of the lanes that are returned are none yet.
+            /// Writes the next hops; returns the lanes that have none yet.
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
             #[inline]
             fn finish(&self, hops: &mut [HopId; LANES]) -> $mask {
-                // SAFETY: as many next hops are numbers of 16 bits; the store needs no alignment.
+                // SAFETY: `LANES` next hops are numbers of 16 bits; the store needs no alignment.
                 unsafe { store(hops.as_mut_ptr().cast(), narrow(self.entries)) };
                 movepi32_mask(self.entries)
             }
@@ -82,12 +82,12 @@ macro_rules! way {
 pub(super) mod eight;
 pub(super) mod sixteen;
 
-/// All lanes. The compiler makes such a mask of the register k0 combined with itself, and the
-/// processor waits for what k0 is of: the end of the lookups before.
+/// A mask of all lanes. The compiler would compute it from the register k0 and itself, so that the
+/// processor waits for the last write to k0: the end of the lookups before.
 #[inline]
 fn all() -> u32 {
     let lanes: u32;
-    // SAFETY: a register is set.
+    // SAFETY: the instruction only sets a register.
     unsafe {
         core::arch::asm!(
             "mov {:e}, 0xffff", out(reg) lanes, options(pure, nomem, nostack, preserves_flags)

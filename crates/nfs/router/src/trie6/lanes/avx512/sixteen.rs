@@ -17,20 +17,20 @@ use crate::table::HopId;
 use crate::trie6::groups::{Entry, UNIT};
 use crate::trie6::{Root, TOP};
 
-/// Addresses of a register.
+/// Addresses per register.
 pub(in super::super) const LANES: usize = 16;
 
 kernels!("avx512f,avx512bw,avx512dq,avx512vl,popcnt", 1 2 3 4);
 way!(__m512i, __mmask16);
 
-/// The first 32 bits of the addresses, and their second.
+/// The first 32 bits of the addresses, and their second 32 bits.
 #[target_feature(enable = "avx512f,avx512vl")]
 #[inline]
 fn upper_halves(addresses: &[u128; LANES]) -> (__m512i, __m512i) {
     let quarters = addresses.as_chunks::<4>().0;
     // SAFETY: four addresses are 64 bytes; the load needs no alignment.
     let quarter = |n: usize| unsafe { _mm512_loadu_si512(quarters[n].as_ptr().cast()) };
-    // The first of eight addresses, and their second.
+    // The first words of eight addresses, then their second words.
     let words = _mm512_setr_epi32(3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30);
     let these = _mm512_permutex2var_epi32(quarter(0), words, quarter(1));
     let others = _mm512_permutex2var_epi32(quarter(2), words, quarter(3));
