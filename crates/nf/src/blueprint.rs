@@ -40,6 +40,11 @@ impl From<SourceError> for BuildError {
     }
 }
 
+/// A count with its noun, in the plural unless it is 1: `1 rule`, `2 rules`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A checked NF configuration with the tables that its instances share.
 pub trait Blueprint: Send + Sync {
     /// How instances relate.

@@ -26,7 +26,7 @@ impl FlowFilter {
         if outside {
             return Err(FlowError {
                 span: 0..text.len(),
-                message: "flows are not known by all of this".into(),
+                message: "not all of these fields identify a flow".into(),
                 expected: "IP protocols, addresses and ports".into(),
             });
         }

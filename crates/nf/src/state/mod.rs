@@ -43,13 +43,13 @@ pub enum StateError {
     #[error("state stream ends {0}")]
     Cut(Place),
     /// A file holds more than a stream.
-    #[error("more bytes behind the end of the state stream")]
+    #[error("unexpected bytes after the end of the state stream")]
     Trailing,
     /// The stream does not begin as one.
     #[error("not a state stream (bad magic)")]
     NotState,
     /// The stream's format is of another version.
-    #[error("state stream format {found}, this program reads {FORMAT}")]
+    #[error("state stream has format {found}; this program reads format {FORMAT}")]
     Format {
         /// The version in the stream.
         found: u16,
@@ -67,7 +67,10 @@ pub enum StateError {
         expected: u16,
     },
     /// The stream goes on behind records that are not there, or are others.
-    #[error("state stream goes on behind {expected} records, {found} are known alike")]
+    #[error(
+        "state stream resumes at record {expected}, but the records before it do not match those \
+         present here ({found})"
+    )]
     Mark {
         /// How many records come before it.
         expected: u64,
@@ -100,7 +103,10 @@ impl fmt::Display for Place {
         match self {
             Self::Header => write!(f, "within its header"),
             Self::Within(record) => write!(f, "within record {record}"),
-            Self::Behind(records) => write!(f, "behind {records} records, without its end mark"),
+            Self::Behind(records) => {
+                let records = crate::blueprint::counted(*records as usize, "record");
+                write!(f, "after {records}, without its end mark")
+            }
         }
     }
 }
@@ -163,7 +169,7 @@ fn write_header(
     mark: Mark,
 ) -> Result<(), StateError> {
     let length = u8::try_from(kind.len())
-        .map_err(|_| StateError::Record { index: 0, what: "NF kind too long".into() })?;
+        .map_err(|_| StateError::Record { index: 0, what: "NF kind name too long".into() })?;
     out.write_all(&MAGIC)?;
     out.write_all(&FORMAT.to_le_bytes())?;
     out.write_all(&[length])?;
@@ -185,19 +191,19 @@ fn read_frame(
     if length == END {
         let end = Mark::read(input, behind)?;
         if end != *mark {
-            return Err(damaged(format!("the stream says it has {} records", end.records)));
+            return Err(damaged(format!("end mark mismatch: it counts {} records", end.records)));
         }
         return Ok(None);
     }
     if length > MAX_RECORD {
-        return Err(damaged(format!("length {length} is over {MAX_RECORD}")));
+        return Err(damaged(format!("length {length} exceeds the maximum of {MAX_RECORD}")));
     }
     body.resize(length as usize, 0);
     let within = Place::Within(mark.records);
     fill(input, body, within)?;
     let checksum = crc32fast::hash(body);
     if checksum != u32::from_le_bytes(read(input, within)?) {
-        return Err(damaged("the checksum is wrong".into()));
+        return Err(damaged("checksum mismatch".into()));
     }
     mark.pass(checksum);
     Ok(Some(checksum))

@@ -129,7 +129,13 @@ fn a_stream_does_not_go_on_behind_others() {
     // One of those that have come is another now, or one that has not.
     let error = hosts(&mut Vec::new(), mark, Some(7)).unwrap_err().to_string();
     let n = mark.records;
-    assert_eq!(error, format!("state stream goes on behind {n} records, {n} are known alike"));
+    assert_eq!(
+        error,
+        format!(
+            "state stream resumes at record {n}, but the records before it do not match those \
+             present here ({n})"
+        )
+    );
     assert!(hosts(&mut Vec::new(), mark, Some(201)).is_ok());
     // There are fewer than have come.
     let writer = StateWriter::resume(&mut bytes, "nat", 3, mark).unwrap();

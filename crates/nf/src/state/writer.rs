@@ -72,7 +72,8 @@ impl<'a> StateWriter<'a> {
         framed = postcard::to_extend(record, framed).map_err(|e| self.refuse(e.to_string()))?;
         let size = framed.len() - LENGTH;
         let length = u32::try_from(size).ok().filter(|l| *l <= MAX_RECORD);
-        let length = length.ok_or_else(|| self.refuse(format!("{size} bytes are too long")))?;
+        let length =
+            length.ok_or_else(|| self.refuse(format!("{size} bytes exceed {MAX_RECORD}")))?;
         framed[..LENGTH].copy_from_slice(&length.to_le_bytes());
         let checksum = crc32fast::hash(&framed[LENGTH..]);
         framed.extend(checksum.to_le_bytes());
