@@ -67,7 +67,7 @@ pub(crate) fn read<T>(
         let (last, others) = actions.split_last().unwrap_or((&"", &[]));
         let names = format!("{} or {last}", others.join(", "));
         let expected = format!("{names}, then a pattern such as tcp,tp_dst=23");
-        return Err(place.error(lead..end, "this is no action", &expected));
+        return Err(place.error(lead..end, "unknown action", &expected));
     };
     let pattern = parse(&text[end..]).map_err(|e| place.flow_error(end, &e))?;
     Ok((action, pattern))

@@ -20,9 +20,9 @@ use rules::{Action, Options, Rules};
 
 pub(crate) const KIND: Kind = Kind {
     name: "acl",
-    summary: "access-control list: many wildcard rules by priority, counted",
+    summary: "access-control list: many wildcard rules by priority, with hit counts",
     state: "none",
-    limits: &["no state, no in_port; port ranges in ClassBench files, masks elsewhere"],
+    limits: &["stateless; no in_port; port ranges only in ClassBench files, masks elsewhere"],
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -62,7 +62,8 @@ impl Blueprint for AclBlueprint {
 
     fn describe(&self) -> String {
         let default = self.rules.default_action().name();
-        format!("{} rules, default {default}", self.shared.load().len())
+        let rules = crate::blueprint::counted(self.shared.load().len(), "rule");
+        format!("{rules}, default {default}")
     }
 
     fn warnings(&self) -> &[SourceError] {

@@ -12,13 +12,13 @@ use toml::Spanned;
 use crate::rule_line::{self, Place};
 use crate::{BuildError, Section};
 
-/// What a rule says.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
-    /// The packet goes on.
+    /// The packet is forwarded.
     Permit,
-    /// The packet ends here.
+    /// The packet is dropped.
     #[default]
     Deny,
 }
@@ -44,36 +44,36 @@ impl Action {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// What becomes of packets that no rule matches.
+    /// The action for packets that no rule matches.
     #[serde(default)]
     default: Action,
-    /// Rules, `ACTION PATTERN`, the pattern in flow syntax with its priority; of those that
-    /// match, the one of highest priority decides, and of those the first.
+    /// Rules `ACTION PATTERN`, the pattern in flow syntax with its priority; the matching rule of
+    /// highest priority decides, the first one among equals.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
-    /// Files with more rules, one a line, behind those of `rules`.
+    /// Files with more rules, one per line, appended to `rules`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     files: Vec<Spanned<String>>,
-    /// ClassBench filter files, behind those.
+    /// ClassBench filter files, appended after those.
     #[serde(default)]
     classbench: Vec<ClassBench>,
-    /// A file for how often each rule decided, as lines of JSON (schema thalweg.acl/1).
+    /// A file for the hit counts of each rule, as lines of JSON (schema thalweg.acl/1).
     #[schemars(with = "Option<String>")]
     pub(super) hits: Option<Spanned<String>>,
 }
 
-/// A ClassBench filter file: its first line decides before the second.
+/// A ClassBench filter file: an earlier line takes precedence over a later one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ClassBench {
     /// The file.
     #[schemars(with = "String")]
     file: Spanned<String>,
-    /// What all its rules say.
+    /// The action of all its rules.
     action: Action,
-    /// Their priority.
+    /// The priority of all its rules.
     #[serde(default = "default_priority")]
     priority: u16,
 }

@@ -79,7 +79,7 @@ fn a_reload_counts_anew_and_a_mistake_changes_nothing() {
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [true]);
     std::fs::write(&file, "permit udp,\nfoo\n").unwrap();
     let wrong = bench.blueprint.reload().unwrap_err().to_string();
-    assert!(wrong.contains("f:2:1: this is no action: 'foo'; expected permit or deny"), "{wrong}");
+    assert!(wrong.contains("f:2:1: unknown action: 'foo'; expected permit or deny"), "{wrong}");
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [true]);
     std::fs::write(&file, "deny udp\n").unwrap();
     bench.blueprint.reload().unwrap();

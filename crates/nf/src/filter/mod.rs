@@ -27,8 +27,8 @@ pub(crate) const KIND: Kind = Kind {
     summary: "stateless packet filter: accept, drop, reject",
     state: "none",
     limits: &[
-        "no state, no port ranges (use masks), no in_port",
-        "1000 resets and ICMP errors a second and worker",
+        "stateless; no port ranges (use masks), no in_port",
+        "1000 resets and ICMP errors per second and worker",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -59,7 +59,8 @@ impl Blueprint for FilterBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("{} rules, default {}", self.rules.len(), self.rules.default_action().name())
+        let rules = crate::blueprint::counted(self.rules.len(), "rule");
+        format!("{rules}, default {}", self.rules.default_action().name())
     }
 
     fn reload(&self) -> Result<(), BuildError> {

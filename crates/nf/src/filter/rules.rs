@@ -12,16 +12,16 @@ use toml::Spanned;
 use crate::rule_line::{self, Place};
 use crate::{BuildError, Section};
 
-/// What a rule says.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
-    /// The packet goes on.
+    /// The packet is forwarded.
     #[default]
     Accept,
-    /// The packet ends here, silently.
+    /// The packet is dropped silently.
     Drop,
-    /// The packet ends here, and its sender is told.
+    /// The packet is dropped, and its sender gets a TCP reset or an ICMP error.
     Reject,
 }
 
@@ -50,14 +50,14 @@ impl Action {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// What becomes of packets that no rule matches.
+    /// The action for packets that no rule matches.
     #[serde(default)]
     default: Action,
-    /// Rules, `ACTION PATTERN`, the pattern in flow syntax; the first that matches decides.
+    /// Rules `ACTION PATTERN`, the pattern in flow syntax; the first match decides.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
-    /// A file with more rules, one a line, behind those of `rules`.
+    /// A file with more rules, one per line, appended to `rules`.
     #[schemars(with = "Option<String>")]
     file: Option<Spanned<String>>,
 }
