@@ -11,9 +11,9 @@ use crate::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, 
 
 pub(crate) const KIND: Kind = Kind {
     name: "refrag",
-    summary: "cuts what a defrag put together, as it came",
+    summary: "fragments packets that a defrag reassembled, to the sizes they arrived in",
     state: "none",
-    limits: &["a packet without frames for all of its fragments is dropped (pool-exhausted)"],
+    limits: &["a packet is dropped if there are no frames for all its fragments (pool-exhausted)"],
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -39,7 +39,7 @@ impl Blueprint for RefragBlueprint {
     }
 
     fn describe(&self) -> String {
-        "as packets came".into()
+        "fragments no longer than those that arrived".into()
     }
 }
 
@@ -78,7 +78,8 @@ impl Refrag {
             return;
         };
         let count = 1 + later.len();
-        context.explain(lane, || format!("cut into {count} fragments of up to {longest} bytes"));
+        context
+            .explain(lane, || format!("split into {count} fragments of at most {longest} bytes"));
         self.packets += 1;
         self.fragments += count as u64;
     }

@@ -23,14 +23,14 @@ use table::{Limits, Record, Table};
 
 pub(crate) const KIND: Kind = Kind {
     name: "defrag",
-    summary: "puts the fragments of IP packets together",
-    state: "packets that are not whole",
+    summary: "reassembles fragmented IP packets",
+    state: "incomplete packets: the fragments received so far",
     limits: &[
-        "memory_mib of fragments, max_fragments of a packet; of more, the oldest packet is forgotten, \
-         the packet refused",
-        "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB, unless \
+        "memory_mib of fragments: beyond that the oldest packet is evicted; max_fragments per \
+         packet: one with more is refused",
+        "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB unless \
          memory.frame_size says otherwise",
-        "no fragments inside tunnels; no ICMP errors for packets that never get whole",
+        "no fragments inside tunnels; no ICMP errors for packets that stay incomplete",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -40,15 +40,15 @@ pub(crate) const KIND: Kind = Kind {
 /// the beginnings of all packets would meet in the same few lines of the cache.
 const FRAME_SIZE: usize = 10_496;
 
-/// The options of putting together.
+/// The options of reassembly.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Options {
-    /// Seconds after which a packet that is not whole is forgotten.
+    /// Seconds after which an incomplete packet expires.
     #[serde(default = "timeout_s")]
     #[schemars(with = "u64", range(min = 1, max = 600))]
     timeout_s: Spanned<u64>,
-    /// Mebibytes for the fragments that each worker keeps.
+    /// The most MiB of fragments that each worker holds.
     #[serde(default = "memory_mib")]
     #[schemars(with = "usize", range(min = 1, max = 65536))]
     memory_mib: Spanned<usize>,
@@ -103,7 +103,7 @@ impl Blueprint for DefragBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("{} MiB of fragments", self.0.memory >> 20)
+        format!("at most {} MiB of fragments per worker", self.0.memory >> 20)
     }
 }
 
@@ -187,14 +187,15 @@ impl Defrag {
         let fragment = Fragment::of(batch, lane)?;
         context.explain(lane, || {
             let (from, id) = (fragment.offset, fragment.id.identification);
-            format!("bytes {from} to {} of packet {id:#x}", from + fragment.body.len())
+            format!("fragment: bytes {from}..{} of packet {id:#x}", from + fragment.body.len())
         });
         let identification = fragment.id.identification;
         match self.table.add(&fragment, context.now())? {
             None => Err(DropReason::FragmentHeld),
             Some(datagram) => {
                 context.explain(lane, || {
-                    format!("whole: {} bytes in {} fragments", datagram.len(), datagram.fragments())
+                    let fragments = crate::blueprint::counted(datagram.fragments(), "fragment");
+                    format!("reassembled: {} bytes from {fragments}", datagram.len())
                 });
                 put(&datagram, batch, lane)?;
                 batch.meta.cut[lane] = Cut { longest: datagram.longest(), identification };
