@@ -404,7 +404,7 @@ impl Mappings {
         if self.len() + records.len() > self.config.max_mappings
             || self.sessions() + sessions > self.config.max_sessions
         {
-            let what = "more mappings or sessions than this NAT may have".into();
+            let what = "more mappings or sessions than this NAT may hold".into();
             return Err(StateError::Record { index: records.len(), what });
         }
         self.by_inside.reserve(records.len());
@@ -424,11 +424,11 @@ impl Mappings {
     fn take_over_one(&mut self, record: Record) -> Result<(), String> {
         let (inside, external) = (record.inside, record.external);
         if !self.config.is_external(external.1) || !self.config.is_inside(inside.1) {
-            return Err("the addresses are not those of this NAT".into());
+            return Err("the addresses are not those that this NAT translates".into());
         }
         let known = self.by_inside.slot(&inside).is_some() || self.slot_of(external).is_some();
         if known || inside.0 != external.0 {
-            return Err("the mapping is in conflict with another".into());
+            return Err("the mapping conflicts with another".into());
         }
         if record.sessions.is_empty() {
             return Err("the mapping has no session".into());

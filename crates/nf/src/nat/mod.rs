@@ -31,11 +31,12 @@ pub(crate) const KIND: Kind = Kind {
     summary: "network address and port translation",
     state: "mappings with their sessions",
     limits: &[
-        "IPv4: TCP, UDP and ICMP echo; no static forwards, no application gateways",
-        "max_mappings mappings, max_sessions sessions; of more those never answered give way",
-        "answered mappings stay: a new one that finds no room or port is refused",
-        "4096 packets whose fragments come, for 30 s; of more the oldest is forgotten",
-        "one instance: with several workers it runs on a worker of its own",
+        "IPv4 only: TCP, UDP and ICMP echo; no static forwards, no application-level gateways",
+        "max_mappings mappings, max_sessions sessions: when full, sessions that were never \
+         answered are evicted",
+        "answered mappings are never evicted: without room or a free port a new one is refused",
+        "4096 fragmented packets, each for 30 s: beyond that the oldest is evicted",
+        "a single instance: with several workers it runs on its own worker",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -68,7 +69,11 @@ impl Blueprint for NatBlueprint {
 
     fn describe(&self) -> String {
         let (addresses, ports) = (self.0.external.len(), self.0.ports.clone().count());
-        format!("{addresses} external addresses of {ports} ports")
+        let addresses = match addresses {
+            1 => "1 external address".to_owned(),
+            several => format!("{several} external addresses"),
+        };
+        format!("{addresses}, {ports} ports per address")
     }
 }
 

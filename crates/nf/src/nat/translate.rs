@@ -39,7 +39,9 @@ impl fmt::Display for Done {
             Self::Translated { from, to } => {
                 write!(f, "{}:{} -> {}:{}", from.0, from.1, to.0, to.1)
             }
-            Self::Followed { address } => write!(f, "fragment, as its first: {address}"),
+            Self::Followed { address } => {
+                write!(f, "later fragment, translated like the first: {address}")
+            }
             Self::Error { about } => write!(f, "ICMP error about {}:{}", about.0, about.1),
         }
     }
