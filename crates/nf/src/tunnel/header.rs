@@ -19,7 +19,7 @@ const ROUTING: u8 = 0x40;
 const KEY: u8 = 0x20;
 const SEQUENCE: u8 = 0x10;
 
-/// What packets are put into.
+/// The encapsulation of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Protocol {

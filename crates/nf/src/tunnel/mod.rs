@@ -26,8 +26,8 @@ pub(crate) const KIND: Kind = Kind {
     summary: "VXLAN, Geneve and GRE tunnels",
     state: "none",
     limits: &[
-        "65535 tunnels, with fixed ends: no learning of addresses, no flooding",
-        "no options of Geneve, no sequence numbers of GRE, no path MTU; fragments are dropped",
+        "65535 tunnels with fixed endpoints: no address learning, no flooding",
+        "no Geneve options, no GRE sequence numbers, no path MTU discovery; fragments are dropped",
     ],
     options: || schemars::schema_for!(Options),
     build,
@@ -61,7 +61,7 @@ impl Blueprint for TunnelBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("{} tunnels", self.tunnels.all.len())
+        crate::blueprint::counted(self.tunnels.all.len(), "tunnel")
     }
 }
 
@@ -206,7 +206,9 @@ impl TunnelEnds {
             } else {
                 Err(DropReason::BadInnerPacket)
             };
-            context.explain(arrival.lane, || format!("out of tunnel '{}'", arrival.tunnel.name));
+            context.explain(arrival.lane, || {
+                format!("decapsulated from tunnel '{}'", arrival.tunnel.name)
+            });
             match told {
                 Ok(()) => self.figures.decapsulated += 1,
                 Err(reason) => context.drop(arrival.lane, reason),
@@ -229,14 +231,14 @@ impl TunnelEnds {
             let number = usize::from(found[lane].packet_type.0);
             let Some(tunnel) = number.checked_sub(1).and_then(|at| tunnels.all.get(at)) else {
                 self.figures.passed += 1;
-                context.explain(lane, || "no tunnel's".into());
+                context.explain(lane, || "matches no tunnel".into());
                 continue;
             };
             self.ip_id = self.ip_id.wrapping_add(1);
             match encapsulate(tunnel, batch, lane, self.ip_id) {
                 Ok(()) => {
                     self.figures.encapsulated += 1;
-                    context.explain(lane, || format!("into tunnel '{}'", tunnel.name));
+                    context.explain(lane, || format!("encapsulated into tunnel '{}'", tunnel.name));
                     changed.insert(lane);
                 }
                 Err(reason) => context.drop(lane, reason),

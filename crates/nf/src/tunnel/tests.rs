@@ -265,21 +265,21 @@ fn mistakes_are_named() {
                 remote = '192.0.2.2'\nmatch = 'udp'\n";
     assert!(built(good).is_ok());
     let wrong = [
-        (good.replace("id = 1\n", ""), "without identifier"),
-        (good.replace("id = 1", "id = 16777216"), "identifier that does not fit"),
+        (good.replace("id = 1\n", ""), "has no identifier"),
+        (good.replace("id = 1", "id = 16777216"), "identifier out of range"),
         (good.replace("vxlan", "vxlam"), "unknown variant `vxlam`"),
         (good.replace("'192.0.2.2'", "'2001:db8::1'"), "differ in IP version"),
         (good.replace("match = 'udp'", "match = 'udpx'"), "unknown protocol 'udpx'"),
         (good.replace("'udp'", "'priority=32768,udp'"), "7:10: 'priority' means nothing here"),
         (good.replace("'udp'", "'in_port=0'"), "'in_port' means nothing here"),
-        (good.replace("'vxlan'", "'gre'").replace("'udp'", "'arp'"), "nothing but IP"),
-        (good.replace("id = 1", "id = 1\nttl = 0"), "a time to live of 0"),
+        (good.replace("'vxlan'", "'gre'").replace("'udp'", "'arp'"), "carries only IP"),
+        (good.replace("id = 1", "id = 1\nttl = 0"), "a TTL of 0"),
         (good.replace("id = 1", "id = 1\nport = 0"), "port 0"),
-        (good.replace("'vxlan'", "'gre'\nport = 5"), "has no port"),
+        (good.replace("'vxlan'", "'gre'\nport = 5"), "has no UDP port"),
         (good.replace("id = 1", "id = 1\nsource_mac = '2:0'"), "not a MAC address"),
-        ([good, good].concat(), "a second tunnel of the same ends"),
+        ([good, good].concat(), "duplicate tunnel: same endpoints"),
         (format!("{good}{}", good.replace("'vxlan'", "'geneve'\nport = 4789")), "two protocols"),
-        ("tunnel = []".into(), "there is no tunnel"),
+        ("tunnel = []".into(), "no tunnel is configured"),
     ];
     for (text, message) in wrong {
         let errors = built(&text).err().unwrap_or_else(|| panic!("{message}: accepted")).0;
