@@ -56,7 +56,7 @@ fn find(names: &[String], wanted: &str) -> Option<u16> {
     names.iter().position(|name| name.eq_ignore_ascii_case(wanted)).map(|id| id as u16)
 }
 
-/// What becomes of packets.
+/// The action for packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {

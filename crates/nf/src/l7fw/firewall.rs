@@ -35,7 +35,7 @@ pub(super) fn build(
 ) -> Result<Box<dyn Blueprint>, BuildError> {
     let options: Options = section.parse()?;
     let library = Library::new().ok_or_else(|| {
-        section.error(section.span(), "nDPI cannot be set up", "memory for its tables")
+        section.error(section.span(), "cannot initialise nDPI", "enough memory for its tables")
     })?;
     let names = Names { applications: library.applications(), categories: library.categories() };
     let mut reader = Reader { section, names: &names, errors: Vec::new() };
@@ -85,7 +85,7 @@ impl Reader<'_> {
             let name = text.get_ref().strip_prefix("*.").unwrap_or(text.get_ref());
             if name.is_empty() || name.contains(['*', '/', ' ']) {
                 let expected = "a host such as www.example.com or *.example.com";
-                self.errors.push(self.section.error(text.span(), "no name of a host", expected));
+                self.errors.push(self.section.error(text.span(), "not a host name", expected));
             }
             rule.hosts.push(HostPattern::new(text.get_ref()));
         }
@@ -112,11 +112,11 @@ impl Reader<'_> {
             .map(String::as_str)
             .collect();
         let expected = if near.is_empty() {
-            format!("one of nDPI's {} names, as its reader lists them", names.len())
+            format!("one of nDPI's {} names, as ndpiReader lists them", names.len())
         } else {
             format!("one of nDPI's names, such as {}", near.join(", "))
         };
-        let message = format!("no {what} has this name");
+        let message = format!("unknown {what}");
         self.errors.push(self.section.error(text.span(), message, expected));
     }
 
@@ -154,7 +154,8 @@ impl Blueprint for FirewallBlueprint {
 
     fn describe(&self) -> String {
         let applications = self.policy.names.applications.len();
-        format!("{} rules, {applications} applications known", self.policy.rules.len())
+        let rules = crate::blueprint::counted(self.policy.rules.len(), "rule");
+        format!("{rules}, {applications} known applications")
     }
 }
 
@@ -435,7 +436,7 @@ impl Firewall {
     fn flow(&self, record: Record) -> Result<(FlowId, Flow), String> {
         let names = &self.policy.names;
         let application = |name: &str| {
-            names.find_application(name).ok_or_else(|| format!("no application '{name}' here"))
+            names.find_application(name).ok_or_else(|| format!("unknown application '{name}'"))
         };
         let (src, dst, protocol, src_port, dst_port) = record.ends;
         let tuple = FiveTuple { src, dst, protocol, src_port, dst_port };
@@ -450,7 +451,7 @@ impl Firewall {
                 master: application(&record.master)?,
                 application: application(&record.application)?,
                 category: category
-                    .ok_or_else(|| format!("no category '{}' here", record.category))?,
+                    .ok_or_else(|| format!("unknown category '{}'", record.category))?,
                 guessed: record.guessed,
                 ..Seen::default()
             },

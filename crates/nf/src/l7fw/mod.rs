@@ -21,13 +21,13 @@ use config::Options;
 pub(crate) const KIND: Kind = Kind {
     name: "l7fw",
     summary: "firewall by application, category and host (nDPI)",
-    state: "flows whose application is known, with what was recognised",
+    state: "flows whose application is known, with what nDPI recognised",
     limits: &[
         "needs the feature ndpi (Debian's libndpi-dev 4.2)",
-        "fragments are not looked at; they pass, whatever rules say",
-        "a flow whose application is not known yet takes about 1 KiB, besides what nDPI gathers of \
-         TLS handshakes; another instance begins with it anew",
-        "max_flows flows: of more, the half used longest ago goes",
+        "fragments are not inspected and pass, whatever the rules",
+        "a flow whose application is not known yet takes about 1 KiB, plus what nDPI collects of \
+         TLS handshakes; after a move to another instance its inspection restarts",
+        "max_flows flows per worker: when full, the least recently used half is evicted",
     ],
     options: || schemars::schema_for!(Options),
     #[cfg(feature = "ndpi")]
@@ -36,7 +36,7 @@ pub(crate) const KIND: Kind = Kind {
     build: without_library,
 };
 
-/// Says that there is no library in this program.
+/// Reports that this program was built without the library.
 #[cfg(not(feature = "ndpi"))]
 fn without_library(
     section: &crate::Section<'_>,
@@ -44,7 +44,7 @@ fn without_library(
 ) -> Result<Box<dyn crate::Blueprint>, crate::BuildError> {
     let _: Options = section.parse()?;
     let message = "this program was built without nDPI";
-    Err(section.error(section.span(), message, "one built with the feature ndpi").into())
+    Err(section.error(section.span(), message, "a build with the feature ndpi").into())
 }
 
 #[cfg(all(test, feature = "ndpi"))]
