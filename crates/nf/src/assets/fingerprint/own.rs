@@ -143,7 +143,7 @@ fn tcp(source: &Source, entry: Tcp, into: &mut Fingerprints, errors: &mut Vec<So
 fn text(source: &Source, entry: Banner, into: &mut Fingerprints) -> Result<(), SourceError> {
     let kind = Text::named(entry.on.get_ref()).ok_or_else(|| {
         let expected = format!("one of {}", Text::names());
-        source.error(entry.on.span(), "no text of this kind is looked at", expected)
+        source.error(entry.on.span(), "unknown kind of text", expected)
     })?;
     let service = kind.service().map(|name| ("service.name".to_owned(), name.to_owned()));
     let set = service

@@ -59,9 +59,9 @@ impl Reader {
             return Ok(());
         }
         let (name, value) =
-            line.split_once('=')
-                .map(|(name, value)| (name.trim(), value.trim()))
-                .ok_or_else(|| ("no line of p0f's".to_owned(), "'[section]' or 'name = value'"))?;
+            line.split_once('=').map(|(name, value)| (name.trim(), value.trim())).ok_or_else(
+                || ("not a section or a setting".to_owned(), "'[section]' or 'name = value'"),
+            )?;
         match (self.section, name) {
             (Section::Mtu, "label") => self.mtu_label = Some(value.to_owned()),
             (Section::Mtu, "sig") => {
@@ -83,7 +83,7 @@ impl Reader {
 }
 
 fn no_label() -> Mistake {
-    ("a signature before any label".to_owned(), "'label = ...' above it")
+    ("a signature before any label".to_owned(), "'label = ...' before it")
 }
 
 /// A label such as `s:unix:Linux:3.11 and newer`.

@@ -212,10 +212,10 @@ fn dhcp(line: &str, into: &mut Fingerprints) -> Result<(), Mistake> {
 
 /// `00:00:0c  Vendor  # whole name`.
 fn vendor(line: &str, into: &mut Fingerprints) -> Result<(), Mistake> {
-    const FORM: &str = "'00:00:0c Vendor', the prefix with '/28' where it is no whole bytes";
+    const FORM: &str = "'00:00:0c Vendor', the prefix with '/28' if it is not whole bytes";
     let text = line.split('#').next().unwrap_or(line).trim();
     let (prefix, name) =
-        text.split_once(char::is_whitespace).ok_or_else(|| ("no vendor".to_owned(), FORM))?;
+        text.split_once(char::is_whitespace).ok_or_else(|| ("missing vendor".to_owned(), FORM))?;
     let (bytes, bits) = match prefix.split_once('/') {
         Some((bytes, bits)) => (bytes, bits.parse().ok()),
         None => (prefix, Some(prefix.split([':', '-']).count() as u32 * 8)),

@@ -224,14 +224,14 @@ fn mistakes_are_told_with_their_place() {
         told(&format!("fingerprints = ['{}']", file.display()))
     };
     assert!(told("max_hosts = 1").contains("chain.toml:1:13: out of range: '1'"));
-    assert!(told("networks = ['10.0.0.1/8']").contains("bits set behind the prefix"));
+    assert!(told("networks = ['10.0.0.1/8']").contains("bits set past the prefix length"));
     assert!(told("prads = '/nowhere'").contains("none of PRADS's files"));
     assert!(told("recog = ['/nowhere.xml']").contains("cannot read the file"));
     assert!(told("colour = 1").contains("unknown field `colour`"));
     let text = "[[text]]\non = 'ssh.banner'\npattern = '('\nset = {}";
     assert!(own(text).contains("f.toml:3:11: unclosed group: ''('';"), "{}", own(text));
     let text = "[[text]]\non = 'ssh'\npattern = ''\nset = {}";
-    assert!(own(text).contains("f.toml:2:6: no text of this kind is looked at: ''ssh''"));
+    assert!(own(text).contains("f.toml:2:6: unknown kind of text: ''ssh''"));
     let text = "[[tcp]]\non = 'syn'\nsignatures = ['*:64:0:*:x,7:mss::0']\nset = {}";
     assert!(own(text).contains("f.toml:3:15: bad window 'x'"), "{}", own(text));
 }
