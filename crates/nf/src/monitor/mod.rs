@@ -37,13 +37,13 @@ struct Options {
     /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
     #[schemars(with = "Option<String>")]
     ipfix: Option<Spanned<String>>,
-    /// The most flows of a worker; when they are there all are written out.
+    /// The most flows per worker; a full table is exported as a whole.
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
-    /// Seconds without a packet after which a flow's record is written.
+    /// Seconds without a packet after which a flow is exported.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     idle_timeout_s: Spanned<u64>,
-    /// Seconds after which a record of a flow that goes on is written.
+    /// Seconds after which a flow that is still active is exported.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     active_timeout_s: Spanned<u64>,
 }
@@ -64,7 +64,7 @@ pub(crate) const KIND: Kind = Kind {
     name: "monitor",
     summary: "packet and byte counts by flow",
     state: "counts of flows, by five-tuple, input port and packet type",
-    limits: &["max_flows flows a worker: the whole table is written out when they are there"],
+    limits: &["max_flows flows per worker: a full table is exported as a whole"],
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -77,12 +77,12 @@ fn build(
     let mut errors = Vec::new();
     if !(1..=1 << 26).contains(options.max_flows.get_ref()) {
         let span = options.max_flows.span();
-        errors.push(section.error(span, "bad number of flows", "1 to 67108864"));
+        errors.push(section.error(span, "number of flows out of range", "1 to 67108864"));
     }
     for timeout in [&options.idle_timeout_s, &options.active_timeout_s] {
         if !(1..=1 << 32).contains(timeout.get_ref()) {
-            let expected = "seconds, 1 and more";
-            errors.push(section.error(timeout.span(), "bad timeout", expected));
+            let expected = "1 to 4294967296 seconds";
+            errors.push(section.error(timeout.span(), "timeout out of range", expected));
         }
     }
     if !errors.is_empty() {
@@ -117,7 +117,7 @@ impl Blueprint for MonitorBlueprint {
 
     fn describe(&self) -> String {
         let (flows, idle) = (self.limits.flows, self.limits.idle.split().0);
-        format!("up to {flows} flows a worker, idle after {idle} s")
+        format!("at most {flows} flows per worker, idle timeout {idle} s")
     }
 }
 
@@ -150,7 +150,7 @@ impl NetworkFunction for Monitor {
             self.packets += 1;
             self.bytes += bytes;
             let packets = self.add(found.slot(n), flow, packet);
-            context.explain(lane, || format!("packet {packets} of its flow here"));
+            context.explain(lane, || format!("packet {packets} of its flow since the last export"));
         }
     }
 
