@@ -105,10 +105,10 @@ impl Suppressed {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotIp => "not an IP packet",
-            Self::NoSource => "no address of its IP version to tell it from",
+            Self::NoSource => "no source address of the packet's IP version",
             Self::AboutError => "the packet may be an ICMP error",
             Self::LaterFragment => "a fragment other than the first",
-            Self::Broadcast => "sent to many",
+            Self::Broadcast => "sent to a broadcast or multicast address",
             Self::BadSource => "the source is not a single host",
             Self::RateLimit => "over the rate limit",
             Self::NoFrame => "no free frame",

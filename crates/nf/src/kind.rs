@@ -73,7 +73,7 @@ impl Kind {
         let pinned = json!({
             "type": "boolean",
             "default": false,
-            "description": "Whether it runs on a worker of its own.",
+            "description": "Whether the NF runs on its own worker.",
         });
         let properties = object.entry("properties").or_insert_with(|| json!({}));
         let properties = properties.as_object_mut().expect("properties are an object");

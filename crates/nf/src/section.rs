@@ -17,7 +17,7 @@ pub fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     if folder.is_some_and(|f| !f.is_dir()) {
         let message = format!("there is no folder for {}", path.display());
-        return Some((message, "a folder that exists"));
+        return Some((message, "a path in an existing folder"));
     }
     path.is_dir().then(|| (format!("{} is a folder", path.display()), "a file"))
 }
