@@ -1,4 +1,4 @@
-//! The folder of real rule sets and captures, for tests that look at them when it is there.
+//! The folder of real rule sets and captures, for tests that use them if it exists.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! An NF through which tests send packets.
+//! An NF that tests send packets through.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, Lanes, Nanoseconds, 
 
 use crate::{Context, Emitted, NetworkFunction, Verdict};
 
-/// Asserts that what the batch says of the packets of `lanes`, which no tunnel was looked into, is
-/// what their bytes are: that an NF said what it changed.
+/// Asserts that the keys and headers of the packets of `lanes`, parsed without decapsulation, agree
+/// with their bytes: that an NF marked what it changed.
 pub(crate) fn assert_fresh(batch: &mut Batch, lanes: Lanes) {
     batch.parse_changed();
     for lane in lanes {
@@ -18,10 +18,10 @@ pub(crate) fn assert_fresh(batch: &mut Batch, lanes: Lanes) {
     }
 }
 
-/// An NF with the frames and the time of its packets.
+/// An NF with a frame pool and a packet time.
 pub(crate) struct Drive {
     pub(crate) nf: Box<dyn NetworkFunction>,
-    /// Packet time; captures move it on.
+    /// Packet time; captures advance it.
     pub(crate) now: Nanoseconds,
     pub(crate) decapsulate: Decapsulate,
     pool: Arc<Pool>,
@@ -33,7 +33,7 @@ impl Drive {
         Self { nf, now: Nanoseconds::default(), decapsulate: Decapsulate::No, pool }
     }
 
-    /// Sends packets, many at once; what became of each.
+    /// Sends packets in batches; returns the verdict on each.
     pub(crate) fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         for packets in packets.chunks(BATCH) {
@@ -46,8 +46,8 @@ impl Drive {
         verdicts
     }
 
-    /// Sends the packets of a capture, so many at a time; what became of each, and whether the
-    /// capture is damaged behind them.
+    /// Sends the packets of a capture, that many at a time; returns the verdict on each, and the
+    /// error if the capture is damaged after them.
     pub(crate) fn capture(
         &mut self,
         path: &Path,
@@ -80,7 +80,7 @@ impl Drive {
         verdicts
     }
 
-    /// One of the NF's figures.
+    /// The NF's figure of this name.
     pub(crate) fn figure(&self, name: &str) -> u64 {
         self.nf.figures().iter().find(|(known, _)| *known == name).unwrap().1
     }

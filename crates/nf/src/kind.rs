@@ -1,4 +1,4 @@
-//! The kinds of NF, and what a user wants to know of each.
+//! The kinds of NF, with the description of each for users.
 
 use schemars::Schema;
 use serde_json::{Value, json};
@@ -18,11 +18,11 @@ type Build = fn(&Section<'_>, &Environment<'_>) -> Result<Box<dyn Blueprint>, Bu
 pub struct Kind {
     /// Its name, as `kind` in a chain file.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub summary: &'static str,
-    /// What it remembers of packets, and exports and imports.
+    /// The state that it keeps of packets, exports and imports; "none" without any.
     pub state: &'static str,
-    /// How much it takes, and what is not there.
+    /// Its capacity limits, and what it does not support.
     pub limits: &'static [&'static str],
     pub(crate) options: fn() -> Schema,
     pub(crate) build: Build,
@@ -50,7 +50,7 @@ impl Kind {
         KINDS.iter().find(|kind| kind.name == name)
     }
 
-    /// Whether it remembers anything that is exported and imported.
+    /// Whether it keeps state that is exported and imported.
     pub fn has_state(&self) -> bool {
         self.state != "none"
     }
@@ -60,7 +60,7 @@ impl Kind {
         KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// What may stand in a section `[nf.NAME]` of this kind, as JSON Schema (2020-12).
+    /// The options of a section `[nf.NAME]` of this kind, as JSON Schema (2020-12).
     ///
     /// # Panics
     /// Never: options are a table.
@@ -91,7 +91,7 @@ impl Kind {
 /// Checks the configuration `section` of an NF of `kind`, and loads its files.
 ///
 /// # Errors
-/// Every mistake found, with its place.
+/// All mistakes found, each with its place.
 pub fn build(
     kind: &str,
     section: &Section<'_>,

@@ -1,5 +1,5 @@
-//! NF `refrag`: cuts packets that a `defrag` put together again, into fragments no longer than
-//! those they came in, so that they fit where the sender meant them to.
+//! NF `refrag`: fragments packets that a `defrag` reassembled, into fragments no longer than those
+//! they arrived in, so that they fit the path MTU that the sender fragmented them for.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

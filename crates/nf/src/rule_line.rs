@@ -5,18 +5,18 @@ use std::ops::Range;
 use thalweg_classify::flow_syntax::FlowError;
 use thalweg_classify::source::{Passage, Source, SourceError};
 
-/// Where a rule stands.
+/// The place of a rule.
 #[derive(Clone)]
 pub(crate) struct Place<'a> {
     pub(crate) source: &'a Source,
-    /// The byte it begins at, when it stands there as it is (a string may hold escapes).
+    /// The byte it begins at, if it is there verbatim (a string may hold escapes).
     pub(crate) start: Option<usize>,
-    /// The bytes that hold it.
+    /// The span of bytes that holds it.
     pub(crate) whole: Range<usize>,
 }
 
 impl<'a> Place<'a> {
-    /// That of the string `text` of a chain file, which stands at `whole` with its quotes.
+    /// The place of the string `text` of a chain file, whose span with its quotes is `whole`.
     pub(crate) fn of_string(source: &'a Source, text: &str, whole: Range<usize>) -> Self {
         let inner = source.text().get(whole.start + 1..whole.end.saturating_sub(1));
         let start = (inner == Some(text)).then_some(whole.start + 1);
@@ -34,7 +34,7 @@ impl<'a> Place<'a> {
         self.error(at + e.span.start..at + e.span.end, &e.message, &e.expected)
     }
 
-    /// Where the rule, whose text is `text`, stands without the blanks around it.
+    /// The passage of the rule `text`, without the blanks around it.
     pub(crate) fn passage(&self, text: &str) -> Passage {
         let lead = text.len() - text.trim_start().len();
         let inner = |s: usize| s + lead..s + lead + text.trim().len();
@@ -42,7 +42,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The rules of a file, one a line; empty lines and what follows `#` do not count.
+/// The rules of a file, one per line; ignores empty lines and comments from `#` on.
 pub(crate) fn lines(source: &Source) -> impl Iterator<Item = (Place<'_>, &str)> {
     source.lines().filter_map(move |(whole, line)| {
         let text = line.split('#').next().unwrap_or("");
@@ -51,7 +51,7 @@ pub(crate) fn lines(source: &Source) -> impl Iterator<Item = (Place<'_>, &str)> 
     })
 }
 
-/// Reads a rule: which of `actions` it begins with, and its pattern, by `parse`.
+/// Parses a rule: the index in `actions` of its action, and its pattern, by `parse`.
 ///
 /// # Errors
 /// The first word that is wrong.

@@ -1,9 +1,9 @@
-//! Scapy, for tests that hold packets against it.
+//! Scapy, for tests that compare packets with it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Runs a Python script that has scapy; `None` when there is none.
+/// Runs a Python script that uses scapy; `None` if scapy is not installed.
 pub(crate) fn scapy(script: &str, input: &str) -> Option<String> {
     let python = ["/usr/bin/python3", "python3"].into_iter().find(|p| {
         let test = Command::new(p).args(["-c", "import scapy.all, cryptography"]).output();
