@@ -30,7 +30,7 @@ impl Action {
         ["permit", "deny"][self as usize]
     }
 
-    /// Actions travel through classification as packet types.
+    /// The packet type that stands for the action in classification.
     fn packet_type(self) -> PacketType {
         PacketType(self as u16)
     }
@@ -89,14 +89,14 @@ enum File {
     ClassBench(PathBuf, Action, u16),
 }
 
-/// The rules as read, and where from.
+/// The rules as read, and their files.
 #[derive(Clone)]
 pub(super) struct Rules {
     default: Action,
     list: Vec<Rule>,
-    /// Where those of the chain file stand.
+    /// The passages of the rules in the chain file.
     passages: Passages,
-    /// Those that can never match.
+    /// Warnings about rules that can never match.
     pub(super) warnings: Vec<SourceError>,
     /// Rules of the chain file itself; those of the files follow.
     own: usize,
@@ -138,7 +138,7 @@ impl Rules {
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
-    /// The same rules with those of the files read again.
+    /// The same rules, with those of the files reloaded.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
         let mut again = Self {
             default: self.default,
@@ -173,7 +173,7 @@ impl Rules {
         table
     }
 
-    /// Tells what can never match, but not of ClassBench files: there it is common.
+    /// Warns of rules that can never match, except in ClassBench files, where they are common.
     fn find_never_met(&mut self) {
         self.warnings = self.passages.never_met(&self.list);
         self.passages.truncate(self.own);

@@ -97,7 +97,7 @@ fn mistakes_are_told_with_their_place() {
     assert!(told("classbench = [{ file = 'x', action = 'drop' }]").contains("unknown variant"));
 }
 
-/// It is common in long lists, so it is no mistake; and in ClassBench files it is not even told.
+/// Common in long lists, so it is not an error; in ClassBench files there is not even a warning.
 #[test]
 fn a_rule_that_can_never_match_is_warned_of() {
     let lines = "deny tcp\npermit tcp,tp_dst=80\npermit priority=40000,tcp,tp_dst=81\n";

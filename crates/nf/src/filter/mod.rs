@@ -1,9 +1,9 @@
 //! NF `filter`: a stateless packet filter.
 //!
 //! Rules are `ACTION PATTERN`: an action (`accept`, `drop`, `reject`) and a
-//! pattern in `ovs-ofctl` flow syntax. The first rule that matches decides; a
-//! packet that none matches meets the default. The rules are searched by the
-//! three layers of `thalweg-classify`, so that long lists cost little.
+//! pattern in `ovs-ofctl` flow syntax. The first matching rule decides; without
+//! one the default applies. The three layers of `thalweg-classify` search the
+//! rules, so that long lists cost little.
 
 mod rules;
 
@@ -110,7 +110,7 @@ impl NetworkFunction for Filter {
 }
 
 impl Filter {
-    /// Tells the sender: a reset for TCP, an ICMP error otherwise.
+    /// Notifies the sender: with a reset for TCP, with an ICMP error otherwise.
     fn reject(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
         let Some(tuple) = FiveTuple::from_key(&batch.key(lane)) else { return };
         if batch.headers(lane).has_transport(TCP) {
@@ -119,7 +119,7 @@ impl Filter {
             }
             return;
         }
-        // The destination speaks: a filter has no address of its own.
+        // Sent from the destination's address: a filter has no address of its own.
         let _ = self.icmp.send(context, batch, lane, IcmpError::AdminProhibited, tuple.dst);
     }
 
@@ -138,7 +138,7 @@ impl Filter {
         let number = |at: usize| {
             u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        // SYN and FIN take a number each.
+        // SYN and FIN take a sequence number each.
         let length = payload_len(headers) + u32::from(flags & 2 != 0) + u32::from(flags & 1 != 0);
         let answer = if flags & ACK != 0 {
             TcpSegment { seq: number(8), flags: RST, ..TcpSegment::default() }

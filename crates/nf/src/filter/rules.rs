@@ -36,7 +36,7 @@ impl Action {
         }
     }
 
-    /// Actions travel through classification as packet types.
+    /// The packet type that stands for the action in classification.
     fn packet_type(self) -> PacketType {
         PacketType(self as u16)
     }
@@ -62,11 +62,11 @@ pub(super) struct Options {
     file: Option<Spanned<String>>,
 }
 
-/// The rules as read, and where from.
+/// The rules as read, and their file.
 pub(super) struct Rules {
     default: Action,
     rules: Vec<Rule>,
-    /// Where those of the chain file stand.
+    /// The passages of the rules in the chain file.
     passages: Passages,
     /// Rules of the chain file itself; those of `file` follow.
     own: usize,
@@ -103,7 +103,7 @@ impl Rules {
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
-    /// The same rules with those of the file read again.
+    /// The same rules, with those of the file reloaded.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
         let mut again = Self {
             default: self.default,
