@@ -1,8 +1,8 @@
-//! NF `defrag`: puts the fragments of IPv4 and IPv6 packets together (RFC 791, RFC 8200), so that
-//! what stands behind it sees whole packets only.
+//! NF `defrag`: reassembles fragmented IPv4 and IPv6 packets (RFC 791, RFC 8200), so that the NFs
+//! after it see whole packets only.
 //!
-//! The fragment with which a packet is whole becomes that packet. Those before it are kept as
-//! copies, and their own way ends here.
+//! The fragment that completes a packet becomes that packet. The NF keeps copies of the fragments
+//! before it and drops them (`fragment-held`).
 
 mod datagram;
 mod fragment;
@@ -36,8 +36,8 @@ pub(crate) const KIND: Kind = Kind {
     build,
 };
 
-/// Bytes of a frame for packets of 10 KiB: jumbo packets, datagrams of 8 KiB. No power of two, or
-/// the beginnings of all packets would meet in the same few lines of the cache.
+/// The frame size for packets of 10 KiB: jumbo packets, datagrams of 8 KiB. Not a power of two, or
+/// the beginnings of all packets would map to the same few cache lines.
 const FRAME_SIZE: usize = 10_496;
 
 /// The options of reassembly.
@@ -88,8 +88,8 @@ fn build(
 struct DefragBlueprint(Limits);
 
 impl Blueprint for DefragBlueprint {
-    /// What comes whole and what is put together of a connection is to meet on one worker, and no
-    /// fragment but the first has ports.
+    /// Whole and reassembled packets of a connection must reach the same worker, and only the first
+    /// fragment has ports.
     fn sharing(&self) -> Sharing {
         Sharing::PerAddresses
     }
@@ -107,7 +107,7 @@ impl Blueprint for DefragBlueprint {
     }
 }
 
-/// The packets of one worker that are not whole.
+/// The incomplete packets of one worker.
 struct Defrag {
     table: Table,
     fragments: u64,
@@ -118,7 +118,7 @@ struct Defrag {
 impl NetworkFunction for Defrag {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         self.table.expire(context.now());
-        // What is cut inside a tunnel is for whoever stands behind its end.
+        // Fragments inside a tunnel are reassembled after its end.
         let is_fragment = |lane: &usize| {
             batch.headers(*lane).fragment && batch.field(*lane, field::TUN_KIND) == 0
         };
@@ -136,7 +136,7 @@ impl NetworkFunction for Defrag {
         }
         batch.parse(whole, Decapsulate::No);
         for lane in whole {
-            // Fragments of a fragment, which no sender makes.
+            // A fragmented fragment, which no sender generates.
             if batch.headers(lane).fragment {
                 self.refused += 1;
                 context.drop(lane, DropReason::Malformed);
@@ -174,10 +174,10 @@ impl NetworkFunction for Defrag {
 }
 
 impl Defrag {
-    /// Takes a fragment in; makes the whole packet of it if it was the last that was missing.
+    /// Stores a fragment; turns it into the whole packet if it was the last missing one.
     ///
     /// # Errors
-    /// Why it ends here.
+    /// Why the fragment is dropped.
     fn fragment(
         &mut self,
         batch: &mut Batch,
@@ -205,11 +205,11 @@ impl Defrag {
     }
 }
 
-/// Puts a whole packet where its last fragment is.
+/// Writes the whole packet into the frame of its last fragment.
 fn put(datagram: &Datagram, batch: &mut Batch, lane: usize) -> Result<(), DropReason> {
     let len = datagram.len();
-    // Packets begin at different places in their frames; this one as far in front as others do,
-    // and farther if it needs the room.
+    // Packets begin at different offsets in their frames; this one begins at the usual offset, and
+    // earlier if it needs the room.
     let behind = batch.packet_len(lane) + batch.tailroom(lane);
     let front = batch.headroom(lane).saturating_sub(HEADROOM).max(len.saturating_sub(behind));
     let bytes = batch.reshape(lane, front, len).ok_or(DropReason::FrameTooSmall)?;
