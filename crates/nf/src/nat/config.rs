@@ -12,10 +12,10 @@ use toml::Spanned;
 use super::session::Life;
 use crate::{BuildError, Section};
 
-/// The most external addresses of one NAT.
+/// The maximum number of external addresses of one NAT.
 const MAX_EXTERNAL: usize = 1024;
 
-/// The options of a translator.
+/// The options of a NAT.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
@@ -108,14 +108,14 @@ impl Default for Timeouts {
 pub(super) struct Config {
     inside: Vec<(u32, u32)>,
     pub(super) external: Vec<Ipv4Addr>,
-    /// The same as ranges, first and last, in order.
+    /// The same as ranges (first, last), in order.
     ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub(super) ports: RangeInclusive<u16>,
     pub(super) filtering: Filtering,
     pub(super) hairpinning: bool,
     pub(super) max_mappings: usize,
     pub(super) max_sessions: usize,
-    /// Of each [`Life`].
+    /// The idle time of each [`Life`].
     timeouts: [Nanoseconds; 4],
 }
 
@@ -149,7 +149,7 @@ impl Config {
     }
 }
 
-/// The ranges of `addresses`.
+/// Merges `addresses` into ranges.
 fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
     addresses.sort_unstable();
     let follows = |a: &Ipv4Addr, b: &Ipv4Addr| a.to_bits() + 1 == b.to_bits();
@@ -213,7 +213,7 @@ fn timeouts(
     timeouts
 }
 
-/// Reads the external addresses, when it is known who is inside.
+/// Reads the external addresses; the inside prefixes must have been read.
 fn read_external(
     section: &Section<'_>,
     options: &[Spanned<String>],

@@ -1,4 +1,4 @@
-//! Options that are refused.
+//! Options that are rejected.
 
 use super::*;
 
