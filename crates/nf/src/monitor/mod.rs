@@ -3,7 +3,7 @@
 //! A flow is unidirectional, as in IPFIX: five-tuple, input port and packet
 //! type. Its counts are exported when it has been idle, has been active for
 //! long, on request, at the end, or when the table is full; each export holds
-//! what was counted since the one before (delta counts), so that the sum over
+//! the counts since the previous one (delta counts), so that the sum over
 //! a flow's records is its total.
 
 mod export;
@@ -172,7 +172,7 @@ impl NetworkFunction for Monitor {
     }
 
     fn handed_over(&mut self) {
-        // Written out here too, their packets would be counted twice.
+        // If they were exported here too, their packets would be counted twice.
         self.flows = FlowTable::new();
     }
 
@@ -209,14 +209,14 @@ impl Monitor {
         }
     }
 
-    /// Adds to the counts of `flow`, which was found in `slot` before or nowhere; the flow's
-    /// packets since its last export.
+    /// Adds to the counts of `flow`, which an earlier lookup found in `slot`, if at all; returns
+    /// the flow's packets since its last export.
     fn add(&mut self, slot: Option<Slot>, flow: FlowId, counts: Counts) -> u64 {
         if let Some(known) = self.flows.get_mut(slot, &flow) {
             known.add(&counts);
             return known.packets;
         }
-        // A full table is exported whole and begins anew: bounded memory, and no count is lost.
+        // A full table is exported as a whole and cleared: memory is bounded, and no count is lost.
         let is_full = self.flows.len() >= self.limits.flows;
         if is_full || self.flows.insert(flow, counts).is_err() {
             self.table_full += 1;
@@ -227,7 +227,7 @@ impl Monitor {
         counts.packets
     }
 
-    /// Exports flows that are idle, or active for long, now and then.
+    /// Periodically exports flows that are idle, or active for long.
     fn sweep(&mut self, now: Nanoseconds) {
         let Limits { idle, active, .. } = self.limits;
         let period = Nanoseconds(idle.0.min(active.0) / 4);
@@ -246,7 +246,7 @@ impl Monitor {
         });
     }
 
-    /// Exports and removes the flows that `reason` gives a reason for.
+    /// Exports and removes the flows that `reason` returns a reason for.
     fn export(&mut self, reason: impl Fn(&Counts) -> Option<EndReason>) {
         let pending = &mut self.pending;
         let gone = |flow, counts, reason| pending.push(Record { flow, counts, reason });
@@ -254,7 +254,7 @@ impl Monitor {
         if self.pending.is_empty() {
             return;
         }
-        // A report does not depend on the order of a hash table.
+        // So that the report does not depend on the order of a hash table.
         self.pending.sort_by_key(|r| (r.counts.first, r.flow));
         self.exported += self.pending.len() as u64;
         let pending = std::mem::take(&mut self.pending);
@@ -269,7 +269,7 @@ impl Monitor {
     }
 }
 
-/// What tells the flow of the packet in `lane` from others.
+/// The identity of the flow of the packet in `lane`.
 fn flow_of(batch: &Batch, lane: usize) -> FlowId {
     let ether_type = || batch.field(lane, field::DL_TYPE) as u16;
     FlowId {

@@ -76,15 +76,15 @@ pub(super) struct Tunnel {
     pub(super) name: String,
     pub(super) protocol: Protocol,
     pub(super) id: Option<u32>,
-    /// Its UDP port.
+    /// Its UDP port; none for GRE.
     pub(super) port: Option<u16>,
     pub(super) outer: OuterIp,
     pub(super) dont_fragment: bool,
     pub(super) macs: [Option<[u8; 6]>; 2],
 }
 
-/// By what a packet's tunnel is found: where it comes from and goes to, the UDP port, or none for
-/// GRE, and the identifier.
+/// The key of a packet's tunnel: source and destination address, the UDP port, or none for GRE, and
+/// the identifier.
 pub(super) type EndPoint = (IpAddr, IpAddr, Option<u16>, Option<u32>);
 
 /// The tunnels, shared by all workers.
@@ -92,9 +92,9 @@ pub(super) struct Tunnels {
     /// Packet type `n` of the table is number `n - 1`.
     pub(super) all: Vec<Tunnel>,
     pub(super) table: RuleTable,
-    /// Where in `all` the tunnel is that a packet comes out of.
+    /// The index in `all` of the tunnel that a packet arrives from.
     pub(super) ends: HashMap<EndPoint, usize>,
-    /// What comes from there to here, to a port.
+    /// The protocol by source and destination address and UDP port.
     pub(super) ports: HashMap<(IpAddr, IpAddr, Option<u16>), Protocol>,
 }
 
@@ -133,7 +133,7 @@ struct Reader<'a> {
     errors: Vec<SourceError>,
     tunnels: Tunnels,
     rules: Vec<Rule>,
-    /// Where they stand.
+    /// The passages of the rules.
     passages: Passages,
 }
 
@@ -178,7 +178,7 @@ impl Reader<'_> {
             let message = "duplicate tunnel: same endpoints, port and identifier as another";
             self.error(span, message, "another identifier");
         }
-        // GRE says what it holds, so that both kinds can be between two ends.
+        // GRE names its payload, so that both GRE and GRETAP can share two endpoints.
         let before = self.tunnels.ports.insert((remote, local, port), protocol);
         if port.is_some() && before.is_some_and(|before| before != protocol) {
             let message = "two protocols between the same endpoints on the same port";
@@ -247,7 +247,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether all packets of a pattern have another EtherType than IP's.
+/// Whether no packet that matches a pattern has an EtherType of IP.
 fn is_never_ip(pattern: &Match) -> bool {
     let named = pattern.mask().get(field::DL_TYPE) == field::DL_TYPE.max();
     named && !matches!(pattern.value().get(field::DL_TYPE), 0x0800 | 0x86dd)
