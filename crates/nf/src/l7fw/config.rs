@@ -9,7 +9,7 @@ use super::application::Action;
 /// The options of a layer-7 firewall.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-// Without the library only their form matters.
+// Without the library only their syntax matters.
 #[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
 pub(super) struct Options {
     /// The action for flows whose application is known and that no rule matches.

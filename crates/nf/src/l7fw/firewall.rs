@@ -21,7 +21,7 @@ use crate::{Blueprint, BuildError, Context, Environment, NetworkFunction, Sectio
 
 const TCP: u8 = 6;
 
-/// What all instances share.
+/// The data that all instances share.
 struct Policy {
     rules: Vec<Rule>,
     default: Action,
@@ -92,7 +92,7 @@ impl Reader<'_> {
         rule
     }
 
-    /// An application, or one over another. Some names hold a dot themselves.
+    /// An application, or one over another. Some names contain a dot themselves.
     fn wanted(&self, text: &str) -> Option<Wanted> {
         if let Some(id) = self.names.find_application(text) {
             return Some(Wanted::Any(id));
@@ -138,10 +138,10 @@ impl Reader<'_> {
 struct FirewallBlueprint {
     policy: Arc<Policy>,
     limits: Limits,
-    /// Whether flows are told of.
+    /// Whether flows are reported.
     tells: bool,
     file: Arc<Mutex<LineFile>>,
-    /// For the first instance; it takes milliseconds to make one.
+    /// For the first instance; creating one takes milliseconds.
     library: Mutex<Option<Library>>,
 }
 
@@ -193,7 +193,7 @@ pub(super) struct Firewall {
     flows: Flows,
     tells: bool,
     file: Arc<Mutex<LineFile>>,
-    /// Lines that are not written yet.
+    /// Lines not written yet.
     lines: Vec<u8>,
     /// A packet without its labels; reused.
     frame: Vec<u8>,
@@ -241,7 +241,7 @@ impl NetworkFunction for Firewall {
         ]
     }
 
-    /// Flows that are not decided are told with what is known of them so far.
+    /// Reports undecided flows with what is known about them so far.
     fn flush(&mut self) -> Result<(), NfError> {
         if !self.tells {
             return Ok(());
@@ -273,7 +273,7 @@ impl Firewall {
         self.frame = frame;
     }
 
-    /// Looks at a packet of `tuple` whose headers lie in `bytes` as `headers` says.
+    /// Processes a packet of `tuple`, whose headers are in `bytes` at the places in `headers`.
     fn in_flow(
         &mut self,
         vlan: u16,
@@ -320,7 +320,7 @@ impl Firewall {
         }
     }
 
-    /// Makes room for a flow; those that go undecided are told.
+    /// Makes room for a flow; reports flows that are evicted undecided.
     fn make_room(&mut self, id: &FlowId, now: Nanoseconds) {
         let (library, policy, lines) = (&mut self.library, &self.policy, &mut self.lines);
         let tells = self.tells;
@@ -336,7 +336,7 @@ impl Firewall {
     }
 
     fn write(&mut self) {
-        /// Bytes of lines that are written together.
+        /// The bytes of lines that are written at once.
         const CHUNK: usize = 1 << 16;
         if self.lines.len() < CHUNK {
             return;
@@ -347,7 +347,7 @@ impl Firewall {
     }
 }
 
-/// A flow of which nothing is known.
+/// A new flow, of which nothing is known.
 fn begun(tuple: FiveTuple, now: Nanoseconds, policy: &Policy) -> Flow {
     Flow {
         tuple,
@@ -359,12 +359,12 @@ fn begun(tuple: FiveTuple, now: Nanoseconds, policy: &Policy) -> Flow {
         host: None,
         action: policy.undecided,
         rule: None,
-        // Without memory the flow is one that is never recognised.
+        // Without memory the flow is never recognised.
         inspection: Inspection::new(),
     }
 }
 
-/// Looks at a packet of a flow that is not decided; whether it is now.
+/// Inspects a packet of an undecided flow; returns whether the flow is decided now.
 fn look(library: &mut Library, policy: &Policy, flow: &mut Flow, packet: &[u8], most: u64) -> bool {
     let Some(inspection) = &mut flow.inspection else { return false };
     let mut seen = library.packet(inspection, packet, flow.last.0 / 1_000_000);
@@ -387,7 +387,7 @@ fn look(library: &mut Library, policy: &Policy, flow: &mut Flow, packet: &[u8], 
 }
 
 impl Policy {
-    /// Says what becomes of a flow by what is known of it.
+    /// Sets the action and the rule of a flow by what is known about it.
     fn judge(&self, flow: &mut Flow) {
         let fits = |rule: &Rule| rule.fits(flow.seen, flow.host.as_deref());
         let rule = self.rules.iter().position(fits);
@@ -396,7 +396,7 @@ impl Policy {
     }
 }
 
-/// A flow whose application is known. Names instead of numbers: those are other ones in other
+/// A flow whose application is known. Names instead of numbers, because the numbers differ between
 /// versions of the library.
 #[derive(Serialize, Deserialize)]
 struct Record {

@@ -1,6 +1,6 @@
-//! NF `l7fw`: a firewall by application, category and host, which nDPI recognises.
+//! NF `l7fw`: a firewall by application, category and host, as nDPI recognises them.
 
-// Without the library nothing is recognised; what rules are is known nevertheless.
+// Without the library nothing is recognised, but the options are still checked.
 #[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
 mod application;
 mod config;
