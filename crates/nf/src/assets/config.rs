@@ -85,14 +85,14 @@ pub(super) struct Files {
     built_in: bool,
 }
 
-/// What was read, and what of other projects' files was not understood.
+/// The fingerprints, and warnings about lines of other projects' files that were not understood.
 pub(super) struct Loaded {
     pub(super) fingerprints: Fingerprints,
     pub(super) warnings: Vec<SourceError>,
 }
 
 impl Files {
-    /// Reads all of them.
+    /// Reads all files.
     ///
     /// # Errors
     /// Files that cannot be read, and mistakes in those of the project's own format.
@@ -179,7 +179,7 @@ pub(super) fn read(
     })
 }
 
-/// The file, or the XML files of the folder in their names' order.
+/// The file, or the XML files of the folder, ordered by name.
 fn xml_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

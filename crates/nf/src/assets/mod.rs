@@ -1,4 +1,4 @@
-//! NF `assets`: which hosts there are, what they run and what they offer, told from the
+//! NF `assets`: an inventory of hosts, their systems and services, inferred from the
 //! traffic that passes, in the manner of PRADS and p0f.
 //!
 //! Packets pass unchanged.
@@ -117,7 +117,7 @@ enum Record {
     Conversation(Conversation, Watched),
 }
 
-/// A record that is written, without a copy of what it holds.
+/// A borrowed [`Record`], to write it without a copy.
 #[derive(Serialize)]
 enum RecordRef<'a> {
     Host(&'a HostId, &'a Host),

@@ -1,15 +1,15 @@
-//! The networks whose hosts are to be known.
+//! The networks whose hosts are recorded.
 
 use std::net::IpAddr;
 
 use crate::conversation::bits;
 
-/// Prefixes, those of IPv4 mapped to IPv6; none are all.
+/// Prefixes, IPv4 mapped to IPv6; an empty list stands for all networks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks(Vec<(u128, u128)>);
 
 impl Networks {
-    /// Adds `address/length`, or an address alone.
+    /// Adds `address/length`, or a single address.
     ///
     /// # Errors
     /// When it is neither.

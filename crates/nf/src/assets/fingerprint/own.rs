@@ -24,7 +24,7 @@ struct File {
     dhcp: Vec<Dhcp>,
     #[serde(default)]
     ports: BTreeMap<String, Ports>,
-    /// Kinds of links, with the sizes of their largest packets.
+    /// Kinds of links, with their MTUs.
     #[serde(default)]
     links: BTreeMap<String, Vec<u16>>,
 }
@@ -54,7 +54,7 @@ enum Side {
 struct Banner {
     on: Spanned<String>,
     pattern: Spanned<String>,
-    /// Values may hold what groups matched, as `$1`.
+    /// Values may refer to groups, as `$1`.
     set: BTreeMap<String, String>,
 }
 
@@ -62,7 +62,7 @@ struct Banner {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dhcp {
-    /// What option 55 asks for, in this order.
+    /// The parameters that option 55 requests, in this order.
     parameters: Vec<u8>,
     /// All options in their order.
     options: Option<Vec<u8>>,

@@ -10,10 +10,10 @@ use super::pattern::{Pattern, Reading, Template};
 use super::signature::{Number, Signature, Size, Window};
 use super::{Fingerprints, Handshake, p0f};
 
-/// One file of PRADS's folder: its name and what reads it.
+/// A file of PRADS's folder: its name and the parser of its lines.
 type File = (&'static str, fn(&str, &mut Fingerprints) -> Result<(), Mistake>);
 
-/// What is wrong in a line, and what would be right.
+/// What is wrong in a line, and what was expected.
 type Mistake = (String, &'static str);
 
 /// The files of the folder that are read.
@@ -109,7 +109,7 @@ fn options(text: &str) -> Result<Options, String> {
         let bad = || format!("bad TCP option '{word}'");
         let (letter, rest) = word.split_at_checked(1).ok_or_else(bad)?;
         let kind = match letter.to_ascii_uppercase().as_str() {
-            // Ends behind the first are padding.
+            // Further end options after the first are padding.
             "E" if layout.contains(&option::EOL) => {
                 padding += 1;
                 continue;

@@ -1,4 +1,4 @@
-//! Files of Rapid7's recog: banners' expressions in XML.
+//! Files of Rapid7's recog: expressions for banners, in XML.
 
 use std::ops::Range;
 
@@ -71,7 +71,7 @@ fn fingerprint(node: &Node<'_, '_>, text: Text) -> Result<Pattern, Mistake> {
         octal: false,
     };
     let mut set = Vec::new();
-    // Values may name attributes that stand behind them.
+    // Values may refer to attributes that follow them.
     let mut composed = Vec::new();
     if let Some(name) = text.service() {
         set.push(("service.name".to_owned(), Template::with_attributes(name)));

@@ -1,4 +1,4 @@
-//! What is told of hosts, by packets made here and by captures.
+//! What the NF records of hosts, from generated packets and from captures.
 
 mod limits;
 mod prads;
@@ -14,7 +14,7 @@ use super::*;
 use crate::Verdict;
 use crate::drive::Drive;
 
-/// An asset detection whose packets are made here.
+/// An asset detection with generated packets.
 struct Bench {
     blueprint: Box<dyn Blueprint>,
     drive: Drive,
@@ -39,7 +39,7 @@ impl Bench {
     }
 
     fn capture(&mut self, path: &Path) {
-        // What a damaged capture holds before its damage counts.
+        // The packets of a damaged capture before the damage count.
         let (verdicts, _) = self.drive.capture(path, BATCH);
         assert!(verdicts.into_iter().all(|verdict| verdict == Verdict::Forward));
     }
@@ -85,7 +85,7 @@ fn syn(by_client: bool, options: &[u8]) -> Vec<u8> {
         // No acknowledgement number.
         packet[42..46].fill(0);
     }
-    // Linux forbids fragments; only SYNs have identifications.
+    // Linux sets "don't fragment"; only SYNs have identifications.
     packet[20] = 0x40;
     packet[18..20].copy_from_slice(&[0, u8::from(by_client)]);
     packet
