@@ -1,4 +1,4 @@
-//! Compiles what lies between us and C libraries, where they are asked for.
+//! Compiles the glue to C libraries, if their features are enabled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

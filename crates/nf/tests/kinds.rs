@@ -1,4 +1,4 @@
-//! The schemas of the kinds' options are true.
+//! The schemas of the kinds' options agree with their parsers.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn the_examples_of_the_documentation_have_the_form_that_is_told() {
     for kind in KINDS {
         let (validator, mut section) = (validator(kind), example(kind.name));
         if let Some(second) = section.pointer_mut("/sa/1").and_then(Value::as_object_mut) {
-            // It stands for one that is like the first.
+            // The example abbreviates a second SA like the first.
             for (key, value) in [("spi", json!(300)), ("suite", json!("aes128-gcm16"))] {
                 second.insert(key.into(), value);
             }
@@ -45,7 +45,7 @@ fn the_examples_of_the_documentation_have_the_form_that_is_told() {
     }
 }
 
-/// What serde says of an option that there is not names all that there are.
+/// serde's message about an unknown option lists all known ones.
 #[test]
 fn the_options_that_are_told_are_those_that_are_read() {
     for kind in KINDS {

@@ -76,7 +76,7 @@ pub(super) struct Config {
     pub(super) files: Files,
 }
 
-/// Where fingerprints come from.
+/// The sources of fingerprints.
 pub(super) struct Files {
     own: Vec<PathBuf>,
     p0f: Option<PathBuf>,

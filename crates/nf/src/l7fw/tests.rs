@@ -136,7 +136,7 @@ fn ours(path: &Path) -> Applications {
 
 /// Captures in which we differ, and why.
 const EXPLAINED: &[(&str, &str)] =
-    &[("fuzz-2020-02-16-11740.pcap", "the reader goes on where lengths contradict each other")];
+    &[("fuzz-2020-02-16-11740.pcap", "the reader continues where lengths contradict each other")];
 
 fn captures(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut paths: Vec<_> = folder.read_dir().unwrap().map(|e| e.unwrap().path()).collect();

@@ -12,7 +12,7 @@ use super::pattern::{Pattern, Reading, Template};
 /// Reads `source` into `into`.
 ///
 /// # Errors
-/// What makes the whole file unreadable.
+/// Why the whole file is unreadable.
 pub(super) fn read(
     source: &Source,
     into: &mut Fingerprints,
@@ -65,7 +65,7 @@ fn fingerprint(node: &Node<'_, '_>, text: Text) -> Result<Pattern, Mistake> {
     let flags = node.attribute("flags").unwrap_or("");
     let reading = Reading {
         ignore_case: flags.contains("REG_ICASE"),
-        // As in Ruby, where these expressions come from.
+        // As in Ruby, whose dialect these expressions use.
         dot_is_any: flags.contains("REG_MULTILINE"),
         lines: true,
         octal: false,

@@ -1,4 +1,4 @@
-//! State that moves.
+//! State that moves between instances.
 
 use proptest::prelude::*;
 
