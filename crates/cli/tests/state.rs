@@ -124,15 +124,15 @@ fn what_cannot_be_taken_over_is_named_and_nothing_begins() {
     let file = path.join("kept/n.0.state");
     let state = fs::read(&file).unwrap();
     fs::write(&file, &state[..state.len() - 1]).unwrap();
-    fails(&["--import-state", "kept"], "kept/n.0.state: state stream ends behind ");
+    fails(&["--import-state", "kept"], "kept/n.0.state: state stream ends after ");
     fs::write(&file, &state[..50]).unwrap();
     fails(&["--import-state", "kept"], "kept/n.0.state: state stream ends within record 0");
     fs::write(&file, [&state[..], &state[..]].concat()).unwrap();
-    fails(&["--import-state", "kept"], "kept/n.0.state: more bytes behind the end");
+    fails(&["--import-state", "kept"], "kept/n.0.state: unexpected bytes after the end");
     let mut changed = state.clone();
     changed[200] ^= 1;
     fs::write(&file, changed).unwrap();
-    fails(&["--import-state", "kept"], "the checksum is wrong");
+    fails(&["--import-state", "kept"], "checksum mismatch");
     fs::write(&file, [b"THWS\x02\0\x07monitor", &state[10..]].concat()).unwrap();
     fails(&["--import-state", "kept"], "state of 'monitor' version 2, expected 'nat'");
     fails(&["--export-state", "one.pcap"], "cannot make the state folder one.pcap: File exists");

@@ -10,7 +10,7 @@ use crate::function::NetworkFunction;
 pub enum Sharing {
     /// Each worker has an instance with the state of the flows it serves.
     PerWorker,
-    /// Each worker has an instance, which is to see all that two hosts send each other: flows are
+    /// Each worker has an instance, which must see all traffic between two hosts: flows are
     /// spread over the workers by their addresses alone.
     PerAddresses,
     /// There may be only one instance, since its state is not divided by flow;
@@ -18,14 +18,14 @@ pub enum Sharing {
     Single,
 }
 
-/// What an NF may learn about the chain it stands in.
+/// What an NF may know about its chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Environment<'a> {
     /// Names of the chain's inputs, by port index.
     pub inputs: &'a [String],
     /// Names of the chain's outputs, by port index.
     pub outputs: &'a [String],
-    /// Write no files: the chain is only looked at or traced.
+    /// Write no files: the chain is only checked or traced.
     pub dry_run: bool,
 }
 
@@ -47,26 +47,26 @@ pub trait Blueprint: Send + Sync {
         Sharing::PerWorker
     }
 
-    /// Makes the instance for worker number `worker`.
+    /// Creates the instance for worker number `worker`.
     fn instance(&self, worker: usize) -> Box<dyn NetworkFunction>;
 
     /// One line for `thalweg check`: what was configured and loaded.
     fn describe(&self) -> String;
 
-    /// Bytes of a frame that its packets need. A chain has frames of the most that an NF needs,
-    /// unless its file says otherwise.
+    /// The frame size in bytes that its packets need. The frames of a chain have the largest size
+    /// that one of its NFs needs, unless the chain file sets another.
     fn frame_size(&self) -> usize {
         DEFAULT_FRAME_SIZE
     }
 
     /// Parts of the configuration that were understood but are not supported, have no
-    /// effect, or are hardly meant so, each reported once, with its place.
+    /// effect, or are probably a mistake, each reported once, with its place.
     fn warnings(&self) -> &[SourceError] {
         &[]
     }
 
-    /// Reads the NF's files again and applies what changed to running
-    /// instances; on an error everything stays as it was.
+    /// Reloads the NF's files and applies the changes to running instances; on an
+    /// error everything stays as it was.
     ///
     /// # Errors
     /// The mistakes in the new files.

@@ -1,4 +1,4 @@
-//! What an NF sees and says while it processes a batch.
+//! The interface of an NF to its chain while it processes a batch.
 
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
 
@@ -7,19 +7,19 @@ use crate::{Emitted, Made};
 /// What an NF decided about one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// On to the next NF.
+    /// The packet goes to the next NF.
     #[default]
     Forward,
-    /// The packet ends here.
+    /// The packet is dropped.
     Drop(DropReason),
-    /// To the controller.
+    /// The packet goes to the controller.
     Punt,
 }
 
-/// The NF's side of one `process` call: the time, the verdicts it gives, the
-/// packets it makes, and, when the packet is traced, its explanations.
+/// The NF's side of one `process` call: the time, its verdicts, the packets it
+/// generates, and, when the packet is traced, its explanations.
 ///
-/// Every packet is forwarded unless the NF says otherwise.
+/// Every packet is forwarded unless the NF gives another verdict.
 #[derive(Debug)]
 pub struct Context<'a> {
     now: Nanoseconds,
@@ -71,11 +71,13 @@ impl<'a> Context<'a> {
         self.dropped.remove(lane);
     }
 
-    /// Makes a new packet of `bytes` (from the Ethernet header on) on behalf of
-    /// the packet in `lane`: an ICMP error, a TCP reset. It starts its way at
-    /// the ingress of the chain's routes after this NF, with the lane's packet
-    /// type. Returns where the new packet lies in [`emitted`](Self::emitted), or
-    /// `None` when there was no frame for it, which the caller counts.
+    /// Generates a new packet of `bytes` (from the Ethernet header on) on behalf of
+    /// the packet in `lane`: an ICMP error, a TCP reset, a fragment. It is forwarded
+    /// after this NF on the chain's routes, with the lane's input port and packet
+    /// type; it does not start at the ingress. Returns where the new packet lies in
+    /// [`emitted`](Self::emitted), or `None` without a free frame, which the caller
+    /// counts.
+    #[inline]
     pub fn emit(&mut self, batch: &Batch, lane: usize, bytes: &[u8]) -> Option<Made> {
         let made = self.emitted.push(bytes)?;
         let (from, to, new) = (&batch.meta, &mut self.emitted.batch_of(made).meta, made.lane);
@@ -86,13 +88,13 @@ impl<'a> Context<'a> {
         Some(made)
     }
 
-    /// The packets made so far.
+    /// The packets generated so far.
     #[inline]
     pub fn emitted(&mut self) -> &mut Emitted {
         self.emitted
     }
 
-    /// Explains a decision to `thalweg trace`; `text` is only called then.
+    /// Explains a decision to `thalweg trace`; calls `text` only when traced.
     #[inline]
     pub fn explain(&mut self, lane: usize, text: impl FnOnce() -> String) {
         if self.is_traced() {
@@ -100,7 +102,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    // Out of the way of those who are not traced.
+    // Out of line, for the sake of packets that are not traced.
     #[cold]
     fn tell(&mut self, lane: usize, text: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {

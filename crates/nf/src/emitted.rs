@@ -1,19 +1,19 @@
-//! Packets that an NF makes: fragments, ICMP errors, requests.
+//! Packets that an NF generates: fragments, ICMP errors, requests.
 
 use std::sync::Arc;
 
 use thalweg_packet::{Batch, Lanes, Pool};
 
-/// The packets that an NF made while it processed a batch, in as many batches as they take.
+/// The packets that an NF generated while it processed a batch, in as many batches as needed.
 #[derive(Debug)]
 pub struct Emitted {
     pool: Arc<Pool>,
-    /// The first is always there; those behind the [current](Self::current) one are empty.
+    /// Never empty; the batches after the [current](Self::current) one hold no packets.
     batches: Vec<Batch>,
     current: usize,
 }
 
-/// Where a packet lies that was made.
+/// Where a generated packet lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
     /// The number of its batch.
@@ -29,8 +29,7 @@ impl Emitted {
         Self { batches: vec![Batch::new(pool.clone())], pool, current: 0 }
     }
 
-    /// Makes a packet of `bytes`, from the Ethernet header on; `None` when there is no frame for
-    /// it.
+    /// Adds a packet of `bytes`, from the Ethernet header on; `None` without a free frame.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Option<Made> {
         if self.batches[self.current].is_full() {
@@ -52,13 +51,13 @@ impl Emitted {
         &mut self.batches[made.batch]
     }
 
-    /// The batches that packets may lie in, by their numbers.
+    /// The batches that may hold packets, by their numbers.
     #[inline]
     pub fn batches(&self) -> &[Batch] {
         &self.batches[..=self.current]
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     #[inline]
     pub fn batches_mut(&mut self) -> &mut [Batch] {
         &mut self.batches[..=self.current]
@@ -71,7 +70,7 @@ impl Emitted {
         self.batches.iter().flat_map(move |batch| batch.lanes().into_iter().map(of(batch)))
     }
 
-    /// How many there are.
+    /// The number of packets.
     #[inline]
     pub fn len(&self) -> usize {
         self.batches.iter().map(Batch::len).sum()
@@ -83,7 +82,7 @@ impl Emitted {
         self.batches.iter().all(Batch::is_empty)
     }
 
-    /// Hands all batches with packets to `to`; what it leaves in them is released.
+    /// Passes all batches with packets to `to`, then releases what it left in them.
     #[inline]
     pub fn hand_over(&mut self, mut to: impl FnMut(&mut Batch)) {
         for batch in &mut self.batches[..=self.current] {

@@ -16,7 +16,7 @@ pub enum NfError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 }
@@ -26,13 +26,13 @@ pub trait NetworkFunction: Send {
     /// Processes the packets of `lanes`. Other lanes of the batch belong to
     /// other branches of the chain and must not be touched.
     ///
-    /// All of the lanes are parsed. Verdicts go into `context`. An NF that changes
+    /// All these lanes are parsed. Verdicts go into `context`. An NF that changes
     /// headers or lengths calls [`Batch::mark_changed`] or [`Batch::parse`] for the
     /// lanes it changed before it returns. It neither takes packets out of the batch
     /// nor releases them.
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>);
 
-    /// Writes one record for each flow the NF has state of, in a form that
+    /// Writes one record for each flow that the NF has state of, in a form that
     /// [`import_state`](Self::import_state) of the same NF kind reads. An NF
     /// without per-flow state writes none.
     ///
@@ -52,9 +52,9 @@ pub trait NetworkFunction: Send {
         reader.expect_end()
     }
 
-    /// Says that what [`export_state`](Self::export_state) wrote goes on in another run. It is
-    /// that run which reports the flows in it, and no longer the next [`flush`](Self::flush)
-    /// here, which is the last.
+    /// Notifies the NF that another run continues the state that
+    /// [`export_state`](Self::export_state) wrote. That run reports the flows in it; the next
+    /// [`flush`](Self::flush) here, which is the last, no longer does.
     fn handed_over(&mut self) {}
 
     /// The version of the NF's state records; raised when they change.
@@ -63,7 +63,7 @@ pub trait NetworkFunction: Send {
     }
 
     /// NF-specific figures for the report, as a JSON object (counts of
-    /// mappings, alerts, routes, ...). Figures of several workers are added up
+    /// mappings, alerts, routes, ...). The figures of several workers are added up
     /// by name, so values are numbers.
     fn figures(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

@@ -1,7 +1,7 @@
 //! The contract of network functions, and a toolkit for their writers.
 //!
 //! A chain file's `[nf.NAME]` section becomes a [`Blueprint`]: checked
-//! configuration and tables shared by all workers. Each worker makes its own
+//! configuration and tables shared by all workers. Each worker creates its own
 //! [`NetworkFunction`] from it, which holds per-flow state and processes
 //! batches.
 //!

@@ -12,19 +12,19 @@ use toml::de::{DeValue, ValueDeserializer};
 
 use crate::Environment;
 
-/// Why no file can be written at `path`, and what could be.
+/// Why no file can be written at `path`, and what was expected.
 pub fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     if folder.is_some_and(|f| !f.is_dir()) {
         let message = format!("there is no folder for {}", path.display());
-        return Some((message, "a folder that exists"));
+        return Some((message, "a path in an existing folder"));
     }
     path.is_dir().then(|| (format!("{} is a folder", path.display()), "a file"))
 }
 
 /// The options of one NF, with their places in the chain file.
 ///
-/// The keys that every NF has (`kind`, `pinned`) are already taken out.
+/// The keys that every NF has (`kind`, `pinned`) are already removed.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     name: &'a str,
@@ -38,7 +38,7 @@ pub struct Section<'a> {
 pub struct NamedFiles {
     /// Files that are read.
     pub read: Vec<PathBuf>,
-    /// Files that are written, and where their options stand.
+    /// Files that are written, and the spans of their options.
     pub written: Vec<(PathBuf, Range<usize>)>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Section<'a> {
         self.source
     }
 
-    /// Where the section stands in the chain file.
+    /// The section's span in the chain file.
     pub fn span(&self) -> Range<usize> {
         self.value.span()
     }
@@ -86,7 +86,7 @@ impl<'a> Section<'a> {
         self.source.error(span, message, expected)
     }
 
-    /// The value of an option that has to be within `range`; a mistake goes into `errors`.
+    /// The value of an option that must be within `range`; a mistake is added to `errors`.
     pub fn in_range<T: PartialOrd + Copy + Display>(
         &self,
         value: &Spanned<T>,
@@ -107,11 +107,11 @@ impl<'a> Section<'a> {
         path
     }
 
-    /// The path of the file that `option` has written, if it is there; none when nothing is to
-    /// be written.
+    /// The path of the output file that `option` names; `None` without the option, or in a dry
+    /// run.
     ///
     /// # Errors
-    /// When no file can be there.
+    /// When no file can be written there.
     pub fn output(
         &self,
         option: Option<&Spanned<String>>,
@@ -130,7 +130,7 @@ impl<'a> Section<'a> {
         self.source.path().parent().unwrap_or_else(|| Path::new("")).join(path)
     }
 
-    /// The files that were asked for.
+    /// The files that were requested.
     pub fn into_files(self) -> NamedFiles {
         self.files.into_inner()
     }

@@ -178,6 +178,12 @@ impl fmt::Display for SourceError {
 
 impl std::error::Error for SourceError {}
 
+/// A count with its noun, in the plural unless it is 1: `1 rule`, `2 rules`.
+pub fn counted<T: fmt::Display + PartialEq + From<u8>>(count: T, noun: &str) -> String {
+    let ending = if count == T::from(1) { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +194,12 @@ mod tests {
         let (line, _) = source.lines().nth(1).unwrap();
         let error = source.error(line.start + 11..line.end, "bad port", "0 to 65535");
         assert_eq!(error.to_string(), "a.flows:2:12: bad port: 'x'; expected 0 to 65535");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        let texts = [0u64, 1, 2].map(|count| counted(count, "rule"));
+        assert_eq!(texts, ["0 rules", "1 rule", "2 rules"]);
     }
 
     #[test]

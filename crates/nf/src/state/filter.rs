@@ -1,4 +1,4 @@
-//! Which flows a stream is to hold.
+//! Which flows a stream holds.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use thalweg_packet::{FiveTuple, FlowKey, field};
 
 use crate::toolkit::conversation::bits;
 
-/// Flows by a pattern in flow syntax, such as `tcp,nw_src=10.0.0.0/8`, of the fields that flows
-/// are known by: protocols, addresses and ports. A flow has the pattern if one of its two
-/// directions has.
+/// Selects flows by a pattern in flow syntax, such as `tcp,nw_src=10.0.0.0/8`, on the fields that
+/// identify flows: protocols, addresses and ports. A flow matches if one of its two directions
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowFilter(Match);
 
 impl FlowFilter {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// The first mistake, or a field that flows are not known by.
+    /// The first mistake, or a field that does not identify a flow.
     pub fn parse(text: &str) -> Result<Self, FlowError> {
         let pattern = flow_syntax::parse_pattern(text)?;
         let known = all_ones();
@@ -26,20 +26,20 @@ impl FlowFilter {
         if outside {
             return Err(FlowError {
                 span: 0..text.len(),
-                message: "flows are not known by all of this".into(),
+                message: "not all of these fields identify a flow".into(),
                 expected: "IP protocols, addresses and ports".into(),
             });
         }
         Ok(Self(pattern))
     }
 
-    /// Whether it has this flow, whichever direction is given.
+    /// Whether the flow matches, in either direction.
     pub fn has(&self, flow: &FiveTuple) -> bool {
         self.0.covers(&key(flow)) || self.0.covers(&key(&flow.reversed()))
     }
 }
 
-/// The key of a packet of which nothing else is known.
+/// The key of a packet of which only the five-tuple is known.
 fn key(flow: &FiveTuple) -> FlowKey {
     let mut key = FlowKey::default();
     match (flow.src, flow.dst) {
@@ -60,7 +60,7 @@ fn key(flow: &FiveTuple) -> FlowKey {
     key
 }
 
-/// All bits of the fields that flows are known by.
+/// All bits of the fields that identify flows.
 fn all_ones() -> FlowKey {
     let mut key = FlowKey::default();
     for one in [

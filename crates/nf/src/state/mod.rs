@@ -2,11 +2,11 @@
 //!
 //! A stream is a header (magic, format version, NF kind, version of the NF's
 //! records, mark), then records, each with a length, its bytes ([`postcard`]) and a
-//! CRC-32, then an end with the mark that it has come to. Numbers are
-//! little-endian. A cut or changed stream is refused.
+//! CRC-32, then an end with the final mark. Numbers are little-endian. A truncated or
+//! changed stream is refused.
 //!
-//! A stream that breaks off can go on where it was: [`StateReceiver`] keeps the records that came
-//! whole, its [`Mark`] says which, and [`StateWriter::resume`] writes those behind it, if those
+//! An interrupted stream can be resumed: [`StateReceiver`] keeps the records that arrived complete,
+//! its [`Mark`] identifies them, and [`StateWriter::resume`] writes those after the mark, if those
 //! before it are still the same.
 
 mod filter;
@@ -26,10 +26,10 @@ pub use receiver::StateReceiver;
 pub use writer::StateWriter;
 
 const MAGIC: [u8; 4] = *b"THWS";
-/// 1 had no marks.
+/// Version 1 had no marks.
 const FORMAT: u16 = 2;
 const END: u32 = u32::MAX;
-/// More than the largest: a connection of `nids` with heads, bodies and segments that wait.
+/// More than the largest record: a connection of `nids` with heads, bodies and queued segments.
 const MAX_RECORD: u32 = 1 << 22;
 
 /// Why a state stream was not written or not accepted.
@@ -39,17 +39,17 @@ pub enum StateError {
     /// The stream could not be read or written.
     #[error("state stream: {0}")]
     Io(#[from] io::Error),
-    /// The stream is cut.
+    /// The stream is truncated.
     #[error("state stream ends {0}")]
     Cut(Place),
-    /// A file holds more than a stream.
-    #[error("more bytes behind the end of the state stream")]
+    /// The file holds more than one stream.
+    #[error("unexpected bytes after the end of the state stream")]
     Trailing,
-    /// The stream does not begin as one.
+    /// The input does not begin like a stream.
     #[error("not a state stream (bad magic)")]
     NotState,
     /// The stream's format is of another version.
-    #[error("state stream format {found}, this program reads {FORMAT}")]
+    #[error("state stream has format {found}; this program reads format {FORMAT}")]
     Format {
         /// The version in the stream.
         found: u16,
@@ -66,12 +66,15 @@ pub enum StateError {
         /// The record version it reads.
         expected: u16,
     },
-    /// The stream goes on behind records that are not there, or are others.
-    #[error("state stream goes on behind {expected} records, {found} are known alike")]
+    /// The stream resumes after records that are missing here, or differ.
+    #[error(
+        "state stream resumes at record {expected}, but the records before it do not match those \
+         present here ({found})"
+    )]
     Mark {
-        /// How many records come before it.
+        /// The number of records before the resumed stream.
         expected: u64,
-        /// How many records those are that are there.
+        /// The number of records present here.
         found: u64,
     },
     /// A record is damaged.
@@ -84,14 +87,14 @@ pub enum StateError {
     },
 }
 
-/// Where a stream is cut.
+/// Where a stream is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Within its header.
     Header,
     /// Within the record of this number, from 0.
     Within(u64),
-    /// Behind so many records, with neither another one nor the stream's end.
+    /// After this many records, with neither another one nor the stream's end.
     Behind(u64),
 }
 
@@ -100,22 +103,25 @@ impl fmt::Display for Place {
         match self {
             Self::Header => write!(f, "within its header"),
             Self::Within(record) => write!(f, "within record {record}"),
-            Self::Behind(records) => write!(f, "behind {records} records, without its end mark"),
+            Self::Behind(records) => {
+                let records = thalweg_source::counted(*records as usize, "record");
+                write!(f, "after {records}, without its end mark")
+            }
         }
     }
 }
 
-/// How far a stream has come.
+/// A position in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Records so far.
+    /// The number of records so far.
     pub records: u64,
     /// A CRC-32 over their CRC-32s.
     pub digest: u32,
 }
 
 impl Mark {
-    /// Takes a record into account that has this CRC-32.
+    /// Advances past a record with this CRC-32.
     fn pass(&mut self, checksum: u32) {
         let mut digest = crc32fast::Hasher::new_with_initial(self.digest);
         digest.update(&checksum.to_le_bytes());
@@ -133,8 +139,8 @@ impl Mark {
     }
 }
 
-/// Reads a stream's header, which must be of NF `kind` and records of `version`; the mark that it
-/// goes on from.
+/// Reads a stream's header, which must be of NF `kind` and records of `version`; returns the mark
+/// that it resumes from.
 fn read_header(input: &mut dyn Read, kind: &str, version: u16) -> Result<Mark, StateError> {
     let place = Place::Header;
     if read::<4>(input, place)? != MAGIC {
@@ -163,7 +169,7 @@ fn write_header(
     mark: Mark,
 ) -> Result<(), StateError> {
     let length = u8::try_from(kind.len())
-        .map_err(|_| StateError::Record { index: 0, what: "NF kind too long".into() })?;
+        .map_err(|_| StateError::Record { index: 0, what: "NF kind name too long".into() })?;
     out.write_all(&MAGIC)?;
     out.write_all(&FORMAT.to_le_bytes())?;
     out.write_all(&[length])?;
@@ -172,7 +178,7 @@ fn write_header(
     Ok(mark.write(out)?)
 }
 
-/// Reads a record's bytes into `body`, and takes it into account; its checksum, or `None` at the
+/// Reads a record's bytes into `body` and advances `mark`; returns its checksum, or `None` at the
 /// stream's end, which must be at `mark`.
 fn read_frame(
     input: &mut dyn Read,
@@ -185,32 +191,32 @@ fn read_frame(
     if length == END {
         let end = Mark::read(input, behind)?;
         if end != *mark {
-            return Err(damaged(format!("the stream says it has {} records", end.records)));
+            return Err(damaged(format!("end mark mismatch: it counts {} records", end.records)));
         }
         return Ok(None);
     }
     if length > MAX_RECORD {
-        return Err(damaged(format!("length {length} is over {MAX_RECORD}")));
+        return Err(damaged(format!("length {length} exceeds the maximum of {MAX_RECORD}")));
     }
     body.resize(length as usize, 0);
     let within = Place::Within(mark.records);
     fill(input, body, within)?;
     let checksum = crc32fast::hash(body);
     if checksum != u32::from_le_bytes(read(input, within)?) {
-        return Err(damaged("the checksum is wrong".into()));
+        return Err(damaged("checksum mismatch".into()));
     }
     mark.pass(checksum);
     Ok(Some(checksum))
 }
 
-/// Reads bytes at a place in the stream.
+/// Reads bytes; `place` is where the stream is truncated if they are missing.
 fn read<const N: usize>(input: &mut dyn Read, place: Place) -> Result<[u8; N], StateError> {
     let mut bytes = [0; N];
     fill(input, &mut bytes, place)?;
     Ok(bytes)
 }
 
-/// Fills `bytes` with those at a place in the stream.
+/// Fills `bytes`; `place` is where the stream is truncated if they are missing.
 fn fill(input: &mut dyn Read, bytes: &mut [u8], place: Place) -> Result<(), StateError> {
     input.read_exact(bytes).map_err(|e| match e.kind() {
         io::ErrorKind::UnexpectedEof => StateError::Cut(place),

@@ -11,7 +11,7 @@ pub struct StateReader<'a> {
     input: &'a mut dyn Read,
     mark: Mark,
     ended: bool,
-    /// The record at hand; reused.
+    /// The current record; reused.
     body: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl<'a> StateReader<'a> {
     /// Opens a stream that must be of NF `kind`, records of `version`.
     ///
     /// # Errors
-    /// When it is another kind of stream, or goes on from another.
+    /// When it is another kind of stream, or resumes another.
     pub fn new(input: &'a mut dyn Read, kind: &str, version: u16) -> Result<Self, StateError> {
         let from = read_header(input, kind, version)?;
         if from != Mark::default() {
@@ -31,7 +31,7 @@ impl<'a> StateReader<'a> {
     /// The next record, or `None` after the last.
     ///
     /// # Errors
-    /// When the record is damaged or the stream is cut.
+    /// When the record is damaged or the stream is truncated.
     pub fn record<T: DeserializeOwned>(&mut self) -> Result<Option<T>, StateError> {
         if self.ended {
             return Ok(None);
@@ -48,7 +48,7 @@ impl<'a> StateReader<'a> {
     /// All remaining records.
     ///
     /// # Errors
-    /// When one of them is damaged or the stream is cut.
+    /// When one of them is damaged or the stream is truncated.
     pub fn records<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, StateError> {
         let mut records = Vec::new();
         while let Some(record) = self.record()? {
@@ -70,10 +70,10 @@ impl<'a> StateReader<'a> {
         Ok(0)
     }
 
-    /// Checks that nothing is behind what was read, for a file that holds one stream.
+    /// Checks that nothing follows the stream, for a file that holds one stream.
     ///
     /// # Errors
-    /// When there is something.
+    /// When more bytes follow.
     pub fn finish(self) -> Result<(), StateError> {
         match self.input.read_exact(&mut [0]) {
             Ok(()) => Err(StateError::Trailing),

@@ -1,10 +1,10 @@
-//! Receiving a state stream that may break off.
+//! Receiving a state stream that may be interrupted.
 
 use std::io::Read;
 
 use super::{END, Mark, StateError, StateReader, read_frame, read_header, write_header};
 
-/// Takes a stream in, in as many pieces as it comes, and gives it to an NF when it is whole.
+/// Receives a stream, in any number of pieces, and delivers it to an NF when it is complete.
 #[derive(Debug)]
 pub struct StateReceiver {
     kind: String,
@@ -19,7 +19,7 @@ impl StateReceiver {
     /// For a stream of NF `kind`, records of `version`.
     ///
     /// # Errors
-    /// When `kind` is no kind's name.
+    /// When `kind` is not the name of a kind.
     pub fn new(kind: &str, version: u16) -> Result<Self, StateError> {
         let mut stream = Vec::new();
         write_header(&mut stream, kind, version, Mark::default())?;
@@ -27,10 +27,10 @@ impl StateReceiver {
         Ok(Self { kind, version, stream, mark, is_whole: false })
     }
 
-    /// Takes in the stream, or what comes of it behind [`mark`](Self::mark), up to its end.
+    /// Receives the stream, or the rest of it after [`mark`](Self::mark), until its end.
     ///
     /// # Errors
-    /// When it breaks off, is damaged or another. The records that came whole before are kept.
+    /// When it is truncated, damaged or another. The records that arrived complete are kept.
     pub fn receive(&mut self, input: &mut dyn Read) -> Result<(), StateError> {
         let from = read_header(input, &self.kind, self.version)?;
         if from != self.mark {
@@ -52,15 +52,15 @@ impl StateReceiver {
         Ok(())
     }
 
-    /// How far the stream has come: where the sender is to go on.
+    /// The position reached in the stream: where the sender resumes.
     pub fn mark(&self) -> Mark {
         self.mark
     }
 
-    /// Gives the stream to `import`, such as an NF's `import_state`.
+    /// Passes the stream to `import`, such as an NF's `import_state`.
     ///
     /// # Errors
-    /// Those of `import`, and when the stream has not come to its end.
+    /// Those of `import`, and when the stream is not complete.
     pub fn deliver<R>(
         &self,
         import: impl FnOnce(&mut StateReader<'_>) -> Result<R, StateError>,

@@ -1,4 +1,4 @@
-//! What goes in comes out, or is refused.
+//! State is read as it was written, or refused.
 
 use proptest::prelude::*;
 use thalweg_packet::FiveTuple;
@@ -88,7 +88,7 @@ fn read_records(reader: &mut StateReader<'_>) -> Result<Vec<(u32, String)>, Stat
     reader.records()
 }
 
-/// Streams of flows 0 to 255 beside their numbers, those behind `mark`.
+/// Writes a stream of flows 0 to 255 with their numbers, from `mark` on.
 fn hosts(bytes: &mut Vec<u8>, mark: Mark, changed: Option<u8>) -> Result<u64, StateError> {
     let mut writer = StateWriter::resume(bytes, "nat", 3, mark)?;
     for n in 0..=255u8 {
@@ -126,15 +126,21 @@ fn a_stream_does_not_go_on_behind_others() {
     assert!(receiver.receive(&mut &bytes[..1000]).is_err());
     let mark = receiver.mark();
     assert!((20..200).contains(&mark.records), "{mark:?}");
-    // One of those that have come is another now, or one that has not.
+    // One of the records before the mark has changed, or one after it.
     let error = hosts(&mut Vec::new(), mark, Some(7)).unwrap_err().to_string();
     let n = mark.records;
-    assert_eq!(error, format!("state stream goes on behind {n} records, {n} are known alike"));
+    assert_eq!(
+        error,
+        format!(
+            "state stream resumes at record {n}, but the records before it do not match those \
+             present here ({n})"
+        )
+    );
     assert!(hosts(&mut Vec::new(), mark, Some(201)).is_ok());
-    // There are fewer than have come.
+    // There are fewer records than before the mark.
     let writer = StateWriter::resume(&mut bytes, "nat", 3, mark).unwrap();
     assert!(matches!(writer.finish(), Err(StateError::Mark { found: 0, .. })));
-    // The receiver is at another place.
+    // The receiver is at another mark.
     let mut later = Vec::new();
     hosts(&mut later, Mark { records: 0, digest: 1 }, None).unwrap_err();
     assert!(matches!(receiver.receive(&mut &later[..]), Err(StateError::Mark { .. })));
@@ -147,7 +153,7 @@ fn only_flows_of_the_filter_are_written() {
     let filter = FlowFilter::parse("udp,nw_src=10.0.0.128/25").unwrap();
     let mut writer = StateWriter::new(&mut bytes, "nat", 3).unwrap().only(filter);
     for n in 0..=255u8 {
-        // Each is shared by two; those of none are of no filter.
+        // Each record is shared by two flows; no filter matches those of none.
         writer.record([flow(n & !1), flow(n | 1)], &(u32::from(n), String::new())).unwrap();
         writer.record([], &(999u32, String::new())).unwrap();
     }

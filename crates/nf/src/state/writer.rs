@@ -7,17 +7,17 @@ use thalweg_packet::FiveTuple;
 
 use super::{END, FlowFilter, MAX_RECORD, Mark, StateError, write_header};
 
-/// Bytes of a record's length.
+/// The size of a record's length in bytes.
 const LENGTH: usize = size_of::<u32>();
 
 /// Writes the records of one NF's state.
 pub struct StateWriter<'a> {
     out: &'a mut dyn Write,
     filter: Option<FlowFilter>,
-    /// Where the stream goes on from.
+    /// Where the stream resumes.
     from: Mark,
     mark: Mark,
-    /// The record at hand, with its length and its checksum; reused.
+    /// The current record, with its length and its checksum; reused.
     framed: Vec<u8>,
 }
 
@@ -30,8 +30,8 @@ impl<'a> StateWriter<'a> {
         Self::resume(out, kind, version, Mark::default())
     }
 
-    /// Goes on with a stream that broke off at `mark`: the records before it are passed over. They
-    /// have to be the same as before: nothing may have happened to their NF since.
+    /// Resumes a stream that was interrupted at `mark`: skips the records before it. They must be
+    /// the same as before: their NF must not have processed anything since.
     ///
     /// # Errors
     /// When `out` fails.
@@ -45,18 +45,18 @@ impl<'a> StateWriter<'a> {
         Ok(Self { out, filter: None, from: mark, mark: Mark::default(), framed: Vec::new() })
     }
 
-    /// Writes only flows that `filter` has.
+    /// Writes only flows that match `filter`.
     #[must_use]
     pub fn only(self, filter: FlowFilter) -> Self {
         Self { filter: Some(filter), ..self }
     }
 
-    /// Appends the record of `flows`: of one, of those that share it, or of none, which no filter
-    /// has.
+    /// Appends the record of `flows`: of one, of several that share it, or of none, which no filter
+    /// matches.
     ///
     /// # Errors
-    /// When the record cannot be encoded or written, or the stream should go on behind other
-    /// records than those written so far.
+    /// When the record cannot be encoded or written, or the records so far differ from those before
+    /// the mark to resume at.
     pub fn record<T: Serialize>(
         &mut self,
         flows: impl IntoIterator<Item = FiveTuple>,
@@ -72,7 +72,8 @@ impl<'a> StateWriter<'a> {
         framed = postcard::to_extend(record, framed).map_err(|e| self.refuse(e.to_string()))?;
         let size = framed.len() - LENGTH;
         let length = u32::try_from(size).ok().filter(|l| *l <= MAX_RECORD);
-        let length = length.ok_or_else(|| self.refuse(format!("{size} bytes are too long")))?;
+        let length =
+            length.ok_or_else(|| self.refuse(format!("{size} bytes exceed {MAX_RECORD}")))?;
         framed[..LENGTH].copy_from_slice(&length.to_le_bytes());
         let checksum = crc32fast::hash(&framed[LENGTH..]);
         framed.extend(checksum.to_le_bytes());
@@ -85,10 +86,10 @@ impl<'a> StateWriter<'a> {
         Ok(())
     }
 
-    /// Ends the stream; returns the number of its records, those passed over included.
+    /// Ends the stream; returns the number of its records, skipped ones included.
     ///
     /// # Errors
-    /// When `out` fails, or the stream should go on behind other records than there are.
+    /// When `out` fails, or the records differ from those before the mark to resume at.
     pub fn finish(self) -> Result<u64, StateError> {
         self.check_mark()?;
         self.out.write_all(&END.to_le_bytes())?;
@@ -97,7 +98,7 @@ impl<'a> StateWriter<'a> {
         Ok(self.mark.records)
     }
 
-    /// Whether the records passed over are those before the mark.
+    /// Checks that the skipped records are those before the mark.
     fn check_mark(&self) -> Result<(), StateError> {
         let (from, mark) = (self.from, self.mark);
         if mark.records < from.records || (mark.records == from.records && mark != from) {

@@ -1,4 +1,4 @@
-//! The two ends of a conversation, whichever of them speaks.
+//! The two ends of a conversation, independent of the direction.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,32 +7,32 @@ use thalweg_packet::{Batch, FiveTuple, field};
 
 use crate::toolkit::flow_table::FlowWords;
 
-/// What tells conversations apart: both directions give the same.
+/// The identity of a conversation: the same for both directions.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(from = "Ends", into = "Ends")]
 pub struct Conversation {
-    /// The lower address and the higher, then ports in that order and the protocol.
+    /// The lower and the higher address, then the ports in that order and the protocol.
     words: [u64; 5],
 }
 
-/// An address, one of IPv4 mapped to IPv6, and a port.
+/// An address (IPv4 mapped to IPv6) and a port.
 type End = (u128, u16);
 
-/// A conversation as it travels: its lower end, its higher end, its protocol.
+/// A conversation as serialised: its lower end, its higher end, its protocol.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Ends(End, End, u8);
 
 impl Conversation {
-    /// The conversation of a packet, and whether it is sent by the lower end.
+    /// The conversation of a packet, and whether the lower end sent the packet.
     pub fn of(tuple: &FiveTuple) -> (Self, bool) {
         let from = (bits(tuple.src), tuple.src_port);
         let to = (bits(tuple.dst), tuple.dst_port);
         Self::between(from, to, tuple.protocol)
     }
 
-    /// That of the packet in `lane`, as of the last parse; `None` for what is not IP.
+    /// That of the packet in `lane`, as of the last parse; `None` if it is not IP.
     #[inline]
     pub fn in_lane(batch: &Batch, lane: usize) -> Option<(Self, bool)> {
         let get = |place| batch.field(lane, place);
@@ -50,7 +50,7 @@ impl Conversation {
 
     #[inline]
     fn between(mut from: End, mut to: End, protocol: u8) -> (Self, bool) {
-        // The numbers in ICMP's port fields are no ports.
+        // The numbers in ICMP's port fields are not ports.
         if !matches!(protocol, 6 | 17 | 132) {
             (from.1, to.1) = (0, 0);
         }
@@ -59,7 +59,7 @@ impl Conversation {
         (Ends(low, high, protocol).into(), from_low)
     }
 
-    /// As its lower end sends it.
+    /// The five-tuple of a packet from the lower end.
     pub fn tuple(&self) -> FiveTuple {
         let Ends((src, src_port), (dst, dst_port), protocol) = (*self).into();
         let (src, dst) = (address_of(src), address_of(dst));
@@ -92,15 +92,15 @@ impl FlowWords<5> for Conversation {
     }
 }
 
-/// What comes before an IPv4 address that is mapped to IPv6.
+/// The prefix of an IPv4 address mapped to IPv6.
 const MAPPED: u128 = 0xffff << 32;
 
-/// The address that [`bits`] made this number of.
+/// The address that [`bits`] converted to this number.
 pub fn address_of(bits: u128) -> IpAddr {
     Ipv6Addr::from_bits(bits).to_canonical()
 }
 
-/// An address as a number, one of IPv4 mapped to IPv6.
+/// An address as a number, IPv4 mapped to IPv6.
 pub fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -1,7 +1,7 @@
-//! What goes when a table is full.
+//! Which entries a full table evicts.
 
-/// The value in the middle of `values`; those up to it are the half worth least, or used longest
-/// ago. `None` without any.
+/// The median of `values`; the values up to it are the half worth least, or least recently used.
+/// `None` without any.
 pub fn median<T: Ord>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut values: Vec<_> = values.collect();
     let middle = values.len() / 2;

@@ -1,8 +1,8 @@
-//! Flows and what an NF knows of them, in the cuckoo table of `thalweg-classify`.
+//! Flows and the state of an NF for them, in the cuckoo table of `thalweg-classify`.
 //!
-//! The table maps a flow to a slot, and the slots hold flow and value side by side. Flows of a
-//! whole batch are looked up together, and the slots found are asked for ahead of their use: a
-//! packet then waits for memory together with the others of its batch, not after them.
+//! The table maps a flow to a slot, and the slots hold flow and value side by side. The flows of a
+//! whole batch are looked up together, and the slots found are prefetched: a packet then waits for
+//! memory together with the others of its batch, not after them.
 
 use arrayvec::ArrayVec;
 pub use thalweg_classify::cuckoo::NoPlace;
@@ -10,20 +10,20 @@ use thalweg_classify::cuckoo::{self, HashKind};
 use thalweg_cpu::prefetch;
 use thalweg_packet::{BATCH, Lanes};
 
-/// Flows that there is room for at first.
+/// The initial capacity, in flows.
 const FIRST: usize = 1024;
 
-/// What tells flows apart, as `W` words: equal words only for equal flows.
+/// The identity of a flow, as `W` words: equal words only for equal flows.
 pub trait FlowWords<const W: usize>: Copy + Eq {
     /// The words of this flow.
     fn words(&self) -> [u64; W];
 }
 
-/// Where a flow's value lies, as long as the flow is there.
+/// The slot of a flow's value, valid while the table holds the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub u32);
 
-/// The slots of a batch's flows, in the order in which they were asked for.
+/// The slots of a batch's flows, in the order of the lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     slots: [u32; BATCH],
@@ -31,45 +31,45 @@ pub struct Found {
 }
 
 impl Found {
-    /// The slot of flow `n`, if it was there.
+    /// The slot of flow `n`, if it was found.
     pub fn slot(&self, n: usize) -> Option<Slot> {
         (self.there >> n & 1 == 1).then(|| Slot(self.slots[n]))
     }
 
-    /// All that were found.
+    /// All slots that were found.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
         Lanes(self.there).into_iter().map(|n| Slot(self.slots[n]))
     }
 }
 
-/// An index of flows: a number for each.
+/// An index that maps each flow to a number.
 pub type Index<const W: usize> = cuckoo::Writer<W>;
 
-/// An empty index, which hashes as nobody else can tell.
+/// An empty index with a secret hash key.
 pub fn index<const W: usize>() -> Index<W> {
     let mut seed = [0; 4];
-    // Without random numbers from the system flows can be made to share places; then they are
+    // Without random numbers from the system a sender can choose colliding flows; then they are
     // refused.
     let _ = getrandom::fill(&mut seed);
     cuckoo::table(FIRST, HashKind::Nh, u32::from_ne_bytes(seed)).0
 }
 
-/// Makes room for `more` flows, and then some: an index almost full has to move entries about.
+/// Makes room for `more` flows and some slack: an index that is almost full must move entries.
 pub fn make_room<const W: usize>(index: &mut Index<W>, more: usize) {
     index.reserve(more + more / 2);
 }
 
-/// Looks the flows of a batch up in `index`.
+/// Looks up the flows of a batch in `index`.
 ///
 /// # Panics
-/// When there are more than a batch has.
+/// When there are more flows than a batch holds.
 pub fn find<K: FlowWords<W>, const W: usize>(
     index: &Index<W>,
     flows: impl Iterator<Item = K>,
 ) -> Found {
     let words: ArrayVec<[u64; W], BATCH> = flows.map(|flow| flow.words()).collect();
     let mut slots = [0; BATCH];
-    // A step takes as long for few as for many.
+    // A step takes as long for a few flows as for many.
     let there = if words.is_empty() { 0 } else { index.get_step(&words, &mut slots) };
     Found { slots, there }
 }
@@ -104,17 +104,17 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.len() == 0
     }
 
-    /// Looks the flows of a batch up, and asks for what is known of them.
+    /// Looks up the flows of a batch, and prefetches their values.
     ///
     /// # Panics
-    /// When there are more than a batch has.
+    /// When there are more flows than a batch holds.
     pub fn find(&self, flows: impl Iterator<Item = K>) -> Found {
         let found = find(&self.index, flows);
         found.slots().for_each(|slot| self.ask_for(slot));
         found
     }
 
-    /// Asks for the memory of a slot.
+    /// Prefetches the memory of a slot.
     #[inline]
     pub fn ask_for(&self, Slot(at): Slot) {
         prefetch::whole(&self.slots, at as usize);
@@ -130,13 +130,13 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.slot(flow).and_then(|slot| self.at(slot)).map(|(_, value)| value)
     }
 
-    /// The slot of `flow`, which was found in the slot `hint` before or nowhere.
+    /// The slot of `flow`; `hint` is the slot of an earlier lookup, if that found the flow.
     pub fn slot_now(&self, hint: Option<Slot>, flow: &K) -> Option<Slot> {
         let still = |slot: &Slot| self.at(*slot).is_some_and(|(known, _)| known == flow);
         hint.filter(still).or_else(|| self.slot(flow))
     }
 
-    /// What is known of `flow`, which was found in the slot `hint` before or nowhere.
+    /// The value of `flow`; `hint` is the slot of an earlier lookup, if that found the flow.
     pub fn get_mut(&mut self, hint: Option<Slot>, flow: &K) -> Option<&mut V> {
         let slot = self.slot_now(hint, flow)?;
         self.at_mut(slot).map(|(_, value)| value)
@@ -148,7 +148,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.slots.get(slot.0 as usize)?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// The same, with a mutable value.
     pub fn at_mut(&mut self, slot: Slot) -> Option<(&K, &mut V)> {
         self.slots.get_mut(slot.0 as usize)?.as_mut().map(|(flow, value)| (&*flow, value))
     }
@@ -159,10 +159,10 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.slots.reserve(more.saturating_sub(self.free.len()));
     }
 
-    /// Puts a flow in that is not there.
+    /// Inserts a flow that the table does not hold.
     ///
     /// # Errors
-    /// When flows were made to share its places.
+    /// When all its places are taken: improbable unless the flows were chosen to collide.
     pub fn insert(&mut self, flow: K, value: V) -> Result<Slot, NoPlace> {
         let next = self.slots.len() as u32;
         let slot = self.free.last().copied().unwrap_or(next);
@@ -176,8 +176,8 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         Ok(Slot(slot))
     }
 
-    /// Puts all of `coming` in, and takes over its memory if there was none; returns those whose
-    /// flow was there already, or that there is no place for.
+    /// Inserts all of `coming`, whose memory an empty table takes over; returns the entries whose
+    /// flow the table already holds, or has no place for.
     pub fn extend(&mut self, mut coming: Vec<Option<(K, V)>>) -> Vec<(K, V)> {
         make_room(&mut self.index, coming.len());
         let first = self.slots.len();
@@ -197,11 +197,11 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         refused
     }
 
-    /// Notes the slot of a flow, unless it has another already, or there is no place.
+    /// Indexes the slot of a flow, unless the flow already has another or there is no place.
     fn index_new(&mut self, words: &[u64; W], slot: u32) -> bool {
         let before = self.index.try_insert(words, slot);
         if let Ok(Some(known)) = before {
-            // It only changes what was put there.
+            // Restores the previous number; a replacement cannot fail.
             let _ = self.index.try_insert(words, known);
         }
         before == Ok(None)
@@ -214,7 +214,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.slots[slot as usize].take().map(|(_, value)| value)
     }
 
-    /// Takes out those flows that `reason` gives a reason for, and hands them to `gone` with it.
+    /// Removes the flows that `reason` returns a reason for, and passes them to `gone` with it.
     pub fn extract_if<R>(
         &mut self,
         reason: impl Fn(&K, &V) -> Option<R>,
@@ -230,17 +230,17 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
             gone(flow, value, why);
         }
         if self.len() == 0 && !self.slots.is_empty() {
-            // With its memory, and for another hash.
+            // Frees the memory, and takes a new hash key.
             *self = Self::new();
         }
     }
 
-    /// What is known of all flows, to be changed.
+    /// The values of all flows, mutable.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.slots.iter_mut().flatten().map(|(_, value)| value)
     }
 
-    /// All flows, in no order that matters.
+    /// All flows, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.slots.iter().flatten().map(|(flow, value)| (flow, value))
     }

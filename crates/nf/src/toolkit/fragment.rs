@@ -1,5 +1,5 @@
 //! IPv4 fragmentation (RFC 791 §3.2, RFC 1812 §5.2.6), and IPv6 fragmentation (RFC 8200 §4.5) of
-//! packets that came in fragments or are our own.
+//! packets that arrived fragmented or of which we are the source.
 
 use thalweg_packet::checksum::checksum;
 use thalweg_packet::{Batch, Cut, Decapsulate, Lanes};
@@ -12,15 +12,15 @@ const MORE: u16 = 0x2000;
 const DONT: u16 = 0x4000;
 const IPV6_HEADER: usize = 40;
 
-/// Whether the packet of `lane` may and can be cut: IPv4 without "don't
-/// fragment", not cut by its capture, in a frame whose link header does not
+/// Whether the packet of `lane` may and can be fragmented: IPv4 without "don't
+/// fragment", not truncated by its capture, in a frame whose link header does not
 /// hold the packet's length (802.3 with LLC and SNAP does).
 pub fn may_fragment(batch: &Batch, lane: usize) -> bool {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     headers.is_ipv4() && bytes[headers.l3 as usize + 6] & 0x40 == 0 && is_whole(batch, lane)
 }
 
-/// Whether all of the IP packet of `lane` is there, in a frame whose link header does not hold its
+/// Whether the IP packet of `lane` is complete, in a frame whose link header does not hold its
 /// length.
 fn is_whole(batch: &Batch, lane: usize) -> bool {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
@@ -30,8 +30,8 @@ fn is_whole(batch: &Batch, lane: usize) -> bool {
     l3 + len == headers.end as usize && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
 }
 
-/// Whether the packet of `lane` was put together and is longer than its fragments were, so that it
-/// can be [cut again](Cutter::cut_again).
+/// Whether the packet of `lane` was reassembled and is longer than its fragments were, so that it
+/// can be [fragmented again](Cutter::cut_again).
 pub fn was_cut(batch: &Batch, lane: usize) -> bool {
     let (headers, longest) = (batch.headers(lane), batch.meta.cut[lane].longest);
     longest > 0
@@ -41,7 +41,7 @@ pub fn was_cut(batch: &Batch, lane: usize) -> bool {
         && is_whole(batch, lane)
 }
 
-/// What the fragments of a packet are made in.
+/// The reused buffers of fragmentation.
 #[derive(Debug, Default)]
 pub struct Cutter {
     packet: Vec<u8>,
@@ -50,10 +50,10 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Cuts the packet of `lane`, which [may be cut](may_fragment): the first
-    /// fragment takes its place, the others are new packets, parsed, of the same
-    /// output, that are returned. `None`, and nothing emitted, when there are no
-    /// frames for all; the packet is then to be dropped.
+    /// Fragments the packet of `lane`, which [may be fragmented](may_fragment): the
+    /// first fragment takes its place; the others are returned as new packets, parsed,
+    /// with the same output. `None`, and nothing emitted, if there are no frames for
+    /// all; the caller must then drop the packet.
     pub fn cut(
         &mut self,
         batch: &mut Batch,
@@ -65,7 +65,7 @@ impl Cutter {
         self.cut_by(fragment_ipv4, how, batch, context, lane)
     }
 
-    /// Cuts a packet that [was cut](was_cut) into fragments no longer than those it came in.
+    /// Fragments a packet that [was fragmented](was_cut), into fragments no longer than before.
     pub fn cut_again(
         &mut self,
         batch: &mut Batch,
@@ -78,8 +78,8 @@ impl Cutter {
         self.cut_by(fragment, how, batch, context, lane)
     }
 
-    /// Cuts an IPv6 packet of which we are the source, as [`cut`](Self::cut) does; as it is, if it
-    /// is not one that can be cut.
+    /// Fragments an IPv6 packet of which we are the source, as [`cut`](Self::cut) does; leaves a
+    /// packet that cannot be fragmented as it is.
     pub fn cut_own_ipv6(
         &mut self,
         how: Cut,
@@ -133,13 +133,13 @@ impl Cutter {
     }
 }
 
-/// Cuts a whole IP packet with a good header as `how` says and hands each of its fragments, behind
-/// `link`, to a function, the first one first. Ends early when that says so; whether it took all of
-/// them. The buffer is for the fragments.
+/// Fragments a whole IP packet with a valid header according to `how`, and passes each fragment,
+/// after `link`, to a function, in order. Stops when that returns `false`; returns whether it
+/// accepted all. The buffer is for the fragments.
 type Fragment =
     fn(link: &[u8], packet: &[u8], how: Cut, &mut Vec<u8>, &mut dyn FnMut(&[u8]) -> bool) -> bool;
 
-/// A [`Fragment`] of IPv4, whose fragments are 68 bytes at least.
+/// A [`Fragment`] of IPv4, whose fragments are at least 68 bytes long.
 fn fragment_ipv4(
     link: &[u8],
     packet: &[u8],
@@ -200,8 +200,9 @@ fn fragment_ipv6(
     })
 }
 
-/// Where the header is named that the fragment header of an IPv6 packet comes before, and where
-/// that begins: behind those that each router on the way reads (RFC 8200, section 4.5).
+/// Where the fragment header of an IPv6 packet belongs: the place of the "next header" field that
+/// will name it, and its own, after the headers that each router on the path reads (RFC 8200,
+/// section 4.5).
 fn before_fragment_header(packet: &[u8]) -> (usize, usize) {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
@@ -221,12 +222,12 @@ fn before_fragment_header(packet: &[u8]) -> (usize, usize) {
     found
 }
 
-/// Bytes of data in a fragment that has so many of headers.
+/// The bytes of data in a fragment with this many bytes of headers.
 fn room(how: Cut, headers: usize) -> usize {
     (usize::from(how.longest).saturating_sub(headers) & !7).max(8)
 }
 
-/// Writes what differs from fragment to fragment.
+/// Writes the fields that differ from fragment to fragment.
 fn seal(packet: &mut [u8], header_len: usize, flags: u16) {
     let total = packet.len() as u16;
     packet[2..4].copy_from_slice(&total.to_be_bytes());
@@ -236,7 +237,7 @@ fn seal(packet: &mut [u8], header_len: usize, flags: u16) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The header of fragments other than the first, and its length: only the
+/// The header of fragments other than the first, and its length: it has only the
 /// options whose "copied" flag is set.
 fn header_of_later(header: &[u8]) -> ([u8; 60], usize) {
     let mut later = [0; 60];

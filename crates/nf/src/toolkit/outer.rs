@@ -1,5 +1,5 @@
-//! What packets get around them in a tunnel: the outer IP header, and what congestion that it met
-//! means for the packet inside.
+//! The outer IP header of tunnelled packets, and the congestion marks that it passes on to the
+//! inner packet.
 
 use std::net::IpAddr;
 
@@ -13,13 +13,13 @@ pub const UDP_HEADER: usize = 8;
 /// "Congestion experienced".
 const CONGESTION: u8 = 3;
 
-/// A tunnel's IP header, as far as it is the same for all packets.
+/// The part of a tunnel's IP header that is the same for all packets.
 pub enum OuterIp {
     /// IPv4.
     V4 {
-        /// EtherType and header, what varies left zero.
+        /// EtherType and header, the varying fields zero.
         header: [u8; 22],
-        /// What all that stays the same adds to the checksum.
+        /// What the constant fields add to the checksum.
         sum: u32,
     },
     /// IPv6.
@@ -33,18 +33,18 @@ pub enum OuterIp {
     },
 }
 
-/// What is not.
+/// The part that varies.
 pub struct Varying {
-    /// Copied from the packet inside, ECN included (RFC 6040, normal mode).
+    /// Copied from the inner packet, ECN included (RFC 6040, normal mode).
     pub tos: u8,
-    /// Of IPv4 alone.
+    /// IPv4 only.
     pub dont_fragment: bool,
-    /// The identification, of IPv4 alone.
+    /// The identification, IPv4 only.
     pub id: u16,
 }
 
 impl OuterIp {
-    /// `None` when the end points are not of one IP version.
+    /// `None` if the endpoints differ in IP version.
     pub fn new(source: IpAddr, destination: IpAddr, protocol: u8, ttl: u8) -> Option<Self> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -67,7 +67,7 @@ impl OuterIp {
         }
     }
 
-    /// Bytes of it.
+    /// Its length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         match self {
@@ -76,7 +76,7 @@ impl OuterIp {
         }
     }
 
-    /// Writes EtherType and header of a packet with `after_ip` bytes behind them.
+    /// Writes the EtherType and header of a packet with `after_ip` bytes after them.
     #[inline]
     pub fn write(&self, out: &mut [u8], after_ip: u16, varying: Varying) {
         let Varying { tos, dont_fragment, id } = varying;
@@ -85,7 +85,7 @@ impl OuterIp {
                 let Some(out) = out.first_chunk_mut::<22>() else { return };
                 let (len, flags) = (20 + after_ip, u16::from(dont_fragment) << 14);
                 let sum = sum + [tos.into(), len, id, flags].map(u32::from).iter().sum::<u32>();
-                // Folded twice, as the first may carry.
+                // Folded twice, as the first fold may carry.
                 let sum = (sum & 0xffff) + (sum >> 16);
                 let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
                 *out = *header;
@@ -107,9 +107,9 @@ impl OuterIp {
     }
 }
 
-/// Writes the UDP header of a tunnel at the beginning of `udp`, all of whose bytes it counts. Over
-/// IPv4 its checksum is left out (RFC 3948, section 2.1; RFC 7348, section 5; RFC 8926, section
-/// 3.3), over IPv6 it must be there: `ip` is the header before it.
+/// Writes the UDP header of a tunnel at the beginning of `udp`, with the length of `udp`. Over
+/// IPv4 its checksum is zero (RFC 3948, section 2.1; RFC 7348, section 5; RFC 8926, section 3.3),
+/// over IPv6 it is mandatory: `ip` is the header before it.
 pub fn write_udp([source, destination]: [u16; 2], udp: &mut [u8], ip: &[u8]) {
     let len = udp.len() as u16;
     udp[..2].copy_from_slice(&source.to_be_bytes());
@@ -126,7 +126,7 @@ pub fn write_udp([source, destination]: [u16; 2], udp: &mut [u8], ip: &[u8]) {
     }
 }
 
-/// Parses again what was parsed with decapsulation: who routes packets, or puts them into tunnels,
+/// Reparses packets that were parsed with decapsulation: an NF that routes or encapsulates packets
 /// goes by the outermost header.
 pub fn see_outermost(batch: &mut Batch, lanes: Lanes) {
     if !batch.keys().has(field::TUN_KIND.word.into()) {
@@ -137,11 +137,11 @@ pub fn see_outermost(batch: &mut Batch, lanes: Lanes) {
     batch.parse(inner, Decapsulate::No);
 }
 
-/// Congestion that the tunnel met is told on (RFC 6040, section 4.2); the packet inside is parsed, and
-/// parsed again where it changes.
+/// Copies a congestion mark of the tunnel header to the inner packet (RFC 6040, section 4.2), which
+/// is parsed; reparses the packet if it changes.
 ///
 /// # Errors
-/// Where congestion cannot be told: the packet is to be dropped.
+/// If the inner packet cannot carry the mark: it must be dropped.
 pub fn congestion(batch: &mut Batch, lane: usize, outer_tos: u8) -> Result<(), DropReason> {
     if outer_tos & 3 != CONGESTION {
         return Ok(());

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::function::NfError;
 
-/// A file to which all workers append lines. It is made at the first write.
+/// A file to which all workers append lines. The first write creates it.
 #[derive(Debug)]
 pub struct LineFile {
     path: Option<PathBuf>,
@@ -16,17 +16,17 @@ pub struct LineFile {
 }
 
 impl LineFile {
-    /// Without a path nothing is written.
+    /// A file at `path`; without a path nothing is written.
     pub fn new(path: Option<PathBuf>) -> Self {
         Self { path, file: None }
     }
 
-    /// Whether lines go anywhere.
+    /// Whether lines are written at all.
     pub fn is_wanted(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Appends `lines`; makes the file when there is none yet.
+    /// Appends `lines`; creates the file if it does not exist yet.
     pub fn write(&mut self, lines: &[u8]) -> Result<(), NfError> {
         let Some(path) = &self.path else { return Ok(()) };
         let failed = |source| NfError::Write { path: path.clone(), source };
@@ -46,7 +46,7 @@ pub fn json_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()>
     out.write_all(b"\n")
 }
 
-/// Replaces the file at `path` whole, so that who reads it never sees a part.
+/// Replaces the file at `path` as a whole, so that a reader never sees a part of it.
 pub fn replace(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,

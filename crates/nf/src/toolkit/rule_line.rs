@@ -5,19 +5,19 @@ use std::ops::Range;
 use thalweg_classify::flow_syntax::FlowError;
 use thalweg_source::{Passage, Source, SourceError};
 
-/// Where a rule stands.
+/// The place of a rule.
 #[derive(Clone)]
 pub struct Place<'a> {
     /// The file that holds it.
     pub source: &'a Source,
-    /// The byte it begins at, when it stands there as it is (a string may hold escapes).
+    /// The byte it begins at, if it is there verbatim (a string may hold escapes).
     pub start: Option<usize>,
-    /// The bytes that hold it.
+    /// The span of bytes that holds it.
     pub whole: Range<usize>,
 }
 
 impl<'a> Place<'a> {
-    /// That of the string `text` of a chain file, which stands at `whole` with its quotes.
+    /// The place of the string `text` of a chain file, whose span with its quotes is `whole`.
     pub fn of_string(source: &'a Source, text: &str, whole: Range<usize>) -> Self {
         let inner = source.text().get(whole.start + 1..whole.end.saturating_sub(1));
         let start = (inner == Some(text)).then_some(whole.start + 1);
@@ -35,7 +35,7 @@ impl<'a> Place<'a> {
         self.error(at + e.span.start..at + e.span.end, &e.message, &e.expected)
     }
 
-    /// Where the rule, whose text is `text`, stands without the blanks around it.
+    /// The passage of the rule `text`, without the blanks around it.
     pub fn passage(&self, text: &str) -> Passage {
         let lead = text.len() - text.trim_start().len();
         let inner = |s: usize| s + lead..s + lead + text.trim().len();
@@ -43,7 +43,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The rules of a file, one a line; empty lines and what follows `#` do not count.
+/// The rules of a file, one per line; ignores empty lines and comments from `#` on.
 pub fn lines(source: &Source) -> impl Iterator<Item = (Place<'_>, &str)> {
     source.lines().filter_map(move |(whole, line)| {
         let text = line.split('#').next().unwrap_or("");
@@ -52,7 +52,7 @@ pub fn lines(source: &Source) -> impl Iterator<Item = (Place<'_>, &str)> {
     })
 }
 
-/// Reads a rule: which of `actions` it begins with, and its pattern, by `parse`.
+/// Parses a rule: the index in `actions` of its action, and its pattern, by `parse`.
 ///
 /// # Errors
 /// The first word that is wrong.
@@ -68,7 +68,7 @@ pub fn read<T>(
         let (last, others) = actions.split_last().unwrap_or((&"", &[]));
         let names = format!("{} or {last}", others.join(", "));
         let expected = format!("{names}, then a pattern such as tcp,tp_dst=23");
-        return Err(place.error(lead..end, "this is no action", &expected));
+        return Err(place.error(lead..end, "unknown action", &expected));
     };
     let pattern = parse(&text[end..]).map_err(|e| place.flow_error(end, &e))?;
     Ok((action, pattern))

@@ -1,4 +1,4 @@
-//! What several NFs read of a packet in the same way.
+//! Parts of a packet that several NFs read in the same way.
 
 use thalweg_packet::{Batch, field};
 
@@ -8,7 +8,7 @@ pub fn vlan(batch: &Batch, lane: usize) -> u16 {
     if tci & field::VLAN_PRESENT == 0 { 0 } else { tci as u16 & 0xfff }
 }
 
-/// What stands behind the last header that was parsed, without the link's padding.
+/// The bytes after the last parsed header, without the padding of the link.
 #[inline]
 pub fn payload(batch: &Batch, lane: usize) -> &[u8] {
     let headers = batch.headers(lane);

@@ -1,7 +1,7 @@
 //! NF `acl`: an access-control list of many thousands of wildcard rules by priority.
 //!
-//! The rules are searched by the three layers of `thalweg-classify`: what a packet costs hardly
-//! depends on how many there are. How often each decided is counted.
+//! The three layers of `thalweg-classify` search the rules: the cost of a packet depends little on
+//! their number. The NF counts how often each rule decided.
 
 mod rules;
 
@@ -21,9 +21,9 @@ use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunct
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "acl",
-    summary: "access-control list: many wildcard rules by priority, counted",
+    summary: "access-control list: many wildcard rules by priority, with hit counts",
     state: None,
-    limits: &["no state, no in_port; port ranges in ClassBench files, masks elsewhere"],
+    limits: &["stateless; no in_port; port ranges only in ClassBench files, masks elsewhere"],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     build,
@@ -64,7 +64,8 @@ impl Blueprint for AclBlueprint {
 
     fn describe(&self) -> String {
         let default = self.rules.default_action().name();
-        format!("{} rules, default {default}", self.shared.load().len())
+        let rules = thalweg_source::counted(self.shared.load().len(), "rule");
+        format!("{rules}, default {default}")
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -86,14 +87,14 @@ struct Acl {
     shared: Arc<SharedRules>,
     /// The rules that are counted.
     table: Arc<RuleTable>,
-    /// By rule.
+    /// The hits of each rule, by its id.
     hits: Vec<Hits>,
     denied: u64,
     unmatched: u64,
     file: Arc<Mutex<HitFile>>,
 }
 
-/// What a rule has decided about.
+/// The packets and bytes that a rule decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Hits {
     packets: u64,
@@ -137,7 +138,7 @@ impl NetworkFunction for Acl {
 }
 
 impl Acl {
-    /// Other rules are counted anew.
+    /// Restarts the counts after a reload of the rules.
     fn renew(&mut self) {
         if !self.shared.is_current(&self.table) {
             self.table = self.shared.load();
@@ -155,7 +156,7 @@ impl Acl {
     }
 }
 
-/// The hits of all workers, and the file that tells them.
+/// The hits of all workers, and the file that reports them.
 struct HitFile {
     path: Option<PathBuf>,
     /// The rules that were hit.
@@ -176,7 +177,7 @@ struct Line<'a> {
 }
 
 impl HitFile {
-    /// Takes a worker's hits, and writes what all have: every rule, in the order given.
+    /// Stores a worker's hits, and writes the totals of all workers: all rules, in the given order.
     fn update(
         &mut self,
         worker: usize,
@@ -203,7 +204,7 @@ impl HitFile {
     }
 }
 
-/// A rule with what it decided on all workers.
+/// A rule with its hits on all workers.
 fn line<'a>(rule: &'a Rule, workers: &[Vec<Hits>]) -> Line<'a> {
     let each = || workers.iter().filter_map(|hits| hits.get(rule.id.0 as usize));
     Line {

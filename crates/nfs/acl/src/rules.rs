@@ -12,13 +12,13 @@ use toml::Spanned;
 use thalweg_nf::toolkit::rule_line::{self, Place};
 use thalweg_nf::{BuildError, Section};
 
-/// What a rule says.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
-    /// The packet goes on.
+    /// The packet is forwarded.
     Permit,
-    /// The packet ends here.
+    /// The packet is dropped.
     #[default]
     Deny,
 }
@@ -30,7 +30,7 @@ impl Action {
         ["permit", "deny"][self as usize]
     }
 
-    /// Actions travel through classification as packet types.
+    /// The packet type that stands for the action in classification.
     fn packet_type(self) -> PacketType {
         PacketType(self as u16)
     }
@@ -44,36 +44,36 @@ impl Action {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// What becomes of packets that no rule matches.
+    /// The action for packets that no rule matches.
     #[serde(default)]
     default: Action,
-    /// Rules, `ACTION PATTERN`, the pattern in flow syntax with its priority; of those that
-    /// match, the one of highest priority decides, and of those the first.
+    /// Rules `ACTION PATTERN`, the pattern in flow syntax with its priority; the matching rule of
+    /// highest priority decides, the first one among equals.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
-    /// Files with more rules, one a line, behind those of `rules`.
+    /// Files with more rules, one per line, appended to `rules`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     files: Vec<Spanned<String>>,
-    /// ClassBench filter files, behind those.
+    /// ClassBench filter files, appended after those.
     #[serde(default)]
     classbench: Vec<ClassBench>,
-    /// A file for how often each rule decided, as lines of JSON (schema thalweg.acl/1).
+    /// A file for the hit counts of each rule, as lines of JSON (schema thalweg.acl/1).
     #[schemars(with = "Option<String>")]
     pub(super) hits: Option<Spanned<String>>,
 }
 
-/// A ClassBench filter file: its first line decides before the second.
+/// A ClassBench filter file: an earlier line takes precedence over a later one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ClassBench {
     /// The file.
     #[schemars(with = "String")]
     file: Spanned<String>,
-    /// What all its rules say.
+    /// The action of all its rules.
     action: Action,
-    /// Their priority.
+    /// The priority of all its rules.
     #[serde(default = "default_priority")]
     priority: u16,
 }
@@ -89,14 +89,14 @@ enum File {
     ClassBench(PathBuf, Action, u16),
 }
 
-/// The rules as read, and where from.
+/// The rules as read, and their files.
 #[derive(Clone)]
 pub(super) struct Rules {
     default: Action,
     list: Vec<Rule>,
-    /// Where those of the chain file stand.
+    /// The passages of the rules in the chain file.
     passages: Passages,
-    /// Those that can never match.
+    /// Warnings about rules that can never match.
     pub(super) warnings: Vec<SourceError>,
     /// Rules of the chain file itself; those of the files follow.
     own: usize,
@@ -138,7 +138,7 @@ impl Rules {
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
-    /// The same rules with those of the files read again.
+    /// The same rules, with those of the files reloaded.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
         let mut again = Self {
             default: self.default,
@@ -173,7 +173,7 @@ impl Rules {
         table
     }
 
-    /// Tells what can never match, but not of ClassBench files: there it is common.
+    /// Warns of rules that can never match, except in ClassBench files, where they are common.
     fn find_never_met(&mut self) {
         self.warnings = self.passages.never_met(&self.list);
         self.passages.truncate(self.own);

@@ -79,7 +79,7 @@ fn a_reload_counts_anew_and_a_mistake_changes_nothing() {
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [true]);
     std::fs::write(&file, "permit udp,\nfoo\n").unwrap();
     let wrong = bench.blueprint.reload().unwrap_err().to_string();
-    assert!(wrong.contains("f:2:1: this is no action: 'foo'; expected permit or deny"), "{wrong}");
+    assert!(wrong.contains("f:2:1: unknown action: 'foo'; expected permit or deny"), "{wrong}");
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [true]);
     std::fs::write(&file, "deny udp\n").unwrap();
     bench.blueprint.reload().unwrap();
@@ -97,7 +97,7 @@ fn mistakes_are_told_with_their_place() {
     assert!(told("classbench = [{ file = 'x', action = 'drop' }]").contains("unknown variant"));
 }
 
-/// It is common in long lists, so it is no mistake; and in ClassBench files it is not even told.
+/// Common in long lists, so it is not an error; in ClassBench files there is not even a warning.
 #[test]
 fn a_rule_that_can_never_match_is_warned_of() {
     let lines = "deny tcp\npermit tcp,tp_dst=80\npermit priority=40000,tcp,tp_dst=81\n";

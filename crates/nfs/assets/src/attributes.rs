@@ -1,4 +1,4 @@
-//! What is known of a host or a service: names of Rapid7's recog with values.
+//! The attributes of a host or a service, named as in Rapid7's recog, with their values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use serde::ser::{Serialize, Serializer};
 
 /// The longest name or value that is kept, in bytes.
 pub(super) const MAX_VALUE: usize = 256;
-/// The most attributes of one thing.
+/// The most attributes of a host or a service.
 const MAX_ATTRIBUTES: usize = 32;
 
-/// Attributes such as `service.product` with their values, in the order of their making.
+/// Attributes such as `service.product` with their values, in the order in which they were set.
 ///
-/// There may be a million of them, most of them alike: they are one text of names and values,
-/// each with a zero behind it, which those that say the same may share.
+/// There may be a million of these lists, most of them equal: each is one text of names and values,
+/// zero-terminated, which equal lists may share.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Attributes(Arc<str>);
 
@@ -36,14 +36,14 @@ impl Attributes {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Sets an attribute; what is too much is left out.
+    /// Sets an attribute, within the limits on lengths and their number.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         let mut draft = Draft::from(&*self);
         draft.set(name, value);
         *self = draft.finish();
     }
 
-    /// Takes over what `other` has and this has not.
+    /// Adds the attributes of `other` that are missing here.
     pub(super) fn complete(&mut self, other: &Self) {
         let mut draft = Draft::from(&*self);
         for (name, value) in other.iter() {
@@ -63,12 +63,12 @@ impl Attributes {
         std::iter::from_fn(move || Some((words.next()?, words.next()?)))
     }
 
-    /// Bytes of memory, about; as if it were not shared.
+    /// The approximate memory in bytes, as if the text were not shared.
     pub(super) fn memory(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it is one that could have been made here.
+    /// Whether it satisfies the limits of this module.
     pub(super) fn is_sound(&self) -> bool {
         let mut words = 0;
         let fit = self.0.split_terminator('\0').all(|word| {
@@ -114,7 +114,7 @@ impl<'de> Deserialize<'de> for Attributes {
     }
 }
 
-/// Attributes in the making.
+/// A list of attributes under construction.
 #[derive(Default)]
 pub(super) struct Draft(Vec<(String, String)>);
 
@@ -129,7 +129,7 @@ impl Draft {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Sets an attribute; what is too much is left out.
+    /// Sets an attribute, within the limits on lengths and their number.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         let value = clip(value).replace('\0', " ");
         if let Some((_, old)) = self.0.iter_mut().find(|(known, _)| known == name) {
@@ -139,7 +139,7 @@ impl Draft {
         }
     }
 
-    /// The attributes, without those that served only to make others.
+    /// The attributes, without the temporary ones that only served to build others.
     pub(super) fn finish(self) -> Attributes {
         let kept = self.0.into_iter().filter(|(name, _)| !name.starts_with("_tmp."));
         let text: String =
@@ -148,7 +148,7 @@ impl Draft {
     }
 }
 
-/// The beginning of a value that is kept.
+/// The part of a value that is kept: its beginning.
 pub(super) fn clip(value: &str) -> &str {
     let mut end = value.len().min(MAX_VALUE);
     while !value.is_char_boundary(end) {

@@ -16,13 +16,13 @@ use thalweg_nf::{BuildError, Environment, Section};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Options {
-    /// A file for the inventory, one host a line of JSON (schema thalweg.assets/1).
+    /// A file for the inventory, one host per line of JSON (schema thalweg.assets/1).
     #[schemars(with = "Option<String>")]
     inventory: Option<Spanned<String>>,
-    /// Prefixes of the networks whose hosts are kept; all when there are none.
+    /// Prefixes of the networks whose hosts are recorded; without any, all hosts are.
     #[schemars(with = "Vec<String>")]
     networks: Vec<Spanned<String>>,
-    /// Fingerprint files in the project's own format; they count before all others.
+    /// Fingerprint files in the project's own format; they take precedence over all others.
     #[schemars(with = "Vec<String>")]
     fingerprints: Vec<Spanned<String>>,
     /// The fingerprint file of p0f 3 (p0f.fp).
@@ -34,15 +34,15 @@ pub(super) struct Options {
     /// Files of Rapid7's recog, or folders of them.
     #[schemars(with = "Vec<String>")]
     recog: Vec<Spanned<String>>,
-    /// Whether the fingerprints that come with the program count, after all others.
+    /// Whether the built-in fingerprints are used, after all others.
     built_in: bool,
-    /// The most hosts of a worker.
+    /// The most hosts per worker.
     #[schemars(with = "usize", range(min = 2, max = 16_777_216))]
     max_hosts: Spanned<usize>,
-    /// MiB for the hosts of a worker.
+    /// The most MiB for the hosts of a worker.
     #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
     memory_mib: Spanned<usize>,
-    /// The most services of a host.
+    /// The most services per host.
     #[schemars(with = "usize", range(min = 1, max = 65_536))]
     max_services: Spanned<usize>,
     /// The most conversations that a worker watches.
@@ -76,7 +76,7 @@ pub(super) struct Config {
     pub(super) files: Files,
 }
 
-/// Where fingerprints come from.
+/// The sources of fingerprints.
 pub(super) struct Files {
     own: Vec<PathBuf>,
     p0f: Option<PathBuf>,
@@ -85,14 +85,14 @@ pub(super) struct Files {
     built_in: bool,
 }
 
-/// What was read, and what of other projects' files was not understood.
+/// The fingerprints, and warnings about lines of other projects' files that were not understood.
 pub(super) struct Loaded {
     pub(super) fingerprints: Fingerprints,
     pub(super) warnings: Vec<SourceError>,
 }
 
 impl Files {
-    /// Reads all of them.
+    /// Reads all files.
     ///
     /// # Errors
     /// Files that cannot be read, and mistakes in those of the project's own format.
@@ -115,7 +115,7 @@ impl Files {
         {
             let source = Source::new(folder, "");
             let expected = "tcp-syn.fp, tcp-service.sig, ...";
-            errors.push(source.error(0..0, "none of PRADS's files is in this folder", expected));
+            errors.push(source.error(0..0, "none of PRADS's files are in this folder", expected));
         }
         if self.built_in {
             loader.built_in();
@@ -157,7 +157,7 @@ pub(super) fn read(
         match xml_files(&section.resolve(path.get_ref())) {
             Ok(files) => recog.extend(files),
             Err(e) => {
-                errors.push(section.error(path.span(), e, "an XML file, or a folder of them"));
+                errors.push(section.error(path.span(), e, "an XML file or a folder of XML files"));
             }
         }
     }
@@ -179,7 +179,7 @@ pub(super) fn read(
     })
 }
 
-/// The file, or the XML files of the folder in their names' order.
+/// The file, or the XML files of the folder, ordered by name.
 fn xml_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -190,7 +190,7 @@ fn xml_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     files.retain(|file| file.extension().is_some_and(|e| e == "xml"));
     files.sort();
     if files.is_empty() {
-        return Err(format!("{}: no XML file is in this folder", path.display()));
+        return Err(format!("{}: the folder holds no XML file", path.display()));
     }
     Ok(files)
 }

@@ -1,4 +1,4 @@
-//! Messages of DHCP (RFC 2131, RFC 2132), as far as they tell of the client.
+//! DHCP messages (RFC 2131, RFC 2132), as far as they describe the client.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ const COOKIE: [u8; 4] = [99, 130, 83, 99];
 /// The fixed part of a message, with the cookie.
 const FIXED: usize = 240;
 
-/// A client's message or the answer to one.
+/// A client's message, or the reply to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     /// Whether the server sent it.
@@ -16,7 +16,7 @@ pub(super) struct Request<'a> {
     /// DHCP message type: 1 discover, 3 request, 5 acknowledgement, ...
     pub(super) message: u8,
     pub(super) hardware: [u8; 6],
-    /// The address that the client uses or is given.
+    /// The address that the client uses or is assigned.
     pub(super) address: Option<Ipv4Addr>,
     /// The options in their order.
     pub(super) order: ArrayVec<u8, 64>,
@@ -26,7 +26,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a message over Ethernet; `None` for what is none.
+    /// Parses a message over Ethernet; `None` for anything else.
     pub(super) fn read(message: &'a [u8]) -> Option<Self> {
         let fixed = message.first_chunk::<FIXED>()?;
         let (operation, hardware_type, length) = (fixed[0], fixed[1], fixed[2]);
@@ -64,7 +64,7 @@ impl<'a> Request<'a> {
                     let Some((value, behind)) = after.split_at_checked(usize::from(length)) else {
                         return;
                     };
-                    // Who sends more of them tells nothing by the order of the rest.
+                    // Beyond the first 64 options the order identifies nothing.
                     let _ = self.order.try_push(kind);
                     self.option(kind, value);
                     rest = behind;

@@ -1,4 +1,4 @@
-//! What answers of DNS say of the hosts that give them.
+//! What DNS responses reveal about the hosts that send them.
 
 use memchr::memmem;
 use simple_dns::rdata::RData;
@@ -6,10 +6,10 @@ use simple_dns::{CLASS, Packet};
 
 use super::text::Text;
 
-/// The version of a name server (`version.bind`), or what multicast DNS says of a device
+/// The version of a name server (`version.bind`), or the description of a device in multicast DNS
 /// (`NAME._device-info._tcp.local`).
 pub(super) fn text(message: &[u8]) -> Option<(Text, String)> {
-    // Both names stand whole in the question or in the first answer.
+    // Both names are uncompressed in the question or in the first answer.
     let kind = if memmem::find(message, b"\x0c_device-info\x04_tcp").is_some() {
         Text::MdnsDevice
     } else if message.windows(13).any(|w| w.eq_ignore_ascii_case(b"\x07version\x04bind")) {

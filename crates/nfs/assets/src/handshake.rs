@@ -1,4 +1,4 @@
-//! What the first segment of a host tells of its system: the terms of p0f.
+//! What the first segment of a host reveals about its system, in terms of p0f.
 
 use std::fmt::Write;
 
@@ -15,8 +15,8 @@ pub(super) mod option {
     pub(in super::super) const TIMESTAMPS: u8 = 8;
 }
 
-/// What is odd about a segment: bits with the names that p0f 3 has for them, then those of
-/// p0f 2, which asks some questions in another way.
+/// The quirks of a segment: bits with the names of p0f 3, then those of p0f 2, which defines some
+/// quirks differently.
 pub(super) mod quirk {
     macro_rules! bits {
         ($($name:ident = $bit:literal: $what:literal,)*) => {
@@ -25,36 +25,36 @@ pub(super) mod quirk {
     }
     bits! {
         DF = 0: "IPv4 must not be fragmented.",
-        ID_WITH_DF = 1: "It has an identification nevertheless.",
+        ID_WITH_DF = 1: "IPv4 must not be fragmented, but has an identification.",
         NO_ID = 2: "IPv4 may be fragmented and has no identification.",
         ECN = 3: "Explicit congestion notification.",
         MUST_BE_ZERO = 4: "IPv4's reserved flag is set.",
         FLOW = 5: "IPv6 flow label.",
         NO_SEQUENCE = 6: "The sequence number is 0.",
-        ACK_UNFLAGGED = 7: "An acknowledgement number without the flag.",
-        ACK_MISSING = 8: "The flag without a number.",
-        URG_UNFLAGGED = 9: "An urgent pointer without the flag.",
-        URG_FLAG = 10: "The urgent flag.",
-        PUSH_FLAG = 11: "The push flag.",
-        NO_OWN_TIME = 12: "The own timestamp is 0.",
+        ACK_UNFLAGGED = 7: "An acknowledgement number without the ACK flag.",
+        ACK_MISSING = 8: "The ACK flag without an acknowledgement number.",
+        URG_UNFLAGGED = 9: "An urgent pointer without the URG flag.",
+        URG_FLAG = 10: "The URG flag.",
+        PUSH_FLAG = 11: "The PSH flag.",
+        NO_OWN_TIME = 12: "The sender's timestamp is 0.",
         PEER_TIME = 13: "The peer's timestamp is not 0 in a first SYN.",
-        TRAILING = 14: "Bytes other than 0 behind the end of the options.",
+        TRAILING = 14: "Bytes other than 0 after the end of the options.",
         EXCESSIVE_SCALE = 15: "A window scale over 14.",
-        BAD_OPTIONS = 16: "Options that contradict themselves.",
-        PAST_EOL = 20: "Anything behind the end of the options.",
+        BAD_OPTIONS = 16: "Malformed options.",
+        PAST_EOL = 20: "Any bytes after the end of the options.",
         ID_ZERO = 21: "IPv4's identification is 0.",
         IP_OPTIONS = 22: "IPv4 has options.",
         URG_POINTER = 23: "The urgent pointer is not 0.",
         RESERVED = 24: "TCP's reserved bits are not 0.",
         ACK_NUMBER = 25: "The acknowledgement number is not 0.",
-        ODD_FLAGS = 26: "Flags that do not belong into a handshake.",
+        ODD_FLAGS = 26: "Flags that do not belong in a handshake.",
         DATA = 27: "It carries data.",
         SEQUENCE_IS_ACK = 28: "Sequence and acknowledgement numbers are the same.",
         PEER_TIME_ANY = 29: "The peer's timestamp is not 0.",
     }
-    /// What signatures of p0f 3 speak of.
+    /// The quirks that signatures of p0f 3 cover.
     pub(in super::super) const P0F3: u32 = (1 << 17) - 1;
-    /// What signatures of p0f 2 speak of.
+    /// The quirks that signatures of p0f 2 cover.
     pub(in super::super) const P0F2: u32 =
         0x3ff0_0000 | DF | NO_SEQUENCE | BAD_OPTIONS | NO_OWN_TIME | FLOW;
 }
@@ -83,7 +83,7 @@ pub(super) const QUIRKS: [(&str, u32); 17] = [
 /// The most kinds and padding that a layout holds: 40 bytes of options and the padding's length.
 const MAX_LAYOUT: usize = 41;
 
-/// What a SYN or SYN-ACK shows of the system that sent it.
+/// The features of a SYN or SYN-ACK that identify the system that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Features {
     /// 4 or 6.
@@ -95,20 +95,20 @@ pub(super) struct Features {
     pub(super) mss: u16,
     pub(super) window: u16,
     pub(super) scale: u8,
-    /// The options' kinds up to the end of the list; behind that end, the bytes of padding.
+    /// The options' kinds up to the end of the list; after that end, the number of padding bytes.
     pub(super) layout: ArrayVec<u8, MAX_LAYOUT>,
     pub(super) timestamps: bool,
     pub(super) quirks: u32,
     pub(super) payload: bool,
     /// Bytes of the headers of IP and TCP.
     pub(super) headers: u16,
-    /// The size that p0f 2 asks for: of the IPv4 packet, or of IPv6's payload.
+    /// The size that p0f 2 uses: of the IPv4 packet, or of IPv6's payload.
     pub(super) size: u16,
 }
 
 impl Features {
     /// The features of a segment: `ip` from the IP header to the end of the packet, the TCP
-    /// header at `tcp`. `None` for headers that are cut.
+    /// header at `tcp`. `None` for truncated headers.
     pub(super) fn of(ip: &[u8], tcp: usize) -> Option<Self> {
         let segment = ip.get(tcp..)?;
         let fixed: &[u8; 20] = segment.first_chunk()?;
@@ -238,12 +238,12 @@ impl Features {
         }
     }
 
-    /// The TTL that the system began with: the next of the usual ones.
+    /// The initial TTL of the system: the next higher of the usual values.
     pub(super) fn initial_ttl(&self) -> u8 {
         *[32, 64, 128].iter().find(|usual| self.ttl <= **usual).unwrap_or(&255)
     }
 
-    /// The largest packet of the link that the host says, by its maximum segment size.
+    /// The MTU of the host's link, derived from its maximum segment size.
     pub(super) fn mtu(&self) -> Option<u16> {
         let headers = if self.version == 4 { 40 } else { 60 };
         (self.mss != 0).then(|| self.mss.saturating_add(headers))

@@ -1,4 +1,4 @@
-//! A host and what is known of it.
+//! A host and its attributes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,15 +9,15 @@ use super::attributes::Attributes;
 use thalweg_nf::toolkit::conversation::{address_of, bits};
 use thalweg_nf::toolkit::flow_table::FlowWords;
 
-/// The most systems that a host is said to run.
+/// The most systems recorded for a host.
 const MAX_SYSTEMS: usize = 8;
 
-/// Which host.
+/// The identity of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct HostId {
-    /// The VLAN it is in; 0 without one.
+    /// The VLAN of the host; 0 without one.
     pub(super) vlan: u16,
-    /// Its address, one of IPv4 mapped to IPv6.
+    /// Its address, IPv4 mapped to IPv6.
     address: u128,
 }
 
@@ -30,7 +30,7 @@ impl HostId {
         address_of(self.address)
     }
 
-    /// Any flow of it, of which nothing else is known.
+    /// A flow with this source and no other known fields.
     pub(super) fn flow(self) -> FiveTuple {
         let src = self.address();
         let dst = match src {
@@ -47,7 +47,7 @@ impl FlowWords<3> for HostId {
     }
 }
 
-/// What a host is known by.
+/// The record of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Host {
     pub(super) first: Nanoseconds,
@@ -56,16 +56,16 @@ pub(super) struct Host {
     pub(super) hardware: Option<[u8; 6]>,
     /// How often that changed.
     pub(super) hardware_changes: u32,
-    /// Hops to it.
+    /// The distance to it, in hops.
     pub(super) distance: Option<u8>,
-    /// The largest packet of its link.
+    /// The MTU of its link.
     pub(super) mtu: Option<u16>,
     pub(super) name: Option<String>,
     pub(super) systems: Vec<System>,
     pub(super) services: Vec<Service>,
 }
 
-/// What a system was told by.
+/// The evidence that identified a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Evidence {
@@ -78,11 +78,11 @@ pub(super) enum Evidence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct System {
     pub(super) by: Evidence,
-    /// What was seen, in p0f 3's notation, or the parameters that a DHCP client asks for.
+    /// The signature seen, in p0f 3's notation, or the parameters that a DHCP client requests.
     pub(super) signature: String,
-    /// What it says; nothing when it is not known.
+    /// The attributes it implies; empty if it is unknown.
     pub(super) says: Attributes,
-    /// Whether it is known but for what may change on the way.
+    /// Whether it matches except for fields that may change on the path.
     pub(super) fuzzy: bool,
     pub(super) seen: u64,
     pub(super) last: Nanoseconds,
@@ -96,11 +96,11 @@ pub(super) enum Role {
     Client,
 }
 
-/// What a service's name was told by; what is better stands behind.
+/// What identified a service, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Basis {
-    /// It has none.
+    /// It is not identified.
     Nothing,
     Port,
     /// The protocol it speaks.
@@ -117,14 +117,14 @@ pub(super) struct Service {
     pub(super) port: u16,
     pub(super) role: Role,
     pub(super) basis: Basis,
-    /// With `service.name`.
+    /// Its attributes, `service.name` among them.
     pub(super) says: Attributes,
     pub(super) first: Nanoseconds,
     pub(super) last: Nanoseconds,
 }
 
 impl Service {
-    /// Takes over what `says` says, unless better is known.
+    /// Takes over the attributes `says`, unless the current basis is stronger.
     pub(super) fn learn(&mut self, basis: Basis, says: Attributes) {
         if basis >= self.basis && !says.is_empty() {
             (self.basis, self.says) = (basis, says);
@@ -151,12 +151,12 @@ impl Host {
         }
     }
 
-    /// Whether more is known than its address.
+    /// Whether more than its address is known.
     pub(super) fn is_known(&self) -> bool {
         self.hardware.is_some() || !self.systems.is_empty() || !self.services.is_empty()
     }
 
-    /// Bytes of memory, about.
+    /// The approximate memory in bytes.
     pub(super) fn memory(&self) -> usize {
         let name = self.name.as_ref().map_or(0, String::capacity);
         let systems = self.systems.iter();
@@ -166,7 +166,7 @@ impl Host {
         size_of::<(HostId, Self)>() + name + systems.sum::<usize>() + services.sum::<usize>()
     }
 
-    /// Notes the address of its network card; whether it is another than before.
+    /// Records the address of its network card; returns whether it changed.
     pub(super) fn has_hardware(&mut self, address: [u8; 6]) -> bool {
         let before = self.hardware.replace(address);
         let changed = before.is_some_and(|before| before != address);
@@ -174,12 +174,12 @@ impl Host {
         changed
     }
 
-    /// The system told by this evidence, if it was seen before.
+    /// The system identified by this evidence, if it was seen before.
     pub(super) fn system(&mut self, by: Evidence, signature: &str) -> Option<&mut System> {
         self.systems.iter_mut().find(|s| s.by == by && s.signature == signature)
     }
 
-    /// Notes a new system; of too many the one goes that was not seen for longest.
+    /// Adds a new system; at the limit it replaces the longest unseen one.
     pub(super) fn add_system(&mut self, system: System) {
         if self.systems.len() >= MAX_SYSTEMS {
             let last = |(_, s): &(usize, &System)| s.last;
@@ -190,8 +190,8 @@ impl Host {
         self.systems.push(system);
     }
 
-    /// The service, noted now if it is new; of more than `most` that one goes of which least
-    /// is known, of those the one that was not used for longest. And whether one went.
+    /// The service, added now if it is new, and whether another was evicted for it: beyond `most`,
+    /// the one with the weakest basis, the least recently used one among equals.
     pub(super) fn service(
         &mut self,
         key: (u8, u16, Role),
@@ -225,7 +225,7 @@ impl Host {
         (service, is_full)
     }
 
-    /// Takes over what another worker knows of the same host; how many services went for others.
+    /// Merges another worker's record of the same host; returns the number of services evicted.
     pub(super) fn merge(&mut self, other: &Self, most_services: usize) -> u64 {
         let newer = other.last > self.last;
         self.first = self.first.min(other.first);
@@ -263,7 +263,7 @@ impl Host {
         evicted
     }
 
-    /// Whether it is one that could have been made here.
+    /// Whether it satisfies the limits of this module.
     pub(super) fn is_sound(&self, most_services: usize) -> bool {
         let fits = |text: &String| text.len() <= super::attributes::MAX_VALUE;
         self.name.iter().all(fits)

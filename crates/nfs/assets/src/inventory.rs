@@ -13,7 +13,7 @@ use super::host::{Basis, Evidence, Host, HostId, Role, Service, System};
 use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::{json_line, replace};
 
-/// What each worker knew when it was asked last, and the file that says it.
+/// The hosts of each worker at its last update, and the file that lists them.
 pub(super) struct Inventory {
     path: Option<PathBuf>,
     workers: BTreeMap<usize, Vec<(HostId, Host)>>,
@@ -29,8 +29,8 @@ impl Inventory {
         self.path.is_some()
     }
 
-    /// Takes what a worker knows, and writes what all know. The file is replaced whole, so
-    /// that who reads it never sees a part.
+    /// Stores the hosts of a worker, and writes those of all workers. The file is replaced as a
+    /// whole, so that a reader never sees a part of it.
     pub(super) fn update(
         &mut self,
         worker: usize,
@@ -101,7 +101,7 @@ struct ServiceLine<'a> {
     says: Says<'a>,
 }
 
-/// Attributes as an object.
+/// Attributes as a JSON object.
 struct Says<'a>(&'a Attributes);
 
 impl Serialize for Says<'_> {

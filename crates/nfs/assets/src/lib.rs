@@ -1,4 +1,4 @@
-//! NF `assets`: which hosts there are, what they run and what they offer, told from the
+//! NF `assets`: an inventory of hosts, their systems and services, inferred from the
 //! traffic that passes, in the manner of PRADS and p0f.
 //!
 //! Packets pass unchanged.
@@ -38,15 +38,16 @@ use watch::Watcher;
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "assets",
-    summary: "hosts, services and operating systems, told from traffic",
-    state: Some("hosts with what is known of them; conversations that are watched"),
+    summary: "inventory of hosts, services and operating systems, inferred from traffic",
+    state: Some("hosts with their attributes; watched conversations"),
     limits: &[
-        "a service is told from the first 1024 bytes of a packet; 8 payloads of each side of a \
-         conversation are looked at",
-        "texts in streams of several packets, in TLS, and in HTTP/2 are not read",
-        "max_hosts hosts and memory_mib a worker: of more, half of them go, those first of \
-         which nothing is known but an address, of these those longest unseen",
-        "max_conversations conversations a worker: of more, the half used longest ago goes",
+        "a service is recognised in the first 1024 bytes of a packet; 8 payloads of each side of a \
+         conversation are inspected",
+        "texts that span several packets, and texts in TLS and HTTP/2, are not read",
+        "max_hosts hosts and memory_mib per worker: when full, half of the hosts are evicted: \
+         first those of which only the address is known, the longest unseen first",
+        "max_conversations conversations per worker: when full, the least recently used half is \
+         evicted",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -90,7 +91,7 @@ impl Blueprint for AssetsBlueprint {
 
     fn describe(&self) -> String {
         let [handshakes, texts, dhcp] = self.fingerprints.load().counts();
-        format!("{handshakes} handshakes, {texts} texts, {dhcp} DHCP clients known")
+        format!("fingerprints: {handshakes} TCP, {texts} text, {dhcp} DHCP")
     }
 
     fn warnings(&self) -> &[SourceError] {
@@ -118,7 +119,7 @@ enum Record {
     Conversation(Conversation, Watched),
 }
 
-/// A record that is written, without a copy of what it holds.
+/// A borrowed [`Record`], to write it without a copy.
 #[derive(Serialize)]
 enum RecordRef<'a> {
     Host(&'a HostId, &'a Host),
@@ -160,7 +161,7 @@ impl NetworkFunction for Assets {
                 }
             };
             if !is_sound {
-                let what = "no host or conversation can be like this".into();
+                let what = "invalid host or conversation".into();
                 return Err(StateError::Record { index: imported, what });
             }
             imported += 1;

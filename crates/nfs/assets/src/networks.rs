@@ -1,15 +1,15 @@
-//! The networks whose hosts are to be known.
+//! The networks whose hosts are recorded.
 
 use std::net::IpAddr;
 
 use thalweg_nf::toolkit::conversation::bits;
 
-/// Prefixes, those of IPv4 mapped to IPv6; none are all.
+/// Prefixes, IPv4 mapped to IPv6; an empty list stands for all networks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks(Vec<(u128, u128)>);
 
 impl Networks {
-    /// Adds `address/length`, or an address alone.
+    /// Adds `address/length`, or a single address.
     ///
     /// # Errors
     /// When it is neither.
@@ -18,11 +18,11 @@ impl Networks {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| "no address")?;
+        let address: IpAddr = address.parse().map_err(|_| "not an IP address")?;
         let mapped = if address.is_ipv4() { 96 } else { 0 };
         let length = match length {
             Some(length) => {
-                let length: u8 = length.parse().map_err(|_| "no length of a prefix")?;
+                let length: u8 = length.parse().map_err(|_| "bad prefix length")?;
                 u32::from(length) + mapped
             }
             None => 128,
@@ -30,11 +30,11 @@ impl Networks {
         let mask = match length {
             0 => 0,
             1..=128 => u128::MAX << (128 - length),
-            _ => return Err("a prefix longer than an address"),
+            _ => return Err("the prefix is longer than the address"),
         };
         let value = bits(address);
         if value & !mask != 0 {
-            return Err("bits set behind the prefix");
+            return Err("bits set past the prefix length");
         }
         self.0.push((value, mask));
         Ok(())

@@ -8,7 +8,7 @@ use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
 use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
 
-/// Payloads of each side of a conversation that are looked at.
+/// The number of payloads of each side of a conversation that are inspected.
 pub(super) const PAYLOADS: u8 = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,16 +20,16 @@ pub(super) struct Limits {
     pub(super) conversations: usize,
 }
 
-/// The hosts. Of too many the half goes that is worth least: those of which nothing is known
-/// but an address, longest unseen first, before those of which something is. One that there is
-/// no place for is gone at once.
+/// The hosts. A full table evicts the half worth least: hosts of which only the address is known,
+/// the longest unseen first, before others. A host without a place in the table is evicted at
+/// once.
 #[derive(Debug)]
 pub(super) struct Hosts {
     table: FlowTable<HostId, Host, 3>,
     limits: Limits,
     pub(super) memory: usize,
     pub(super) evicted: u64,
-    /// Services of hosts that had too many.
+    /// Services evicted from hosts that had too many.
     pub(super) services_evicted: u64,
 }
 
@@ -42,13 +42,13 @@ impl Hosts {
         self.table.len()
     }
 
-    /// Notes that a host was seen.
+    /// Records that a host was seen.
     pub(super) fn touch(&mut self, id: HostId, now: Nanoseconds) {
         self.change(id, now, |_| ());
     }
 
-    /// Changes what is known of a host, which is noted now if it is new; what `change` returns,
-    /// if there is a place for the host.
+    /// Changes the record of a host, which is added now if it is new; returns what `change`
+    /// returns, or the default without a place for the host.
     pub(super) fn change<R: Default>(
         &mut self,
         id: HostId,
@@ -69,7 +69,7 @@ impl Hosts {
         result
     }
 
-    /// Puts a new host in.
+    /// Adds a new host.
     fn begin(&mut self, id: HostId, host: Host) -> Result<Slot, NoPlace> {
         if self.table.len() >= self.limits.hosts {
             self.evict();
@@ -108,7 +108,7 @@ impl Hosts {
         all
     }
 
-    /// Takes over what another instance knows of hosts.
+    /// Takes over the hosts of another instance.
     pub(super) fn import(&mut self, hosts: Vec<Option<(HostId, Host)>>) {
         if self.len() + hosts.len() > self.limits.hosts {
             hosts.into_iter().flatten().for_each(|(id, host)| self.insert(id, host));
@@ -122,7 +122,7 @@ impl Hosts {
         }
     }
 
-    /// Takes over what another instance knows of a host.
+    /// Takes over a host of another instance.
     fn insert(&mut self, id: HostId, host: Host) {
         if self.table.slot(&id).is_some() {
             let most = self.limits.services;
@@ -138,26 +138,26 @@ impl Hosts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Watched {
     pub(super) client_is_low: bool,
-    /// Whether a SYN-ACK, or the port, told who is the server.
+    /// Whether a SYN or a SYN-ACK identified the server.
     pub(super) is_sure: bool,
     /// The maximum segment size in the client's SYN, or 0.
     pub(super) client_mss: u16,
-    /// Payloads still to be looked at, of the client and of the server.
+    /// The number of payloads still to inspect, of the client and of the server.
     pub(super) left: [u8; 2],
-    /// When the client and the server were noted last.
+    /// When the client and the server were last recorded.
     pub(super) noted: [Option<Nanoseconds>; 2],
     pub(super) last: Nanoseconds,
 }
 
 impl Watched {
-    /// Whether it is one that could have been made here.
+    /// Whether it satisfies the limits of this module.
     pub(super) fn is_sound(&self) -> bool {
         self.left.iter().all(|left| *left <= PAYLOADS)
     }
 }
 
-/// The conversations. Of too many the half goes that was used longest ago; it is looked at
-/// anew when it goes on. One that there is no place for is gone at once.
+/// The conversations. A full table evicts the least recently used half; a later packet of an
+/// evicted conversation starts it again. One without a place in the table is evicted at once.
 #[derive(Debug)]
 pub(super) struct Conversations {
     table: FlowTable<Conversation, Watched, 5>,
@@ -174,13 +174,13 @@ impl Conversations {
         self.table.len()
     }
 
-    /// Looks the conversations of a batch up.
+    /// Looks up the conversations of a batch.
     pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
         self.table.find(ids)
     }
 
-    /// The conversation, which was found in the slot `hint` before or nowhere, begun with `fresh`
-    /// if it is new; `None` when there is no place for it.
+    /// The conversation, added with `fresh` if it is new; `hint` is the slot of an earlier lookup,
+    /// if that found it. `None` without a place for it.
     pub(super) fn entry(
         &mut self,
         hint: Option<Slot>,
@@ -197,7 +197,7 @@ impl Conversations {
         self.table.at_mut(slot).map(|(_, watched)| watched)
     }
 
-    /// Puts a new conversation in.
+    /// Adds a new conversation.
     fn begin(&mut self, id: Conversation, watched: Watched) -> Result<Slot, NoPlace> {
         if self.table.len() >= self.most {
             self.evict();

@@ -1,8 +1,8 @@
-//! Texts in which hosts say what they are, and where in a payload they stand.
+//! Texts in which hosts identify themselves, and where a payload holds them.
 
 use memchr::{memchr, memmem};
 
-/// The kinds of text that patterns are for, by recog's names where it has one.
+/// The kinds of text that patterns match, by recog's names where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Text {
@@ -21,13 +21,13 @@ pub(super) enum Text {
     MdnsDevice,
     SmbSystem,
     SystemName,
-    /// A server's and a client's first bytes, and UDP's payload.
+    /// A server's and a client's first bytes, and UDP payloads.
     TcpServer,
     TcpClient,
     Udp,
 }
 
-/// The names of all, and the service they are of.
+/// The name of each kind, and its service.
 const NAMES: [(Text, &str, Option<&str>); Text::COUNT] = [
     (Text::Ssh, "ssh.banner", Some("ssh")),
     (Text::Ftp, "ftp.banner", Some("ftp")),
@@ -50,7 +50,7 @@ const NAMES: [(Text, &str, Option<&str>); Text::COUNT] = [
 ];
 
 impl Text {
-    /// How many kinds there are.
+    /// The number of kinds.
     pub(super) const COUNT: usize = 18;
 
     /// The kind of this name.
@@ -63,13 +63,13 @@ impl Text {
         NAMES.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The service that speaks so.
+    /// The service of this kind of text.
     pub(super) fn service(self) -> Option<&'static str> {
         NAMES[self as usize].2
     }
 }
 
-/// What a payload shows: the service, if its protocol is known, and what it says of itself.
+/// The content of a payload: the service, if its protocol is known, and its own description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said<'a> {
     pub(super) service: &'static str,
@@ -85,7 +85,7 @@ impl<'a> Said<'a> {
         Self { service, text: text.map(|text| (kind, text)) }
     }
 
-    /// What a server's first bytes from `port` show.
+    /// Inspects a server's first bytes from `port`.
     pub(super) fn by_server(payload: &'a [u8], port: u16) -> Option<Self> {
         Some(if let Some(rest) = payload.strip_prefix(b"SSH-") {
             Self::text("ssh", Text::Ssh, ssh(rest))
@@ -108,7 +108,7 @@ impl<'a> Said<'a> {
         })
     }
 
-    /// What a client's first bytes show.
+    /// Inspects a client's first bytes.
     pub(super) fn by_client(payload: &'a [u8]) -> Option<Self> {
         if let Some(rest) = payload.strip_prefix(b"SSH-") {
             return Some(Self::text("ssh", Text::Ssh, ssh(rest)));
@@ -127,14 +127,14 @@ impl<'a> Said<'a> {
         })
     }
 
-    /// What a datagram shows.
+    /// Inspects a datagram.
     pub(super) fn by_datagram(payload: &'a [u8]) -> Option<Self> {
         let is_sip = payload.starts_with(b"SIP/2.0 ") || line(payload).ends_with(b" SIP/2.0");
         is_sip.then(|| sip(payload))
     }
 }
 
-/// The software of an SSH identification (RFC 4253, section 4.2): behind the version.
+/// The software in an SSH identification (RFC 4253, section 4.2): after the version.
 fn ssh(rest: &[u8]) -> Option<&[u8]> {
     let line = line(rest);
     memchr(b'-', line).map(|at| &line[at + 1..])
@@ -172,7 +172,7 @@ fn line(text: &[u8]) -> &[u8] {
     text[..end].trim_ascii_end()
 }
 
-/// The value of a header in a head of HTTP's kind; `name` in lower case.
+/// The value of a header field in an HTTP-like head; `name` in lower case.
 fn header<'a>(message: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let head = memmem::find(message, b"\r\n\r\n").map_or(message, |end| &message[..end]);
     head.split(|b| *b == b'\n').skip(1).find_map(|line| {

@@ -1,4 +1,4 @@
-//! From packets to what they tell of hosts.
+//! Extracts from packets what they reveal about hosts.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -23,14 +23,14 @@ const ICMPV6: u8 = 58;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Shorter payloads say nothing.
+/// Shorter payloads are not inspected.
 const LEAST: usize = 4;
-/// Bytes of a payload that are looked at.
+/// The number of bytes of a payload that are inspected.
 const DEPTH: usize = 1024;
-/// How long a host that goes on talking is not noted again.
+/// The least time between two updates of a host that keeps sending.
 const NOTED: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// What was counted.
+/// The counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     pub(super) handshakes: u64,
@@ -40,7 +40,7 @@ pub(super) struct Figures {
     pub(super) hardware_changes: u64,
 }
 
-/// Watches packets and notes what they tell.
+/// Inspects packets and records what they reveal.
 pub(super) struct Watcher {
     pub(super) hosts: Hosts,
     pub(super) conversations: Conversations,
@@ -49,11 +49,11 @@ pub(super) struct Watcher {
     most_services: usize,
 }
 
-/// The packet at hand, of TCP or UDP.
+/// The current packet, TCP or UDP.
 struct Segment<'a> {
     vlan: u16,
     tuple: FiveTuple,
-    /// Where its conversation was found.
+    /// The slot in which its conversation was found.
     slot: Option<Slot>,
     now: Nanoseconds,
     by_client: bool,
@@ -85,12 +85,12 @@ impl Watcher {
         }
     }
 
-    /// The most services that a host has here.
+    /// The most services per host.
     pub(super) fn most_services(&self) -> usize {
         self.most_services
     }
 
-    /// Notes what the packets in `lanes` tell.
+    /// Records what the packets in `lanes` reveal.
     pub(super) fn batch(
         &mut self,
         known: &Fingerprints,
@@ -104,7 +104,7 @@ impl Watcher {
         }
     }
 
-    /// Where the conversations of a batch are.
+    /// The slots of the conversations of a batch.
     fn find(&self, batch: &Batch, lanes: Lanes) -> [Option<Slot>; BATCH] {
         let id = |lane| {
             let headers = batch.headers(lane);
@@ -119,7 +119,7 @@ impl Watcher {
         slots
     }
 
-    /// Notes what the packet in `lane` tells, whose conversation was found in `slot` or nowhere.
+    /// Records what the packet in `lane` reveals; its conversation was found in `slot`, if at all.
     fn packet(
         &mut self,
         known: &Fingerprints,
@@ -152,7 +152,7 @@ impl Watcher {
         }
     }
 
-    /// Whether an address is one of a host that is to be known.
+    /// Whether an address is that of a host to record.
     fn is_host(&self, address: IpAddr) -> bool {
         let is_one = match address {
             IpAddr::V4(v4) => {
@@ -163,7 +163,7 @@ impl Watcher {
         is_one && self.networks.contain(address)
     }
 
-    /// The sender of an ARP message says its network card's address.
+    /// Records the network card of the sender of an ARP message.
     fn arp(&mut self, batch: &Batch, lane: usize, vlan: u16, now: Nanoseconds) {
         const ARP: u64 = 0x0806;
         if batch.field(lane, field::DL_TYPE) == ARP {
@@ -172,7 +172,7 @@ impl Watcher {
         }
     }
 
-    /// So do neighbour solicitations and advertisements (RFC 4861).
+    /// Records the network card in neighbour solicitations and advertisements (RFC 4861).
     fn neighbour(&mut self, batch: &Batch, lane: usize, vlan: u16, now: Nanoseconds) {
         const SOLICITATION: u64 = 135;
         const ADVERTISEMENT: u64 = 136;
@@ -192,7 +192,7 @@ impl Watcher {
 
     fn hardware(&mut self, vlan: u16, address: IpAddr, card: u64, now: Nanoseconds) {
         let [_, _, card @ ..] = card.to_be_bytes();
-        // Group addresses are no card's.
+        // A group address is not the address of a card.
         if card == [0; 6] || card[0] & 1 != 0 || !self.is_host(address) {
             return;
         }
@@ -231,7 +231,7 @@ impl Watcher {
         };
         watched.last = watched.last.max(segment.now);
         if flags == SYN | ACK && !watched.is_sure {
-            // Who answers a SYN is the server, whoever was seen first.
+            // The host that answers a SYN is the server, no matter which side was seen first.
             (watched.client_is_low, watched.is_sure) = (!from_low, true);
             watched.left = [PAYLOADS; 2];
         }
@@ -266,7 +266,7 @@ impl Watcher {
         }
     }
 
-    /// Notes the system that a SYN or SYN-ACK tells of, and that there is a server.
+    /// Records the system that a SYN or SYN-ACK reveals, and the server that a SYN-ACK reveals.
     fn handshake(
         &mut self,
         known: &Fingerprints,
@@ -299,7 +299,7 @@ impl Watcher {
         }
     }
 
-    /// Looks at a payload; whether it told all that this side of the conversation will.
+    /// Inspects a payload; returns whether this side of the conversation needs no more inspection.
     fn look(&mut self, known: &Fingerprints, segment: &Segment<'_>, is_host: bool) -> bool {
         let Segment { tuple, by_client, payload, .. } = segment;
         let payload = &payload[..payload.len().min(DEPTH)];
@@ -331,10 +331,10 @@ impl Watcher {
             says.set("service.name", said.service);
         }
         if let (Some((_, text)), Basis::Protocol) = (text, basis) {
-            // A text that no pattern knows tells more to a person than nothing.
+            // A text that matches no pattern is still informative to a reader of the inventory.
             says.set("service.banner", &String::from_utf8_lossy(text));
         }
-        // A datagram that nobody answers tells of its sender only when it is known what it is.
+        // An unanswered datagram reveals a service of its sender only if its protocol is known.
         let is_named = || known.port(tuple.protocol, segment.server_port()).is_some();
         if tuple.protocol == TCP || !by_client || basis > Basis::Nothing || is_named() {
             self.service(known, segment, basis, says);
@@ -342,7 +342,7 @@ impl Watcher {
         done
     }
 
-    /// Notes that the sender offers or uses a service.
+    /// Records that the sender offers or uses a service.
     fn service(
         &mut self,
         known: &Fingerprints,
@@ -366,7 +366,7 @@ impl Watcher {
         self.hosts.services_evicted += u64::from(one_went);
     }
 
-    /// DHCP and DNS, which tell of more than a service; whether it was DHCP.
+    /// Inspects DHCP and DNS, which reveal more than a service; returns whether it was DHCP.
     fn infrastructure(&mut self, known: &Fingerprints, segment: &Segment<'_>) -> bool {
         match (segment.tuple.src_port, segment.tuple.dst_port) {
             (67 | 68, 67 | 68) => {
@@ -392,7 +392,7 @@ impl Watcher {
         let host = HostId::new(segment.vlan, address.into());
         let (card, now) = (request.hardware, segment.now);
         if request.is_reply {
-            // What a server acknowledges, the client has.
+            // The client has the address that a server acknowledges.
             const ACKNOWLEDGED: u8 = 5;
             if request.message == ACKNOWLEDGED && card != [0; 6] {
                 let changed = self.hosts.change(host, now, |h| h.has_hardware(card));
@@ -425,12 +425,12 @@ impl Watcher {
     }
 }
 
-/// Whether a conversation's first packet comes from the client, and whether that is sure.
+/// Whether the client sent a conversation's first packet, and whether that is certain.
 fn begins(known: &Fingerprints, tuple: &FiveTuple, flags: u8) -> (bool, bool) {
     match flags {
         SYN => (true, true),
         _ if flags == SYN | ACK => (false, true),
-        // Seen from the middle, or without a connection: by the port that is known.
+        // Seen from the middle, or connectionless: the server has the known port.
         _ => {
             let rank = |port: u16| (known.port(tuple.protocol, port).is_some(), port < 1024);
             (rank(tuple.src_port) <= rank(tuple.dst_port), false)

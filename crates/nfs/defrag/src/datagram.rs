@@ -1,4 +1,4 @@
-//! A packet of which not all fragments have come.
+//! A packet of which not all fragments have arrived.
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{DropReason, PacketType};
@@ -9,7 +9,7 @@ use super::fragment::{Fragment, Head};
 const NOT_CAPABLE: u8 = 0;
 const CONGESTION: u8 = 3;
 
-/// Data of a fragment, and where they belong.
+/// The data of a fragment, and their offset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Piece {
     offset: usize,
@@ -22,35 +22,35 @@ impl Piece {
     }
 }
 
-/// The fragments that have come of a packet.
+/// The fragments of a packet that have arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Datagram {
-    /// There once the first has come.
+    /// Present once the first fragment has arrived.
     head: Option<Head>,
-    /// That of the first, as no other has ports to classify by. Other chains have other types.
+    /// That of the first fragment: no other has ports to classify by. Types differ between chains.
     #[serde(skip)]
     pub(super) packet_type: Option<PacketType>,
-    /// Bytes of IP of the longest.
+    /// Bytes of IP of the longest fragment.
     longest: u16,
-    /// In order, and none over another.
+    /// In order, without overlaps.
     pieces: Vec<Piece>,
-    /// How many bytes they are.
+    /// The bytes of all pieces.
     held: usize,
-    /// How many the whole has, once the last has come.
+    /// The bytes of the whole packet, once the last fragment has arrived.
     end: Option<usize>,
     /// A bit for each of the four values of ECN that fragments had.
     ecn: u8,
-    /// Fragments contradicted each other, so that none is wanted any more.
+    /// Fragments contradicted each other, so that all further ones are refused.
     refused: bool,
 }
 
 impl Datagram {
-    /// Adds a fragment; whether the packet is whole now.
+    /// Adds a fragment; returns whether the packet is complete.
     ///
     /// # Errors
-    /// When it came before, or lies over others: then the packet is refused as a whole, as nobody
-    /// can say how its receiver would read it (RFC 5722, section 4). Likewise where there would be
-    /// more than `most` fragments.
+    /// When it is a duplicate. When it overlaps others, the packet is refused as a whole, as its
+    /// receiver could read it either way (RFC 5722, section 4); likewise when there would be more
+    /// than `most` fragments.
     pub(super) fn add(&mut self, fragment: &Fragment<'_>, most: usize) -> Result<bool, DropReason> {
         if self.refused {
             return Err(DropReason::FragmentOverlap);
@@ -92,37 +92,37 @@ impl Datagram {
         why
     }
 
-    /// As no piece lies over another, as many bytes as there are to be are all of them.
+    /// As no pieces overlap, the packet is complete if it holds as many bytes as it needs.
     fn is_whole(&self) -> bool {
         self.end == Some(self.held)
     }
 
-    /// Bytes of memory that it holds.
+    /// The bytes of memory that it holds.
     pub(super) fn memory(&self) -> usize {
         let head = self.head.as_ref().map_or(0, |head| head.bytes.len());
         size_of::<Self>() + head + self.pieces.len() * size_of::<Piece>() + self.held
     }
 
-    /// How long the longest fragment was with its IP header.
+    /// The length of the longest fragment, with its IP header.
     pub(super) fn longest(&self) -> u16 {
         self.longest
     }
 
-    /// How many fragments have come.
+    /// The number of fragments that have arrived.
     pub(super) fn fragments(&self) -> usize {
         self.pieces.len()
     }
 
-    /// How long the whole packet is with its headers.
+    /// The length of the whole packet, with its headers.
     pub(super) fn len(&self) -> usize {
         self.head.as_ref().map_or(0, |head| head.bytes.len()) + self.held
     }
 
-    /// Writes the whole packet to `out`, which is as [long](Self::len) as it.
+    /// Writes the whole packet to `out`, which has its [length](Self::len).
     ///
     /// # Errors
-    /// When IP can not say how long it is, or some of its fragments met congestion and others say
-    /// that its ends do not know what that means (RFC 3168, section 5.3).
+    /// When IP's length field cannot hold its length, or some fragments are marked "congestion
+    /// experienced" and others "not ECN-capable" (RFC 3168, section 5.3).
     pub(super) fn write(&self, out: &mut [u8]) -> Result<(), DropReason> {
         let had = |ecn: u8| self.ecn >> ecn & 1 == 1;
         let head = self.head.as_ref().ok_or(DropReason::Malformed)?;
@@ -139,7 +139,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// Whether fragments, at most so many, can have made it: it may come from elsewhere.
+    /// Whether it can result from at most `most` fragments: imported state may be invalid.
     pub(super) fn is_sound(&self, most: usize) -> bool {
         let mut end = 0;
         let in_order = self.pieces.iter().all(|piece| {

@@ -1,4 +1,4 @@
-//! What a packet says of itself as a fragment (RFC 791, section 3.2; RFC 8200, section 4.5).
+//! The fragmentation fields of a packet (RFC 791, section 3.2; RFC 8200, section 4.5).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::checksum::checksum;
 use thalweg_packet::{Batch, DropReason, FiveTuple, PacketType, field};
 
-/// The longest packet that the lengths in IP headers can say.
+/// The longest packet that the length field of an IP header can express.
 const LONGEST: usize = u16::MAX as usize;
-/// Offsets are in units of so many bytes.
+/// Offsets are in units of this many bytes.
 const UNIT: usize = 8;
 const IPV6_HEADER: usize = 40;
 
@@ -17,22 +17,22 @@ const IPV6_HEADER: usize = 40;
 pub(super) struct DatagramId {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// Of IPv4 alone; 0 for IPv6, whose fragments need not agree on it.
+    /// IPv4 only; 0 for IPv6, whose fragments need not agree on it.
     pub(super) protocol: u8,
     pub(super) identification: u32,
-    /// The same addresses in two VLANs are not the same hosts.
+    /// The same addresses in two VLANs are different hosts.
     vlans: [u16; 2],
 }
 
 impl DatagramId {
-    /// The packet's flow, of which no ports are known.
+    /// The packet's flow, without ports.
     pub(super) fn flow(&self) -> FiveTuple {
         let Self { source: src, destination: dst, protocol, .. } = *self;
         FiveTuple { src, dst, protocol, src_port: 0, dst_port: 0 }
     }
 }
 
-/// The headers before the part that was cut, as the whole packet has them but for its length.
+/// The headers before the fragmented part, as the whole packet has them except for the length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) bytes: Vec<u8>,
@@ -41,7 +41,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Whether it is one that a packet can have.
+    /// Whether a packet can have it.
     pub(super) fn is_sound(&self) -> bool {
         let len = self.bytes.len();
         match self.bytes.get(self.l3).map(|first| first >> 4) {
@@ -53,8 +53,8 @@ impl Head {
         }
     }
 
-    /// Writes the headers of a packet with `body` bytes behind them, at the beginning of `out`.
-    /// `false` when no length says so much, or `out` is shorter.
+    /// Writes the headers of a packet with `body` bytes after them, at the beginning of `out`.
+    /// `false` if the length field cannot hold the length, or `out` is too short.
     pub(super) fn write(&self, body: usize, congested: bool, out: &mut [u8]) -> bool {
         let Some(out) = out.get_mut(..self.bytes.len()) else { return false };
         out.copy_from_slice(&self.bytes);
@@ -65,7 +65,7 @@ impl Head {
         if is_ipv4 {
             ip[1] |= if congested { 3 } else { 0 };
             ip[2..4].copy_from_slice(&len.to_be_bytes());
-            // Of the flags only "don't fragment" is the whole packet's.
+            // Only the flag "don't fragment" applies to the whole packet.
             (ip[6], ip[7]) = (ip[6] & 0x40, 0);
             ip[10..12].fill(0);
             let sum = checksum(ip);
@@ -78,7 +78,7 @@ impl Head {
     }
 }
 
-/// What is known of a packet besides its bytes.
+/// A packet's metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     vlans: [u16; 2],
@@ -89,27 +89,27 @@ pub(super) struct Origin {
 #[derive(Debug)]
 pub(super) struct Fragment<'a> {
     pub(super) id: DatagramId,
-    /// Where its data belong, in bytes.
+    /// The offset of its data, in bytes.
     pub(super) offset: usize,
-    /// Whether more come behind them.
+    /// Whether more fragments follow.
     pub(super) more: bool,
     pub(super) body: &'a [u8],
-    /// Bytes of it, from its IP header on.
+    /// Its length in bytes, from its IP header on.
     pub(super) len: u16,
     /// The two bits of explicit congestion notification (RFC 3168).
     pub(super) ecn: u8,
     pub(super) origin: Origin,
     frame: &'a [u8],
     l3: usize,
-    /// Of IPv6: where its own header stands, and where the one before names it.
+    /// IPv6: the place of its fragment header, and of the field in the header before that names it.
     header: Option<(usize, usize)>,
 }
 
 impl<'a> Fragment<'a> {
-    /// The packet of `lane`, which the parser says is a fragment.
+    /// The packet of `lane`, which the parser marked as a fragment.
     ///
     /// # Errors
-    /// When it is cut, or is none that a sender could have made.
+    /// When it is truncated, or no sender can have generated it.
     pub(super) fn of(batch: &'a Batch, lane: usize) -> Result<Self, DropReason> {
         let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
         let l3 = usize::from(headers.l3);
@@ -184,7 +184,7 @@ fn ipv4_header_len(ip: &[u8]) -> usize {
     usize::from(ip[0] & 0x0f) * 4
 }
 
-/// Where the fragment header of an IPv6 packet is named, and where it stands.
+/// The places of the field that names the fragment header of an IPv6 packet, and of the header.
 fn fragment_header(ip: &[u8]) -> Option<(usize, usize)> {
     const FRAGMENT: u8 = 44;
     const AUTHENTICATION: u8 = 51;
@@ -194,7 +194,7 @@ fn fragment_header(ip: &[u8]) -> Option<(usize, usize)> {
         if kind == FRAGMENT {
             return Some((named, at));
         }
-        // As the parser has come to a fragment header, all before it are of known form.
+        // As the parser reached a fragment header, all headers before it have a known form.
         let units = usize::from(*ip.get(at + 1)?);
         let len = if kind == AUTHENTICATION { (units + 2) * 4 } else { (units + 1) * 8 };
         (named, at) = (at, at + len);

@@ -1,8 +1,8 @@
-//! NF `defrag`: puts the fragments of IPv4 and IPv6 packets together (RFC 791, RFC 8200), so that
-//! what stands behind it sees whole packets only.
+//! NF `defrag`: reassembles fragmented IPv4 and IPv6 packets (RFC 791, RFC 8200), so that the NFs
+//! after it see whole packets only.
 //!
-//! The fragment with which a packet is whole becomes that packet. Those before it are kept as
-//! copies, and their own way ends here.
+//! The fragment that completes a packet becomes that packet. The NF keeps copies of the fragments
+//! before it and drops them (`fragment-held`).
 
 mod datagram;
 mod fragment;
@@ -26,33 +26,33 @@ use thalweg_nf::{
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "defrag",
-    summary: "puts the fragments of IP packets together",
-    state: Some("packets that are not whole"),
+    summary: "reassembles fragmented IP packets",
+    state: Some("incomplete packets: the fragments received so far"),
     limits: &[
-        "memory_mib of fragments, max_fragments of a packet; of more, the oldest packet is forgotten, \
-         the packet refused",
-        "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB, unless \
+        "memory_mib of fragments: beyond that the oldest packet is evicted; max_fragments per \
+         packet: one with more is refused",
+        "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB unless \
          memory.frame_size says otherwise",
-        "no fragments inside tunnels; no ICMP errors for packets that never get whole",
+        "no fragments inside tunnels; no ICMP errors for packets that stay incomplete",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     build,
 };
 
-/// Bytes of a frame for packets of 10 KiB: jumbo packets, datagrams of 8 KiB. No power of two, or
-/// the beginnings of all packets would meet in the same few lines of the cache.
+/// The frame size for packets of 10 KiB: jumbo packets, datagrams of 8 KiB. Not a power of two, or
+/// the beginnings of all packets would map to the same few cache lines.
 const FRAME_SIZE: usize = 10_496;
 
-/// The options of putting together.
+/// The options of reassembly.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Options {
-    /// Seconds after which a packet that is not whole is forgotten.
+    /// Seconds after which an incomplete packet expires.
     #[serde(default = "timeout_s")]
     #[schemars(with = "u64", range(min = 1, max = 600))]
     timeout_s: Spanned<u64>,
-    /// Mebibytes for the fragments that each worker keeps.
+    /// The most MiB of fragments that each worker holds.
     #[serde(default = "memory_mib")]
     #[schemars(with = "usize", range(min = 1, max = 65536))]
     memory_mib: Spanned<usize>,
@@ -92,8 +92,8 @@ fn build(
 struct DefragBlueprint(Limits);
 
 impl Blueprint for DefragBlueprint {
-    /// What comes whole and what is put together of a connection is to meet on one worker, and no
-    /// fragment but the first has ports.
+    /// Whole and reassembled packets of a connection must reach the same worker, and only the first
+    /// fragment has ports.
     fn sharing(&self) -> Sharing {
         Sharing::PerAddresses
     }
@@ -107,11 +107,11 @@ impl Blueprint for DefragBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("{} MiB of fragments", self.0.memory >> 20)
+        format!("at most {} MiB of fragments per worker", self.0.memory >> 20)
     }
 }
 
-/// The packets of one worker that are not whole.
+/// The incomplete packets of one worker.
 struct Defrag {
     table: Table,
     fragments: u64,
@@ -122,7 +122,7 @@ struct Defrag {
 impl NetworkFunction for Defrag {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         self.table.expire(context.now());
-        // What is cut inside a tunnel is for whoever stands behind its end.
+        // Fragments inside a tunnel are reassembled after its end.
         let is_fragment = |lane: &usize| {
             batch.headers(*lane).fragment && batch.field(*lane, field::TUN_KIND) == 0
         };
@@ -140,7 +140,7 @@ impl NetworkFunction for Defrag {
         }
         batch.parse(whole, Decapsulate::No);
         for lane in whole {
-            // Fragments of a fragment, which no sender makes.
+            // A fragmented fragment, which no sender generates.
             if batch.headers(lane).fragment {
                 self.refused += 1;
                 context.drop(lane, DropReason::Malformed);
@@ -178,10 +178,10 @@ impl NetworkFunction for Defrag {
 }
 
 impl Defrag {
-    /// Takes a fragment in; makes the whole packet of it if it was the last that was missing.
+    /// Stores a fragment; turns it into the whole packet if it was the last missing one.
     ///
     /// # Errors
-    /// Why it ends here.
+    /// Why the fragment is dropped.
     fn fragment(
         &mut self,
         batch: &mut Batch,
@@ -191,14 +191,15 @@ impl Defrag {
         let fragment = Fragment::of(batch, lane)?;
         context.explain(lane, || {
             let (from, id) = (fragment.offset, fragment.id.identification);
-            format!("bytes {from} to {} of packet {id:#x}", from + fragment.body.len())
+            format!("fragment: bytes {from}..{} of packet {id:#x}", from + fragment.body.len())
         });
         let identification = fragment.id.identification;
         match self.table.add(&fragment, context.now())? {
             None => Err(DropReason::FragmentHeld),
             Some(datagram) => {
                 context.explain(lane, || {
-                    format!("whole: {} bytes in {} fragments", datagram.len(), datagram.fragments())
+                    let fragments = thalweg_source::counted(datagram.fragments(), "fragment");
+                    format!("reassembled: {} bytes from {fragments}", datagram.len())
                 });
                 put(&datagram, batch, lane)?;
                 batch.meta.cut[lane] = Cut { longest: datagram.longest(), identification };
@@ -208,11 +209,11 @@ impl Defrag {
     }
 }
 
-/// Puts a whole packet where its last fragment is.
+/// Writes the whole packet into the frame of its last fragment.
 fn put(datagram: &Datagram, batch: &mut Batch, lane: usize) -> Result<(), DropReason> {
     let len = datagram.len();
-    // Packets begin at different places in their frames; this one as far in front as others do,
-    // and farther if it needs the room.
+    // Packets begin at different offsets in their frames; this one begins at the usual offset, and
+    // earlier if it needs the room.
     let behind = batch.packet_len(lane) + batch.tailroom(lane);
     let front = batch.headroom(lane).saturating_sub(HEADROOM).max(len.saturating_sub(behind));
     let bytes = batch.reshape(lane, front, len).ok_or(DropReason::FrameTooSmall)?;

@@ -1,4 +1,4 @@
-//! The packets whose fragments come, within bounds of time and memory.
+//! The packets under reassembly, within bounds of time and memory.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use thalweg_packet::{DropReason, Nanoseconds};
 use super::datagram::Datagram;
 use super::fragment::{DatagramId, Fragment};
 
-/// What may be kept.
+/// The bounds of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// How long, from the first fragment to come on.
+    /// The lifetime of a packet, from the first fragment to arrive.
     pub(super) timeout: Nanoseconds,
-    /// Bytes.
+    /// Bytes of all packets.
     pub(super) memory: usize,
-    /// Fragments of a packet.
+    /// The most fragments of a packet.
     pub(super) fragments: usize,
 }
 
-/// A packet that is not whole, as it is exported.
+/// An incomplete packet, as it is exported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) id: DatagramId,
@@ -30,16 +30,16 @@ pub(super) struct Record {
 
 struct Entry {
     since: Nanoseconds,
-    /// Which one it is of those that had its id.
+    /// Distinguishes it from earlier packets with its id.
     serial: u64,
     datagram: Datagram,
 }
 
-/// The packets that are not whole.
+/// The incomplete packets.
 pub(super) struct Table {
     limits: Limits,
     entries: HashMap<DatagramId, Entry>,
-    /// In order of time; those that are gone stand in it until it is their turn, or it grows.
+    /// In order of time; removed entries remain in it until they come first, or the list grows.
     order: VecDeque<(DatagramId, u64)>,
     serial: u64,
     memory: usize,
@@ -47,7 +47,7 @@ pub(super) struct Table {
     pub(super) evicted: u64,
 }
 
-/// Bytes of a packet besides its own: its entries in both lists.
+/// The overhead per packet in bytes: its entries in both lists.
 const PLACE: usize = size_of::<(DatagramId, Entry)>() + 2 * size_of::<(DatagramId, u64)>();
 
 impl Table {
@@ -67,7 +67,7 @@ impl Table {
         self.entries.len()
     }
 
-    /// Adds a fragment; the packet, if it is whole now.
+    /// Adds a fragment; returns the packet if it is complete.
     ///
     /// # Errors
     /// Why the fragment is refused.
@@ -91,7 +91,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Forgets packets that are not whole in time.
+    /// Removes packets whose reassembly timed out.
     pub(super) fn expire(&mut self, now: Nanoseconds) {
         while let Some((id, serial)) = self.order.front() {
             match self.entries.get(id).filter(|entry| entry.serial == *serial) {
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// The packets that are not whole, the oldest first.
+    /// The incomplete packets, the oldest first.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.order.iter().filter_map(|(id, serial)| {
             let entry = self.entries.get(id).filter(|entry| entry.serial == *serial)?;
@@ -110,12 +110,12 @@ impl Table {
         })
     }
 
-    /// Whether a record is one that could have come from here.
+    /// Whether this table could have exported the record.
     pub(super) fn is_sound(&self, record: &Record) -> bool {
         record.datagram.is_sound(self.limits.fragments)
     }
 
-    /// Takes over a packet that is not whole, in place of one with its id.
+    /// Takes over an incomplete packet, which replaces one with the same id.
     pub(super) fn take_over(&mut self, record: Record) {
         self.remove(&record.id);
         self.insert(record.id, record.since, record.datagram);
@@ -123,7 +123,7 @@ impl Table {
     }
 
     fn insert(&mut self, id: DatagramId, since: Nanoseconds, datagram: Datagram) {
-        // Amortised: as many have gone since as stay.
+        // Amortised: at least as many entries were removed since as remain.
         if self.order.len() > 2 * self.entries.len() + 64 {
             let entries = &self.entries;
             self.order.retain(|(id, serial)| entries.get(id).is_some_and(|e| e.serial == *serial));
@@ -140,14 +140,14 @@ impl Table {
         Some(entry)
     }
 
-    /// Forgets the oldest packets while all take more memory than they may.
+    /// Evicts the oldest packets while all exceed the memory limit.
     fn fit(&mut self) {
         while self.memory > self.limits.memory && !self.order.is_empty() {
             self.evicted += self.forget_oldest();
         }
     }
 
-    /// Forgets the first in order; how many that were: none where it has gone before.
+    /// Removes the first in order; returns how many packets that removed: 0 for a stale entry.
     fn forget_oldest(&mut self) -> u64 {
         let Some((id, serial)) = self.order.pop_front() else { return 0 };
         let is_there = self.entries.get(&id).is_some_and(|entry| entry.serial == serial);

@@ -1,4 +1,4 @@
-//! Laws of putting together.
+//! Properties of reassembly.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn defrag(options: &str) -> Box<dyn NetworkFunction> {
     Section::parse_text(options, |section| build(section, &environment)).unwrap().instance(0)
 }
 
-/// Sends one packet; what comes out.
+/// Sends one packet; returns the packet that leaves, or the drop reason.
 fn pass(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Vec<u8>, DropReason> {
     let pool = Arc::new(Pool::anonymous(2, 8192).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
@@ -52,7 +52,7 @@ proptest! {
                 parts(packet, n as u16, *step).into_iter().map(move |part| (n, part))
             })
             .collect();
-        // The same order for the same number, which need not be a good one.
+        // The same order for the same number, not necessarily a random one.
         fragments.sort_by_cached_key(|(_, part)| {
             part.iter().fold(order, |sum, byte| sum.rotate_left(7).wrapping_mul(31) ^ u64::from(*byte))
         });
@@ -135,7 +135,7 @@ fn overlapping_fragments_end_the_whole_packet() {
                 assert_eq!(pass(&mut *nf, part, 0), Err(DropReason::FragmentHeld));
             }
             assert_eq!(pass(&mut *nf, &contradicting[1], 0), Err(DropReason::FragmentOverlap));
-            // Nor do the right ones help any more, until it is forgotten.
+            // The correct ones are refused too, until the packet expires.
             for part in parts(&whole, 1, 80) {
                 assert_eq!(pass(&mut *nf, &part, 29), Err(DropReason::FragmentOverlap));
             }
@@ -170,10 +170,10 @@ fn what_no_sender_makes_is_malformed() {
         assert_eq!(pass(&mut *defrag(""), &packet, 0), Err(DropReason::Malformed));
     };
     let (v4, v6) = (packet(false, 400, 1), packet(true, 400, 1));
-    // Cut by its capture.
+    // Truncated by its capture.
     malformed(part(&v4, 1, 0, 80), &|p| p.truncate(80));
     malformed(part(&v6, 1, 80, 160), &|p| p.truncate(100));
-    // Not of units of eight bytes though more come.
+    // Not a multiple of eight bytes, although more fragments follow.
     malformed(part(&v4, 1, 0, 80), &|p| p[21] -= 4);
     malformed(part(&v6, 1, 0, 80), &|p| p[23] -= 4);
     // Without data.
@@ -182,7 +182,7 @@ fn what_no_sender_makes_is_malformed() {
     // Beyond the longest packet.
     malformed(part(&v4, 1, 320, 408), &|p| p[24..26].copy_from_slice(&[0x1f, 0xff]));
     malformed(part(&v6, 1, 320, 408), &|p| p[60..62].copy_from_slice(&[0xff, 0xf8]));
-    // A fragment of a fragment.
+    // A fragmented fragment.
     let nested = part(&part(&v6, 2, 0, 80), 1, 0, 40);
     let rest = part(&part(&v6, 2, 0, 80), 1, 40, 88);
     let mut nf = defrag("");
@@ -213,7 +213,7 @@ fn the_whole_is_of_the_type_of_its_first_fragment() {
 
 #[test]
 fn congestion_is_told_on() {
-    // Of the first fragment, of the second, and of the whole; without an answer it is dropped.
+    // ECN of the first fragment, of the second, and of the whole packet; `None`: it is dropped.
     for (first, second, whole) in [
         (1, 1, Some(1)),
         (2, 3, Some(3)),
@@ -245,7 +245,7 @@ fn time_memory_and_fragments_are_bounded() {
     let mut nf = defrag("timeout_s = 5\nmemory_mib = 1\nmax_fragments = 10");
     assert!(pass(&mut *nf, &part(&whole, 1, 0, 80), 0).is_err());
     assert!(pass(&mut *nf, &part(&whole, 1, 80, 160), 4).is_err());
-    // Five seconds after the first, however late the others came.
+    // Five seconds after the first fragment, no matter when the others arrived.
     assert_eq!(pass(&mut *nf, &part(&whole, 1, 160, 1208), 5), Err(DropReason::FragmentHeld));
     assert_eq!((figure(&*nf, "expired"), figure(&*nf, "waiting")), (1, 1));
 
@@ -255,7 +255,7 @@ fn time_memory_and_fragments_are_bounded() {
     assert_eq!(results[10], Err(DropReason::StateFull));
     assert_eq!(results[11], Err(DropReason::FragmentOverlap));
 
-    // Of more than a mebibyte the oldest go.
+    // Beyond a mebibyte the oldest are evicted.
     for id in 0..5000 {
         let first = part(&packet(false, 1200, id), id, 0, 800);
         assert_eq!(pass(&mut *nf, &first, 60), Err(DropReason::FragmentHeld));
@@ -290,7 +290,7 @@ fn damaged_state_is_refused_and_nothing_taken_over() {
     let mut writer = StateWriter::new(&mut stream, "defrag", 1).unwrap();
     nf.export_state(&mut writer).unwrap();
     writer.finish().unwrap();
-    // Fewer fragments are allowed where it comes to.
+    // The importing NF allows fewer fragments.
     let mut narrow = defrag("max_fragments = 2");
     let mut input = &stream[..];
     let mut reader = StateReader::new(&mut input, "defrag", 1).unwrap();

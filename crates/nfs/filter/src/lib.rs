@@ -1,9 +1,9 @@
 //! NF `filter`: a stateless packet filter.
 //!
 //! Rules are `ACTION PATTERN`: an action (`accept`, `drop`, `reject`) and a
-//! pattern in `ovs-ofctl` flow syntax. The first rule that matches decides; a
-//! packet that none matches meets the default. The rules are searched by the
-//! three layers of `thalweg-classify`, so that long lists cost little.
+//! pattern in `ovs-ofctl` flow syntax. The first matching rule decides; without
+//! one the default applies. The three layers of `thalweg-classify` search the
+//! rules, so that long lists cost little.
 
 mod rules;
 
@@ -28,8 +28,8 @@ pub const KIND: Kind = Kind {
     summary: "stateless packet filter: accept, drop, reject",
     state: None,
     limits: &[
-        "no state, no port ranges (use masks), no in_port",
-        "1000 resets and ICMP errors a second and worker",
+        "stateless; no port ranges (use masks), no in_port",
+        "1000 resets and ICMP errors per second and worker",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -61,7 +61,8 @@ impl Blueprint for FilterBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("{} rules, default {}", self.rules.len(), self.rules.default_action().name())
+        let rules = thalweg_source::counted(self.rules.len(), "rule");
+        format!("{rules}, default {}", self.rules.default_action().name())
     }
 
     fn reload(&self) -> Result<(), BuildError> {
@@ -111,7 +112,7 @@ impl NetworkFunction for Filter {
 }
 
 impl Filter {
-    /// Tells the sender: a reset for TCP, an ICMP error otherwise.
+    /// Notifies the sender: with a reset for TCP, with an ICMP error otherwise.
     fn reject(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
         let Some(tuple) = FiveTuple::from_key(&batch.key(lane)) else { return };
         if batch.headers(lane).has_transport(TCP) {
@@ -120,7 +121,7 @@ impl Filter {
             }
             return;
         }
-        // The destination speaks: a filter has no address of its own.
+        // Sent from the destination's address: a filter has no address of its own.
         let _ = self.icmp.send(context, batch, lane, IcmpError::AdminProhibited, tuple.dst);
     }
 
@@ -139,7 +140,7 @@ impl Filter {
         let number = |at: usize| {
             u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        // SYN and FIN take a number each.
+        // SYN and FIN take a sequence number each.
         let length = payload_len(headers) + u32::from(flags & 2 != 0) + u32::from(flags & 1 != 0);
         let answer = if flags & ACK != 0 {
             TcpSegment { seq: number(8), flags: RST, ..TcpSegment::default() }

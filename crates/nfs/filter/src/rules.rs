@@ -12,16 +12,16 @@ use toml::Spanned;
 use thalweg_nf::toolkit::rule_line::{self, Place};
 use thalweg_nf::{BuildError, Section};
 
-/// What a rule says.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
-    /// The packet goes on.
+    /// The packet is forwarded.
     #[default]
     Accept,
-    /// The packet ends here, silently.
+    /// The packet is dropped silently.
     Drop,
-    /// The packet ends here, and its sender is told.
+    /// The packet is dropped, and its sender gets a TCP reset or an ICMP error.
     Reject,
 }
 
@@ -36,7 +36,7 @@ impl Action {
         }
     }
 
-    /// Actions travel through classification as packet types.
+    /// The packet type that stands for the action in classification.
     fn packet_type(self) -> PacketType {
         PacketType(self as u16)
     }
@@ -50,23 +50,23 @@ impl Action {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// What becomes of packets that no rule matches.
+    /// The action for packets that no rule matches.
     #[serde(default)]
     default: Action,
-    /// Rules, `ACTION PATTERN`, the pattern in flow syntax; the first that matches decides.
+    /// Rules `ACTION PATTERN`, the pattern in flow syntax; the first match decides.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     rules: Vec<Spanned<String>>,
-    /// A file with more rules, one a line, behind those of `rules`.
+    /// A file with more rules, one per line, appended to `rules`.
     #[schemars(with = "Option<String>")]
     file: Option<Spanned<String>>,
 }
 
-/// The rules as read, and where from.
+/// The rules as read, and their file.
 pub(super) struct Rules {
     default: Action,
     rules: Vec<Rule>,
-    /// Where those of the chain file stand.
+    /// The passages of the rules in the chain file.
     passages: Passages,
     /// Rules of the chain file itself; those of `file` follow.
     own: usize,
@@ -103,7 +103,7 @@ impl Rules {
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
-    /// The same rules with those of the file read again.
+    /// The same rules, with those of the file reloaded.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
         let mut again = Self {
             default: self.default,

@@ -1,4 +1,4 @@
-//! What a filter lets pass, and what it says to the rest.
+//! Which packets a filter accepts, and how it answers the others.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn udp(dst: [u8; 4]) -> Vec<u8> {
     PacketBuilder::new([2; 6], [4; 6]).ip([10, 0, 0, 1].into(), dst.into()).udp(5, 6).build(b"")
 }
 
-/// Sends packets through; their verdicts, and the packets made.
+/// Sends packets through; returns their verdicts, and the generated packets.
 fn run(text: &str, packets: &[Vec<u8>]) -> (Vec<Verdict>, Vec<Vec<u8>>) {
     let mut filter = built(text).unwrap().instance(0);
     let pool = Arc::new(Pool::anonymous(128, 2048).unwrap());

@@ -1,21 +1,21 @@
-//! Applications, and which of them rules speak of.
+//! Applications, and the rules that match them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the library has recognised of a flow.
+/// What the library recognised about a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The protocol that carries the application; 0 without one.
     pub(super) master: u16,
-    /// 0 when it is not known.
+    /// 0 if it is not known.
     pub(super) application: u16,
     pub(super) category: u16,
-    /// Whether further packets may tell more.
+    /// Whether further packets may reveal more.
     pub(super) more: bool,
-    /// Whether no packet will.
+    /// Whether no further packet will.
     pub(super) failed: bool,
-    /// Whether it is told by ports and addresses alone.
+    /// Whether it is inferred from ports and addresses alone.
     pub(super) guessed: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The name of what was recognised: `TLS.Google` is Google over TLS.
+    /// The name of the recognised application: `TLS.Google` is Google over TLS.
     pub(super) fn application(&self, seen: Seen) -> String {
         let name = |id: u16| self.applications.get(usize::from(id)).map_or("Unknown", |n| n);
         match seen.master {
@@ -41,12 +41,12 @@ impl Names {
         self.categories.get(usize::from(seen.category)).map_or("Unspecified", |name| name)
     }
 
-    /// The number of an application, whatever the case of its name.
+    /// The number of an application; ignores the case of its name.
     pub(super) fn find_application(&self, name: &str) -> Option<u16> {
         find(&self.applications, name)
     }
 
-    /// The number of a category, whatever the case of its name.
+    /// The number of a category; ignores the case of its name.
     pub(super) fn find_category(&self, name: &str) -> Option<u16> {
         find(&self.categories, name)
     }
@@ -56,7 +56,7 @@ fn find(names: &[String], wanted: &str) -> Option<u16> {
     names.iter().position(|name| name.eq_ignore_ascii_case(wanted)).map(|id| id as u16)
 }
 
-/// What becomes of packets.
+/// The action for packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
@@ -76,7 +76,7 @@ impl Action {
 /// An application in a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// It, or what it carries.
+    /// The application itself, or any that it carries.
     Any(u16),
     /// The second, carried by the first.
     Over(u16, u16),
@@ -96,12 +96,12 @@ impl Wanted {
 pub(super) struct HostPattern {
     /// In lower case.
     name: String,
-    /// Whether hosts within it count too.
+    /// Whether its subdomains match too.
     within: bool,
 }
 
 impl HostPattern {
-    /// `www.example.com`, or `*.example.com` for all within and itself.
+    /// `www.example.com`, or `*.example.com` for the domain and its subdomains.
     pub(super) fn new(text: &str) -> Self {
         let name = text.to_ascii_lowercase();
         match name.strip_prefix("*.") {
@@ -120,7 +120,7 @@ impl HostPattern {
     }
 }
 
-/// A rule. What it says nothing of, it does not ask for.
+/// A rule. An empty list matches everything.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) action: Action,

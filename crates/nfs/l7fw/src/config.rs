@@ -9,29 +9,29 @@ use super::application::Action;
 /// The options of a layer-7 firewall.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-// Without the library only their form matters.
+// Without the library only their syntax matters.
 #[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
 pub(super) struct Options {
-    /// What becomes of flows whose application is known and that no rule fits.
+    /// The action for flows whose application is known and that no rule matches.
     pub(super) default: Action,
-    /// What becomes of packets while the application is not known.
+    /// The action for packets while the application of their flow is not known.
     pub(super) undecided: Action,
-    /// The rules; the first that fits counts.
+    /// The rules; the first match decides.
     #[schemars(with = "Vec<RuleOptions>")]
     pub(super) rule: Vec<Spanned<RuleOptions>>,
     /// A file for flows as lines of JSON (schema thalweg.l7fw/1).
     #[schemars(with = "Option<String>")]
     pub(super) flows: Option<Spanned<String>>,
-    /// Packets of a TCP flow that are looked at before it is given up.
+    /// Packets of a TCP flow that nDPI inspects before it gives up.
     #[schemars(with = "u32", range(min = 1, max = 65_535))]
     pub(super) tcp_packets: Spanned<u32>,
-    /// Packets of any other flow that are looked at.
+    /// Packets of any other flow that nDPI inspects before it gives up.
     #[schemars(with = "u32", range(min = 1, max = 65_535))]
     pub(super) other_packets: Spanned<u32>,
-    /// The most flows of a worker; of more, the half goes that was used longest ago.
+    /// The most flows per worker; when full, the least recently used half is evicted.
     #[schemars(with = "usize", range(min = 2, max = 67_108_864))]
     pub(super) max_flows: Spanned<usize>,
-    /// Seconds without a packet after which a flow begins anew.
+    /// Seconds without a packet after which a flow expires.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     pub(super) idle_timeout_s: Spanned<u64>,
 }
@@ -51,12 +51,12 @@ impl Default for Options {
     }
 }
 
-/// A rule: it fits a flow when each list that is there has something that fits.
+/// A rule: it matches a flow if each list that is present has a matching entry.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
 pub(super) struct RuleOptions {
-    /// What becomes of the flows that it fits.
+    /// The action for flows that match.
     pub(super) action: Action,
     /// Applications by nDPI's names; `TLS.Google` is Google over TLS.
     #[serde(default)]
@@ -66,7 +66,7 @@ pub(super) struct RuleOptions {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub(super) category: Vec<Spanned<String>>,
-    /// Hosts that clients name (in HTTP, TLS, DNS, ...); `*.example.com` with all within.
+    /// Hosts that clients name (in HTTP, TLS, DNS, ...); `*.example.com` includes its subdomains.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub(super) host: Vec<Spanned<String>>,

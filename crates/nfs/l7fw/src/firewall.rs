@@ -21,7 +21,7 @@ use thalweg_nf::{Blueprint, BuildError, Context, Environment, NetworkFunction, S
 
 const TCP: u8 = 6;
 
-/// What all instances share.
+/// The data that all instances share.
 struct Policy {
     rules: Vec<Rule>,
     default: Action,
@@ -35,7 +35,7 @@ pub(super) fn build(
 ) -> Result<Box<dyn Blueprint>, BuildError> {
     let options: Options = section.parse()?;
     let library = Library::new().ok_or_else(|| {
-        section.error(section.span(), "nDPI cannot be set up", "memory for its tables")
+        section.error(section.span(), "cannot initialise nDPI", "enough memory for its tables")
     })?;
     let names = Names { applications: library.applications(), categories: library.categories() };
     let mut reader = Reader { section, names: &names, errors: Vec::new() };
@@ -85,14 +85,14 @@ impl Reader<'_> {
             let name = text.get_ref().strip_prefix("*.").unwrap_or(text.get_ref());
             if name.is_empty() || name.contains(['*', '/', ' ']) {
                 let expected = "a host such as www.example.com or *.example.com";
-                self.errors.push(self.section.error(text.span(), "no name of a host", expected));
+                self.errors.push(self.section.error(text.span(), "not a host name", expected));
             }
             rule.hosts.push(HostPattern::new(text.get_ref()));
         }
         rule
     }
 
-    /// An application, or one over another. Some names hold a dot themselves.
+    /// An application, or one over another. Some names contain a dot themselves.
     fn wanted(&self, text: &str) -> Option<Wanted> {
         if let Some(id) = self.names.find_application(text) {
             return Some(Wanted::Any(id));
@@ -112,11 +112,11 @@ impl Reader<'_> {
             .map(String::as_str)
             .collect();
         let expected = if near.is_empty() {
-            format!("one of nDPI's {} names, as its reader lists them", names.len())
+            format!("one of nDPI's {} names, as ndpiReader lists them", names.len())
         } else {
             format!("one of nDPI's names, such as {}", near.join(", "))
         };
-        let message = format!("no {what} has this name");
+        let message = format!("unknown {what}");
         self.errors.push(self.section.error(text.span(), message, expected));
     }
 
@@ -138,10 +138,10 @@ impl Reader<'_> {
 struct FirewallBlueprint {
     policy: Arc<Policy>,
     limits: Limits,
-    /// Whether flows are told of.
+    /// Whether flows are reported.
     tells: bool,
     file: Arc<Mutex<LineFile>>,
-    /// For the first instance; it takes milliseconds to make one.
+    /// For the first instance; creating one takes milliseconds.
     library: Mutex<Option<Library>>,
 }
 
@@ -154,7 +154,8 @@ impl Blueprint for FirewallBlueprint {
 
     fn describe(&self) -> String {
         let applications = self.policy.names.applications.len();
-        format!("{} rules, {applications} applications known", self.policy.rules.len())
+        let rules = thalweg_source::counted(self.policy.rules.len(), "rule");
+        format!("{rules}, {applications} known applications")
     }
 }
 
@@ -192,7 +193,7 @@ pub(super) struct Firewall {
     flows: Flows,
     tells: bool,
     file: Arc<Mutex<LineFile>>,
-    /// Lines that are not written yet.
+    /// Lines not written yet.
     lines: Vec<u8>,
     /// A packet without its labels; reused.
     frame: Vec<u8>,
@@ -240,7 +241,7 @@ impl NetworkFunction for Firewall {
         ]
     }
 
-    /// Flows that are not decided are told with what is known of them so far.
+    /// Reports undecided flows with what is known about them so far.
     fn flush(&mut self) -> Result<(), NfError> {
         if !self.tells {
             return Ok(());
@@ -272,7 +273,7 @@ impl Firewall {
         self.frame = frame;
     }
 
-    /// Looks at a packet of `tuple` whose headers lie in `bytes` as `headers` says.
+    /// Processes a packet of `tuple`, whose headers are in `bytes` at the places in `headers`.
     fn in_flow(
         &mut self,
         vlan: u16,
@@ -319,7 +320,7 @@ impl Firewall {
         }
     }
 
-    /// Makes room for a flow; those that go undecided are told.
+    /// Makes room for a flow; reports flows that are evicted undecided.
     fn make_room(&mut self, id: &FlowId, now: Nanoseconds) {
         let (library, policy, lines) = (&mut self.library, &self.policy, &mut self.lines);
         let tells = self.tells;
@@ -335,7 +336,7 @@ impl Firewall {
     }
 
     fn write(&mut self) {
-        /// Bytes of lines that are written together.
+        /// The bytes of lines that are written at once.
         const CHUNK: usize = 1 << 16;
         if self.lines.len() < CHUNK {
             return;
@@ -346,7 +347,7 @@ impl Firewall {
     }
 }
 
-/// A flow of which nothing is known.
+/// A new flow, of which nothing is known.
 fn begun(tuple: FiveTuple, now: Nanoseconds, policy: &Policy) -> Flow {
     Flow {
         tuple,
@@ -358,12 +359,12 @@ fn begun(tuple: FiveTuple, now: Nanoseconds, policy: &Policy) -> Flow {
         host: None,
         action: policy.undecided,
         rule: None,
-        // Without memory the flow is one that is never recognised.
+        // Without memory the flow is never recognised.
         inspection: Inspection::new(),
     }
 }
 
-/// Looks at a packet of a flow that is not decided; whether it is now.
+/// Inspects a packet of an undecided flow; returns whether the flow is decided now.
 fn look(library: &mut Library, policy: &Policy, flow: &mut Flow, packet: &[u8], most: u64) -> bool {
     let Some(inspection) = &mut flow.inspection else { return false };
     let mut seen = library.packet(inspection, packet, flow.last.0 / 1_000_000);
@@ -386,7 +387,7 @@ fn look(library: &mut Library, policy: &Policy, flow: &mut Flow, packet: &[u8], 
 }
 
 impl Policy {
-    /// Says what becomes of a flow by what is known of it.
+    /// Sets the action and the rule of a flow by what is known about it.
     fn judge(&self, flow: &mut Flow) {
         let fits = |rule: &Rule| rule.fits(flow.seen, flow.host.as_deref());
         let rule = self.rules.iter().position(fits);
@@ -395,7 +396,7 @@ impl Policy {
     }
 }
 
-/// A flow whose application is known. Names instead of numbers: those are other ones in other
+/// A flow whose application is known. Names instead of numbers, because the numbers differ between
 /// versions of the library.
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -435,7 +436,7 @@ impl Firewall {
     fn flow(&self, record: Record) -> Result<(FlowId, Flow), String> {
         let names = &self.policy.names;
         let application = |name: &str| {
-            names.find_application(name).ok_or_else(|| format!("no application '{name}' here"))
+            names.find_application(name).ok_or_else(|| format!("unknown application '{name}'"))
         };
         let (src, dst, protocol, src_port, dst_port) = record.ends;
         let tuple = FiveTuple { src, dst, protocol, src_port, dst_port };
@@ -450,7 +451,7 @@ impl Firewall {
                 master: application(&record.master)?,
                 application: application(&record.application)?,
                 category: category
-                    .ok_or_else(|| format!("no category '{}' here", record.category))?,
+                    .ok_or_else(|| format!("unknown category '{}'", record.category))?,
                 guessed: record.guessed,
                 ..Seen::default()
             },

@@ -1,4 +1,4 @@
-//! Flows and what is known of them.
+//! Flows and what is known about them.
 
 use hashbrown::HashMap;
 use thalweg_packet::{FiveTuple, Nanoseconds};
@@ -8,12 +8,12 @@ use super::ndpi::Inspection;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
 
-/// What tells flows apart: the VLAN and the two ends.
+/// The identity of a flow: the VLAN and the two ends.
 pub(super) type FlowId = (u16, Conversation);
 
 /// A flow, in both directions.
 pub(super) struct Flow {
-    /// Of its first packet.
+    /// The five-tuple of its first packet.
     pub(super) tuple: FiveTuple,
     pub(super) first: Nanoseconds,
     pub(super) last: Nanoseconds,
@@ -21,10 +21,10 @@ pub(super) struct Flow {
     pub(super) dropped: u64,
     pub(super) seen: Seen,
     pub(super) host: Option<Box<str>>,
-    /// What becomes of its packets now, and the rule that says so.
+    /// The current action for its packets, and the rule that decided it.
     pub(super) action: Action,
     pub(super) rule: Option<u32>,
-    /// There while its packets are looked at.
+    /// Present while its packets are inspected.
     pub(super) inspection: Option<Inspection>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Flow {
 pub(super) struct Limits {
     pub(super) flows: usize,
     pub(super) idle: Nanoseconds,
-    /// Packets that are looked at: of TCP, and of others.
+    /// The most packets that are inspected: of TCP flows, and of others.
     pub(super) packets: [u64; 2],
 }
 
@@ -48,7 +48,7 @@ impl Flows {
         Self { table: HashMap::new(), limits, evicted: 0 }
     }
 
-    /// Makes room for one more: those that go are given to `gone`.
+    /// Makes room for one more flow; passes the evicted ones to `gone`.
     pub(super) fn make_room(
         &mut self,
         id: &FlowId,
@@ -59,7 +59,7 @@ impl Flows {
             return;
         }
         let before = self.table.len();
-        // All that are idle go, and if they are few, the half used longest ago.
+        // Evicts all idle flows; if they are few, the least recently used half.
         let idle = Nanoseconds(now.0.saturating_sub(self.limits.idle.0));
         let until = median(self.table.values().map(|f| f.last)).map_or(idle, |m| m.max(idle));
         for (id, flow) in self.table.extract_if(|_, flow| flow.last <= until) {

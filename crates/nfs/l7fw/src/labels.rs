@@ -1,4 +1,4 @@
-//! IP packets behind what the parser leaves alone: MPLS labels (RFC 3032) and PPPoE (RFC 2516).
+//! IP packets inside what the parser does not parse: MPLS (RFC 3032) and PPPoE (RFC 2516).
 
 use thalweg_packet::{Batch, Decapsulate, FiveTuple, Headers, field, parse};
 
@@ -7,15 +7,15 @@ use thalweg_nf::toolkit::view;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// A packet behind labels, parsed.
+/// A packet after its labels, parsed.
 pub(super) struct Inner<'a> {
     pub(super) tuple: FiveTuple,
     pub(super) headers: Headers,
-    /// The packet behind an Ethernet header without addresses.
+    /// The packet after an Ethernet header without addresses.
     pub(super) frame: &'a [u8],
 }
 
-/// The packet behind the labels of the packet in `lane`, copied into `frame`.
+/// The packet after the labels of the packet in `lane`, copied into `frame`.
 pub(super) fn take_off<'a>(
     batch: &Batch,
     lane: usize,
@@ -31,18 +31,18 @@ pub(super) fn take_off<'a>(
     Some(Inner { tuple: FiveTuple::from_key(&key)?, headers, frame })
 }
 
-/// The IP packet in `rest`, which begins behind the last MPLS label or with PPPoE's header, and
+/// The IP packet in `rest`, which begins after the last MPLS label or with PPPoE's header, and
 /// its EtherType.
 fn behind(ether_type: u16, rest: &[u8]) -> Option<(u16, &[u8])> {
     match ether_type {
-        // Labels do not say what is behind them.
+        // Labels do not name the protocol after them.
         0x8847 | 0x8848 => match rest.first()? >> 4 {
             4 => Some((IPV4, rest)),
             6 => Some((IPV6, rest)),
             _ => None,
         },
         0x8864 => {
-            // Version and type, code, session, length of what follows, and PPP's protocol.
+            // Version and type, code, session, length of the rest, and PPP's protocol.
             let ([0x11, 0, _, _, l0, l1, p0, p1], packet) = rest.split_first_chunk()? else {
                 return None;
             };

@@ -1,6 +1,6 @@
-//! NF `l7fw`: a firewall by application, category and host, which nDPI recognises.
+//! NF `l7fw`: a firewall by application, category and host, as nDPI recognises them.
 
-// Without the library nothing is recognised; what rules are is known nevertheless.
+// Without the library nothing is recognised, but the options are still checked.
 #[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
 mod application;
 mod config;
@@ -22,13 +22,13 @@ use thalweg_nf::Kind;
 pub const KIND: Kind = Kind {
     name: "l7fw",
     summary: "firewall by application, category and host (nDPI)",
-    state: Some("flows whose application is known, with what was recognised"),
+    state: Some("flows whose application is known, with what nDPI recognised"),
     limits: &[
         "needs the feature ndpi (Debian's libndpi-dev 4.2)",
-        "fragments are not looked at; they pass, whatever rules say",
-        "a flow whose application is not known yet takes about 1 KiB, besides what nDPI gathers of \
-         TLS handshakes; another instance begins with it anew",
-        "max_flows flows: of more, the half used longest ago goes",
+        "fragments are not inspected and pass, whatever the rules",
+        "a flow whose application is not known yet takes about 1 KiB, plus what nDPI collects of \
+         TLS handshakes; after a move to another instance its inspection restarts",
+        "max_flows flows per worker: when full, the least recently used half is evicted",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -38,7 +38,7 @@ pub const KIND: Kind = Kind {
     build: without_library,
 };
 
-/// Says that there is no library in this program.
+/// Reports that this program was built without the library.
 #[cfg(not(feature = "ndpi"))]
 fn without_library(
     section: &thalweg_nf::Section<'_>,
@@ -46,7 +46,7 @@ fn without_library(
 ) -> Result<Box<dyn thalweg_nf::Blueprint>, thalweg_nf::BuildError> {
     let _: Options = section.parse()?;
     let message = "this program was built without nDPI";
-    Err(section.error(section.span(), message, "one built with the feature ndpi").into())
+    Err(section.error(section.span(), message, "a build with the feature ndpi").into())
 }
 
 #[cfg(all(test, feature = "ndpi"))]

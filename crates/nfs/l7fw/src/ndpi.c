@@ -1,7 +1,7 @@
-/* Recognising applications by nDPI.
+/* Recognises applications with nDPI.
  *
- * Its structures change from version to version; here are the few functions that ndpi.rs calls.
- * Lengths have been checked there.
+ * Its structures change from version to version; this file holds the few functions that ndpi.rs
+ * calls, which checks lengths.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 /* As in ndpi.rs. */
 struct thalweg_seen {
     uint16_t master, application, category;
-    /* Further packets may tell more; no packet will. */
+    /* Further packets may reveal more; no further packet will. */
     uint8_t more, failed;
     uint8_t guessed;
 };
@@ -40,13 +40,13 @@ void thalweg_ndpi_free(struct ndpi_detection_module_struct *module)
     ndpi_exit_detection_module(module);
 }
 
-/* The name of an application; NULL behind the last. */
+/* The name of an application; NULL past the last. */
 const char *thalweg_ndpi_application(struct ndpi_detection_module_struct *module, uint16_t id)
 {
     return id < ndpi_get_num_supported_protocols(module) ? ndpi_get_proto_name(module, id) : NULL;
 }
 
-/* The name of a category; NULL behind the last. */
+/* The name of a category; NULL past the last. */
 const char *thalweg_ndpi_category(struct ndpi_detection_module_struct *module, uint16_t id)
 {
     return id < NDPI_PROTOCOL_NUM_CATEGORIES
@@ -74,7 +74,7 @@ static void tell(struct thalweg_seen *seen, ndpi_protocol protocol)
     seen->category = (uint16_t)protocol.category;
 }
 
-/* Looks at a packet, from its IP header on. */
+/* Inspects a packet, from its IP header on. */
 void thalweg_ndpi_packet(struct ndpi_detection_module_struct *module, struct ndpi_flow_struct *flow,
                          const uint8_t *packet, uint16_t length, uint64_t milliseconds,
                          struct thalweg_seen *seen)
@@ -84,25 +84,25 @@ void thalweg_ndpi_packet(struct ndpi_detection_module_struct *module, struct ndp
     seen->failed = flow->fail_with_unknown;
 }
 
-/* What is known without a further packet. */
+/* Ends the inspection of a flow: what is known without a further packet. */
 void thalweg_ndpi_give_up(struct ndpi_detection_module_struct *module,
                           struct ndpi_flow_struct *flow, struct thalweg_seen *seen)
 {
     tell(seen, ndpi_detection_giveup(module, flow, 1, &seen->guessed));
 }
 
-/* What would be known, of a flow that goes on. */
+/* What would be known if the inspection ended now; the flow continues. */
 void thalweg_ndpi_guess(struct ndpi_detection_module_struct *module,
                         const struct ndpi_flow_struct *flow, struct thalweg_seen *seen)
 {
-    /* Giving up changes numbers in the flow and follows its pointers; it neither frees what
-     * they lead to nor puts others there. */
+    /* Giving up changes numbers in the flow and follows its pointers; it neither frees their
+     * targets nor replaces the pointers. */
     struct ndpi_flow_struct copy = *flow;
 
     tell(seen, ndpi_detection_giveup(module, &copy, 1, &seen->guessed));
 }
 
-/* The name of the host that the flow is about; empty when it is not known. */
+/* The name of the host that the flow addresses; empty if it is not known. */
 const char *thalweg_ndpi_host(const struct ndpi_flow_struct *flow)
 {
     return flow->host_server_name;

@@ -1,4 +1,4 @@
-//! Recognising applications by nDPI.
+//! Recognises applications with nDPI.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::application::Seen;
 
-/// What stands behind pointers of ndpi.c.
+/// The opaque types that pointers of ndpi.c refer to.
 #[repr(C)]
 struct RawModule {
     _opaque: [u8; 0],
@@ -53,7 +53,7 @@ unsafe extern "C" {
 /// The library's state: one for each worker.
 pub(super) struct Library(NonNull<RawModule>);
 
-// SAFETY: a module is bound to no thread; whoever has it uses it alone.
+// SAFETY: a module is bound to no thread; its owner uses it alone.
 unsafe impl Send for Library {}
 
 impl Library {
@@ -61,7 +61,7 @@ impl Library {
     pub(super) fn new() -> Option<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: no other module is made meanwhile; it gives one or nothing.
+        // SAFETY: no other module is created meanwhile; it returns one or NULL.
         NonNull::new(unsafe { thalweg_ndpi_new() }).map(Self)
     }
 
@@ -81,7 +81,7 @@ impl Library {
     ) -> Vec<String> {
         let mut names = Vec::new();
         for id in 0..u16::MAX {
-            // SAFETY: the module lives; any number may be asked for.
+            // SAFETY: the module lives; any number is a valid argument.
             let text = unsafe { name(self.0.as_ptr(), id) };
             if text.is_null() {
                 break;
@@ -93,7 +93,7 @@ impl Library {
         names
     }
 
-    /// Looks at a packet of a flow, from its IP header on, seen at `milliseconds`.
+    /// Inspects a packet of a flow, from its IP header on, seen at `milliseconds`.
     pub(super) fn packet(
         &mut self,
         flow: &mut Inspection,
@@ -102,7 +102,7 @@ impl Library {
     ) -> Seen {
         let length = packet.len().min(usize::from(u16::MAX)) as u16;
         let mut seen = RawSeen::default();
-        // SAFETY: module and flow live and are ours alone; the packet has so many bytes.
+        // SAFETY: module and flow live and are ours alone; the packet has that many bytes.
         unsafe {
             thalweg_ndpi_packet(
                 self.0.as_ptr(),
@@ -116,7 +116,7 @@ impl Library {
         seen.into()
     }
 
-    /// What is known of a flow that is not looked at any more.
+    /// Ends the inspection of a flow; returns what is known about it.
     pub(super) fn give_up(&mut self, mut flow: Inspection) -> Seen {
         let mut seen = RawSeen::default();
         // SAFETY: module and flow live and are ours alone.
@@ -124,7 +124,7 @@ impl Library {
         seen.into()
     }
 
-    /// What would be known of a flow if it were not looked at any more.
+    /// What would be known about a flow if its inspection ended now.
     pub(super) fn guess(&mut self, flow: &Inspection) -> Seen {
         let mut seen = RawSeen::default();
         // SAFETY: module and flow live; the flow is not changed.
@@ -140,16 +140,16 @@ impl Drop for Library {
     }
 }
 
-/// What the library keeps of a flow whose application is not known yet.
+/// The library's state of a flow whose application is not known yet.
 pub(super) struct Inspection(NonNull<RawFlow>);
 
-// SAFETY: it is memory that is bound to no thread; whoever has it uses it alone.
+// SAFETY: it is memory that is bound to no thread; its owner uses it alone.
 unsafe impl Send for Inspection {}
 
 impl Inspection {
     /// `None` without memory for it.
     pub(super) fn new() -> Option<Self> {
-        // SAFETY: it takes nothing, and gives a flow or nothing.
+        // SAFETY: it takes no argument, and returns a flow or NULL.
         NonNull::new(unsafe { thalweg_ndpi_flow_new() }).map(Self)
     }
 
@@ -157,7 +157,7 @@ impl Inspection {
         self.0.as_ptr()
     }
 
-    /// The name of the host that it is about, as far as it is known.
+    /// The name of the host that the flow addresses, if it is known.
     pub(super) fn host(&self) -> Option<String> {
         // SAFETY: the flow lives.
         let text = unsafe { thalweg_ndpi_host(self.0.as_ptr()) };

@@ -12,7 +12,7 @@ use thalweg_nf::toolkit::output::json_line;
 #[derive(Serialize)]
 struct Line<'a> {
     schema: &'static str,
-    /// Of the first packet.
+    /// The five-tuple of the first packet.
     src: IpAddr,
     dst: IpAddr,
     protocol: u8,
@@ -26,15 +26,15 @@ struct Line<'a> {
     category: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
-    /// Whether it is told by ports and addresses alone.
+    /// Whether it is inferred from ports and addresses alone.
     guessed: bool,
-    /// Whether packets are looked at still.
+    /// Whether packets are still inspected.
     undecided: bool,
     verdict: Action,
-    /// The rule that says so, from 1; none for the default.
+    /// The number of the rule that decided, from 1; none for the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<u32>,
-    /// Packets and those of them that were dropped, so far.
+    /// The packets so far, and how many of them were dropped.
     packets: u64,
     dropped: u64,
     first_ns: u64,

@@ -1,4 +1,4 @@
-//! Applications against nDPI's own reader, and what rules make of them.
+//! Applications compared with nDPI's own reader, and the rules on them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ fn ends(a: SocketAddr, b: SocketAddr, protocol: &str) -> Ends {
     (a.min(b), a.max(b), protocol.to_owned())
 }
 
-/// What nDPI's reader says of a capture.
+/// The output of nDPI's reader for a capture.
 fn reader(path: &Path) -> Applications {
     let output = Command::new("ndpiReader").args(["-v", "2", "-i"]).arg(path).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -96,7 +96,7 @@ fn protocol_name(number: &str) -> &str {
     }
 }
 
-/// Whether nDPI's reader is there.
+/// Whether nDPI's reader is installed.
 fn has_reader() -> bool {
     peer::is_there("ndpiReader", &["-h"])
 }
@@ -117,7 +117,7 @@ fn ours(path: &Path) -> Applications {
     for flow in bench.flows() {
         let end = |address: &str, port: &str| {
             let address = flow[address].as_str().unwrap().parse().unwrap();
-            // The reader knows no ports of SCTP.
+            // The reader reports no ports of SCTP.
             let port = flow[port].as_u64().filter(|_| flow["protocol"] != 132);
             SocketAddr::new(address, port.unwrap_or(0) as u16)
         };
@@ -133,7 +133,7 @@ fn ours(path: &Path) -> Applications {
 
 /// Captures in which we differ, and why.
 const EXPLAINED: &[(&str, &str)] =
-    &[("fuzz-2020-02-16-11740.pcap", "the reader goes on where lengths contradict each other")];
+    &[("fuzz-2020-02-16-11740.pcap", "the reader continues where lengths contradict each other")];
 
 fn captures(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut paths: Vec<_> = folder.read_dir().unwrap().map(|e| e.unwrap().path()).collect();
@@ -171,8 +171,8 @@ fn applications_are_those_of_ndpis_reader() {
 /// Names of services rather than of what is on the wire.
 const BRANDS: [&str; 4] = ["Discord", "TeamViewer", "WhatsApp", "Zoom"];
 
-/// Published results are of a later version of nDPI. Where ours differ, this version's reader says
-/// what we say, or the flow is within a tunnel that is not taken off here.
+/// Published results are of a later version of nDPI. Where ours differ, the reader of this version
+/// agrees with us, or the flow is in a tunnel that is not decapsulated here.
 #[test]
 fn applications_are_those_that_ndpi_publishes_but_for_its_version() {
     let Some(folder) = data_folder().map(|d| d.join("l7")) else { return };
@@ -190,7 +190,7 @@ fn applications_are_those_that_ndpi_publishes_but_for_its_version() {
             let text = |name: &str| flow[name].as_str().unwrap();
             let published = text("proto");
             let (Ok(a), Ok(b)) = (address(text("a")), address(text("b"))) else { continue };
-            // What is carried by another is told by lists of hosts and addresses.
+            // Carried applications are recognised by lists of hosts and addresses.
             if published.contains('.') || published == "Unknown" || BRANDS.contains(&published) {
                 continue;
             }
@@ -345,13 +345,10 @@ fn mistakes_are_told_with_their_place() {
         built.err().map(|e| e.to_string()).unwrap_or_default()
     };
     let wrong = told("rule = [{ action = 'block', application = ['Bittorent'] }]");
-    assert!(
-        wrong.contains("chain.toml:1:44: no application has this name: ''Bittorent''"),
-        "{wrong}"
-    );
+    assert!(wrong.contains("chain.toml:1:44: unknown application: ''Bittorent''"), "{wrong}");
     assert!(wrong.contains("BitTorrent"), "{wrong}");
-    assert!(told("rule = [{ action = 'block', category = ['x'] }]").contains("no category"));
-    assert!(told("rule = [{ action = 'block', host = ['a b'] }]").contains("no name of a host"));
+    assert!(told("rule = [{ action = 'block', category = ['x'] }]").contains("unknown category"));
+    assert!(told("rule = [{ action = 'block', host = ['a b'] }]").contains("not a host name"));
     assert!(told("rule = [{ action = 'stop' }]").contains("unknown variant `stop`"));
     assert!(told("max_flows = 1").contains("chain.toml:1:13: out of range: '1'"));
 }

@@ -1,4 +1,4 @@
-//! Where records go.
+//! The files that records are exported to.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use super::record::{JsonRecord, Record};
 use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::json_line;
 
-/// The record files of one monitor, shared by its instances. Files are made
-/// at the first record or flush; each write holds whole records only.
+/// The record files of one monitor, shared by its instances. The first record or
+/// flush creates the files; each write holds whole records only.
 #[derive(Debug)]
 pub(super) struct Exporter {
     json: Option<Target>,
@@ -25,7 +25,7 @@ struct Target {
 }
 
 impl Target {
-    /// The open file, and whether it was made just now.
+    /// The open file, and whether it was just created.
     fn open(&mut self) -> io::Result<(&mut File, bool)> {
         let new = self.file.is_none();
         if new {
@@ -61,7 +61,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Makes the files even when there is no record.
+    /// Creates the files even if there is no record.
     pub(super) fn flush(&mut self) -> Result<(), NfError> {
         self.write(&[])
     }

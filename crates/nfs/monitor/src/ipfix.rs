@@ -1,4 +1,4 @@
-//! Records as IPFIX messages (RFC 7011), to be kept in a file (RFC 5655).
+//! Records as IPFIX messages (RFC 7011), for a file (RFC 5655).
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use super::record::{Record, Subject};
 const VERSION: u16 = 10;
 const MESSAGE_HEADER: usize = 16;
 const TEMPLATE_SET: u16 = 2;
-/// The most bytes of one message, well below the 65,535 of its length field.
+/// The most bytes of one message, well below the limit of its length field, 65,535.
 const MESSAGE_LIMIT: usize = 60_000;
 
-/// Element and length of what each kind of record ends with:
+/// Element and length of the fields that end each kind of record:
 /// octetDeltaCount, packetDeltaCount, flowStartMilliseconds,
 /// flowEndMilliseconds, tcpControlBits, ingressInterface, flowEndReason.
 const COUNTS: [(u16, u16); 7] = [(1, 8), (2, 8), (152, 8), (153, 8), (6, 2), (10, 4), (136, 1)];
@@ -51,14 +51,14 @@ impl Template {
     }
 }
 
-/// Makes messages; numbers the data records as the RFC demands.
+/// Builds messages; numbers the data records as the RFC requires.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     sequence: u32,
 }
 
 impl Messages {
-    /// The message with all templates, which begins a file.
+    /// The message with all templates, the first of a file.
     pub(super) fn templates(&self) -> Vec<u8> {
         let mut set = Vec::new();
         for template in Template::ALL {
@@ -73,7 +73,7 @@ impl Messages {
         self.message(0, &[(TEMPLATE_SET, set)])
     }
 
-    /// Messages with `records`, one after the other.
+    /// Messages with `records`, concatenated.
     pub(super) fn data(&mut self, records: &[Record]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut rest = records;

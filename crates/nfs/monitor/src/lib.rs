@@ -3,7 +3,7 @@
 //! A flow is unidirectional, as in IPFIX: five-tuple, input port and packet
 //! type. Its counts are exported when it has been idle, has been active for
 //! long, on request, at the end, or when the table is full; each export holds
-//! what was counted since the one before (delta counts), so that the sum over
+//! the counts since the previous one (delta counts), so that the sum over
 //! a flow's records is its total.
 
 mod export;
@@ -37,13 +37,13 @@ struct Options {
     /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
     #[schemars(with = "Option<String>")]
     ipfix: Option<Spanned<String>>,
-    /// The most flows of a worker; when they are there all are written out.
+    /// The most flows per worker; a full table is exported as a whole.
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
-    /// Seconds without a packet after which a flow's record is written.
+    /// Seconds without a packet after which a flow is exported.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     idle_timeout_s: Spanned<u64>,
-    /// Seconds after which a record of a flow that goes on is written.
+    /// Seconds after which a flow that is still active is exported.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     active_timeout_s: Spanned<u64>,
 }
@@ -65,7 +65,7 @@ pub const KIND: Kind = Kind {
     name: "monitor",
     summary: "packet and byte counts by flow",
     state: Some("counts of flows, by five-tuple, input port and packet type"),
-    limits: &["max_flows flows a worker: the whole table is written out when they are there"],
+    limits: &["max_flows flows per worker: a full table is exported as a whole"],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     build,
@@ -79,12 +79,12 @@ fn build(
     let mut errors = Vec::new();
     if !(1..=1 << 26).contains(options.max_flows.get_ref()) {
         let span = options.max_flows.span();
-        errors.push(section.error(span, "bad number of flows", "1 to 67108864"));
+        errors.push(section.error(span, "number of flows out of range", "1 to 67108864"));
     }
     for timeout in [&options.idle_timeout_s, &options.active_timeout_s] {
         if !(1..=1 << 32).contains(timeout.get_ref()) {
-            let expected = "seconds, 1 and more";
-            errors.push(section.error(timeout.span(), "bad timeout", expected));
+            let expected = "1 to 4294967296 seconds";
+            errors.push(section.error(timeout.span(), "timeout out of range", expected));
         }
     }
     if !errors.is_empty() {
@@ -119,7 +119,7 @@ impl Blueprint for MonitorBlueprint {
 
     fn describe(&self) -> String {
         let (flows, idle) = (self.limits.flows, self.limits.idle.split().0);
-        format!("up to {flows} flows a worker, idle after {idle} s")
+        format!("at most {flows} flows per worker, idle timeout {idle} s")
     }
 }
 
@@ -152,7 +152,7 @@ impl NetworkFunction for Monitor {
             self.packets += 1;
             self.bytes += bytes;
             let packets = self.add(found.slot(n), flow, packet);
-            context.explain(lane, || format!("packet {packets} of its flow here"));
+            context.explain(lane, || format!("packet {packets} of its flow since the last export"));
         }
     }
 
@@ -174,7 +174,7 @@ impl NetworkFunction for Monitor {
     }
 
     fn handed_over(&mut self) {
-        // Written out here too, their packets would be counted twice.
+        // If they were exported here too, their packets would be counted twice.
         self.flows = FlowTable::new();
     }
 
@@ -211,14 +211,14 @@ impl Monitor {
         }
     }
 
-    /// Adds to the counts of `flow`, which was found in `slot` before or nowhere; the flow's
-    /// packets since its last export.
+    /// Adds to the counts of `flow`, which an earlier lookup found in `slot`, if at all; returns
+    /// the flow's packets since its last export.
     fn add(&mut self, slot: Option<Slot>, flow: FlowId, counts: Counts) -> u64 {
         if let Some(known) = self.flows.get_mut(slot, &flow) {
             known.add(&counts);
             return known.packets;
         }
-        // A full table is exported whole and begins anew: bounded memory, and no count is lost.
+        // A full table is exported as a whole and cleared: memory is bounded, and no count is lost.
         let is_full = self.flows.len() >= self.limits.flows;
         if is_full || self.flows.insert(flow, counts).is_err() {
             self.table_full += 1;
@@ -229,7 +229,7 @@ impl Monitor {
         counts.packets
     }
 
-    /// Exports flows that are idle, or active for long, now and then.
+    /// Periodically exports flows that are idle, or active for long.
     fn sweep(&mut self, now: Nanoseconds) {
         let Limits { idle, active, .. } = self.limits;
         let period = Nanoseconds(idle.0.min(active.0) / 4);
@@ -248,7 +248,7 @@ impl Monitor {
         });
     }
 
-    /// Exports and removes the flows that `reason` gives a reason for.
+    /// Exports and removes the flows that `reason` returns a reason for.
     fn export(&mut self, reason: impl Fn(&Counts) -> Option<EndReason>) {
         let pending = &mut self.pending;
         let gone = |flow, counts, reason| pending.push(Record { flow, counts, reason });
@@ -256,7 +256,7 @@ impl Monitor {
         if self.pending.is_empty() {
             return;
         }
-        // A report does not depend on the order of a hash table.
+        // So that the report does not depend on the order of a hash table.
         self.pending.sort_by_key(|r| (r.counts.first, r.flow));
         self.exported += self.pending.len() as u64;
         let pending = std::mem::take(&mut self.pending);
@@ -271,7 +271,7 @@ impl Monitor {
     }
 }
 
-/// What tells the flow of the packet in `lane` from others.
+/// The identity of the flow of the packet in `lane`.
 fn flow_of(batch: &Batch, lane: usize) -> FlowId {
     let ether_type = || batch.field(lane, field::DL_TYPE) as u16;
     FlowId {

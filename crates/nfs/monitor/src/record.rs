@@ -1,4 +1,4 @@
-//! Flows, their counts, and the records that tell of them.
+//! Flows, their counts, and the records that report them.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use thalweg_packet::{FiveTuple, Nanoseconds};
 use thalweg_nf::toolkit::conversation::bits;
 use thalweg_nf::toolkit::flow_table::FlowWords;
 
-/// What a flow is about.
+/// The packets that a flow covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Subject {
     /// An IP flow.
@@ -17,7 +17,7 @@ pub(super) enum Subject {
     Other(u16),
 }
 
-/// What tells one flow from another.
+/// The identity of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct FlowId {
     #[serde(with = "subject")]
@@ -42,7 +42,7 @@ impl FlowWords<6> for FlowId {
     }
 }
 
-/// What was counted since the last export.
+/// The counts since the last export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) packets: u64,
@@ -139,7 +139,7 @@ impl From<&Record> for JsonRecord {
     }
 }
 
-/// State records hold a subject as plain values.
+/// Serialises a subject in state records as plain values.
 mod subject {
     use std::net::IpAddr;
 

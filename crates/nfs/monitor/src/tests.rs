@@ -1,4 +1,4 @@
-//! What a monitor counts, and what it tells.
+//! What a monitor counts, and what it exports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -12,34 +12,34 @@ use toml::Spanned;
 use super::session::Life;
 use thalweg_nf::{BuildError, Section};
 
-/// The most external addresses of one NAT.
+/// The maximum number of external addresses of one NAT.
 const MAX_EXTERNAL: usize = 1024;
 
-/// The options of a translator.
+/// The options of a NAT.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// Prefixes of hosts that are translated.
+    /// IPv4 prefixes of the inside hosts, which are translated.
     #[schemars(with = "Vec<String>")]
     inside: Vec<Spanned<String>>,
-    /// External addresses, each one or a range `FIRST-LAST`.
+    /// External addresses, single ones or ranges `FIRST-LAST`.
     #[schemars(with = "Vec<String>")]
     external: Vec<Spanned<String>>,
-    /// External ports, `FIRST-LAST`.
+    /// The range of external ports, `FIRST-LAST`.
     #[serde(default = "ports")]
     #[schemars(with = "String")]
     ports: Spanned<String>,
-    /// Whom a mapping lets in (RFC 4787, section 5).
+    /// Which outside hosts may send through a mapping (RFC 4787, section 5).
     #[serde(default)]
     filtering: Filtering,
-    /// Whether hosts inside reach each other by their external addresses.
+    /// Whether inside hosts reach each other by their external addresses.
     #[serde(default = "yes")]
     hairpinning: bool,
-    /// The most mappings.
+    /// The maximum number of mappings.
     #[serde(default = "max_mappings")]
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_mappings: Spanned<usize>,
-    /// The most sessions of all mappings.
+    /// The maximum number of sessions over all mappings.
     #[serde(default = "max_sessions")]
     #[schemars(with = "usize", range(min = 1, max = 268_435_456))]
     max_sessions: Spanned<usize>,
@@ -64,16 +64,16 @@ fn max_sessions() -> Spanned<usize> {
     Spanned::new(0..0, 1 << 22)
 }
 
-/// Whom a mapping lets in (RFC 4787, section 5).
+/// Which outside hosts may send through a mapping (RFC 4787, section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Filtering {
-    /// Everyone.
+    /// All hosts.
     EndpointIndependent,
-    /// Hosts that the host inside has sent to.
+    /// Hosts that the inside host has sent to, from any port.
     #[default]
     AddressDependent,
-    /// Their addresses and ports.
+    /// Addresses and ports that the inside host has sent to.
     AddressAndPortDependent,
 }
 
@@ -81,16 +81,16 @@ pub(super) enum Filtering {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Timeouts {
-    /// Of UDP.
+    /// Idle time of UDP sessions.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     udp: Spanned<u64>,
-    /// Of a TCP connection in which both sides have talked.
+    /// Idle time of established TCP connections.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     tcp: Spanned<u64>,
-    /// Of one that begins or ends.
+    /// Idle time of TCP connections that are opening or closing.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     tcp_transitory: Spanned<u64>,
-    /// Of an ICMP echo.
+    /// Idle time of ICMP echo sessions.
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     icmp: Spanned<u64>,
 }
@@ -108,14 +108,14 @@ impl Default for Timeouts {
 pub(super) struct Config {
     inside: Vec<(u32, u32)>,
     pub(super) external: Vec<Ipv4Addr>,
-    /// The same as ranges, first and last, in order.
+    /// The same as ranges (first, last), in order.
     ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub(super) ports: RangeInclusive<u16>,
     pub(super) filtering: Filtering,
     pub(super) hairpinning: bool,
     pub(super) max_mappings: usize,
     pub(super) max_sessions: usize,
-    /// Of each [`Life`].
+    /// The idle time of each [`Life`].
     timeouts: [Nanoseconds; 4],
 }
 
@@ -140,16 +140,16 @@ impl Config {
             || address.is_multicast()
             || address.is_broadcast();
         if names_no_host {
-            Some("names no single host of a network")
+            Some("does not name a single host")
         } else if self.is_inside(address) {
-            Some("lies inside")
+            Some("is within an 'inside' prefix")
         } else {
-            self.external.contains(&address).then_some("is there already")
+            self.external.contains(&address).then_some("is already listed")
         }
     }
 }
 
-/// The ranges of `addresses`.
+/// Merges `addresses` into ranges.
 fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
     addresses.sort_unstable();
     let follows = |a: &Ipv4Addr, b: &Ipv4Addr| a.to_bits() + 1 == b.to_bits();
@@ -183,7 +183,10 @@ pub(super) fn read(section: &Section<'_>) -> Result<Config, BuildError> {
     match ports.and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)))
     {
         Some((low, high)) if 0 < low && low < high => config.ports = low..=high,
-        _ => errors.push(section.error(options.ports.span(), "bad port range", "\"1024-65535\"")),
+        _ => {
+            let expected = "a range such as \"1024-65535\"";
+            errors.push(section.error(options.ports.span(), "bad port range", expected));
+        }
     }
     if options.inside.is_empty() || options.external.is_empty() {
         let expected = "at least one 'inside' prefix and one 'external' address";
@@ -210,7 +213,7 @@ fn timeouts(
     timeouts
 }
 
-/// Reads the external addresses, when it is known who is inside.
+/// Reads the external addresses; the inside prefixes must have been read.
 fn read_external(
     section: &Section<'_>,
     options: &[Spanned<String>],
@@ -219,20 +222,20 @@ fn read_external(
 ) {
     for text in options {
         let Some(range) = addresses(text.get_ref()) else {
-            let expected = "an IPv4 address, or two with a hyphen between";
+            let expected = "an IPv4 address, or a range FIRST-LAST";
             errors.push(section.error(text.span(), "bad address", expected));
             continue;
         };
         for address in range {
             if let Some(why) = config.objection_to(address) {
                 let message = format!("the external address {address} {why}");
-                let expected = "addresses of this NAT alone, each once";
+                let expected = "addresses that only this NAT uses, each listed once";
                 errors.push(section.error(text.span(), message, expected));
                 break;
             }
             if config.external.len() == MAX_EXTERNAL {
                 let message = format!("more than {MAX_EXTERNAL} external addresses");
-                errors.push(section.error(text.span(), message, "fewer"));
+                errors.push(section.error(text.span(), message, "fewer addresses"));
                 return;
             }
             config.external.push(address);
@@ -243,12 +246,12 @@ fn read_external(
 
 fn prefix(text: &str) -> Result<(u32, u32), &'static str> {
     let (address, length) = text.split_once('/').unwrap_or((text, "32"));
-    let address = address.parse::<Ipv4Addr>().map_err(|_| "no IPv4 address")?.to_bits();
+    let address = address.parse::<Ipv4Addr>().map_err(|_| "not an IPv4 address")?.to_bits();
     let length = length.parse().ok().filter(|length| *length <= 32);
-    let length: u32 = length.ok_or("no length of an IPv4 prefix")?;
+    let length: u32 = length.ok_or("bad IPv4 prefix length")?;
     let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
     if address & !mask != 0 {
-        return Err("bits set behind the prefix");
+        return Err("bits set past the prefix length");
     }
     Ok((address, mask))
 }

@@ -1,4 +1,4 @@
-//! Fragments after the first carry no ports; they follow their first.
+//! Fragments after the first carry no ports; they are translated like the first.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -8,8 +8,8 @@ use thalweg_packet::{Batch, Nanoseconds, field};
 
 /// How long the first fragment of a packet is remembered.
 const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
-/// The most packets whose fragments are followed at a time; beyond, the oldest
-/// is forgotten.
+/// The most fragmented packets that are tracked at a time; beyond that the oldest is
+/// evicted.
 const MOST: usize = 4096;
 
 /// What the fragments of one packet have in common (RFC 791).
@@ -36,18 +36,18 @@ impl FragmentId {
     }
 }
 
-/// What first fragments were translated to, for those that follow.
+/// The addresses that first fragments were translated to, for later fragments.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     found: HashMap<FragmentId, (Ipv4Addr, Nanoseconds)>,
-    /// In order of time; ids seen again stand in it twice.
+    /// In order of time; an id that is seen again is in it twice.
     order: VecDeque<(FragmentId, Nanoseconds)>,
-    /// Packets forgotten early, as there were too many.
+    /// Packets evicted early, because there were too many.
     pub(super) evicted: u64,
 }
 
 impl Fragments {
-    /// The address that the first fragment got.
+    /// The address that the first fragment was translated to.
     pub(super) fn get(&self, id: FragmentId) -> Option<Ipv4Addr> {
         self.found.get(&id).map(|(address, _)| *address)
     }
@@ -66,7 +66,7 @@ impl Fragments {
         }
     }
 
-    /// Whether there was one that was not seen again since.
+    /// Returns whether the id was not seen again since.
     fn forget_oldest(&mut self) -> bool {
         let Some((id, made)) = self.order.pop_front() else { return false };
         let is_newest = self.found.get(&id).is_some_and(|(_, newest)| *newest == made);

@@ -9,17 +9,17 @@ use super::Protocol;
 use super::mapping::{EndPoint, Mappings};
 use super::translate::{Direction, Done};
 
-/// ICMP's header, and the least that an error quotes.
+/// The length of the ICMP header, and of the IP header that an error quotes at least.
 const ICMP: usize = 8;
 const QUOTED_IP: usize = 20;
 
-/// Whether the ICMP packet is an error, which quotes another.
+/// Whether the ICMP packet is an error, which quotes another packet.
 pub(super) fn is_error(batch: &Batch, lane: usize) -> bool {
     matches!(batch.field(lane, field::TP_SRC), 3 | 4 | 5 | 11 | 12)
 }
 
-/// Translates an ICMP error: the packet quoted in it back to what its sender
-/// sent, and its own addresses; says what was done.
+/// Translates an ICMP error: the quoted packet back to what its sender sent,
+/// and its own addresses; returns what was done.
 pub(super) fn error(
     mappings: &Mappings,
     batch: &mut Batch,
@@ -29,14 +29,14 @@ pub(super) fn error(
     let headers = *batch.headers(lane);
     let l4 = headers.l4 as usize;
     let end = headers.end as usize;
-    // The new checksum is made from all bytes, and would heal a damaged packet.
+    // The checksum is recomputed over all bytes, which would hide damage to the packet.
     if checksum::verify(batch.bytes(lane), &headers) == ChecksumStatus::BadTransport {
         return Err(DropReason::BadChecksum);
     }
     let quote = batch.bytes(lane).get(l4 + ICMP..end).ok_or(DropReason::Malformed)?;
     let quoted = Quoted::read(quote).ok_or(DropReason::Malformed)?;
-    // The quoted packet went the other way: what is our side in it is its
-    // source when the error comes in, and its destination when it goes out.
+    // The quoted packet travelled in the other direction: our side of it is its
+    // source for an inbound error, and its destination for an outbound one.
     let (found, address_at, port_at) = if direction == Direction::Out {
         let found = mappings.external_of(EndPoint(quoted.protocol, quoted.destination, quoted.to));
         (found, 16, quoted.to_at)
@@ -65,10 +65,10 @@ struct Quoted {
     destination: Ipv4Addr,
     from: u16,
     to: u16,
-    /// Where the ports, or the identifier, lie in the quote.
+    /// The offset of the ports, or of the identifier, in the quote.
     from_at: usize,
     to_at: usize,
-    /// Where the transport checksum lies, if the quote reaches so far.
+    /// The offset of the transport checksum, if the quote includes it.
     checksum_at: Option<usize>,
 }
 

@@ -1,9 +1,9 @@
 //! NF `nat`: network address and port translation (RFC 3022) of IPv4 TCP, UDP
-//! and ICMP echo, as RFC 4787, 5382 and 5508 ask.
+//! and ICMP echo, as RFC 4787, 5382 and 5508 require.
 //!
-//! A host inside gets one external address and port for each of its own,
-//! whomever it talks to (endpoint-independent mapping). Packets from outside
-//! are let in by the filtering that the configuration says.
+//! An inside host gets one external address and port for each of its own,
+//! independent of its peers (endpoint-independent mapping). The configured
+//! filtering decides which packets from outside are accepted.
 
 mod config;
 mod fragments;
@@ -34,11 +34,12 @@ pub const KIND: Kind = Kind {
     summary: "network address and port translation",
     state: Some("mappings with their sessions"),
     limits: &[
-        "IPv4: TCP, UDP and ICMP echo; no static forwards, no application gateways",
-        "max_mappings mappings, max_sessions sessions; of more those never answered give way",
-        "answered mappings stay: a new one that finds no room or port is refused",
-        "4096 packets whose fragments come, for 30 s; of more the oldest is forgotten",
-        "one instance: with several workers it runs on a worker of its own",
+        "IPv4 only: TCP, UDP and ICMP echo; no static forwards, no application-level gateways",
+        "max_mappings mappings, max_sessions sessions: when full, sessions that were never \
+         answered are evicted",
+        "answered mappings are never evicted: without room or a free port a new one is refused",
+        "4096 fragmented packets, each for 30 s: beyond that the oldest is evicted",
+        "a single instance: with several workers it runs on its own worker",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -55,8 +56,8 @@ fn build(
 struct NatBlueprint(Config);
 
 impl Blueprint for NatBlueprint {
-    /// Answers come back to an external address and port that say nothing of
-    /// the worker that chose them.
+    /// Replies arrive at an external address and port, which do not identify the
+    /// worker that chose them.
     fn sharing(&self) -> Sharing {
         Sharing::Single
     }
@@ -72,11 +73,15 @@ impl Blueprint for NatBlueprint {
 
     fn describe(&self) -> String {
         let (addresses, ports) = (self.0.external.len(), self.0.ports.clone().count());
-        format!("{addresses} external addresses of {ports} ports")
+        let addresses = match addresses {
+            1 => "1 external address".to_owned(),
+            several => format!("{several} external addresses"),
+        };
+        format!("{addresses}, {ports} ports per address")
     }
 }
 
-/// What a NAT knows of a packet.
+/// The protocols that a NAT translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Protocol {
     /// TCP ports.
@@ -88,7 +93,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// IP's number of it.
+    /// Its IP protocol number.
     fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -139,7 +144,7 @@ impl NetworkFunction for Nat {
     }
 
     fn state_version(&self) -> u16 {
-        2 // 1 had no sessions
+        2 // Version 1 had no sessions.
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -158,7 +163,7 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
-    /// Which way each IPv4 packet goes that is a matter of NAT.
+    /// The direction of each IPv4 packet that the NAT translates.
     fn directions(&self, batch: &Batch, lanes: Lanes) -> [Option<Direction>; BATCH] {
         let mut directions = [None; BATCH];
         for lane in lanes.into_iter().filter(|lane| batch.headers(*lane).is_ipv4()) {
@@ -174,7 +179,7 @@ impl Nat {
         directions
     }
 
-    /// Asks for the mappings of all packets before the first of them needs its own.
+    /// Prefetches the mappings of all packets before the first packet needs its own.
     fn ask_for(&self, batch: &Batch, lanes: Lanes, directions: &[Option<Direction>; BATCH]) {
         type Ends = ArrayVec<EndPoint, BATCH>;
         let (mut insides, mut externals) = (Ends::new(), Ends::new());
@@ -192,8 +197,8 @@ impl Nat {
         self.mappings.ask_for(&insides, &externals);
     }
 
-    /// Translates one packet; what was done, or nothing when it is no matter
-    /// of NAT, or why it is lost.
+    /// Translates one packet; returns what was done, `None` if the NAT does not
+    /// translate it, or why it is dropped.
     fn packet(
         &mut self,
         batch: &mut Batch,
@@ -209,7 +214,7 @@ impl Nat {
             if !self.config.hairpinning {
                 return Err(DropReason::NoMapping);
             }
-            // Out by the mapping of the sender, in again by that of the receiver.
+            // Outward by the mapping of the sender, then inward by that of the receiver.
             self.translate(batch, lane, Direction::Out, now)?;
             batch.parse(Lanes::one(lane), Decapsulate::No);
         }

@@ -1,8 +1,9 @@
 //! Mappings between inside and external end points, and their sessions.
 //!
-//! **Bounds.** Where there is no room, or no port, sessions that were never answered from outside
-//! give way, and a mapping with its last session: a host that sends to nobody fills the table with
-//! nothing else. What was answered is never pushed out (RFC 4787 REQ-5, RFC 5382 REQ-5).
+//! **Bounds.** Without room, or without a free port, the NAT evicts sessions that were never
+//! answered from outside, and a mapping with its last session: a host that floods the table without
+//! replies fills it with such sessions only. Answered sessions are never evicted (RFC 4787 REQ-5,
+//! RFC 5382 REQ-5).
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -28,17 +29,17 @@ impl FlowWords<1> for EndPoint {
     }
 }
 
-/// A mapping, as it is kept and as it travels. It lasts as long as its sessions.
+/// A mapping, in the table and in state streams. It lives as long as its sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) inside: EndPoint,
     pub(super) external: EndPoint,
-    /// Whom the host inside has sent to.
+    /// The remotes that the inside host has sent to.
     sessions: Sessions,
 }
 
 impl Record {
-    /// Its flows as the host inside sends them, with as much of the other end as sessions tell.
+    /// Its flows as the inside host sends them, with as much of the remote end as sessions record.
     pub(super) fn flows(&self) -> impl Iterator<Item = FiveTuple> {
         let EndPoint(protocol, address, port) = self.inside;
         self.sessions.iter().map(move |(with, _)| FiveTuple {
@@ -50,7 +51,7 @@ impl Record {
         })
     }
 
-    /// Whether a packet from this end may come in.
+    /// Whether the filtering accepts a packet from this remote end.
     fn admits(&self, remote: (Ipv4Addr, u16), filtering: Filtering) -> bool {
         let exact = Remote::new(self.inside.0, remote, filtering);
         match filtering {
@@ -61,14 +62,14 @@ impl Record {
     }
 }
 
-/// When to look whether a session is idle: its `due`.
+/// When to check whether a session is idle: its `due`.
 pub(super) type Due = (Nanoseconds, EndPoint, Remote);
 
-/// Of a pool's sessions that were not answered the part that gives way at once: all pools are
-/// asked for the one that has most, which is not to be done for each session.
+/// The divisor for the part of a pool's unanswered sessions that is evicted at once: finding the
+/// pool with most of them visits all pools, which is too expensive for each session.
 const SHARE: usize = 16;
-/// How many sessions a packet that needs room looks at. Should they all have been used since they
-/// were looked at last it is refused; the next one looks at others.
+/// The most sessions that a packet that needs room examines. If all of them were used since they
+/// were last examined, the packet is refused; the next one examines others.
 const MOST_LOOKED_AT: usize = 1024;
 
 /// All mappings, found by either end.
@@ -83,7 +84,7 @@ pub(super) struct Mappings {
     pools: Pools,
     pub(super) created: u64,
     pub(super) expired: u64,
-    /// Mappings that gave way, and sessions.
+    /// Evicted mappings, and evicted sessions.
     pub(super) evicted: u64,
     pub(super) sessions_evicted: u64,
     pub(super) refused: u64,
@@ -109,21 +110,21 @@ impl Mappings {
         self.by_inside.len()
     }
 
-    /// How many sessions all mappings have.
+    /// The number of sessions of all mappings.
     pub(super) fn sessions(&self) -> usize {
         self.due.len()
     }
 
-    /// Asks for the memory of mappings ahead of their packets: of those from `insides`, and of
-    /// those to `externals`; at most a batch's each.
+    /// Prefetches mappings ahead of their packets: those of packets from `insides`, and of packets
+    /// to `externals`; at most a batch of each.
     pub(super) fn ask_for(&self, insides: &[EndPoint], externals: &[EndPoint]) {
         let inward = flow_table::find(&self.by_external, externals.iter().copied());
         self.by_inside.find(insides.iter().copied());
         inward.slots().for_each(|slot| self.by_inside.ask_for(slot));
     }
 
-    /// The external end point of a packet from `inside` to `remote`; makes
-    /// mapping and session when there are none.
+    /// The external end point of a packet from `inside` to `remote`; creates
+    /// mapping and session if they do not exist.
     pub(super) fn outward(
         &mut self,
         inside: EndPoint,
@@ -137,7 +138,7 @@ impl Mappings {
             return Ok(external);
         }
         self.make_way(|all| all.sessions() < all.config.max_sessions)?;
-        // It may have given way itself.
+        // The mapping itself may have been evicted.
         let slot = match self.by_inside.slot(&inside) {
             Some(slot) => slot,
             None => self.create(inside)?,
@@ -172,7 +173,7 @@ impl Mappings {
         self.by_external.get(&external.words()).map(Slot)
     }
 
-    /// Notes a packet of a session of the mapping in `slot`, if there is that session; the
+    /// Records a packet of a session of the mapping in `slot`, if that session exists; returns the
     /// mapping's external end point.
     fn count(
         &mut self,
@@ -187,15 +188,15 @@ impl Mappings {
         let session = record.sessions.get_mut(&with)?;
         let before = (session.life(inside.0), session.answered);
         session.packet(inside.0, outward, flags, now);
-        // It may now end earlier, or give way no more. When it ends later, that is found when it
-        // is due.
+        // It may now end earlier, or no longer be evictable. If it ends later, `expire` notices
+        // that when the session is due.
         if (session.life(inside.0), session.answered) != before {
             self.look_at(inside, with);
         }
         Some(external)
     }
 
-    /// Has a session be looked at when it may end, or when others need its place.
+    /// Schedules the check of a session, for its end and for eviction.
     fn look_at(&mut self, inside: EndPoint, with: Remote) {
         let Some(record) = self.by_inside.get_mut(None, &inside) else { return };
         let pool = Pool::of(record.external, &self.config.ports);
@@ -212,7 +213,7 @@ impl Mappings {
         }
     }
 
-    /// Has a session be looked at no more.
+    /// Cancels the check of a session.
     fn leave_alone(&mut self, pool: Pool, inside: EndPoint, with: Remote, session: Session) {
         let due = (session.due, inside, with);
         self.due.remove(&due);
@@ -222,7 +223,7 @@ impl Mappings {
     }
 
     /// The inside end point of a mapping, for an ICMP error, which neither
-    /// makes mappings nor keeps them alive (RFC 5508 REQ-10).
+    /// creates mappings nor keeps them alive (RFC 5508 REQ-10).
     pub(super) fn inside_of(&self, external: EndPoint) -> Option<EndPoint> {
         self.by_inside.at(self.slot_of(external)?).map(|(inside, _)| *inside)
     }
@@ -246,8 +247,8 @@ impl Mappings {
         slot.map_err(|NoPlace| DropReason::StateFull)
     }
 
-    /// Has sessions give way until there is room: those of the pool that has most of them, as
-    /// whoever fills the table has filled it with those.
+    /// Evicts unanswered sessions until there is room: those of the pool that has most of them, as
+    /// a flood fills the table with these.
     fn make_way(&mut self, has_room: impl Fn(&Self) -> bool) -> Result<(), DropReason> {
         let mut looks = MOST_LOOKED_AT;
         while !has_room(self) {
@@ -264,7 +265,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// The external end point of a mapping that gives way to one of `inside`.
+    /// The external end point of a mapping that is evicted for one of `inside`.
     fn take_port(&mut self, inside: EndPoint) -> Option<EndPoint> {
         let EndPoint(protocol, _, port) = inside;
         let pool = Pool::that_suits(EndPoint(protocol, self.address_of(inside), port));
@@ -276,8 +277,8 @@ impl Mappings {
         free
     }
 
-    /// Ends sessions of `pool` that were not answered, the one used longest ago first, until it is
-    /// `enough`, which is told the external end point that came free with each.
+    /// Evicts unanswered sessions of `pool`, the least recently used first, until `enough` returns
+    /// `true`; it gets the external end point that each eviction freed, if any.
     fn evict(
         &mut self,
         pool: Pool,
@@ -308,7 +309,7 @@ impl Mappings {
         Some(session.last_used.plus(self.config.timeout(session.life(inside.0))))
     }
 
-    /// Puts a mapping in, both ends of which are free.
+    /// Inserts a mapping, both ends of which are free.
     fn insert(&mut self, record: Record) -> Result<Slot, NoPlace> {
         let (inside, external) = (record.inside, record.external);
         let with: Vec<Remote> = record.sessions.iter().map(|(with, _)| *with).collect();
@@ -322,15 +323,15 @@ impl Mappings {
         Ok(slot)
     }
 
-    /// The external address of a host: always the same (pooling is paired: RFC 4787 REQ-2).
+    /// The external address of a host: always the same (paired pooling: RFC 4787 REQ-2).
     fn address_of(&self, EndPoint(_, host, _): EndPoint) -> Ipv4Addr {
         let mixed = (u64::from(u32::from(host)) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let addresses = &self.config.external;
         addresses[mixed as usize % addresses.len()]
     }
 
-    /// A free external end point: the host's own port where that is free, else one of the same
-    /// parity (RFC 4787 REQ-3, REQ-4).
+    /// A free external end point: the host's own port if that is free, else one of the same parity
+    /// (RFC 4787 REQ-3, REQ-4).
     fn choose(&self, inside: EndPoint) -> Option<EndPoint> {
         let EndPoint(protocol, host, port) = inside;
         let address = self.address_of(inside);
@@ -343,11 +344,11 @@ impl Mappings {
         // Every other port of the range, beginning with its first or second.
         let all = (span + u32::from((low ^ port) & 1 == 0)) >> 1;
         let pool = Pool::that_suits(EndPoint(protocol, address, port));
-        // Asked again and again when all are in use: then without a search.
+        // With all ports in use this is called over and over: then without a search.
         if self.pools.in_use(pool) >= all as usize {
             return None;
         }
-        // Where the search begins is hard to tell from outside (RFC 6056).
+        // The start of the search is hard to predict from outside (RFC 6056).
         let mixed = u64::from(u32::from(host)) << 16 | u64::from(port);
         let start = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % span;
         let candidates = (0..span).map(|i| low + ((start + i) % span) as u16);
@@ -370,7 +371,7 @@ impl Mappings {
         }
     }
 
-    /// Ends a session; the external end point that came free, if it was the mapping's last.
+    /// Ends a session; returns the external end point if that freed it: the mapping's last session.
     fn end(&mut self, inside: EndPoint, with: Remote) -> Option<EndPoint> {
         let record = self.by_inside.get_mut(None, &inside)?;
         let session = record.sessions.remove(&with)?;
@@ -399,13 +400,13 @@ impl Mappings {
         all
     }
 
-    /// Takes over mappings; all of them, or none when one is in the way.
+    /// Takes over mappings: all of them, or none if one conflicts.
     pub(super) fn take_over(&mut self, records: Vec<Record>) -> Result<(), StateError> {
         let sessions: usize = records.iter().map(|r| r.sessions.len()).sum();
         if self.len() + records.len() > self.config.max_mappings
             || self.sessions() + sessions > self.config.max_sessions
         {
-            let what = "more mappings or sessions than this NAT may have".into();
+            let what = "more mappings or sessions than this NAT may hold".into();
             return Err(StateError::Record { index: records.len(), what });
         }
         self.by_inside.reserve(records.len());
@@ -425,11 +426,11 @@ impl Mappings {
     fn take_over_one(&mut self, record: Record) -> Result<(), String> {
         let (inside, external) = (record.inside, record.external);
         if !self.config.is_external(external.1) || !self.config.is_inside(inside.1) {
-            return Err("the addresses are not those of this NAT".into());
+            return Err("the addresses are not those that this NAT translates".into());
         }
         let known = self.by_inside.slot(&inside).is_some() || self.slot_of(external).is_some();
         if known || inside.0 != external.0 {
-            return Err("the mapping is in conflict with another".into());
+            return Err("the mapping conflicts with another".into());
         }
         if record.sessions.is_empty() {
             return Err("the mapping has no session".into());

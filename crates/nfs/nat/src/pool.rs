@@ -1,4 +1,4 @@
-//! External ports that stand in for each other: how many are in use, and by what that gives way.
+//! External ports that can replace each other: how many are in use, and which sessions to evict.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -14,8 +14,8 @@ use super::mapping::{Due, EndPoint};
 pub(super) struct Pool {
     protocol: Protocol,
     address: Ipv4Addr,
-    /// Whether they are odd. Those beyond the NAT's range, which a NAT with another range made,
-    /// are in a pool of their own: their number says nothing of how many of the range are free.
+    /// Whether they are odd. Ports outside the NAT's range, which a NAT with another range
+    /// assigned, have their own pool: they do not count against the free ports of the range.
     is_odd: Option<bool>,
 }
 
@@ -26,7 +26,7 @@ impl Pool {
         Self { is_odd: pool.is_odd.filter(|_| ports.contains(&end.2)), ..pool }
     }
 
-    /// The pool of the ports that may be given for this one.
+    /// The pool of the ports that may replace this one.
     pub(super) fn that_suits(EndPoint(protocol, address, port): EndPoint) -> Self {
         Self { protocol, address, is_odd: Some(port & 1 == 1) }
     }
@@ -35,12 +35,12 @@ impl Pool {
 #[derive(Debug, Default)]
 struct Ports {
     in_use: usize,
-    /// Sessions that were not answered. They all last as long when idle: so those used longest
-    /// ago are due first.
+    /// Unanswered sessions. They all have the same idle time, so the least recently used one is due
+    /// first.
     to_give_way: BTreeSet<Due>,
 }
 
-/// All pools of which ports were ever used.
+/// All pools with ports that were ever used.
 #[derive(Debug, Default)]
 pub(super) struct Pools(HashMap<Pool, Ports>);
 
@@ -54,7 +54,7 @@ impl Pools {
         self.0.entry(pool).or_default().in_use += 1;
     }
 
-    /// Counts one less.
+    /// Counts a port as free again.
     pub(super) fn give_back(&mut self, pool: Pool) {
         if let Some(ports) = self.0.get_mut(&pool) {
             ports.in_use -= 1;
@@ -71,12 +71,12 @@ impl Pools {
         }
     }
 
-    /// The session of `pool` that was used longest ago, when they were looked at last.
+    /// The unanswered session of `pool` that was least recently used, as of their last check.
     pub(super) fn first_to_give_way(&self, pool: Pool) -> Option<Due> {
         self.0.get(&pool)?.to_give_way.first().copied()
     }
 
-    /// The pool with most sessions that give way, and how many.
+    /// The pool with the most unanswered sessions, and their number.
     pub(super) fn most_to_give_way(&self) -> Option<(Pool, usize)> {
         let all = self.0.iter().map(|(pool, ports)| (ports.to_give_way.len(), *pool));
         all.max().filter(|(sessions, _)| *sessions > 0).map(|(sessions, pool)| (pool, sessions))

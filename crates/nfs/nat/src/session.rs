@@ -1,5 +1,5 @@
-//! Sessions: whom a host inside has sent to through one of its mappings, and
-//! for how long that counts.
+//! Sessions: the remotes that an inside host has sent to through one of its
+//! mappings, and their lifetimes.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,13 +11,13 @@ use thalweg_packet::Nanoseconds;
 use super::Protocol;
 use super::config::Filtering;
 
-/// TCP flags, as far as they change a session's life.
+/// The TCP flags that affect a session's lifetime.
 const FIN: u16 = 1;
 const SYN: u16 = 2;
 const RST: u16 = 4;
 const ACK: u16 = 16;
 
-/// What decides how long a session may be idle.
+/// The kinds of session with different idle times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Udp,
@@ -26,7 +26,7 @@ pub(super) enum Life {
     Echo,
 }
 
-/// Who a session is with, as exactly as the filtering wants to know.
+/// The remote of a session, as precise as the filtering requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Remote {
     pub(super) address: Ipv4Addr,
@@ -35,7 +35,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// The session of packets between a mapping of `protocol` and this end. TCP
-    /// connections are always told apart, because each has a life of its own; an
+    /// connections are always distinguished, because each has its own lifetime; an
     /// echo has no remote port.
     pub(super) fn new(
         protocol: Protocol,
@@ -52,22 +52,22 @@ impl Remote {
     }
 }
 
-/// How far a session has come, and when it was last used.
+/// The state of a session, and when it was last used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Session {
     pub(super) last_used: Nanoseconds,
-    /// A packet came in, of TCP one that is no reset.
+    /// A packet came in; for TCP, one that is not a reset.
     pub(super) answered: bool,
     /// TCP: a segment other than the first SYN went out.
     confirmed: bool,
     /// TCP: a FIN went out, and one came in.
     finished: [bool; 2],
-    /// TCP: a reset was the last to be said.
+    /// TCP: the last segment of interest was a reset.
     reset: bool,
-    /// When it is looked at whether the session is idle.
+    /// When to check whether the session is idle.
     #[serde(skip)]
     pub(super) due: Nanoseconds,
-    /// Whether it stands among those that give way: it was not answered when it was looked at.
+    /// Whether it is listed for eviction: it was unanswered at its last check.
     #[serde(skip)]
     pub(super) gives_way: bool,
 }
@@ -85,8 +85,8 @@ impl Session {
         }
     }
 
-    /// Notes a packet, with its TCP flags; only those from inside keep a session
-    /// alive (RFC 4787 REQ-6).
+    /// Records a packet, with its TCP flags; only packets from inside keep a
+    /// session alive (RFC 4787 REQ-6).
     pub(super) fn packet(
         &mut self,
         protocol: Protocol,
@@ -100,7 +100,7 @@ impl Session {
         if protocol == Protocol::Tcp {
             let before = self.life(protocol);
             self.segment(outward, flags);
-            // What closes an idle connection leaves it the time of a closing one.
+            // A segment that closes an idle connection leaves it the timeout of a closing one.
             if (before, self.life(protocol)) == (Life::TcpEstablished, Life::TcpTransitory) {
                 self.last_used = self.last_used.max(now);
             }
@@ -117,8 +117,8 @@ impl Session {
         } else if flags & RST != 0 {
             self.reset = true;
         } else if outward {
-            // A host that goes on has not seen the reset, or not believed it
-            // (RFC 7857, section 2.2).
+            // A host that keeps sending did not receive the reset, or did not accept
+            // it (RFC 7857, section 2.2).
             self.reset = false;
             self.confirmed |= flags & SYN == 0;
             self.finished[0] |= flags & FIN != 0;
@@ -139,11 +139,11 @@ impl Session {
     }
 }
 
-/// The sessions of a mapping, in order of whom they are with. One of them lies in the mapping
-/// itself, as most mappings have no other: a packet then waits for no further memory.
+/// The sessions of a mapping, in order of their remotes. One of them is stored in the mapping
+/// itself, as most mappings have only one: a packet then needs no further memory access.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions {
-    /// There whenever there are more.
+    /// Present whenever `more` is not empty.
     one: Option<(Remote, Session)>,
     more: BTreeMap<Remote, Session>,
 }
@@ -171,7 +171,7 @@ impl Sessions {
         }
     }
 
-    /// Whether there is one with this host, whatever its port.
+    /// Whether there is one with this host, on any port.
     pub(super) fn are_with(&self, address: Ipv4Addr) -> bool {
         let of = |port| Remote { address, port };
         self.one.is_some_and(|(known, _)| known.address == address)
@@ -198,7 +198,7 @@ impl Sessions {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Remote, &Session)> {
         let one = self.one.as_ref().map(|(with, session)| (with, session));
-        // Without the one there are no more.
+        // Without `one`, `more` is empty.
         let (before, after) =
             one.map(|(with, _)| (self.more.range(..with), self.more.range(with..))).unzip();
         before.into_iter().flatten().chain(one).chain(after.into_iter().flatten())

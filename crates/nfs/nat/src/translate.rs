@@ -10,26 +10,26 @@ use super::fragments::{FragmentId, Fragments};
 use super::icmp;
 use super::mapping::{EndPoint, Mappings};
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Out,
     In,
-    /// From inside to an external address of ours.
+    /// From an inside host to an external address of this NAT.
     Hairpin,
 }
 
 /// An address and a port, or an echo's identifier.
 type End = (Ipv4Addr, u16);
 
-/// What was done to a packet, as a trace tells it.
+/// What was done to a packet, for a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// One of its ends is another now.
+    /// One of its ends was translated.
     Translated { from: End, to: End },
-    /// A fragment got the address of its first.
+    /// A later fragment was translated like its first.
     Followed { address: Ipv4Addr },
-    /// An ICMP error.
+    /// An ICMP error was translated.
     Error { about: End },
 }
 
@@ -39,13 +39,15 @@ impl fmt::Display for Done {
             Self::Translated { from, to } => {
                 write!(f, "{}:{} -> {}:{}", from.0, from.1, to.0, to.1)
             }
-            Self::Followed { address } => write!(f, "fragment, as its first: {address}"),
+            Self::Followed { address } => {
+                write!(f, "later fragment, translated like the first: {address}")
+            }
             Self::Error { about } => write!(f, "ICMP error about {}:{}", about.0, about.1),
         }
     }
 }
 
-/// Translates the packet of `lane`; says what was done.
+/// Translates the packet of `lane`; returns what was done.
 pub(super) fn packet(
     mappings: &mut Mappings,
     fragments: &mut Fragments,
@@ -95,8 +97,8 @@ fn unsupported(batch: &Batch, lane: usize) -> DropReason {
 
 type Ends = (Protocol, End, End);
 
-/// Protocol and both ends of the packet in `lane`; an echo's identifier counts for the side that
-/// asks, and stands for both.
+/// Protocol and both ends of the packet in `lane`; an echo's identifier belongs to the requesting
+/// side, and is used as the port of both ends.
 pub(super) fn ends(batch: &Batch, lane: usize) -> Option<Ends> {
     if batch.headers(lane).layer < Layer::Transport {
         return None;
@@ -125,7 +127,7 @@ fn set_address(batch: &mut Batch, lane: usize, direction: Direction, address: Ip
     }
 }
 
-/// Writes the end that was translated, with all checksums.
+/// Writes the translated end, with all checksums.
 fn set_end(batch: &mut Batch, lane: usize, direction: Direction, to: EndPoint) {
     let EndPoint(protocol, address, port) = to;
     set_address(batch, lane, direction, address);

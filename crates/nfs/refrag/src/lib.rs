@@ -1,5 +1,5 @@
-//! NF `refrag`: cuts packets that a `defrag` put together again, into fragments no longer than
-//! those they came in, so that they fit where the sender meant them to.
+//! NF `refrag`: fragments packets that a `defrag` reassembled, into fragments no longer than those
+//! they arrived in, so that they fit the path MTU that the sender fragmented them for.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,9 +12,9 @@ use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunct
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "refrag",
-    summary: "cuts what a defrag put together, as it came",
+    summary: "fragments packets that a defrag reassembled, to the sizes they arrived in",
     state: None,
-    limits: &["a packet without frames for all of its fragments is dropped (pool-exhausted)"],
+    limits: &["a packet is dropped if there are no frames for all its fragments (pool-exhausted)"],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     build,
@@ -41,7 +41,7 @@ impl Blueprint for RefragBlueprint {
     }
 
     fn describe(&self) -> String {
-        "as packets came".into()
+        "fragments no longer than those that arrived".into()
     }
 }
 
@@ -80,7 +80,8 @@ impl Refrag {
             return;
         };
         let count = 1 + later.len();
-        context.explain(lane, || format!("cut into {count} fragments of up to {longest} bytes"));
+        context
+            .explain(lane, || format!("split into {count} fragments of at most {longest} bytes"));
         self.packets += 1;
         self.fragments += count as u64;
     }

@@ -20,7 +20,7 @@ use thalweg_nf::{BuildError, Section};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// The tunnels; of those whose `match` a packet meets the first takes it.
+    /// The tunnels; a packet goes into the first one whose `match` it matches.
     #[schemars(with = "Vec<TunnelOptions>")]
     tunnel: Vec<Spanned<TunnelOptions>>,
 }
@@ -29,36 +29,36 @@ pub(super) struct Options {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TunnelOptions {
-    /// Its name, for messages.
+    /// The name of the tunnel, for messages.
     name: String,
-    /// What packets are put into.
+    /// The encapsulation.
     protocol: Protocol,
-    /// Its network identifier (VXLAN, Geneve: 24 bits) or key (GRE: 32 bits, or none).
+    /// The network identifier (VXLAN, Geneve: 24 bits) or key (GRE: 32 bits, optional).
     #[schemars(with = "Option<u32>")]
     id: Option<Spanned<u32>>,
-    /// The end here, an IP address.
+    /// The IP address of the local endpoint.
     #[schemars(with = "String")]
     local: Spanned<IpAddr>,
-    /// The end there, an IP address.
+    /// The IP address of the remote endpoint.
     #[schemars(with = "String")]
     remote: Spanned<IpAddr>,
-    /// Which packets go into it, in flow syntax; without it none do, and it only gives packets out.
+    /// Which packets are encapsulated, in flow syntax; without it the tunnel only decapsulates.
     #[schemars(with = "Option<String>")]
     r#match: Option<Spanned<String>>,
-    /// The UDP port of both ends: 4789 for VXLAN, 6081 for Geneve.
+    /// The UDP port of both endpoints; 4789 for VXLAN and 6081 for Geneve by default.
     #[schemars(with = "Option<u16>", range(min = 1))]
     port: Option<Spanned<u16>>,
-    /// The time to live, or hop limit, of its packets.
+    /// The TTL or hop limit of the outer header.
     #[serde(default = "default_ttl")]
     #[schemars(with = "u8", range(min = 1))]
     ttl: Spanned<u8>,
-    /// Whether its IPv4 packets have "don't fragment".
+    /// Whether an outer IPv4 header has "don't fragment" set.
     #[serde(default = "default_df")]
     df: bool,
-    /// The MAC address that its packets come from; without it that of the packet inside.
+    /// The source MAC address of the outer header; by default that of the inner packet.
     #[schemars(with = "Option<String>")]
     source_mac: Option<Spanned<String>>,
-    /// The MAC address that its packets go to; without it that of the packet inside.
+    /// The destination MAC address of the outer header; by default that of the inner packet.
     #[schemars(with = "Option<String>")]
     destination_mac: Option<Spanned<String>>,
 }
@@ -76,15 +76,15 @@ pub(super) struct Tunnel {
     pub(super) name: String,
     pub(super) protocol: Protocol,
     pub(super) id: Option<u32>,
-    /// Its UDP port.
+    /// Its UDP port; none for GRE.
     pub(super) port: Option<u16>,
     pub(super) outer: OuterIp,
     pub(super) dont_fragment: bool,
     pub(super) macs: [Option<[u8; 6]>; 2],
 }
 
-/// By what a packet's tunnel is found: where it comes from and goes to, the UDP port, or none for
-/// GRE, and the identifier.
+/// The key of a packet's tunnel: source and destination address, the UDP port, or none for GRE, and
+/// the identifier.
 pub(super) type EndPoint = (IpAddr, IpAddr, Option<u16>, Option<u32>);
 
 /// The tunnels, shared by all workers.
@@ -92,9 +92,9 @@ pub(super) struct Tunnels {
     /// Packet type `n` of the table is number `n - 1`.
     pub(super) all: Vec<Tunnel>,
     pub(super) table: RuleTable,
-    /// Where in `all` the tunnel is that a packet comes out of.
+    /// The index in `all` of the tunnel that a packet arrives from.
     pub(super) ends: HashMap<EndPoint, usize>,
-    /// What comes from there to here, to a port.
+    /// The protocol by source and destination address and UDP port.
     pub(super) ports: HashMap<(IpAddr, IpAddr, Option<u16>), Protocol>,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Tunnels, BuildError> {
         passages: Passages::default(),
     };
     if options.tunnel.is_empty() {
-        reader.error(section.span(), "there is no tunnel", "one [[nf.NAME.tunnel]] or more");
+        reader.error(section.span(), "no tunnel is configured", "at least one [[nf.NAME.tunnel]]");
     }
     for tunnel in options.tunnel {
         if reader.tunnels.all.len() == usize::from(u16::MAX) {
@@ -133,7 +133,7 @@ struct Reader<'a> {
     errors: Vec<SourceError>,
     tunnels: Tunnels,
     rules: Vec<Rule>,
-    /// Where they stand.
+    /// The passages of the rules.
     passages: Passages,
 }
 
@@ -155,33 +155,33 @@ impl Reader<'_> {
         match &options.id {
             Some(id) if *id.get_ref() > protocol.most_id() => {
                 let expected = format!("0 to {}", protocol.most_id());
-                self.error(id.span(), "an identifier that does not fit", expected);
+                self.error(id.span(), "tunnel identifier out of range", expected);
             }
             None if protocol.port().is_some() => {
-                self.error(span.clone(), "a tunnel without identifier", "id = 0 to 16777215");
+                self.error(span.clone(), "the tunnel has no identifier", "id = 0 to 16777215");
             }
             _ => {}
         }
         let port = self.port(&options);
         if *options.ttl.get_ref() == 0 {
-            self.error(options.ttl.span(), "a time to live of 0", "1 to 255");
+            self.error(options.ttl.span(), "a TTL of 0", "1 to 255");
         }
         let (local, remote) = (*options.local.get_ref(), *options.remote.get_ref());
         let ip_protocol = if port.is_some() { UDP } else { GRE };
         let Some(outer) = OuterIp::new(local, remote, ip_protocol, *options.ttl.get_ref()) else {
-            let expected = "both ends of one IP version";
-            self.error(options.remote.span(), "the ends differ in IP version", expected);
+            let expected = "'local' and 'remote' of the same IP version";
+            self.error(options.remote.span(), "the endpoints differ in IP version", expected);
             return;
         };
         let at = self.tunnels.all.len();
         if self.tunnels.ends.insert((remote, local, port, id), at).is_some() {
-            let message = "a second tunnel of the same ends, port and identifier";
+            let message = "duplicate tunnel: same endpoints, port and identifier as another";
             self.error(span, message, "another identifier");
         }
-        // GRE says what it holds, so that both kinds can be between two ends.
+        // GRE names its payload, so that both GRE and GRETAP can share two endpoints.
         let before = self.tunnels.ports.insert((remote, local, port), protocol);
         if port.is_some() && before.is_some_and(|before| before != protocol) {
-            let message = "two protocols between the same ends, on one port";
+            let message = "two protocols between the same endpoints on the same port";
             self.error(options.remote.span(), message, "another port");
         }
         if let Some(text) = &options.r#match {
@@ -197,7 +197,7 @@ impl Reader<'_> {
         match (&options.port, options.protocol.port()) {
             (None, default) => default,
             (Some(port), None) => {
-                self.error(port.span(), "this protocol has no port", "the line left out");
+                self.error(port.span(), "this protocol has no UDP port", "no 'port'");
                 None
             }
             (Some(port), Some(_)) => {
@@ -220,7 +220,7 @@ impl Reader<'_> {
         };
         if protocol == Protocol::Gre && is_never_ip(&pattern) {
             let expected = "IP packets, or protocol = \"gretap\"";
-            self.error(text.span(), "this protocol carries nothing but IP", expected);
+            self.error(text.span(), "this protocol carries only IP", expected);
         }
         let id = RuleId(at as u32);
         self.passages.insert(id, place.passage(text.get_ref()));
@@ -241,13 +241,13 @@ impl Reader<'_> {
             .collect();
         let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
         if mac.is_none() {
-            self.error(text.span(), "not a MAC address", "six bytes as 02:00:00:00:00:01");
+            self.error(text.span(), "not a MAC address", "six bytes such as 02:00:00:00:00:01");
         }
         mac
     }
 }
 
-/// Whether all packets of a pattern have another EtherType than IP's.
+/// Whether no packet that matches a pattern has an EtherType of IP.
 fn is_never_ip(pattern: &Match) -> bool {
     let named = pattern.mask().get(field::DL_TYPE) == field::DL_TYPE.max();
     named && !matches!(pattern.value().get(field::DL_TYPE), 0x0800 | 0x86dd)

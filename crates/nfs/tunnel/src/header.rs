@@ -19,7 +19,7 @@ const ROUTING: u8 = 0x40;
 const KEY: u8 = 0x20;
 const SEQUENCE: u8 = 0x10;
 
-/// What packets are put into.
+/// The encapsulation of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Protocol {
@@ -34,7 +34,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// The UDP port that it has by default; `None` where there is no UDP.
+    /// The default UDP port; `None` without UDP.
     pub(super) fn port(self) -> Option<u16> {
         match self {
             Self::Vxlan => Some(4789),
@@ -48,12 +48,12 @@ impl Protocol {
         if self.port().is_some() { 0xff_ffff } else { u32::MAX }
     }
 
-    /// Bytes of its header.
+    /// The length of its header in bytes.
     pub(super) fn header_len(self, id: Option<u32>) -> usize {
         if self.port().is_some() || id.is_some() { 8 } else { 4 }
     }
 
-    /// Writes its header, in front of a packet of `ether_type`.
+    /// Writes its header, for a packet of `ether_type`.
     pub(super) fn write(self, id: Option<u32>, ether_type: u16, out: &mut [u8]) {
         let [t0, t1] = ether_type.to_be_bytes();
         let [_, i0, i1, i2] = id.unwrap_or(0).to_be_bytes();
@@ -69,7 +69,7 @@ impl Protocol {
     }
 }
 
-/// What a header says.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// The identifier; GRE may have none.
@@ -90,8 +90,8 @@ impl Header {
         Ok(Self { id, ether_type: ETHERNET, len: 8 })
     }
 
-    /// Of Geneve. We know no options: those that must be understood make it one that must be
-    /// dropped (RFC 8926, section 3.5).
+    /// Of Geneve. We support no options: a packet with critical options must be dropped (RFC 8926,
+    /// section 3.5).
     pub(super) fn geneve(bytes: &[u8]) -> Result<Self, DropReason> {
         let [version, flags, t0, t1, i0, i1, i2, _] = *first(bytes)?;
         let len = 8 + usize::from(version & 0x3f) * 4;

@@ -1,7 +1,7 @@
-//! NF `tunnel`: VXLAN, Geneve and GRE, into them and out of them.
+//! NF `tunnel`: encapsulation into, and decapsulation from, VXLAN, Geneve and GRE.
 //!
-//! A packet from the far end of a tunnel to the near one is taken out of it. Any other packet
-//! goes into the first tunnel whose pattern it matches, or passes.
+//! A packet from the remote endpoint of a tunnel to the local one is decapsulated. Any other packet
+//! is encapsulated into the first tunnel whose pattern it matches, or passes.
 
 mod config;
 mod header;
@@ -27,8 +27,8 @@ pub const KIND: Kind = Kind {
     summary: "VXLAN, Geneve and GRE tunnels",
     state: None,
     limits: &[
-        "65535 tunnels, with fixed ends: no learning of addresses, no flooding",
-        "no options of Geneve, no sequence numbers of GRE, no path MTU; fragments are dropped",
+        "65535 tunnels with fixed endpoints: no address learning, no flooding",
+        "no Geneve options, no GRE sequence numbers, no path MTU discovery; fragments are dropped",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -63,7 +63,7 @@ impl Blueprint for TunnelBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("{} tunnels", self.tunnels.all.len())
+        thalweg_source::counted(self.tunnels.all.len(), "tunnel")
     }
 }
 
@@ -74,7 +74,7 @@ struct Figures {
     passed: u64,
 }
 
-/// The near ends of all tunnels, on one worker.
+/// The local endpoints of all tunnels, on one worker.
 struct TunnelEnds {
     tunnels: Arc<Tunnels>,
     classifier: Classifier,
@@ -113,19 +113,19 @@ impl NetworkFunction for TunnelEnds {
     }
 }
 
-/// A packet that comes out of a tunnel.
+/// A packet that arrives from a tunnel.
 struct Arrival<'a> {
     lane: usize,
     tunnel: &'a Tunnel,
     /// Of the outer header.
     tos: u8,
     ether_type: u16,
-    /// Where the packet inside begins and ends.
+    /// Where the inner packet begins and ends.
     start: usize,
     end: usize,
 }
 
-/// The tunnel that the packet of `lane` comes out of, if it is one's.
+/// The tunnel that the packet of `lane` arrives from, if any.
 fn arrival<'a>(
     tunnels: &'a Tunnels,
     batch: &Batch,
@@ -138,7 +138,7 @@ fn arrival<'a>(
     }
     let (source, destination) = addresses(batch, lane);
     let port = (protocol == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
-    // Whoever is not our peer, or comes to another port, is not looked at further.
+    // Packets that are not from a peer, or to another port, are not parsed further.
     let end = tunnels.ports.get(&(source, destination, port));
     let Some(kind) = end else { return Ok(None) };
     if headers.fragment || headers.status != ParseStatus::Complete {
@@ -193,7 +193,7 @@ fn addresses(batch: &Batch, lane: usize) -> (IpAddr, IpAddr) {
 }
 
 impl TunnelEnds {
-    /// Leaves the packets that were inside.
+    /// Decapsulates packets in place.
     fn take_out(&mut self, batch: &mut Batch, arrivals: &[Arrival<'_>], context: &mut Context<'_>) {
         for arrival in arrivals {
             unwrap(batch, arrival);
@@ -208,7 +208,9 @@ impl TunnelEnds {
             } else {
                 Err(DropReason::BadInnerPacket)
             };
-            context.explain(arrival.lane, || format!("out of tunnel '{}'", arrival.tunnel.name));
+            context.explain(arrival.lane, || {
+                format!("decapsulated from tunnel '{}'", arrival.tunnel.name)
+            });
             match told {
                 Ok(()) => self.figures.decapsulated += 1,
                 Err(reason) => context.drop(arrival.lane, reason),
@@ -216,7 +218,7 @@ impl TunnelEnds {
         }
     }
 
-    /// Puts packets into the tunnels that their flows go to.
+    /// Encapsulates packets into the tunnels that they match.
     fn put_in(
         &mut self,
         tunnels: &Tunnels,
@@ -231,14 +233,14 @@ impl TunnelEnds {
             let number = usize::from(found[lane].packet_type.0);
             let Some(tunnel) = number.checked_sub(1).and_then(|at| tunnels.all.get(at)) else {
                 self.figures.passed += 1;
-                context.explain(lane, || "no tunnel's".into());
+                context.explain(lane, || "matches no tunnel".into());
                 continue;
             };
             self.ip_id = self.ip_id.wrapping_add(1);
             match encapsulate(tunnel, batch, lane, self.ip_id) {
                 Ok(()) => {
                     self.figures.encapsulated += 1;
-                    context.explain(lane, || format!("into tunnel '{}'", tunnel.name));
+                    context.explain(lane, || format!("encapsulated into tunnel '{}'", tunnel.name));
                     changed.insert(lane);
                 }
                 Err(reason) => context.drop(lane, reason),
@@ -248,7 +250,7 @@ impl TunnelEnds {
     }
 }
 
-/// Takes the headers of its tunnel off a packet.
+/// Removes the tunnel headers of a packet.
 fn unwrap(batch: &mut Batch, arrival: &Arrival<'_>) {
     let &Arrival { lane, ether_type, start, end, .. } = arrival;
     let l3 = usize::from(batch.headers(lane).l3);
@@ -266,7 +268,7 @@ fn unwrap(batch: &mut Batch, arrival: &Arrival<'_>) {
     }
 }
 
-/// Puts the packet of `lane` into its tunnel. On an error it is as it was.
+/// Encapsulates the packet of `lane` into its tunnel. On an error it is unchanged.
 fn encapsulate(
     tunnel: &Tunnel,
     batch: &mut Batch,
@@ -282,7 +284,7 @@ fn encapsulate(
     if batch.packet_len(lane) < ETHERNET_HEADER {
         return Err(DropReason::Malformed);
     }
-    // Ethernet goes in whole, with its padding; of IP in GRE the link header stays outside.
+    // Ethernet frames are encapsulated whole, with padding; for IP in GRE the link header stays.
     let (keep, len) = if bare {
         (usize::from(headers.l3), usize::from(headers.end))
     } else {
@@ -302,7 +304,7 @@ fn encapsulate(
     } else {
         bytes.copy_within(front..front + 12, 0);
     }
-    // The first bytes are the destination's.
+    // The destination address comes first.
     for (mac, to) in tunnel.macs.iter().zip([6, 0]) {
         if let Some(mac) = mac {
             bytes[to..to + 6].copy_from_slice(mac);
@@ -321,7 +323,7 @@ fn encapsulate(
     tunnel.protocol.write(tunnel.id, ether_type, &mut bytes[inside..inside + header]);
     if let Some(port) = tunnel.port {
         let (before, udp) = bytes.split_at_mut(end);
-        // The source port tells flows apart on the way, among those that nobody owns (RFC 6335).
+        // The source port distinguishes flows for ECMP; it is a dynamic port (RFC 6335).
         write_udp([0xc000 | entropy, port], udp, &before[link..]);
     }
     batch.meta.cut[lane] = Cut::default();

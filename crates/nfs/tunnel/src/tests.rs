@@ -1,4 +1,4 @@
-//! Tunnels against themselves, against our parser, against scapy, and against forgers.
+//! Tunnels against themselves, our parser, scapy, and forged packets.
 
 use proptest::prelude::*;
 use thalweg_packet::write::PacketBuilder;
@@ -34,7 +34,7 @@ fn instance(text: &str) -> Box<dyn NetworkFunction> {
     built(text).unwrap().instance(0)
 }
 
-/// Sends packets through; each after, or why it was dropped.
+/// Sends packets through; returns each packet afterwards, or why it was dropped.
 fn pass(nf: &mut dyn NetworkFunction, packets: &[Vec<u8>]) -> Vec<Result<Vec<u8>, DropReason>> {
     let pool = Arc::new(Pool::anonymous(64, 4096).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
@@ -121,7 +121,7 @@ proptest! {
             _ => builder.protocol(GRE).build(&bytes),
         };
         let _ = pass_one(&mut *end(protocol, v6, false), &packet);
-        // And whatever is a packet can be put in.
+        // Any packet can be encapsulated.
         let _ = pass_one(&mut *end(protocol, v6, true), &bytes[..bytes.len().max(1) - 1]);
     }
 }
@@ -130,14 +130,14 @@ proptest! {
 fn other_packets_pass_and_wrong_ones_do_not() {
     let inside = pass_one(&mut *end("vxlan", false, true), &packet(false, false, 0, 40)).unwrap();
     let mut there = end("vxlan", false, false);
-    // Another identifier, another port, another peer: not of our tunnels.
+    // Another identifier, another port, another peer: none of our tunnels.
     for at in [14 + 20 + 8 + 6, 14 + 20 + 3] {
         let mut other = inside.clone();
         other[at] ^= 1;
         assert_eq!(pass_one(&mut *there, &other), Ok(other.clone()), "{at}");
     }
     assert_eq!(pass_one(&mut *end("gre", false, false), &inside), Ok(inside.clone()));
-    // Without the flag of its identifier; inside is less than a frame; a fragment.
+    // Without the flag of its identifier; an inner packet shorter than a frame; a fragment.
     let mut flagless = inside.clone();
     flagless[14 + 20 + 8] = 0;
     assert_eq!(pass_one(&mut *there, &flagless), Err(DropReason::Malformed));
@@ -152,7 +152,7 @@ fn other_packets_pass_and_wrong_ones_do_not() {
     critical[14 + 20 + 8 + 1] |= 0x40;
     let fate = pass_one(&mut *end("geneve", false, false), &critical);
     assert_eq!(fate, Err(DropReason::UnsupportedProtocol));
-    // ARP cannot go where only IP goes.
+    // A tunnel that carries only IP cannot carry ARP.
     let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
     let fate = pass_one(&mut *end("gre", false, true), &arp);
     assert_eq!(fate, Err(DropReason::UnsupportedProtocol));
@@ -171,7 +171,7 @@ fn congestion_is_told_on_and_frames_without_ip_are_left_alone() {
             inside[14 + 1] |= 3 << 4;
             let out = pass_one(&mut *end(protocol, true, false), &inside);
             let told = out.map(|packet| packet[15] & 3);
-            // The outer header is of no checksum of UDP's.
+            // The UDP checksum does not cover this part of the outer header.
             assert_eq!(told, expected, "{protocol}");
         }
     }
@@ -229,21 +229,21 @@ fn mistakes_are_named() {
                 remote = '192.0.2.2'\nmatch = 'udp'\n";
     assert!(built(good).is_ok());
     let wrong = [
-        (good.replace("id = 1\n", ""), "without identifier"),
-        (good.replace("id = 1", "id = 16777216"), "identifier that does not fit"),
+        (good.replace("id = 1\n", ""), "has no identifier"),
+        (good.replace("id = 1", "id = 16777216"), "identifier out of range"),
         (good.replace("vxlan", "vxlam"), "unknown variant `vxlam`"),
         (good.replace("'192.0.2.2'", "'2001:db8::1'"), "differ in IP version"),
         (good.replace("match = 'udp'", "match = 'udpx'"), "unknown protocol 'udpx'"),
         (good.replace("'udp'", "'priority=32768,udp'"), "7:10: 'priority' means nothing here"),
         (good.replace("'udp'", "'in_port=0'"), "'in_port' means nothing here"),
-        (good.replace("'vxlan'", "'gre'").replace("'udp'", "'arp'"), "nothing but IP"),
-        (good.replace("id = 1", "id = 1\nttl = 0"), "a time to live of 0"),
+        (good.replace("'vxlan'", "'gre'").replace("'udp'", "'arp'"), "carries only IP"),
+        (good.replace("id = 1", "id = 1\nttl = 0"), "a TTL of 0"),
         (good.replace("id = 1", "id = 1\nport = 0"), "port 0"),
-        (good.replace("'vxlan'", "'gre'\nport = 5"), "has no port"),
+        (good.replace("'vxlan'", "'gre'\nport = 5"), "has no UDP port"),
         (good.replace("id = 1", "id = 1\nsource_mac = '2:0'"), "not a MAC address"),
-        ([good, good].concat(), "a second tunnel of the same ends"),
+        ([good, good].concat(), "duplicate tunnel: same endpoints"),
         (format!("{good}{}", good.replace("'vxlan'", "'geneve'\nport = 4789")), "two protocols"),
-        ("tunnel = []".into(), "there is no tunnel"),
+        ("tunnel = []".into(), "no tunnel is configured"),
     ];
     for (text, message) in wrong {
         let errors = built(&text).err().unwrap_or_else(|| panic!("{message}: accepted")).0;
@@ -252,7 +252,7 @@ fn mistakes_are_named() {
     }
 }
 
-/// Takes ours apart, and makes some of its own, line by line.
+/// Dissects our packets, and generates its own, line by line.
 const SCAPY: &str = r"
 import sys
 from scapy.all import Ether, IP, IPv6, UDP, Raw, GRE, load_contrib

@@ -1,7 +1,7 @@
-//! ICMP and `ICMPv6` errors on behalf of a packet: what to send, when to keep
-//! silent, and how often.
+//! ICMP and `ICMPv6` errors about a packet: what to send, when not to send one,
+//! and how often.
 //!
-//! [`build`] makes one error packet by RFC 792, RFC 1812 §4.3 and RFC 4443;
+//! [`build`] writes one error packet by RFC 792, RFC 1812 §4.3 and RFC 4443;
 //! [`IcmpSender`] adds the rate limit and the counters that an NF needs, and
 //! hands the packet to the chain.
 
@@ -17,7 +17,7 @@ use crate::emitted::Made;
 const MAX_IPV4: usize = 576;
 /// The longest `ICMPv6` error, in bytes of IP: the minimum MTU (RFC 4443 §2.4 (c)).
 const MAX_IPV6: usize = 1280;
-/// Hop limit of what we originate.
+/// Hop limit of the errors.
 const TTL: u8 = 64;
 /// Precedence "internetwork control" (RFC 1812 §4.3.2.5).
 const TOS: u8 = 0xc0;
@@ -25,22 +25,22 @@ const TOS: u8 = 0xc0;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What went wrong with the packet that the error quotes.
+/// The reason for the error about the quoted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// The TTL or hop limit ran out in transit.
+    /// The TTL or hop limit expired in transit.
     TimeExceeded,
     /// There is no route to the destination.
     NetUnreachable,
     /// The last hop cannot reach the destination itself.
     HostUnreachable,
-    /// The destination does not speak the packet's protocol.
+    /// The destination does not support the packet's protocol.
     ProtocolUnreachable,
     /// Nothing listens on the destination port.
     PortUnreachable,
     /// A rule forbids the packet.
     AdminProhibited,
-    /// The packet is longer than the next hop takes and must not be fragmented.
+    /// The packet exceeds the MTU of the next hop and must not be fragmented.
     TooBig {
         /// The MTU of the next hop, in bytes of IP.
         mtu: u16,
@@ -63,7 +63,7 @@ impl IcmpError {
 
     /// Type, code and the header's second word for IPv6.
     ///
-    /// A wrong protocol is a parameter problem there (code 1), whose pointer
+    /// An unknown protocol is a parameter problem there (code 1), whose pointer
     /// names the Next Header field of the fixed header.
     fn for_ipv6(self) -> (u8, u8, u32) {
         match self {
@@ -84,7 +84,7 @@ impl IcmpError {
 pub enum Suppressed {
     /// The packet has no IP header.
     NotIp,
-    /// The source address is not of the packet's IP version.
+    /// No source address of the packet's IP version is available.
     NoSource,
     /// The packet is itself an ICMP error, or may be one.
     AboutError,
@@ -94,9 +94,9 @@ pub enum Suppressed {
     Broadcast,
     /// The packet's source does not name a single host.
     BadSource,
-    /// The rate limit is used up.
+    /// The rate limit is exhausted.
     RateLimit,
-    /// There was no frame for the error.
+    /// There was no free frame for the error.
     NoFrame,
 }
 
@@ -105,10 +105,10 @@ impl Suppressed {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotIp => "not an IP packet",
-            Self::NoSource => "no address of its IP version to tell it from",
+            Self::NoSource => "no source address of the packet's IP version",
             Self::AboutError => "the packet may be an ICMP error",
             Self::LaterFragment => "a fragment other than the first",
-            Self::Broadcast => "sent to many",
+            Self::Broadcast => "sent to a broadcast or multicast address",
             Self::BadSource => "the source is not a single host",
             Self::RateLimit => "over the rate limit",
             Self::NoFrame => "no free frame",
@@ -181,7 +181,7 @@ pub fn may_answer(bytes: &[u8], key: &FlowKey, headers: &Headers) -> Result<(), 
         let single = !matches!(source >> 24, 0 | 127 | 224..);
         return if single { Ok(()) } else { Err(Suppressed::BadSource) };
     }
-    // Redirects (137) are no errors, but must not be answered with one either.
+    // Redirects (137) are not errors, but must not be answered with one either.
     if headers.ip_proto == ICMPV6 && (headers.l4 == 0 || kind < 128 || kind == 137) {
         return Err(Suppressed::AboutError);
     }
@@ -193,14 +193,14 @@ pub fn may_answer(bytes: &[u8], key: &FlowKey, headers: &Headers) -> Result<(), 
     if single { Ok(()) } else { Err(Suppressed::BadSource) }
 }
 
-/// The ICMP types that are questions, answers or advertisements; all others
+/// The ICMP types that are queries, replies or advertisements; all others
 /// are errors or unknown.
 fn is_icmp_query(kind: u64) -> bool {
     matches!(kind, 0 | 8 | 9 | 10 | 13..=18)
 }
 
-/// The Ethernet header of the way back. An 802.3 length and its LLC header do
-/// not fit the new length, so an `EtherType` takes their place.
+/// The Ethernet header of the return path. An 802.3 length and its LLC header do
+/// not match the new length, so an `EtherType` replaces them.
 fn link_header(bytes: &[u8], ether_type: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[6..12]);
     out.extend_from_slice(&bytes[..6]);
@@ -214,7 +214,7 @@ fn link_header(bytes: &[u8], ether_type: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(&ether_type.to_be_bytes());
 }
 
-/// The first bytes of `packet`, as many as an error of `limit` bytes has room for.
+/// The first bytes of `packet`, as many as fit an error of `limit` bytes.
 fn quote(packet: &[u8], limit: usize, headers: usize) -> &[u8] {
     &packet[..packet.len().min(limit - headers)]
 }
@@ -318,7 +318,7 @@ impl IcmpSender {
 
     /// Sends the error `kind` about the packet of `lane` from `source`;
     /// returns where it lies in [`Context::emitted`], not yet parsed, for the NF to
-    /// choose its way (its MAC addresses are swapped, it has no output yet).
+    /// choose its output (its MAC addresses are swapped, it has no output yet).
     ///
     /// # Errors
     /// Why nothing was sent.
@@ -344,7 +344,7 @@ impl IcmpSender {
         sent
     }
 
-    /// Counts an error that the NF itself decided not to send.
+    /// Counts an error that the NF itself suppressed.
     pub fn suppress(&mut self) {
         self.suppressed += 1;
     }

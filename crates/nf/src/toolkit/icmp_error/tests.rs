@@ -1,4 +1,4 @@
-//! Errors by hand, against the rules of RFC 1812 and RFC 4443.
+//! Hand-made errors, checked against the rules of RFC 1812 and RFC 4443.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ fn the_rate_limit_allows_a_burst_and_then_the_rate() {
     let start = Nanoseconds::from_secs(1_700_000_000);
     let burst = (0..50).filter(|_| limit.allow(start)).count();
     assert_eq!(burst, 5);
-    // Ten seconds in steps of 3 ms: 100 a second, and the time never runs back.
+    // Ten seconds in steps of 3 ms: 100 a second, and packet time never runs backwards.
     let allowed = (1..=3333)
         .filter(|i| limit.allow(start.plus(Nanoseconds(i * 3_000_000))) | limit.allow(start))
         .count();

@@ -1,21 +1,21 @@
-//! Signatures of DHCP clients: which parameters they ask for, in which order.
+//! Signatures of DHCP clients: the parameters they request, in their order.
 
 use hashbrown::HashMap;
 
 use super::super::attributes::Attributes;
 use super::super::dhcp::Request;
 
-/// What a client's message has to be besides asking for the parameters.
+/// The conditions on a client's message besides the requested parameters.
 #[derive(Clone, Debug)]
 pub(super) struct DhcpSignature {
     pub(super) message: Option<u8>,
-    /// The options in their order, without the end.
+    /// The options in their order, without the end option.
     pub(super) options: Option<Vec<u8>>,
     pub(super) vendor_class: Option<String>,
     pub(super) says: Attributes,
 }
 
-/// All of them, by the parameters asked for.
+/// All signatures, by the requested parameters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DhcpSignatures {
     by_parameters: HashMap<Vec<u8>, Vec<DhcpSignature>>,
@@ -36,7 +36,7 @@ impl DhcpSignatures {
         self.by_parameters.values_mut().flatten().map(|s| &mut s.says)
     }
 
-    /// What the first signature says that a client's message fits.
+    /// The attributes of the first signature that matches a client's message.
     pub(super) fn find(&self, request: &Request<'_>) -> Option<&Attributes> {
         let candidates = self.by_parameters.get(request.parameters)?;
         let fits = |signature: &&DhcpSignature| {

@@ -24,7 +24,7 @@ use pattern::Patterns;
 pub(super) use signature::Fit;
 use signature::Signatures;
 
-/// The fingerprints that come with the program.
+/// The built-in fingerprints.
 const BUILT_IN: &str = include_str!("built_in.toml");
 
 /// Which side of a handshake a segment is.
@@ -34,7 +34,7 @@ pub(super) enum Handshake {
     SynAck,
 }
 
-/// What hosts, services and links are known by.
+/// The fingerprints of hosts, services and links.
 #[derive(Default)]
 pub(super) struct Fingerprints {
     handshakes: [Signatures; 2],
@@ -43,15 +43,15 @@ pub(super) struct Fingerprints {
     /// Names of services, by TCP (0) or UDP (1) and port.
     ports: HashMap<(u8, u16), String>,
     vendors: Vendors,
-    /// Kinds of links, by their largest packet.
+    /// Kinds of links, by their MTU.
     links: HashMap<u16, String>,
 }
 
-/// Who made a network card, by the first bits of its address.
+/// The vendors of network cards, by the first bits of the address.
 #[derive(Default)]
 struct Vendors {
     by_prefix: HashMap<(u64, u32), String>,
-    /// The lengths of prefixes that there are.
+    /// The prefix lengths in use, the longest first.
     lengths: Vec<u32>,
 }
 
@@ -72,7 +72,7 @@ impl Vendors {
     }
 }
 
-/// Reads fingerprints from files; what is read first counts first.
+/// Reads fingerprints from files; those read first take precedence.
 #[derive(Default)]
 pub(super) struct Loader {
     fingerprints: Fingerprints,
@@ -82,24 +82,24 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// A file in the project's own format.
+    /// Reads a file in the project's own format.
     pub(super) fn own(&mut self, source: &Source) {
         own::read(source, &mut self.fingerprints, &mut self.errors);
     }
 
-    /// p0f 3's file.
+    /// Reads p0f 3's file.
     pub(super) fn p0f(&mut self, source: &Source) {
         p0f::read(source, &mut self.fingerprints, &mut self.warnings);
     }
 
-    /// One of recog's files.
+    /// Reads one of recog's files.
     pub(super) fn recog(&mut self, source: &Source) {
         if let Err(e) = recog::read(source, &mut self.fingerprints, &mut self.warnings) {
             self.errors.push(e);
         }
     }
 
-    /// PRADS's folder; says whether one of its files was there.
+    /// Reads PRADS's folder; returns whether it holds one of PRADS's files.
     pub(super) fn prads(&mut self, folder: &Path) -> bool {
         let mut found = false;
         for (name, reads) in prads::FILES {
@@ -124,12 +124,12 @@ impl Loader {
         found
     }
 
-    /// What comes with the program.
+    /// Reads the built-in fingerprints.
     pub(super) fn built_in(&mut self) {
         self.own(&Source::new("built-in fingerprints", BUILT_IN));
     }
 
-    /// All that was read.
+    /// All fingerprints that were read.
     pub(super) fn finish(mut self) -> Fingerprints {
         self.fingerprints.texts.iter_mut().for_each(Patterns::build);
         self.fingerprints.name_systems();
@@ -138,7 +138,7 @@ impl Loader {
 }
 
 impl Fingerprints {
-    /// Says in the words of `operating_system.name` what signatures know of systems.
+    /// Completes the systems of signatures with the attributes of `operating_system.name`.
     fn name_systems(&mut self) {
         let names = std::mem::take(&mut self.texts[Text::SystemName as usize]);
         let handshakes = self.handshakes.iter_mut().flat_map(Signatures::each_mut);
@@ -152,7 +152,7 @@ impl Fingerprints {
         self.texts[Text::SystemName as usize] = names;
     }
 
-    /// What the sender of a SYN or SYN-ACK is; `peer_mss` as in the SYN it answers, or 0.
+    /// The system that sent a SYN or SYN-ACK; `peer_mss` as in the SYN it answers, or 0.
     pub(super) fn handshake(
         &self,
         kind: Handshake,
@@ -162,12 +162,12 @@ impl Fingerprints {
         self.handshakes[kind as usize].find(features, peer_mss)
     }
 
-    /// What a text says.
+    /// The attributes that a text implies.
     pub(super) fn text(&self, kind: Text, text: &[u8]) -> Option<Attributes> {
         self.texts[kind as usize].find(text)
     }
 
-    /// What a DHCP client is.
+    /// The attributes of a DHCP client.
     pub(super) fn dhcp(&self, request: &Request<'_>) -> Option<Attributes> {
         let class = request.vendor_class.and_then(|c| self.text(Text::DhcpVendorClass, c));
         match (self.dhcp.find(request).cloned(), class) {
@@ -189,17 +189,17 @@ impl Fingerprints {
         self.ports.get(&(transport, port)).map(String::as_str)
     }
 
-    /// Who made a network card.
+    /// The vendor of a network card.
     pub(super) fn vendor(&self, [a, b, c, d, e, f]: [u8; 6]) -> Option<&str> {
         self.vendors.find(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
     }
 
-    /// The kind of a link with this largest packet.
+    /// The kind of a link with this MTU.
     pub(super) fn link(&self, mtu: u16) -> Option<&str> {
         self.links.get(&mtu).map(String::as_str)
     }
 
-    /// How many there are: of handshakes, of texts, of DHCP.
+    /// The number of fingerprints: of handshakes, of texts, of DHCP.
     pub(super) fn counts(&self) -> [usize; 3] {
         [
             self.handshakes.iter().map(Signatures::len).sum(),

@@ -24,7 +24,7 @@ struct File {
     dhcp: Vec<Dhcp>,
     #[serde(default)]
     ports: BTreeMap<String, Ports>,
-    /// Kinds of links, with the sizes of their largest packets.
+    /// Kinds of links, with their MTUs.
     #[serde(default)]
     links: BTreeMap<String, Vec<u16>>,
 }
@@ -54,7 +54,7 @@ enum Side {
 struct Banner {
     on: Spanned<String>,
     pattern: Spanned<String>,
-    /// Values may hold what groups matched, as `$1`.
+    /// Values may refer to groups, as `$1`.
     set: BTreeMap<String, String>,
 }
 
@@ -62,7 +62,7 @@ struct Banner {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dhcp {
-    /// What option 55 asks for, in this order.
+    /// The parameters that option 55 requests, in this order.
     parameters: Vec<u8>,
     /// All options in their order.
     options: Option<Vec<u8>>,
@@ -143,7 +143,7 @@ fn tcp(source: &Source, entry: Tcp, into: &mut Fingerprints, errors: &mut Vec<So
 fn text(source: &Source, entry: Banner, into: &mut Fingerprints) -> Result<(), SourceError> {
     let kind = Text::named(entry.on.get_ref()).ok_or_else(|| {
         let expected = format!("one of {}", Text::names());
-        source.error(entry.on.span(), "no text of this kind is looked at", expected)
+        source.error(entry.on.span(), "unknown kind of text", expected)
     })?;
     let service = kind.service().map(|name| ("service.name".to_owned(), name.to_owned()));
     let set = service

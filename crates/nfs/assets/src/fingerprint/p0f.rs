@@ -10,8 +10,8 @@ use super::{Fingerprints, Handshake};
 /// The notation of a signature, for messages.
 pub(super) const FORM: &str = "version:ttl:options:mss:window,scale:layout:quirks:payload";
 
-/// Reads `source` into `into`. Sections about HTTP, which go by the order of headers, are left
-/// alone.
+/// Reads `source` into `into`. Skips the sections about HTTP, which match the order of header
+/// fields.
 pub(super) fn read(source: &Source, into: &mut Fingerprints, problems: &mut Vec<SourceError>) {
     let mut reader = Reader { section: Section::Other, label: None, mtu_label: None };
     for (span, line) in source.lines() {
@@ -59,9 +59,9 @@ impl Reader {
             return Ok(());
         }
         let (name, value) =
-            line.split_once('=')
-                .map(|(name, value)| (name.trim(), value.trim()))
-                .ok_or_else(|| ("no line of p0f's".to_owned(), "'[section]' or 'name = value'"))?;
+            line.split_once('=').map(|(name, value)| (name.trim(), value.trim())).ok_or_else(
+                || ("not a section or a setting".to_owned(), "'[section]' or 'name = value'"),
+            )?;
         match (self.section, name) {
             (Section::Mtu, "label") => self.mtu_label = Some(value.to_owned()),
             (Section::Mtu, "sig") => {
@@ -83,7 +83,7 @@ impl Reader {
 }
 
 fn no_label() -> Mistake {
-    ("a signature before any label".to_owned(), "'label = ...' above it")
+    ("a signature before any label".to_owned(), "'label = ...' before it")
 }
 
 /// A label such as `s:unix:Linux:3.11 and newer`.
@@ -92,7 +92,7 @@ fn label(text: &str) -> Result<Label, Mistake> {
     let &[kind, class, name, version] = &parts[..] else {
         return Err((format!("bad label '{text}'"), "type:class:name:version"));
     };
-    // What is no system but a program that makes its own packets has "!" for its class.
+    // A program that generates its own packets, unlike a system, has "!" for its class.
     let (product, number) = match class {
         "!" => ("service.product", "service.version"),
         _ => ("os.product", "os.version"),
@@ -117,7 +117,7 @@ pub(super) fn signature(text: &str) -> Result<Signature, String> {
         window.split_once(',').ok_or_else(|| format!("bad window '{window}': no ',scale'"))?;
     let bad = |what: &str, text: &str| format!("bad {what} '{text}'");
     let any_distance = ttl.ends_with('-');
-    // A raw signature, as p0f prints one, has the distance behind a '+'.
+    // A raw signature, as p0f prints one, has the distance after a '+'.
     let first = ttl.trim_end_matches('-').split('+').next().unwrap_or(ttl);
     let distance = ttl.split_once('+').map_or(Ok(0), |(_, d)| d.parse::<u8>());
     let ttl = first.parse::<u8>().ok().filter(|_| distance.is_ok());

@@ -1,13 +1,13 @@
-//! Patterns of banners: regular expressions with what a match says.
+//! Patterns of banners: regular expressions with the attributes that a match implies.
 //!
 //! The expressions have no look-around and no back references, so that the time for a text
-//! is linear in its length, whoever wrote it.
+//! is linear in its length, also for hostile ones.
 
 use regex::bytes::{Captures, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use super::super::attributes::{Attributes, Draft};
 
-/// Bytes that a compiled pattern may take, and that a set of them may.
+/// The most bytes of a compiled pattern, and of a compiled set of patterns.
 const SIZE: usize = 1 << 20;
 const SET_SIZE: usize = 64 << 20;
 
@@ -21,7 +21,7 @@ enum Piece {
     Attribute(String),
 }
 
-/// How an attribute's value is made.
+/// The template of an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template(Vec<Piece>);
 
@@ -61,13 +61,13 @@ impl Template {
         Self(pieces)
     }
 
-    /// The highest group that is named.
+    /// The highest group number that it refers to.
     fn groups(&self) -> usize {
         let numbers = self.0.iter().map(|p| if let Piece::Group(n) = p { *n } else { 0 });
         numbers.max().unwrap_or(0)
     }
 
-    /// The value; `None` when all that it would hold is a group without a match.
+    /// The value; `None` if it would only hold groups without a match.
     fn fill(&self, captures: &Captures<'_>, attributes: &Draft) -> Option<String> {
         let mut value = String::new();
         let mut absent = false;
@@ -78,7 +78,7 @@ impl Template {
                     Some(group) => value.push_str(&String::from_utf8_lossy(group.as_bytes())),
                     None => absent = true,
                 },
-                // A version that is not known is "-" in a CPE name.
+                // An unknown version is "-" in a CPE name.
                 Piece::Attribute(name) => value.push_str(attributes.get(name).unwrap_or("-")),
             }
         }
@@ -91,24 +91,24 @@ fn text_of(text: &str) -> Piece {
     Piece::Text(text.to_owned())
 }
 
-/// How an expression is to be read.
+/// The dialect of an expression.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
     pub(super) ignore_case: bool,
     pub(super) dot_is_any: bool,
-    /// `^` and `$` are those of lines too.
+    /// `^` and `$` also match at line boundaries.
     pub(super) lines: bool,
-    /// `\0` and `\12` are numbers of characters.
+    /// `\0` and `\12` are octal character codes.
     pub(super) octal: bool,
 }
 
-/// One expression and what a match says.
+/// An expression and the attributes that a match implies.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     expression: String,
     reading: Reading,
     regex: Regex,
-    /// Attributes, in the order in which they are made.
+    /// Attributes, in the order in which they are set.
     set: Vec<(String, Template)>,
 }
 
@@ -150,7 +150,7 @@ impl Pattern {
         Some(attributes.finish())
     }
 
-    /// The expression with its reading inside, for a set of several.
+    /// The expression with its flags inline, for a set of several.
     fn inline(&self) -> String {
         let Reading { ignore_case, dot_is_any, lines, .. } = self.reading;
         let flags: String = [(ignore_case, 'i'), (dot_is_any, 's'), (lines, 'm')]
@@ -162,17 +162,17 @@ impl Pattern {
     }
 }
 
-/// The message of an expression's error, without the picture above it.
+/// The message of an expression's error, without the excerpt above it.
 fn last_line(message: &str) -> String {
     let last = message.lines().last().unwrap_or(message);
     last.trim_start_matches("error: ").to_owned()
 }
 
-/// All patterns for one kind of text; the first that matches counts.
+/// All patterns for one kind of text; the first match decides.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patterns {
     list: Vec<Pattern>,
-    /// All of them at once; `None` while some were added, or when they are too many.
+    /// All patterns as one set; `None` before `build`, or if they are too many.
     together: Option<RegexSet>,
 }
 
@@ -185,15 +185,15 @@ impl Patterns {
         self.list.len()
     }
 
-    /// Prepares to look for all at once.
+    /// Compiles all patterns into one set.
     pub(super) fn build(&mut self) {
         let mut builder = RegexSetBuilder::new(self.list.iter().map(Pattern::inline));
-        // A number of a character reads as one either way: no pattern has back references.
+        // Octal codes are safe for all: no pattern has back references.
         builder.unicode(false).octal(true).size_limit(SET_SIZE);
         self.together = builder.build().ok();
     }
 
-    /// What the first pattern that matches `text` says.
+    /// The attributes of the first pattern that matches `text`.
     pub(super) fn find(&self, text: &[u8]) -> Option<Attributes> {
         match &self.together {
             Some(all) => {

@@ -10,10 +10,10 @@ use super::pattern::{Pattern, Reading, Template};
 use super::signature::{Number, Signature, Size, Window};
 use super::{Fingerprints, Handshake, p0f};
 
-/// One file of PRADS's folder: its name and what reads it.
+/// A file of PRADS's folder: its name and the parser of its lines.
 type File = (&'static str, fn(&str, &mut Fingerprints) -> Result<(), Mistake>);
 
-/// What is wrong in a line, and what would be right.
+/// What is wrong in a line, and what was expected.
 type Mistake = (String, &'static str);
 
 /// The files of the folder that are read.
@@ -109,7 +109,7 @@ fn options(text: &str) -> Result<Options, String> {
         let bad = || format!("bad TCP option '{word}'");
         let (letter, rest) = word.split_at_checked(1).ok_or_else(bad)?;
         let kind = match letter.to_ascii_uppercase().as_str() {
-            // Ends behind the first are padding.
+            // Further end options after the first are padding.
             "E" if layout.contains(&option::EOL) => {
                 padding += 1;
                 continue;
@@ -212,10 +212,10 @@ fn dhcp(line: &str, into: &mut Fingerprints) -> Result<(), Mistake> {
 
 /// `00:00:0c  Vendor  # whole name`.
 fn vendor(line: &str, into: &mut Fingerprints) -> Result<(), Mistake> {
-    const FORM: &str = "'00:00:0c Vendor', the prefix with '/28' where it is no whole bytes";
+    const FORM: &str = "'00:00:0c Vendor', the prefix with '/28' if it is not whole bytes";
     let text = line.split('#').next().unwrap_or(line).trim();
     let (prefix, name) =
-        text.split_once(char::is_whitespace).ok_or_else(|| ("no vendor".to_owned(), FORM))?;
+        text.split_once(char::is_whitespace).ok_or_else(|| ("missing vendor".to_owned(), FORM))?;
     let (bytes, bits) = match prefix.split_once('/') {
         Some((bytes, bits)) => (bytes, bits.parse().ok()),
         None => (prefix, Some(prefix.split([':', '-']).count() as u32 * 8)),

@@ -1,4 +1,4 @@
-//! Files of Rapid7's recog: banners' expressions in XML.
+//! Files of Rapid7's recog: expressions for banners, in XML.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::pattern::{Pattern, Reading, Template};
 /// Reads `source` into `into`.
 ///
 /// # Errors
-/// What makes the whole file unreadable.
+/// Why the whole file is unreadable.
 pub(super) fn read(
     source: &Source,
     into: &mut Fingerprints,
@@ -26,24 +26,21 @@ pub(super) fn read(
     if !root.has_tag_name("fingerprints") {
         return Err(source.error(
             root.range(),
-            "no fingerprints",
+            "not a fingerprint file of recog",
             "<fingerprints matches=\"...\">",
         ));
     }
     let Some(text) = root.attribute("matches").and_then(Text::named) else {
-        let expected = format!("matches of one of {}", Text::names());
-        problems.push(source.error(
-            start_tag(&root),
-            "no text of this kind is looked at",
-            expected,
-        ));
+        let expected = format!("'matches' to name one of {}", Text::names());
+        problems.push(source.error(start_tag(&root), "unknown kind of text", expected));
         return Ok(());
     };
     for node in root.children().filter(|n| n.has_tag_name("fingerprint")) {
         match fingerprint(&node, text) {
             Ok(pattern) => into.texts[text as usize].push(pattern),
             Err((span, message)) => {
-                let expected = "<fingerprint pattern=\"...\"> with <param pos name value/>";
+                let expected =
+                    "<fingerprint pattern=\"...\"> with <param pos=... name=... value=.../>";
                 problems.push(source.error(span, message, expected));
             }
         }
@@ -64,32 +61,32 @@ type Mistake = (Range<usize>, String);
 
 fn fingerprint(node: &Node<'_, '_>, text: Text) -> Result<Pattern, Mistake> {
     let wrong = |node: &Node<'_, '_>, what: &str| (start_tag(node), what.to_owned());
-    let expression = node.attribute("pattern").ok_or_else(|| wrong(node, "no pattern"))?;
+    let expression = node.attribute("pattern").ok_or_else(|| wrong(node, "missing pattern"))?;
     let flags = node.attribute("flags").unwrap_or("");
     let reading = Reading {
         ignore_case: flags.contains("REG_ICASE"),
-        // As in Ruby, where these expressions come from.
+        // As in Ruby, whose dialect these expressions use.
         dot_is_any: flags.contains("REG_MULTILINE"),
         lines: true,
         octal: false,
     };
     let mut set = Vec::new();
-    // Values may name attributes that stand behind them.
+    // Values may refer to attributes that follow them.
     let mut composed = Vec::new();
     if let Some(name) = text.service() {
         set.push(("service.name".to_owned(), Template::with_attributes(name)));
     }
     for param in node.children().filter(|n| n.has_tag_name("param")) {
-        let name = param.attribute("name").ok_or_else(|| wrong(&param, "no name"))?.to_owned();
+        let name = param.attribute("name").ok_or_else(|| wrong(&param, "missing name"))?.to_owned();
         let position = param.attribute("pos").and_then(|p| p.parse().ok());
         match (position, param.attribute("value")) {
             (Some(0), Some(value)) if value.contains('{') => {
                 composed.push((name, Template::with_attributes(value)));
             }
             (Some(0), Some(value)) => set.push((name, Template::with_attributes(value))),
-            (Some(0), None) => return Err(wrong(&param, "no value")),
+            (Some(0), None) => return Err(wrong(&param, "missing value")),
             (Some(position), _) => set.push((name, Template::group(position))),
-            (None, _) => return Err(wrong(&param, "no position")),
+            (None, _) => return Err(wrong(&param, "missing position")),
         }
     }
     set.append(&mut composed);

@@ -1,13 +1,13 @@
-//! Signatures of TCP handshakes, and which of them a segment fits.
+//! Signatures of TCP handshakes, and which of them a segment matches.
 
 use hashbrown::HashMap;
 
 use super::super::attributes::Attributes;
 use super::super::handshake::{Features, quirk};
 
-/// The furthest that a host is taken to be away, in hops, before its TTL counts as odd.
+/// The longest plausible distance of a host, in hops; beyond it the TTL does not match.
 const MAX_DISTANCE: u8 = 35;
-/// From this size on, p0f 2 asks for no exact one.
+/// Above this size, p0f 2 requires no exact size.
 const BIG: u16 = 100;
 
 /// A number in a signature.
@@ -15,7 +15,7 @@ const BIG: u16 = 100;
 pub(super) enum Number {
     Any,
     Exactly(u16),
-    /// A multiple of it.
+    /// A multiple of this number.
     Of(u16),
 }
 
@@ -29,17 +29,17 @@ impl Number {
     }
 }
 
-/// How a window relates to the segments it holds.
+/// How a window relates to the segment size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Window {
     Plain(Number),
-    /// So many maximum segments.
+    /// This many times the maximum segment size.
     Segments(u16),
-    /// So many packets of the link's size.
+    /// This many times the MTU of the link.
     Packets(u16),
 }
 
-/// The size that p0f 2 asks for.
+/// The size that p0f 2 requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Any,
@@ -51,10 +51,10 @@ pub(super) enum Size {
 /// A signature.
 #[derive(Clone, Debug)]
 pub(super) struct Signature {
-    /// IP version; 0 is either.
+    /// IP version; 0 for either.
     pub(super) version: u8,
     pub(super) ttl: u8,
-    /// The TTL says nothing of the distance.
+    /// Whether the TTL does not indicate the distance.
     pub(super) any_distance: bool,
     /// Bytes of IP options.
     pub(super) ip_options: Number,
@@ -64,27 +64,27 @@ pub(super) struct Signature {
     /// As in [`Features`].
     pub(super) layout: Vec<u8>,
     pub(super) quirks: u32,
-    /// The quirks it speaks of.
+    /// The quirks that it covers.
     pub(super) asked: u32,
     pub(super) payload: Option<bool>,
     pub(super) size: Size,
-    /// One for want of a better one.
+    /// Whether it is a fallback for a whole family.
     pub(super) generic: bool,
     pub(super) says: Attributes,
 }
 
-/// How well a signature fits.
+/// How well a signature matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Fit {
     Exact,
     /// The signature is one for a whole family.
     Generic,
-    /// But for what routers and firewalls change on the way.
+    /// It matches except for fields that routers and firewalls change on the path.
     Fuzzy,
 }
 
 impl Signature {
-    /// How well a segment fits; `peer_mss` is the maximum segment size of the SYN it answers,
+    /// How well a segment matches; `peer_mss` is the maximum segment size of the SYN it answers,
     /// or 0.
     fn fit(&self, features: &Features, peer_mss: u16) -> Option<Fit> {
         if self.version != 0 && self.version != features.version {
@@ -116,8 +116,8 @@ impl Signature {
         }
     }
 
-    /// Whether the quirks are those asked for, or, `Some(false)`, differ in what is changed on
-    /// the way: a firewall clears "don't fragment" and identifications, a router sets ECN.
+    /// Whether the quirks match, or, `Some(false)`, differ only in what changes on the path: a
+    /// firewall clears "don't fragment" and identifications, a router sets ECN.
     fn quirks_fit(&self, features: &Features) -> Option<bool> {
         const IPV4_ONLY: u32 = quirk::DF | quirk::ID_WITH_DF | quirk::NO_ID | quirk::ID_ZERO;
         let other = match (self.version, features.version) {
@@ -140,7 +140,7 @@ impl Signature {
         let times = |count: u16, unit: u16| {
             unit != 0 && u32::from(count) * u32::from(unit) == u32::from(features.window)
         };
-        // Some systems leave out the bytes of timestamps, or take another link's size.
+        // Some systems subtract the bytes of timestamps, or use the size of another link.
         let stamps = if features.timestamps { 12 } else { 0 };
         let shorter = |mss: u16| [mss, mss.saturating_sub(stamps)];
         match self.window {
@@ -181,7 +181,7 @@ impl Signatures {
         self.list.iter_mut().map(|s| &mut s.says)
     }
 
-    /// The best signature for a segment, the first of equals.
+    /// The best signature for a segment, the first among equals.
     pub(super) fn find(&self, features: &Features, peer_mss: u16) -> Option<(&Attributes, Fit)> {
         let candidates = self.by_layout.get(&features.layout[..])?;
         let fits = candidates.iter().filter_map(|number| {

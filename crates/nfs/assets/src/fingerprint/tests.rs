@@ -1,4 +1,4 @@
-//! Fingerprints of other projects, held against what those say of them.
+//! Fingerprints of other projects, compared with what those projects document.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use roxmltree::{Document, Node};
 use super::*;
 use thalweg_testkit::data_folder;
 
-/// Everything that `load` reads, and what it did not understand.
+/// The fingerprints that `load` reads, and its warnings and errors.
 fn loaded(load: impl FnOnce(&mut Loader)) -> (Fingerprints, Vec<String>) {
     let mut loader = Loader::default();
     load(&mut loader);
@@ -39,7 +39,7 @@ fn base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Examples that differ, and how many there are.
+/// The examples that differ, and the number of all examples.
 fn examples(path: &Path) -> (Vec<String>, usize) {
     let source = Source::read(path).unwrap();
     let (known, problems) = loaded(|l| l.recog(&source));

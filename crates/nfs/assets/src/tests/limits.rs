@@ -1,4 +1,4 @@
-//! Memory stays within its limits, whatever is sent.
+//! Memory stays within its limits for any traffic.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn hosts_and_conversations_stay_within_their_numbers() {
 fn hosts_of_which_nothing_is_known_go_first() {
     let mut bench = Bench::new("max_hosts = 1000");
     bench.send(&[syn(true, &LINUX), segment(true, 0x18, b"SSH-2.0-PuTTY_Release_0.78\r\n")]);
-    // Datagrams without an answer tell of nobody.
+    // Unanswered datagrams reveal nothing about their sender.
     let packets: Vec<_> = (0..20_000u32)
         .map(|host| {
             let [_, b, c, d] = host.to_be_bytes();

@@ -1,4 +1,4 @@
-//! What is told of hosts, by packets made here and by captures.
+//! What the NF records of hosts, from generated packets and from captures.
 
 mod limits;
 mod prads;
@@ -14,7 +14,7 @@ use super::*;
 use thalweg_nf::Verdict;
 use thalweg_testkit::Drive;
 
-/// An asset detection whose packets are made here.
+/// An asset detection with generated packets.
 struct Bench {
     blueprint: Box<dyn Blueprint>,
     drive: Drive,
@@ -39,7 +39,7 @@ impl Bench {
     }
 
     fn capture(&mut self, path: &Path) {
-        // What a damaged capture holds before its damage counts.
+        // The packets of a damaged capture before the damage count.
         let (verdicts, _) = self.drive.capture(path, BATCH);
         assert!(verdicts.into_iter().all(|verdict| verdict == Verdict::Forward));
     }
@@ -85,7 +85,7 @@ fn syn(by_client: bool, options: &[u8]) -> Vec<u8> {
         // No acknowledgement number.
         packet[42..46].fill(0);
     }
-    // Linux forbids fragments; only SYNs have identifications.
+    // Linux sets "don't fragment"; only SYNs have identifications.
     packet[20] = 0x40;
     packet[18..20].copy_from_slice(&[0, u8::from(by_client)]);
     packet
@@ -224,14 +224,14 @@ fn mistakes_are_told_with_their_place() {
         told(&format!("fingerprints = ['{}']", file.display()))
     };
     assert!(told("max_hosts = 1").contains("chain.toml:1:13: out of range: '1'"));
-    assert!(told("networks = ['10.0.0.1/8']").contains("bits set behind the prefix"));
+    assert!(told("networks = ['10.0.0.1/8']").contains("bits set past the prefix length"));
     assert!(told("prads = '/nowhere'").contains("none of PRADS's files"));
     assert!(told("recog = ['/nowhere.xml']").contains("cannot read the file"));
     assert!(told("colour = 1").contains("unknown field `colour`"));
     let text = "[[text]]\non = 'ssh.banner'\npattern = '('\nset = {}";
     assert!(own(text).contains("f.toml:3:11: unclosed group: ''('';"), "{}", own(text));
     let text = "[[text]]\non = 'ssh'\npattern = ''\nset = {}";
-    assert!(own(text).contains("f.toml:2:6: no text of this kind is looked at: ''ssh''"));
+    assert!(own(text).contains("f.toml:2:6: unknown kind of text: ''ssh''"));
     let text = "[[tcp]]\non = 'syn'\nsignatures = ['*:64:0:*:x,7:mss::0']\nset = {}";
     assert!(own(text).contains("f.toml:3:15: bad window 'x'"), "{}", own(text));
 }

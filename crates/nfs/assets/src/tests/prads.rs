@@ -1,5 +1,5 @@
-//! Hosts and services against those that Debian's PRADS tells, over the same captures and by
-//! the same fingerprints.
+//! Hosts and services compared with those that Debian's PRADS reports, for the same captures and
+//! with the same fingerprints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use super::*;
 use thalweg_testkit::{captures, data_folder, peer};
 
-/// What PRADS tells of a capture.
+/// What PRADS reports about a capture.
 #[derive(Default)]
 struct Told {
     hosts: BTreeSet<IpAddr>,
-    /// By host, protocol, port and role: what it is, empty when that is not known.
+    /// By host, protocol, port and role: the description, empty if it is not known.
     services: BTreeMap<Key, String>,
 }
 
@@ -55,12 +55,12 @@ impl Told {
         let info = rest.trim_start_matches('[').rsplit_once("],").map_or(rest, |(info, _)| info);
         let info = if info.starts_with("unknown:") { "" } else { info };
         let key = (host, protocol.parse().unwrap(), port.parse().unwrap(), is_server);
-        // What is told later is better.
+        // Later reports are better.
         self.services.insert(key, info.to_owned());
     }
 }
 
-/// What we tell, in PRADS's words.
+/// Our report, in PRADS's terms.
 fn ours(bench: &mut Bench) -> Told {
     let mut told = Told::default();
     for host in bench.hosts() {
@@ -98,7 +98,7 @@ telnets = { tcp = [992] }\nimaps = { tcp = [993] }\npop3s = { tcp = [995] }\nope
 nfs = { tcp = [2049], udp = [2049] }\nmysql = { tcp = [3306] }\nirc = { tcp = [6667] }
 ";
 
-/// Captures in which we differ, by cause.
+/// Captures in which we differ from PRADS, by cause.
 const EXPLAINED: &[(&str, &[&str])] = &[
     (
         "PRADS does not look at the first payload of a conversation without a handshake, and \
@@ -128,7 +128,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
         &["l7/6in4tunnel.pcap", "l7/syslog.pcap"],
     ),
     (
-        "PRADS goes on where lengths contradict each other",
+        "PRADS continues where lengths contradict each other",
         &[
             "ids/suricata-verify/decode-too-small/",
             "pcaps/malformed/bgp-bgp_capabilities_print-oobr-2.pcap",
@@ -139,7 +139,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
     ("PRADS takes bytes inside a tunnel for an answer of DNS", &["l7/vxlan.pcap"]),
     ("PRADS reads 600 bytes of a payload, we 1024", &["pcaps/mix/many-protocols.pcap"]),
     (
-        "of several that use one port, PRADS tells one of the first, we the last",
+        "of several services on one port, PRADS reports one of the first, we the last",
         &[
             "ids/suricata-verify/ssl_version_negated/",
             "pcaps/mix/many-protocols.pcap",
@@ -154,7 +154,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Whether a capture is of Ethernet, which is all that PRADS reads.
+/// Whether a capture is of Ethernet: PRADS reads no other link type.
 fn is_ethernet(path: &Path) -> bool {
     let bytes = std::fs::read(path).unwrap();
     let Some(link) = bytes.get(20..24) else { return false };
@@ -210,10 +210,10 @@ fn hosts_and_services_are_those_of_prads() {
     let all = differ.len();
     let is_of = |d: &String, captures: &[&str]| captures.iter().any(|c| d.starts_with(c));
     for (cause, captures) in EXPLAINED {
-        // Of damaged captures PRADS does not tell the same every time.
+        // PRADS does not report the same every time for damaged captures.
         assert!(differ.iter().any(|d| is_of(d, captures)), "nothing differs because {cause}");
     }
     differ.retain(|d| !EXPLAINED.iter().any(|(_, captures)| is_of(d, captures)));
-    println!("{all} differ, {} of them for no reason that is known", differ.len());
+    println!("{all} differ, {} of them for no known reason", differ.len());
     assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! State that moves.
+//! State that moves between instances.
 
 use proptest::prelude::*;
 
@@ -94,7 +94,7 @@ fn state_that_no_instance_can_have_is_refused() {
     writer.finish().unwrap();
     let mut bench = Bench::new("built_in = false");
     let error = import(&mut bench, &bytes).unwrap_err().to_string();
-    assert_eq!(error, "state record 0: no host or conversation can be like this");
+    assert_eq!(error, "state record 0: invalid host or conversation");
     assert_eq!(bench.figure("hosts"), 0);
 }
 

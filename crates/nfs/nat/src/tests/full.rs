@@ -1,4 +1,4 @@
-//! What gives way when there is no room, and what does not.
+//! What a full NAT evicts, and what it keeps.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ fn sent(kind: u8, host: u8, port: u16) -> Vec<u8> {
     packet(kind, ([10, 0, 0, host], port), REMOTE, SYN)
 }
 
-/// Sends a packet, and the answer to it; the answer.
+/// Sends a packet, and the answer to it; returns the answer.
 fn talk(nat: &mut dyn NetworkFunction, kind: u8, bytes: &[u8], seconds: u64) -> Vec<u8> {
     let back = answer(kind, &pass(nat, bytes, seconds).unwrap());
     pass(nat, &back, seconds).unwrap();
@@ -80,7 +80,7 @@ fn the_one_used_longest_ago_gives_way_and_its_port_is_taken() {
     let out = pass(&mut *nat, &sent(1, 1, 6000), 10).unwrap();
     assert_eq!(source_of(&out).1, 2002);
     assert!(pass(&mut *nat, &answer(1, &out), 10).is_ok());
-    // Asked for again it takes the place of the next.
+    // When it sends again, it takes the port of the next one.
     assert_eq!(source_of(&pass(&mut *nat, &sent(1, 1, 2002), 11).unwrap()).1, 2004);
     assert_eq!((figure(&*nat, "evicted"), figure(&*nat, "mappings")), (2, 4));
 }
@@ -100,7 +100,7 @@ fn a_scan_from_one_port_keeps_what_was_answered() {
     assert!(figure(&*nat, "sessions_evicted") >= 951);
 }
 
-/// A port that this NAT would not give is in use, but none of its own.
+/// Ports outside the range of this NAT are in use, but none of its own.
 #[test]
 fn ports_taken_over_from_a_wider_range_leave_the_own_ones_free() {
     let mut wide = nat("");
@@ -117,7 +117,7 @@ fn ports_taken_over_from_a_wider_range_leave_the_own_ones_free() {
     assert!(known.iter().all(|answer| pass(&mut *narrow, answer, 2).is_ok()));
 }
 
-/// Ends, whether it is answered, and how long after the last.
+/// The ends, whether it is answered, and the seconds since the previous step.
 type Step = (u8, u8, u16, u8, bool, u64);
 
 proptest! {

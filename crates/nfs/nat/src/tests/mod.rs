@@ -1,4 +1,4 @@
-//! Laws of translation.
+//! Properties of translation.
 
 mod full;
 mod options;
@@ -83,7 +83,7 @@ fn answer(kind: u8, bytes: &[u8]) -> Vec<u8> {
     packet(kind, end(t.dst, from), end(t.src, to), 18)
 }
 
-/// Has `to` take over the flows of `from` that `filter` has; how many mappings there were.
+/// Moves the flows of `from` that match `filter` to `to`; returns the number of mappings.
 fn take_over(
     from: &dyn NetworkFunction,
     to: &mut dyn NetworkFunction,
@@ -121,7 +121,7 @@ proptest! {
             let used = if kind == 3 { key.get(field::ICMP_ID) as u16 } else { t.src_port };
             prop_assert!([Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)].map(Into::into).contains(&t.src));
             prop_assert_eq!(used & 1, port & 1, "parity");
-            // One inside end, one external end, whomever it talks to; never shared.
+            // One external end for each inside end, independent of the remote; never shared.
             let owner = external.entry((kind, t.src, used)).or_insert(from);
             prop_assert_eq!(*owner, from);
             let back = pass(&mut *nat, &answer(kind, &out), 1).unwrap();
@@ -220,7 +220,7 @@ fn an_icmp_error_from_outside_is_translated_with_its_quote() {
         let mut nat = nat("");
         let sent = packet(kind, ([10, 0, 0, 1], 5001), REMOTE, 2);
         let out = pass(&mut *nat, &sent, 1).unwrap();
-        // A router on the way says so about the translated packet.
+        // A router on the path sends an error about the translated packet.
         let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
         let mut batch = Batch::new(pool);
         let lane = batch.push_bytes(&out).unwrap();
@@ -284,7 +284,7 @@ fn what_is_no_matter_of_nat_passes_untouched() {
     assert_eq!(pass(&mut *nat, &esp, 1), Err(DropReason::UnsupportedProtocol));
 }
 
-/// The IPv4 address and port that a packet comes from.
+/// The IPv4 source address and source port of a packet.
 fn source_of(bytes: &[u8]) -> ([u8; 4], u16) {
     let std::net::IpAddr::V4(address) = tuple(bytes).src else { unreachable!() };
     (address.octets(), tuple(bytes).src_port)
@@ -296,7 +296,7 @@ const SYN_ACK: u8 = 18;
 const ACK: u8 = 16;
 const RST: u8 = 4;
 
-/// Opens a TCP connection from `from` to `to`; the external end.
+/// Opens a TCP connection from `from` to `to`; returns the external end.
 fn connect(
     nat: &mut dyn NetworkFunction,
     from: ([u8; 4], u16),
@@ -364,7 +364,7 @@ fn a_mapping_follows_as_many_remotes_as_there_are() {
     assert!(pass(&mut *nat, &packet(1, ([198, 51, 0, 0], 53), external, 0), 1).is_ok());
 }
 
-/// What a router on the way says about a packet whose TTL ran out.
+/// The ICMP error of a router on the path about a packet whose TTL expired.
 fn error_about(bytes: &[u8]) -> Vec<u8> {
     let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
     let mut batch = Batch::new(pool);
@@ -391,7 +391,7 @@ fn flows_taken_over_in_parts_while_others_pass_lose_no_packet() {
     for hosts in ["10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29"] {
         let filter = FlowFilter::parse(&format!("udp,nw_src={hosts}")).unwrap();
         taken.push(take_over(&*from, &mut *to, Some(filter)));
-        // Those that were there pass, and those that have come; others are not known yet.
+        // Flows that were there and those moved so far pass; others are not known yet.
         assert_eq!(pass(&mut *to, &own, 2).unwrap(), out);
         assert!(pass(&mut *to, &answer(0, &out), 2).is_ok());
         let known = taken.iter().sum::<usize>() / 50;
