@@ -8,9 +8,9 @@ use thalweg_io::{CaptureOutput, IoError, Output};
 
 use crate::args::{Filling, Gen};
 use crate::errors::Failure;
-use crate::report::write_json;
+use crate::report::{counted, write_json};
 
-/// Makes the traffic and writes it.
+/// Generates the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
     let spec = spec(options)?;
     let mut generator =
@@ -35,12 +35,14 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
         });
         write_json(&mut out, &document)?;
     } else {
-        writeln!(out, "{file}: {packets} packets, {bytes} bytes, {} flows", spec.flows)?;
+        let (packets, bytes) = (counted(packets, "packet"), counted(bytes, "byte"));
+        let flows = counted(spec.flows.into(), "flow");
+        writeln!(out, "{file}: {packets}, {bytes}, {flows}")?;
     }
     Ok(())
 }
 
-/// The specification that the arguments ask for.
+/// The specification that the arguments describe.
 fn spec(options: &Gen) -> Result<Spec, Failure> {
     let mut spec = Spec::default();
     macro_rules! take {

@@ -144,7 +144,7 @@ fn a_figure_is_drawn_and_its_simulations_are_kept() {
     assert!(table.contains("TCAM 1024 KB,9.343,26733.100,84.820"), "{table}");
     let wrong = thalweg(folder.path(), &arguments("5"));
     let error = String::from_utf8(wrong.stderr).unwrap();
-    assert!(error.contains("there are 3, 4, 8b, 9, 10, 11"), "{error}");
+    assert!(error.contains("expected one of 3, 4, 8b, 9, 10, 11"), "{error}");
 }
 
 #[test]
