@@ -45,12 +45,12 @@ pub enum Command {
 Signals during the run:
   SIGINT (Ctrl-C)  stop receiving, finish the packets under way and print the
   or SIGTERM       report; a second one ends the program at once
-  SIGHUP           read again, while packets pass: the [[class]] rules of the
-                   chain file, and the NFs' own files: rules (acl, filter, nids),
-                   routes (router) and fingerprints (assets). The chain's routes
-                   file, ports, NFs, their options and packet types stay as they
-                   are. A part with a mistake keeps its old version, and the
-                   report warns of it
+  SIGHUP           read again, while packets pass, the [[class]] rules of the
+                   chain file and the files of NFs: rules (acl, filter, nids),
+                   routes (router), fingerprints (assets). Packet types, ports,
+                   NFs, their options and the chain's routes do not change. A
+                   part with a mistake keeps its old version (every part does,
+                   if the chain file is not TOML), and the report warns of it
   SIGUSR1          make NFs and outputs write what they hold")]
     Run(Run),
     /// Check a chain file and show the chain, without running it

@@ -1,4 +1,4 @@
-//! Packets that were cut on their way, and NFs that want them whole.
+//! Packets that were fragmented on their path, and NFs that need them whole.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn packets(path: &Path) -> Vec<Vec<u8>> {
     while let Some((head, behind)) = rest.split_at_checked(16) {
         let len = u32::from_le_bytes(*head[8..].first_chunk().unwrap()) as usize;
         let ip = &behind[14..];
-        // Without what fills short frames.
+        // Without the padding of short frames.
         packets.push(ip[..u16::from_be_bytes([ip[2], ip[3]]).into()].to_vec());
         rest = &behind[len..];
     }
@@ -27,8 +27,8 @@ fn packets(path: &Path) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Puts generated packets into an ESP tunnel through a router that cuts it, into `esp.pcap`; gives
-/// how many packets those are.
+/// Sends generated packets through an ESP tunnel and a router that fragments it, to `esp.pcap`;
+/// returns the number of those packets.
 fn cut_tunnel(folder: &Path) -> u64 {
     succeeds(
         folder,
@@ -111,7 +111,7 @@ fn a_first_fragment_goes_before_those_that_were_cut_from_its_packet() {
          [nf.nat]\nkind = 'nat'\ninside = ['192.0.2.0/24']\nexternal = ['198.51.100.7']\n"
     );
     write(path, "cut.toml", &chain);
-    // Translation knows later fragments by the first.
+    // NAT translates later fragments by the first.
     let (told, code, error) = report(path, &["run", "cut.toml", "--json"]);
     assert_eq!((code, &told["packets_dropped"]), (0, &0.into()), "{error}{told}");
     assert!(told["packets_out"].as_u64().unwrap() > 4000, "{told}");

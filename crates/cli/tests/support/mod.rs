@@ -1,10 +1,10 @@
-//! What the tests of the program share.
+//! Helpers of the tests of the program.
 #![allow(dead_code)] // each test file uses a part
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The folder of shared test data, or `None`, said aloud, when it is not there.
+/// The folder of shared test data, or `None`, with a message, if it is missing.
 pub fn data_folder() -> Option<PathBuf> {
     let near = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("THALWEG_DATA").map_or_else(near, PathBuf::from);
@@ -15,8 +15,8 @@ pub fn data_folder() -> Option<PathBuf> {
     None
 }
 
-/// Whether a program that tests need is there. When not, says so, and fails
-/// when `REQUIRE_PEERS` is set.
+/// Whether a program that tests need is installed. If not, prints that, and fails if
+/// `REQUIRE_PEERS` is set.
 pub fn peer(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
