@@ -1,5 +1,5 @@
-//! Who may import whom: the table of section 2 of the architecture, asked of
-//! the manifests.
+//! The allowed imports between crates: the table of section 2 of the architecture, checked
+//! against the manifests.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! From TOML to the parts of a [`ChainFile`], each read on its own.
+//! Reads TOML into the parts of a [`ChainFile`], each on its own.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::file::{ChainFile, Named};
 
-/// An NF section: what every NF has, and the rest for its kind.
+/// An NF section: the keys that every NF has, and the options for its kind.
 #[derive(Debug)]
 pub(super) struct NfSection<'a> {
     pub(super) name: String,
-    /// What kind of NF, and where that stands; `None` when it is not said.
+    /// The kind of NF and its place; `None` if the section has none.
     pub(super) kind: Option<(String, Range<usize>)>,
     pub(super) pinned: bool,
     pub(super) options: Spanned<DeValue<'a>>,
-    /// Where the name stands.
+    /// The place of the name.
     pub(super) span: Range<usize>,
 }
 
@@ -115,10 +115,10 @@ impl<'a> Parts<'_, 'a> {
         let Some((_, value)) = self.take(key) else { return Vec::new() };
         let span = value.span();
         let DeValue::Table(table) = value.into_inner() else {
-            self.error(span, format!("'{key}' is no table"), expected);
+            self.error(span, format!("'{key}' is not a table"), expected);
             return Vec::new();
         };
-        // The parser sorts keys; ports and NFs are numbered as they stand.
+        // The parser sorts keys; ports and NFs are numbered in the order of the file.
         let mut sections: Vec<_> = table.into_iter().collect();
         sections.sort_by_key(|(name, _)| name.span().start);
         sections
@@ -129,7 +129,7 @@ impl<'a> Parts<'_, 'a> {
         let Some((_, value)) = self.take(key) else { return Vec::new() };
         let span = value.span();
         let DeValue::Array(array) = value.into_inner() else {
-            self.error(span, format!("'{key}' is no list of sections"), expected);
+            self.error(span, format!("'{key}' is not a list of sections"), expected);
             return Vec::new();
         };
         let mut sections = Vec::new();
@@ -156,7 +156,7 @@ impl<'a> Parts<'_, 'a> {
         let kind = match take(&mut table, "kind").map(|(_, v)| (v.span(), v.into_inner())) {
             Some((at, DeValue::String(kind))) => Some((kind.into_owned(), at)),
             Some((at, _)) => {
-                self.error(at, "'kind' is no text", "kind = \"router\" or another kind");
+                self.error(at, "'kind' is not a string", "kind = \"router\" or another kind");
                 None
             }
             None => {
@@ -169,7 +169,7 @@ impl<'a> Parts<'_, 'a> {
         let pinned = match take(&mut table, "pinned").map(|(_, v)| (v.span(), v.into_inner())) {
             Some((_, DeValue::Boolean(pinned))) => pinned,
             Some((at, _)) => {
-                self.error(at, "'pinned' is no truth value", "true or false");
+                self.error(at, "'pinned' is not a boolean", "true or false");
                 false
             }
             None => false,
@@ -178,11 +178,11 @@ impl<'a> Parts<'_, 'a> {
         NfSection { name: name.get_ref().to_string(), kind, pinned, options, span }
     }
 
-    /// What is left over is unknown.
+    /// Adds an error for each key that is left over, since it is unknown.
     fn finish(mut self) -> Vec<SourceError> {
         let known = "run, memory, classify, input, output, nf, default_type, class or routes";
         for (key, _) in std::mem::take(&mut self.table) {
-            let message = format!("there is no such key: '{}'", key.get_ref());
+            let message = format!("unknown key '{}'", key.get_ref());
             self.error(key.span(), message, known);
         }
         self.errors
