@@ -48,9 +48,11 @@ Signals during the run:
   SIGHUP           read again, while packets pass, the [[class]] rules of the
                    chain file and the files of NFs: rules (acl, filter, nids),
                    routes (router), fingerprints (assets). Packet types, ports,
-                   NFs, their options and the chain's routes do not change. A
-                   part with a mistake keeps its old version (every part does,
-                   if the chain file is not TOML), and the report warns of it
+                   NFs, their options and the chain's routes do not change.
+                   After a mistake in the chain file or its rules, all [[class]]
+                   rules stay as they were (everything does if the file is not
+                   TOML); after one in an NF's file, that NF does. The report
+                   warns of each mistake
   SIGUSR1          make NFs and outputs write what they hold")]
     Run(Run),
     /// Check a chain file and show the chain, without running it
@@ -139,7 +141,7 @@ pub struct Run {
     /// Print the report as JSON (schema thalweg.run/1)
     #[arg(long)]
     pub json: bool,
-    /// Stop after TIME: a number with ms, s, m or h, or of seconds
+    /// Stop after TIME: a number with ms, s, m or h; without a unit, seconds
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Stop after N packets
@@ -164,7 +166,7 @@ pub struct Run {
 pub struct Check {
     /// The chain file
     pub chain: PathBuf,
-    /// The format of the chain
+    /// The output format
     #[arg(long, value_enum, default_value_t = GraphFormat::Tree, conflicts_with = "json")]
     pub format: GraphFormat,
     /// Print the chain as JSON (schema thalweg.check/1)

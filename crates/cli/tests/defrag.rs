@@ -12,7 +12,7 @@ const SA: &str = "suite = 'aes128-cbc-hmac-sha1-96'\n\
     authentication_key = '000102030405060708090a0b0c0d0e0f10111213'\n\
     spi = 4660\nsource = '192.0.2.1'\ndestination = '203.0.113.1'\n";
 
-/// The IPv4 packets of a capture, in no order.
+/// The IPv4 packets of a capture, without their order.
 fn packets(path: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(path).unwrap();
     let (mut rest, mut packets) = (&bytes[24..], Vec::new());
@@ -83,7 +83,7 @@ fn a_tunnel_that_was_cut_on_its_way_opens_behind_defrag() {
         let told = other_end(path, workers, true);
         assert!(packets(&path.join("opened.pcap")) == clear, "{workers} workers");
         assert_eq!(told["packets_in"], cut);
-        // All but one of each packet's fragments were kept and dropped.
+        // All fragments but one of each packet were held, and count as dropped.
         assert_eq!(told["packets_dropped"], cut - 2000);
         assert_eq!(told["nfs"][0]["drops"]["fragment-held"], cut - 2000);
     }

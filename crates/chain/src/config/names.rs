@@ -7,7 +7,7 @@ use thalweg_classify::source::{Source, SourceError};
 
 use super::file::ChainFile;
 
-/// Words that have a meaning of their own in `routes.csv`.
+/// Words that are reserved in `routes.csv`.
 const RESERVED: [&str; 4] = ["ingress", "egress", "drop", "*"];
 
 /// The names that routes may use, by number.

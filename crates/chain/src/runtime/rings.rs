@@ -103,7 +103,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Waits for a longer time the longer there is no work.
+/// Waits longer the longer there is no work.
 #[derive(Default)]
 pub(super) struct Idle(u32);
 

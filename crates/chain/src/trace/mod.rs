@@ -96,10 +96,10 @@ pub enum TraceError {
 /// Sends packets through the chain on one worker, until packet number `packet`
 /// (from 1), so that it meets the state of a run; explains that packet.
 ///
-/// Inputs are read as in a run: in turn, 32 packets each. Only the
-/// passes over captures are used of the options. Nothing is transmitted. NFs write files
-/// unless the plan was loaded as a dry run. If a live input has too few packets yet, this waits
-/// for more.
+/// Inputs are read as in a run: in turn, 32 packets each. The options other than
+/// the passes over captures have no effect. Nothing is transmitted. NFs write files
+/// unless the plan was loaded as a dry run. If a live input has too few packets yet,
+/// this waits for more.
 ///
 /// # Errors
 /// If there is no such packet.
