@@ -1,8 +1,8 @@
-//! Steering and watching a run from outside.
+//! Controlling and observing a run from outside.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Steers a run, from a signal handler's thread or a test.
+/// Controls a run, from the thread of signals or a test.
 #[derive(Debug, Default)]
 pub struct Control {
     stop: AtomicBool,
@@ -14,7 +14,7 @@ pub struct Control {
     pub(crate) drops: AtomicU64,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Packets received.
@@ -28,22 +28,22 @@ pub struct Progress {
 }
 
 impl Control {
-    /// Ends the run: no packet is received any more, those under way finish.
+    /// Ends the run: no more packets are received, and those under way finish.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Whether the run is to end.
+    /// Whether the run should end.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
-    /// Has NFs and outputs write out what they hold.
+    /// Requests that NFs and outputs write what they hold.
     pub fn request_export(&self) {
         self.export.store(true, Relaxed);
     }
 
-    /// Has rules and NF tables read again.
+    /// Requests that rules and the files of NFs are read again.
     pub fn request_reload(&self) {
         self.reload.store(true, Relaxed);
     }
@@ -56,7 +56,7 @@ impl Control {
         self.reload.load(Relaxed) && self.reload.swap(false, Relaxed)
     }
 
-    /// How far the run is; about a batch late.
+    /// The progress of the run; about a batch late.
     pub fn progress(&self) -> Progress {
         Progress {
             packets_in: self.packets_in.load(Relaxed),

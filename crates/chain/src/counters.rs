@@ -1,21 +1,21 @@
-//! What one worker counts, added up at the end of a run.
+//! The counters of a worker, which are summed at the end of a run.
 
 use hdrhistogram::Histogram;
 use thalweg_classify::{LayerCycles, LayerStats};
 use thalweg_packet::DropCounts;
 
-/// Times in cycles, to three digits.
+/// A histogram of times in cycles, to three digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        // Up to a minute or so of cycles; longer ones count as that.
+        // About a minute of cycles; longer times count as that.
         const MOST: u64 = 1 << 38;
         Self(Histogram::new_with_max(MOST, 3).expect("3 digits up to 2^38 are in range"))
     }
 
-    /// Notes that `packets` packets took `cycles`.
+    /// Records that `packets` packets took `cycles`.
     #[inline]
     pub(crate) fn record(&mut self, cycles: u64, packets: u64) {
         self.0.saturating_record_n(cycles.max(1), packets);
@@ -39,7 +39,7 @@ pub(crate) struct NfCounters {
     pub(crate) generated: u64,
     pub(crate) drops: DropCounts,
     pub(crate) cycles: u64,
-    /// How long a packet stayed in the NF: the time of its batch there.
+    /// The time that packets spent in the NF: that of their batch.
     pub(crate) latency: Latencies,
     pub(crate) figures: Vec<(&'static str, u64)>,
 }
@@ -95,14 +95,13 @@ pub(crate) struct WorkerCounters {
     pub(crate) nfs: Vec<NfCounters>,
     /// Packets and bytes by packet type, as classified.
     pub(crate) types: Vec<(u64, u64)>,
-    /// Losses between NFs: no route, too many hops.
+    /// Drops between NFs: no route, too many hops.
     pub(crate) chain_drops: DropCounts,
     pub(crate) layers: LayerStats,
-    /// Cycles spent on batches, all in all. The inline runtime, which knows its whole time,
-    /// has them taken only with those of the stages.
+    /// Cycles spent on batches in total. The inline runtime, which knows its whole time, measures
+    /// them only together with those of the stages.
     pub(crate) busy_cycles: u64,
-    /// Of those, cycles spent on parsing and on transmitting; taken only when asked
-    /// for.
+    /// The part of `busy_cycles` spent on parsing and on transmitting; measured only on request.
     pub(crate) parse_cycles: u64,
     pub(crate) transmit_cycles: u64,
     pub(crate) layer_cycles: LayerCycles,
@@ -140,14 +139,14 @@ impl WorkerCounters {
         self.layer_cycles.rules += other.layer_cycles.rules;
     }
 
-    /// Losses at NFs and between them.
+    /// Drops at NFs and between them.
     pub(crate) fn drops(&self) -> DropCounts {
         let mut drops = self.chain_drops;
         self.nfs.iter().for_each(|nf| drops.merge(&nf.drops));
         drops
     }
 
-    /// Packets that NFs made.
+    /// Packets that NFs generated.
     pub(crate) fn generated(&self) -> u64 {
         self.nfs.iter().map(|nf| nf.generated).sum()
     }

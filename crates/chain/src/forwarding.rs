@@ -1,30 +1,27 @@
-//! Packet forwarding: from what comes next for a packet to the queue it waits
-//! in.
+//! Packet forwarding: puts each packet into the queue of its next NF or output.
 //!
-//! On a worker, a queue is a set of lanes: packets stay where they are in their
+//! On a worker, a queue is a set of lanes: packets stay in their lanes of the
 //! batch. Packets that leave the worker go through an [`Exit`].
 
 use thalweg_packet::{Batch, Decapsulate, Lanes, PortIndex};
 
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
-/// Where packets leave a worker.
+/// The exit of packets from a worker.
 pub(crate) trait Exit {
     /// Transmits the packets of `lanes` by output number `output`. The worker
-    /// releases them after.
+    /// releases them afterwards.
     fn transmit(&mut self, output: usize, batch: &mut Batch, lanes: Lanes);
 
-    /// Takes the packets of `lanes` out of the batch, for an NF on a worker of
-    /// its own.
+    /// Takes the packets of `lanes` out of the batch, for an NF on its own worker.
     fn to_pinned(&mut self, nf: NfIndex, batch: &mut Batch, lanes: Lanes);
 }
 
-/// What all workers of a run share.
+/// The routing data that all workers of a run share.
 #[derive(Debug)]
 pub(crate) struct Routing {
     pub(crate) routes: RouteDecider,
-    /// The order in which NFs are served, so that branches meet again where
-    /// they can.
+    /// The order in which NFs are served, so that branches merge where they can.
     pub(crate) order: Vec<NfIndex>,
     pub(crate) nfs: usize,
     pub(crate) outputs: usize,
@@ -32,18 +29,18 @@ pub(crate) struct Routing {
     pub(crate) decapsulate: Decapsulate,
 }
 
-/// The packets of one batch that wait, by what they wait for.
+/// The packets of one batch that wait, by NF and by output.
 pub(crate) struct Queues {
     nfs: Vec<Lanes>,
     outputs: Vec<Lanes>,
 }
 
-/// Packets that wait for nothing more.
+/// Packets that go no further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// There is no route for them, or no output was chosen.
+    /// Packets without a route, or without a chosen output.
     pub(crate) nowhere: Lanes,
-    /// A route says so.
+    /// Packets whose route is 'drop'.
     pub(crate) dropped: Lanes,
 }
 
@@ -52,8 +49,8 @@ impl Queues {
         Self { nfs: vec![Lanes::NONE; routing.nfs], outputs: vec![Lanes::NONE; routing.outputs] }
     }
 
-    /// Asks the route decider about each packet of `lanes`, which come from
-    /// behind an NF or from the ingress, and queues it; returns the rest.
+    /// Looks up the next step of each packet of `lanes`, which come from an NF or from the
+    /// ingress, and queues it; returns the rest.
     pub(crate) fn forward(
         &mut self,
         routing: &Routing,
@@ -63,7 +60,7 @@ impl Queues {
     ) -> Lost {
         let mut lost = Lost::default();
         let Some(first) = lanes.into_iter().next() else { return lost };
-        // Mostly all packets of a batch go the same way: then it is asked for once.
+        // Usually all packets of a batch take the same step: then it is looked up once.
         let alike = |lane: usize| {
             let meta = &batch.meta;
             meta.packet_type[lane] == meta.packet_type[first]
@@ -80,7 +77,7 @@ impl Queues {
         lost
     }
 
-    /// Queues the packets of `lanes`, which go the same way as that of `lane`.
+    /// Queues the packets of `lanes`, which take the same step as that of `lane`.
     #[inline]
     fn send(
         &mut self,
@@ -104,7 +101,7 @@ impl Queues {
         *queue = queue.or(lanes);
     }
 
-    /// The queue of the chosen output. One of several is not to be guessed.
+    /// The queue of the chosen output; never a guess among several.
     fn egress(&mut self, chosen: PortIndex) -> Option<&mut Lanes> {
         let only = chosen == PortIndex::NONE && self.outputs.len() == 1;
         self.outputs.get_mut(if only { 0 } else { usize::from(chosen.0) })

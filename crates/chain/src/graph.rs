@@ -6,10 +6,12 @@ use std::fmt::Write;
 use serde::Serialize;
 use thalweg_packet::{PacketType, PortIndex};
 
+use thalweg_source::counted;
+
 use crate::config::{Plan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
 
-/// A chain: its ports and NFs, and for each packet type its way.
+/// A chain: its ports and NFs, and the path of each packet type.
 #[derive(Clone, Debug, Serialize)]
 pub struct Graph {
     inputs: Vec<Port>,
@@ -37,7 +39,7 @@ struct Nf {
 #[derive(Clone, Debug, Serialize)]
 struct TypeWay {
     name: String,
-    /// From `ingress`, or from an input where inputs differ, to the end.
+    /// The steps from `ingress`, or from an input where inputs differ, to the end.
     way: Vec<String>,
 }
 
@@ -50,7 +52,8 @@ impl Graph {
                 InputSource::Interface { name, .. } => format!("interface {name}"),
                 InputSource::Capture { path, .. } => path.display().to_string(),
                 InputSource::Generate(spec) => {
-                    format!("{} generated packets in {} flows", spec.packets, spec.flows)
+                    let flows = counted(spec.flows, "flow");
+                    format!("{} in {flows}", counted(spec.packets, "generated packet"))
                 }
             },
         });
@@ -87,7 +90,7 @@ impl Graph {
         }
     }
 
-    /// A tree: for each packet type its NFs, each behind the one before.
+    /// A tree: for each packet type its NFs, each below the one before.
     pub fn to_tree(&self) -> String {
         let mut text = String::new();
         for port in &self.inputs {
@@ -95,8 +98,9 @@ impl Graph {
         }
         let _ = writeln!(
             text,
-            "classification: {} rules, {} packet types",
-            self.rules, self.packet_types
+            "classification: {}, {}",
+            counted(self.rules, "rule"),
+            counted(self.packet_types, "packet type")
         );
         for (i, packet_type) in self.types.iter().enumerate() {
             let last = i + 1 == self.types.len();
@@ -167,7 +171,7 @@ impl Graph {
         text + &lines
     }
 
-    /// Each hop once, with the types that take it.
+    /// Each hop once, with the packet types that take it.
     fn edges(&self) -> BTreeMap<(&str, &str), Vec<&str>> {
         let mut edges: BTreeMap<_, Vec<&str>> = BTreeMap::new();
         for packet_type in &self.types {
@@ -186,7 +190,7 @@ fn way(plan: &Plan, packet_type: PacketType, input: Option<PortIndex>) -> Vec<St
     let from = input.and_then(|input| plan.inputs.get(usize::from(input.0)));
     let mut way = vec![from.map_or("ingress", |input| &input.name).to_owned()];
     let mut stage = Stage::Ingress(input.unwrap_or(PortIndex(0)));
-    // Loading has made sure that each way ends.
+    // Loading has ensured that each path ends.
     for _ in 0..=plan.nfs.len() {
         match plan.routing.routes.next(packet_type, stage) {
             Next::Nf(nf @ NfIndex(i)) => {

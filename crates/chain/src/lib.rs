@@ -1,10 +1,10 @@
-//! Chains: what takes packets from NF to NF, and reports what became of them.
+//! Chains: takes packets from NF to NF, and reports the fate of each.
 //!
-//! Dynamic chaining after Hummingbird: classification gives each packet its
+//! Dynamic chaining as in Hummingbird: classification gives each packet its
 //! type once; the [`RouteDecider`] maps (packet type, current NF) to the next
 //! NF; packet forwarding takes the packet there. [`Plan::load`] checks a chain
-//! file as a whole, [`run`] sends traffic through it, [`trace()`] explains one
-//! packet's way.
+//! file as a whole, [`run`] sends traffic through it, [`trace()`] explains the
+//! path of one packet.
 
 mod config;
 mod control;

@@ -1,4 +1,4 @@
-//! What became of every packet of a run.
+//! The report of a run, which accounts for every packet.
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::counters::{Latencies, PortCounters, WorkerCounters};
 pub struct Report {
     /// `thalweg.run/1`.
     pub schema: &'static str,
-    /// How long the run took, in seconds.
+    /// Duration of the run, in seconds.
     pub duration_s: f64,
     /// Worker threads.
     pub workers: usize,
@@ -21,29 +21,29 @@ pub struct Report {
     pub packets_in: u64,
     /// Their bytes on the wire.
     pub bytes_in: u64,
-    /// Packets that NFs made.
+    /// Packets that NFs generated.
     pub generated: u64,
     /// Packets transmitted.
     pub packets_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Packets lost, by reason, over all places.
+    /// Packets dropped or lost, by reason, at ports, in NFs and between them.
     pub drops: IndexMap<&'static str, u64>,
-    /// Packets lost in all.
+    /// Packets dropped or lost in total.
     pub packets_dropped: u64,
     /// Whether in + generated = out + drops.
     pub conserved: bool,
-    /// Frames that did not come back to the pool; 0 in a sound run.
+    /// Frames that did not return to the pool; 0 in a sound run.
     pub leaked_frames: usize,
-    /// Packets received a second.
+    /// Packets received per second.
     pub packets_per_second: f64,
-    /// Bits received a second.
+    /// Bits received per second.
     pub bits_per_second: f64,
-    /// Cycles a packet from receive to transmit, receive and transmit included;
-    /// with several threads, the sum of what they were busy.
+    /// Cycles per packet from receive to transmit, both included; with several threads, the sum
+    /// of their busy cycles.
     pub cycles_per_packet: f64,
-    /// Cycles a packet in each stage, when that was asked for and there was one
-    /// worker thread; `other` is what is left of `cycles_per_packet`.
+    /// Cycles per packet in each stage, if requested and with one worker thread; `other` is the
+    /// rest of `cycles_per_packet`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub stages: IndexMap<&'static str, f64>,
     /// The level of vector instructions in use: scalar, avx2 or avx512.
@@ -56,15 +56,15 @@ pub struct Report {
     pub outputs: Vec<PortReport>,
     /// Each NF.
     pub nfs: Vec<NfReport>,
-    /// Losses between NFs, by reason.
+    /// Drops between NFs, by reason.
     pub chain_drops: IndexMap<&'static str, u64>,
     /// Packets and bytes of each packet type.
     pub types: IndexMap<String, TypeReport>,
-    /// How often each layer of classification answered.
+    /// The number of packets that each layer of classification answered.
     pub classification: IndexMap<&'static str, u64>,
-    /// What a reader should know.
+    /// Warnings for the reader.
     pub warnings: Vec<String>,
-    /// What failed; the run is a failure when there is any.
+    /// Failures; the run has failed if there is one.
     pub failures: Vec<String>,
 }
 
@@ -77,39 +77,39 @@ pub struct TypeReport {
     pub bytes: u64,
 }
 
-/// What a port saw.
+/// The counts of a port.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortReport {
     /// Its name.
     pub name: String,
-    /// Packets that passed it, or at an input arrived.
+    /// Packets that an output sent, or that arrived at an input.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets it lost, by reason.
+    /// Packets dropped or lost there, by reason.
     pub drops: IndexMap<&'static str, u64>,
 }
 
-/// What an NF did.
+/// The counts of an NF.
 #[derive(Clone, Debug, Serialize)]
 pub struct NfReport {
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: String,
-    /// Packets that came to it.
+    /// Packets that it received.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets it made.
+    /// Packets it generated.
     pub generated: u64,
     /// Packets it dropped, by reason.
     pub drops: IndexMap<&'static str, u64>,
-    /// Cycles a packet.
+    /// Cycles per packet.
     pub cycles_per_packet: f64,
-    /// How long packets stayed: the time of their batch in the NF.
+    /// The time that packets spent in the NF: that of their batch.
     pub latency_ns: LatencyReport,
-    /// Figures of its own.
+    /// Figures specific to its kind.
     pub figures: IndexMap<&'static str, u64>,
 }
 
@@ -128,13 +128,13 @@ pub struct LatencyReport {
     pub max: u64,
 }
 
-/// Everything that was counted in a run.
+/// All counts of a run.
 pub(crate) struct Totals {
     pub(crate) workers: usize,
     pub(crate) duration_s: f64,
     pub(crate) stages: bool,
     pub(crate) nanoseconds_per_cycle: f64,
-    /// Cycles that receive and transmit took beside the workers.
+    /// Cycles of receive and transmit outside the workers.
     pub(crate) port_cycles: u64,
     pub(crate) inputs: Vec<PortCounters>,
     pub(crate) outputs: Vec<PortCounters>,
@@ -168,14 +168,15 @@ impl Report {
         let conserved = all_in.packets + generated == all_out.packets + drops.total();
         if !conserved {
             failures.push(format!(
-                "packets are not conserved: {} in + {generated} generated, {} out + {} dropped",
+                "packets are not conserved: {} in + {generated} generated != {} out + {} dropped",
                 all_in.packets,
                 all_out.packets,
                 drops.total()
             ));
         }
         if totals.leaked_frames > 0 {
-            failures.push(format!("{} frames were lost to the pool", totals.leaked_frames));
+            failures
+                .push(format!("frames that did not return to the pool: {}", totals.leaked_frames));
         }
         let ns = totals.nanoseconds_per_cycle;
         let per_second = 1.0 / totals.duration_s.max(1e-9);
@@ -280,7 +281,7 @@ fn classification(counters: &WorkerCounters) -> IndexMap<&'static str, u64> {
     .collect()
 }
 
-/// Cycles a packet in each stage of the path.
+/// Cycles per packet in each stage of the path.
 fn stages(
     counters: &WorkerCounters,
     port_cycles: u64,

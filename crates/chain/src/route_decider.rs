@@ -1,4 +1,4 @@
-//! The route decider: (packet type, current NF) to what comes next.
+//! The route decider: maps (packet type, current NF) to the next step.
 
 use thalweg_packet::{PacketType, PortIndex};
 
@@ -6,28 +6,28 @@ use thalweg_packet::{PacketType, PortIndex};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NfIndex(pub u16);
 
-/// Where in its chain a packet is.
+/// The position of a packet in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// Before the first NF, come in by this input.
+    /// Before the first NF, received from this input.
     Ingress(PortIndex),
-    /// Behind an NF.
+    /// After an NF.
     Behind(NfIndex),
 }
 
-/// What comes next.
+/// The next step of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Next {
-    /// There is no route: the packet is lost.
+    /// There is no route: the packet is dropped.
     #[default]
     Nowhere,
     /// An NF.
     Nf(NfIndex),
-    /// The output of this number.
+    /// The output with this number.
     Output(u16),
     /// The output that an NF chose, or the only one there is.
     Egress,
-    /// The end, by the user's wish.
+    /// Drop the packet, as the user's routes request.
     Drop,
 }
 
@@ -42,7 +42,7 @@ pub struct RouteDecider {
 }
 
 impl RouteDecider {
-    /// A table without routes for so many inputs, NFs and packet types.
+    /// Creates a table without routes, for these numbers of inputs, NFs and packet types.
     pub fn new(inputs: usize, nfs: usize, types: usize) -> Self {
         Self { next: vec![Next::Nowhere; (inputs + nfs) * types], inputs, nfs, types }
     }
@@ -57,8 +57,8 @@ impl RouteDecider {
         }
     }
 
-    /// What comes next for a packet of `packet_type` at `stage`. Types, inputs
-    /// and NFs that do not exist lead nowhere.
+    /// The next step of a packet of `packet_type` at `stage`. Types, inputs and NFs that do not
+    /// exist lead nowhere.
     #[inline]
     pub fn next(&self, packet_type: PacketType, stage: Stage) -> Next {
         let at = self.position(packet_type, stage);

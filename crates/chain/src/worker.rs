@@ -1,8 +1,7 @@
 //! A worker: takes a batch through classification and all its NFs on one core.
 //!
-//! Packets do not move while they are on the worker. The batch stays where it
-//! is, and for each NF a set of lanes says which packets wait for it; packet
-//! forwarding fills these sets.
+//! Packets do not move while they are on the worker: they stay in their batch, and a set of lanes
+//! for each NF holds the packets that wait for it. Packet forwarding fills these sets.
 
 use std::sync::Arc;
 
@@ -16,30 +15,30 @@ use crate::route_decider::NfIndex;
 use crate::trace::Tracer;
 use thalweg_cpu::cycles;
 
-/// The most NFs that a packet passes; then it is in a loop.
+/// The most NFs that a packet may pass; beyond that it is in a loop.
 const MAX_HOPS: usize = 64;
 
 pub(crate) struct Worker {
     routing: Arc<Routing>,
     classifier: Classifier,
-    /// The NFs that run here; `None` for those on workers of their own.
+    /// The NFs that run here; `None` for those on their own workers.
     nfs: Vec<Option<Box<dyn NetworkFunction>>>,
     pool: Arc<Pool>,
-    // Reused, so that a batch costs no allocation.
+    // Reused, so that a batch needs no allocation.
     spare: Vec<Emitted>,
     spare_rounds: Vec<Round>,
     now: Nanoseconds,
     pub(crate) counters: WorkerCounters,
     pub(crate) tracer: Option<Tracer>,
-    /// Whether the time of each stage is taken.
+    /// Whether each stage is timed.
     timed: bool,
 }
 
-/// A batch's way from where it is to its ends.
+/// The pass of a batch from its current stage to its ends.
 struct Round {
     queues: Queues,
-    /// What NFs made for it, in the order of their visits. It goes on when the batch is gone: a
-    /// packet's later fragments do not overtake the first.
+    /// The packets that NFs generated for it, in the order of their visits. They are forwarded
+    /// after the batch, so that later fragments do not overtake the first.
     made: Vec<(NfIndex, Emitted)>,
 }
 
@@ -65,13 +64,13 @@ impl Worker {
         }
     }
 
-    /// Has the time of each stage be taken.
+    /// Enables per-stage timing.
     pub(crate) fn take_time(&mut self) {
         self.timed = true;
         self.classifier.take_time();
     }
 
-    /// Takes fresh packets through their chains. The batch is empty after.
+    /// Takes received packets through their chains. The batch is empty afterwards.
     pub(crate) fn ingress(&mut self, batch: &mut Batch, exit: &mut dyn Exit) {
         let start = self.reading();
         let lanes = batch.lanes();
@@ -87,14 +86,14 @@ impl Worker {
         self.counters.busy_cycles += self.reading().wrapping_sub(start);
     }
 
-    /// The cycle counter, if the time of stages is taken: reading it costs as much as a
-    /// packet's parsing, so others are not made to pay for it.
+    /// The cycle counter if stages are timed, else 0: reading the counter costs as much as parsing
+    /// a packet, so other runs do not pay for it.
     #[inline]
     fn reading(&self) -> u64 {
         if self.timed { cycles::now() } else { 0 }
     }
 
-    /// Takes packets on that come back from the pinned NF `nf`.
+    /// Continues with packets that come back from the pinned NF `nf`.
     pub(crate) fn resume(&mut self, batch: &mut Batch, nf: NfIndex, exit: &mut dyn Exit) {
         let lanes = batch.lanes();
         batch.parse(lanes, self.routing.decapsulate);
@@ -112,7 +111,7 @@ impl Worker {
             alike &= found[lane].packet_type == packet_type;
             bytes += u64::from(batch.lens()[lane]);
         }
-        // A batch of one type is counted as a whole, lest its packets wait for each
+        // A batch of one type is counted as a whole, so that its packets do not wait for each
         // other's counts.
         if alike {
             self.count_type(packet_type, lanes.count() as u64, bytes);
@@ -131,8 +130,7 @@ impl Worker {
         }
     }
 
-    /// Takes the packets of `lanes` from behind an NF, or from the ingress, to
-    /// their ends.
+    /// Takes the packets of `lanes` from the NF `behind`, or from the ingress, to their ends.
     fn forward(
         &mut self,
         batch: &mut Batch,
@@ -174,7 +172,7 @@ impl Worker {
         self.spare_rounds.push(round);
     }
 
-    /// Puts each packet into the queue of what comes next for it.
+    /// Puts each packet into the queue of its next step.
     fn route(
         &mut self,
         batch: &mut Batch,
@@ -198,8 +196,8 @@ impl Worker {
         batch.release(lanes);
     }
 
-    /// Has an NF process the packets of `lanes`; returns those that go on, and adds what it makes
-    /// to `made`.
+    /// Lets an NF process the packets of `lanes`; returns those it passed on, and adds the packets
+    /// that it generated to `made`.
     fn serve(
         &mut self,
         batch: &mut Batch,
@@ -233,7 +231,7 @@ impl Worker {
         passed
     }
 
-    /// Takes packets that `nf` made on from behind it.
+    /// Forwards packets that `nf` generated, as coming from it.
     fn emitted(
         &mut self,
         emitted: &mut Batch,
@@ -242,7 +240,7 @@ impl Worker {
         exit: &mut dyn Exit,
     ) {
         let lanes = emitted.lanes();
-        // Each is made further down the chain than the one it was made for.
+        // Each generation starts further down the chain than the one it was generated for.
         if generation > self.nfs.len() {
             self.lose(emitted, lanes, DropReason::ChainLoop);
             return;
@@ -253,13 +251,13 @@ impl Worker {
         self.tracer = tracer;
     }
 
-    /// Packets lost on this worker so far.
+    /// Packets dropped on this worker so far.
     pub(crate) fn drops(&self) -> u64 {
         let nfs = self.counters.nfs.iter().map(|nf| nf.drops.total());
         self.counters.chain_drops.total() + nfs.sum::<u64>()
     }
 
-    /// Has the NFs write out what they hold.
+    /// Lets the NFs write what they hold.
     pub(crate) fn flush(&mut self, failures: &mut Vec<String>) {
         for function in self.nfs.iter_mut().flatten() {
             if let Err(e) = function.flush() {
@@ -268,15 +266,15 @@ impl Worker {
         }
     }
 
-    /// Has the NFs, whose state `is_left` for another run or not, write out what they hold for the
-    /// last time.
+    /// Lets the NFs write what they hold for the last time; `is_left` if their state was exported
+    /// for another run.
     pub(crate) fn end(&mut self, is_left: bool, failures: &mut Vec<String>) {
         for function in self.nfs.iter_mut().flatten() {
             end_nf(&mut **function, is_left, failures);
         }
     }
 
-    /// Does something with each NF that runs here, until it fails.
+    /// Calls `act` with each NF that runs here, until it fails.
     pub(crate) fn each_nf<E>(
         &mut self,
         mut act: impl FnMut(NfIndex, &mut dyn NetworkFunction) -> Result<(), E>,
@@ -288,7 +286,7 @@ impl Worker {
         })
     }
 
-    /// The counts of the worker, whose NFs have ended.
+    /// Returns the counts of the worker, whose NFs have ended.
     pub(crate) fn finish(mut self) -> WorkerCounters {
         for (function, counters) in self.nfs.iter().zip(&mut self.counters.nfs) {
             if let Some(function) = function {
@@ -301,8 +299,8 @@ impl Worker {
     }
 }
 
-/// Has an NF, whose state `is_left` for another run or not, write out what it holds for the last
-/// time.
+/// Lets an NF write what it holds for the last time; `is_left` if its state was exported for
+/// another run.
 pub(crate) fn end_nf(
     function: &mut dyn NetworkFunction,
     is_left: bool,
@@ -314,7 +312,7 @@ pub(crate) fn end_nf(
     failures.extend(function.flush().err().map(|e| e.to_string()));
 }
 
-/// One call of an NF.
+/// One call of an NF: the packets, and the places for its results.
 pub(crate) struct Visit<'a> {
     pub(crate) batch: &'a mut Batch,
     pub(crate) lanes: Lanes,
@@ -323,15 +321,15 @@ pub(crate) struct Visit<'a> {
     pub(crate) trace: Option<&'a mut Vec<(usize, String)>>,
 }
 
-/// What came of a visit.
+/// The result of a visit.
 pub(crate) struct Served {
-    /// The lanes that go on; the others still lie in the batch.
+    /// The lanes that continue; the other packets are still in the batch.
     pub(crate) passed: Lanes,
     /// The verdict on the first packet, for a trace.
     verdict: Verdict,
 }
 
-/// Has `function` process a visit's packets and counts what became of them.
+/// Lets `function` process a visit's packets, and counts their verdicts.
 pub(crate) fn process(
     function: &mut dyn NetworkFunction,
     visit: &mut Visit<'_>,

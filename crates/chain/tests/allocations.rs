@@ -1,4 +1,4 @@
-//! A batch in steady state costs no allocation.
+//! A batch in steady state needs no allocation.
 //!
 //! `unsafe` here: a global allocator that counts.
 #![allow(unsafe_code)]
@@ -48,7 +48,7 @@ rules = ["drop udp,tp_dst=1003"]
 kind = "monitor"
 "#;
 
-/// Allocations of a run of so many passes over 1000 packets.
+/// The allocations of a run of `passes` passes over 1000 packets.
 fn allocations(folder: &Folder, passes: u64, workers: usize) -> u64 {
     let options =
         RunOptions { loops: Some(passes), workers: Some(workers), ..RunOptions::default() };

@@ -1,5 +1,5 @@
-//! Every class of mistake in a chain file is told with file, line and column,
-//! and all mistakes of a file are told at once.
+//! Every class of mistake in a chain file is reported with file, line and column,
+//! and all mistakes of a file are reported at once.
 
 mod common;
 
@@ -79,8 +79,8 @@ fn frames_shorter_than_an_nf_needs_are_told() {
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
     assert!(
         warning.ends_with(
-            "chain.toml:13:14: packets of NF 'a' may be too long for a frame: '2048'; \
-             expected 10496 bytes, as without this line"
+            "chain.toml:13:14: frames may be too small for packets of NF 'a': '2048'; \
+             expected 10496 bytes, the default for this chain"
         ),
         "{warning}"
     );
@@ -99,7 +99,7 @@ fn unknown_keys_at_every_level() {
     let mistakes = broken("[input.in]", "[color]\n[input.in]\nsped = 3");
     assert_eq!(
         mistakes[0],
-        format!("chain.toml:3:2: there is no such key: 'color': 'color'; expected {known}")
+        format!("chain.toml:3:2: unknown key 'color': 'color'; expected {known}")
     );
     assert_eq!(
         mistakes[1],
@@ -120,7 +120,7 @@ fn values_of_a_wrong_type_or_out_of_range() {
     let starts = [
         "chain.toml:4:11: bad number of workers: '0'; expected 1 to 256",
         "chain.toml:6:14: bad frame size: '100'; expected a multiple of 64",
-        "chain.toml:8:15: too large an exact-match cache: '2000000'",
+        "chain.toml:8:15: exact-match cache too large: '2000000'",
         "chain.toml:10:8: invalid type: string \"x\", expected u64",
     ];
     assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
@@ -165,16 +165,16 @@ fn an_output_that_would_destroy_what_is_read_or_written() {
     is_told(
         "\"out.pcap\"",
         "\"./in.pcap\"",
-        "chain.toml:6:11: this would overwrite what input 'in' reads: '\"./in.pcap\"'; \
+        "chain.toml:6:11: this would overwrite the file that input 'in' reads: '\"./in.pcap\"'; \
          expected a file of its own",
     );
     is_told(
         "[[class]]",
         "[output.again]\ncapture = \"out.pcap\"\n[[class]]",
-        "chain.toml:8:11: this would overwrite what output 'out' writes: '\"out.pcap\"'; \
+        "chain.toml:8:11: this would overwrite the file that output 'out' writes: '\"out.pcap\"'; \
          expected a file of its own",
     );
-    assert!(broken("\"out.pcap\"", "\"out.txt\"")[0].contains("the name tells no capture format"));
+    assert!(broken("\"out.pcap\"", "\"out.txt\"")[0].contains("unknown capture format"));
 }
 
 #[test]
@@ -182,10 +182,10 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
     let test = "kind = \"test\"\nnumber = 0";
     for (json, what) in [
         ("chain.toml", "the chain file"),
-        ("routes.csv", "the routes"),
-        ("in.pcap", "what input 'in' reads"),
-        ("out.pcap", "what output 'out' writes"),
-        ("./flows.json", "what NF 'a' writes"),
+        ("routes.csv", "the routes file"),
+        ("in.pcap", "the file that input 'in' reads"),
+        ("out.pcap", "the file that output 'out' writes"),
+        ("./flows.json", "the file that NF 'a' writes"),
     ] {
         let monitor = format!("kind = \"monitor\"\nipfix = \"flows.json\"\njson = \"{json}\"");
         let mistakes = broken(test, &monitor);
@@ -197,12 +197,15 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
     chain.write("my.rules", "permit ip\n");
     let mistakes = chain.mistakes();
     assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-    assert!(mistakes[0].contains(": this would overwrite what NF 'a' reads: "), "{mistakes:?}");
+    assert!(
+        mistakes[0].contains(": this would overwrite the file that NF 'a' reads: "),
+        "{mistakes:?}"
+    );
     for (json, what) in [("no/flows.json", "there is no folder for "), (".", ". is a folder")] {
         let mistakes = broken(test, &format!("kind = \"monitor\"\njson = \"{json}\""));
         assert!(mistakes[0].contains(what), "{mistakes:?}");
     }
-    // Nothing is lost in a device.
+    // Devices lose nothing when they are opened for writing.
     let both = "kind = \"monitor\"\nipfix = \"/dev/null\"\njson = \"/dev/null\"";
     assert!(folder(&CHAIN.replace(test, both)).load().is_ok());
 }
@@ -211,12 +214,21 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
 fn ports_that_are_two_things_or_none() {
     let one_of = "expected one of: interface = \"NAME\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
-    assert!(mistakes[0].starts_with("chain.toml:3:1: an input is one thing"), "{mistakes:?}");
+    assert!(
+        mistakes[0].starts_with("chain.toml:3:1: an input needs exactly one source"),
+        "{mistakes:?}"
+    );
     assert!(mistakes[0].contains(one_of));
     let mistakes = broken("capture = \"in.pcap\"", "interface = \"lo\"\ncapture = \"in.pcap\"");
-    assert!(mistakes[0].starts_with("chain.toml:3:1: an input is one thing"), "{mistakes:?}");
+    assert!(
+        mistakes[0].starts_with("chain.toml:3:1: an input needs exactly one source"),
+        "{mistakes:?}"
+    );
     let mistakes = broken("capture = \"out.pcap\"", "discard = false");
-    assert!(mistakes[0].starts_with("chain.toml:5:1: an output is one thing"), "{mistakes:?}");
+    assert!(
+        mistakes[0].starts_with("chain.toml:5:1: an output needs exactly one target"),
+        "{mistakes:?}"
+    );
 }
 
 #[test]
@@ -225,21 +237,18 @@ fn generated_traffic_that_makes_no_sense() {
         broken("capture = \"in.pcap\"", "generate = { malformed = 2.0 }\nloop = 3\nmemory = true");
     assert_eq!(mistakes.len(), 3, "{mistakes:#?}");
     assert!(mistakes[0].starts_with("chain.toml:4:12: malformed: "), "{mistakes:?}");
-    assert!(mistakes[1].starts_with("chain.toml:5:8: 'loop' has no meaning for generated"));
-    assert!(mistakes[2].starts_with("chain.toml:6:10: 'memory' has no meaning for generated"));
+    assert!(mistakes[1].starts_with("chain.toml:5:8: 'loop' does not apply to generated"));
+    assert!(mistakes[2].starts_with("chain.toml:6:10: 'memory' does not apply to generated"));
 }
 
 #[test]
 fn names_that_routes_cannot_use() {
     for (name, message) in [
-        ("egress", "'egress' has a meaning of its own in routes: 'egress'; expected another name"),
-        (
-            "out",
-            "'out' is also the name of a port: 'out'; expected a name that routes can tell apart",
-        ),
+        ("egress", "'egress' is reserved in routes: 'egress'; expected another name"),
+        ("out", "'out' is also the name of a port: 'out'; expected a name that no port has"),
         (
             "\"a,b\"",
-            "'a,b' cannot be written in routes: '\"a,b\"'; \
+            "'a,b' cannot be used in routes: '\"a,b\"'; \
              expected a name without commas, quotes and '#'",
         ),
     ] {
@@ -247,7 +256,7 @@ fn names_that_routes_cannot_use() {
         assert_eq!(mistakes[0], format!("chain.toml:10:5: {message}"));
     }
     let mistakes = broken("type = \"web\"", "type = \" web\"");
-    assert!(mistakes[0].starts_with("chain.toml:8:8: an empty name, or one with blanks"));
+    assert!(mistakes[0].starts_with("chain.toml:8:8: the name is empty or has blanks"));
 }
 
 #[test]
@@ -255,14 +264,15 @@ fn a_kind_of_nf_that_there_is_not() {
     is_told(
         "kind = \"test\"",
         "kind = \"rooter\"",
-        "chain.toml:11:8: there is no NF of kind 'rooter': '\"rooter\"'; \
+        "chain.toml:11:8: unknown NF kind 'rooter': '\"rooter\"'; \
          expected one of acl, defrag, filter, monitor, nat, test",
     );
     assert!(
-        broken("kind = \"test\"", "kind = 3")[0].starts_with("chain.toml:11:8: 'kind' is no text")
+        broken("kind = \"test\"", "kind = 3")[0]
+            .starts_with("chain.toml:11:8: 'kind' is not a string")
     );
     let mistakes = broken("number = 0", "number = 0\npinned = \"no\"");
-    assert!(mistakes[0].starts_with("chain.toml:13:10: 'pinned' is no truth value"));
+    assert!(mistakes[0].starts_with("chain.toml:13:10: 'pinned' is not a boolean"));
 }
 
 #[test]
@@ -304,7 +314,7 @@ fn a_rule_that_can_never_match() {
     for (rules, more) in [("'tcp'", "'ip'"), ("'ip'", "'priority=40000,tcp'"), ("'ip'", "'ipv6'")] {
         assert!(twice(rules, more).load().is_ok(), "{rules} {more}");
     }
-    // Lines of a ClassBench file may do so, but cover what comes behind.
+    // Lines of a ClassBench file may do so, but cover rules after them.
     let folder = twice("'priority=40000,arp'", "'tcp,nw_src=10.1.0.0/16'");
     let chain = std::fs::read_to_string(folder.path("chain.toml")).unwrap();
     let line = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF 0x0000/0x0000\n";
@@ -330,7 +340,7 @@ fn an_input_that_is_not_there() {
     is_told(
         "\"udp\"",
         "\"in_port=1,udp\"",
-        "chain.toml:9:40: there is no such input: 'in_port=1'; expected an input's name, or 0 to 0",
+        "chain.toml:9:40: unknown input: 'in_port=1'; expected the name of an input, or 0 to 0",
     );
     assert!(folder(&CHAIN.replace("\"udp\"", "\"in_port=0,udp\", \"in_port=in\"")).load().is_ok());
 }
@@ -338,7 +348,7 @@ fn an_input_that_is_not_there() {
 #[test]
 fn a_class_without_rules() {
     let mistakes = broken("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", "");
-    assert!(mistakes[0].starts_with("chain.toml:7:1: a class without rules"), "{mistakes:?}");
+    assert!(mistakes[0].starts_with("chain.toml:7:1: this class has no rules"), "{mistakes:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What must hold for every chain: nothing is lost without a name, doubled or
-//! reordered, whatever the number of workers and wherever NFs run.
+//! Laws of every chain: no packet is lost without a reason, duplicated or reordered, with any
+//! number of workers and wherever NFs run.
 
 mod common;
 
@@ -20,7 +20,7 @@ struct Nf {
     single: bool,
 }
 
-/// A random chain: for each packet type the NFs on its way, and its end.
+/// A random chain: for each packet type the NFs on its path, and its end.
 #[derive(Clone, Debug)]
 struct Chain {
     nfs: Vec<Nf>,
@@ -28,7 +28,7 @@ struct Chain {
     workers: usize,
     frames: usize,
     flows: u32,
-    /// Flow, and whether it is of the way back.
+    /// The flow, and whether the packet goes from server to client.
     packets: Vec<(u32, bool)>,
     inputs: usize,
 }
@@ -54,7 +54,7 @@ fn chain() -> impl Strategy<Value = Chain> {
             prop::collection::vec(any::<(u32, bool)>(), 1..600),
         )
             .prop_map(move |(mut ways, (workers, frames, flows, inputs), packets)| {
-                // Every NF must be on some way.
+                // Every NF must be on a path.
                 let missing = (0..nfs.len()).filter(|n| !ways.iter().any(|w| w.0.contains(n)));
                 let missing: Vec<_> = missing.collect();
                 ways[0].0.extend(missing);
@@ -116,7 +116,7 @@ impl Chain {
         if tag.back || number >= self.ways.len() { 0 } else { number }
     }
 
-    /// Where a packet, and those made for it, come out: one packet, one NF at a
+    /// Computes where a packet, and those generated for it, come out: one packet, one NF at a
     /// time.
     fn expect(&self, tag: Tag, packet_type: usize, from: usize, out: &mut Outcome) {
         let (way, end) = &self.ways[packet_type];
@@ -166,8 +166,8 @@ fn check_report(report: &Report, packets: u64, ledger: &Ledger) {
     assert_eq!(c["emc_hits"] + c["megaflow_hits"] + c["rule_lookups"], packets);
 }
 
-/// In each output, the packets of a flow's direction (and those that the same
-/// NFs made for them) come in the order in which they were received.
+/// Checks that in each output the packets of a flow's direction (and those that the same NFs
+/// generated for them) are in the order received.
 fn check_order(tags: &[Tag]) {
     let mut last = BTreeMap::new();
     for tag in tags {
@@ -197,7 +197,7 @@ proptest! {
         for ((nf, flow), workers) in &ledger.workers {
             assert_eq!(workers.len(), 1, "flow {flow} at NF {nf} was on workers {workers:?}");
         }
-        // A small pool may have had no frame for a packet that an NF made.
+        // A small pool may have had no frame for a packet that an NF generated.
         if chain.frames > 128 {
             assert_eq!(ledger.not_made, 0);
         }

@@ -1,4 +1,4 @@
-//! The route table against a naive map, and every mistake it may hold.
+//! The route table compared with a naive map, and every mistake it may hold.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ fn mistakes(text: &str) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// The answer by asking the lines themselves, most special first.
+/// The answer by searching the lines themselves, the most specific first.
 fn naive<'a>(lines: &'a HashMap<(&str, &str), &'a str>, t: &str, at: &str) -> Option<&'a str> {
     let is_input = ["lan", "wan"].contains(&at);
     let places = if is_input { vec![at, "ingress"] } else { vec![at] };
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let mut lines = lines;
         if base {
-            // Without these, hardly any table would be whole.
+            // Without these, very few tables would be whole.
             for (at, next) in [("ingress", "vpn"), ("vpn", "ids"), ("ids", "edge"), ("edge", "egress")] {
                 lines.entry(("*", at)).or_insert(next);
             }
@@ -139,14 +139,14 @@ fn unknown_names_are_each_shown_with_what_there_is() {
     assert_eq!(
         mistakes("bogus,ingress,vpn\n*,left,ids\n*,vpn,nowhere\n*,vpn\n"),
         [
-            "routes.csv:1:1: there is no packet type of this name: 'bogus'; \
+            "routes.csv:1:1: unknown packet type: 'bogus'; \
              expected one of: other, branch, web, *",
-            "routes.csv:2:3: there is no NF or input of this name: 'left'; \
+            "routes.csv:2:3: unknown NF or input: 'left'; \
              expected one of: ingress, lan, wan, vpn, ids, edge",
-            "routes.csv:3:7: there is no NF or output of this name: 'nowhere'; \
+            "routes.csv:3:7: unknown NF or output: 'nowhere'; \
              expected one of: vpn, ids, edge, left, right, egress, drop",
-            "routes.csv:4:1: this is no route: '*,vpn'; \
-             expected three fields: packet type, current NF, next NF",
+            "routes.csv:4:1: a route needs three fields: '*,vpn'; \
+             expected packet type, current NF, next NF",
         ]
     );
 }
@@ -156,8 +156,8 @@ fn a_second_route_from_one_place_names_the_first() {
     let text = format!("{WHOLE}web,ids,left\nweb,ids,right\n");
     assert_eq!(
         mistakes(&text),
-        ["routes.csv:6:1: a second route from here; the first is in line 5: \
-          'web,ids,right'; expected one next NF for each type and NF"]
+        ["routes.csv:6:1: duplicate route; the first is in line 5: \
+          'web,ids,right'; expected one route per type and NF"]
     );
 }
 
@@ -190,8 +190,8 @@ fn a_loop_is_shown_with_its_way() {
     let text = format!("{WHOLE}web,edge,vpn\n");
     assert_eq!(
         mistakes(&text),
-        ["routes.csv:5:1: packets of type 'web' go round for ever: vpn -> ids -> edge -> vpn: \
-          'web,edge,vpn'; expected a way to 'egress', an output or 'drop'"]
+        ["routes.csv:5:1: packets of type 'web' loop forever: vpn -> ids -> edge -> vpn: \
+          'web,edge,vpn'; expected a path to 'egress', an output or 'drop'"]
     );
 }
 
@@ -199,7 +199,7 @@ fn a_loop_is_shown_with_its_way() {
 fn an_nf_that_no_packet_comes_to_is_named() {
     assert_eq!(
         mistakes("*,ingress,vpn\n*,vpn,edge\n*,edge,egress\n*,ids,edge\n"),
-        ["routes.csv:1:1: no packet ever comes to NF 'ids'; expected a route to each NF"]
+        ["routes.csv:1:1: no packet reaches NF 'ids'; expected a route to each NF"]
     );
 }
 
@@ -208,9 +208,9 @@ fn egress_needs_an_nf_that_chooses_among_several_outputs() {
     let text = format!("{WHOLE}web,ids,egress\n");
     assert_eq!(
         mistakes(&text),
-        ["routes.csv:5:1: 'egress' says nothing to packets of type 'web': no NF on their way \
-          chooses one of the 2 outputs: 'web,ids,egress'; \
-          expected a router on the way, or: left, right"]
+        ["routes.csv:5:1: 'egress' is ambiguous for packets of type 'web': 2 outputs, and \
+          no NF on their path chooses one: 'web,ids,egress'; \
+          expected a router on the path, or one of: left, right"]
     );
 }
 
@@ -221,7 +221,7 @@ fn a_route_that_no_packet_takes_is_told() {
     let unused: Vec<_> = routes.unused.iter().map(ToString::to_string).collect();
     assert_eq!(
         unused,
-        ["routes.csv:6:1: no packet ever takes this route: 'web,ids,left'; \
-          expected routes that lead here, or no line"]
+        ["routes.csv:6:1: no packet takes this route: 'web,ids,left'; \
+          expected a route that leads here, or no such line"]
     );
 }

@@ -1,4 +1,4 @@
-//! Runs steered from outside, and runs in which something fails.
+//! Runs controlled from outside, and runs in which a part fails.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn run_once(folder: &Folder) -> Report {
     run(folder.load().unwrap(), &RunOptions::default(), &Control::default()).unwrap()
 }
 
-/// Runs for ever, does something once packets flow, and then stops.
+/// Runs without end, acts once packets flow, and then stops.
 fn run_and(folder: &Folder, workers: usize, act: impl FnOnce(&Control)) -> Report {
     let plan = folder.load().unwrap();
     let options = RunOptions { loops: Some(0), workers: Some(workers), ..RunOptions::default() };
@@ -75,7 +75,7 @@ fn a_static_chain_is_one_type_and_one_way() {
     assert!(report.cycles_per_packet > 0.0 && report.latency_ns.p50 > 0);
 }
 
-/// An NF that changes headers only says so; the next one must see what they are now.
+/// An NF that changes headers only marks the packet; the next one must see the new headers.
 #[test]
 fn an_nf_sees_what_the_one_before_it_changed() {
     let folder = folder("");
@@ -106,7 +106,7 @@ fn new_rules_are_taken_up_while_packets_flow() {
         });
         assert_eq!(report.warnings, [""; 0]);
         assert!(report.conserved);
-        // One flow in four is of each port; after the reload another one.
+        // Each port has one flow in four; after the reload another port matches.
         let web = report.types["web"].packets as f64 / report.packets_in as f64;
         assert!((0.2..0.3).contains(&web), "{web}");
         // Each of the four flows was looked up at most once before it, and some after.
@@ -136,7 +136,7 @@ fn a_damaged_capture_is_processed_to_the_damage_and_the_other_input_to_its_end()
     for workers in [1, 2] {
         let folder = folder("[input.cut]\ncapture = \"cut.pcap\"\n");
         let whole = std::fs::read(folder.path("in.pcap")).unwrap();
-        // A header of 24 bytes, then records of 16 + 55 bytes; the 101st is cut.
+        // A header of 24 bytes, then records of 16 + 55 bytes; the 101st is truncated.
         std::fs::write(folder.path("cut.pcap"), &whole[..24 + 71 * 100 + 30]).unwrap();
         let options = RunOptions { workers: Some(workers), ..RunOptions::default() };
         let report = run(folder.load().unwrap(), &options, &Control::default()).unwrap();
@@ -181,7 +181,7 @@ fn an_nf_that_panics_ends_the_run_with_a_failure_and_no_hang() {
         folder.write("chain.toml", &chain(text).replace("number = 0\n", &nf));
         let report = run_once(&folder);
         assert!(report.failed());
-        assert!(report.failures.iter().any(|f| f.contains("died")), "{:?}", report.failures);
+        assert!(report.failures.iter().any(|f| f.contains("panicked")), "{:?}", report.failures);
     }
 }
 
@@ -189,7 +189,7 @@ fn an_nf_that_panics_ends_the_run_with_a_failure_and_no_hang() {
 fn too_many_workers_are_refused() {
     let options = RunOptions { workers: Some(257), ..RunOptions::default() };
     let error = run(folder("").load().unwrap(), &options, &Control::default()).unwrap_err();
-    assert_eq!(error.to_string(), "257 workers are too many; expected 1 to 256");
+    assert_eq!(error.to_string(), "bad number of workers: 257; expected 1 to 256");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn an_nf_of_one_instance_gets_a_worker_of_its_own_and_that_is_said() {
     let text = chain("[run]\nworkers = 2\n").replace("number = 0\n", "number = 0\nsingle = true\n");
     folder.write("chain.toml", &text);
     let report = run_once(&folder);
-    assert_eq!(report.warnings, ["NF 'a' has one instance; it runs on its own worker"]);
+    assert_eq!(report.warnings, ["NF 'a' allows only one instance; it runs on its own worker"]);
     assert_eq!(report.packets_out, 1000);
     assert!(folder.load().unwrap().graph().to_tree().contains("on its own worker"));
 }

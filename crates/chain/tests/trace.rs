@@ -1,4 +1,4 @@
-//! Traces: one packet's way as the run would take it.
+//! Traces: the path of one packet as in a run.
 
 mod common;
 
@@ -85,7 +85,7 @@ fn the_rule_the_megaflow_and_the_loss_are_named() {
     assert_eq!(trace.fate, "dropped by second: filter-drop");
     let text = trace.to_string();
     for line in [
-        "packet 33: 55 bytes by right",
+        "packet 33: 55 bytes from right",
         "classification (rule table)",
         "    rule: udp,tp_dst=1001",
         "    type: web",
@@ -102,7 +102,7 @@ fn the_rule_the_megaflow_and_the_loss_are_named() {
 fn a_number_past_the_end_is_an_error_that_says_how_many_there_are() {
     for packet in [0, 51, u64::MAX] {
         let error = traced(packet).unwrap_err().to_string();
-        let expected = format!("there is no packet {packet}: the inputs have 50, counted from 1");
+        let expected = format!("there is no packet {packet}: the inputs end after packet 50");
         assert_eq!(error, expected);
     }
 }

@@ -16,16 +16,16 @@ use clap::{ArgAction, Args, Parser, Subcommand};
   thalweg gen --flows 1000 --packets 100000 traffic.pcap
   thalweg doctor
 
-Exit codes: 0 done, 1 the run failed, 2 bad usage, 78 bad configuration."
+Exit codes: 0 success, 1 failed run, 2 bad usage, 78 bad configuration."
 )]
 pub struct Arguments {
-    /// Say more on standard error (-v, -vv, -vvv)
+    /// Log more on standard error (-v, -vv, -vvv)
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
     pub verbose: u8,
-    /// Say only errors on standard error
+    /// Log only errors on standard error
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
@@ -42,8 +42,18 @@ pub enum Command {
   thalweg run chain.toml --export-state kept
   thalweg run chain.toml --import-state kept --export-state kept
 
-While it runs: Ctrl-C (SIGINT) or SIGTERM ends the run with its report, SIGHUP
-reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
+Signals during the run:
+  SIGINT (Ctrl-C)  stop receiving, finish the packets under way and print the
+  or SIGTERM       report; a second one ends the program at once
+  SIGHUP           read again, while packets pass, the [[class]] rules of the
+                   chain file and the files of NFs: rules (acl, filter, nids),
+                   routes (router), fingerprints (assets). Packet types, ports,
+                   NFs, their options and the chain's routes do not change.
+                   After a mistake in the chain file or its rules, all [[class]]
+                   rules stay as they were (everything does if the file is not
+                   TOML); after one in an NF's file, that NF does. The report
+                   warns of each mistake
+  SIGUSR1          make NFs and outputs write what they hold")]
     Run(Run),
     /// Check a chain file and show the chain, without running it
     #[command(after_help = "Examples:
@@ -51,7 +61,7 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
   thalweg check chain.toml --format dot | dot -Tsvg > chain.svg
   thalweg check chain.toml --format mermaid")]
     Check(Check),
-    /// Make synthetic traffic
+    /// Generate synthetic traffic
     #[command(after_help = "Examples:
   thalweg gen traffic.pcap
   thalweg gen --seed 7 --flows 10000 --packets 1000000 --zipf 1.1 --size imix big.pcapng.gz
@@ -66,7 +76,7 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
     /// Show the kinds of network function: options, defaults, state, limits
     #[command(subcommand)]
     Nf(Nf),
-    /// Say where the cycles of a packet go, for several kinds of traffic
+    /// Measure where the cycles of a packet go, for several kinds of traffic
     #[command(after_help = "Examples:
   thalweg profile
   thalweg profile --svg profile.svg
@@ -75,7 +85,7 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
     /// Simulate flow lookups: software, near-cache accelerators, ternary memory
     #[command(subcommand)]
     Sim(Sim),
-    /// Say what this machine has for packet processing, and what it would gain
+    /// Report what this machine has for packet processing, and what each part gains
     #[command(after_help = "Examples:
   thalweg doctor
   thalweg doctor --json")]
@@ -101,7 +111,7 @@ reads rules and routes again, SIGUSR1 writes out what the NFs have collected.")]
 /// Commands of `thalweg nf`.
 #[derive(Debug, Subcommand)]
 pub enum Nf {
-    /// Name the kinds of network function
+    /// List the kinds of network function
     #[command(after_help = "Examples:
   thalweg nf list
   thalweg nf list --json")]
@@ -115,7 +125,7 @@ pub enum Nf {
   thalweg nf show router
   thalweg nf show router --json | jq .options > router.schema.json")]
     Show {
-        /// Which kind
+        /// The kind
         kind: String,
         /// Print it as JSON (schema thalweg.nf/1), its options as JSON Schema
         #[arg(long)]
@@ -131,22 +141,22 @@ pub struct Run {
     /// Print the report as JSON (schema thalweg.run/1)
     #[arg(long)]
     pub json: bool,
-    /// End after this time: a number with ms, s, m or h
+    /// Stop after TIME: a number with ms, s, m or h; without a unit, seconds
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// End after this many packets were received
-    #[arg(long, value_name = "PACKETS")]
+    /// Stop after N packets
+    #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Worker threads; flows are spread over them [default: the chain file's, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: Option<u16>,
-    /// Send each input this many times, 0 for ever [default: the chain file's, else 1]
+    /// Read each capture N times, 0 to repeat it forever [default: the chain file's, else 1]
     #[arg(long = "loop", value_name = "N")]
     pub loops: Option<u64>,
-    /// Take over the NFs' state that another run left in this folder, all of it
+    /// Import the NF state that an earlier run exported to FOLDER; all of it must fit the chain
     #[arg(long, value_name = "FOLDER")]
     pub import_state: Option<PathBuf>,
-    /// Leave the NFs' state in this folder at the end; made if need be
+    /// Export the NF state to FOLDER at the end; creates the folder if it is missing
     #[arg(long, value_name = "FOLDER")]
     pub export_state: Option<PathBuf>,
 }
@@ -156,7 +166,7 @@ pub struct Run {
 pub struct Check {
     /// The chain file
     pub chain: PathBuf,
-    /// How to show the chain
+    /// The output format
     #[arg(long, value_enum, default_value_t = GraphFormat::Tree, conflicts_with = "json")]
     pub format: GraphFormat,
     /// Print the chain as JSON (schema thalweg.check/1)
@@ -180,7 +190,7 @@ pub enum GraphFormat {
 pub struct Trace {
     /// The chain file
     pub chain: PathBuf,
-    /// The packet to explain, counted from 1 in the order of receive
+    /// The packet to explain, counted from 1 in the order received
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub packet: u64,
     /// Print the trace as JSON (schema thalweg.trace/1)
@@ -194,14 +204,14 @@ pub struct Profile {
     /// Print the profile as JSON (schema thalweg.profile/1)
     #[arg(long)]
     pub json: bool,
-    /// Draw the profile as stacked bars into this file
+    /// Draw the profile as stacked bars in this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Packets to send for each kind of traffic
     #[arg(long, value_name = "N", default_value_t = 8_000_000,
         value_parser = clap::value_parser!(u64).range(1000..))]
     pub packets: u64,
-    /// Places of the exact-match cache, 0 to do without
+    /// Entries of the exact-match cache, 0 to turn it off
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub emc_entries: usize,
 }
@@ -209,41 +219,41 @@ pub struct Profile {
 /// The commands of `thalweg sim`.
 #[derive(Debug, Subcommand)]
 pub enum Sim {
-    /// Simulate one workload by several methods and compare them
+    /// Simulate one workload with several lookup methods and compare them
     #[command(after_help = "Examples:
   thalweg sim run
   thalweg sim run --set workload.entries=1048576 --set workload.stream=dependent
   thalweg sim run machine.toml --method lock-free,halo-blocking --json")]
     Run(SimRun),
-    /// Simulate every combination of some settings, one line of JSON for each
+    /// Simulate every combination of several settings, one line of JSON for each
     #[command(after_help = "Examples:
   thalweg sim sweep --over workload.entries=1024,131072 --over workload.occupancy=0.25,0.75 out.jsonl
   thalweg sim sweep --over workload.tuples=5,10,15,20 --set workload.entries=1024 tuples.jsonl
 
-A sweep that was stopped goes on where it was when it is started again with the same
-file: what it holds is not simulated again.")]
+An interrupted sweep resumes when it is started again with the same file: combinations
+that the file holds already are not simulated again.")]
     Sweep(SimSweep),
-    /// Simulate a writer beside readers: what lookups miss while entries are displaced
+    /// Simulate a writer and concurrent readers: lookups that miss while entries are displaced
     #[command(after_help = "Examples:
   thalweg sim race
   thalweg sim race --set workload.entries=64 --set race.readers=16 --json
 
-Keys that are always there are looked up while others come and go, under each guard: none,
-the change counter of software, the locks of accelerators.")]
+The readers look up keys that are always in the table, while the writer inserts and removes
+others, under each guard: none, the change counter of software, the locks of accelerators.")]
     Race(SimRace),
     /// Write the queries of an accelerator step by step, for its RTL
     #[command(after_help = "Examples:
   thalweg sim queries --set workload.method=halo-blocking > queries.txt
 
-rtl/check.sh runs the accelerator in SystemVerilog on them.")]
+rtl/check.sh runs them through the accelerator in SystemVerilog.")]
     Queries(SimConfig),
-    /// Simulate what the HALO paper claims, and say what of it holds
+    /// Simulate the claims of the HALO paper, and report which of them hold
     #[command(after_help = "Examples:
   thalweg sim claims --out report
   thalweg sim claims --out report --set llc.tag_data=24
 
-Writes figures (SVG and CSV), tables and claims.md into the folder. What was simulated is
-kept in runs.jsonl there: started again, it goes on where it was stopped.")]
+Writes figures (SVG and CSV), tables and claims.md to the folder. runs.jsonl there keeps
+every finished simulation, so that an interrupted command resumes where it stopped.")]
     Claims(SimPaper),
     /// Simulate and draw one figure of the HALO paper
     #[command(after_help = "Examples:
@@ -253,23 +263,23 @@ kept in runs.jsonl there: started again, it goes on where it was stopped.")]
     #[command(after_help = "Examples:
   thalweg sim table 4 --out report")]
     Table(SimNumber),
-    /// Measure this machine's caches by a pointer chase, and print them as a configuration
+    /// Measure this machine's caches with a pointer chase, and print them as a configuration
     #[command(after_help = "Examples:
   thalweg sim calibrate --out host.toml
   thalweg sim run host.toml
 
-Measures only the time of loads that wait for each other, through more and more memory; what
-the core has (width, queues, ports) is that of the configuration it begins with.")]
+Measures only the time of dependent loads, over more and more memory; the core's width,
+queues and ports are those of the configuration that it begins with.")]
     Calibrate(SimCalibrate),
-    /// Look keys up in our own cuckoo table on this machine, and say what is simulated
+    /// Time lookups in our own cuckoo table on this machine, beside the simulation's times
     ///
-    /// FILE is the machine's configuration, as `thalweg sim calibrate` writes it. Nothing that
-    /// is measured here goes into what is simulated.
+    /// FILE is the machine's configuration, as `thalweg sim calibrate` writes it. The simulation
+    /// uses nothing that is measured here.
     #[command(after_help = "Examples:
   thalweg sim calibrate --out host.toml && thalweg sim predict host.toml
   thalweg sim predict host.toml --places 10,17 --json")]
     Predict(SimPredict),
-    /// Print the whole configuration, with its defaults
+    /// Print the whole configuration, including the defaults
     #[command(after_help = "Examples:
   thalweg sim config > machine.toml
   thalweg sim config machine.toml --set core.width=6")]
@@ -281,7 +291,7 @@ the core has (width, queues, ports) is that of the configuration it begins with.
 pub struct SimConfig {
     /// A file with settings that differ from the defaults
     pub file: Option<PathBuf>,
-    /// A setting on top of the file's; may be repeated
+    /// Override one setting of the file; may be repeated
     #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
     pub settings: Vec<String>,
 }
@@ -291,7 +301,7 @@ pub struct SimConfig {
 pub struct SimRun {
     #[command(flatten)]
     pub config: SimConfig,
-    /// Who looks up, instead of workload.method [default: all]
+    /// Lookup methods, instead of workload.method [default: all]
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
     pub method: Vec<String>,
     /// Print the reports as JSON (schema thalweg.sim.run/2)
@@ -307,7 +317,7 @@ pub struct SimCalibrate {
     /// The file to write, instead of standard output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// The most memory to chase through; it has to be much more than the last cache
+    /// The most memory to chase through; must be much larger than the last-level cache
     #[arg(long, value_name = "MIB", default_value_t = 192,
         value_parser = clap::value_parser!(u64).range(16..=65536))]
     pub most: u64,
@@ -318,11 +328,11 @@ pub struct SimCalibrate {
 pub struct SimPredict {
     #[command(flatten)]
     pub config: SimConfig,
-    /// Logarithms of the numbers of places of the tables
+    /// Sizes of the tables, each as the base-2 logarithm of its places
     #[arg(long, value_name = "BITS,...", value_delimiter = ',', default_value = "6,10,14,17,20",
         value_parser = clap::value_parser!(u32).range(3..=26))]
     pub places: Vec<u32>,
-    /// Print what was measured and simulated as JSON (schema thalweg.sim.predict/1)
+    /// Print the measured and simulated times as JSON (schema thalweg.sim.predict/1)
     #[arg(long)]
     pub json: bool,
 }
@@ -332,21 +342,21 @@ pub struct SimPredict {
 pub struct SimRace {
     #[command(flatten)]
     pub config: SimConfig,
-    /// Print what was seen as JSON
+    /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// What many simulations have in common.
+/// The options that many simulations share.
 #[derive(Debug, Args)]
 pub struct SimGrid {
     /// A file with settings that differ from the defaults
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A setting that all have, on top of the file's; may be repeated
+    /// Override one setting in all simulations; may be repeated
     #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Simulations at the same time [default: one for each processor]
+    /// Simulations to run in parallel [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 }
@@ -354,7 +364,7 @@ pub struct SimGrid {
 /// Arguments of `thalweg sim claims`.
 #[derive(Debug, Args)]
 pub struct SimPaper {
-    /// The folder to write into; made if need be
+    /// The folder to write to; created if it is missing
     #[arg(long, value_name = "FOLDER")]
     pub out: PathBuf,
     #[command(flatten)]
@@ -364,7 +374,7 @@ pub struct SimPaper {
 /// Arguments of `thalweg sim figure` and `thalweg sim table`.
 #[derive(Debug, Args)]
 pub struct SimNumber {
-    /// Its number in the paper
+    /// The number of the figure or table in the paper
     pub number: String,
     #[command(flatten)]
     pub paper: SimPaper,
@@ -395,37 +405,37 @@ pub struct Doctor {
 pub struct Gen {
     /// The capture to write: .pcap or .pcapng, either with .gz
     pub output: PathBuf,
-    /// Seed of all random choices; the same seed makes the same bytes
+    /// Seed of all random choices; the same seed generates the same bytes
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// How many packets [default: 10000]
+    /// Number of packets [default: 10000]
     #[arg(long, value_name = "N")]
     pub packets: Option<u64>,
-    /// How many flows they belong to [default: 100]
+    /// Number of flows [default: 100]
     #[arg(long, value_name = "N")]
     pub flows: Option<u32>,
-    /// Skew of the flows' popularity after Zipf [default: all alike]
+    /// Zipf skew of the flows' popularity [default: all flows alike]
     #[arg(long, value_name = "SKEW")]
     pub zipf: Option<f64>,
-    /// Frame sizes with frame check sequence: imix, 64, 64-1500, or 64:7,594:4 [default: imix]
+    /// Frame sizes with the check sequence: imix, 64, 64-1500, or 64:7,594:4 [default: imix]
     #[arg(long, value_name = "SIZES")]
     pub size: Option<String>,
-    /// Share of TCP flows, in proportion [default: 70]
+    /// Weight of TCP flows [default: 70]
     #[arg(long, value_name = "WEIGHT")]
     pub tcp: Option<f64>,
-    /// Share of UDP flows, in proportion [default: 25]
+    /// Weight of UDP flows [default: 25]
     #[arg(long, value_name = "WEIGHT")]
     pub udp: Option<f64>,
-    /// Share of ICMP flows, in proportion [default: 5]
+    /// Weight of ICMP flows [default: 5]
     #[arg(long, value_name = "WEIGHT")]
     pub icmp: Option<f64>,
-    /// Share of SCTP flows, in proportion [default: 0]
+    /// Weight of SCTP flows [default: 0]
     #[arg(long, value_name = "WEIGHT")]
     pub sctp: Option<f64>,
     /// Share of flows over IPv6, 0 to 1 [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub ipv6: Option<f64>,
-    /// VLAN ids of tagged flows [default: 10]
+    /// VLAN IDs of tagged flows [default: 10]
     #[arg(long, value_name = "VID,...", value_delimiter = ',')]
     pub vlan: Vec<u16>,
     /// Share of flows with a VLAN tag, 0 to 1 [default: 0, or 1 with --vlan]
@@ -434,34 +444,34 @@ pub struct Gen {
     /// Share of tagged flows with a second, outer tag [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub qinq_share: Option<f64>,
-    /// Where clients are [default: 10.0.0.0/16 and 2001:db8:a::/64]
+    /// Prefixes of the clients [default: 10.0.0.0/16 and 2001:db8:a::/64]
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
     pub clients: Vec<String>,
-    /// Where servers are [default: 198.51.100.0/24 and 2001:db8:b::/64]
+    /// Prefixes of the servers [default: 198.51.100.0/24 and 2001:db8:b::/64]
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
     pub servers: Vec<String>,
     /// Ports that servers listen on [default: 80,443,53,22,25,123,8080]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',')]
     pub server_ports: Vec<u16>,
-    /// Share of packets with a header that is cut or wrong, 0 to 1 [default: 0]
+    /// Share of packets with a truncated or invalid header, 0 to 1 [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub malformed: Option<f64>,
-    /// Share of packets that are attacks (floods, fragments, contradicting segments, messages
-    /// without end, forged ends and errors), 0 to 1; without a number all [default: 0]
+    /// Share of packets that are attacks (floods, fragments, conflicting segments, endless
+    /// messages, forged resets, FINs and ICMP errors), 0 to 1; 1 without a number [default: 0]
     #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "1")]
     pub hostile: Option<f64>,
-    /// Packets a second, in the capture's time [default: 100000]
+    /// Packets per second, by the capture's timestamps [default: 100000]
     #[arg(long, value_name = "PACKETS")]
     pub rate: Option<f64>,
-    /// What fills the packets [default: random]
+    /// Payload of the packets [default: random]
     #[arg(long, value_enum)]
     pub payload: Option<Filling>,
-    /// Print what was made as JSON (schema thalweg.gen/1)
+    /// Print a summary as JSON (schema thalweg.gen/1)
     #[arg(long)]
     pub json: bool,
 }
 
-/// What fills generated packets.
+/// The payload of generated packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Filling {
     /// Random bytes
@@ -472,9 +482,10 @@ pub enum Filling {
     Http,
 }
 
-/// Reads `10s`, `1500ms`, `2m`, `1h`, `0.5s`; a bare number is seconds.
+/// Reads a duration such as `10s`, `1500ms`, `2m`, `1h` or `0.5s`; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time; expected a number with ms, s, m or h, as in 10s");
+    let wrong =
+        || format!("'{text}' is not a time; expected a number with ms, s, m or h, as in 10s");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
     let seconds = match &text[digits..] {

@@ -30,7 +30,7 @@ pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Loads a chain file and says what in it was understood but is not supported.
+/// Loads a chain file and logs its warnings, such as options that are not supported.
 pub fn load(path: &std::path::Path, kinds: &Kinds, options: PlanOptions) -> Result<Plan, Failure> {
     let plan = Plan::load(path, kinds, options).map_err(Failure::Configuration)?;
     for warning in plan.warnings() {

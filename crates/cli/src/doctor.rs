@@ -1,4 +1,4 @@
-//! `thalweg doctor`: what this machine has, and what each thing would gain.
+//! `thalweg doctor`: what this machine has for packet processing, and what each part gains.
 
 use std::fs;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ struct Finding {
     gain: &'static str,
 }
 
-/// Looks the machine over and prints what it found.
+/// Examines the machine and prints the findings.
 pub fn doctor(options: &args::Doctor) -> Result<(), Failure> {
     let mut findings = processor();
     findings.extend(memory());
@@ -71,7 +71,7 @@ fn processor() -> Vec<Finding> {
         name: "cores",
         found: true,
         detail: format!("{cores}, {model}"),
-        gain: "one worker a core: thalweg run --workers",
+        gain: "one worker per core: thalweg run --workers",
     }];
     findings.extend(vector_levels().into_iter().map(|(name, found, gain)| Finding {
         group: "processor",
@@ -137,7 +137,7 @@ fn memory() -> Vec<Finding> {
             group: "memory",
             name: "huge pages",
             found: huge > 0,
-            detail: format!("{huge} free of {size} KiB"),
+            detail: format!("{huge} free, {size} KiB each"),
             gain: "fewer TLB misses in packet memory: [memory] huge_pages = true",
         },
         Finding {
@@ -150,7 +150,7 @@ fn memory() -> Vec<Finding> {
     ]
 }
 
-/// Libraries that the loader knows; none is needed by this version.
+/// Libraries that the loader knows; this version needs none of them.
 fn libraries() -> Vec<Finding> {
     const IPSEC_MB: &str = if cfg!(feature = "ipsec-mb") {
         "ipsec: GCM and ChaCha20-Poly1305 many packets at once"
@@ -215,7 +215,7 @@ fn devices() -> Vec<Finding> {
             name: "network interfaces",
             found: !interfaces.is_empty() && allowed.is_ok(),
             detail,
-            gain: "live inputs and outputs, with root or CAP_NET_RAW",
+            gain: "live inputs and outputs, as root or with CAP_NET_RAW",
         },
         Finding {
             group: "devices",

@@ -1,4 +1,4 @@
-//! How a command fails, and how that is shown.
+//! The ways in which a command fails, and how each is shown.
 
 use std::io;
 use std::ops::Range;
@@ -6,16 +6,18 @@ use std::ops::Range;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, NamedSource, Report};
 use thalweg_source::SourceError;
 
-/// The most mistakes that are shown at once; the rest is counted.
+use thalweg_source::counted;
+
+/// The most mistakes that are shown; the rest are only counted.
 const SHOWN: usize = 20;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The arguments make no sense together.
+    /// An argument is invalid.
     #[error("{0}")]
     Usage(String),
-    /// Files that the user wrote are wrong.
+    /// A file of the user's has mistakes.
     #[error("bad configuration")]
     Configuration(Vec<SourceError>),
     /// A simulation's configuration is wrong.
@@ -24,7 +26,7 @@ pub enum Failure {
     /// The work failed.
     #[error("{0}")]
     Run(String),
-    /// The work failed, and what failed was said already.
+    /// The work failed, and the failures were already reported.
     #[error("the run failed")]
     Told,
     /// Standard output could not be written.
@@ -53,7 +55,7 @@ impl Failure {
     }
 }
 
-/// Shows mistakes with the lines they stand in.
+/// Shows mistakes, each with its line of the file.
 fn show_mistakes(mistakes: &[SourceError]) {
     for mistake in mistakes.iter().take(SHOWN) {
         eprintln!("{:?}", Report::new(Mistake::new(mistake)));
@@ -64,9 +66,9 @@ fn show_mistakes(mistakes: &[SourceError]) {
     let unseen = n.saturating_sub(SHOWN);
     let unseen = if unseen > 0 { format!(" ({unseen} not shown)") } else { String::new() };
     log::error!(
-        "{n} mistake{} in {files} file{}{unseen}; nothing was started",
-        if n == 1 { "" } else { "s" },
-        if files == 1 { "" } else { "s" },
+        "{} in {}{unseen}; nothing was started",
+        counted(n, "mistake"),
+        counted(files, "file"),
     );
 }
 

@@ -9,8 +9,9 @@ use thalweg_io::{CaptureOutput, IoError, Output};
 use crate::args::{Filling, Gen};
 use crate::errors::Failure;
 use crate::report::write_json;
+use thalweg_source::counted;
 
-/// Makes the traffic and writes it.
+/// Generates the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
     let spec = spec(options)?;
     let mut generator =
@@ -35,12 +36,14 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
         });
         write_json(&mut out, &document)?;
     } else {
-        writeln!(out, "{file}: {packets} packets, {bytes} bytes, {} flows", spec.flows)?;
+        let (packets, bytes) = (counted(packets, "packet"), counted(bytes, "byte"));
+        let flows = counted(spec.flows, "flow");
+        writeln!(out, "{file}: {packets}, {bytes}, {flows}")?;
     }
     Ok(())
 }
 
-/// The specification that the arguments ask for.
+/// The specification that the arguments describe.
 fn spec(options: &Gen) -> Result<Spec, Failure> {
     let mut spec = Spec::default();
     macro_rules! take {

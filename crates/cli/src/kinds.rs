@@ -9,14 +9,14 @@ use crate::args;
 use crate::errors::Failure;
 use crate::report::{plain_table, write_json};
 
-/// Does what `options` say.
+/// Runs the command that `options` names.
 pub fn show_kinds(options: &args::Nf, kinds: &Kinds) -> Result<(), Failure> {
     match options {
         args::Nf::List { json } => Ok(list(kinds, *json)?),
         args::Nf::Show { kind, json } => {
             let known = kinds.find(kind).ok_or_else(|| {
                 let all = kinds.names();
-                Failure::Usage(format!("there is no NF of kind '{kind}'; there are {all}"))
+                Failure::Usage(format!("unknown NF kind '{kind}'; expected one of {all}"))
             })?;
             Ok(show(known, *json)?)
         }
@@ -30,7 +30,7 @@ fn list(kinds: &Kinds, json: bool) -> io::Result<()> {
         let kinds: Vec<Value> = kinds.iter().map(describe).collect();
         return write_json(&mut out, &json!({ "schema": "thalweg.nf.list/1", "kinds": kinds }));
     }
-    let mut table = plain_table(&["kind", "what it does", "state that moves"]);
+    let mut table = plain_table(&["kind", "what it does", "exported state"]);
     for kind in kinds.iter() {
         table.add_row([kind.name, kind.summary, state(kind)]);
     }
@@ -66,7 +66,7 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
     kind.limits.iter().try_for_each(|limit| writeln!(out, "  - {limit}"))
 }
 
-/// An option as a person reads it.
+/// One row of the table of options.
 struct Row {
     name: String,
     takes: String,
@@ -111,7 +111,7 @@ fn options(table: &Value, root: &Value, prefix: &str) -> Vec<Row> {
     rows
 }
 
-/// What a schema that refers to another, or allows nothing too, means.
+/// The schema that `form` refers to, or that it makes optional.
 fn resolve<'a>(form: &'a Value, root: &'a Value) -> &'a Value {
     if let Some(place) = form["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
         return root.pointer(place).unwrap_or(&Value::Null);
@@ -120,7 +120,7 @@ fn resolve<'a>(form: &'a Value, root: &'a Value) -> &'a Value {
     choice.map_or(form, |choice| resolve(choice, root))
 }
 
-/// What values a schema allows, in words.
+/// The values that a schema allows, in words.
 fn takes(form: &Value, root: &Value) -> String {
     let names = |all: &Vec<Value>| {
         let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -144,7 +144,7 @@ fn takes(form: &Value, root: &Value) -> String {
             "table" => "list of tables".to_owned(),
             element => format!("list of {element}"),
         },
-        Some("object") if form["additionalProperties"].is_object() => "table by name".to_owned(),
+        Some("object") if form["additionalProperties"].is_object() => "tables by name".to_owned(),
         _ => "table".to_owned(),
     }
 }

@@ -1,5 +1,5 @@
 //! The `thalweg` program: reads its arguments, calls the crates that do the
-//! work, and shows what they found.
+//! work, and shows their results.
 //!
 //! Data goes to standard output, messages to standard error.
 //!
@@ -57,7 +57,7 @@ pub fn main(kinds: &Kinds) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has gone; there is nobody to tell.
+        // The reader of our output has closed it: the output ends early, without an error.
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             failure.show();
@@ -83,7 +83,7 @@ fn start_log(arguments: &Arguments) {
         })
         .init();
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    // Only fails when a handler is set already, and this is the one place that does.
+    // Fails only when a handler is set already, and this is the only place that sets one.
     let _ = miette::set_hook(Box::new(move |_| errors::handler(colour)));
 }
 
@@ -100,7 +100,7 @@ fn man(command: Option<&str>) -> Result<(), Failure> {
         page = page
             .find_subcommand(name)
             .cloned()
-            .ok_or_else(|| Failure::Usage(format!("there is no command '{name}'")))?;
+            .ok_or_else(|| Failure::Usage(format!("unknown command '{name}'")))?;
     }
     Ok(clap_mangen::Man::new(page).render(&mut io::stdout())?)
 }

@@ -10,12 +10,12 @@ use thalweg_chain::Control;
 
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// A line on standard error that follows a run, when that is a terminal.
+/// A line on standard error that shows the progress of a run, when that is a terminal.
 /// Dropping it clears the line.
 pub struct ProgressLine(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl ProgressLine {
-    /// Starts the line, unless `quiet` or standard error is no terminal.
+    /// Starts the line, unless `quiet`, or unless standard error is not a terminal.
     pub fn start(control: Arc<Control>, quiet: bool) -> Self {
         if quiet || !io::stderr().is_terminal() {
             return Self(None);

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-/// A document as JSON that can be read, with the end of its last line.
+/// Writes a document as indented JSON, with a newline at its end.
 pub fn write_json(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)
 }
 
-/// A table without lines, under headings, columns two blanks apart.
+/// A table with headings and without lines, columns two blanks apart.
 pub fn plain_table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(headings);
@@ -21,7 +21,7 @@ pub fn plain_table(headings: &[&str]) -> Table {
     table
 }
 
-/// Like [`plain_table`], with the columns from `first_number` on flush right.
+/// Like [`plain_table`], with the columns from `first_number` on aligned right.
 pub fn number_table(headings: &[&str], first_number: usize) -> Table {
     let mut table = plain_table(headings);
     for column in table.column_iter_mut().skip(first_number) {

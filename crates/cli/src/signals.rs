@@ -1,4 +1,4 @@
-//! Signals that steer a run.
+//! Signals that control a run.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use thalweg_chain::Control;
 
-/// Steers `control` by signals from now on: SIGINT and SIGTERM stop the run (a
+/// Lets signals steer `control` from now on: SIGINT and SIGTERM stop the run (a
 /// second one ends the program at once), SIGHUP reloads, SIGUSR1 exports.
 ///
 /// # Errors
-/// When the system refuses the handlers.
+/// When the system refuses to install the handlers.
 pub fn steer(control: Arc<Control>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
     thread::Builder::new().name("signals".into()).spawn(move || {

@@ -1,4 +1,4 @@
-//! The report of a run, for a reader.
+//! The report of a run as text.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use thalweg_chain::Report;
 
 use crate::report::{number_table, plain_table};
+use thalweg_source::counted;
 
 /// Writes the report as tables.
 pub fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -17,12 +18,12 @@ pub fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 fn headline(out: &mut impl Write, r: &Report) -> io::Result<()> {
-    let workers = if r.workers == 1 { "1 worker".into() } else { format!("{} workers", r.workers) };
     writeln!(
         out,
-        "{} packets in {:.3} s on {workers}: {:.2} Mpps, {:.2} Gbit/s, {:.0} cycles a packet",
-        r.packets_in,
+        "{} in {:.3} s on {}: {:.2} Mpps, {:.2} Gbit/s, {:.0} cycles per packet",
+        counted(r.packets_in, "packet"),
         r.duration_s,
+        counted(r.workers, "worker"),
         r.packets_per_second / 1e6,
         r.bits_per_second / 1e9,
         r.cycles_per_packet
@@ -36,7 +37,7 @@ fn headline(out: &mut impl Write, r: &Report) -> io::Result<()> {
     let l = r.latency_ns;
     writeln!(
         out,
-        "latency p50 {}, p90 {}, p99 {}, p99.9 {}, most {}",
+        "latency p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
         time(l.p50),
         time(l.p90),
         time(l.p99),
@@ -64,7 +65,7 @@ fn nfs(out: &mut impl Write, report: &Report) -> io::Result<()> {
             "packets",
             "bytes",
             "dropped",
-            "made",
+            "generated",
             "cycles",
             "p50",
             "p99",

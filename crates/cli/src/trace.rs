@@ -1,4 +1,4 @@
-//! `thalweg trace`: explains one packet's way through a chain.
+//! `thalweg trace`: explains one packet's path through a chain.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::check::load;
 use crate::errors::Failure;
 use crate::report::write_json;
 
-/// Sends packets through the chain up to the asked one, and prints its way.
+/// Sends packets through the chain until the requested one, and prints its path.
 pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
     let plan = load(&options.chain, kinds, PlanOptions { dry_run: true })?;
     let trace = thalweg_chain::trace(plan, options.packet, &RunOptions::default())

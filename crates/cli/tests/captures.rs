@@ -46,7 +46,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     let rules = "alert ip any any -> any any (msg:\"r\"; content:\"root\"; nocase; sid:1;)\n\
         drop tcp any any -> any any (msg:\"h\"; flow:to_server,established; content:\"HTTP\"; sid:2;)\n";
     write(folder, "t.rules", rules);
-    // The library for it is not everywhere.
+    // Its library is not available everywhere.
     let applications = cfg!(feature = "ndpi");
     let text =
         if applications { text + "[nf.l7]\nkind = 'l7fw'\nflows = 'l7.json'\n" } else { text };
@@ -63,7 +63,7 @@ fn chain(folder: &Path, path: &Path, workers: usize) -> String {
     name.to_owned()
 }
 
-/// How many packets each capture has by the data's own manifest.
+/// The number of packets of each capture, by the data's own manifest.
 fn manifest(data: &Path) -> HashMap<String, u64> {
     let text = std::fs::read_to_string(data.join("MANIFEST.tsv")).unwrap();
     let count = |line: &str| {
@@ -82,14 +82,14 @@ fn every_capture_is_accounted_for_to_the_packet() {
     let known = manifest(&data);
     let (mut runs, mut packets, mut damaged, mut refused, mut counted) = (0, 0, 0, 0, 0);
     for (number, path) in captures(&data).iter().enumerate() {
-        // Every fifth on several workers, so that rings are tried too.
+        // Every fifth on several workers, so that rings are tested too.
         let workers = if number % 5 == 0 { 2 } else { 1 };
         let chain = chain(folder.path(), path, workers);
         let output = support::thalweg(folder.path(), &["run", &chain, "--json"]);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!error.contains("panicked"), "{}: {error}", path.display());
         if output.stdout.is_empty() {
-            // Not a capture at all: said, with its name.
+            // Not a capture at all: reported, with its name.
             assert_eq!(output.status.code(), Some(1), "{}: {error}", path.display());
             assert!(error.contains(&*path.file_name().unwrap().to_string_lossy()), "{error}");
             refused += 1;
@@ -112,7 +112,7 @@ fn every_capture_is_accounted_for_to_the_packet() {
             damaged += 1;
         }
         let name = path.strip_prefix(&data).unwrap().to_string_lossy().into_owned();
-        // A section of a version to come is skipped, as its format demands.
+        // A section of a future version is skipped, as its format demands.
         let other_version = name.ends_with("_test901.pcapng");
         if let Some(packets) = known.get(&name).filter(|_| !other_version) {
             assert_eq!(number("packets_in"), *packets, "{name}");

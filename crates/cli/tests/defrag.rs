@@ -1,4 +1,4 @@
-//! Packets that were cut on their way, and NFs that want them whole.
+//! Packets that were fragmented on their path, and NFs that need them whole.
 
 mod support;
 
@@ -12,14 +12,14 @@ const SA: &str = "suite = 'aes128-cbc-hmac-sha1-96'\n\
     authentication_key = '000102030405060708090a0b0c0d0e0f10111213'\n\
     spi = 4660\nsource = '192.0.2.1'\ndestination = '203.0.113.1'\n";
 
-/// The IPv4 packets of a capture, in no order.
+/// The IPv4 packets of a capture, without their order.
 fn packets(path: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(path).unwrap();
     let (mut rest, mut packets) = (&bytes[24..], Vec::new());
     while let Some((head, behind)) = rest.split_at_checked(16) {
         let len = u32::from_le_bytes(*head[8..].first_chunk().unwrap()) as usize;
         let ip = &behind[14..];
-        // Without what fills short frames.
+        // Without the padding of short frames.
         packets.push(ip[..u16::from_be_bytes([ip[2], ip[3]]).into()].to_vec());
         rest = &behind[len..];
     }
@@ -27,8 +27,8 @@ fn packets(path: &Path) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Puts generated packets into an ESP tunnel through a router that cuts it, into `esp.pcap`; gives
-/// how many packets those are.
+/// Sends generated packets through an ESP tunnel and a router that fragments it, to `esp.pcap`;
+/// returns the number of those packets.
 fn cut_tunnel(folder: &Path) -> u64 {
     succeeds(
         folder,
@@ -83,7 +83,7 @@ fn a_tunnel_that_was_cut_on_its_way_opens_behind_defrag() {
         let told = other_end(path, workers, true);
         assert!(packets(&path.join("opened.pcap")) == clear, "{workers} workers");
         assert_eq!(told["packets_in"], cut);
-        // All but one of each packet's fragments were kept and dropped.
+        // All fragments but one of each packet were held, and count as dropped.
         assert_eq!(told["packets_dropped"], cut - 2000);
         assert_eq!(told["nfs"][0]["drops"]["fragment-held"], cut - 2000);
     }
@@ -111,7 +111,7 @@ fn a_first_fragment_goes_before_those_that_were_cut_from_its_packet() {
          [nf.nat]\nkind = 'nat'\ninside = ['192.0.2.0/24']\nexternal = ['198.51.100.7']\n"
     );
     write(path, "cut.toml", &chain);
-    // Translation knows later fragments by the first.
+    // NAT translates later fragments by the first.
     let (told, code, error) = report(path, &["run", "cut.toml", "--json"]);
     assert_eq!((code, &told["packets_dropped"]), (0, &0.into()), "{error}{told}");
     assert!(told["packets_out"].as_u64().unwrap() > 4000, "{told}");

@@ -20,7 +20,7 @@ use thalweg_packet::{
 use thalweg_source::Source;
 use thalweg_testkit::{captures, data_folder};
 
-/// Rules that all linear scans together try, so that the test takes seconds.
+/// The most rules that all linear scans together try, so that the test takes seconds.
 const MOST_TRIED: usize = 60_000_000;
 
 /// The keys of all packets of a capture, parsed by each level; asserts that the
@@ -106,7 +106,7 @@ fn all_levels_classify_every_packet_alike_and_as_a_linear_scan() {
     let (mut matched, mut scanned) = (0, 0);
     for path in &sets {
         let rules = rules(path);
-        // Packets of captures seldom meet rules made by chance: so some are bent to.
+        // Packets of captures seldom match random rules: so some are changed to match.
         let mut keys = all.clone();
         keys.extend(rules.iter().step_by(7).zip(&distinct).map(|(rule, key)| {
             let (value, mask) = (rule.matches[0].value(), rule.matches[0].mask());

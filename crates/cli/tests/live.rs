@@ -1,5 +1,5 @@
-//! Live interfaces, with hosts of Linux at their other ends: each test has network namespaces of
-//! its own.
+//! Live interfaces, with Linux hosts at their other ends: each test has its own network
+//! namespaces.
 
 mod support;
 
@@ -14,8 +14,8 @@ use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
 use thalweg_testkit::peer;
 
 /// `host NAME NUMBER` makes an interface NAME that leads to a host NAME with the addresses
-/// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until so many packet sockets are
-/// bound.
+/// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until that many packet sockets
+/// are bound.
 const PRELUDE: &str = r#"
 PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs none /run
@@ -51,11 +51,12 @@ const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
     ipv6 = 'fd02::1'\nresolve = true\n";
 const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
     fd01::/64 direct left\nfd02::/64 direct right\n";
-/// What unshare(1) needs to make namespaces as this user; what hangs there fails after a while.
+/// The unshare(1) command that creates namespaces as this user; a script that hangs fails after a
+/// while.
 fn namespaces() -> Command {
     let mut command = Command::new("timeout");
     command.args(["--verbose", "--kill-after", "5", "120", "unshare"]);
-    // Whatever a script started ends with it.
+    // All processes of a script end with it.
     command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     if !is_root {
@@ -64,7 +65,7 @@ fn namespaces() -> Command {
     command
 }
 
-/// Whether there can be namespaces. When not, says so, and fails when `REQUIRE_PEERS` is set.
+/// Whether namespaces are available. If not, prints that, and fails if `REQUIRE_PEERS` is set.
 fn can_make_namespaces() -> bool {
     let try_it = "PATH=$PATH:/usr/sbin:/sbin\nmount -t tmpfs none /run\nip netns add a\nping -V";
     let can = namespaces().args(["bash", "-euc", try_it]).output();
@@ -75,8 +76,8 @@ fn can_make_namespaces() -> bool {
     can_it
 }
 
-/// What a script prints that runs with namespaces of its own in `folder`; `None` where there can
-/// be none.
+/// The output of a script that runs in its own namespaces in `folder`; `None` if namespaces are
+/// not available.
 fn laboratory(folder: &Path, script: &str) -> Option<String> {
     if !can_make_namespaces() {
         return None;
@@ -120,7 +121,7 @@ fn read(folder: &Path, name: &str) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The sum of a count of several parts of a report, and of what they dropped.
+/// The sum of a count over several parts of a report, and of their drops.
 fn total(report: &Value, parts: &str, count: &str) -> (u64, u64) {
     let parts = report[parts].as_array().unwrap();
     let drops = parts.iter().flat_map(|part| part["drops"].as_object().unwrap().values());
@@ -130,7 +131,7 @@ fn total(report: &Value, parts: &str, count: &str) -> (u64, u64) {
     )
 }
 
-/// Nothing failed, and each packet is accounted for.
+/// Checks that nothing failed, and that each packet is accounted for.
 fn is_balanced(report: &Value) {
     assert_eq!(report["failures"], Value::Array(vec![]), "{report}");
     let (received, missed) = total(report, "inputs", "packets");
@@ -140,7 +141,7 @@ fn is_balanced(report: &Value) {
 }
 
 /// Downloads of 20 MB from the right host to the left one, in segments that the kernel leaves to
-/// hardware there is not, with pings before.
+/// hardware that does not exist, after pings.
 const DOWNLOADS: &str = r#"
 ip netns exec left ping -q -c 3 -i 0.1 -W 2 10.2.0.2 | grep -o '3 received'
 ip netns exec left ping -q -c 3 -i 0.1 -W 2 fd02::2 | grep -o '3 received'
@@ -197,8 +198,8 @@ fn they_do_with_several_workers() {
     route_between_hosts(2);
 }
 
-/// Each host cuts what it sends itself, and puts together what comes: with and without "don't
-/// fragment" of IPv4, and over IPv6, whose routers cut nothing.
+/// Each host fragments its packets itself, and reassembles those it receives: with and without
+/// "don't fragment" of IPv4, and over IPv6, whose routers do not fragment.
 #[test]
 fn what_hosts_cut_is_put_together_and_cut_again() {
     let chain = ROUTER.to_owned() + "[nf.whole]\nkind = 'defrag'\n[nf.again]\nkind = 'refrag'\n";
@@ -237,8 +238,8 @@ const FROM_WIRE: &str = "routes = 'routes.csv'\n[input.i]\ninterface = 'far'\n\
 const BETWEEN: &str = "ip link add near type veth peer name far\n\
     ip link set near up\nip link set far up\n";
 
-/// Sends 20,000 packets from one end to the other, whose run stands still meanwhile or not. All
-/// arrive or are counted; how many our ring had no room for.
+/// Sends 20,000 packets from one end to the other, whose run is stopped meanwhile or not. All
+/// arrive or are counted; returns how many our ring had no room for.
 fn over_a_wire(pause: bool) -> Option<u64> {
     let files =
         [("to.toml", TO_WIRE), ("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
@@ -259,17 +260,17 @@ fn over_a_wire(pause: bool) -> Option<u64> {
     let reports = ["to.json", "from.json"].map(|name| read(folder.path(), name));
     reports.iter().for_each(is_balanced);
     let [sent, received] = ["in.pcapng", "out.pcapng"].map(|name| packets(folder.path(), name));
-    // No interface takes a packet without a whole Ethernet header.
+    // No interface accepts a packet without a whole Ethernet header.
     let (whole, short): (Vec<_>, Vec<_>) = sent.into_iter().partition(|packet| packet.len() >= 14);
     assert_eq!(reports[0]["outputs"][0]["drops"], serde_json::json!({ "malformed": short.len() }));
-    // The kernel takes outer tags off what it receives, and loses what ends within one or the
-    // EtherType behind it.
+    // The kernel strips outer tags from received packets, and drops packets that end within a tag
+    // or the EtherType after it.
     let is_tagged = |packet: &Vec<u8>| matches!(packet[12..14], [0x81, 0x00] | [0x88, 0xa8]);
     let is_kept = |packet: &Vec<u8>| !is_tagged(packet) || packet.len() >= 20;
     let kept: Vec<_> = whole.into_iter().filter(is_kept).collect();
     assert!(received.iter().filter(|packet| is_tagged(packet)).count() > received.len() / 4);
     // The kernel's queue between both ends holds a thousand packets, which may be too few while
-    // others have the processor, and counts what it loses.
+    // other processes run, and counts its losses.
     let between = read(folder.path(), "near.json");
     let lost = between[0]["stats64"]["tx"]["dropped"].as_u64().unwrap();
     let missed = reports[1]["inputs"][0]["drops"]["receive-ring-full"].as_u64().unwrap_or(0);
@@ -297,7 +298,7 @@ fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
         [("to.toml", TO_WIRE), ("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
     let folder = folder(&files);
     support::succeeds(folder.path(), &["gen", "in.pcapng", "--packets", "100"]);
-    // While the far end is down the near one takes packets and loses them.
+    // While the far end is down the near one accepts packets and loses them.
     let script = format!(
         "{BETWEEN}\n$THALWEG run from.toml --json > from.json 2> from.err & run=$!\nopened 1\n\
          ip link set far down\n$THALWEG run to.toml --json > lost.json\n\
@@ -319,7 +320,7 @@ fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
     is_balanced(&lost);
 }
 
-/// The kernel tells of an interface's end only while it is up.
+/// The kernel reports an interface's removal only while it is up.
 #[test]
 fn so_does_one_that_was_down_when_it_went() {
     let files = [("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
@@ -362,9 +363,9 @@ fn what_an_interface_cannot_take_is_lost_by_name() {
     assert_eq!(drops("long.json"), serde_json::json!({ "too-big": long }));
     assert_eq!(drops("down.json"), serde_json::json!({ "output-failed": 100 }));
     let told = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
-    assert!(told("down.err").contains("interface near takes no packets: Network is down"));
+    assert!(told("down.err").contains("interface near accepts no packets: Network is down"));
     assert!(
-        told("right.err").contains("root or the capability CAP_NET_RAW"),
+        told("right.err").contains("run as root or with the capability CAP_NET_RAW"),
         "{}",
         told("right.err")
     );
@@ -402,8 +403,8 @@ fn mistakes_about_interfaces_are_named() {
     assert_eq!(output.status.code(), Some(78), "{told}");
     for mistake in [
         "there is no interface 'nowhere0'",
-        "'loop' has no meaning for an interface",
-        "'promiscuous' has no meaning for a capture",
+        "'loop' does not apply to an interface",
+        "'promiscuous' does not apply to a capture",
         "there is no interface 'nowhere1'",
         "one of lo",
     ] {

@@ -1,4 +1,4 @@
-//! What we write, tshark reads without a malformed mark, and sees the same
+//! tshark reads our captures without a malformed mark, and finds the same
 //! five-tuple in each packet.
 
 mod support;
@@ -13,7 +13,7 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, FiveTuple, Lanes, Pa
 use thalweg_testkit::{captures, data_folder, peer};
 
 /// The dissectors of the link, network and transport layers. All others are off:
-/// what packets carry passes unchanged and is not ours to judge.
+/// we do not change the payloads, and do not check them.
 const PROTOCOLS: &[&str] = &[
     "frame",
     "eth",
@@ -45,7 +45,7 @@ fn other_protocols() -> Vec<String> {
     names.filter(|n| !PROTOCOLS.contains(n)).map(str::to_owned).collect()
 }
 
-/// One packet as tshark sees it.
+/// One packet as tshark reads it.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     malformed: bool,
@@ -107,8 +107,8 @@ fn seen(line: &str) -> Seen {
     Seen { malformed: !f[0].is_empty(), tuple }
 }
 
-/// Holds each packet of a capture that we wrote against tshark: how many
-/// five-tuples with ports agree, and how many more tshark calls malformed.
+/// Compares each packet of a capture that we wrote with tshark: returns how many
+/// five-tuples with ports agree, and how many more packets tshark marks as malformed.
 fn compare(capture: &Path) -> (usize, usize) {
     let theirs = tshark(capture);
     let pool = Arc::new(Pool::anonymous(64, 10_496).unwrap());
@@ -128,7 +128,7 @@ fn compare(capture: &Path) -> (usize, usize) {
                 continue;
             }
             // tshark reads IP options: a source route changes the destination it
-            // shows, and behind a broken option it sees no ports at all.
+            // shows, and after a broken option it finds no ports at all.
             if headers.is_ipv4() && headers.l4 - headers.l3 != 20 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The program as a user meets it: help, exit codes, messages.
+//! The program as a user sees it: help, exit codes, messages.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `thalweg sim` as a user meets it.
+//! `thalweg sim` as a user sees it.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn a_run_compares_the_methods_and_says_so_in_json_too() {
     assert_eq!(reports.len(), 2);
     assert_eq!(reports[0]["schema"], "thalweg.sim.run/2");
     assert_eq!(reports[1]["config"]["workload"]["method"], "bulk");
-    // All keys are found; a run that is not sure enough has more lookups.
+    // All keys are found; a run whose confidence interval is too wide has more lookups.
     let found = |report: &serde_json::Value| report["hits"] == report["lookups"];
     assert!(reports.iter().all(|report| found(report) && report["hits"].as_u64() >= Some(400)));
 }
@@ -120,7 +120,7 @@ fn a_stopped_sweep_goes_on_where_it_was() {
     let cut = format!("{}\n{}", whole[2], &whole[0][..100]);
     write(folder.path(), "cut.jsonl", &cut);
     assert_eq!(sweep("cut.jsonl"), whole);
-    // And what is there is not simulated again.
+    // Combinations that the file holds are not simulated again.
     assert_eq!(sweep("cut.jsonl"), whole);
 }
 
@@ -144,7 +144,7 @@ fn a_figure_is_drawn_and_its_simulations_are_kept() {
     assert!(table.contains("TCAM 1024 KB,9.343,26733.100,84.820"), "{table}");
     let wrong = thalweg(folder.path(), &arguments("5"));
     let error = String::from_utf8(wrong.stderr).unwrap();
-    assert!(error.contains("there are 3, 4, 8b, 9, 10, 11"), "{error}");
+    assert!(error.contains("expected one of 3, 4, 8b, 9, 10, 11"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! State that one run leaves and another takes over.
+//! State that one run exports and another imports.
 
 mod support;
 
@@ -101,11 +101,11 @@ fn as_many_workers_take_over_or_one() {
     let three = [&["run", "two.toml", "--workers", "3"], &keep[..2]].concat();
     let wrong = thalweg(path, &three);
     let told = String::from_utf8(wrong.stderr).unwrap();
-    assert!(wrong.status.code() == Some(1) && told.contains("'n' left the state of 2"), "{told}");
+    assert!(wrong.status.code() == Some(1) && told.contains("the state is of 2"), "{told}");
     let two = [&["run", "two.toml", "--workers", "2"], &keep[..]].concat();
     assert!(hosts(&two) >= all);
     assert_eq!(hosts(&[&["run", "two.toml"], &keep[..]].concat()), all);
-    assert_eq!(left(path), ["n.0.state", "state.json"], "what more instances left is gone");
+    assert_eq!(left(path), ["n.0.state", "state.json"], "the files of other instances are removed");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn what_cannot_be_taken_over_is_named_and_nothing_begins() {
     fails(&["--import-state", "kept"], "checksum mismatch");
     fs::write(&file, [b"THWS\x02\0\x07monitor", &state[10..]].concat()).unwrap();
     fails(&["--import-state", "kept"], "state of 'monitor' version 2, expected 'nat'");
-    fails(&["--export-state", "one.pcap"], "cannot make the state folder one.pcap: File exists");
+    fails(&["--export-state", "one.pcap"], "cannot create the state folder one.pcap: File exists");
 }
 
 #[test]
@@ -158,11 +158,19 @@ fn a_part_of_what_was_left_is_not_taken_over() {
     let both = ASSETS.replace("@IN@", "two").replace("routes.csv", "two.csv");
     write(path, "both.toml", &format!("{both}[nf.m]\nkind = 'monitor'\n"));
     write(path, "routes.csv", "*, ingress, m\n*, m, egress\n");
-    fails("named.toml", &[], "kept: 'n' of kind 'assets' left state, and the chain has no NF of");
+    fails(
+        "named.toml",
+        &[],
+        "kept: holds state of NF 'n' of kind 'assets', and the chain has no NF of",
+    );
     write(path, "routes.csv", "*, ingress, n\n*, n, egress\n");
-    fails("kind.toml", &[], "'n' left state as 'assets', and is of kind 'monitor' now");
+    fails(
+        "kind.toml",
+        &[],
+        "holds state of NF 'n' of kind 'assets', but its kind is 'monitor' now",
+    );
     let (code, told) = import("both.toml", &["--workers", "2"]);
-    assert!(code == 0 && told.contains("kept: no state of 'm'; it begins without"), "{told}");
+    assert!(code == 0 && told.contains("kept: no state of NF 'm'; it starts without"), "{told}");
     for lost in ["n.1.state", "n.0.state"] {
         fs::rename(path.join("kept").join(lost), path.join("lost")).unwrap();
         for workers in ["1", "2"] {
@@ -173,10 +181,13 @@ fn a_part_of_what_was_left_is_not_taken_over() {
     }
     fs::copy(path.join("kept/n.1.state"), path.join("kept/n.2.state")).unwrap();
     let (code, told) = import("two.toml", &["--workers", "2"]);
-    assert!(code == 0 && told.contains("kept/n.2.state: state.json does not name it"), "{told}");
+    assert!(
+        code == 0 && told.contains("kept/n.2.state: ignored, because state.json does not name it"),
+        "{told}"
+    );
     let manifest = fs::read_to_string(path.join("kept/state.json")).unwrap();
     for (from, to, expected) in [
-        ("state/1", "state/2", "schema 'thalweg.state/2', expected 'thalweg.state/1'"),
+        ("state/1", "state/2", "unknown schema 'thalweg.state/2'; expected 'thalweg.state/1'"),
         (": 2", ": 0", "'n' has 0 instances"),
         ("\"n\"", "\"../n\"", "expected a name without '/'"),
         ("{", "", "kept/state.json: "),
@@ -184,9 +195,9 @@ fn a_part_of_what_was_left_is_not_taken_over() {
         fs::write(path.join("kept/state.json"), manifest.replace(from, to)).unwrap();
         fails("two.toml", &[], expected);
     }
-    // As an export that breaks off leaves it.
+    // The folder after an interrupted export.
     fs::remove_file(path.join("kept/state.json")).unwrap();
-    fails("two.toml", &[], "kept: no whole state is there: state.json is missing");
+    fails("two.toml", &[], "kept: no complete state: state.json, which --export-state");
 }
 
 #[test]
@@ -207,7 +218,7 @@ fn a_folder_keeps_what_it_has_until_all_is_written() {
     fs::remove_dir(path.join("kept/n.1.partial")).unwrap();
     assert_eq!(kept("n.0.state"), before);
     assert_eq!(left(path), ["n.0.state", "n.1.state", "state.json"]);
-    // Nobody else is to tell of these flows.
+    // No other run will report these flows.
     let told = flows(path, "two");
     succeeds(path, &["run", "two.toml", "--workers", "2"]);
     assert!(!told.is_empty() && told == flows(path, "two"));
@@ -229,7 +240,7 @@ fn flows_that_go_on_in_another_run_are_written_out_once() {
             succeeds(path, &[&["run", "two.toml"], &take[..]].concat());
             assert_eq!(flows(path, "two"), whole);
         }
-        // Without an export they end with the run.
+        // Without an export the flows end with the run.
         succeeds(path, &["run", "one.toml"]);
         assert!(flows(path, "one").iter().all(|line| line.contains("forced-end")));
         assert!(flows(path, "one").len() > 300);

@@ -1,10 +1,10 @@
-//! The output that keeps nothing.
+//! The output that discards all packets.
 
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
 use crate::port::{IoError, Output};
 
-/// Takes packets and forgets them.
+/// Accepts packets and discards them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiscardOutput;
 

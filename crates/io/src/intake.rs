@@ -1,4 +1,4 @@
-//! Putting one packet into a batch.
+//! Puts packets of an input into a batch.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
 
 use crate::port::Received;
 
-/// How long an input waits for a frame before it gives packets up. Packets in
-/// flight free frames within microseconds; a second without one means that
-/// somebody keeps them all, and then a run must go on rather than hang.
+/// The time for which an input waits for a frame before it drops packets. Packets in
+/// flight free frames within microseconds; a second without a free one means that
+/// they are all held, and then a run must continue rather than hang.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A packet that has arrived, in pieces, so that it is copied only once.
+/// A packet that has arrived, in two parts, so that it is copied only once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
     pub(crate) header: &'a [u8],
@@ -20,7 +20,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) timestamp: Nanoseconds,
 }
 
-/// What became of an arrival.
+/// The result of taking in an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It is in the batch, or counted as dropped.
@@ -31,8 +31,8 @@ pub(crate) enum Taken {
 
 /// Puts arrivals into batches and counts those that cannot be taken in.
 ///
-/// Files do not lose packets because the pool is empty for a moment, as a NIC
-/// would: the packet is held back.
+/// Unlike a NIC, a file does not lose packets when the pool is empty for a moment:
+/// the packet is held back.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
     starved_since: Option<Instant>,
@@ -68,7 +68,7 @@ impl Intake {
 
     fn is_worth_waiting(&mut self, batch: &Batch) -> bool {
         if !batch.is_empty() {
-            return true; // the caller frees these
+            return true; // the caller frees its packets
         }
         self.starved_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE
     }
@@ -87,7 +87,7 @@ fn push(arrival: &Arrival<'_>, batch: &mut Batch, len: usize) -> Option<usize> {
     Some(lane)
 }
 
-/// Counts a packet that arrived, whatever became of it.
+/// Counts a packet that arrived, whether it was taken in or dropped.
 #[inline]
 pub(crate) fn count(received: &mut Received, wire_len: u32) {
     received.packets += 1;

@@ -1,8 +1,8 @@
-//! Ports: where packets come from and go to.
+//! Ports: the inputs and outputs of packets.
 //!
-//! An [`Input`] fills batches, an [`Output`] takes them. Everything inside is
+//! An [`Input`] fills batches, an [`Output`] sends them. All packets inside are
 //! Ethernet: an input of another link type gives its packets an Ethernet
-//! header, and counts those it cannot convert.
+//! header, and counts those that it cannot convert.
 //!
 //! ```no_run
 //! use std::path::Path;

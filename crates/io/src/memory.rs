@@ -9,21 +9,21 @@ use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
 use crate::port::{Input, IoError, Received};
 
-/// Replays packets that were loaded before: each receive is one copy into a
-/// frame and nothing else.
+/// Replays packets that were loaded before: receiving a packet is one copy into a
+/// frame and no other work.
 ///
-/// All bytes lie in memory at once, as many as the capture has.
+/// All bytes of the capture are in memory at once.
 #[derive(Debug)]
 pub struct MemoryInput {
     bytes: Vec<u8>,
     packets: Vec<Stored>,
-    /// The next packet, as index into `packets`.
+    /// The next packet, as an index into `packets`.
     next: usize,
     passes: Passes,
     /// The times of all packets.
     span: Span,
     intake: Intake,
-    /// Where the capture was damaged; told after the packets before it.
+    /// The damage in the capture; reported after the packets before it.
     failure: Option<IoError>,
     ended: bool,
 }
@@ -31,15 +31,15 @@ pub struct MemoryInput {
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     start: usize,
-    /// Bytes of the packet, or why it has no Ethernet form.
+    /// The length of the packet in bytes, or why it cannot be converted to Ethernet.
     len: Result<u32, Unfit>,
     wire_len: u32,
     timestamp: Nanoseconds,
 }
 
 impl MemoryInput {
-    /// Loads the capture at `path`, to be replayed `loops` times (0 = for
-    /// ever). A damaged capture is loaded up to the damage and replayed once.
+    /// Loads the capture at `path`, to be replayed `loops` times (0 =
+    /// forever). A damaged capture is loaded until the damage and replayed once.
     ///
     /// # Errors
     /// As [`CaptureInput::open`](crate::CaptureInput::open).
@@ -69,8 +69,8 @@ impl MemoryInput {
         }
     }
 
-    /// An input of the given times and Ethernet packets, to be replayed `loops`
-    /// times (0 = for ever).
+    /// Creates an input of the given times and Ethernet packets, to be replayed `loops`
+    /// times (0 = forever).
     pub fn from_packets<B: AsRef<[u8]>>(
         packets: impl IntoIterator<Item = (Nanoseconds, B)>,
         loops: u64,
@@ -83,7 +83,7 @@ impl MemoryInput {
         input
     }
 
-    /// How many packets a pass has.
+    /// The number of packets in a pass.
     pub fn packets(&self) -> usize {
         self.packets.len()
     }
@@ -115,8 +115,8 @@ impl MemoryInput {
         self.packets.push(packet);
     }
 
-    /// Copies packets that need no more than that into `batch`, until `most` were
-    /// received or one needs more.
+    /// Copies packets that need only a copy into `batch`, until `most` were
+    /// received or a packet needs more.
     fn receive_plain(&mut self, batch: &mut Batch, most: usize, received: &mut Received) {
         let shift = self.passes.shift();
         let next = self.packets[self.next..].iter().take(most - received.packets);
@@ -130,7 +130,7 @@ impl MemoryInput {
         self.next += taken;
     }
 
-    /// Takes in the next packet, or counts why it cannot be; `false` when it has to
+    /// Takes in the next packet, or counts its drop reason; returns `false` if it has to
     /// wait for a frame.
     fn receive_any(
         &mut self,
@@ -160,7 +160,7 @@ impl MemoryInput {
         true
     }
 
-    /// Whether there is no packet any more; begins another pass if one is due.
+    /// Whether there are no more packets; begins another pass if one is due.
     fn is_over(&mut self) -> bool {
         if self.next < self.packets.len() {
             return false;

@@ -1,4 +1,4 @@
-//! Live ports where the system is not Linux: there are none.
+//! Live ports on systems other than Linux, which have none.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,10 +9,10 @@ use thalweg_packet::{Batch, DropCounts, Lanes};
 
 use crate::port::{Input, IoError, Output, Received};
 
-/// An interface as an input; only on Linux.
+/// A network interface as an input; only on Linux.
 pub struct InterfaceInput(Infallible);
 
-/// An interface as an output; only on Linux.
+/// A network interface as an output; only on Linux.
 pub struct InterfaceOutput(Infallible);
 
 fn unsupported(name: &str) -> IoError {
@@ -21,7 +21,7 @@ fn unsupported(name: &str) -> IoError {
 }
 
 impl InterfaceInput {
-    /// Tells that there is none.
+    /// Returns an error, since interfaces need Linux.
     ///
     /// # Errors
     /// Always.
@@ -31,7 +31,7 @@ impl InterfaceInput {
 }
 
 impl InterfaceOutput {
-    /// Tells that there is none.
+    /// Returns an error, since interfaces need Linux.
     ///
     /// # Errors
     /// Always.
@@ -79,7 +79,7 @@ pub fn may_use_interfaces() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "live interfaces need Linux"))
 }
 
-/// Waits for none of several inputs.
+/// Waits for `most`, since there are no live inputs.
 pub fn wait_any<'a>(_inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
     std::thread::sleep(most);
 }

@@ -1,10 +1,10 @@
-//! What a sender's kernel left to hardware, done after all.
+//! Completes the work that a sender's kernel left to hardware.
 //!
-//! Packets of this machine (over veth, a bridge, from a virtual machine) come to a live input
-//! before any hardware has seen them: with a transport checksum that is half there, and as TCP or
-//! UDP packets of up to 64 KiB that are still to be cut. Packets of other machines are put
-//! together to such long ones by the kernel's receive offload. Beside each of them the kernel
-//! tells what is missing, as a virtio network header (virtio 1.2, section 5.1.6).
+//! Packets of this machine (over veth, a bridge, from a virtual machine) reach a live input
+//! before any hardware has seen them: with a partial transport checksum, and as TCP or UDP packets
+//! of up to 64 KiB that are not segmented yet. The kernel's receive offload merges packets of
+//! other machines into such long ones. With each of them the kernel reports the missing work, as a
+//! virtio network header (virtio 1.2, section 5.1.6).
 
 use thalweg_packet::checksum::{Checksum, fill};
 use thalweg_packet::{Decapsulate, Headers, PortIndex, parse};
@@ -12,20 +12,20 @@ use thalweg_packet::{Decapsulate, Headers, PortIndex, parse};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What is missing of a packet.
+/// The work that is missing on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The transport checksum: where what it covers begins, and where it lies behind that.
+    /// The transport checksum: the start of the bytes it covers, and its offset from there.
     checksum: Option<(u16, u16)>,
-    /// It is to be cut: the bytes behind the headers that go into each packet, or 0 where it
-    /// cannot be cut so.
+    /// Segmentation: the bytes after the headers that go into each segment, or 0 if it cannot be
+    /// segmented so.
     segment: Option<u16>,
 }
 
 impl Offload {
-    /// From a virtio network header, in the byte order of this machine.
+    /// Reads a virtio network header, in the byte order of this machine.
     pub fn read(header: [u8; 10]) -> Self {
-        // Of UDP that is to become IP fragments, which no kernel asks for since 4.14.
+        // UDP that should become IP fragments, which no kernel requests since 4.14.
         const FRAGMENTS: u8 = 3;
         let [flags, kind, _, _, size @ .., s0, s1, o0, o1] = header;
         let start = u16::from_ne_bytes([s0, s1]);
@@ -37,7 +37,7 @@ impl Offload {
         }
     }
 
-    /// Whether the packet is to be cut.
+    /// Whether the packet needs segmentation.
     pub fn cuts(&self) -> bool {
         self.segment.is_some()
     }
@@ -52,20 +52,20 @@ impl Offload {
             return;
         }
         let sum = Checksum::default().add(&bytes[start..]).finish();
-        // Of UDP a zero would mean that there is none; of others it is the same number.
+        // Zero would mean no checksum in UDP; elsewhere 0xffff is the same number.
         let sum = if sum == 0 { 0xffff } else { sum };
         bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Cuts a packet into those that its sender meant. `None` unless it is TCP or UDP over IP
-    /// without a tunnel, with data, and of at most 65,535 bytes.
+    /// Segments a packet as its sender intended. `None` unless it is TCP or UDP over IP without a
+    /// tunnel, with data, and of at most 65,535 bytes.
     pub fn segments(&self, bytes: Vec<u8>) -> Option<Segments> {
         let (_, headers) = parse(&bytes, PortIndex::NONE, Decapsulate::No);
         let is_whole = |protocol| headers.has_transport(protocol) && !headers.fragment;
         if !is_whole(TCP) && !is_whole(UDP) || headers.payload == headers.end {
             return None;
         }
-        // What a tunnel holds is cut otherwise: the checksum missing is of another header.
+        // A tunnel's payload needs other segmentation: the missing checksum is of another header.
         if self.checksum.is_some_and(|(start, _)| start != headers.l4) {
             return None;
         }
@@ -75,20 +75,20 @@ impl Offload {
     }
 }
 
-/// The packets that a long one is cut into.
+/// The segments of a long packet.
 #[derive(Debug)]
 pub struct Segments {
     bytes: Vec<u8>,
     headers: Headers,
-    /// Bytes behind the headers of each packet but the last.
+    /// Bytes after the headers of each segment but the last.
     size: usize,
-    /// What of the long packet comes next.
+    /// The start of the next segment in the long packet.
     next: usize,
     number: u32,
 }
 
 impl Segments {
-    /// Writes the next packet into `packet`, in place of what is there; `false` when there is
+    /// Writes the next segment to `packet`, replacing its content; returns `false` if there is
     /// none.
     pub fn next(&mut self, packet: &mut Vec<u8>) -> bool {
         let (head, end) = (usize::from(self.headers.payload), usize::from(self.headers.end));
@@ -113,7 +113,7 @@ impl Segments {
         true
     }
 
-    /// The length, and over IPv4 an identification of its own.
+    /// Sets the length, and over IPv4 the segment's own identification.
     fn set_network(&self, packet: &mut [u8]) {
         let at = usize::from(self.headers.l3);
         let len = packet.len() - at;
@@ -127,7 +127,8 @@ impl Segments {
         }
     }
 
-    /// Sequence number and flags: FIN and PSH are the last one's, CWR the first one's.
+    /// Sets the sequence number and flags: FIN and PSH only in the last segment, CWR only in the
+    /// first.
     fn set_tcp(&self, packet: &mut [u8], is_last: bool) {
         const FIN_PSH: u8 = 0x09;
         const CWR: u8 = 0x80;
@@ -150,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A header of the kernel's.
+    /// A virtio network header, as the kernel writes it.
     fn header(flags: u8, kind: u8, size: u16, start: u16, at: u16) -> [u8; 10] {
         let mut header = [flags, kind, 0, 0, 0, 0, 0, 0, 0, 0];
         for (place, value) in [(4, size), (6, start), (8, at)] {
@@ -239,7 +240,7 @@ mod tests {
                 if v6 { at.l3 + 8..at.l3 + 40 } else { at.l3 + 12..at.l3 + 20 },
             );
             let place = usize::from(at.l4) + field;
-            // What a kernel leaves: the sum of the pseudo-header, not complemented.
+            // A kernel leaves the sum of the pseudo-header, not complemented.
             let pseudo = Checksum::default()
                 .add(&right[usize::from(addresses.start)..usize::from(addresses.end)])
                 .add_u16(u16::from(at.ip_proto))
@@ -248,7 +249,7 @@ mod tests {
             half[place..place + 2].copy_from_slice(&pseudo.sum().to_be_bytes());
             Offload::read(header(1, 0, 0, at.l4, field as u16)).complete(&mut half);
             assert_eq!(half, right);
-            // Without the flag it is as it is.
+            // Without the flag the packet is unchanged.
             half[place] ^= 1;
             let wrong = half.clone();
             Offload::read(header(0, 0, 0, at.l4, field as u16)).complete(&mut half);
@@ -263,10 +264,10 @@ mod tests {
             Offload::read(header(1, kind, size, start, 16)).segments(packet).is_some()
         };
         assert!(cut(1, 100, 34, tcp.build(&[1; 500])));
-        assert!(!cut(3, 100, 34, tcp.build(&[1; 500])), "it is to be cut into fragments");
-        assert!(!cut(1, 0, 34, tcp.build(&[1; 500])), "into nothing");
-        assert!(!cut(1, 100, 84, tcp.build(&[1; 500])), "what is in it is to be cut");
-        assert!(!cut(1, 100, 34, tcp.build(&[])), "there is nothing to be cut");
+        assert!(!cut(3, 100, 34, tcp.build(&[1; 500])), "UDP fragmentation is not supported");
+        assert!(!cut(1, 0, 34, tcp.build(&[1; 500])), "the segment size is 0");
+        assert!(!cut(1, 100, 84, tcp.build(&[1; 500])), "the inner packet needs the segmentation");
+        assert!(!cut(1, 100, 34, tcp.build(&[])), "there is no payload");
         let mut fragment = tcp.build(&[1; 500]);
         fragment[20] |= 0x20;
         assert!(!cut(1, 100, 34, fragment));

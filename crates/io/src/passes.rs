@@ -1,18 +1,18 @@
-//! Replaying the same packets several times.
+//! Replays the same packets several times.
 
 use thalweg_packet::Nanoseconds;
 
-/// Counts the passes over a capture, and moves time on from pass to pass so
-/// that it never goes back to the beginning.
+/// Counts the passes over a capture, and shifts time from pass to pass so that it never goes
+/// back.
 #[derive(Debug)]
 pub(crate) struct Passes {
-    /// Passes still to come after the current one; `None` means for ever.
+    /// The passes left after the current one; `None` means forever.
     left: Option<u64>,
     shift: Nanoseconds,
     pass: Span,
 }
 
-/// The times seen in one pass.
+/// The range of times in one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
     packets: u64,
@@ -21,10 +21,10 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Notes a packet that was captured at `captured`.
+    /// Records a packet that was captured at `captured`.
     #[inline]
     pub(crate) fn add(&mut self, captured: Nanoseconds) {
-        // The extremes rather than the first and last: merged captures jump.
+        // The extremes rather than the first and last, since times jump in merged captures.
         if self.packets == 0 {
             (self.first, self.last) = (captured, captured);
         }
@@ -35,7 +35,7 @@ impl Span {
 }
 
 impl Passes {
-    /// `passes` over the capture; 0 means for ever.
+    /// Creates the counter of `passes` passes over the capture; 0 means forever.
     pub(crate) fn new(passes: u64) -> Self {
         Self { left: passes.checked_sub(1), shift: Nanoseconds(0), pass: Span::default() }
     }
@@ -47,21 +47,21 @@ impl Passes {
         captured.plus(self.shift)
     }
 
-    /// What is added in this pass to the times at which packets were captured.
+    /// The time that is added in this pass to the times of capture.
     pub(crate) fn shift(&self) -> Nanoseconds {
         self.shift
     }
 
-    /// Ends a pass whose packets had these times; `true` when another one follows.
+    /// Ends a pass whose packets had these times; returns `true` if another one follows.
     pub(crate) fn next_pass_after(&mut self, pass: Span) -> bool {
         self.pass = pass;
         self.next_pass()
     }
 
-    /// Ends a pass; `true` when another one follows.
+    /// Ends a pass; returns `true` if another one follows.
     ///
     /// The next begins a mean gap between packets after the last. A pass
-    /// without packets is the last one: more would bring nothing.
+    /// without packets is the last one: further passes would have none either.
     pub(crate) fn next_pass(&mut self) -> bool {
         let pass = std::mem::take(&mut self.pass);
         if pass.packets == 0 || self.left == Some(0) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
-/// What failed at a port.
+/// An error of a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IoError {
@@ -14,7 +14,7 @@ pub enum IoError {
     Damaged {
         /// The capture.
         path: PathBuf,
-        /// Where the damage begins, in bytes from the start of the
+        /// The start of the damage, in bytes from the start of the
         /// (decompressed) file.
         offset: u64,
         /// What is wrong there.
@@ -25,10 +25,10 @@ pub enum IoError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file is of no format that can be read.
+    /// The format of a file is unknown.
     #[error("{path}: {what}")]
     Format {
         /// The file.
@@ -41,30 +41,30 @@ pub enum IoError {
     Interface {
         /// The interface.
         name: String,
-        /// Why.
+        /// The reason.
         what: String,
     },
 }
 
-/// What one [`Input::receive`] brought.
+/// The result of one [`Input::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Packets that arrived: those put into the batch and those dropped.
     pub packets: usize,
     /// Bytes of those packets on the wire.
     pub bytes: u64,
-    /// No packet will come any more.
+    /// No more packets will arrive.
     pub ended: bool,
 }
 
-/// Where packets come from.
+/// A source of packets.
 pub trait Input: Send {
-    /// Receives up to `most` packets into the empty lanes of `batch` (with
-    /// metadata: timestamp, wire length; the caller sets the port) as far as
-    /// packets are there. A packet that cannot be taken in is counted in `drops`.
+    /// Receives up to `most` packets that are available into the empty lanes of
+    /// `batch` (with metadata: timestamp, wire length; the caller sets the port).
+    /// A packet that cannot be taken in is counted in `drops`.
     ///
     /// # Errors
-    /// When the source is damaged. Packets received before the damage are in
+    /// If the source is damaged. Packets received before the damage are in
     /// the batch; a later call returns `ended`.
     fn receive(
         &mut self,
@@ -73,20 +73,20 @@ pub trait Input: Send {
         drops: &mut DropCounts,
     ) -> Result<Received, IoError>;
 
-    /// What becomes readable when packets arrive; `None` for a source that need not be waited
-    /// for.
+    /// The descriptor that becomes readable when packets arrive; `None` for a source that always
+    /// has packets.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// Where packets go.
+/// A target of packets.
 pub trait Output: Send {
-    /// Sends the packets of `lanes`; which were sent. One that is not is counted in `drops`. They
-    /// stay in the batch; the caller releases them.
+    /// Sends the packets of `lanes`; returns those that were sent. Others are counted in `drops`.
+    /// All stay in the batch; the caller releases them.
     ///
     /// # Errors
-    /// When the output takes no more. None of the packets was counted then.
+    /// If the output accepts no more packets. Then none of them was counted.
     fn send(
         &mut self,
         batch: &Batch,
@@ -97,6 +97,6 @@ pub trait Output: Send {
     /// Makes everything sent so far visible to readers.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     fn flush(&mut self) -> Result<(), IoError>;
 }

@@ -166,7 +166,7 @@ fn section(big: bool) -> Vec<u8> {
     block(big, 0x0a0d_0d0a, &[0x1a2b_3c4d, version, u32::MAX, u32::MAX])
 }
 
-/// An interface of `link` type; with microseconds, and all of a packet.
+/// An interface of `link` type, with microseconds and without a snap length.
 fn interface(big: bool, link: u32) -> Vec<u8> {
     block(big, 1, &[if big { link << 16 } else { link }, 0])
 }
@@ -193,7 +193,7 @@ fn sections_of_both_byte_orders_and_all_packet_blocks_are_read() {
             interface(false, 147),
             interface(false, 1),
             block(false, 2, &[1, 0, 7, 2, 2, 0x0201]),
-            block(false, 6, &[0, 0, 8, 1, 1, 0]), // of a link type without Ethernet form
+            block(false, 6, &[0, 0, 8, 1, 1, 0]), // a link type that cannot be converted
             block(false, 6, &[1, 0, 9, 0, 0]),
         ],
     );
@@ -203,7 +203,7 @@ fn sections_of_both_byte_orders_and_all_packet_blocks_are_read() {
         found.packets.iter().map(|p| (p.bytes.clone(), p.wire_len, p.timestamp.0)).collect();
     let expected = [
         (vec![1, 2, 3, 4], 60, 5000),
-        (vec![1, 2, 3], 3, 5000), // no time of its own
+        (vec![1, 2, 3], 3, 5000), // without its own time
         (vec![1, 2], 2, 7000),
         (vec![], 0, 9000),
     ];
@@ -235,7 +235,7 @@ fn each_damage_of_a_block_is_told_with_its_offset() {
         (unequal, "lengths differ"),
         (unequal_unknown, "lengths differ"),
         (huge, "longer than"),
-        (huge_unknown, "cut short"),
+        (huge_unknown, "truncated"),
         (odd, "multiple of 4"),
         (future, "version 2.0"),
         (no_magic, "byte-order magic"),
@@ -243,7 +243,7 @@ fn each_damage_of_a_block_is_told_with_its_offset() {
         (block(false, 6, &[0, 0, 5, 5, 5, 0]), "does not fit"),
         (block(false, 6, &[0, 0]), "too short"),
         (block(false, 1, &[1]), "too short"),
-        (vec![6, 0, 0], "cut short"),
+        (vec![6, 0, 0], "truncated"),
     ];
     for (damage, message) in cases {
         let blocks = [section(false), interface(false, 1), good.clone(), damage, good.clone()];
@@ -251,7 +251,7 @@ fn each_damage_of_a_block_is_told_with_its_offset() {
         assert_eq!(found.packets.len(), 1, "{message}");
         match found.error {
             Some(IoError::Damaged { offset, what, .. }) => {
-                assert!(what.contains(message), "{what} says nothing of: {message}");
+                assert!(what.contains(message), "{what} does not contain: {message}");
                 assert_eq!(offset, start as u64, "{message}");
             }
             other => panic!("{message}: {other:?}"),
@@ -364,7 +364,7 @@ fn a_pool_that_is_empty_for_a_moment_costs_no_packet() {
         let mut times = Vec::new();
         let mut in_flight = Batch::new(pool.clone());
         while times.len() < packets.len() {
-            // All frames are with somebody else.
+            // Another batch holds all frames.
             while in_flight.push_bytes(b"x").is_some() {}
             let none = input.receive(&mut batch, BATCH, &mut drops).unwrap();
             assert_eq!((none.packets, none.ended), (0, false));

@@ -1,5 +1,5 @@
-//! Every public capture: read to its end or its damage, and counted as
-//! Wireshark's `capinfos` counts.
+//! Every public capture is read until its end or its damage, with the same count
+//! as Wireshark's `capinfos`.
 
 mod common;
 
@@ -11,7 +11,7 @@ use thalweg_io::{CaptureInput, IoError, MemoryInput};
 use common::drain;
 use thalweg_testkit::{captures, data_folder, peer};
 
-/// The number of packets `capinfos` finds, or `None` when it complains.
+/// The number of packets that `capinfos` finds, or `None` if it reports an error.
 fn packets_by_capinfos(path: &Path) -> Option<usize> {
     let output = Command::new("capinfos").args(["-M", "-c", "-r", "-T", "-m"]).arg(path).output();
     let output = output.expect("capinfos runs");
@@ -47,7 +47,7 @@ fn every_public_capture_is_counted_as_capinfos_counts() {
     assert!(compared > 1000, "only {compared} captures compared");
 }
 
-/// Whether `capinfos` had an opinion; panics when it differs from ours.
+/// Whether `capinfos` read the capture; panics if its result differs from ours.
 fn agrees_with_capinfos(path: &Path) -> bool {
     let expected = packets_by_capinfos(path);
     match (CaptureInput::open(path, 1), expected) {

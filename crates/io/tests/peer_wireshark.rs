@@ -1,4 +1,4 @@
-//! What we write, Wireshark reads; what Wireshark writes, we read.
+//! Wireshark reads our captures, and we read Wireshark's.
 
 mod common;
 

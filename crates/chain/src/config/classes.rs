@@ -15,7 +15,7 @@ use super::ports::resolve;
 /// The name of the default type when the file gives none.
 const DEFAULT_TYPE: &str = "other";
 
-/// The packet types by number, and the rules that give them.
+/// The packet types by number, and the rules that assign them.
 pub(super) struct Classes {
     pub(super) types: IndexSet<String>,
     pub(super) table: RuleTable,
@@ -58,7 +58,7 @@ struct Reader<'a> {
     inputs: &'a [String],
     packet_type: PacketType,
     rules: &'a mut Vec<Rule>,
-    /// Where flows stand; lines of ClassBench files that can never match are common.
+    /// The places of the flows; lines of ClassBench files that can never match are common.
     passages: &'a mut Passages,
     errors: &'a mut Vec<SourceError>,
 }
@@ -68,10 +68,10 @@ impl Reader<'_> {
         let Class { rules, file, classbench, .. } = class.get_ref();
         if rules.is_empty() && file.is_none() && classbench.is_none() {
             let expected = "rules = [...], file = \"FILE\" or classbench = \"FILE\"";
-            self.errors.push(self.source.error(class.span(), "a class without rules", expected));
+            self.errors.push(self.source.error(class.span(), "this class has no rules", expected));
         }
         for rule in rules {
-            // Within the quotes, where the text is as it stands in the file.
+            // The span within the quotes, if the file has the text verbatim.
             let span = rule.span();
             let inner = self.source.text().get(span.start + 1..span.end.saturating_sub(1));
             let verbatim = inner == Some(rule.get_ref().as_str());
@@ -107,7 +107,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One flow a line; empty lines and those after `#` do not count.
+    /// Reads one flow per line; empty lines and text after `#` do not count.
     fn flow_file(&mut self, source: &Source) {
         let lines: Vec<_> = source.lines().map(|(span, line)| (span, line.to_owned())).collect();
         for (span, line) in lines {
@@ -118,8 +118,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a flow that begins at byte `start` of `source`, or stands
-    /// somewhere in `whole`.
+    /// Reads a flow that begins at byte `start` of `source`, or lies somewhere in `whole`.
     fn flow(&mut self, source: &Source, text: &str, start: Option<usize>, whole: Range<usize>) {
         let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
         let span =
@@ -143,25 +142,28 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether packets of this chain may have a pattern.
+    /// Checks that packets of this chain can match `pattern`.
     fn check(&self, text: &str, pattern: &Match) -> Result<(), FlowError> {
-        // In the key it is one more: 0 is no input.
+        // The key holds the input's number plus one: 0 is no input.
         if pattern.value().get(field::IN_PORT) <= self.inputs.len() as u64 {
             return Ok(());
         }
         Err(FlowError {
             span: flow_syntax::place_of(text, "in_port").unwrap_or_default(),
-            message: "there is no such input".into(),
-            expected: format!("an input's name, or 0 to {}", self.inputs.len().saturating_sub(1)),
+            message: "unknown input".into(),
+            expected: format!(
+                "the name of an input, or 0 to {}",
+                self.inputs.len().saturating_sub(1)
+            ),
         })
     }
 
     fn classbench(&mut self, source: &Source) {
         let first = RuleId(self.rules.len() as u32);
         match classbench::parse(source, first, u32::MAX, self.packet_type) {
-            // All lines get the priority of a flow that gives none, and of equals
-            // the first wins: so the file's order holds, and flows can stand
-            // before it or behind.
+            // All lines get the default priority of flows, and the first of equal
+            // priority wins: so the order of the file holds, and flows can stand
+            // before it or after it.
             Ok(rules) => self.rules.extend(
                 rules.into_iter().map(|r| Rule { priority: flow_syntax::DEFAULT_PRIORITY, ..r }),
             ),

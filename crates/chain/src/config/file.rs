@@ -8,14 +8,14 @@ use super::parts::NfSection;
 
 /// The chain file, part by part.
 ///
-/// Parts that are wrong are left out and named in `errors`, so that one look
-/// at the file finds the mistakes of all parts.
+/// Invalid parts are left out and named in `errors`, so that one pass over the
+/// file finds the mistakes of all parts.
 #[derive(Debug)]
 pub(super) struct ChainFile<'a> {
     pub(super) run: Run,
     pub(super) memory: Memory,
     pub(super) classify: Classify,
-    /// `None` for a section that is wrong: its name still counts.
+    /// `None` for an invalid section: its name still counts.
     pub(super) inputs: Vec<Named<Input>>,
     pub(super) outputs: Vec<Named<Output>>,
     pub(super) nfs: Vec<NfSection<'a>>,
@@ -25,7 +25,7 @@ pub(super) struct ChainFile<'a> {
     pub(super) errors: Vec<SourceError>,
 }
 
-/// A section with a name of the user's choice.
+/// A section whose name the user chooses.
 pub(super) type Named<T> = (Spanned<String>, Option<Spanned<T>>);
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,7 @@ impl Default for Run {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Memory {
-    /// `None`: as the NFs need.
+    /// `None`: as large as the NFs need.
     pub(super) frame_size: Option<Spanned<usize>>,
     pub(super) frames: Spanned<usize>,
     pub(super) huge_pages: bool,

@@ -1,4 +1,4 @@
-//! The files that a chain reads and writes: none may be written that is used otherwise.
+//! The files that a chain reads and writes: none may be overwritten that has another use.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use thalweg_source::{Source, SourceError};
 /// All files that a chain file names.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// Where, and what that is: "what input 'a' reads".
+    /// Each path, and what it is: "the file that input 'a' reads".
     read: Vec<(PathBuf, String)>,
     written: Vec<Written>,
 }
@@ -16,7 +16,7 @@ pub(super) struct Files {
 #[derive(Debug)]
 struct Written {
     path: PathBuf,
-    /// What else would be overwritten: "what output 'a' writes".
+    /// What another writer would overwrite: "the file that output 'a' writes".
     what: String,
     /// The option that names it.
     span: Range<usize>,
@@ -28,7 +28,7 @@ impl Files {
     }
 
     pub(super) fn written(&mut self, path: &Path, span: Range<usize>, what: impl Into<String>) {
-        // Of devices and pipes nothing is lost.
+        // Devices and pipes lose nothing when they are opened for writing.
         if path.exists() && !path.is_file() {
             return;
         }
@@ -48,7 +48,7 @@ impl Files {
     }
 }
 
-/// The file that `path` means, whether it exists yet or not.
+/// The canonical path of the file at `path`, whether it exists yet or not.
 fn same_file(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty());

@@ -1,4 +1,4 @@
-//! The names of ports, NFs and packet types, and whether routes can use them.
+//! The names of ports, NFs and packet types, and the check that routes can use them.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use thalweg_source::{Source, SourceError};
 
 use super::file::ChainFile;
 
-/// Words that have a meaning of their own in `routes.csv`.
+/// Words that are reserved in `routes.csv`.
 const RESERVED: [&str; 4] = ["ingress", "egress", "drop", "*"];
 
-/// What routes may name, by number.
+/// The names that routes may use, by number.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// Packet types; type 0 is the default type.
     pub types: IndexSet<String>,
     /// NFs.
     pub nfs: Vec<String>,
-    /// For each NF whether it may choose the output of a packet.
+    /// For each NF, whether it may choose the output of a packet.
     pub choosers: Vec<bool>,
     /// Inputs.
     pub inputs: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Names {
     pub outputs: Vec<String>,
 }
 
-/// Checks every name that the file gives, whatever else is wrong with it.
+/// Checks every name in the file, even if other parts of it are invalid.
 pub(super) fn check(source: &Source, file: &ChainFile<'_>, errors: &mut Vec<SourceError>) {
     let ports = || {
         let inputs = file.inputs.iter().map(|(name, _)| name);
@@ -41,7 +41,7 @@ pub(super) fn check(source: &Source, file: &ChainFile<'_>, errors: &mut Vec<Sour
         check_one(&nf.name, nf.span.clone(), &RESERVED, &mut add);
         if ports().any(|port| *port.get_ref() == nf.name) {
             let message = format!("'{}' is also the name of a port", nf.name);
-            add(nf.span.clone(), message, "a name that routes can tell apart");
+            add(nf.span.clone(), message, "a name that no port has");
         }
     }
     let types = file.classes.iter().map(|class| &class.get_ref().r#type);
@@ -58,11 +58,11 @@ fn check_one(
 ) {
     let expected = "another name";
     if reserved.contains(&name) {
-        add(span, format!("'{name}' has a meaning of its own in routes"), expected);
+        add(span, format!("'{name}' is reserved in routes"), expected);
     } else if name.is_empty() || name.trim() != name {
-        add(span, "an empty name, or one with blanks around it".into(), expected);
+        add(span, "the name is empty or has blanks around it".into(), expected);
     } else if name.contains(|c: char| matches!(c, ',' | '#' | '"') || c.is_control()) {
         let expected = "a name without commas, quotes and '#'";
-        add(span, format!("'{name}' cannot be written in routes"), expected);
+        add(span, format!("'{name}' cannot be used in routes"), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! From TOML to the parts of a [`ChainFile`], each read on its own.
+//! Reads TOML into the parts of a [`ChainFile`], each on its own.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::file::{ChainFile, Named};
 
-/// An NF section: what every NF has, and the rest for its kind.
+/// An NF section: the keys that every NF has, and the options for its kind.
 #[derive(Debug)]
 pub(super) struct NfSection<'a> {
     pub(super) name: String,
@@ -18,7 +18,7 @@ pub(super) struct NfSection<'a> {
     pub(super) kind: Option<Kind>,
     pub(super) pinned: bool,
     pub(super) options: Spanned<DeValue<'a>>,
-    /// Where the name stands.
+    /// The place of the name.
     pub(super) span: Range<usize>,
 }
 
@@ -118,10 +118,10 @@ impl<'a> Parts<'_, 'a> {
         let Some((_, value)) = self.take(key) else { return Vec::new() };
         let span = value.span();
         let DeValue::Table(table) = value.into_inner() else {
-            self.error(span, format!("'{key}' is no table"), expected);
+            self.error(span, format!("'{key}' is not a table"), expected);
             return Vec::new();
         };
-        // The parser sorts keys; ports and NFs are numbered as they stand.
+        // The parser sorts keys; ports and NFs are numbered in the order of the file.
         let mut sections: Vec<_> = table.into_iter().collect();
         sections.sort_by_key(|(name, _)| name.span().start);
         sections
@@ -132,7 +132,7 @@ impl<'a> Parts<'_, 'a> {
         let Some((_, value)) = self.take(key) else { return Vec::new() };
         let span = value.span();
         let DeValue::Array(array) = value.into_inner() else {
-            self.error(span, format!("'{key}' is no list of sections"), expected);
+            self.error(span, format!("'{key}' is not a list of sections"), expected);
             return Vec::new();
         };
         let mut sections = Vec::new();
@@ -166,12 +166,12 @@ impl<'a> Parts<'_, 'a> {
                 let known = kinds.find(&kind);
                 if known.is_none() {
                     let expected = format!("one of {}", kinds.names());
-                    self.error(at, format!("there is no NF of kind '{kind}'"), &expected);
+                    self.error(at, format!("unknown NF kind '{kind}'"), &expected);
                 }
                 known.copied()
             }
             Some((at, _)) => {
-                self.error(at, "'kind' is no text", "kind = \"router\" or another kind");
+                self.error(at, "'kind' is not a string", "kind = \"router\" or another kind");
                 None
             }
             None => {
@@ -184,7 +184,7 @@ impl<'a> Parts<'_, 'a> {
         let pinned = match take(&mut table, "pinned").map(|(_, v)| (v.span(), v.into_inner())) {
             Some((_, DeValue::Boolean(pinned))) => pinned,
             Some((at, _)) => {
-                self.error(at, "'pinned' is no truth value", "true or false");
+                self.error(at, "'pinned' is not a boolean", "true or false");
                 false
             }
             None => false,
@@ -193,11 +193,11 @@ impl<'a> Parts<'_, 'a> {
         NfSection { name: name.get_ref().to_string(), kind, pinned, options, span }
     }
 
-    /// What is left over is unknown.
+    /// Adds an error for each key that is left over, since it is unknown.
     fn finish(mut self) -> Vec<SourceError> {
         let known = "run, memory, classify, input, output, nf, default_type, class or routes";
         for (key, _) in std::mem::take(&mut self.table) {
-            let message = format!("there is no such key: '{}'", key.get_ref());
+            let message = format!("unknown key '{}'", key.get_ref());
             self.error(key.span(), message, known);
         }
         self.errors

@@ -1,4 +1,4 @@
-//! A chain file, checked and loaded, ready to run.
+//! A checked and loaded chain file, ready to run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::runtime::MAX_WORKERS;
 /// How to load a chain file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
-    /// Write no files: the chain is only looked at or traced.
+    /// Write no files: the chain is only shown or traced.
     pub dry_run: bool,
 }
 
@@ -38,14 +38,14 @@ pub(crate) struct NfPlan {
 }
 
 impl NfPlan {
-    /// Whether the NF runs on a worker of its own, given so many workers: when
-    /// it is pinned, and when there may be only one instance of it.
+    /// Whether the NF runs on its own worker in a run with `workers` workers: if it is pinned, or
+    /// if only one instance of it is allowed.
     pub(crate) fn has_own_worker(&self, workers: usize) -> bool {
         self.pinned || workers > 1 && self.blueprint.sharing() == Sharing::Single
     }
 }
 
-/// A chain file, checked as a whole and loaded; nothing is started.
+/// A chain file, checked as a whole and loaded; no thread is started.
 pub struct Plan {
     pub(crate) source: Source,
     /// The kinds that the file may name, for a reload.
@@ -63,7 +63,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether flows are spread over the workers by their addresses alone, as some NF needs.
+    /// Whether flows are spread over the workers by their addresses alone, because an NF needs it.
     pub(crate) fn spreads_by_addresses(&self) -> bool {
         self.nfs.iter().any(|nf| nf.blueprint.sharing() == Sharing::PerAddresses)
     }
@@ -133,8 +133,8 @@ impl Plan {
         })
     }
 
-    /// What was understood but is not supported, with its place, and what was
-    /// asked for but is not to be had.
+    /// The requests of the file that are not supported, each with its place, and the resources
+    /// that the system could not provide.
     pub fn warnings(&self) -> Vec<String> {
         let unsupported = self.nfs.iter().flat_map(|nf| nf.blueprint.warnings());
         unsupported.map(ToString::to_string).chain(self.notes.iter().cloned()).collect()
@@ -145,11 +145,11 @@ impl Plan {
         Graph::of(self)
     }
 
-    /// Reads rules and NF tables again and publishes them to running workers.
-    /// Routes, ports and NFs stay as they are.
+    /// Reads the rules of `[[class]]` and the files of the NFs again, and publishes them to running
+    /// workers. The chain's routes, ports, NFs, their options and packet types stay as they are.
     ///
     /// # Errors
-    /// The mistakes in the new files; what they belong to stays as it was.
+    /// The mistakes in the new files; the parts that they belong to keep their old version.
     pub fn reload(&self) -> Result<(), Vec<SourceError>> {
         let source = Source::read(self.source.path()).map_err(|e| vec![e])?;
         let mut file = parts::read(&source, &self.kinds)?;
@@ -189,17 +189,17 @@ fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Fi
     let mut files = Files::default();
     for input in inputs {
         if let InputSource::Capture { path, .. } = &input.source {
-            files.read(path, format!("what input '{}' reads", input.name));
+            files.read(path, format!("the file that input '{}' reads", input.name));
         }
     }
     files.read(source.path(), "the chain file");
     if let Some(routes) = &file.routes {
-        files.read(&resolve(source, routes.get_ref()), "the routes");
+        files.read(&resolve(source, routes.get_ref()), "the routes file");
     }
     for class in &file.classes {
         let Class { file, classbench, r#type, .. } = class.get_ref();
         for path in file.iter().chain(classbench) {
-            let what = format!("the rules of type '{}'", r#type.get_ref());
+            let what = format!("the rules file of type '{}'", r#type.get_ref());
             files.read(&resolve(source, path.get_ref()), what);
         }
     }
@@ -220,10 +220,10 @@ fn build_nfs(
         let built = (kind.build)(&section, environment);
         let named = section.into_files();
         for path in named.read {
-            files.read(&path, format!("what NF '{}' reads", nf.name));
+            files.read(&path, format!("the file that NF '{}' reads", nf.name));
         }
         for (path, span) in named.written {
-            files.written(&path, span, format!("what NF '{}' writes", nf.name));
+            files.written(&path, span, format!("the file that NF '{}' writes", nf.name));
         }
         match built {
             Ok(blueprint) => {
@@ -281,7 +281,7 @@ fn classifier_config(
 ) -> Config {
     let c = &file.classify;
     if *c.emc_entries.get_ref() > 1 << 20 {
-        let message = "too large an exact-match cache";
+        let message = "exact-match cache too large";
         errors.push(source.error(c.emc_entries.span(), message, "0 to 1048576 entries"));
     }
     Config {
@@ -294,7 +294,7 @@ fn classifier_config(
     }
 }
 
-/// What the file says, or the most that an NF needs.
+/// The frame size that the file sets, or the largest that an NF needs.
 fn frame_size(
     source: &Source,
     memory: &Memory,
@@ -308,15 +308,16 @@ fn frame_size(
     };
     let size = *said.get_ref();
     if !size.is_multiple_of(64) || !(512..=MAX_FRAME_SIZE).contains(&size) {
-        let expected =
-            format!("a multiple of 64 from 512 to {MAX_FRAME_SIZE}, {HEADROOM} of it headroom");
+        let expected = format!(
+            "a multiple of 64 from 512 to {MAX_FRAME_SIZE}, including {HEADROOM} bytes of headroom"
+        );
         errors.push(source.error(said.span(), "bad frame size", expected));
         return None;
     }
     let enough = size.max(DEFAULT_FRAME_SIZE);
     for (nf, needed) in nfs.iter().zip(needs).filter(|(_, needed)| *needed > enough) {
-        let message = format!("packets of NF '{}' may be too long for a frame", nf.name);
-        let expected = format!("{needed} bytes, as without this line");
+        let message = format!("frames may be too small for packets of NF '{}'", nf.name);
+        let expected = format!("{needed} bytes, the default for this chain");
         notes.push(source.error(said.span(), message, expected).to_string());
     }
     Some(size)
@@ -339,7 +340,9 @@ fn make_pool(
     let pool = match huge {
         Some(Ok(region)) => Pool::new(region, size),
         Some(Err(e)) => {
-            notes.push(format!("no huge pages for packet memory ({e}); ordinary pages are used"));
+            notes.push(format!(
+                "cannot use huge pages for packet memory ({e}); using ordinary pages"
+            ));
             Pool::anonymous(frames, size)
         }
         None => Pool::anonymous(frames, size),

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::file::{Input, Named, Output};
 use super::files::Files;
 
-/// Where an input's packets come from.
+/// The source of an input's packets.
 #[derive(Clone, Debug)]
 pub(crate) enum InputSource {
     Interface { name: String, promiscuous: bool },
@@ -26,7 +26,7 @@ pub(crate) struct InputPlan {
     pub(crate) loops: u64,
 }
 
-/// Where an output's packets go.
+/// The target of an output's packets.
 #[derive(Clone, Debug)]
 pub(crate) enum OutputTarget {
     Interface(String),
@@ -41,7 +41,7 @@ pub(crate) struct OutputPlan {
     pub(crate) target: OutputTarget,
 }
 
-/// A path as the user means it: relative to the chain file's folder.
+/// Resolves a path relative to the folder of the chain file.
 pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
     source.path().parent().map_or_else(|| path.into(), |folder| folder.join(path))
 }
@@ -59,7 +59,7 @@ pub(super) fn inputs(
         let Some(input) = input else { continue };
         let span = input.span();
         let input = input.into_inner();
-        // Ignoring these would run something else than what was asked.
+        // Ignoring these would run something else than the file requests.
         let of_captures = [
             ("loop", input.r#loop.as_ref().map(Spanned::span)),
             ("memory", input.memory.as_ref().map(Spanned::span)),
@@ -67,7 +67,7 @@ pub(super) fn inputs(
         let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
         let mut refuse = |keys: &[Key], what, expected| {
             for (key, at) in keys.iter().filter_map(|(key, at)| Some((key, at.clone()?))) {
-                let message = format!("'{key}' has no meaning for {what}");
+                let message = format!("'{key}' does not apply to {what}");
                 errors.push(source.error(at, message, expected));
             }
         };
@@ -84,7 +84,7 @@ pub(super) fn inputs(
                 capture_source(source, &capture, in_memory, errors)
             }
             (None, None, Some(spec)) => {
-                let expected = "the length as packets = N in generate";
+                let expected = "packets = N in generate";
                 refuse(&of_captures, "generated traffic", expected);
                 refuse(&of_interfaces, "generated traffic", "no such key");
                 generator_source(source, spec, errors)
@@ -92,7 +92,7 @@ pub(super) fn inputs(
             _ => {
                 let expected =
                     "one of: interface = \"NAME\", capture = \"FILE\", generate = { ... }";
-                errors.push(source.error(span, "an input is one thing", expected));
+                errors.push(source.error(span, "an input needs exactly one source", expected));
                 continue;
             }
         };
@@ -102,7 +102,7 @@ pub(super) fn inputs(
     plans
 }
 
-/// A key of an input, and where it stands if it does.
+/// A key of an input, and its place if the file has it.
 type Key = (&'static str, Option<Range<usize>>);
 
 fn interface_name(
@@ -175,14 +175,14 @@ pub(super) fn outputs(
                 if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
                 }
-                let what = format!("what output '{}' writes", name.get_ref());
+                let what = format!("the file that output '{}' writes", name.get_ref());
                 files.written(&path, capture.span(), what);
                 OutputTarget::Capture(path)
             }
             (None, None, true) => OutputTarget::Discard,
             _ => {
                 let expected = "one of: interface = \"NAME\", capture = \"FILE\", discard = true";
-                errors.push(source.error(span, "an output is one thing", expected));
+                errors.push(source.error(span, "an output needs exactly one target", expected));
                 continue;
             }
         };
@@ -191,7 +191,7 @@ pub(super) fn outputs(
     plans
 }
 
-/// Why a capture cannot be written to `path`, and what could be.
+/// Why no capture can be written to `path`, and what would be accepted.
 fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     if let Some(why) = thalweg_nf::unwritable(path) {
         return Some(why);
@@ -202,7 +202,7 @@ fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     let plain = if is(path, &["gz"]) { path.with_extension("") } else { path.to_owned() };
     let known = is(&plain, &["pcap", "pcapng"]);
     (!known).then(|| {
-        let expected = "a name that ends in .pcap or .pcapng, and .gz to compress";
-        ("the name tells no capture format".into(), expected)
+        let expected = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz";
+        ("unknown capture format".into(), expected)
     })
 }

@@ -10,39 +10,39 @@ use super::names::Names;
 use super::ways;
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
-/// A route table, checked.
+/// A checked route table.
 #[derive(Clone, Debug)]
 pub struct Routes {
     /// The table itself.
     pub decider: RouteDecider,
-    /// The order in which to serve NFs: each after those that lead to it, as
-    /// far as packet types do not contradict each other.
+    /// The order in which to serve NFs: each after those that lead to it, unless
+    /// packet types contradict each other.
     pub order: Vec<NfIndex>,
-    /// Lines that no packet ever takes, each with its place.
+    /// Lines that no packet takes, each with its place.
     pub unused: Vec<SourceError>,
 }
 
 type Word = (Range<usize>, String);
 
-/// The packets a line is for.
+/// The packet types of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Which {
     Any,
     One(PacketType),
 }
 
-/// Where a line begins: at any input, or at a stage.
+/// The start of a line: any input, or a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum From {
     AnyInput,
     Stage(Stage),
 }
 
-/// The lines as they stand, by packets and where from.
+/// The lines of the file, by packet type and start.
 #[derive(Default)]
 pub(super) struct Table(BTreeMap<(Which, From), Line>);
 
-/// Where a line leads, and its place.
+/// The target of a line, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) next: Next,
@@ -50,7 +50,7 @@ pub(super) struct Line {
 }
 
 impl Table {
-    /// The line that holds for a type at a stage. A line for the type wins over
+    /// The line that applies to a type at a stage. A line for the type wins over
     /// one for any type, then one for the input over one for any input.
     pub(super) fn line(&self, packet_type: PacketType, stage: Stage) -> Option<&Line> {
         let any = matches!(stage, Stage::Ingress(_)).then_some(From::AnyInput);
@@ -89,7 +89,7 @@ pub fn read_routes(source: &Source, names: &Names) -> Result<Routes, Vec<SourceE
     Ok(Routes { decider, order: ways.order, unused: ways.unused })
 }
 
-/// Whether a first line names the columns instead of a route.
+/// Whether the first line names the columns instead of a route.
 fn is_heading(text: &str) -> bool {
     let mut fields = text.split(',').map(|f| f.trim().to_ascii_lowercase());
     fields.next().as_deref() == Some("packet type")
@@ -108,8 +108,8 @@ impl Reader<'_> {
         let words: Vec<Word> = words(start, text);
         let whole = start..start + text.trim_end().len();
         let [packet_type, current, next] = &words[..] else {
-            let expected = "three fields: packet type, current NF, next NF";
-            self.errors.push(self.source.error(whole, "this is no route", expected));
+            let expected = "packet type, current NF, next NF";
+            self.errors.push(self.source.error(whole, "a route needs three fields", expected));
             return;
         };
         let packet_type = self.packet_type(packet_type);
@@ -120,15 +120,15 @@ impl Reader<'_> {
         };
         if let Some(before) = self.table.0.get(&(packet_type, current)) {
             let line = self.source.error(before.span.clone(), "", "").line();
-            let message = format!("a second route from here; the first is in line {line}");
-            self.errors.push(self.source.error(whole, message, "one next NF for each type and NF"));
+            let message = format!("duplicate route; the first is in line {line}");
+            self.errors.push(self.source.error(whole, message, "one route per type and NF"));
             return;
         }
         self.table.0.insert((packet_type, current), Line { next, span: whole });
     }
 
     fn unknown<T>(&mut self, word: &Word, what: &str, known: &[&str]) -> Option<T> {
-        let message = format!("there is no {what} of this name");
+        let message = format!("unknown {what}");
         let expected = format!("one of: {}", known.join(", "));
         self.errors.push(self.source.error(word.0.clone(), message, expected));
         None
@@ -182,7 +182,7 @@ impl Reader<'_> {
     }
 }
 
-/// The parts between commas, without the blanks around them.
+/// The words between commas, without the blanks around them.
 fn words(start: usize, text: &str) -> Vec<Word> {
     let mut at = start;
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! The ways that packets take through a route table, and whether they end.
+//! The paths that packets take through a route table, and the check that they end.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,18 +10,18 @@ use super::names::Names;
 use super::routes::Table;
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
-/// What walking every way has shown.
+/// The result of walking every path.
 pub(super) struct Ways {
     pub(super) order: Vec<NfIndex>,
     pub(super) unused: Vec<SourceError>,
 }
 
-/// Walks the way of each packet type from each input. Every way must come to
-/// an end, and every NF be on some way.
+/// Walks the path of each packet type from each input. Every path must end, and every NF must be
+/// on a path.
 ///
 /// # Errors
-/// Ways that break off, go round for ever, or end at no certain output, and NFs
-/// that no way comes to.
+/// Paths that break off, that loop, or that end at an ambiguous output, and NFs that no path
+/// reaches.
 pub(super) fn check(
     source: &Source,
     names: &Names,
@@ -46,7 +46,7 @@ pub(super) fn check(
     walk.finish()
 }
 
-/// One input for each different first step of `packet_type`; `None` when the
+/// One input for each different first step of `packet_type`; `None` if the
 /// first step is the same from all inputs.
 pub(crate) fn distinct_inputs(
     decider: &RouteDecider,
@@ -64,9 +64,9 @@ struct Walk<'a> {
     source: &'a Source,
     names: &'a Names,
     table: &'a Table,
-    /// The longest way to each NF, in NFs; 0 where none leads.
+    /// The longest path to each NF, in NFs; 0 for an NF that no path reaches.
     depth: Vec<usize>,
-    /// Where the lines stand that some packet takes.
+    /// The places of the lines that some packet takes.
     taken: BTreeSet<usize>,
     errors: Vec<SourceError>,
 }
@@ -75,7 +75,7 @@ impl Walk<'_> {
     fn way(&mut self, packet_type: PacketType, name: &str, input: Option<PortIndex>) {
         let mut stage = Stage::Ingress(input.unwrap_or(PortIndex(0)));
         if input.is_none() {
-            // All inputs lead the same way, each perhaps by a line of its own.
+            // All inputs lead to the same step, each perhaps by its own line.
             let inputs = (0..self.names.inputs.len()).map(|i| Stage::Ingress(PortIndex(i as u16)));
             let lines = inputs.filter_map(|input| self.table.line(packet_type, input));
             self.taken.extend(lines.map(|line| line.span.start));
@@ -102,8 +102,8 @@ impl Walk<'_> {
                 let mut names: Vec<_> = way.iter().map(|n| self.nf_name(*n)).collect();
                 names.push(self.nf_name(nf));
                 let round = names.join(" -> ");
-                let message = format!("packets of type '{name}' go round for ever: {round}");
-                self.error(last, message, "a way to 'egress', an output or 'drop'");
+                let message = format!("packets of type '{name}' loop forever: {round}");
+                self.error(last, message, "a path to 'egress', an output or 'drop'");
                 return;
             }
             way.push(nf);
@@ -114,16 +114,17 @@ impl Walk<'_> {
         }
     }
 
-    /// With several outputs, somebody on the way must have chosen one.
+    /// Checks that, with several outputs, an NF on the path chooses one.
     fn check_egress(&mut self, name: &str, way: &[NfIndex], span: Range<usize>) {
         let chooses = |nf: &NfIndex| self.names.choosers.get(usize::from(nf.0)) == Some(&true);
         if self.names.outputs.len() > 1 && !way.iter().any(chooses) {
             let message = format!(
-                "'egress' says nothing to packets of type '{name}': no NF on their way chooses \
-                 one of the {} outputs",
+                "'egress' is ambiguous for packets of type '{name}': {} outputs, and no NF on \
+                 their path chooses one",
                 self.names.outputs.len()
             );
-            let expected = format!("a router on the way, or: {}", self.names.outputs.join(", "));
+            let expected =
+                format!("a router on the path, or one of: {}", self.names.outputs.join(", "));
             self.error(span, message, expected);
         }
     }
@@ -131,7 +132,7 @@ impl Walk<'_> {
     fn check_reached(&mut self) {
         for number in 0..self.names.nfs.len() {
             if self.depth[number] == 0 {
-                let message = format!("no packet ever comes to NF '{}'", self.names.nfs[number]);
+                let message = format!("no packet reaches NF '{}'", self.names.nfs[number]);
                 self.error(0..0, message, "a route to each NF");
             }
         }
@@ -139,7 +140,7 @@ impl Walk<'_> {
 
     fn error(&mut self, span: Range<usize>, message: String, expected: impl Into<String>) {
         let error = self.source.error(span, message, expected);
-        // Several types may share a line that is wrong in one way.
+        // Several types may share a line: its error is added once.
         let text = error.to_string();
         if !self.errors.iter().any(|e| e.to_string() == text) {
             self.errors.push(error);
@@ -156,8 +157,12 @@ impl Walk<'_> {
         let lines = self.table.lines().filter(|line| !self.taken.contains(&line.span.start));
         let mut unused: Vec<SourceError> = lines
             .map(|line| {
-                let message = "no packet ever takes this route";
-                self.source.error(line.span.clone(), message, "routes that lead here, or no line")
+                let message = "no packet takes this route";
+                self.source.error(
+                    line.span.clone(),
+                    message,
+                    "a route that leads here, or no such line",
+                )
             })
             .collect();
         unused.sort_by_key(SourceError::line);

@@ -14,13 +14,13 @@ use crate::config::Plan;
 use crate::control::Control;
 use thalweg_cpu::cycles;
 
-/// The reader's and writer's ends of a worker's rings.
+/// The dispatcher's ends of a worker's rings.
 pub(super) struct WorkerEnds {
     pub(super) to: Sender<Packet>,
     pub(super) from: Consumer<Outgoing>,
 }
 
-/// The calling thread's work: inputs, spreading, outputs.
+/// The work of the calling thread: inputs, spreading, outputs.
 pub(super) struct Dispatch<'a> {
     pub(super) plan: &'a Plan,
     pub(super) control: &'a Control,
@@ -32,13 +32,13 @@ pub(super) struct Dispatch<'a> {
     pub(super) reserve: usize,
     /// Whether flows are spread by their addresses alone.
     pub(super) by_addresses: bool,
-    /// Cycles spent on packets, not on waiting.
+    /// Cycles spent on packets, without waiting.
     pub(super) busy_cycles: u64,
 }
 
 impl Dispatch<'_> {
-    /// Receives a batch and spreads it over the workers by flow; whether
-    /// anything came. Nothing is received while a ring is full, so that packets
+    /// Receives a batch and spreads it over the workers by flow; returns whether
+    /// anything arrived. Nothing is received while a ring is full, so that packets
     /// wait in their file and not in memory, nor while frames are short.
     fn receive(&mut self) -> bool {
         let behind = self.ends.iter().any(|ends| !ends.to.queue.is_empty());
@@ -64,7 +64,7 @@ impl Dispatch<'_> {
         true
     }
 
-    /// Pushes what waits for workers, and writes what came from them.
+    /// Pushes the packets that wait for workers, and writes those that came from them.
     fn transmit(&mut self) -> bool {
         let mut worked = false;
         for ends in &mut self.ends {
@@ -92,7 +92,7 @@ impl Dispatch<'_> {
         worked
     }
 
-    /// Reads and writes until nothing comes and nothing is under way.
+    /// Reads and writes until the inputs have ended and no packet is under way.
     pub(super) fn serve(&mut self, shared: &Shared, reloads: &mut Reloads<'_, '_>) {
         let mut idle = Idle::default();
         let mut drops = 0;
@@ -112,7 +112,7 @@ impl Dispatch<'_> {
             let now = cycles::now();
             self.busy_cycles += if worked { now.wrapping_sub(last) } else { 0 };
             last = now;
-            // Every packet under way holds a frame, wherever it is.
+            // Every packet under way holds a frame, on whatever thread it is.
             let settled = !worked && self.plan.pool.in_use() == 0;
             if settled && ended || shared.end.load(Ordering::Acquire) {
                 return;

@@ -1,4 +1,4 @@
-//! The whole chain on the calling thread.
+//! Runs the whole chain on the calling thread.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,7 +39,7 @@ pub(super) fn run(
 ) -> Result<Report, RunError> {
     let mut inputs = Inputs::open(plan, options)?;
     let mut worker = begin_worker(plan, 0, 1, state)?;
-    // Last, as it empties files.
+    // Last, because it empties files.
     let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
     if options.stages {
         worker.take_time();
@@ -78,8 +78,8 @@ pub(super) fn run(
     Ok(Report::new(plan, totals))
 }
 
-/// Takes batch after batch through the chain until the inputs end; the cycles in which there was
-/// none.
+/// Takes batch after batch through the chain until the inputs end; returns the cycles without a
+/// batch.
 fn serve(
     plan: &Plan,
     inputs: &mut Inputs,

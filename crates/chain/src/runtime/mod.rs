@@ -1,4 +1,4 @@
-//! Running a plan: on one thread, or on several.
+//! Runs a plan: on one thread, or on several.
 
 mod dispatch;
 mod inline;
@@ -26,57 +26,57 @@ use state::StateFolders;
 pub(crate) use ports::wait;
 pub use state::StateFolderError;
 
-/// What the command line may ask beside the chain file.
+/// Options of a run beside the chain file.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Worker threads, in place of the chain file's.
     pub workers: Option<usize>,
-    /// End after this time.
+    /// Stop after this time.
     pub duration: Option<Duration>,
-    /// End after this many packets were received.
+    /// Stop after this many received packets.
     pub count: Option<u64>,
-    /// Passes over each capture (0 = for ever), in place of the chain file's.
+    /// Passes over each capture (0 = forever), in place of the chain file's.
     pub loops: Option<u64>,
-    /// Take the time of each stage; that itself takes some.
+    /// Time each stage; the timing itself takes time.
     pub stages: bool,
-    /// A folder with state of NFs that is taken over before the first packet.
+    /// A folder with NF state that is imported before the first packet.
     pub import_state: Option<PathBuf>,
-    /// A folder for the state of NFs behind the last packet.
+    /// A folder to which the NF state is exported after the last packet.
     pub export_state: Option<PathBuf>,
 }
 
-/// The most worker threads of a run.
+/// The maximum number of worker threads of a run.
 pub(crate) const MAX_WORKERS: usize = 256;
 
-/// Why a run did not begin.
+/// Why a run did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A port could not be opened.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A generator's specification makes no sense.
+    /// The specification of a generator is invalid.
     #[error("generated traffic: {0}")]
     Generate(#[from] thalweg_io::generate::SpecError),
-    /// More workers were asked for than there may be.
-    #[error("{0} workers are too many; expected 1 to {MAX_WORKERS}")]
+    /// More workers are requested than the maximum.
+    #[error("bad number of workers: {0}; expected 1 to {MAX_WORKERS}")]
     Workers(usize),
-    /// State cannot be taken over, or not be left.
+    /// State cannot be imported or exported.
     #[error(transparent)]
     State(#[from] StateFolderError),
-    /// The system gives no thread.
+    /// The system refuses to start a thread.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),
 }
 
 /// Sends the plan's traffic through its chain, to its end or until `control`
-/// says stop, and reports what became of every packet.
+/// stops it, and reports the fate of every packet.
 ///
-/// A damaged input or a full output does not end the report: what could be
-/// done is done, and the report names the failure.
+/// A damaged input or a full output does not prevent the report: it covers the
+/// packets until then, and names the failure.
 ///
 /// # Errors
-/// When the run could not begin.
+/// If the run could not start.
 #[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, RunError> {
     let workers = options.workers.unwrap_or(plan.workers).max(1);
@@ -116,7 +116,8 @@ pub(crate) fn open_inputs(
     plan.inputs.iter().map(open).collect()
 }
 
-/// Worker number `number` of `workers`, with the NFs that run on it and the state they take over.
+/// Creates worker number `number` of `workers`, with the NFs that run on it and their imported
+/// state.
 fn begin_worker(
     plan: &Plan,
     number: usize,
@@ -139,7 +140,7 @@ fn export_state(
     failures.extend(written.err().map(|e| e.to_string()));
 }
 
-/// Leaves the state that all have written; whether another run can take it over.
+/// Commits the state that all instances have written; returns whether another run can import it.
 fn leave_state(state: &StateFolders<'_>, failures: &mut Vec<String>) -> bool {
     state.commit().unwrap_or_else(|e| {
         failures.push(e.to_string());
@@ -147,14 +148,14 @@ fn leave_state(state: &StateFolders<'_>, failures: &mut Vec<String>) -> bool {
     })
 }
 
-/// Ends a worker, whose NFs' state `is_left` for another run or not: their last words, and its
-/// counts.
+/// Ends a worker: its NFs write what they hold, and it returns its counts; `is_left` if the state
+/// of its NFs was exported for another run.
 fn end_worker(mut worker: Worker, is_left: bool, failures: &mut Vec<String>) -> WorkerCounters {
     worker.end(is_left, failures);
     worker.finish()
 }
 
-/// A worker that runs every NF itself, also those that are pinned in a run.
+/// Creates a worker that runs every NF itself, including those that are pinned in a run.
 pub(crate) fn build_lone_worker(plan: &Plan) -> Worker {
     worker_with(plan, 0, |_| true)
 }

@@ -1,4 +1,4 @@
-//! An NF on a thread of its own, between rings from and to each worker.
+//! An NF on its own thread, between rings from and to each worker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::route_decider::NfIndex;
 use crate::worker::{Visit, end_nf, process};
 use thalweg_cpu::cycles;
 
-/// An NF on a worker of its own.
+/// An NF on its own worker.
 pub(super) struct PinnedThread {
     pub(super) nf: NfIndex,
     pub(super) function: Box<dyn NetworkFunction>,
@@ -25,7 +25,7 @@ pub(super) struct PinnedThread {
     pub(super) rings: Vec<(Consumer<Packet>, Sender<Packet>)>,
 }
 
-/// An NF whose thread is through, and what that counted.
+/// An NF whose thread has ended, and its counts.
 pub(super) struct PinnedEnd {
     pub(super) nf: NfIndex,
     function: Box<dyn NetworkFunction>,
@@ -34,7 +34,8 @@ pub(super) struct PinnedEnd {
 }
 
 impl PinnedEnd {
-    /// Ends the NF, whose state `is_left` for another run or not: its last words, and its counts.
+    /// Ends the NF: it writes what it holds, and returns its counts; `is_left` if its state was
+    /// exported for another run.
     pub(super) fn end(mut self, is_left: bool, failures: &mut Vec<String>) -> NfCounters {
         end_nf(&mut *self.function, is_left, failures);
         self.counters.figures = self.function.figures();
@@ -43,7 +44,7 @@ impl PinnedEnd {
 }
 
 impl PinnedThread {
-    /// Runs until all packets are out; the NF, which has written its state.
+    /// Runs until all packets are out; returns the NF, which has written its state.
     pub(super) fn run(mut self, state: &StateFolders<'_>) -> PinnedEnd {
         let _alarm = Alarm(self.shared.clone());
         let mut counters = NfCounters::new();
@@ -84,7 +85,7 @@ impl PinnedThread {
         PinnedEnd { nf: self.nf, function: self.function, counters, busy_cycles }
     }
 
-    /// Has the NF process a batch; what it drops is released.
+    /// Lets the NF process a batch; the packets that it drops are released.
     fn serve(
         &mut self,
         batch: &mut Batch,

@@ -1,4 +1,4 @@
-//! The ports of a run, on the thread that reads and writes.
+//! The ports of a run, on the thread that reads and writes them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use thalweg_cpu::cycles;
 
-/// How many batches pass between two looks at the clock.
+/// Batches between two readings of the clock.
 const CLOCK_PERIOD: u32 = 64;
-/// How often inputs are looked at in vain before they are waited for.
+/// Polls of the inputs without a packet before the thread waits for them.
 const VAIN_LOOKS: u32 = 256;
-/// How long inputs are waited for; then it is seen whether the run is to end.
+/// The longest wait for inputs; afterwards the thread checks whether the run should end.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// All inputs: served in turn, each a batch at a time.
+/// All inputs, served in turn, a batch at a time.
 pub(super) struct Inputs {
     ports: Vec<Box<dyn Input>>,
     open: Vec<bool>,
     turn: usize,
     left: u64,
     duration: Option<Duration>,
-    /// When the run began: at its first look for packets.
+    /// The start of the run: its first poll for packets.
     began: Option<Instant>,
     until_clock: u32,
     vain_looks: u32,
@@ -52,7 +52,7 @@ impl Inputs {
         })
     }
 
-    /// Whether no packet will come any more.
+    /// Whether no more packets will arrive.
     pub(super) fn ended(&mut self, control: &Control) -> bool {
         if self.until_clock == 0 {
             self.until_clock = CLOCK_PERIOD;
@@ -65,8 +65,8 @@ impl Inputs {
         self.left == 0 || control.is_stopping() || !self.open.contains(&true)
     }
 
-    /// Fills `batch` (empty) from the next input in turn; whether anything came of it. One must be
-    /// open, as [`ended`](Self::ended) tells.
+    /// Fills `batch` (empty) from the next input in turn; returns whether anything arrived, or the
+    /// input ended. An input must be open, which [`ended`](Self::ended) checks.
     pub(super) fn receive(&mut self, batch: &mut Batch, control: &Control) -> bool {
         while !self.open[self.turn] {
             self.turn = (self.turn + 1) % self.ports.len();
@@ -90,20 +90,20 @@ impl Inputs {
                 control.bytes_in.fetch_add(received.bytes, Relaxed);
                 control.drops.fetch_add(counters.drops.total() - before, Relaxed);
             }
-            // What came before the damage was delivered; later calls say that
-            // the input has ended.
+            // The packets before the damage were delivered; later calls return
+            // that the input has ended.
             Err(e) => self.failures.push(e.to_string()),
         }
         batch.unreserve();
         self.vain_looks = if came { 0 } else { self.vain_looks.saturating_add(1) };
-        // All lanes alike: those without a packet mean nothing.
+        // All lanes alike: the values of lanes without a packet are not used.
         batch.meta.in_port.fill(PortIndex(turn as u16));
         batch.meta.received_at.fill(received_at);
         came
     }
 
-    /// Waits for packets, for a while at most, if they have long been looked for in vain; whether
-    /// it did.
+    /// Waits for packets, for a while at most, if many polls have found none; returns whether it
+    /// waited.
     pub(super) fn rest(&mut self) -> bool {
         let rests = self.vain_looks >= VAIN_LOOKS && wait(&self.ports, &self.open);
         if rests {
@@ -113,8 +113,8 @@ impl Inputs {
     }
 }
 
-/// Waits until one of the inputs that are open may have packets, for a while at most; not at all
-/// if one of them always may. Whether it waited.
+/// Waits until one of the open inputs may have packets, for a while at most; not at all if one of
+/// them always may. Returns whether it waited.
 pub(crate) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) -> bool {
     let open = inputs.iter().zip(open).filter(|(_, open)| **open);
     let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
@@ -149,7 +149,7 @@ impl Outputs {
     }
 
     /// Sends the packets of `lanes`, which stay in the batch. When the output
-    /// fails they are lost, by name, and the run is asked to end.
+    /// fails they are dropped with that reason, and the run is stopped.
     pub(super) fn send(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
         let counters = &mut self.counters[output];
         let lanes = match self.ports[output].send(batch, lanes, &mut counters.drops) {
@@ -177,7 +177,7 @@ impl Outputs {
         counters.bytes += bytes;
         control.packets_out.fetch_add(packets, Relaxed);
         let now = cycles::now();
-        // Packets of one batch were received together, as a rule.
+        // Packets of one batch were usually received together.
         if together {
             self.latency.record(now.wrapping_sub(received_at[first]), packets);
             return;
@@ -196,7 +196,7 @@ impl Outputs {
     }
 
     fn fail(&mut self, failure: String, control: &Control) {
-        // One line tells it; the counts tell how often.
+        // Each failure is reported once; the counts show how often it occurred.
         if !self.failures.contains(&failure) {
             self.failures.push(failure);
         }

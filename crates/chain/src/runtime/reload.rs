@@ -1,12 +1,12 @@
-//! Reading rules and tables again, beside the packets.
+//! Reads rules and tables again, while packets pass.
 
 use std::thread::{Scope, ScopedJoinHandle};
 
 use crate::config::Plan;
 use crate::control::Control;
 
-/// Reloads on a thread of their own, one at a time: the packet path does not
-/// wait for files. Workers take up what was published with their next batch.
+/// Reloads on their own thread, one at a time: the packet path does not wait for files. Workers
+/// use the published rules and tables from their next batch on.
 pub(super) struct Reloads<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     plan: &'env Plan,
@@ -19,7 +19,7 @@ impl<'scope, 'env> Reloads<'scope, 'env> {
         Self { scope, plan, running: None, warnings: Vec::new() }
     }
 
-    /// Starts a reload when one is asked for and none is under way.
+    /// Starts a reload if one is requested and none is under way.
     pub(super) fn poll(&mut self, control: &Control) {
         if self.running.as_ref().is_some_and(ScopedJoinHandle::is_finished) {
             self.join();
@@ -29,12 +29,12 @@ impl<'scope, 'env> Reloads<'scope, 'env> {
             let builder = std::thread::Builder::new().name("reload".into());
             match builder.spawn_scoped(self.scope, move || reload(plan)) {
                 Ok(handle) => self.running = Some(handle),
-                Err(e) => self.warnings.push(format!("cannot start a reload: {e}")),
+                Err(e) => self.warnings.push(format!("cannot start the reload thread: {e}")),
             }
         }
     }
 
-    /// Waits for the reload under way; what went wrong in all of them.
+    /// Waits for the reload under way; returns the warnings of all reloads.
     pub(super) fn finish(mut self) -> Vec<String> {
         self.join();
         self.warnings
@@ -43,7 +43,9 @@ impl<'scope, 'env> Reloads<'scope, 'env> {
     fn join(&mut self) {
         match self.running.take().map(ScopedJoinHandle::join) {
             Some(Ok(mistakes)) => self.warnings.extend(mistakes),
-            Some(Err(_)) => self.warnings.push("a reload died; what was, stays".into()),
+            Some(Err(_)) => self
+                .warnings
+                .push("the reload thread panicked; all that it did not reach stays in use".into()),
             None => {}
         }
     }
@@ -52,14 +54,14 @@ impl<'scope, 'env> Reloads<'scope, 'env> {
 fn reload(plan: &Plan) -> Vec<String> {
     match plan.reload() {
         Ok(()) => {
-            log::info!("rules and tables were read again");
+            log::info!("reloaded rules and tables");
             Vec::new()
         }
         Err(mistakes) => {
             for mistake in &mistakes {
                 log::error!("reload: {mistake}");
             }
-            mistakes.iter().map(|mistake| format!("reload refused: {mistake}")).collect()
+            mistakes.iter().map(|mistake| format!("not reloaded: {mistake}")).collect()
         }
     }
 }

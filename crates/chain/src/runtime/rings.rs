@@ -1,4 +1,4 @@
-//! Rings between threads, and what else the threads share.
+//! Rings between threads, and the other data that threads share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,16 +9,17 @@ use std::time::Duration;
 use rtrb::{Consumer, Producer, RingBuffer};
 use thalweg_packet::{Batch, Packet};
 
-/// Packets a ring holds.
+/// The capacity of a ring, in packets.
 pub(super) const RING: usize = 1024;
-/// How often a thread looks for work in vain before it lets others run.
+/// Polls without work before a thread yields to others.
 const SPINS: u32 = 64;
-/// How often before it sleeps: some milliseconds of silence.
+/// Polls without work before it sleeps: some milliseconds of silence.
 const LOOKS: u32 = 10_000;
-/// How long it sleeps. Rings and the receive rings of interfaces hold what comes meanwhile.
+/// The length of its sleep. Rings and the receive rings of interfaces hold the packets that arrive
+/// meanwhile.
 const NAP: Duration = Duration::from_micros(50);
 
-/// A ring's sending end, with the queue before it.
+/// The sending end of a ring, with the queue before it.
 pub(super) struct Sender<T> {
     pub(super) ring: Producer<T>,
     pub(super) queue: VecDeque<T>,
@@ -29,7 +30,7 @@ impl<T> Sender<T> {
         self.queue.push_back(item);
     }
 
-    /// Moves what fits from the queue into the ring; whether anything moved.
+    /// Moves items from the queue into the ring while they fit; returns whether any moved.
     pub(super) fn push(&mut self) -> bool {
         let mut moved = false;
         while let Some(item) = self.queue.pop_front() {
@@ -50,7 +51,7 @@ pub(super) fn ring<T>() -> (Sender<T>, Consumer<T>) {
     (Sender { ring, queue: VecDeque::new() }, consumer)
 }
 
-/// Fills `batch` (empty) from a ring; whether there was anything.
+/// Fills `batch` (empty) from a ring; returns whether the ring had a packet.
 pub(super) fn fill(batch: &mut Batch, ring: &mut Consumer<Packet>) -> bool {
     while batch.vacant().is_some() {
         let Ok(packet) = ring.pop() else { break };
@@ -61,10 +62,10 @@ pub(super) fn fill(batch: &mut Batch, ring: &mut Consumer<Packet>) -> bool {
     !batch.is_empty()
 }
 
-/// What the threads share beside rings.
+/// The data that threads share in addition to rings.
 pub(super) struct Shared {
     pub(super) end: AtomicBool,
-    /// Raised by one for each request to write out.
+    /// The number of requests to write out.
     pub(super) exports: AtomicU32,
     pub(super) drops: AtomicU64,
     pub(super) failures: Mutex<Vec<String>>,
@@ -90,8 +91,8 @@ impl Shared {
     }
 }
 
-/// Ends the run when the thread that holds it dies, instead of leaving the
-/// others to wait for its packets.
+/// Ends the run if the thread that holds it panics, so that the others do not wait for its
+/// packets forever.
 pub(super) struct Alarm(pub(super) Arc<Shared>);
 
 impl Drop for Alarm {
@@ -102,7 +103,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Waits a little longer the longer there is nothing to do.
+/// Waits longer the longer there is no work.
 #[derive(Default)]
 pub(super) struct Idle(u32);
 

@@ -1,15 +1,15 @@
-//! The chain on several threads.
+//! Runs the chain on several threads.
 //!
 //! The calling thread reads the inputs and writes the outputs. Each worker has
-//! a ring from it and a ring to it; each NF on a worker of its own has a ring
-//! from and a ring to each worker. All rings are lock-free with one producer
-//! and one consumer.
+//! a ring from it and a ring to it; each NF on its own worker has a ring from and
+//! a ring to each worker. All rings are lock-free with one producer and one
+//! consumer.
 //!
-//! Nobody waits for room in a ring: what finds none stays in a queue before it.
-//! Those queues are bounded by the pool, since each packet holds a frame, and
+//! No thread waits for room in a ring: packets that do not fit stay in a queue before
+//! it. Those queues are bounded by the pool, since each packet holds a frame, and
 //! the reader receives only while enough frames are free. So no cycle of full
-//! rings can block, nothing is lost, and when all frames are back nothing is
-//! under way any more.
+//! rings can block, no packet is lost, and when all frames are back, no packet is
+//! under way.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,10 +32,10 @@ use crate::report::{Report, Totals};
 use crate::route_decider::NfIndex;
 use thalweg_cpu::cycles::Clock;
 
-/// What belongs to the threads of workers, to those of NFs, and to the calling one.
+/// The data of the worker threads, of the NF threads, and of the calling thread.
 type Threads = (Vec<WorkerThread>, Vec<PinnedThread>, Vec<WorkerEnds>);
 
-/// Makes all rings and threads' belongings.
+/// Creates all rings and the data of the threads.
 fn build(
     plan: &Plan,
     workers: usize,
@@ -84,7 +84,7 @@ fn build(
     Ok((threads, pinned, ends))
 }
 
-/// What the threads beside the calling one counted.
+/// The counts of all threads but the calling one.
 struct Counted {
     counters: WorkerCounters,
     busy_cycles: u64,
@@ -102,9 +102,9 @@ pub(super) fn run(
     let shared = Arc::new(Shared::new());
     let inputs = Inputs::open(plan, options)?;
     let (threads, pinned, ends) = build(plan, workers, &shared, state)?;
-    // Last, as it empties files.
+    // Last, because it empties files.
     let outputs = Outputs::open(plan)?;
-    // Frames left for packets that NFs make and for batches being filled.
+    // Frames reserved for packets that NFs generate and for batches being filled.
     let reserve = (2 * BATCH * (1 + workers + pinned.len())).min(plan.pool.frames() / 2);
     let mut dispatch = Dispatch {
         control,
@@ -122,7 +122,9 @@ pub(super) fn run(
     let mut counted = serve(&mut dispatch, threads, pinned, state, &shared, &clock)?;
     for nf in plan.nfs.iter().filter(|nf| nf.has_own_worker(workers) && !nf.pinned) {
         let name = &nf.name;
-        counted.warnings.push(format!("NF '{name}' has one instance; it runs on its own worker"));
+        counted
+            .warnings
+            .push(format!("NF '{name}' allows only one instance; it runs on its own worker"));
     }
     dispatch.outputs.flush(control);
     let Dispatch { inputs, outputs, batch, outgoing, ends, busy_cycles, .. } = dispatch;
@@ -179,11 +181,11 @@ fn serve(
         let duration_s = clock.elapsed().as_secs_f64();
         shared.end.store(true, Ordering::Release);
         let mut failures = Vec::new();
-        let workers = join_all(workers, "a worker died", &mut failures);
-        let nfs = join_all(nfs, "an NF's worker died", &mut failures);
+        let workers = join_all(workers, "a worker panicked", &mut failures);
+        let nfs = join_all(nfs, "the worker of an NF panicked", &mut failures);
         let warnings = reloads.finish();
         started.map_err(RunError::Thread)?;
-        // Behind all of them: whether flows go on in another run is known when all is written.
+        // After all of them: whether another run can import the flows is known when all is written.
         let is_left = leave_state(state, &mut failures);
         for worker in workers {
             counters.merge(&end_worker(worker, is_left, &mut failures));
@@ -198,7 +200,7 @@ fn serve(
     })
 }
 
-/// Waits for threads; what those return that did not panic.
+/// Waits for threads; returns the results of those that did not panic.
 fn join_all<T>(
     threads: Vec<ScopedJoinHandle<'_, T>>,
     died: &str,

@@ -1,4 +1,4 @@
-//! A worker on a thread of its own, between rings.
+//! A worker on its own thread, between rings.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,13 +14,13 @@ use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
 use crate::worker::Worker;
 
-/// A packet on its way out: by which output.
+/// A packet to transmit, with the number of its output.
 pub(super) type Outgoing = (u16, Packet);
 
 /// A worker's ends of its rings.
 pub(super) struct WorkerThread {
     pub(super) worker: Worker,
-    /// Which it is, from 0.
+    /// Its number, from 0.
     pub(super) number: usize,
     pub(super) pool: Arc<Pool>,
     pub(super) shared: Arc<Shared>,
@@ -51,7 +51,7 @@ impl Exit for RingExit {
 }
 
 impl WorkerThread {
-    /// Runs until all packets are out; the worker, whose NFs have written their state.
+    /// Runs until all packets are out; returns the worker, whose NFs have written their state.
     pub(super) fn run(mut self, state: &StateFolders<'_>) -> Worker {
         let _alarm = Alarm(self.shared.clone());
         let mut batch = Batch::new(self.pool.clone());

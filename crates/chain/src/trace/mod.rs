@@ -1,4 +1,4 @@
-//! One packet's way through a chain, step by step, in the manner of
+//! Traces the path of one packet through a chain, step by step, like
 //! `ofproto/trace`.
 
 mod render;
@@ -17,44 +17,44 @@ use crate::worker::Worker;
 pub(crate) use tracer::Tracer;
 pub use words::Change;
 
-/// What one packet went through. Its JSON form is versioned by `schema`, its
-/// `Display` form is for a reader.
+/// The path of one packet. Its JSON form is versioned by `schema`, its `Display` form is for a
+/// person.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trace {
     /// `thalweg.trace/1`.
     pub schema: &'static str,
-    /// The packet's number, from 1, in the order of receive.
+    /// The packet's number, from 1, in the order received.
     pub packet: u64,
-    /// The input it came in by.
+    /// The input that received it.
     pub input: String,
-    /// When it was captured, in nanoseconds.
+    /// The time of its capture, in nanoseconds.
     pub timestamp_ns: u64,
     /// Its length in bytes.
     pub length: usize,
     /// Its flow key in flow syntax: the fields that are not zero.
     pub flow: String,
-    /// How far parsing came, why it ended there, and where the headers lie.
+    /// How far parsing got, why it ended there, and the positions of the headers.
     pub parsed: String,
     /// The layer of classification that answered.
     pub layer: &'static str,
     /// The rule that matched, as written.
     pub rule: Option<String>,
-    /// What the megaflow of this answer covers, in flow syntax.
+    /// The packets that the megaflow of this answer covers, in flow syntax.
     pub megaflow: String,
     /// Its packet type.
     pub packet_type: String,
-    /// What each NF did.
+    /// The steps of the path, one for each NF.
     pub steps: Vec<Step>,
-    /// What became of it in the end.
+    /// Its fate: transmitted, or dropped with the reason.
     pub fate: String,
 }
 
-/// What one NF did to the packet.
+/// The effect of one NF on the packet.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Step {
     /// The NF.
     pub nf: String,
-    /// Its reasons, in its own words.
+    /// Its reasons, in the NF's own words.
     pub explanations: Vec<String>,
     /// The bytes it changed.
     pub changes: Vec<Change>,
@@ -62,7 +62,7 @@ pub struct Step {
     pub length: usize,
     /// The flow key after it, when it changed.
     pub flow: Option<String>,
-    /// Packets it made: their lengths and flow keys.
+    /// Packets it generated: their lengths and flow keys.
     pub emitted: Vec<String>,
     /// Forward, or drop with the reason.
     pub verdict: String,
@@ -73,17 +73,17 @@ pub struct Step {
 #[non_exhaustive]
 pub enum TraceError {
     /// The inputs end before the packet.
-    #[error("there is no packet {packet}: the inputs have {there}, counted from 1")]
+    #[error("there is no packet {packet}: the inputs end after packet {there}")]
     NoSuchPacket {
-        /// The packet that was asked for.
+        /// The requested packet.
         packet: u64,
-        /// How many there are.
+        /// The number of packets in the inputs.
         there: u64,
     },
-    /// The packet was not taken in.
+    /// The packet was dropped or lost on receive.
     #[error("packet {packet} was lost on receive: {reason}")]
     NotReceived {
-        /// The packet that was asked for.
+        /// The requested packet.
         packet: u64,
         /// Why.
         reason: DropReason,
@@ -93,16 +93,16 @@ pub enum TraceError {
     Run(#[from] RunError),
 }
 
-/// Sends packets through the chain on one worker, up to packet number `packet`
-/// (from 1), so that the state it meets is that of a run; explains it.
+/// Sends packets through the chain on one worker, until packet number `packet`
+/// (from 1), so that it meets the state of a run; explains that packet.
 ///
-/// Inputs are read as in a run: in turn, 32 packets each. Of the options only
-/// the passes over captures count. Nothing is transmitted. NFs write files
-/// unless the plan was loaded as a dry run. Where a live input has too few packets yet, this waits
-/// for more.
+/// Inputs are read as in a run: in turn, 32 packets each. The options other than
+/// the passes over captures have no effect. Nothing is transmitted. NFs write files
+/// unless the plan was loaded as a dry run. If a live input has too few packets yet,
+/// this waits for more.
 ///
 /// # Errors
-/// When there is no such packet.
+/// If there is no such packet.
 #[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
     let mut inputs = open_inputs(&plan, options)?;
@@ -121,7 +121,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
                 let received = match inputs[number].receive(&mut batch, 1, &mut drops) {
                     Ok(received) => received,
                     Err(e) => {
-                        // As in a run, the other inputs go on.
+                        // As in a run, the other inputs continue.
                         damage.get_or_insert(e);
                         continue;
                     }
@@ -149,8 +149,8 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
     Err(damage.map_or(TraceError::NoSuchPacket { packet, there }, |e| RunError::from(e).into()))
 }
 
-/// Takes the one packet of `batch`, if any, through the chain; explains it when
-/// it is the wanted one, whose number is given.
+/// Takes the one packet of `batch`, if any, through the chain; explains it if
+/// it is the requested one, whose number is then given.
 fn take_through(
     plan: &Plan,
     worker: &mut Worker,
@@ -166,7 +166,7 @@ fn take_through(
     worker.tracer.take().map(Tracer::finish)
 }
 
-/// An exit that keeps nothing; a traced chain runs on one worker.
+/// An exit that discards all packets; a traced chain runs on one worker.
 struct Nowhere;
 
 impl Exit for Nowhere {

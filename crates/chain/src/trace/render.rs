@@ -1,16 +1,16 @@
-//! A trace as text.
+//! Renders a trace as text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 use super::{Change, Step, Trace};
 
-/// Bytes of a change that are shown; the JSON form has all.
+/// The bytes of a change that are shown; the JSON form has all of them.
 const SHOWN: usize = 32;
 
 impl Display for Trace {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "packet {}: {} bytes by {}", self.packet, self.length, self.input)?;
+        writeln!(f, "packet {}: {} bytes from {}", self.packet, self.length, self.input)?;
         writeln!(f, "flow: {}", self.flow)?;
         writeln!(f, "parsed: {}", self.parsed)?;
         writeln!(f)?;
@@ -45,7 +45,7 @@ fn step(f: &mut Formatter<'_>, step: &Step, length: usize) -> fmt::Result {
         writeln!(f, "    flow: {flow}")?;
     }
     for emitted in &step.emitted {
-        writeln!(f, "    made a packet of {emitted}")?;
+        writeln!(f, "    generated a packet of {emitted}")?;
     }
     writeln!(f, "    -> {}", step.verdict)
 }

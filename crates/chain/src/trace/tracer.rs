@@ -1,4 +1,4 @@
-//! What a worker tells while it handles the traced packet.
+//! Records the events of a worker while it handles the traced packet.
 
 use thalweg_classify::Classifier;
 use thalweg_nf::{Emitted, Verdict};
@@ -9,14 +9,14 @@ use super::{Step, Trace};
 use crate::config::Plan;
 use crate::route_decider::NfIndex;
 
-/// Notes what happens to the one packet of a batch.
+/// Records what happens to the one packet of a batch.
 pub(crate) struct Tracer {
     trace: Trace,
     nf_names: Vec<String>,
     output_names: Vec<String>,
     type_names: Vec<String>,
     notes: Vec<(usize, String)>,
-    /// The packet as it was before the NF that works on it.
+    /// The packet's bytes before the current NF.
     before: Vec<u8>,
     key_before: FlowKey,
 }
@@ -53,7 +53,7 @@ impl Tracer {
         self.trace
     }
 
-    /// The packet is parsed and about to be classified.
+    /// Records that the packet is parsed and about to be classified.
     pub(crate) fn received(&mut self, batch: &Batch, classifier: &mut Classifier) {
         let Some(lane) = batch.lanes().into_iter().next() else { return };
         let t = &mut self.trace;
@@ -69,7 +69,7 @@ impl Tracer {
         t.packet_type = self.type_names.get(number).cloned().unwrap_or_default();
     }
 
-    /// Before an NF: where its explanations go.
+    /// Begins the step of an NF; returns the list for its explanations.
     pub(crate) fn before(&mut self, batch: &Batch, nf: NfIndex) -> &mut Vec<(usize, String)> {
         self.notes.clear();
         self.before.clear();
@@ -82,7 +82,7 @@ impl Tracer {
         &mut self.notes
     }
 
-    /// After an NF, with the packet still in the batch.
+    /// Ends the step of an NF, with the packet still in the batch.
     pub(crate) fn after(&mut self, batch: &Batch, emitted: &Emitted, verdict: Verdict) {
         let Some(step) = self.trace.steps.last_mut() else { return };
         step.explanations = self.notes.drain(..).map(|(_, text)| text).collect();
@@ -108,12 +108,12 @@ impl Tracer {
         step.emitted = emitted.packets().map(made).collect();
     }
 
-    /// The packet is lost between NFs.
+    /// Records that the packet is dropped between NFs.
     pub(crate) fn lost(&mut self, reason: DropReason) {
         self.trace.fate = format!("dropped by the chain: {reason}");
     }
 
-    /// The packet leaves.
+    /// Records that the packet is transmitted.
     pub(crate) fn transmitted(&mut self, output: usize) {
         let name = self.output_names.get(output).map_or("?", String::as_str);
         self.trace.fate = format!("transmitted by {name}");

@@ -1,4 +1,4 @@
-//! Keys, headers and changes in words.
+//! Describes keys, headers and changes as text.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub struct Change {
     pub after: String,
 }
 
-/// The fields that flow syntax can tell of a packet, but for those below.
+/// The fields that flow syntax can express, except those below.
 const FIELDS: [Field; 21] = [
     field::IN_PORT,
     field::METADATA,
@@ -58,7 +58,7 @@ pub(super) fn flow(key: &FlowKey) -> String {
         mask.set128(place, u128::MAX);
     }
     if key.get(field::DL_TYPE) == 0x0800 || key.get(field::DL_TYPE) == 0x86dd {
-        // Zero says something in these: a port, an ICMP type, no flags.
+        // Zero is a value in these: a port, an ICMP type, no flags.
         if matches!(key.get(field::NW_PROTO), 1 | 6 | 17 | 58 | 132)
             && key.get(field::NW_FRAG) & field::FRAG_LATER == 0
         {
@@ -72,7 +72,7 @@ pub(super) fn flow(key: &FlowKey) -> String {
     Match::new(*key, mask).to_string()
 }
 
-/// How far parsing came, why it ended there, and where the headers lie.
+/// Describes how far parsing got, why it ended there, and the positions of the headers.
 pub(super) fn parsed(headers: &Headers) -> String {
     let layer = match headers.layer {
         Layer::None => "nothing",
@@ -82,8 +82,10 @@ pub(super) fn parsed(headers: &Headers) -> String {
     };
     let status = match headers.status {
         ParseStatus::Complete => "complete",
-        ParseStatus::Truncated => "the next header is cut short",
-        ParseStatus::Inconsistent => "the next header contradicts itself or what encloses it",
+        ParseStatus::Truncated => "the next header is truncated",
+        ParseStatus::Inconsistent => {
+            "the next header contradicts itself or the header that encloses it"
+        }
         ParseStatus::Unknown => "the next header is of an unknown kind",
     };
     let mut text = format!("{layer}, {status}");
@@ -96,8 +98,8 @@ pub(super) fn parsed(headers: &Headers) -> String {
     text
 }
 
-/// Where two versions of a packet differ. Of versions of different lengths,
-/// what lies between their common beginning and their common end.
+/// The differences between two versions of a packet. For versions of different lengths, the
+/// part between their common beginning and their common end.
 pub(super) fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
     let change = |offset: usize, before: &[u8], after: &[u8]| Change {
         offset,

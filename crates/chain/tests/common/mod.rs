@@ -1,5 +1,4 @@
-//! NFs made for tests, packets that tell who they are, and chains in a folder
-//! of their own.
+//! NFs for tests, packets that carry their identity, and chains in a folder of their own.
 #![allow(dead_code)] // each test file uses a part
 
 use std::cell::RefCell;
@@ -14,22 +13,22 @@ use thalweg_nf::{Blueprint, BuildError, Context, Kind, Kinds, NetworkFunction, S
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
-/// Where the tag lies: behind Ethernet, IPv4 and UDP.
+/// The position of the tag: after Ethernet, IPv4 and UDP.
 const TAG: usize = 42;
 
-/// Who a test packet is; its bytes carry it.
+/// The identity of a test packet; its bytes carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
     pub flow: u32,
     /// Whether it goes from server to client.
     pub back: bool,
-    /// 0 for a received packet; for one that an NF made, which NFs were at it.
+    /// 0 for a received packet; for one that an NF generated, the NFs that generated it.
     pub lineage: u32,
     pub sequence: u32,
 }
 
 impl Tag {
-    /// The packet: UDP, with one address pair and client port a flow, and
+    /// The packet: UDP, with one address pair and client port per flow, and
     /// server port `1000 + flow % 4`.
     pub fn packet(self) -> Vec<u8> {
         let client = ([10, 0, (self.flow >> 8) as u8, self.flow as u8], 20_000 + self.flow as u16);
@@ -62,7 +61,7 @@ impl Tag {
         Self { flow: word(0), back: tag[4] != 0, lineage: word(5), sequence: word(9) }
     }
 
-    /// A coin with `sides`, thrown by NF `nf` for this packet; 0 sides never fall.
+    /// A random decision of NF `nf` about this packet, true once in `sides`; never for 0 sides.
     pub fn falls(self, nf: u32, salt: u64, sides: u32) -> bool {
         if sides == 0 {
             return false;
@@ -75,7 +74,7 @@ impl Tag {
             < 0x8000_0000 / u64::from(sides)
     }
 
-    /// The packet that NF `nf` makes for this one.
+    /// The packet that NF `nf` generates for this one.
     pub fn child(self, nf: u32) -> Self {
         Self { lineage: self.lineage * 8 + nf + 1, ..self }
     }
@@ -88,7 +87,7 @@ pub fn server_port(flow: u32) -> u16 {
 pub const DROPS: u64 = 1;
 pub const EMITS: u64 = 2;
 
-/// What the test NFs did, by their own account.
+/// The test NFs' own record of their work.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub dropped: u64,
@@ -181,7 +180,7 @@ impl NetworkFunction for TestNf {
             let tag = Tag::of(batch.bytes(lane));
             if dies_at == Some(tag.sequence) {
                 drop(ledger);
-                panic!("as the test asked");
+                panic!("requested by the test");
             }
             ledger.workers.entry((number, tag.flow)).or_default().insert(self.worker);
             context.explain(lane, || format!("NF {number} saw flow {}", tag.flow));

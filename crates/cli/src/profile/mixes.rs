@@ -8,7 +8,7 @@ use thalweg_io::{CaptureOutput, Output};
 
 use crate::errors::Failure;
 
-/// Packets a pass of the traffic has for each flow, and at least in all.
+/// Packets per flow in a pass of the traffic, and the fewest packets of a pass.
 const PACKETS_A_FLOW: u64 = 2;
 const LEAST_PACKETS: u64 = 200_000;
 
@@ -18,7 +18,7 @@ pub(super) struct Mix {
     pub(super) flows: u32,
     /// Rules, each with a mask of its own.
     pub(super) rules: u32,
-    /// Skew of the flows' popularity after Zipf.
+    /// Zipf skew of the flows' popularity.
     zipf: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ pub(super) const MIXES: [Mix; 6] = [
 ];
 
 impl Mix {
-    /// Writes the traffic and a chain for it into `folder`; the chain's path.
+    /// Writes the traffic and a chain for it to `folder`; returns the chain's path.
     pub(super) fn prepare(&self, folder: &Path, emc_entries: usize) -> Result<PathBuf, Failure> {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -65,7 +65,7 @@ impl Mix {
         text
     }
 
-    /// Rule number `rule`: a server network of its own, and prefixes of the clients'
+    /// Returns rule number `rule`: it has its own server network, and prefixes of the clients'
     /// network that no other rule has.
     fn rule(rule: u32) -> String {
         let untagged = if rule < 16 { "" } else { "dl_vlan=0xffff," };

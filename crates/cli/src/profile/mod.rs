@@ -2,7 +2,7 @@
 //!
 //! The mixes are those of HALO (Yuan et al., "HALO: Accelerating Flow
 //! Classification for Scalable Packet Processing in NFV", ISCA 2019, figure 3):
-//! few flows, many flows, few and many rules, and rules of which some are hot.
+//! few flows, many flows, few and many rules, and rules some of which are hot.
 
 mod mixes;
 mod picture;
@@ -22,7 +22,7 @@ use crate::errors::Failure;
 use crate::report::{number_table, write_json};
 use crate::signals;
 
-/// The stages of the path, in its order: the report's name, and a reader's.
+/// The stages in the order of the path: the name in the report, and the one shown.
 const STAGES: [(&str, &str); 6] = [
     ("io", "I/O"),
     ("parse", "pre-processing"),
@@ -39,7 +39,7 @@ struct Profile {
     mixes: Vec<Profiled>,
 }
 
-/// What was measured with one mix.
+/// The measurements of one mix.
 #[derive(Debug, Serialize)]
 struct Profiled {
     name: &'static str,
@@ -55,7 +55,7 @@ struct Profiled {
     rule_lookups: u64,
 }
 
-/// Runs every mix and shows the shares.
+/// Runs every mix and shows the share of each stage.
 pub fn profile(options: &args::Profile, kinds: &Kinds, quiet: bool) -> Result<(), Failure> {
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
@@ -86,7 +86,7 @@ pub fn profile(options: &args::Profile, kinds: &Kinds, quiet: bool) -> Result<()
     Ok(())
 }
 
-/// Sends the mix through a chain without NFs, and has the stages timed.
+/// Sends the mix through a chain without NFs, with the stages timed.
 fn run(
     mix: &Mix,
     options: &args::Profile,
@@ -126,7 +126,7 @@ impl Profiled {
 }
 
 fn show(out: &mut impl Write, profile: &Profile) -> io::Result<()> {
-    writeln!(out, "cycles a packet and shares by stage, one worker, {}", profile.isa)?;
+    writeln!(out, "cycles per packet and shares by stage, one worker, {}", profile.isa)?;
     let mut headings = vec!["traffic", "cycles"];
     headings.extend(STAGES.map(|(_, name)| name));
     headings.push("subtables");

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use super::{Profile, STAGES};
 
 const SIZE: (u32, u32) = (960, 540);
-/// Colours that those who see few can tell apart (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; STAGES.len()] = [
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0x56, 0xb4, 0xe9),
@@ -26,7 +26,7 @@ pub(super) fn draw(profile: &Profile) -> Result<String, Box<dyn Error>> {
         let most = profile.mixes.iter().map(|m| m.cycles_per_packet).fold(1.0, f64::max);
         let bars = profile.mixes.len();
         let mut chart = ChartBuilder::on(&area)
-            .caption(format!("Cycles a packet by stage ({})", profile.isa), ("sans-serif", 20))
+            .caption(format!("Cycles per packet by stage ({})", profile.isa), ("sans-serif", 20))
             .margin(16)
             .x_label_area_size(40)
             .y_label_area_size(56)
@@ -38,7 +38,7 @@ pub(super) fn draw(profile: &Profile) -> Result<String, Box<dyn Error>> {
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .y_desc("cycles a packet")
+            .y_desc("cycles per packet")
             .x_label_formatter(&name)
             .draw()?;
         for (stage, (_, name)) in STAGES.iter().enumerate() {

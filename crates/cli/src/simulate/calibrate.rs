@@ -18,10 +18,10 @@ use crate::report::number_table;
 const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-/// How often all sizes are chased through.
+/// Passes over all sizes.
 const SWEEPS: usize = 8;
-/// Steps of a chase that are timed, and how often; the shortest counts, as others on the
-/// machine only make it longer.
+/// Steps of a chase that are timed, and how often; the shortest time counts, since other load on
+/// the machine only makes it longer.
 const STEPS: u32 = 1 << 19;
 const ROUNDS: usize = 3;
 
@@ -41,8 +41,8 @@ pub(super) fn calibrate(options: &args::SimCalibrate, quiet: bool) -> Result<(),
     Ok(())
 }
 
-/// Chases through up to `most` bytes, several times: who else is on the machine takes its
-/// caches for a while, and not always the same while.
+/// Chases through up to `most` bytes, several times: other load on the machine takes its caches
+/// for a while, and not always at the same size.
 fn measure(most: u64, quiet: bool) -> Result<Measured, Failure> {
     let (ghz, shown) = (clock(), !quiet && io::stderr().is_terminal());
     let mut chase: Vec<(u64, f64)> =
@@ -58,7 +58,7 @@ fn measure(most: u64, quiet: bool) -> Result<Measured, Failure> {
     if shown {
         eprint!("\r\x1b[K");
     }
-    // Less memory does not take longer.
+    // A chase through less memory does not take longer.
     let mut later = f64::INFINITY;
     for (_, least) in chase.iter_mut().rev() {
         later = later.min(*least);
@@ -84,11 +84,10 @@ fn clock() -> f64 {
     (0..ROUNDS).map(|_| once()).fold(0.0, f64::max)
 }
 
-/// Nanoseconds of a step of a chase through `bytes` bytes, on huge pages if the system has
-/// them.
+/// Nanoseconds per step of a chase through `bytes` bytes, on huge pages if the system has them.
 fn step_ns(bytes: u64) -> io::Result<f64> {
     let mut map = MmapMut::map_anon(bytes as usize + HUGE)?;
-    // Where there are none, misses of address translation are measured too.
+    // Without huge pages, misses of address translation are measured too.
     let _ = map.advise(Advice::HugePage);
     let start = map.as_ptr().align_offset(HUGE);
     // Each line holds where in the memory the next one is.
@@ -111,12 +110,12 @@ fn step_ns(bytes: u64) -> io::Result<f64> {
     Ok(shortest)
 }
 
-/// What was measured beside what the machine simulates.
+/// A table of the measured times beside the simulated ones.
 fn beside(config: &Config, measured: &Measured) -> String {
     let mut table = number_table(&["KiB", "ns", "simulated"], 0);
     for (bytes, ns) in measured.chase.iter().filter(|(bytes, _)| bytes.is_power_of_two()) {
         let simulated = calibrate::simulated_chase(config, *bytes) / config.core.ghz;
         table.add_row([(bytes >> 10).to_string(), format!("{ns:.1}"), format!("{simulated:.1}")]);
     }
-    format!("{:.2} GHz; a step of a chase:\n{table}\n", measured.ghz)
+    format!("{:.2} GHz; time per step of a chase:\n{table}\n", measured.ghz)
 }

@@ -16,8 +16,9 @@ use thalweg_sim::experiment::{self, Report, StoreError};
 use crate::args;
 use crate::errors::Failure;
 use crate::report::{number_table, write_json};
+use thalweg_source::counted;
 
-/// Does what `options` say.
+/// Runs the command that `options` names.
 pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
     match options {
         args::Sim::Run(options) => run(options),
@@ -54,7 +55,7 @@ fn load(file: Option<&Path>, settings: &[String]) -> Result<Config, Failure> {
     })
 }
 
-/// What a store's failure is for the user.
+/// Converts a store's error into a command's failure.
 fn failure(error: StoreError) -> Failure {
     match error {
         StoreError::Config(e) => Failure::Simulation(e.to_string()),
@@ -62,13 +63,13 @@ fn failure(error: StoreError) -> Failure {
     }
 }
 
-/// How many simulations run at the same time.
+/// The number of simulations that run at the same time.
 fn threads(asked: Option<u16>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     asked.map_or_else(processors, usize::from)
 }
 
-/// The methods of these names; all that can look up in `table` when there are none.
+/// The methods with these names; without names, all that can look up in `table`.
 fn methods(names: &[String], table: Table) -> Result<Vec<Method>, Failure> {
     if names.is_empty() {
         return Ok(table.methods().to_vec());
@@ -77,7 +78,7 @@ fn methods(names: &[String], table: Table) -> Result<Vec<Method>, Failure> {
         let known = Method::ALL.into_iter().find(|method| method.name() == wanted);
         known.ok_or_else(|| {
             let all = Method::ALL.map(Method::name);
-            Failure::Usage(format!("there is no method '{wanted}'; there are {}", all.join(", ")))
+            Failure::Usage(format!("unknown method '{wanted}'; expected one of {}", all.join(", ")))
         })
     };
     names.iter().map(of).collect()
@@ -88,7 +89,7 @@ fn queries(options: &args::SimConfig) -> Result<(), Failure> {
     if !matches!(config.workload.method, Method::HaloBlocking | Method::HaloNonBlocking) {
         let method = config.workload.method.name();
         return Err(Failure::Simulation(format!(
-            "workload.method is {method}; queries are those of halo-blocking or halo-non-blocking"
+            "workload.method is {method}; expected halo-blocking or halo-non-blocking"
         )));
     }
     let text = experiment::queries(&config).map_err(|e| Failure::Simulation(e.to_string()))?;
@@ -112,17 +113,16 @@ fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     let work = &first.config.workload;
     let measured = if work.beside == Beside::None {
         let found = 100.0 * first.hits as f64 / first.lookups as f64;
-        format!("{} lookups, {found:.0} % found", first.lookups)
+        format!("{}, {found:.0} % found", counted(first.lookups, "lookup"))
     } else {
-        format!("{} units of the other thread's work, each said as a lookup", first.lookups)
+        format!("{} units of the other thread's work, each reported as a lookup", first.lookups)
     };
     writeln!(
         out,
-        "{} keys of {} bytes in {} table{} ({:.1} MiB), {measured}",
-        first.keys,
+        "{} of {} bytes in {} ({:.1} MiB), {measured}",
+        counted(first.keys, "key"),
         work.key_bytes,
-        work.tuples,
-        if work.tuples == 1 { "" } else { "s" },
+        counted(work.tuples, "table"),
         first.table_bytes as f64 / f64::from(1 << 20),
     )?;
     let reference = reports.iter().find(|r| r.config.workload.method == Method::LockFree);
@@ -160,7 +160,7 @@ fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     writeln!(out, "{table}")?;
     writeln!(
         out,
-        "cycles a lookup, and what a lookup takes in the mean; speed-up over lock-free;\n\
+        "cycles and counts are means per lookup; speed-up is over lock-free;\n\
          query: cycles from the core's instruction to the result"
     )
 }

@@ -12,8 +12,8 @@ use super::{failure, load, threads};
 use crate::args;
 use crate::errors::Failure;
 
-/// Simulates what the artefacts need, and `more`; gives what was simulated and the
-/// artefacts' files.
+/// Simulates what the artefacts need, and `more`; returns the simulations and the artefacts'
+/// files.
 fn produce(
     options: &args::SimPaper,
     config: &Config,
@@ -57,7 +57,7 @@ pub(super) fn table(options: &args::SimNumber, quiet: bool) -> Result<(), Failur
     one(options, quiet, "table")
 }
 
-/// Writes the files of one figure or table, and shows its numbers.
+/// Writes the files of one figure or table, and prints its numbers.
 fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure> {
     let wanted = format!("{kind}-{}", options.number);
     let artefact = Artefact::ALL.into_iter().find(|artefact| artefact.name() == wanted);
@@ -66,7 +66,7 @@ fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure
         let numbers: Vec<_> =
             known.filter_map(|name| name.strip_prefix(kind)?.strip_prefix('-')).collect();
         Failure::Usage(format!(
-            "there is no {kind} {} to simulate; there are {}",
+            "cannot simulate {kind} {}; expected one of {}",
             options.number,
             numbers.join(", ")
         ))

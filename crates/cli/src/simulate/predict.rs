@@ -1,5 +1,5 @@
-//! `thalweg sim predict`: lookups in our own cuckoo table as this machine does them, beside
-//! what the simulator says.
+//! `thalweg sim predict`: times of lookups in our own cuckoo table on this machine, beside the
+//! simulator's.
 
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -19,17 +19,17 @@ use crate::report::{number_table, write_json};
 
 /// Buffers that keys are written to just before they are looked up, as parsing packets does.
 const BUFFERS: usize = 64;
-/// Lookups that are timed together, and how often; the shortest time counts, as others on the
-/// machine only make it longer.
+/// Lookups that are timed together, and how often; the shortest time counts, since other load on
+/// the machine only makes it longer.
 const LOOKUPS: usize = 1 << 19;
 const ROUNDS: usize = 20;
 /// Keys that are written together when they are looked up a step at a time.
 const TOGETHER: usize = 8 * STEP;
 
-/// A packet's buffer, of which the key takes the start.
+/// A packet's buffer; the key takes its start.
 type Buffer = [u64; 32];
 
-/// What waits for what, and how it is simulated.
+/// The dependence between lookups, and how each kind is simulated.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Lookups {
@@ -62,7 +62,7 @@ impl Lookups {
     }
 }
 
-/// One kind of lookups in a table of one size.
+/// The times of one kind of lookups in a table of one size.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Row {
     places: u64,
@@ -83,7 +83,7 @@ pub(super) fn predict(options: &args::SimPredict) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (places, own) in places.iter().zip(measure(&base, &places)) {
         for (lookups, measured_ns) in Lookups::ALL.into_iter().zip(own.shortest) {
-            // Without the instructions a step is another program.
+            // Without AVX-512 a step of lookups is a different program.
             if matches!(lookups, Lookups::Steps) && Isa::active() != Isa::Avx512 {
                 continue;
             }
@@ -116,7 +116,7 @@ pub(super) fn predict(options: &args::SimPredict) -> Result<(), Failure> {
 struct Own {
     reader: Reader<2>,
     order: Vec<u32>,
-    /// Nanoseconds of a lookup, of each kind.
+    /// Nanoseconds per lookup, by kind.
     shortest: [f64; Lookups::ALL.len()],
 }
 
@@ -126,7 +126,7 @@ impl Own {
         let (_, reader) = own::filled(places, keys, base.sim.seed);
         let mut state = 42u64;
         let mut number = || {
-            // A linear congruence, of which the upper bits are as good as chance (Knuth, MMIX).
+            // A linear congruence, whose upper bits are as good as random (Knuth, MMIX).
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             ((u128::from(state) * u128::from(keys)) >> 64) as u32
         };
@@ -148,7 +148,7 @@ impl Own {
     }
 }
 
-/// Measures lookups in tables of so many places, table after table in each round.
+/// Measures lookups in tables of these sizes, table after table in each round.
 fn measure(base: &Config, places: &[u64]) -> Vec<Own> {
     let mut tables: Vec<Own> = places.iter().map(|places| Own::new(base, *places)).collect();
     let mut buffers = [[0; 32]; BUFFERS];
@@ -158,7 +158,7 @@ fn measure(base: &Config, places: &[u64]) -> Vec<Own> {
     tables
 }
 
-/// Looks the keys up one by one; with `DEPENDENT` each needs the value of the last.
+/// Looks the keys up one by one; with `DEPENDENT` each needs the value of the one before.
 fn one_by_one<const DEPENDENT: bool>(
     reader: &mut Reader<2>,
     buffers: &mut [Buffer; BUFFERS],
@@ -168,7 +168,7 @@ fn one_by_one<const DEPENDENT: bool>(
     for (n, number) in order.iter().enumerate() {
         let key = buffers[n % BUFFERS].first_chunk_mut().expect("a buffer has room for a key");
         *key = key_of(u64::from(*number) + last);
-        let value = u64::from(reader.get(key).expect("what was put in is there"));
+        let value = u64::from(reader.get(key).expect("every inserted key is found"));
         sum += value;
         if DEPENDENT {
             // 0, which the compiler does not know.
@@ -187,7 +187,7 @@ fn in_steps(reader: &mut Reader<2>, order: &[u32]) -> u64 {
         }
         for step in black_box(&keys).as_chunks::<STEP>().0 {
             let found = reader.get_step(step, &mut values);
-            assert_eq!(found, u32::MAX, "what was put in is there");
+            assert_eq!(found, u32::MAX, "every inserted key is found");
             sum += values.iter().map(|value| u64::from(*value)).sum::<u64>();
         }
     }

@@ -1,9 +1,9 @@
-//! The line that says how far many simulations are.
+//! The progress line of many simulations.
 
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// Followed on standard error, when that is a terminal.
+/// Shows progress on standard error, when that is a terminal.
 pub(super) struct Progress {
     start: Instant,
     shown: bool,
@@ -14,7 +14,7 @@ impl Progress {
         Self { start: Instant::now(), shown: !quiet && std::io::stderr().is_terminal() }
     }
 
-    /// So many of so many are done.
+    /// Shows that `done` of `all` simulations are done.
     pub(super) fn show(&self, done: usize, all: usize) {
         if !self.shown {
             return;

@@ -1,4 +1,4 @@
-//! `thalweg sim race`: a writer beside readers.
+//! `thalweg sim race`: a writer and concurrent readers.
 
 use std::io::{self, Write};
 
@@ -28,9 +28,9 @@ fn show(out: &mut impl Write, races: &[Race]) -> io::Result<()> {
         "insertions",
         "displaced",
         "snoop misses",
-        "most of a write",
-        "cycles a lookup",
-        "a change",
+        "most per write",
+        "cycles per lookup",
+        "per change",
     ];
     let mut table = number_table(&headings, 1);
     for race in races {
@@ -48,5 +48,5 @@ fn show(out: &mut impl Write, races: &[Race]) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{table}")?;
-    writeln!(out, "missed: lookups that did not find a key that was there all the time")
+    writeln!(out, "missed: lookups that did not find a key that was in the table all the time")
 }

@@ -1,4 +1,4 @@
-//! `thalweg sim sweep`: every combination of some settings.
+//! `thalweg sim sweep`: every combination of several settings.
 
 use thalweg_sim::config::Config;
 use thalweg_sim::experiment::Store;
@@ -14,7 +14,7 @@ pub(super) fn sweep(options: &args::SimSweep, quiet: bool) -> Result<(), Failure
     let mut store = Store::open(&options.output).map_err(failure)?;
     let held = points.iter().filter(|config| store.get(config).is_some()).count();
     if !quiet && held > 0 {
-        log::info!("{}: {held} of {} are there", options.output.display(), points.len());
+        log::info!("{}: holds {held} of {} already", options.output.display(), points.len());
     }
     let progress = Progress::start(quiet);
     store
@@ -27,7 +27,7 @@ fn points(options: &args::SimSweep) -> Result<Vec<Config>, Failure> {
     let mut combinations = vec![options.grid.settings.clone()];
     for over in &options.over {
         let (key, values) = over.split_once('=').ok_or_else(|| {
-            Failure::Usage(format!("'{over}' is no setting; expected table.key=value,value"))
+            Failure::Usage(format!("'{over}' is not a setting; expected table.key=value,value"))
         })?;
         let with = |settings: &Vec<String>, value: &str| {
             let mut settings = settings.clone();

@@ -1,4 +1,4 @@
-//! What the tests of the program share.
+//! Helpers of the tests of the program.
 #![allow(dead_code)] // each test file uses a part
 
 use std::path::Path;

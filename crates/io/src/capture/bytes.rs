@@ -6,20 +6,19 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-/// Bytes the buffer starts with; it grows to [`MAX_WINDOW`] only when a
-/// record is that long.
+/// The initial size of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
 const INITIAL_BUFFER: usize = 128 * 1024;
 
-/// The longest stretch that is ever buffered at once. A length field of a
-/// hostile file above this is damage, not a reason to allocate.
+/// The longest part of the file that is buffered at once. A length field above this is damage
+/// of a hostile file, and no memory is allocated for it.
 pub(crate) const MAX_WINDOW: usize = 1024 * 1024;
 
-/// What stops reading.
+/// The error that ends reading.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The content is damaged from `offset` on.
     Damaged { offset: u64, what: String },
-    /// The system refuses to read.
+    /// The system cannot read the file.
     Io(io::Error),
 }
 
@@ -35,7 +34,7 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// Opens `path` and looks at its first bytes to see whether it is gzip.
+    /// Opens `path` and checks its first bytes for gzip.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let mut magic = [0; 2];
@@ -51,20 +50,20 @@ impl Bytes {
         Ok(Self { source, gzip, buffer: vec![0; INITIAL_BUFFER], start: 0, end: 0, offset: 0 })
     }
 
-    /// Where the window begins, in bytes from the start of the decompressed file.
+    /// The start of the window, in bytes from the start of the decompressed file.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// What is buffered from the current offset on.
+    /// The buffered bytes from the current offset on.
     pub(crate) fn window(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// At least the next `want` bytes (at most [`MAX_WINDOW`]); fewer only at
+    /// Returns at least the next `want` bytes (at most [`MAX_WINDOW`]); fewer only at
     /// the end of the file.
     pub(crate) fn ahead(&mut self, want: usize) -> Result<&[u8], Fault> {
-        debug_assert!(want <= MAX_WINDOW, "callers check lengths of the file first");
+        debug_assert!(want <= MAX_WINDOW, "callers check the lengths in the file first");
         if self.end - self.start < want {
             self.refill(want)?;
         }
@@ -91,8 +90,8 @@ impl Bytes {
         Ok(())
     }
 
-    /// A decompressor reports damage in the file as an I/O error without a
-    /// system error code.
+    /// Distinguishes damage from I/O errors: a decompressor reports damage in the file as an I/O
+    /// error without a system error code.
     fn fault(&self, error: io::Error) -> Fault {
         if self.gzip && error.raw_os_error().is_none() {
             let offset = self.offset + (self.end - self.start) as u64;
@@ -101,14 +100,14 @@ impl Bytes {
         Fault::Io(error)
     }
 
-    /// Moves on by `n` bytes of the window.
+    /// Advances by `n` bytes of the window.
     pub(crate) fn consume(&mut self, n: usize) {
         let n = n.min(self.end - self.start);
         self.start += n;
         self.offset += n as u64;
     }
 
-    /// Moves on by `n` bytes without keeping them; `false` when the file ends before.
+    /// Advances by `n` bytes without keeping them; returns `false` if the file ends before.
     pub(crate) fn skip(&mut self, mut n: u64) -> Result<bool, Fault> {
         while n > 0 {
             let available = self.ahead(1)?.len();

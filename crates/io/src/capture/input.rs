@@ -17,7 +17,7 @@ use crate::port::{Input, IoError, Received};
 /// Ethernet header, or are dropped as
 /// [`UnsupportedLinkType`](thalweg_packet::DropReason::UnsupportedLinkType).
 ///
-/// Nothing is lost for want of a frame, unless none comes free for a second:
+/// No packet is lost when no frame is free, unless none becomes free for a second:
 /// the packet is held back for the next call.
 pub struct CaptureInput {
     reader: Reader,
@@ -25,18 +25,18 @@ pub struct CaptureInput {
     intake: Intake,
     /// A record that found no free frame in the last call.
     held: Option<Record>,
-    /// Damage found behind packets that are to be reported first.
+    /// Damage after packets that are delivered first.
     failure: Option<IoError>,
     ended: bool,
 }
 
 impl CaptureInput {
-    /// Opens the capture at `path`, to be read `loops` times (0 = for ever).
-    /// Timestamps move on by its duration and a mean gap with each pass.
+    /// Opens the capture at `path`, to be read `loops` times (0 = forever).
+    /// Each pass shifts the timestamps by the capture's duration and a mean gap.
     ///
     /// # Errors
-    /// [`IoError::File`] when it cannot be read, [`IoError::Format`] when it
-    /// is no capture, [`IoError::Damaged`] when its file header is.
+    /// [`IoError::File`] if it cannot be read, [`IoError::Format`] if it is not a
+    /// capture, [`IoError::Damaged`] if its file header is damaged.
     pub fn open(path: &Path, loops: u64) -> Result<Self, IoError> {
         Ok(Self {
             reader: Reader::open(path)?,
@@ -48,7 +48,7 @@ impl CaptureInput {
         })
     }
 
-    /// The next record of this pass or, when it is over, of the next one.
+    /// The next record of this pass or, at its end, of the next one.
     fn next_record(&mut self) -> Result<Option<Record>, IoError> {
         loop {
             if let Some(record) = self.reader.next()? {
@@ -101,8 +101,8 @@ impl Input for CaptureInput {
             return Err(failure);
         }
         let mut received = Received { packets: 0, bytes: 0, ended: false };
-        // Dropped packets count as well, so that a call returns even where a
-        // capture holds nothing usable.
+        // Dropped packets count as well, so that a call returns even if a
+        // capture holds no usable packet.
         while !self.ended && received.packets < most && !batch.is_full() {
             let next = match self.held.take() {
                 Some(record) => Ok(Some(record)),

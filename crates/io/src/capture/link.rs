@@ -1,4 +1,4 @@
-//! Link types other than Ethernet, and the Ethernet header they get.
+//! Link types other than Ethernet, and the Ethernet header that replaces theirs.
 //!
 //! Numbers and layouts: <https://www.tcpdump.org/linktypes.html>.
 
@@ -12,7 +12,7 @@ const IPV6: u16 = 0x86dd;
 /// An Ethernet header with addresses of zero.
 const BLANK: [u8; 14] = [0; 14];
 
-/// How the bytes of a captured packet become an Ethernet packet: `header`,
+/// The conversion of a captured packet to an Ethernet packet: `header`,
 /// then the captured bytes without the first `skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Converted {
@@ -31,33 +31,33 @@ impl Converted {
         Self { header, header_len: header.len(), skip }
     }
 
-    /// What stands before the captured bytes.
+    /// The bytes to put before the captured bytes.
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..self.header_len]
     }
 
-    /// What of the captured bytes stands behind the header.
+    /// The captured bytes that follow the header.
     pub(crate) fn rest<'a>(&self, captured: &'a [u8]) -> &'a [u8] {
         captured.get(self.skip..).unwrap_or_default()
     }
 
-    /// The length on the wire that `wire_len` of the original becomes.
+    /// Converts the original's length on the wire, `wire_len`, to that of the Ethernet packet.
     pub(crate) fn wire_len(&self, wire_len: u32) -> u32 {
         wire_len.saturating_sub(self.skip as u32).saturating_add(self.header_len as u32)
     }
 }
 
-/// Why a packet has no Ethernet form.
+/// Why a packet cannot be converted to Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// Its link type has none.
+    /// Its link type cannot be converted.
     LinkType,
-    /// Its own link header is cut short, or tells of no network protocol.
+    /// Its own link header is truncated, or names no network protocol.
     Header,
 }
 
 impl Unfit {
-    /// The reason that such a packet is dropped for.
+    /// The drop reason of such a packet.
     pub(crate) fn reason(self) -> DropReason {
         match self {
             Self::LinkType => DropReason::UnsupportedLinkType,
@@ -66,12 +66,12 @@ impl Unfit {
     }
 }
 
-/// How a packet of `link` type becomes Ethernet.
+/// Returns the conversion of a packet of `link` type to Ethernet.
 pub(crate) fn to_ethernet(link: u32, captured: &[u8]) -> Result<Converted, Unfit> {
     let converted = match link {
         ETHERNET => Some(Converted::UNCHANGED),
         12 | 14 | 101 => {
-            // An unknown IP version stays to be seen as a malformed IPv4 packet.
+            // An unknown IP version is later parsed as a malformed IPv4 packet.
             let version = captured.first().map_or(4, |byte| byte >> 4);
             let ether_type = if version == 6 { IPV6 } else { IPV4 };
             Some(Converted::behind(0, [0; 6], ether_type))
@@ -87,8 +87,8 @@ pub(crate) fn to_ethernet(link: u32, captured: &[u8]) -> Result<Converted, Unfit
     converted.ok_or(Unfit::Header)
 }
 
-/// BSD null and loopback: the address family in the byte order of the machine
-/// that captured, or in network order.
+/// BSD null and loopback: the address family in the byte order of the capturing
+/// machine, or in network order.
 fn from_loopback(captured: &[u8]) -> Option<Converted> {
     let raw = *captured.first_chunk()?;
     let family = u32::from_be_bytes(raw).min(u32::from_le_bytes(raw));
@@ -107,7 +107,7 @@ fn from_hdlc(captured: &[u8]) -> Option<Converted> {
     Some(Converted::behind(4, [0; 6], u16::from_be_bytes([high, low])))
 }
 
-/// Where a Linux cooked header has its fields.
+/// The positions of the fields in a Linux cooked header.
 struct CookedLayout {
     len: usize,
     protocol: usize,
@@ -141,7 +141,7 @@ const COOKED_2: CookedLayout = CookedLayout {
 fn from_cooked(captured: &[u8], layout: &CookedLayout) -> Option<Converted> {
     let header = captured.get(..layout.len)?;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    // Netlink and radiotap put other things where the protocol is.
+    // Netlink and radiotap use the protocol field for other data.
     if matches!(word(layout.hardware), 824 | 803) {
         return None;
     }

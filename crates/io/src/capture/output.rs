@@ -2,11 +2,11 @@
 //!
 //! The file is complete at any moment: the file header is written at once, and
 //! then only whole records, each time in one write. A process that ends or
-//! panics loses what it had buffered, and leaves no half record behind.
+//! panics loses the records it had buffered, and leaves no partial record.
 //!
 //! SIGKILL is harder, because Linux ends a write between two pages of the file
 //! when such a signal is pending. So a plain file is written page by page, and
-//! only a record that reaches over the end of a page can be cut.
+//! only a record that crosses a page boundary can be truncated.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,10 +19,10 @@ use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
 use crate::port::{IoError, Output};
 
-/// Bytes of records that are compressed to one gzip member.
+/// Bytes of records that are compressed into one gzip member.
 const MEMBER: usize = 64 * 1024;
 
-/// The least size of a memory page.
+/// The smallest size of a memory page.
 const PAGE: u64 = 4096;
 
 /// The formats of a written capture.
@@ -35,8 +35,8 @@ enum Format {
 }
 
 impl Format {
-    /// The format that the name of `path` asks for, and whether compressed:
-    /// `.pcap` or `.pcapng`, either with `.gz` behind.
+    /// The format by the extension of `path`, and whether it is compressed:
+    /// `.pcap` or `.pcapng`, either followed by `.gz`.
     fn of_path(path: &Path) -> Option<(Self, bool)> {
         let gzip = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
         let plain = if gzip { Path::new(path.file_stem()?) } else { path };
@@ -112,8 +112,8 @@ fn pcapng_header() -> Vec<u8> {
 /// Writes packets to a pcap or pcapng file, by the extension of its name.
 ///
 /// Link type Ethernet, timestamps in nanoseconds, original lengths kept. A
-/// compressed file is a sequence of gzip members, one a flush, so that it is
-/// whole after each.
+/// compressed file is a sequence of gzip members, one per flush, so that it is
+/// complete after each.
 ///
 /// Dropping it flushes; call [`flush`](Output::flush) to see the error.
 #[derive(Debug)]
@@ -132,11 +132,11 @@ impl CaptureOutput {
     /// Creates the capture at `path`, or empties it, and writes its file header.
     ///
     /// # Errors
-    /// [`IoError::Format`] when the name ends in none of `.pcap`, `.pcapng`,
-    /// `.pcap.gz` and `.pcapng.gz`; [`IoError::File`] when it cannot be written.
+    /// [`IoError::Format`] if the name does not end in `.pcap`, `.pcapng`,
+    /// `.pcap.gz` or `.pcapng.gz`; [`IoError::File`] if the file cannot be written.
     pub fn create(path: &Path) -> Result<Self, IoError> {
         let Some((format, gzip)) = Format::of_path(path) else {
-            let what = "the name of an output capture ends in .pcap, .pcapng, \
+            let what = "unknown capture format; expected a name that ends in .pcap, .pcapng, \
                         .pcap.gz or .pcapng.gz";
             return Err(IoError::Format { path: path.into(), what: what.into() });
         };
@@ -158,7 +158,7 @@ impl CaptureOutput {
     /// Adds one Ethernet packet that had `wire_len` bytes on the wire.
     ///
     /// # Errors
-    /// [`IoError::File`] when the file takes no more.
+    /// [`IoError::File`] if the file cannot be written.
     pub fn write(
         &mut self,
         packet: &[u8],
@@ -172,12 +172,12 @@ impl CaptureOutput {
         due.map_or(Ok(()), |due| self.write_out(due))
     }
 
-    /// All that is buffered, when that is enough for a gzip member.
+    /// The length of the buffer, if that is enough for a gzip member.
     fn member_is_full(&self) -> Option<usize> {
         (self.buffer.len() >= MEMBER).then_some(self.buffer.len())
     }
 
-    /// The records before the last one (the first `before` bytes), when the
+    /// The length of the records before the last one (`before` bytes), if the
     /// last one reaches into another page of the file.
     fn page_is_full(&self, before: usize) -> Option<usize> {
         let page = |at: usize| (self.written + at as u64) / PAGE;
@@ -190,7 +190,7 @@ impl CaptureOutput {
             return Ok(());
         }
         let result = if self.failed {
-            Err(io::Error::other("writing ended at an earlier error"))
+            Err(io::Error::other("writing stopped after an earlier error"))
         } else if self.gzip {
             compress(&self.buffer[..due]).and_then(|member| self.commit(&member))
         } else {
@@ -209,8 +209,8 @@ impl CaptureOutput {
 
     fn commit(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(bytes) {
-            // A full disk takes part of a write: cut the half record off again.
-            // What is no regular file (a pipe) cannot be cut, and need not be.
+            // A full disk accepts part of a write: truncate the file to whole records.
+            // Other files (a pipe) cannot be truncated, and need not be.
             let _ = self.file.set_len(self.written);
             return Err(error);
         }

@@ -13,17 +13,17 @@ const FILE_HEADER_LEN: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Pcap {
     order: ByteOrder,
-    /// Nanoseconds in one unit of a record's fraction of a second.
+    /// Nanoseconds per unit of a record's fraction of a second.
     unit: u64,
     record_header_len: usize,
-    /// Before version 2.3 the two lengths of a record stood the other way
-    /// round; 2.3 was written both ways.
+    /// Before version 2.3 the two lengths of a record were in the opposite order; 2.3 was written
+    /// in both.
     minor: u16,
     link: u32,
 }
 
 impl Pcap {
-    /// The dialect that a file beginning with `magic` is in, if it is pcap.
+    /// The dialect of a file that begins with `magic`, if it is pcap.
     fn dialect(magic: [u8; 4]) -> Option<(ByteOrder, u64, usize)> {
         for order in [ByteOrder::Little, ByteOrder::Big] {
             match order.u32(&magic, 0) {
@@ -37,7 +37,7 @@ impl Pcap {
         None
     }
 
-    /// Whether a file beginning with `magic` is pcap.
+    /// Whether a file that begins with `magic` is pcap.
     pub(crate) fn recognizes(magic: [u8; 4]) -> bool {
         Self::dialect(magic).is_some()
     }
@@ -49,14 +49,14 @@ impl Pcap {
         let (Some((order, unit, record_header_len)), true) =
             (dialect, header.len() >= FILE_HEADER_LEN)
         else {
-            return Err(Fault::Damaged { offset: 0, what: "the file header is cut short".into() });
+            return Err(Fault::Damaged { offset: 0, what: "the file header is truncated".into() });
         };
         let (major, minor) = (order.u16(header, 4), order.u16(header, 6));
         if major != 2 {
-            let what = format!("pcap version {major}.{minor} is unknown (expected 2.x)");
+            let what = format!("unknown pcap version {major}.{minor}; expected 2.x");
             return Err(Fault::Damaged { offset: 4, what });
         }
-        // The upper bits tell of frame check sequences.
+        // The upper bits describe frame check sequences.
         let link = order.u32(header, 20) & 0x03ff_ffff;
         bytes.consume(FILE_HEADER_LEN);
         Ok(Self { order, unit, record_header_len, minor, link })
@@ -70,7 +70,7 @@ impl Pcap {
         let header = bytes.ahead(header_len)?;
         match header.len() {
             0 => return Ok(None),
-            n if n < header_len => return damaged("the record header is cut short".into()),
+            n if n < header_len => return damaged("the record header is truncated".into()),
             _ => {}
         }
         let word = |at| self.order.u32(header, at);
@@ -81,14 +81,14 @@ impl Pcap {
         }
         if captured > MAX_CAPTURED {
             return damaged(format!(
-                "a record of {captured} bytes is longer than {MAX_CAPTURED}, the most there can be"
+                "a record of {captured} bytes is longer than the maximum, {MAX_CAPTURED}"
             ));
         }
         let total = header_len + captured as usize;
         let there = bytes.ahead(total)?.len();
         if there < total {
             let there = there - header_len;
-            return damaged(format!("the record is cut short: {there} of {captured} bytes"));
+            return damaged(format!("the record is truncated: {there} of {captured} bytes"));
         }
         let timestamp = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit;
         Ok(Some(Record {

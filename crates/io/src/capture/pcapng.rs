@@ -17,11 +17,11 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
 
-/// Interfaces a section may describe; more is damage, so that a hostile file
-/// cannot make the table grow without end.
+/// The most interfaces that a section may describe; more is damage, so that a hostile file
+/// cannot let the table grow without end.
 const MAX_INTERFACES: usize = 65_536;
 
-/// How an interface counts time.
+/// The unit of an interface's timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolution {
     /// Units of 10^-n seconds.
@@ -40,7 +40,7 @@ impl Resolution {
         let units = i128::from(units);
         match self {
             Self::Decimal(n @ 0..=9) => units * 10_i128.pow(9 - u32::from(n)),
-            // Beyond 10^38 no unit of 64 bits reaches a nanosecond.
+            // Beyond 10^38 no 64-bit count of units reaches a nanosecond.
             Self::Decimal(n) => {
                 10_i128.checked_pow(u32::from(n) - 9).map_or(0, |divisor| units / divisor)
             }
@@ -52,7 +52,7 @@ impl Resolution {
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
-    /// The most bytes captured of a packet; 0 means all.
+    /// The most bytes captured per packet; 0 means all.
     snap_len: u32,
     resolution: Resolution,
     offset_seconds: i64,
@@ -73,7 +73,7 @@ impl Interface {
 pub(crate) struct PcapNg {
     order: ByteOrder,
     interfaces: Vec<Interface>,
-    /// Simple Packet Blocks carry no time; they get that of the packet before.
+    /// Simple Packet Blocks carry no time; they get the time of the previous packet.
     last_timestamp: Nanoseconds,
 }
 
@@ -85,7 +85,7 @@ struct Block {
 }
 
 impl PcapNg {
-    /// Whether a file beginning with `magic` is pcapng.
+    /// Whether a file that begins with `magic` is pcapng.
     pub(crate) fn recognizes(magic: [u8; 4]) -> bool {
         u32::from_le_bytes(magic) == SECTION_HEADER
     }
@@ -136,7 +136,7 @@ impl PcapNg {
             return Ok(None);
         }
         if head.len() < 12 {
-            return damaged(offset, "the block header is cut short");
+            return damaged(offset, "the block header is truncated");
         }
         if self.order.u32(head, 0) == SECTION_HEADER {
             self.order = match ByteOrder::Little.u32(head, 8) {
@@ -149,21 +149,19 @@ impl PcapNg {
         if len < 12 || !len.is_multiple_of(4) {
             return damaged(
                 offset,
-                &format!("block length {len} is not a multiple of 4 that is at least 12"),
+                &format!("bad block length {len}; expected a multiple of 4, at least 12"),
             );
         }
         Ok(Some(Block { kind, len: len as usize, offset }))
     }
 
-    /// Makes the whole block lie in the window, and checks its second length.
+    /// Reads the whole block into the window, and checks its second length.
     fn whole(&self, bytes: &mut Bytes, block: &Block) -> Result<(), Fault> {
         let len = block.len;
         if len > MAX_WINDOW {
             return damaged(
                 block.offset,
-                &format!(
-                    "a block of {len} bytes is longer than {MAX_WINDOW}, the most there can be"
-                ),
+                &format!("a block of {len} bytes is longer than the maximum, {MAX_WINDOW}"),
             );
         }
         let there = bytes.ahead(len)?;
@@ -171,7 +169,7 @@ impl PcapNg {
             let there = there.len();
             return damaged(
                 block.offset,
-                &format!("the block is cut short: {there} of {len} bytes"),
+                &format!("the block is truncated: {there} of {len} bytes"),
             );
         }
         check_second_length(self.order.u32(there, len - 4), block)
@@ -181,7 +179,7 @@ impl PcapNg {
     fn pass_over(&self, bytes: &mut Bytes, block: &Block) -> Result<(), Fault> {
         let whole = bytes.skip(block.len as u64 - 4)? && bytes.ahead(4)?.len() >= 4;
         if !whole {
-            let what = format!("the block is cut short (of {} bytes)", block.len);
+            let what = format!("the block of {} bytes is truncated", block.len);
             return damaged(block.offset, &what);
         }
         check_second_length(self.order.u32(bytes.window(), 0), block)?;
@@ -195,7 +193,7 @@ impl PcapNg {
         }
         let (major, minor) = (self.order.u16(window, 12), self.order.u16(window, 14));
         if major != 1 {
-            let what = format!("pcapng version {major}.{minor} is unknown (expected 1.x)");
+            let what = format!("unknown pcapng version {major}.{minor}; expected 1.x");
             return damaged(block.offset, &what);
         }
         self.interfaces.clear();
@@ -237,12 +235,15 @@ impl PcapNg {
             PACKET => (28, u32::from(self.order.u16(window, 8))),
             _ => (12, 0),
         };
-        // What the block holds at most: before it the header, behind it a length.
+        // The most bytes that the block can hold, after its header and before its second length.
         let Some(room) = block.len.checked_sub(start + 4) else {
             return damaged(block.offset, "the packet block is too short");
         };
         let Some(interface) = self.interfaces.get(number as usize) else {
-            return damaged(block.offset, &format!("interface {number} was not described before"));
+            return damaged(
+                block.offset,
+                &format!("interface {number} is not described before this packet"),
+            );
         };
         let (captured, original) = if block.kind == SIMPLE_PACKET {
             let original = word(8);
@@ -255,7 +256,10 @@ impl PcapNg {
         if captured > MAX_CAPTURED || captured as usize > room {
             return damaged(
                 block.offset,
-                &format!("a packet of {captured} bytes does not fit its block of {}", block.len),
+                &format!(
+                    "a packet of {captured} bytes does not fit its block of {} bytes",
+                    block.len
+                ),
             );
         }
         Ok(Record {
@@ -269,7 +273,7 @@ impl PcapNg {
     }
 }
 
-/// The options of a block as code and value; ends at the first that does not fit.
+/// The options of a block as code and value, until the first that does not fit.
 fn options(order: ByteOrder, mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = rest.get(..4)?;
@@ -285,7 +289,7 @@ fn check_second_length(second: u32, block: &Block) -> Result<(), Fault> {
         return Ok(());
     }
     let first = block.len;
-    damaged(block.offset, &format!("the block's lengths differ: {first} before, {second} after"))
+    damaged(block.offset, &format!("the block's two lengths differ: {first} and {second}"))
 }
 
 fn damaged<T>(offset: u64, what: &str) -> Result<T, Fault> {

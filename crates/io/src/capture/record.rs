@@ -1,9 +1,9 @@
-//! One captured packet, and the reader that walks over them.
+//! Captured packets, and the reader that iterates over them.
 //!
 //! The formats are read here and not by a library: `pcap-parser` needs a whole
-//! block in memory even to skip it, makes a vector of options for each packet,
-//! gives up a packet whose options are damaged, and does not say where in the
-//! file it stopped.
+//! block in memory even to skip it, allocates a vector of options for each packet,
+//! rejects a packet whose options are damaged, and does not report the offset in
+//! the file where it stopped.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use super::pcap::Pcap;
 use super::pcapng::PcapNg;
 use crate::port::IoError;
 
-/// The most bytes one packet of a capture has: libpcap's `MAXIMUM_SNAPLEN`.
+/// The most bytes of one captured packet: libpcap's `MAXIMUM_SNAPLEN`.
 /// More is damage.
 pub(crate) const MAX_CAPTURED: u32 = 262_144;
 
-/// Where a captured packet lies in the reader's window, and what is known of it.
+/// The position of a captured packet in the reader's window, and its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// Its link type, as <https://www.tcpdump.org/linktypes.html> numbers them.
@@ -27,7 +27,7 @@ pub(crate) struct Record {
     pub(crate) timestamp: Nanoseconds,
     /// Bytes on the wire, never fewer than captured.
     pub(crate) wire_len: u32,
-    /// First captured byte in the window, and how many there are.
+    /// The first captured byte in the window, and the number of captured bytes.
     pub(crate) start: usize,
     pub(crate) len: usize,
     /// Bytes of the whole record.
@@ -40,13 +40,13 @@ enum Format {
     PcapNg(PcapNg),
 }
 
-/// Walks over the records of a capture file of any format.
+/// Iterates over the records of a capture file of either format.
 pub(crate) struct Reader {
     path: PathBuf,
     bytes: Bytes,
     format: Format,
-    /// Bytes of the record that was read last; passed over by the next read,
-    /// so that its data stays in the window until then.
+    /// Bytes of the record that was read last; the next read skips them,
+    /// so that the record's data stays in the window until then.
     current: usize,
 }
 
@@ -72,7 +72,7 @@ impl Reader {
             _ => {
                 let found: Vec<String> = first.iter().take(4).map(|b| format!("{b:02x}")).collect();
                 let what = if found.is_empty() {
-                    "the file is empty (expected a pcap or pcapng capture)".into()
+                    "the file is empty; expected a pcap or pcapng capture".into()
                 } else {
                     format!("not a pcap or pcapng capture: it begins with {}", found.join(" "))
                 };

@@ -1,4 +1,4 @@
-//! What is written is what is read, and hostile files do no harm.
+//! Written captures are read back identically, and hostile files do no harm.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::port::{Input, IoError, Output};
 
 type Packets = Vec<(Vec<u8>, u32, u64)>;
 
-/// Reads a capture to its end or to its damage.
+/// Reads a capture until its end or its damage.
 fn read(path: &Path, loops: u64) -> (Packets, Option<IoError>) {
     let mut input = match CaptureInput::open(path, loops) {
         Ok(input) => input,

@@ -16,7 +16,7 @@ const SYN: u8 = 2;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
 
-/// Two ends that talk.
+/// A client and a server that exchange packets.
 pub(super) struct Flow {
     client: End,
     server: End,
@@ -42,13 +42,13 @@ enum Talk {
     Sctp,
 }
 
-/// What a TCP connection sends next.
+/// The next packet of a TCP connection.
 #[derive(Clone, Copy)]
 enum Phase {
     Syn,
     SynAck,
     Ack,
-    /// Data, so many segments more.
+    /// Data, with this many more segments.
     Data(u32),
     Fin,
     FinAck,
@@ -125,7 +125,7 @@ impl Flow {
         packet
     }
 
-    /// Who sends next, what, and whether with data.
+    /// Returns the next packet: whether the client sends it, its kind, and whether it has data.
     fn next(&mut self, random: &mut impl RngExt) -> (bool, Build, bool) {
         match &mut self.talk {
             Talk::Udp => (random.random_bool(0.5), Build::Udp, true),

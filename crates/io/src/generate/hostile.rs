@@ -1,5 +1,5 @@
-//! Packets of those who mean harm: made to fill tables, to keep work waiting, or to be read
-//! otherwise than their receiver reads them. Each is well formed unless that is the attack.
+//! Packets of attackers: built to fill tables, to hold up work, or to be read otherwise than their
+//! receiver reads them. Each is well formed unless its form is the attack.
 
 use std::io::Write;
 use std::sync::LazyLock;
@@ -19,31 +19,31 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 const PSH_ACK: u8 = 24;
 
-/// Connections whose segments contradict each other; as many as a table of states may hold.
+/// Connections whose segments conflict; as many as a state table may hold.
 const CONNECTIONS: u32 = 1 << 16;
-/// Bytes of a packet at most, so that it is no jumbo.
+/// The most bytes of a packet, so that it is not a jumbo frame.
 const MOST: usize = 1400;
 
 /// Kinds of attack.
 #[derive(Clone, Copy, Debug)]
 enum Attack {
-    /// A SYN from anywhere.
+    /// A SYN from a random client and port.
     SynFlood,
-    /// A datagram of a flow that has no other.
+    /// A datagram of a flow without other packets.
     RandomFlow,
-    /// A fragment of a packet that will not be whole; now and then it overlaps others.
+    /// A fragment of a packet that is never completed; sometimes it overlaps others.
     Fragment,
-    /// A segment far ahead, over others, or of a connection that nobody opened.
+    /// A segment far ahead, over others, or of a connection that was never opened.
     Segment,
-    /// The beginning of a request that does not end.
+    /// The beginning of a request that never ends.
     EndlessRequest,
-    /// A response whose body is far larger than what is sent of it.
+    /// A response whose body is far larger than its bytes on the wire.
     Bomb,
-    /// A query for a name of its own, or one that points at itself.
+    /// A DNS query for a random name, or for a name that points to itself.
     Query,
-    /// A reset or an end of a connection, forged.
+    /// A forged RST or FIN of a connection.
     ForgedEnd,
-    /// ESP of no association, or with a sequence number far ahead.
+    /// ESP without an association, or with a sequence number far ahead.
     Esp,
     /// Echo requests, and errors about packets that were never sent.
     Icmp,
@@ -62,7 +62,7 @@ const ATTACKS: [Attack; 10] = [
     Attack::Icmp,
 ];
 
-/// Zeros, compressed and compressed again: a few hundred bytes that stand for millions.
+/// Zeros, compressed twice: a few hundred bytes that decompress to millions.
 static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let compress = |bytes: &[u8]| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -143,7 +143,7 @@ pub(super) fn attack(
             to_server.echo(echo).build_into(&noise, packet);
         }
         Attack::Icmp => {
-            // "Fragmentation needed" about a datagram that the noise makes up.
+            // "Fragmentation needed" about a datagram of noise.
             let protocol = if version == 0 { 1 } else { 58 };
             let kind = if version == 0 { [3, 4] } else { [2, 0] };
             let mut inner = Vec::new();
@@ -159,14 +159,14 @@ fn tcp(builder: PacketBuilder, from: u16, to: u16, sequence: u32, flags: u8) -> 
     builder.tcp(TcpSegment { src_port: from, dst_port: to, seq: sequence, ack, flags, window: 99 })
 }
 
-/// A connection's port, and a number within a window that is larger than what is sent in it.
+/// A connection's port, and a sequence number within a window larger than the data sent in it.
 fn connection(random: &mut impl RngExt) -> (u16, u32) {
     let port = random.random_range(0..CONNECTIONS) as u16;
     let first = u32::from(port).wrapping_mul(0x9e37_79b1);
     (port.max(1), first.wrapping_add(random.random_range(0..1 << 17)))
 }
 
-/// Makes a fragment of an IPv4 `packet`; others stay.
+/// Turns an IPv4 `packet` into a fragment; other packets stay unchanged.
 fn cut(packet: &mut [u8], random: &mut impl RngExt) {
     let (_, headers) = parse(packet, PortIndex::NONE, Decapsulate::No);
     let l3 = usize::from(headers.l3);

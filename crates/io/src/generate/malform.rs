@@ -1,19 +1,19 @@
-//! Packets with one thing wrong.
+//! Packets with one defect.
 
 use rand::RngExt;
 use thalweg_packet::{Decapsulate, Headers, ParseStatus, PortIndex, parse};
 
 const ETHERNET: usize = 14;
 
-/// The ways to damage a packet that parsers must survive.
+/// The kinds of damage that parsers must survive.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
-    /// Cut anywhere before the end of its headers.
+    /// Truncated anywhere before the end of its headers.
     Cut,
-    /// An IP version that does not fit the EtherType.
+    /// An IP version that contradicts the EtherType.
     Version,
-    /// An IPv4 header shorter than the least, or an IPv6 extension header that
-    /// is none.
+    /// An IPv4 header shorter than the minimum, or an IPv6 extension header that
+    /// does not exist.
     HeaderLength,
     /// An IP length beyond the end of the packet.
     TotalLength,
@@ -35,11 +35,11 @@ const DAMAGES: [Damage; 7] = [
     Damage::Noise,
 ];
 
-/// Damages a well-formed IP `packet` so that it cannot be parsed whole.
+/// Damages a well-formed IP `packet` so that it cannot be parsed completely.
 pub(super) fn malform(packet: &mut Vec<u8>, random: &mut impl RngExt) {
     let headers = headers(packet);
     damage(packet, &headers, DAMAGES[random.random_range(0..DAMAGES.len())], random);
-    // Noise may happen to make sense; half an Ethernet header cannot.
+    // Noise may happen to be valid; half an Ethernet header cannot be.
     if self::headers(packet).status == ParseStatus::Complete {
         packet.truncate(ETHERNET / 2);
     }

@@ -1,4 +1,4 @@
-//! Synthetic traffic: many flows, mixed as a [`Spec`] says, the same for the
+//! Synthetic traffic: many flows, mixed as a [`Spec`] describes, identical for the
 //! same seed on every machine.
 
 mod flow;
@@ -24,7 +24,7 @@ use flow::Flow;
 use popularity::Popularity;
 use spec::Addresses;
 
-/// The least Ethernet frame without its frame check sequence; shorter packets
+/// The shortest Ethernet frame without its frame check sequence; shorter packets
 /// are padded.
 const LEAST: usize = 60;
 
@@ -39,16 +39,16 @@ pub struct GeneratorInput {
     gap: f64,
     packet: Vec<u8>,
     payload: Vec<u8>,
-    /// Whether `packet` was made and not delivered yet.
+    /// Whether `packet` was generated and not delivered yet.
     waiting: bool,
     intake: Intake,
 }
 
 impl GeneratorInput {
-    /// A source after `spec`.
+    /// Creates a source that follows `spec`.
     ///
     /// # Errors
-    /// The first field of the specification that makes no sense.
+    /// The first invalid field of the specification.
     pub fn new(spec: Spec) -> Result<Self, SpecError> {
         spec.validate()?;
         let mut random = ChaCha8Rng::seed_from_u64(spec.seed);
@@ -72,8 +72,8 @@ impl GeneratorInput {
         })
     }
 
-    /// Makes the next packet; `None` after the last. The packet's bytes and its
-    /// time, which counts from zero.
+    /// Generates the next packet; returns its bytes and its time, which counts from
+    /// zero, or `None` after the last.
     pub fn next_packet(&mut self) -> Option<(&[u8], Nanoseconds)> {
         if !self.make() {
             return None;
@@ -86,7 +86,7 @@ impl GeneratorInput {
         Nanoseconds((self.made.saturating_sub(1) as f64 * self.gap) as u64)
     }
 
-    /// Makes the next packet of one of the flows.
+    /// Generates the next packet of one of the flows.
     fn talk(&mut self) {
         let index = self.popularity.pick(&mut self.random);
         let size = self.spec.size.pick(&mut self.random);
@@ -106,7 +106,7 @@ impl GeneratorInput {
         if self.made == self.spec.packets {
             return false;
         }
-        // Without attacks nothing is drawn, so that a seed's traffic stays what it was.
+        // Without attacks no random number is drawn, so that a seed's traffic stays the same.
         if self.spec.hostile > 0.0 && self.random.random_bool(self.spec.hostile) {
             hostile::attack(&self.spec, &self.addresses, &mut self.random, &mut self.packet);
         } else {

@@ -1,4 +1,4 @@
-//! What fills the packets.
+//! The payloads of generated packets.
 
 use rand::RngExt;
 
@@ -9,7 +9,7 @@ const REQUEST: &[u8] =
 const RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nServer: thalweg\r\n\r\n<html>";
 
-/// Makes `payload` `len` bytes of the asked filling.
+/// Fills `payload` with `len` bytes of the requested kind.
 pub(super) fn fill(
     filling: Payload,
     len: usize,

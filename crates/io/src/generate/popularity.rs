@@ -1,28 +1,28 @@
-//! Which flow sends next.
+//! The choice of the flow that sends next.
 
 use rand::RngExt;
 
-/// The weight of the first rank: large, for fine weights of the others, but so
-/// that the sum of the most flows there can be fits into 64 bits.
+/// The weight of the first rank: large, for fine weights of the others, but small
+/// enough that the sum of the maximum number of flows fits into 64 bits.
 const SCALE: f64 = (1_u64 << 34) as f64;
 
-/// How often each flow is chosen.
+/// The probability of choosing each flow.
 #[derive(Debug)]
 pub(super) enum Popularity {
-    /// All of this many flows alike.
+    /// All flows alike; their number.
     Uniform(usize),
-    /// After Zipf: the weights of the flows, summed up to each.
+    /// By Zipf's law: the cumulative weights of the flows.
     Zipf(Vec<u64>),
 }
 
 impl Popularity {
-    /// `flows` flows, at least one: alike, or the one of rank r in proportion
-    /// to r^-skew.
+    /// Creates the choice among `flows` flows, at least one: all alike, or the flow of rank r in
+    /// proportion to r^-skew.
     pub(super) fn new(flows: usize, skew: Option<f64>) -> Self {
         let Some(skew) = skew else { return Self::Uniform(flows) };
-        // Whole numbers, and a power in software: the power of the platform
-        // differs in its last bit from the next platform's, and would make
-        // another capture of the same seed.
+        // Whole numbers, and a power in software: the last bit of a platform's own power
+        // differs between platforms, which would generate another capture from the same
+        // seed.
         let mut sum = 0;
         let weight = |rank: usize| (libm::pow(rank as f64, -skew) * SCALE) as u64;
         let sums = (1..=flows).map(|rank| {
@@ -32,7 +32,7 @@ impl Popularity {
         Self::Zipf(sums.collect())
     }
 
-    /// The index of a flow.
+    /// Draws the index of a flow.
     pub(super) fn pick(&self, random: &mut impl RngExt) -> usize {
         match self {
             Self::Uniform(flows) => random.random_range(0..*flows),

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use rand::RngExt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The least frame of Ethernet, and the largest that is made, in bytes with the
-/// frame check sequence.
+/// The range from the shortest Ethernet frame to the longest that is generated, in bytes with
+/// the frame check sequence.
 const RANGE: std::ops::RangeInclusive<u32> = 64..=10_000;
 
 /// A mix of frame sizes in bytes, with the frame check sequence.
@@ -26,7 +26,7 @@ impl Sizes {
         Self { ranges, total: 12, text: "imix".into() }
     }
 
-    /// A size of the mix.
+    /// Draws a size of the mix.
     pub(super) fn pick(&self, random: &mut impl RngExt) -> usize {
         let mut at = random.random_range(0..self.total);
         for &(low, high, weight) in &self.ranges {
@@ -49,8 +49,8 @@ impl FromStr for Sizes {
         let wrong = || {
             let (low, high) = (RANGE.start(), RANGE.end());
             format!(
-                "'{text}' is no mix of sizes; expected imix, a size from {low} to {high}, a range \
-                 such as 64-1500, or weighted sizes such as 64:7,594:4,1518:1"
+                "'{text}' is not a mix of sizes; expected imix, a size from {low} to {high}, a \
+                 range such as 64-1500, or weighted sizes such as 64:7,594:4,1518:1"
             )
         };
         let size = |t: &str| t.trim().parse().ok().filter(|n| RANGE.contains(n)).ok_or_else(wrong);
@@ -85,7 +85,7 @@ impl Serialize for Sizes {
 }
 
 impl<'de> Deserialize<'de> for Sizes {
-    /// Reads a number or a text.
+    /// Reads a number or a string.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl de::Visitor<'_> for Visitor {

@@ -1,54 +1,54 @@
-//! What traffic to make.
+//! The specification of the traffic to generate.
 
 use serde::{Deserialize, Serialize};
 
 use super::sizes::Sizes;
 use super::subnet::Subnet;
 
-/// What traffic to make. Every field has a default.
+/// The traffic to generate. Every field has a default.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
     /// Seed of all random choices.
     pub seed: u64,
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
-    /// How many flows they belong to.
+    /// Number of flows.
     pub flows: u32,
-    /// Skew of the flows' popularity after Zipf; all alike when absent.
+    /// Zipf skew of the flows' popularity; without it, all flows are alike.
     pub zipf: Option<f64>,
     /// Frame sizes in bytes, with the four bytes of frame check sequence that
     /// captures leave out: `imix`, a number, `64-1500`, or weighted
     /// `64:7,594:4,1518:1`. A packet is never shorter than its headers.
     pub size: Sizes,
-    /// How many flows of each protocol, in proportion.
+    /// Weights of the protocols among the flows.
     pub protocols: Protocols,
     /// Share of flows over IPv6, 0 to 1.
     pub ipv6: f64,
-    /// VLAN ids that tagged flows have.
+    /// VLAN IDs of tagged flows.
     pub vlans: Vec<u16>,
     /// Share of flows with a VLAN tag, 0 to 1.
     pub vlan_share: f64,
     /// Share of tagged flows with a second, outer tag (802.1ad), 0 to 1.
     pub qinq_share: f64,
-    /// Where clients are: IPv4 and IPv6 prefixes.
+    /// IPv4 and IPv6 prefixes of the clients.
     pub clients: Vec<String>,
-    /// Where servers are: IPv4 and IPv6 prefixes.
+    /// IPv4 and IPv6 prefixes of the servers.
     pub servers: Vec<String>,
     /// Ports that servers listen on.
     pub server_ports: Vec<u16>,
-    /// Share of packets with a header that is cut or wrong, 0 to 1.
+    /// Share of packets with a truncated or invalid header, 0 to 1.
     pub malformed: f64,
-    /// Share of packets that are attacks, 0 to 1: floods, fragments, contradicting segments,
-    /// messages without end, forged ends and errors.
+    /// Share of packets that are attacks, 0 to 1: floods, fragments, conflicting segments, endless
+    /// messages, forged resets, FINs and ICMP errors.
     pub hostile: f64,
-    /// Packets a second, in packet time.
+    /// Packets per second, in packet time.
     pub rate: f64,
-    /// What fills the packets.
+    /// Payload of the packets.
     pub payload: Payload,
 }
 
-/// How many flows of each protocol, in proportion.
+/// Weights of the protocols among the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Protocols {
@@ -62,7 +62,7 @@ pub struct Protocols {
     pub sctp: f64,
 }
 
-/// What fills the packets.
+/// The payload of generated packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
@@ -105,7 +105,7 @@ impl Default for Spec {
     }
 }
 
-/// A field of a [`Spec`] that makes no sense.
+/// An invalid field of a [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {what}; expected {expected}")]
 pub struct SpecError {
@@ -113,11 +113,11 @@ pub struct SpecError {
     pub field: &'static str,
     /// What is wrong with it.
     pub what: String,
-    /// What would have been right.
+    /// What the field accepts.
     pub expected: &'static str,
 }
 
-/// The subnets of both ends, by IP version.
+/// The subnets of clients and servers, by IP version.
 pub(super) struct Addresses {
     pub(super) clients: [Vec<Subnet>; 2],
     pub(super) servers: [Vec<Subnet>; 2],
@@ -127,7 +127,7 @@ impl Spec {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that makes no sense.
+    /// The first invalid field.
     pub fn validate(&self) -> Result<(), SpecError> {
         let shares = [
             ("ipv6", self.ipv6),
@@ -143,15 +143,15 @@ impl Spec {
         let weights = [p.tcp, p.udp, p.icmp, p.sctp];
         let fine =
             weights.iter().all(|w| *w >= 0.0 && w.is_finite()) && weights.iter().sum::<f64>() > 0.0;
-        check("protocols", format!("{weights:?}"), "weights of 0 and more, not all 0", fine)?;
+        check("protocols", format!("{weights:?}"), "weights of 0 or more, not all 0", fine)?;
         check("flows", self.flows, "1 to 10000000", (1..=10_000_000).contains(&self.flows))?;
         let rate = self.rate > 0.0 && self.rate.is_finite();
-        check("rate", self.rate, "packets a second, above 0", rate)?;
+        check("rate", self.rate, "packets per second, above 0", rate)?;
         if let Some(zipf) = self.zipf {
             check("zipf", zipf, "a number above 0", zipf > 0.0 && zipf.is_finite())?;
         }
         let vids = self.vlans.iter().all(|v| (1..4095).contains(v)) && !self.vlans.is_empty();
-        check("vlans", format!("{:?}", self.vlans), "VLAN ids from 1 to 4094", vids)?;
+        check("vlans", format!("{:?}", self.vlans), "VLAN IDs from 1 to 4094", vids)?;
         check("server_ports", "none", "at least one port", !self.server_ports.is_empty())?;
         self.addresses().map(|_| ())
     }
@@ -162,7 +162,7 @@ impl Spec {
             for text in texts {
                 let subnet = Subnet::parse(text).ok_or_else(|| SpecError {
                     field,
-                    what: format!("'{text}' is no prefix"),
+                    what: format!("'{text}' is not an IP prefix"),
                     expected: "prefixes such as 10.0.0.0/8 or 2001:db8::/64",
                 })?;
                 subnets[usize::from(!subnet.is_ipv4())].push(subnet);

@@ -1,4 +1,4 @@
-//! Prefixes to draw addresses from.
+//! Prefixes from which addresses are drawn.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,14 +24,14 @@ impl Subnet {
         self.address.is_ipv4()
     }
 
-    /// An address of the prefix; not its first or last where it has more than
-    /// two, since those are no host's.
+    /// Draws an address of the prefix; not its first or last if it has more than
+    /// two, since those belong to no host.
     pub(super) fn pick(&self, random: &mut impl RngExt) -> IpAddr {
         let (base, bits) = match self.address {
             IpAddr::V4(a) => (u128::from(u32::from(a)), 32 - self.len),
             IpAddr::V6(a) => (u128::from(a), 128 - self.len),
         };
-        // 2^64 hosts are enough of any prefix.
+        // 2^64 hosts are enough for any prefix.
         let bits = bits.min(64);
         let hosts = 1u128 << bits;
         let host = if bits >= 2 {

@@ -1,4 +1,4 @@
-//! The generator keeps its word.
+//! The generator follows its specification.
 
 use std::collections::HashMap;
 
@@ -85,7 +85,7 @@ fn malformed_packets_come_in_their_share() {
     assert!((2850..3150).contains(&some), "{some}");
 }
 
-/// What one end of a TCP connection will send next.
+/// The next TCP numbers of one end of a connection.
 #[derive(Clone, Copy, Default)]
 struct Sequence {
     next: u32,
@@ -148,8 +148,8 @@ fn udp_and_echo_go_both_ways() {
     assert!(from_clients > 800 && from_servers > 800, "{from_clients} {from_servers}");
 }
 
-/// The bytes of a seed are the same on every machine and in every version: a
-/// change here breaks the captures that others have made.
+/// The bytes of a seed are identical on every machine and in every version: a
+/// change here breaks the captures that users have generated.
 #[test]
 fn the_bytes_of_a_seed_are_pinned() {
     let spec = Spec {
@@ -195,7 +195,7 @@ fn nonsense_is_refused_by_field() {
 fn hostile_packets_come_in_their_share_and_are_sound() {
     let spec = |hostile| Spec { seed: 3, packets: 6000, ipv6: 0.3, hostile, ..Spec::default() };
     let peaceful: Vec<_> = packets(Spec { hostile: 0.0, ..spec(0.0) });
-    assert_eq!(peaceful, packets(spec(0.0)), "a seed's traffic stays what it was");
+    assert_eq!(peaceful, packets(spec(0.0)), "a seed's traffic stays the same");
     let all = packets(spec(1.0));
     assert_eq!(all, packets(spec(1.0)));
     let (mut protocols, mut fragments, mut sources) =

@@ -1,4 +1,4 @@
-//! From what the kernel gives to packets as they are on a wire.
+//! Turns the kernel's packets into packets as they would be on a wire.
 
 use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
 
@@ -8,12 +8,12 @@ use crate::intake::{Arrival, Intake, Taken, count};
 use crate::offload::{Offload, Segments};
 use crate::port::Received;
 
-/// Bytes of the longest packet that is taken from the socket.
+/// The longest packet that is read from the socket, in bytes.
 pub(super) const LONG: usize = 1 << 17;
 
-/// Where packets are taken in.
+/// The destination of packets that are taken in.
 pub(super) struct Sink<'a> {
-    /// It has an empty lane.
+    /// The batch, which has an empty lane.
     pub(super) batch: &'a mut Batch,
     pub(super) drops: &'a mut DropCounts,
     pub(super) received: &'a mut Received,
@@ -26,15 +26,15 @@ impl Sink<'_> {
     }
 }
 
-/// Takes packets in, whatever form they come in.
+/// Takes in packets of the ring, of the socket, and long ones.
 #[derive(Default)]
 pub(super) struct Arrivals {
     intake: Intake,
-    /// A packet that comes as several, or has no place in the ring.
+    /// A packet that becomes several, or does not fit in the ring.
     long: Option<Long>,
 }
 
-/// A packet, and those that follow from the same long one.
+/// A packet, and the segments that follow from the same long one.
 struct Long {
     packet: Vec<u8>,
     more: Option<Segments>,
@@ -46,7 +46,7 @@ struct Long {
 type Tag = (u16, u16);
 
 impl Arrivals {
-    /// Whether packets are left to [`take_cut`](Self::take_cut), which come first.
+    /// Whether segments are left for [`take_cut`](Self::take_cut), which come first.
     pub(super) fn is_cutting(&self) -> bool {
         self.long.is_some()
     }
@@ -88,7 +88,7 @@ impl Arrivals {
         Taken::Settled
     }
 
-    /// Takes in the next of the packets that a long one became.
+    /// Takes in the next segment of a long packet.
     pub(super) fn take_cut(&mut self, sink: &mut Sink<'_>) -> Taken {
         let Some(long) = &mut self.long else { return Taken::Settled };
         let arrival = Arrival {
@@ -107,7 +107,7 @@ impl Arrivals {
 }
 
 impl Long {
-    /// `None` when it should be cut and cannot be.
+    /// Returns `None` if the packet needs segmentation and cannot be segmented.
     fn new(
         mut bytes: Vec<u8>,
         offload: Offload,
@@ -124,7 +124,7 @@ impl Long {
     }
 }
 
-/// The packet that waits in the socket, whose offload was told in the ring.
+/// Reads the packet that waits in the socket; the ring had its offload header.
 fn receive(socket: &PacketSocket) -> Option<Vec<u8>> {
     let mut bytes = vec![0; OFFLOAD + LONG];
     let len = socket.receive(&mut bytes).ok()?;
@@ -134,7 +134,7 @@ fn receive(socket: &PacketSocket) -> Option<Vec<u8>> {
 }
 
 impl Intake {
-    /// Takes in an arrival without header, with its tag put back.
+    /// Takes in an arrival without header, with its VLAN tag restored.
     fn take_tagged(
         &mut self,
         arrival: Arrival<'_>,

@@ -11,52 +11,53 @@ use super::{bind, failed, gone, open};
 use crate::intake::Taken;
 use crate::port::{Input, IoError, Received};
 
-/// Bytes of packets too long for the ring that the socket keeps.
+/// Receive buffer of the socket, for packets too long for the ring, in bytes.
 const KEPT: usize = 256 * LONG;
 
-/// Receives all packets of a network interface, but those that the host itself sends.
+/// Receives all packets of a network interface, except those that the host itself sends.
 ///
 /// Packets wait in a ring of 16 MiB that the kernel fills (slots of 2 KiB for an MTU of up to
-/// some 1800 bytes). What finds no room is lost, as
-/// [`ReceiveRingFull`](DropReason::ReceiveRingFull). The outermost VLAN tag is put back where the
-/// kernel took it off, and what the sender's kernel left to hardware is done: see
-/// [`offload`](crate::offload). Each packet has the time at which the kernel saw it.
+/// about 1800 bytes). Packets that find no room are lost, as
+/// [`ReceiveRingFull`](DropReason::ReceiveRingFull). The outermost VLAN tag is restored if the
+/// kernel stripped it, and the work that the sender's kernel left to hardware is done: see
+/// [`offload`](crate::offload). Each packet has the time at which the kernel received it.
 pub struct InterfaceInput {
     name: String,
     index: i32,
     socket: PacketSocket,
     ring: Ring,
     arrivals: Arrivals,
-    /// Whether packets came since the kernel was asked how many it lost.
+    /// Whether packets arrived since the kernel's loss counter was last read.
     unasked: bool,
-    /// Whether it went down, and no packets came since.
+    /// Whether the interface went down, and no packets arrived since.
     down: bool,
     ended: bool,
 }
 
 impl InterfaceInput {
-    /// Opens the interface `name`; if `promiscuous`, for packets to any MAC address.
+    /// Opens the interface `name`; in promiscuous mode if `promiscuous`.
     ///
     /// # Errors
-    /// [`IoError::Interface`] when there is none of that name, it is not of Ethernet, or the
-    /// system does not allow it.
+    /// [`IoError::Interface`] if there is no such interface, it is not Ethernet, or the system
+    /// does not permit it.
     pub fn open(name: &str, promiscuous: bool) -> Result<Self, IoError> {
         let (socket, index) = open(name)?;
         let set = |level, option, value: usize| socket.set(level, option, value as libc::c_int);
         let failed = |what, e: std::io::Error| failed(name, what, &e);
         set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
-            .map_err(|e| failed("it does not tell of offloads", e))?;
+            .map_err(|e| failed("cannot enable offload headers", e))?;
         set(libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)
-            .map_err(|e| failed("it does not keep long packets", e))?;
-        // Without the right to so much it is as much as everybody gets.
+            .map_err(|e| failed("cannot enable copies of long packets", e))?;
+        // This needs CAP_NET_ADMIN; without it the buffer keeps `rmem_default`.
         let _ = set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, KEPT);
-        // Since Linux 4.20. Before, each comes here and is left out.
+        // Since Linux 4.20. Earlier kernels deliver them, and they are skipped here.
         let _ = set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
-        let mtu = socket::mtu(&socket, name).map_err(|e| failed("it tells no MTU", e))?;
-        let ring = Ring::new(&socket, mtu).map_err(|e| failed("there is no ring for it", e))?;
+        let mtu = socket::mtu(&socket, name).map_err(|e| failed("cannot read its MTU", e))?;
+        let ring =
+            Ring::new(&socket, mtu).map_err(|e| failed("cannot create a receive ring", e))?;
         bind(&socket, name, index, true)?;
         if promiscuous {
-            socket.hear_all(index).map_err(|e| failed("it does not become promiscuous", e))?;
+            socket.hear_all(index).map_err(|e| failed("cannot enable promiscuous mode", e))?;
         }
         Ok(Self {
             name: name.to_owned(),
@@ -70,7 +71,7 @@ impl InterfaceInput {
         })
     }
 
-    /// Counts what the kernel had no room for.
+    /// Counts the packets that the kernel had no room for.
     fn count_missed(&mut self, drops: &mut DropCounts, received: &mut Received) {
         let missed = self.socket.missed();
         drops.add(DropReason::ReceiveRingFull, missed);
@@ -78,8 +79,8 @@ impl InterfaceInput {
         self.unasked = false;
     }
 
-    /// Looks after an interface without packets: one that is down may come up again, one that is
-    /// gone will not. It goes down before it is gone, and the kernel tells only the first.
+    /// Checks an interface without packets: one that is down may come up again, one that was
+    /// removed will not. It goes down before its removal, and the kernel reports only the former.
     fn check(&mut self) -> Result<(), IoError> {
         let error = self.socket.take_error();
         self.down |= error.is_some();

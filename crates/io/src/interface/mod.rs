@@ -1,7 +1,7 @@
 //! Live ports: the network interfaces of this machine, by packet sockets (AF_PACKET).
 //!
-//! An interface is one of Ethernet or the loopback. The kernel's own network stack sees what
-//! arrives there as well; whoever wants an interface for thalweg alone gives it no address.
+//! An interface is Ethernet or the loopback. The kernel's own network stack receives the same
+//! packets; to reserve an interface for thalweg, give it no address.
 
 mod arrivals;
 mod input;
@@ -18,15 +18,15 @@ use std::io;
 use crate::port::IoError;
 use socket::PacketSocket;
 
-/// Whether the system lets this program open interfaces.
+/// Checks that the system permits this program to open interfaces.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it does not.
 pub fn may_use_interfaces() -> io::Result<()> {
     PacketSocket::new().map(drop)
 }
 
-/// A new socket and its interface's number; it is not bound yet.
+/// Opens a socket, which is not bound yet, and finds the index of its interface.
 fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
     let index = socket::index_of(name).ok_or_else(|| gone(name))?;
     let socket =
@@ -34,7 +34,7 @@ fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
     Ok((socket, index))
 }
 
-/// Binds a socket to an interface, which must be of Ethernet.
+/// Binds a socket to an interface, which must be Ethernet.
 fn bind(socket: &PacketSocket, name: &str, index: i32, receives: bool) -> Result<(), IoError> {
     let link = socket.bind(index, receives).map_err(|e| failed(name, "cannot bind to it", &e))?;
     if link != libc::ARPHRD_ETHER && link != libc::ARPHRD_LOOPBACK {
@@ -50,7 +50,7 @@ fn gone(name: &str) -> IoError {
 
 fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
     let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; that takes root or the capability CAP_NET_RAW",
+        io::ErrorKind::PermissionDenied => "; run as root or with the capability CAP_NET_RAW",
         _ => "",
     };
     IoError::Interface { name: name.to_owned(), what: format!("{what}: {error}{hint}") }

@@ -10,27 +10,27 @@ use super::socket::PacketSocket;
 use super::{bind, failed, open};
 use crate::port::{IoError, Output};
 
-/// How long packets wait for room in the interface's queue.
+/// The longest wait for room in the interface's queue.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of the shortest packet that an interface takes.
+/// The shortest packet that an interface accepts, in bytes.
 const ETHERNET: usize = 14;
-/// Bytes of packets that the kernel keeps for the interface.
+/// Send buffer of the socket, in bytes.
 const QUEUE: libc::c_int = 8 << 20;
 
 /// Sends packets by a network interface.
 ///
-/// While the interface's queue is full the sender waits; when that has taken a second, packets
-/// are lost, as [`TransmitQueueFull`](DropReason::TransmitQueueFull), without further waiting
-/// until the first gets through again. Packets longer than the MTU are lost as
-/// [`TooBig`](DropReason::TooBig), those that the interface takes not at all, because it is down
-/// for one, as [`OutputFailed`](DropReason::OutputFailed), and those that are shorter than an
-/// Ethernet header as [`Malformed`](DropReason::Malformed).
+/// While the interface's queue is full the sender waits; after a second, packets are dropped, as
+/// [`TransmitQueueFull`](DropReason::TransmitQueueFull), without further waiting until one is sent
+/// again. Packets longer than the MTU are dropped as [`TooBig`](DropReason::TooBig), those that
+/// the interface does not accept, for example because it is down, as
+/// [`OutputFailed`](DropReason::OutputFailed), and those that are shorter than an Ethernet header
+/// as [`Malformed`](DropReason::Malformed).
 pub struct InterfaceOutput {
     name: String,
     socket: PacketSocket,
     /// Whether the queue was full for longer than packets wait.
     stuck: bool,
-    /// Whether it has been told that the interface takes no packets.
+    /// Whether the warning that the interface accepts no packets was logged.
     told: bool,
 }
 
@@ -41,13 +41,13 @@ impl InterfaceOutput {
     /// As [`InterfaceInput::open`](super::InterfaceInput::open).
     pub fn open(name: &str) -> Result<Self, IoError> {
         let (socket, index) = open(name)?;
-        // Without the right to so much it is as much as everybody gets.
+        // This needs CAP_NET_ADMIN; without it the buffer keeps `wmem_default`.
         let _ = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, QUEUE);
         bind(&socket, name, index, false)?;
         Ok(Self { name: name.to_owned(), socket, stuck: false, told: false })
     }
 
-    /// Why the interface did not take a packet, which is lost; `None` when it is to be tried
+    /// Returns the reason for dropping a packet that the interface did not accept; `None` to try
     /// again.
     fn refused(
         &mut self,
@@ -62,7 +62,7 @@ impl InterfaceOutput {
                 if self.stuck {
                     return Ok(Some(DropReason::TransmitQueueFull));
                 }
-                // A queue behind the socket's is not waited for: then this returns at once.
+                // If a queue after the socket's is full, this returns at once.
                 self.socket.wait_for_room(left);
                 std::thread::yield_now();
                 Ok(None)
@@ -71,7 +71,7 @@ impl InterfaceOutput {
             Some(libc::ENXIO | libc::ENODEV) => Err(failed(&self.name, "cannot send", error)),
             _ => {
                 if !std::mem::replace(&mut self.told, true) {
-                    log::warn!("interface {} takes no packets: {error}", self.name);
+                    log::warn!("interface {} accepts no packets: {error}", self.name);
                 }
                 Ok(Some(DropReason::OutputFailed))
             }
@@ -110,7 +110,7 @@ impl Output for InterfaceOutput {
                         Err(failure) if next == 0 && lanes.len() == there.count() => {
                             return Err(failure);
                         }
-                        // The next call tells.
+                        // The next call reports the failure.
                         Err(_) => {
                             let left = (packets.len() - next) as u64;
                             drops.add(DropReason::OutputFailed, left);

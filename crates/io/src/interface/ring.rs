@@ -1,10 +1,10 @@
 //! The ring in which the kernel leaves packets (TPACKET_V2 of packet(7)).
 //!
-//! Version 2 rather than 3: each packet is there as it comes, where version 3 gives blocks of
-//! packets when they are full or a millisecond or more has passed.
+//! Version 2 rather than 3: each packet is available as soon as it arrives, while version 3
+//! delivers blocks of packets when they are full or after a millisecond or more.
 //!
-//! `unsafe` here: memory shared with the kernel. Each slot belongs to it or to us, as the slot's
-//! first word tells.
+//! `unsafe` here: memory shared with the kernel. The first word of each slot holds whether the
+//! slot belongs to the kernel or to us.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -17,13 +17,13 @@ use thalweg_packet::Nanoseconds;
 
 use super::socket::PacketSocket;
 
-/// Bytes of a ring.
+/// The size of a ring, in bytes.
 const RING: usize = 16 << 20;
-/// Bytes that the kernel takes in one piece; it may have none much larger.
+/// The size of the kernel's allocations, in bytes; much larger ones may fail.
 const BLOCK: usize = 1 << 17;
-/// Bytes of a slot before its packet, at most: headers, and up to 16 for alignment twice.
+/// The most bytes of a slot before its packet: headers, and twice up to 16 for alignment.
 const BEFORE: usize = 160;
-/// Bytes of the header that tells what was left to hardware.
+/// The length of the virtio network header, which describes the offloads.
 pub(super) const OFFLOAD: usize = 10;
 
 /// A ring of packets that the kernel fills.
@@ -31,13 +31,13 @@ pub(super) struct Ring {
     map: MmapRaw,
     /// Bytes of a slot, a power of two.
     slot: usize,
-    /// Where the next packet is or will be, in bytes.
+    /// The offset of the slot of the next packet, in bytes.
     at: usize,
 }
 
 /// A packet in the ring.
 pub(super) struct Slot<'a> {
-    /// What was left to hardware (`struct virtio_net_hdr`).
+    /// The work that was left to hardware (`struct virtio_net_hdr`).
     pub(super) offload: [u8; OFFLOAD],
     /// The packet, without its outer VLAN tag; all of it unless it is `long`.
     pub(super) bytes: &'a mut [u8],
@@ -45,18 +45,18 @@ pub(super) struct Slot<'a> {
     pub(super) vlan: Option<(u16, u16)>,
     pub(super) wire_len: u32,
     pub(super) timestamp: Nanoseconds,
-    /// The host itself sent it.
+    /// Whether the host itself sent it.
     pub(super) outgoing: bool,
-    /// It did not fit in here.
+    /// Whether it did not fit in the slot.
     pub(super) long: bool,
-    /// It waits in the socket, whole.
+    /// Whether the socket holds the whole packet.
     pub(super) elsewhere: bool,
-    /// Some packets were lost before it.
+    /// Whether packets were lost before it.
     pub(super) losing: bool,
 }
 
 impl Ring {
-    /// Makes a ring for packets of so many bytes. The socket must not be bound yet.
+    /// Creates a ring for packets of `packet` bytes. The socket must not be bound yet.
     pub(super) fn new(socket: &PacketSocket, packet: usize) -> io::Result<Self> {
         let slot = (packet + BEFORE).next_power_of_two().clamp(2048, BLOCK);
         socket.set(
@@ -75,18 +75,18 @@ impl Ring {
         Ok(Self { map, slot, at: 0 })
     }
 
-    /// Where the next packet's slot begins.
+    /// The start of the next packet's slot.
     fn place(&self) -> *mut u8 {
         self.map.as_mut_ptr().wrapping_add(self.at)
     }
 
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status, which kernel and we change as atomic words; it is
-        // aligned as slots are, and there as long as the map is.
+        // SAFETY: a slot begins with its status, which the kernel and we change as atomic words; it
+        // is aligned as slots are, and lives as long as the map.
         unsafe { AtomicU32::from_ptr(self.place().cast()) }
     }
 
-    /// The next packet, if it is there; [`pop`](Self::pop) gives its slot back.
+    /// The next packet, if one has arrived; [`pop`](Self::pop) gives its slot back.
     pub(super) fn front(&mut self) -> Option<Slot<'_>> {
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
@@ -96,11 +96,11 @@ impl Ring {
         // `self` again.
         let slot = unsafe { std::slice::from_raw_parts_mut(self.place(), self.slot) };
         let (head, rest) = slot.split_at_mut(size_of::<tpacket2_hdr>());
-        // SAFETY: so many bytes are there, and any are such a header.
+        // SAFETY: `head` has the length of the header, for which all bytes are values.
         let header: tpacket2_hdr = unsafe { head.as_ptr().cast::<tpacket2_hdr>().read_unaligned() };
         // SAFETY: likewise (the first is aligned to 16 bytes, and needs no padding for that).
         let address: sockaddr_ll = unsafe { rest.as_ptr().cast::<sockaddr_ll>().read_unaligned() };
-        // Whatever the kernel says: not beyond the slot.
+        // Bounded by the slot, whatever the kernel wrote.
         let start =
             (usize::from(header.tp_mac).saturating_sub(head.len())).clamp(OFFLOAD, rest.len());
         let (before, bytes) = rest.split_at_mut(start);

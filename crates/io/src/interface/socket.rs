@@ -1,4 +1,4 @@
-//! A packet socket (packet(7)): all that is asked of the system.
+//! A packet socket (packet(7)): all calls to the system.
 //!
 //! `unsafe` here: system calls that take pointers.
 #![allow(unsafe_code)]
@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use libc::{c_int, c_void, socklen_t};
 use thalweg_packet::BATCH;
 
-/// Every protocol, as a packet socket wants it told.
+/// Every protocol, in the byte order that a packet socket expects.
 const EVERY_PROTOCOL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
 /// A raw packet socket.
@@ -22,17 +22,17 @@ const EVERY_PROTOCOL: u16 = (libc::ETH_P_ALL as u16).to_be();
 pub(super) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// A socket that gets no packets until it is bound.
+    /// Opens a socket, which receives no packets until it is bound.
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         let fd: RawFd = checked(fd)?;
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Binds it to an interface, to get all packets of it or none; the interface's kind of link,
-    /// by the numbers of ARP.
+    /// Binds it to an interface, to receive all of its packets or none; returns the interface's
+    /// ARP hardware type.
     pub(super) fn bind(&self, index: c_int, receives: bool) -> io::Result<u16> {
         let mut address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -45,7 +45,7 @@ impl PacketSocket {
         };
         let mut len = size_of::<libc::sockaddr_ll>() as socklen_t;
         let place = (&raw mut address).cast::<libc::sockaddr>();
-        // SAFETY: the address is as long as told.
+        // SAFETY: the address has the length passed.
         checked(unsafe { libc::bind(self.raw(), place, len) })?;
         // SAFETY: as above; it is written to, up to that length.
         checked(unsafe { libc::getsockname(self.raw(), place, &raw mut len) })?;
@@ -56,7 +56,7 @@ impl PacketSocket {
     pub(super) fn set<T: Copy>(&self, level: c_int, option: c_int, value: T) -> io::Result<()> {
         let place = (&raw const value).cast::<c_void>();
         let len = size_of::<T>() as socklen_t;
-        // SAFETY: the value is as long as told, and only read.
+        // SAFETY: the value has the length passed, and is only read.
         checked(unsafe { libc::setsockopt(self.raw(), level, option, place, len) }).map(drop)
     }
 
@@ -69,7 +69,7 @@ impl PacketSocket {
         Ok(value)
     }
 
-    /// Has the interface take in packets for every address.
+    /// Enables promiscuous mode of the interface.
     pub(super) fn hear_all(&self, index: c_int) -> io::Result<()> {
         let request = libc::packet_mreq {
             mr_ifindex: index,
@@ -80,15 +80,14 @@ impl PacketSocket {
         self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
     }
 
-    /// How many packets found no room since this was last asked.
+    /// The number of packets lost for lack of room since the last call.
     pub(super) fn missed(&self) -> u64 {
         let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let stats = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, none);
         stats.map_or(0, |stats| u64::from(stats.tp_drops))
     }
 
-    /// What happened to the socket since this was last asked, such as that its interface went
-    /// down.
+    /// The socket's pending error since the last call, such as that its interface went down.
     pub(super) fn take_error(&self) -> Option<io::Error> {
         match self.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int) {
             Ok(0) => None,
@@ -97,7 +96,8 @@ impl PacketSocket {
         }
     }
 
-    /// Sends packets, as many as there is room for; at least one, or tells what the first met.
+    /// Sends packets, as many as there is room for; at least one, or returns the error of the
+    /// first.
     pub(super) fn send(&self, packets: &[&[u8]]) -> io::Result<usize> {
         let mut pieces = packets
             .iter()
@@ -118,12 +118,12 @@ impl PacketSocket {
             })
             .collect::<ArrayVec<_, BATCH>>();
         let (first, count) = (messages.as_mut_ptr(), messages.len() as u32);
-        // SAFETY: so many headers are there, and so are their pieces, which are only read.
+        // SAFETY: `count` headers are at `first`; their pieces are alive, and only read.
         let sent = unsafe { libc::sendmmsg(self.raw(), first, count, libc::MSG_DONTWAIT) };
         checked(sent).map(|sent| sent as usize)
     }
 
-    /// Takes the next packet that was too long for the ring into `buffer`; its length there.
+    /// Reads the next packet that was too long for the ring into `buffer`; returns its length.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let place = buffer.as_mut_ptr().cast::<c_void>();
         // SAFETY: at most the buffer's length is written.
@@ -131,7 +131,7 @@ impl PacketSocket {
         usize::try_from(len).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Waits until packets can be sent, at most so long.
+    /// Waits until packets can be sent, at most for `most`.
     pub(super) fn wait_for_room(&self, most: Duration) {
         poll(&mut [waiting(self.0.as_fd(), libc::POLLOUT)], most);
     }
@@ -147,7 +147,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Waits until one of several inputs may have packets, at most so long.
+/// Waits until one of several inputs may have packets, at most for `most`.
 pub fn wait_any<'a>(inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
     let mut all: Vec<_> = inputs.map(|fd| waiting(fd, libc::POLLIN)).collect();
     poll(&mut all, most);
@@ -157,14 +157,14 @@ fn waiting(fd: BorrowedFd<'_>, events: i16) -> libc::pollfd {
     libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
 }
 
-/// Whatever comes of it, an interruption too, the callers look for themselves.
+/// Polls. The result is not used, even of an interrupted call: the callers check themselves.
 fn poll(all: &mut [libc::pollfd], most: Duration) {
     let milliseconds = c_int::try_from(most.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: so many descriptors are there.
+    // SAFETY: the length passed is that of the slice.
     unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, milliseconds) };
 }
 
-/// The number of the interface of a name.
+/// The index of the interface with this name.
 pub(super) fn index_of(name: &str) -> Option<c_int> {
     let name = CString::new(name).ok()?;
     // SAFETY: the name ends with zero.
@@ -172,22 +172,22 @@ pub(super) fn index_of(name: &str) -> Option<c_int> {
     c_int::try_from(index).ok().filter(|index| *index != 0)
 }
 
-/// Whether an interface is still there.
+/// Whether an interface still exists.
 pub(super) fn exists(index: c_int) -> bool {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer is as long as names get.
+    // SAFETY: the buffer has the maximum length of a name.
     let found = unsafe { libc::if_indextoname(index as u32, name.as_mut_ptr()) };
     !found.is_null()
 }
 
-/// The longest packet that an interface takes, behind its link header, in bytes.
+/// The MTU of an interface, in bytes after the link header.
 pub(super) fn mtu(socket: &PacketSocket, name: &str) -> io::Result<usize> {
     // SAFETY: zeros are a request without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the request has the form that this call wants.
+    // SAFETY: the request has the form that this call expects.
     checked(unsafe { libc::ioctl(socket.raw(), libc::SIOCGIFMTU, &raw mut request) })?;
     // SAFETY: the call has written the MTU there.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
@@ -203,7 +203,7 @@ pub fn interfaces() -> Vec<String> {
         return names;
     }
     for at in 0.. {
-        // SAFETY: the list goes on up to an entry without a name.
+        // SAFETY: the list ends with an entry without a name, and the loop stops there.
         let entry = unsafe { *list.wrapping_add(at) };
         if entry.if_name.is_null() {
             break;
@@ -212,7 +212,7 @@ pub fn interfaces() -> Vec<String> {
         let name = unsafe { CStr::from_ptr(entry.if_name) };
         names.push(name.to_string_lossy().into_owned());
     }
-    // SAFETY: it is the list that was given, and nothing refers to it any more.
+    // SAFETY: it is the list that was returned, and nothing refers to it any more.
     unsafe { libc::if_freenameindex(list) };
     names
 }

@@ -1,4 +1,4 @@
-//! What the tests of ports share.
+//! Helpers of the tests of ports.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_io::{Input, IoError};
 use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, MAX_FRAME_SIZE, Nanoseconds, Pool};
 
-/// One packet as it came out of an input.
+/// One packet as an input delivered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Seen {
     pub timestamp: Nanoseconds,
 }
 
-/// All that an input gave until its end.
+/// All that an input delivered until its end.
 #[derive(Debug, Default)]
 pub struct Drained {
     pub packets: Vec<Seen>,
@@ -24,8 +24,8 @@ pub struct Drained {
     pub error: Option<IoError>,
 }
 
-/// Runs `input` to its end, and checks what holds for every input: nothing is
-/// lost without a count, at most one error comes, and no frame leaks.
+/// Runs `input` until its end, and checks the laws of every input: no packet is
+/// lost without a count, at most one error is returned, and no frame leaks.
 pub fn drain(input: &mut dyn Input) -> Drained {
     let pool = Arc::new(Pool::anonymous(64, MAX_FRAME_SIZE).unwrap());
     let mut batch = Batch::new(pool.clone());
@@ -48,8 +48,11 @@ pub fn drain(input: &mut dyn Input) -> Drained {
                 }
             }
             Err(error) => {
-                assert!(batch.is_empty(), "packets before the damage come without the error");
-                assert!(all.error.is_none(), "damage is told once, not again as {error}");
+                assert!(
+                    batch.is_empty(),
+                    "packets before the damage are delivered without the error"
+                );
+                assert!(all.error.is_none(), "damage is reported once, not again as {error}");
                 all.error = Some(error);
             }
         }

@@ -1,25 +1,25 @@
-//! Why state is not taken over, or not left.
+//! Errors of importing and exporting state.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thalweg_nf::state::StateError;
 
-/// Why a run cannot take over state, or leave it.
+/// Why a run cannot import or export state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateFolderError {
-    /// The system refuses.
+    /// The system reports an error.
     #[error("cannot {doing} {path}: {source}")]
     Io {
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
-        /// With which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is damaged, or of another NF.
+    /// A file is damaged, or belongs to another kind of NF.
     #[error("{path}: {source}")]
     File {
         /// The file.
@@ -27,26 +27,26 @@ pub enum StateFolderError {
         /// What is wrong with it.
         source: StateError,
     },
-    /// What the folder holds is not told as it should be.
+    /// The manifest of the folder is invalid.
     #[error("{path}: {source}")]
     Manifest {
-        /// The file that should tell.
+        /// The manifest.
         path: PathBuf,
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// No export has come to its end there.
+    /// The folder has no complete export.
     #[error(
-        "{folder}: no whole state is there: state.json is missing, which --export-state writes last"
+        "{folder}: no complete state: state.json, which --export-state writes last, is missing"
     )]
     NotWhole {
         /// The folder.
         folder: PathBuf,
     },
-    /// The chain has no such NF; it may have got another name.
+    /// The chain has no such NF; it may have been renamed.
     #[error(
-        "{folder}: '{nf}' of kind '{kind}' left state, and the chain has no NF of this name; \
-         to go on without its state, take it out of state.json"
+        "{folder}: holds state of NF '{nf}' of kind '{kind}', and the chain has no NF of this \
+         name; to run without this state, remove it from state.json"
     )]
     Unknown {
         /// The folder.
@@ -56,8 +56,10 @@ pub enum StateFolderError {
         /// Its kind.
         kind: String,
     },
-    /// The NF is another one now.
-    #[error("{folder}: '{nf}' left state as '{found}', and is of kind '{expected}' now")]
+    /// The NF is of another kind now.
+    #[error(
+        "{folder}: holds state of NF '{nf}' of kind '{found}', but its kind is '{expected}' now"
+    )]
     Kind {
         /// The folder.
         folder: PathBuf,
@@ -70,34 +72,34 @@ pub enum StateFolderError {
     },
     /// Flows were spread over another number of workers.
     #[error(
-        "{folder}: '{nf}' left the state of {found} instances, and has {expected} now; \
-         expected as many workers as then, or one"
+        "{folder}: NF '{nf}' has {expected} instances, but the state is of {found}; \
+         run with as many workers as at the export, or with one"
     )]
     Instances {
         /// The folder.
         folder: PathBuf,
         /// The NF.
         nf: String,
-        /// Instances whose state is there.
+        /// Instances whose state the folder holds.
         found: usize,
-        /// Instances that there are.
+        /// Instances in this run.
         expected: usize,
     },
-    /// No file can be named after the NF.
+    /// The name of the NF cannot be part of a file name.
     #[error("no state file can be named after NF '{nf}'; expected a name without '/'")]
     Name {
         /// The NF.
         nf: String,
     },
-    /// Some instance's state was not written.
-    #[error("{folder}: not all state was written; what was there before is there still")]
+    /// The state of an instance was not written.
+    #[error("{folder}: not all state was written; the state from before is unchanged")]
     Unfinished {
         /// The folder.
         folder: PathBuf,
     },
 }
 
-/// What to say when the system refuses `doing` something with `path`.
+/// Returns a function that wraps the system's error of `doing` something with `path`.
 pub(super) fn cannot(
     doing: &'static str,
     path: &Path,

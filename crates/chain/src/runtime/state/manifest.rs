@@ -1,4 +1,4 @@
-//! What a state folder holds: its `state.json`, which is there only while all else is.
+//! The manifest of a state folder: `state.json`, which exists only while the state is complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,19 +12,19 @@ use crate::runtime::MAX_WORKERS;
 
 const SCHEMA: &str = "thalweg.state/1";
 
-/// The NFs that left state.
+/// The NFs whose state the folder holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     schema: String,
     pub(super) nfs: IndexMap<String, Left>,
 }
 
-/// What an NF left.
+/// The exported state of an NF.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Left {
     /// Its kind.
     pub(super) kind: String,
-    /// A file for each.
+    /// The number of instances, each with its own file.
     pub(super) instances: usize,
 }
 
@@ -33,7 +33,7 @@ impl Manifest {
         Self { schema: SCHEMA.into(), nfs: nfs.collect() }
     }
 
-    /// Reads that of `folder`.
+    /// Reads the manifest of `folder`.
     pub(super) fn read(folder: &Path) -> Result<Self, StateFolderError> {
         let path = path(folder);
         let text = fs::read(&path).map_err(|source| match source.kind() {
@@ -47,11 +47,11 @@ impl Manifest {
     fn check(self) -> serde_json::Result<Self> {
         let refuse = |what: String| Err(serde::de::Error::custom(what));
         if self.schema != SCHEMA {
-            return refuse(format!("schema '{}', expected '{SCHEMA}'", self.schema));
+            return refuse(format!("unknown schema '{}'; expected '{SCHEMA}'", self.schema));
         }
         for (name, Left { instances, .. }) in &self.nfs {
             if !can_name(name) {
-                return refuse(format!("NF '{name}', expected a name without '/'"));
+                return refuse(format!("bad NF name '{name}'; expected a name without '/'"));
             }
             if !(1..=MAX_WORKERS).contains(instances) {
                 let expected = format!("expected 1 to {MAX_WORKERS}");
@@ -61,7 +61,7 @@ impl Manifest {
         Ok(self)
     }
 
-    /// Writes it beside the place that it is to have; returns where.
+    /// Writes it beside its final path; returns where.
     pub(super) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         let partial = path(folder).with_extension("partial");
         let mut text = serde_json::to_vec_pretty(self)?;
@@ -72,23 +72,23 @@ impl Manifest {
         Ok(partial)
     }
 
-    /// The names of the files that it tells of.
+    /// The names of the files that it lists.
     pub(super) fn files(&self) -> impl Iterator<Item = String> {
         self.nfs.iter().flat_map(|(name, left)| (0..left.instances).map(move |n| file(name, n)))
     }
 }
 
-/// Where it is in a folder.
+/// The path of the manifest in a folder.
 pub(super) fn path(folder: &Path) -> PathBuf {
     folder.join("state.json")
 }
 
-/// Whether files of the folder, and none elsewhere, can be named after an NF.
+/// Whether the NF's name can be part of a file name in the folder, and not lead elsewhere.
 pub(super) fn can_name(nf: &str) -> bool {
     !nf.contains(std::path::is_separator)
 }
 
-/// The name of the file of an instance's state.
+/// The file name of an instance's state.
 pub(super) fn file(nf: &str, instance: usize) -> String {
     format!("{nf}.{instance}.state")
 }

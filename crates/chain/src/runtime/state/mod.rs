@@ -1,7 +1,7 @@
-//! State that a run takes over from another before its first packet, and leaves behind its last.
+//! State that a run imports from another before its first packet, and exports after its last.
 //!
 //! A folder holds a file for each instance of each NF that has state, a stream of
-//! `thalweg_nf::state`, and a [`Manifest`] that tells which, so that nobody begins with a part.
+//! `thalweg_nf::state`, and a [`Manifest`] that lists them, so that no run starts with a part.
 
 mod error;
 mod manifest;
@@ -18,14 +18,15 @@ use crate::config::{NfPlan, Plan};
 use crate::route_decider::NfIndex;
 use error::cannot;
 use manifest::{Left, Manifest};
+use thalweg_source::counted;
 
 pub use error::StateFolderError;
 
-/// Where state comes from and goes to.
+/// The folders that state is imported from and exported to.
 pub(super) struct StateFolders<'a> {
     plan: &'a Plan,
     workers: usize,
-    /// With what it holds.
+    /// The folder, and its manifest.
     import: Option<(&'a Path, Manifest)>,
     export: Option<&'a Path>,
     /// Instances whose state was written.
@@ -33,7 +34,7 @@ pub(super) struct StateFolders<'a> {
 }
 
 impl<'a> StateFolders<'a> {
-    /// Looks whether all that was left can be taken over, and makes the folder to export to.
+    /// Checks that all exported state can be imported, and creates the folder to export to.
     pub(super) fn open(
         plan: &'a Plan,
         workers: usize,
@@ -52,13 +53,13 @@ impl<'a> StateFolders<'a> {
             if let Some(nf) = nfs.find(|nf| !manifest::can_name(&nf.name)) {
                 return Err(StateFolderError::Name { nf: nf.name.clone() });
             }
-            fs::create_dir_all(folder).map_err(cannot("make the state folder", folder))?;
+            fs::create_dir_all(folder).map_err(cannot("create the state folder", folder))?;
             state.export = Some(folder);
         }
         Ok(state)
     }
 
-    /// Checks that what was left is of the NFs that there are.
+    /// Checks that the exported state belongs to the NFs of this chain.
     fn check(&self, folder: &Path, manifest: &Manifest) -> Result<(), StateFolderError> {
         let folder = || folder.to_owned();
         for (name, left) in &manifest.nfs {
@@ -76,17 +77,17 @@ impl<'a> StateFolders<'a> {
                 return Err(StateFolderError::Instances { folder: folder(), nf, found, expected });
             }
         }
-        // One that was added to the chain has nothing to go on with.
+        // An NF that was added to the chain has no state to continue with.
         for nf in self.plan.nfs.iter().filter(|nf| is_stateful(nf)) {
             if !manifest.nfs.contains_key(&nf.name) {
                 let folder = folder();
-                log::warn!("{}: no state of '{}'; it begins without", folder.display(), nf.name);
+                log::warn!("{}: no state of NF '{}'; it starts without", folder.display(), nf.name);
             }
         }
         Ok(())
     }
 
-    /// Has instance `number` of an NF take over what its predecessors left.
+    /// Lets instance `number` of an NF import the state of its predecessors.
     pub(super) fn import(
         &self,
         nf: NfIndex,
@@ -100,12 +101,12 @@ impl<'a> StateFolders<'a> {
         let mine = if self.instances(nf) > 1 { number..number + 1 } else { 0..left.instances };
         for n in mine {
             let taken = read(&folder.join(manifest::file(&nf.name, n)), nf, function)?;
-            log::info!("'{}' takes over {taken} records", nf.name);
+            log::info!("NF '{}' imported {}", nf.name, counted(taken, "record"));
         }
         Ok(())
     }
 
-    /// Writes the state of instance `number` of an NF, for [`commit`](Self::commit) to leave.
+    /// Writes the state of instance `number` of an NF, for [`commit`](Self::commit) to publish.
     pub(super) fn export(
         &self,
         nf: NfIndex,
@@ -119,8 +120,8 @@ impl<'a> StateFolders<'a> {
         Ok(())
     }
 
-    /// Leaves what the instances have written, all of it or, while some is missing, nothing;
-    /// whether another run can take it over.
+    /// Publishes the state that the instances have written, all of it or, if some is missing,
+    /// nothing; returns whether another run can import it.
     pub(super) fn commit(&self) -> Result<bool, StateFolderError> {
         let Some(folder) = self.export else { return Ok(false) };
         let nfs = self.plan.nfs.iter().filter(|nf| is_stateful(nf));
@@ -151,18 +152,21 @@ fn is_stateful(nf: &NfPlan) -> bool {
     nf.kind.state.is_some()
 }
 
-/// Says which files look like state and are passed over.
+/// Warns of files that look like state and are ignored.
 fn warn_of_others(folder: &Path, entries: fs::ReadDir, manifest: &Manifest) {
     for name in entries.flatten().map(|entry| entry.file_name()) {
         let is_state = Path::new(&name).extension().is_some_and(|e| e == "state");
         if is_state && !manifest.files().any(|file| *file == *name) {
-            log::warn!("{}: state.json does not name it", folder.join(name).display());
+            log::warn!(
+                "{}: ignored, because state.json does not name it",
+                folder.join(name).display()
+            );
         }
     }
 }
 
-/// Puts `files` and the manifest `new` in the place of what `folder` holds. At no time does a
-/// manifest stand beside files of which it does not tell, also if the power fails meanwhile.
+/// Replaces the state in `folder` by `files` and the manifest `new`. At no time does the folder
+/// hold a manifest with files that are not its own, even if the power fails meanwhile.
 fn replace(folder: &Path, new: &Path, files: &[PathBuf]) -> io::Result<()> {
     let sync = || File::open(folder)?.sync_all();
     let before = Manifest::read(folder);
@@ -179,7 +183,7 @@ fn replace(folder: &Path, new: &Path, files: &[PathBuf]) -> io::Result<()> {
     sync()
 }
 
-/// Removes a file if it is there.
+/// Removes a file if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path).or_else(|e| match e.kind() {
         io::ErrorKind::NotFound => Ok(()),
@@ -187,7 +191,7 @@ fn remove(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Where a file is until it is whole.
+/// The path of a file until it is complete.
 fn partial(path: &Path) -> PathBuf {
     path.with_extension("partial")
 }
