@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# What the compiler does not say: format, clippy, documentation, licences.
+# Checks that the compiler does not make: phrases, format, clippy, documentation, licences.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Fast, so first: the words of messages, help and documentation (docs/style.md).
+scripts/words.py --self-test
+scripts/words.py
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked --features ipsec-mb,ndpi -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
-# Also what only other platforms need: cargo deny looks at all of it.
+# Fetch the dependencies of other platforms too: cargo deny examines all of them.
 cargo fetch --locked
 cargo deny --offline check licenses bans sources
 echo 'lint: clean'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the edge gateway and shows what happened.
+# Runs the edge gateway and shows its report and its alerts.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -7,7 +7,7 @@ thalweg=${THALWEG:-../../target/release/thalweg}
 mkdir -p out
 
 echo '== The chain'
-# The branch office's tunnel is this chain's input, so it is made first.
+# The branch office's tunnel traffic is an input of this chain, so it is generated first.
 "$thalweg" run branch-office.toml --json >out/branch-office.json
 "$thalweg" check chain.toml
 echo

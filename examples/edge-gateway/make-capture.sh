@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes branch.pcap anew: real programs talk over a pair of virtual interfaces
-# between two network namespaces of our own, and dumpcap listens. Needs root and
-# iproute2, dumpcap (Debian: wireshark-common), curl, openssl, python3, dnsmasq,
-# ping.
+# Records branch.pcap again: real programs communicate over a pair of virtual
+# interfaces between two private network namespaces, and dumpcap captures the
+# traffic. Needs root and iproute2, dumpcap (Debian: wireshark-common), curl,
+# openssl, python3, dnsmasq, ping.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -27,8 +27,8 @@ for ns in branch server; do ip -n $ns link set lo up; done
 ip -n branch link set b0 up
 ip -n server link set s0 up
 ip -n branch route add default via 10.1.0.1
-# The capture must hold packets as a wire would: no segments larger than the MTU
-# and no checksums left to hardware.
+# The capture must hold packets as on a wire: no segments larger than the MTU and
+# no checksums left to hardware.
 for pair in branch:b0 server:s0; do
     ip netns exec "${pair%:*}" ethtool -K "${pair#*:}" tx off rx off tso off gso off gro off >/dev/null 2>&1 || true
 done

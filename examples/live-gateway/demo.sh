@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the gateway between two hosts in network namespaces, and shows what happened.
+# Runs the gateway between two hosts in network namespaces, and shows its effect and its report.
 # Needs iproute2, ping, python3, and root or unprivileged user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -15,7 +15,7 @@ thalweg=${THALWEG:-../../target/release/thalweg}
 mount -t tmpfs none /run
 sysctl -qw net.ipv6.conf.default.disable_ipv6=1
 
-# host NAME INTERFACE ADDRESS: a host at the other end of an interface of ours.
+# host NAME INTERFACE ADDRESS: a host at the other end of one of our interfaces.
 host() {
     ip netns add "$1"
     ip link add "$2" type veth peer name eth0 netns "$1"
@@ -45,13 +45,13 @@ until ip netns exec server bash -c ': < /dev/tcp/127.0.0.1/80' 2>/dev/null; do s
 echo '== The client pings the server'
 ip netns exec client ping -c 3 -i 0.2 203.0.113.2 | grep received
 echo
-echo '== It asks it for its own address (which is 10.1.0.2)'
+echo '== The client (10.1.0.2) requests its address as the server sees it'
 ip netns exec client bash -c '
     exec 3<>/dev/tcp/203.0.113.2/80
     printf "GET / HTTP/1.0\r\n\r\n" >&3
     tail -n 1 <&3'
 echo
-echo '== It tries telnet'
+echo '== The client tries telnet'
 ip netns exec client bash -c ': </dev/tcp/203.0.113.2/23' 2>&1 | grep -om 1 'Connection refused' || true
 echo
 echo '== The gateway'
