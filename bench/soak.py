@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import HERE, THALWEG, cpu_model, work_folder
+from common import HERE, SETUP, THALWEG, cpu_model, setup, work_folder
 
 TRAFFIC = """
 [input.world]
@@ -115,11 +115,12 @@ match = "udp"
 
 def leak_checked():
     """Builds the program with the leak sanitizer and gives its path."""
+    setup("build")
     target = work_folder() / "leaks"
     environment = {**os.environ, "RUSTFLAGS": "-Zsanitizer=leak", "RUSTC_BOOTSTRAP": "1",
                    "CARGO_TARGET_DIR": str(target)}
     triple = "x86_64-unknown-linux-gnu"
-    features = subprocess.check_output([HERE.parent / "scripts/setup.sh", "features"], text=True).strip()
+    features = subprocess.check_output([SETUP, "features"], text=True).strip()
     subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-cli", "--target", triple,
                     "--features", features], cwd=HERE.parent, env=environment, check=True)
     return target / triple / "release/thalweg"
