@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -43,9 +44,16 @@ def work_folder():
     return work
 
 
+def built(program):
+    """`program`; ends the bench where there is none."""
+    if shutil.which(program) is None:
+        sys.exit(f"{program}: no such program" + ("; run make build" if str(program) == str(THALWEG) else ""))
+    return program
+
+
 def run(program, *arguments, core=None, environment=None):
     """Standard output of the program; ends the bench when it fails."""
-    command = [str(program), *map(str, arguments)]
+    command = [str(built(program)), *map(str, arguments)]
     if core is not None:
         command = ["taskset", "-c", str(core), *command]
     env = {**os.environ, **(environment or {})}

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import THALWEG, cpu_model, lines_svg, measure, need, spread, work_folder
+from common import THALWEG, built, cpu_model, lines_svg, measure, need, spread, work_folder
 
 CORE = 1
 # What lies in the peer's folder, and where it comes from.
@@ -92,6 +92,7 @@ def main():
         if not (peer / path).exists():
             sys.exit(f"{options.peer}: no {path}; {maker}")
     need("ovs")
+    built(options.thalweg)
     scenarios = [(*s, "0", 0) for s in SUBTABLES] + [(*s, "0,1,100", 8192) for s in FLOWS]
     scenarios = [s for s in scenarios if not options.only or s[0] in options.only]
     ours = {name: [] for name, *_ in scenarios}

@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import HERE, SETUP, THALWEG, cpu_model, setup, work_folder
+from common import HERE, SETUP, THALWEG, built, cpu_model, setup, work_folder
 
 TRAFFIC = """
 [input.world]
@@ -153,7 +153,7 @@ def main():
     parser.add_argument("--leaks", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    program = leak_checked() if options.leaks else options.thalweg
+    program = leak_checked() if options.leaks else built(options.thalweg)
     work = work_folder()
     (work / "soak.rules").write_text(RULES)
     (work / "soak.routes").write_text(ROUTES)
