@@ -23,9 +23,8 @@ test:            ## Run every test, against real peers too
 	@scripts/setup.sh test
 	cargo test --workspace --locked --features '$(FEATURES)'
 
-bench:           ## Measure the whole path per packet; see docs/performance.md
-	@scripts/setup.sh build
-	bench/run.sh
+bench:           ## Measure the whole path per packet (bench/path.py); docs/performance.md has the others
+	@bench/run.sh
 
 fuzz:            ## Run each fuzz target for FUZZ_SECONDS (60)
 	@scripts/setup.sh ci

@@ -15,7 +15,7 @@ import json
 import statistics
 from pathlib import Path
 
-from common import build_bench, build_dpdk_peer, cpu_model, json_lines, lines_svg, run
+from common import build_bench, build_dpdk_peer, cpu_model, json_lines, lines_svg, need, run
 
 SIZES = [16 << 10, 256 << 10, 4 << 20, 64 << 20, 256 << 20]
 BASELINE = "avx2 u2"
@@ -53,6 +53,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path, metavar="FOLDER")
     options = parser.parse_args()
+    need("rust", "dpdk")
     ours, peer = build_bench("bloom"), build_dpdk_peer("rte_member")
     found, rates = {}, {}
     for _ in range(options.rounds):

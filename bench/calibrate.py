@@ -16,7 +16,7 @@ import argparse
 import json
 from pathlib import Path
 
-from common import THALWEG, build_dpdk_peer, cpu_model, huge_pages, json_lines, run, work_folder
+from common import THALWEG, build_dpdk_peer, cpu_model, huge_pages, json_lines, need, run, work_folder
 
 # What the largest of DPDK's tables takes.
 MEMORY_MB = 2000
@@ -39,6 +39,7 @@ def main():
     parser.add_argument("--thalweg", type=Path, default=THALWEG)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need("dpdk")
     host, peer = work_folder() / "host.toml", build_dpdk_peer("rte_lookup")
     on_huge_pages, pages = huge_pages(MEMORY_MB)
     eal = [pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]

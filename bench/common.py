@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -10,9 +11,24 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+SETUP = HERE.parent / "scripts/setup.sh"
 THALWEG = HERE.parent / "target/release/thalweg"
 # Colours that those who see few can tell apart (Okabe and Ito).
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#999999"]
+
+# Where scripts/setup.sh may install Rust.
+os.environ["PATH"] = f"{Path.home()}/.cargo/bin:{os.environ['PATH']}"
+
+
+def setup(*goal):
+    """Installs what `goal` of scripts/setup.sh lacks here; ends the bench where it cannot."""
+    if subprocess.run([SETUP, *goal], stdout=sys.stderr).returncode != 0:
+        sys.exit(1)  # The script named the package and how to get it.
+
+
+def need(*what):
+    """Installs each of `what` that this system lacks, such as "rust" or "dpdk"."""
+    setup("bench", *what)
 
 
 def cpu_model():
@@ -28,9 +44,16 @@ def work_folder():
     return work
 
 
+def built(program):
+    """`program`; ends the bench where there is none."""
+    if shutil.which(program) is None:
+        sys.exit(f"{program}: no such program" + ("; run make build" if str(program) == str(THALWEG) else ""))
+    return program
+
+
 def run(program, *arguments, core=None, environment=None):
     """Standard output of the program; ends the bench when it fails."""
-    command = [str(program), *map(str, arguments)]
+    command = [str(built(program)), *map(str, arguments)]
     if core is not None:
         command = ["taskset", "-c", str(core), *command]
     env = {**os.environ, **(environment or {})}
@@ -49,12 +72,16 @@ def build_bench(folder, *options):
     return Path(metadata["target_directory"]) / f"release/thalweg-bench-{folder}"
 
 
-def build_dpdk_peer(name):
-    """Builds bench/peers/`name`.c, which needs libdpdk-dev, and gives its path."""
-    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "libdpdk"))
+def build_peer(name, *flags):
+    """Builds bench/peers/`name`.c and gives its path."""
     source, program = HERE / f"peers/{name}.c", work_folder() / name
     run("cc", "-O3", "-march=native", source, "-o", program, *flags)
     return program
+
+
+def build_dpdk_peer(name):
+    """Builds bench/peers/`name`.c, which needs libdpdk-dev, and gives its path."""
+    return build_peer(name, *shlex.split(run("pkg-config", "--cflags", "--libs", "libdpdk")))
 
 
 def huge_pages(memory_mb):

@@ -19,7 +19,7 @@ import json
 import statistics
 from pathlib import Path
 
-from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, lines_svg, run
+from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, lines_svg, need, run
 
 
 # What the largest of DPDK's tables takes.
@@ -33,6 +33,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()
+    need("rust", "dpdk")
     ours, peer = build_bench("hash"), build_dpdk_peer("rte_hash")
     on_huge_pages, pages = huge_pages(MEMORY_MB)
     eal = [pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB]

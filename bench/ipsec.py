@@ -15,7 +15,7 @@ import json
 import statistics
 from pathlib import Path
 
-from common import HERE, build_bench, cpu_model, json_lines, run, work_folder
+from common import build_bench, build_peer, cpu_model, json_lines, need, run
 
 # What the ratios are to be, by peer and size; for other sizes nothing is asked.
 TARGETS = {("ipsec-mb", 64): 0.85, ("ipsec-mb", 1472): 0.95}
@@ -29,9 +29,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need("rust", "ipsec-mb")
     ours = build_bench("ipsec", "--features", "aws-lc")
-    peer = work_folder() / "imb_jobs"
-    run("cc", "-O3", "-march=native", HERE / "peers/imb_jobs.c", "-o", peer, "-lIPSec_MB")
+    peer = build_peer("imb_jobs", "-lIPSec_MB")
     ns = {}
     for _ in range(options.rounds):
         for program in ours, peer:

@@ -21,7 +21,7 @@ import re
 import statistics
 from pathlib import Path
 
-from common import HERE, build_bench, cpu_model, json_lines, run, work_folder
+from common import build_bench, build_peer, cpu_model, json_lines, need, run, work_folder
 
 PACKETS = 4096
 # What the ratio is to be, by number of patterns and size; for others nothing is asked.
@@ -89,9 +89,8 @@ def main():
     parser.add_argument("--connections", type=int, default=256, help="that the packets are of, in turn")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    work, ours = work_folder(), build_bench("nids")
-    peer = work / "hyperscan"
-    run("cc", "-O3", "-march=native", HERE / "peers/hyperscan.c", "-o", peer, "-lhs")
+    need("rust", "hyperscan")
+    work, ours, peer = work_folder(), build_bench("nids"), build_peer("hyperscan", "-lhs")
     print(f"{cpu_model()}; {options.rounds} interleaved rounds\n")
     print("| patterns | payload | Hyperscan, ns | " + " | ".join(f"ours, {p}, ns" for p in options.protocol)
           + " | times Hyperscan |")

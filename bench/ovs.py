@@ -18,9 +18,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import THALWEG, cpu_model, lines_svg, measure, spread, work_folder
+from common import THALWEG, built, cpu_model, lines_svg, measure, need, spread, work_folder
 
 CORE = 1
+# What lies in the peer's folder, and where it comes from.
+PEER_FILES = {"ovsbench.py": "copy the programs that run the peer there",
+              "replay/librte_net_replay.so": "run build.sh there, as root",
+              "scn": "run gen_all.sh there"}
 PACKETS = 40_000_000
 # Name, settings of Open vSwitch's exact-match cache of which the best counts, and
 # the ratio that is to be reached.
@@ -84,6 +88,11 @@ def main():
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()
     peer, work = options.peer.resolve(), work_folder()
+    for path, maker in PEER_FILES.items():
+        if not (peer / path).exists():
+            sys.exit(f"{options.peer}: no {path}; {maker}")
+    need("ovs")
+    built(options.thalweg)
     scenarios = [(*s, "0", 0) for s in SUBTABLES] + [(*s, "0,1,100", 8192) for s in FLOWS]
     scenarios = [s for s in scenarios if not options.only or s[0] in options.only]
     ours = {name: [] for name, *_ in scenarios}

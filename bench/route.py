@@ -20,7 +20,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, run, work_folder
+from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, need, run, work_folder
 
 # What DPDK's tables take.
 MEMORY_MB = 3000
@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need("rust", "dpdk")
     ours, peer = build_bench("route"), build_dpdk_peer("rte_route")
     on_huge_pages, pages = huge_pages(MEMORY_MB)
     eal = [pages, "--no-shconf", "--no-pci", "--no-telemetry", "-m", MEMORY_MB,

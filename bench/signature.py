@@ -13,7 +13,7 @@ import json
 import statistics
 from pathlib import Path
 
-from common import build_bench, cpu_model, json_lines, lines_svg, run
+from common import build_bench, cpu_model, json_lines, lines_svg, need, run
 
 SHOWN = [1, 2, 3, 4, 8, 16, 24, 32]
 
@@ -24,6 +24,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()
+    need("rust")
     program = build_bench("signature")
     cycles, halves = {}, 0
     for _ in range(options.rounds):

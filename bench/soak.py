@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import HERE, THALWEG, cpu_model, work_folder
+from common import HERE, SETUP, THALWEG, built, cpu_model, setup, work_folder
 
 TRAFFIC = """
 [input.world]
@@ -115,11 +115,12 @@ match = "udp"
 
 def leak_checked():
     """Builds the program with the leak sanitizer and gives its path."""
+    setup("build")
     target = work_folder() / "leaks"
     environment = {**os.environ, "RUSTFLAGS": "-Zsanitizer=leak", "RUSTC_BOOTSTRAP": "1",
                    "CARGO_TARGET_DIR": str(target)}
     triple = "x86_64-unknown-linux-gnu"
-    features = subprocess.check_output([HERE.parent / "scripts/setup.sh", "features"], text=True).strip()
+    features = subprocess.check_output([SETUP, "features"], text=True).strip()
     subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-cli", "--target", triple,
                     "--features", features], cwd=HERE.parent, env=environment, check=True)
     return target / triple / "release/thalweg"
@@ -152,7 +153,7 @@ def main():
     parser.add_argument("--leaks", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    program = leak_checked() if options.leaks else options.thalweg
+    program = leak_checked() if options.leaks else built(options.thalweg)
     work = work_folder()
     (work / "soak.rules").write_text(RULES)
     (work / "soak.routes").write_text(ROUTES)

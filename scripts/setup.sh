@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Installs what building (and with "test", testing) needs and is not there yet.
+# Installs what building, testing, CI or the benches need and this system lacks.
 # Says what it does; run twice, it does nothing the second time.
 #
 #   scripts/setup.sh build|test|ci
+#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|ipsec-mb|ovs...]
+#                                installs what benches need: these, or all of them
 #   scripts/setup.sh features    says what of our features this system can have
 set -euo pipefail
 
 MIN_RUST=1.89
 goal=${1:-build}
-case $goal in build | test | ci | features) ;; *)
-    echo "setup: unknown goal '$goal'; expected build, test, ci or features" >&2
+case $goal in build | test | ci | bench | features) ;; *)
+    echo "setup: unknown goal '$goal'; expected build, test, ci, bench or features" >&2
     exit 2
     ;;
 esac
@@ -48,19 +50,29 @@ as_root() {
 }
 
 apt_updated=
-apt_install() {
-    if ! have apt-get; then
-        say "no apt-get here; install by hand: $*"
-        exit 1
-    fi
+apt_try() {
     if [ -z "$apt_updated" ]; then
         say "refreshing the package lists"
-        as_root apt-get update -qq
+        # With the old lists too, packages may install.
+        as_root apt-get update -qq || true
         apt_updated=yes
     fi
     say "installing $*"
     # In this run level no package starts a service.
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+apt_install() {
+    if ! have apt-get; then
+        say "missing: $*; this system has no apt-get: install by hand"
+    elif [ "$(id -u)" -ne 0 ] && ! have sudo; then
+        say "missing: $*; as root, run: apt-get install $*"
+    elif apt_try "$@"; then
+        return
+    else
+        say "missing: $*; apt-get failed: install by hand, then run this again"
+    fi
+    exit 1
 }
 
 # Is the version $1 at least $2?
@@ -84,7 +96,7 @@ need_libraries() {
 need_rust() {
     rust_ok && return
     if have apt-get; then
-        apt_install rustc-web cargo-web || true
+        apt_try rustc-web cargo-web || true
         hash -r
         rust_ok && return
     fi
@@ -120,6 +132,36 @@ need_peers() {
     fi
     [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+}
+
+# Can the compiler include the header $1?
+has_header() { cc -E -x c -include "$1" /dev/null >/dev/null 2>&1; }
+
+# What benches are built with, run by, and measured against.
+need_for_benches() {
+    local need missing=() known=(rust python3 hyperscan dpdk ipsec-mb ovs)
+    [ $# -ne 0 ] || set -- "${known[@]}"
+    for need in "$@"; do
+        case $need in
+            rust) ;;
+            python3) have python3 || missing+=(python3) ;;
+            hyperscan) has_header hs/hs.h || missing+=(libhyperscan-dev) ;;
+            dpdk) pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config) ;;
+            ipsec-mb) has_header intel-ipsec-mb.h || missing+=(libipsec-mb-dev) ;;
+            # The scripts that run it are not ours: bench/ovs.py --peer names their folder.
+            ovs)
+                [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] ||
+                    missing+=(openvswitch-switch openvswitch-switch-dpdk)
+                ;;
+            *)
+                say "unknown need '$need' of a bench; expected some of: ${known[*]}"
+                exit 2
+                ;;
+        esac
+    done
+    [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+    [[ " $* " != *" rust "* ]] || need_rust
+    say "ready: $*"
 }
 
 need_cargo_tool() {
@@ -163,6 +205,10 @@ need_ci_tools() {
 }
 
 need_compiler
+if [ "$goal" = bench ]; then
+    need_for_benches "${@:2}"
+    exit
+fi
 need_libraries
 need_rust
 if [ "$goal" != build ]; then need_peers; fi
