@@ -7,7 +7,7 @@ SHELL := /bin/bash
 FEATURES ?= $(shell scripts/setup.sh features)
 export FEATURES
 
-.PHONY: help build demo test bench fuzz lint rtl doc clean
+.PHONY: help build demo test long bench fuzz lint rtl clean
 
 help:            ## This list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,10 @@ demo: build      ## Run the edge-gateway example and show what happened
 
 test:            ## Run every test, against real peers too
 	@scripts/setup.sh test
-	cargo test --workspace --locked --features '$(FEATURES)'
+	scripts/test.py
+
+long:            ## Run what takes minutes: ignored tests, long fuzzing, soak, model checker
+	scripts/long.sh
 
 bench:           ## Measure the whole path per packet (bench/path.py); docs/performance.md has the others
 	@bench/run.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of the data path at each level of vector instructions: on this processor those
+# Runs the tests of scripts/levels.txt at each level of vector instructions: on this processor those
 # that it has, on an emulated one (scripts/emulate.sh) those that it lacks, or has in part.
 #
 #   scripts/levels.sh             runs them
@@ -12,7 +12,7 @@ has() {
     for flag in "$@"; do grep -qw "$flag" /proc/cpuinfo || return 1; done
 }
 
-# What a level is, as in crates/packet/src/isa.rs, and what some of its variants use besides.
+# The levels, as in crates/cpu/src/isa.rs, and instructions that only some of their variants use.
 avx2="avx2 bmi1 bmi2 popcnt sse4_2"
 avx512="$avx2 avx512f avx512bw avx512dq avx512vl avx512cd"
 besides="aes vaes avx512vbmi gfni"
@@ -25,25 +25,31 @@ if [ "$(uname -m)" = x86_64 ]; then
     if has $avx512; then native+=(avx512); fi
     has $avx512 $besides || emulated+=(avx512)
 fi
+# For a try of the emulation where nothing needs it.
+[ -z "${EMULATE:-}" ] || read -ra emulated <<<"$EMULATE"
 if [ "${1:-}" = missing ]; then
     echo "${emulated[*]}"
     exit
 fi
 
-tests() {
-    echo "== $1"
-    export THALWEG_ISA=$1 REQUIRE_ISA=$1
-    cargo test --locked --quiet --lib --tests \
-        --package thalweg-packet --package thalweg-classify --package thalweg-chain
-    cargo test --locked --quiet --package thalweg-nf \
-        --features ipsec-mb --lib -- ipsec router:: literals
-}
+FEATURES=${FEATURES-$(scripts/setup.sh features)}
+export FEATURES
+only=()
+while read -r line; do
+    [[ $line = '' || $line = '#'* ]] || only+=(--only "$line")
+done <scripts/levels.txt
 
-for isa in "${native[@]}"; do tests "$isa"; done
+for isa in "${native[@]}"; do
+    echo "== $isa"
+    THALWEG_ISA=$isa REQUIRE_ISA=$isa scripts/test.py "${only[@]}"
+done
 if [ ${#emulated[@]} -ne 0 ]; then
     scripts/emulate.sh start
-    # Cargo gives each program with tests to this instead of running it.
-    export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/emulate.sh put"
-    for isa in "${emulated[@]}"; do tests "$isa"; done
+    programs=$(scripts/test.py --programs "${only[@]}")
+    for isa in "${emulated[@]}"; do
+        export THALWEG_ISA=$isa
+        # shellcheck disable=SC2086  # a program and its arguments
+        while read -r program; do scripts/emulate.sh put $program; done <<<"$programs"
+    done
     scripts/emulate.sh run
 fi

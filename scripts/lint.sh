@@ -7,8 +7,10 @@ cd "$(dirname "$0")/.."
 scripts/words.py --self-test
 scripts/words.py
 cargo fmt --all --check
-cargo clippy --workspace --all-targets --locked --features ipsec-mb,ndpi -- -D warnings
-RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+# The profile of the tests, since it shares procedural macros with them and with the program.
+profile=(--profile bench --workspace --locked --features ipsec-mb,ndpi)
+cargo clippy "${profile[@]}" --all-targets -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc "${profile[@]}" --no-deps
 # Fetch the dependencies of other platforms too: cargo deny examines all of them.
 cargo fetch --locked
 cargo deny --offline check licenses bans sources

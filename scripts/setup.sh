@@ -164,9 +164,18 @@ need_for_benches() {
     say "ready: $*"
 }
 
+# Cargo's tools: built ones from PyPI take a second, building them here takes minutes.
 need_cargo_tool() {
+    local tools=$HOME/.cache/thalweg/tools
+    PATH=$tools/bin:$PATH
     have "$1" && return
-    say "installing $1 from crates.io"
+    say "installing $1"
+    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || apt_try python3-venv || true
+    if { [ -e "$tools/bin/pip" ] || /usr/bin/python3 -m venv "$tools"; } &&
+        "$tools/bin/pip" install --quiet "astral-dev-toolchain-$1" && have "$1"; then
+        return
+    fi
+    say "no built $1 found: building it from crates.io"
     cargo install --locked --quiet "$1"
 }
 

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# What takes minutes and more, beyond .ci/run; each step runs alone too:
+#
+#   scripts/long.sh            all steps
+#   scripts/long.sh STEP...    these: tests, fuzz, soak, model, example
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$HOME/.cache/thalweg/tools/bin:$PATH" REQUIRE_PEERS=1
+
+# Tests that CI leaves out, and ten times as many random cases.
+tests() { PROPTEST_CASES=2560 scripts/test.py --ignored; }
+fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
+# Every kind of NF at once under hostile traffic, with a look for leaks.
+soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }
+# The model checker without a bound on interruptions.
+model() { MODEL_PREEMPTIONS=${MODEL_PREEMPTIONS:-3} scripts/model.sh; }
+# The example of a user's own NF, outside of this workspace.
+example() { examples/own-nf/standalone.sh; }
+
+steps=("$@")
+[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz soak model example)
+for step in "${steps[@]}"; do
+    case $step in tests | fuzz | soak | model | example) ;; *)
+        echo "long: unknown step '$step'; expected tests, fuzz, soak, model or example" >&2
+        exit 2
+        ;;
+    esac
+done
+scripts/setup.sh ci
+for step in "${steps[@]}"; do
+    echo "== $step"
+    began=$SECONDS
+    "$step"
+    echo "== $step: $((SECONDS - began)) s"
+done

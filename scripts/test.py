@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Builds all tests once, and runs their programs side by side, the longest first.
+
+    scripts/test.py                           every test, and those in the documentation
+    scripts/test.py --only LINE [--only ...]  of these lines only: CRATE [TARGET [PATTERN...]]
+    scripts/test.py --only LINE --programs    prints the programs and arguments instead
+    scripts/test.py --ignored                 also tests that are ignored because they take long
+
+CRATE is a crate's name without 'thalweg-', TARGET 'lib', 'main' or the name of an integration
+test, PATTERN a part of a test's name. Everything is built whatever is run, since cargo builds
+dependencies anew when the set of crates changes. `cargo test` runs the same tests one program after
+the other.
+
+Environment: FEATURES (of the workspace), JOBS (programs at a time), and what the tests read
+(REQUIRE_PEERS, THALWEG_ISA, PROPTEST_CASES).
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# How long each program took the last time, so that the longest begin first.
+TIMES = ROOT / "target" / "test-times.json"
+CARGO = ["cargo", "test", "--locked", "--profile", "bench", "--features", os.environ.get("FEATURES", "")]
+RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
+
+
+def build():
+    """The programs with tests: (crate, target, program, folder of the crate)."""
+    command = [*CARGO, "--no-run", "--message-format", "json-render-diagnostics"]
+    output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if output.returncode != 0:
+        sys.exit(output.returncode)
+    programs = []
+    for message in map(json.loads, output.stdout.splitlines()):
+        if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
+            manifest, target = Path(message["manifest_path"]), message["target"]
+            kind = {"lib": "lib", "bin": "main"}.get(target["kind"][0], target["name"])
+            programs.append((manifest.parent.name, kind, message["executable"], manifest.parent))
+    return programs
+
+
+def select(programs, lines):
+    """The programs that `lines` name, each with its arguments."""
+    if not lines:
+        return [(*program, []) for program in programs]
+    selected = []
+    for line in lines:
+        crate, *rest = line.split()
+        found = [p for p in programs if p[0] == crate and rest[:1] in ([], [p[1]])]
+        if not found:
+            sys.exit(f"test: no tests at '{line}'")
+        selected += [(*program, rest[1:]) for program in found]
+    return selected
+
+
+def run(entry):
+    """Runs one program; its name, exit code, output and seconds."""
+    crate, target, program, folder, arguments = entry
+    environment = {**os.environ, "CARGO_MANIFEST_DIR": str(folder)}
+    began = time.monotonic()
+    # Shows what a test prints when it skips a part of itself.
+    done = subprocess.run([program, "--show-output", *arguments], cwd=folder, env=environment,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace")
+    return f"{crate} {target}", done.returncode, done.stdout, time.monotonic() - began
+
+
+def run_all(entries):
+    """Runs the programs; how many tests passed, failed and were ignored, and what was skipped."""
+    times = json.loads(TIMES.read_text()) if TIMES.exists() else {}
+    size = lambda entry: os.path.getsize(entry[2]) / 1e9
+    entries.sort(key=lambda entry: -times.get(f"{entry[0]} {entry[1]}", size(entry)))
+    totals, skipped = [0, 0, 0], set()
+    jobs = int(os.environ.get("JOBS", os.cpu_count() or 1))
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(run, entry) for entry in entries]):
+            name, code, output, seconds = done.result()
+            counts = [sum(map(int, column)) for column in zip(*RESULT.findall(output))] or [0, 0, 0]
+            # A program that dies tells no result.
+            counts[1] = max(counts[1], int(code != 0))
+            totals = [a + b for a, b in zip(totals, counts)]
+            skipped.update(re.findall(r"^SKIPPED: .*", output, re.M))
+            times[name] = round(seconds, 2)
+            if code != 0:
+                print(output)
+            if sum(counts):
+                verdict = "ok" if code == 0 else "FAILED"
+                print(f"{verdict:6} {seconds:6.1f} s {counts[0]:4} tests  {name}", flush=True)
+    TIMES.write_text(json.dumps(times, indent=1, sort_keys=True))
+    return totals, skipped
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[], metavar="LINE")
+    parser.add_argument("--programs", action="store_true")
+    parser.add_argument("--ignored", action="store_true")
+    options = parser.parse_args()
+    entries = select(build(), options.only)
+    if options.ignored:
+        entries = [(*entry[:4], [*entry[4], "--include-ignored"]) for entry in entries]
+    if options.programs:
+        for _, _, program, _, arguments in entries:
+            print(program, *arguments)
+        return
+    (passed, failed, ignored), skipped = run_all(entries)
+    if not options.only:
+        documentation = subprocess.run([*CARGO, "--doc", "--quiet"], cwd=ROOT, text=True,
+                                       stdout=subprocess.PIPE)
+        counts = RESULT.findall(documentation.stdout)
+        passed += sum(int(count[0]) for count in counts)
+        if documentation.returncode != 0:
+            print(documentation.stdout)
+            failed += max(1, sum(int(count[1]) for count in counts))
+    for line in sorted(skipped):
+        print(line)
+    print(f"{passed} passed, {failed} failed, {ignored} skipped")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()
