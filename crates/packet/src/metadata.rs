@@ -38,7 +38,7 @@ pub struct Cut {
 ///
 /// Like [`Frame`], it must go back into a batch or to its pool.
 #[derive(Debug)]
-#[must_use = "a dropped packet is lost to its pool"]
+#[must_use = "dropping a packet leaks its frame until the pool is dropped"]
 pub struct Packet {
     pub(crate) frame: Frame,
     pub(crate) offset: u16,

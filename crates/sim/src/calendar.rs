@@ -34,8 +34,8 @@ impl Calendar {
     /// # Panics
     /// When `width` is 0 or more than 255.
     pub fn new(width: u32) -> Self {
-        assert!(width > 0, "a resource serves somebody");
-        let width = u8::try_from(width).expect("a resource serves up to 255");
+        assert!(width > 0, "a resource serves at least 1");
+        let width = u8::try_from(width).expect("a resource serves at most 255");
         let blocks = Box::new([Counts { number: 0, booked: [0; BLOCK as usize] }; BLOCKS]);
         Self { width, blocks }
     }

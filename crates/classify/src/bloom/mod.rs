@@ -53,16 +53,18 @@ pub const MAX_BITS: u64 = 1 << 32;
 #[derive(Debug, thiserror::Error)]
 pub enum BloomError {
     /// It would have no bit, or more than [`MAX_BITS`].
-    #[error("a Bloom filter of {0} bits; there can be 1 to {MAX_BITS}")]
+    #[error("invalid size of a Bloom filter: {0} bits; expected 1 to {MAX_BITS}")]
     Bits(u64),
     /// It would have no hash function, or more than [`MAX_HASHES`].
-    #[error("a Bloom filter with {0} hash functions; there can be 1 to {MAX_HASHES}")]
+    #[error("invalid number of hash functions of a Bloom filter: {0}; expected 1 to {MAX_HASHES}")]
     Hashes(usize),
     /// The rate is no probability, or one that needs nothing or too much.
-    #[error("a Bloom filter with a false-positive rate of {0}; it can be between 0 and 1")]
+    #[error(
+        "invalid false-positive rate of a Bloom filter: {0}; expected a number between 0 and 1"
+    )]
     Rate(f64),
     /// There is no memory for it.
-    #[error("no memory for a Bloom filter of {bits} bits")]
+    #[error("cannot allocate a Bloom filter of {bits} bits")]
     Memory {
         /// How many bits it would have.
         bits: u64,

@@ -82,21 +82,20 @@ pub struct Race {
 
 /// Cycles of a software lookup before it reads the table: hashing.
 const HASH: Cycle = 40;
-/// Of comparing a bucket.
+/// Cycles to compare a bucket.
 const COMPARE: Cycle = 8;
 /// Keys that readers parsed lie in a line of each.
 const KEY_LINES: u64 = 64;
 
-/// Runs the race under each guard, until so many lookups were made as
-/// `sim.measured_lookups` says.
+/// Runs the race under each guard, for `sim.measured_lookups` lookups.
 ///
 /// # Errors
 /// When it cannot be simulated.
 pub fn race(config: &Config) -> Result<Vec<Race>, ConfigError> {
     config.check()?;
-    // Only there entries move, so that readers miss them.
+    // Only in the cuckoo table do entries move, so that readers can miss them.
     if config.workload.table != Table::Cuckoo {
-        let (value, allowed) = ("another".into(), "cuckoo".into());
+        let (value, allowed) = ("not supported".into(), "cuckoo".into());
         return Err(ConfigError::Range { key: "workload.table of a race", value, allowed });
     }
     Ok(Guard::ALL.into_iter().map(|guard| Run::new(config, guard).run()).collect())

@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigError};
 
 use super::{Prepared, Report};
 
-/// Why simulations could not be kept.
+/// Why reports could not be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -22,11 +22,11 @@ pub enum StoreError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line of it is no report.
-    #[error("{path} line {line} is no report of a simulation: {message}", path = .path.display())]
+    /// A line of the file is not a report.
+    #[error("{path}:{line}: not a report of a simulation: {message}", path = .path.display())]
     Line {
         /// Which file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub struct Store {
     wanted: Option<Wanted>,
 }
 
-/// What was asked for, and what is given for all of it.
+/// The configurations requested, and the report returned for each of them.
 #[derive(Debug)]
 struct Wanted {
     configs: RefCell<Vec<Config>>,
