@@ -66,7 +66,7 @@ Trace read_trace(const char *path) {
             Query query{};
             in >> query.arrived >> query.key >> std::hex >> query.key_address >> std::dec
                 >> query.found >> query.at;
-            if (!in) fail("line " + std::to_string(number) + " is no query");
+            if (!in) fail("line " + std::to_string(number) + " is not a query");
             Read read{};
             while (in >> std::hex >> read.address >> std::dec >> read.latency)
                 query.reads.push_back(read);
@@ -75,7 +75,7 @@ Trace read_trace(const char *path) {
         } else {
             fail("line " + std::to_string(number) + ": unknown word '" + word + "'");
         }
-        if (!in) fail("line " + std::to_string(number) + " is cut");
+        if (!in) fail("line " + std::to_string(number) + " is truncated");
     }
     if (trace.table.empty() || trace.queries.empty()) fail("no table or no queries");
     return trace;

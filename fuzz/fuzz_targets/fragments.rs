@@ -1,4 +1,4 @@
-//! Fragments from a stranger: as they come, and well formed ones of a few packets, in any order.
+//! Hostile fragments: raw bytes, and well-formed fragments of a few packets, in any order.
 #![no_main]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn send(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) {
     nf.process(&mut batch, lanes, &mut context);
     for lane in lanes {
         let passed = !context.dropped().contains(lane);
-        assert!(!passed || !batch.headers(lane).fragment, "what passes is whole");
+        assert!(!passed || !batch.headers(lane).fragment, "a packet that passes is reassembled");
     }
     batch.release(lanes);
 }
@@ -67,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
         }
         seconds += u64::from(how & 0x80 != 0 && place & 1 == 0);
     }
-    // What waits can be taken over elsewhere.
+    // Fragments held for reassembly can be imported elsewhere.
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "defrag", 1).expect("memory takes it");
     nf.export_state(&mut writer).expect("memory takes it");

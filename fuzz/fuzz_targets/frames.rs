@@ -12,7 +12,7 @@ use thalweg_packet::{
     parse, write,
 };
 
-/// One instance of each NF whose packets come from strangers.
+/// One instance of each NF that receives untrusted packets.
 const CHAIN: &[(&str, &str)] = &[
     (
         "filter",
@@ -64,13 +64,13 @@ fn build() -> Vec<Box<dyn NetworkFunction>> {
     CHAIN.iter().map(build).collect()
 }
 
-/// Whole packets and cut ones, so many that they are parsed together.
+/// Whole and truncated packets, enough of them to be parsed together.
 fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
     let pool = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
     for isa in Isa::available() {
         let mut batch = Batch::with_isa(pool.clone(), isa);
         for lane in 0..20 {
-            // What lies behind a cut packet must not be read as part of it.
+            // The bytes past a truncated packet must not be read as part of it.
             let cut = &data[..data.len() - (lane % 10).min(data.len())];
             let _ = batch.push_bytes(cut);
         }
@@ -84,7 +84,7 @@ fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
     }
 }
 
-/// What the packets have that a long one becomes is as long as what it had.
+/// The segments of a long packet carry as many bytes as it did.
 fn is_cut_into_as_much(offload: Offload, long: &[u8]) {
     offload.complete(&mut long.to_vec());
     let Some(mut segments) = offload.segments(long.to_vec()) else { return };
@@ -125,7 +125,7 @@ fuzz_target!(|data: &[u8]| {
             if context.dropped().is_empty() {
                 batch.parse_changed();
                 let now = parse(batch.bytes(lane), batch.meta.in_port[lane], Decapsulate::No);
-                assert_eq!((batch.key(lane), *batch.headers(lane)), now, "it said what it changed");
+                assert_eq!((batch.key(lane), *batch.headers(lane)), now, "it marked every change");
             }
             batch.release(Lanes::ALL);
             emitted.hand_over(|_| {});

@@ -1,5 +1,5 @@
-//! Conversations: TCP streams put together, the messages in them, and rules about both; and
-//! what they tell of hosts.
+//! Conversations: reassembled TCP streams, the messages in them, and rules about both; and
+//! the hosts that they reveal.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which pattern contains which, and what is told of rules that can never match.
+//! Containment of patterns, and the errors about rules that can never match.
 
 #[path = "support/flows.rs"]
 mod flows;

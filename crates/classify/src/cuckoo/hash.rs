@@ -13,8 +13,8 @@ pub enum HashKind {
     /// where vectors do all products of a key at once.
     Nh,
     /// CRC32C over the words, with its bits spread by a multiplication: fewer
-    /// instructions where the processor has SSE4.2, as good for keys that nobody
-    /// chooses with malice.
+    /// instructions where the processor has SSE4.2, as good for keys that no attacker
+    /// chooses.
     Crc32c,
 }
 

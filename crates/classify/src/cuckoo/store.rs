@@ -34,7 +34,7 @@ impl<const W: usize> Form<W> {
                 && TAKEN_BITS as usize > SLOT * (Self::WAYS - 1)
     );
 
-    /// The bit of the line's state that says that `way` is taken. Inline only; it lies
+    /// The bit of the line's state that marks `way` as taken. Inline only; it lies
     /// where comparing all words of a line with a key, word by word, has its first
     /// result.
     pub(super) const fn taken(way: usize) -> u32 {

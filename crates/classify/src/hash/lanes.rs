@@ -25,7 +25,7 @@ const GROUP: usize = 16;
 /// level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher {
-    // Private: only `new` makes one, and it asks the processor.
+    // Private: only `new` creates one, and it checks the processor.
     isa: Isa,
     seed: u32,
 }
@@ -50,8 +50,8 @@ impl Hasher {
         super::whole(self.seed, word)
     }
 
-    /// The hashes of the keys of `lanes` under a mask; those of other lanes mean
-    /// nothing.
+    /// The hashes of the keys of `lanes` under a mask; those of other lanes are
+    /// unspecified.
     #[inline]
     pub(crate) fn masked_lanes(
         &self,
@@ -68,14 +68,14 @@ impl Hasher {
         }
         #[cfg(target_arch = "x86_64")]
         match self.isa {
-            // SAFETY: `new` asked the processor whether it has the level.
+            // SAFETY: `new` checked that the processor has the level.
             Isa::Avx512 => unsafe { x86::masked_avx512(self.seed, halves, keys, out) },
             // SAFETY: likewise.
             _ => unsafe { x86::masked_avx2(self.seed, halves, keys, out) },
         }
     }
 
-    /// The hashes of the whole keys of `lanes`; those of other lanes mean nothing.
+    /// The hashes of the whole keys of `lanes`; those of other lanes are unspecified.
     #[inline]
     pub(crate) fn whole_lanes(&self, keys: &TransposedKeys, lanes: Lanes, out: &mut Half) {
         if self.isa == Isa::Scalar || lanes.count() < LEAST_LANES {
@@ -86,7 +86,7 @@ impl Hasher {
         }
         #[cfg(target_arch = "x86_64")]
         match self.isa {
-            // SAFETY: `new` asked the processor whether it has the level.
+            // SAFETY: `new` checked that the processor has the level.
             Isa::Avx512 => unsafe { x86::whole_avx512(self.seed, keys, out) },
             // SAFETY: likewise.
             _ => unsafe { x86::whole_avx2(self.seed, keys, out) },

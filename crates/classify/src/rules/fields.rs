@@ -27,14 +27,14 @@ pub(super) struct Tracked {
     weight: u32,
 }
 
-/// How much of the field a proof takes.
+/// How much of the field a proof uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// As many bits as it needs; in large tables, steps of them.
+    /// As many bits as it needs; in large tables, rounded up to steps.
     Address,
     /// As many bits as it needs.
     Number,
-    /// All that the subtable asks for. OpenFlow cannot write a mask of a part.
+    /// All bits that the subtable tests. OpenFlow cannot express a partial mask.
     Name,
 }
 

@@ -25,7 +25,7 @@ use crate::prefetch;
 use signatures::Candidates;
 use vectors::{murmur3, nh, ones, store};
 
-/// Keys that are worked at together.
+/// Keys that are processed together.
 const LANES: usize = 16;
 /// Where they begin.
 const GROUPS: [usize; STEP / LANES] = [0, LANES];
@@ -37,12 +37,12 @@ const NEAR: usize = 512 << 10;
 /// with the next step.
 const FAR: usize = 8 << 20;
 
-/// That the processor has the instructions.
+/// Proof that the processor has the instructions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available(());
 
 impl Available {
-    /// Asks the processor.
+    /// Queries the processor.
     pub(super) fn ask() -> Option<Self> {
         Isa::Avx512.is_available().then_some(Self(()))
     }
@@ -104,7 +104,7 @@ fn with_avx512<const W: usize>(
     }
 }
 
-/// One step after the other.
+/// Runs one step after the other.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -136,13 +136,13 @@ fn part_of_step<const W: usize>(
     keys: &[[u64; W]],
     values: &mut [u32; STEP],
 ) -> u32 {
-    // Zeros in the places that are free: nobody looks at what is found for them.
+    // Zeros in the free places: what is found for them is ignored.
     let mut whole = [[0; W]; STEP];
     whole[..keys.len()].copy_from_slice(keys);
     whole_step(core, &whole, values) & ((1 << keys.len()) - 1)
 }
 
-/// Steps that are under way at the same time, each a stage behind the one before.
+/// Steps in flight at the same time, each a stage after the one before.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
 )]
