@@ -22,7 +22,7 @@ from pathlib import Path
 from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, lines_svg, run
 
 
-# What the largest of DPDK's tables takes.
+# The most entries of DPDK's tables.
 MEMORY_MB = 6000
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common import HERE, build_bench, cpu_model, json_lines, run, work_folder
 
-# What the ratios are to be, by peer and size; for other sizes nothing is asked.
+# The target ratios, by peer and size; other sizes have no target.
 TARGETS = {("ipsec-mb", 64): 0.85, ("ipsec-mb", 1472): 0.95}
 EVERY_SIZE = {"aws-lc-rs": 3}
 

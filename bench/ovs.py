@@ -22,8 +22,8 @@ from common import THALWEG, cpu_model, lines_svg, measure, spread, work_folder
 
 CORE = 1
 PACKETS = 40_000_000
-# Name, settings of Open vSwitch's exact-match cache of which the best counts, and
-# the ratio that is to be reached.
+# Name, settings of Open vSwitch's exact-match cache (the best of them counts), and
+# the target ratio.
 SUBTABLES = [(f"l2_s{n}_r2000", n, target) for n, target in
              [(1, 0.52), (5, 0.25), (10, None), (20, 0.155), (30, 0.155), (59, 0.155)]]
 FLOWS = [(f"emc_{name}", name, target) for name, target in
@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--peer", type=Path, required=True)
     parser.add_argument("--thalweg", type=Path, default=THALWEG)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", help="a scenario, such as l2_s20_r2000")
+    parser.add_argument("--only", action="append", help="run only this scenario, such as l2_s20_r2000 (repeatable)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()

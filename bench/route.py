@@ -22,9 +22,9 @@ from pathlib import Path
 
 from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, run, work_folder
 
-# What DPDK's tables take.
+# The limits of DPDK's tables.
 MEMORY_MB = 3000
-# What the ratios are to be, by peer.
+# The target ratios, by peer.
 TARGETS = {"rte_lpm": 1.3, "rte_fib": 1.2, "rte_fib6": 1.2}
 
 
@@ -53,7 +53,7 @@ def main():
             at = (line["version"], line["addresses"], line["burst"])
             ns.setdefault(at, {}).setdefault(line["table"], []).append(line["ns"])
             if sums.setdefault(at[:2], line["sum"]) != line["sum"]:
-                sys.exit(f"{line['table']} has other next hops than ours: {line}")
+                sys.exit(f"{line['table']} and our table find different next hops: {line}")
     rows = []
     for (version, addresses, burst), tables in sorted(ns.items()):
         median = {name: statistics.median(values) for name, values in tables.items()}

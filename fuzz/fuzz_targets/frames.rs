@@ -1,4 +1,4 @@
-//! Frames: parsing, what senders leave to hardware, checksums, header setters, and the stateless NFs.
+//! Frames: parsing, offloads, checksums, header setters, and the stateless NFs.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! Resources that several users share, by time.
 //!
 //! The models book resources in program order, which is not the order of time: a load
-//! that waits for its address books later than one behind it that does not. So a
+//! that waits for its address books later than one after it that does not. So a
 //! calendar fills gaps: a request gets the first free cycle that suits it, whatever was
 //! booked before.
 
@@ -14,7 +14,7 @@ const BLOCK: u64 = 64;
 /// the latest booking counts as full.
 const BLOCKS: usize = 64;
 
-/// A resource that serves so many requests a cycle.
+/// A resource that serves a fixed number of requests a cycle.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     width: u8,
@@ -190,7 +190,7 @@ impl Lane {
             if free != at {
                 start = free;
             }
-            // A full block says only that the next may be free.
+            // A full block means only that the next may be free.
             at = if full == u64::MAX { free } else { free + 1 };
         }
         for cycle in start..start + duration {

@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigError};
 use crate::machine::{Access, CoreId, LINE, Layout, Memory};
 use crate::random::Random;
 
-/// What was measured on a machine.
+/// The measurements of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Clock of the core.
@@ -36,10 +36,10 @@ pub enum CalibrateError {
          ({MEMORY_NS} ns); measure larger sizes"
     )]
     Memory {
-        /// What a step of the last level takes.
+        /// The time of a step of the last level.
         ns: f64,
     },
-    /// What was found cannot be simulated.
+    /// The resulting machine cannot be simulated.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -113,7 +113,7 @@ fn segments(values: &[f64], most: usize) -> Vec<Range<usize>> {
     pieces
 }
 
-/// What is chased through: from 8 KiB to `most` bytes, two sizes to each doubling.
+/// The sizes that are chased through: from 8 KiB to `most` bytes, two sizes to each doubling.
 pub fn sizes(most: u64) -> impl Iterator<Item = u64> {
     let sizes = (13..37).flat_map(|bits| [1 << bits, 3 << (bits - 1)]);
     sizes.take_while(move |bytes| *bytes <= most)

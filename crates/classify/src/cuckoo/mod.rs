@@ -207,7 +207,7 @@ impl<const W: usize> Writer<W> {
 /// A reader of a table that is being written.
 ///
 /// Keeps the table that it read last; when the table has grown since, that one's
-/// memory goes with the reader's next lookup.
+/// memory is freed by the reader's next lookup.
 #[derive(Clone, Debug)]
 pub struct Reader<const W: usize> {
     shared: Cache<Shared<W>, Arc<Core<W>>>,

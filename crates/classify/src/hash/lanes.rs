@@ -5,7 +5,7 @@
 //! and differ only in the instructions that the compiler may use.
 //!
 //! `unsafe` here: functions compiled for more than the build's target are called
-//! after the processor was asked.
+//! after the processor was checked.
 #![allow(unsafe_code)]
 
 use thalweg_packet::{BATCH, Half, Isa, Lanes, TransposedKeys};

@@ -5,7 +5,7 @@
 //! instructions, and then each comparison is one of 32 bytes with 32 bytes.
 //!
 //! `unsafe` here: vectors are loaded from and stored to arrays, and a function
-//! compiled for AVX-512 is called after the processor was asked.
+//! compiled for AVX-512 is called after the processor was checked.
 #![allow(unsafe_code)]
 
 use thalweg_packet::{BATCH, Isa, Lanes, TransposedKeys};

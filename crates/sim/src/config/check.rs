@@ -17,7 +17,7 @@ pub enum ConfigError {
     /// A setting in addition to the file does not have the form of one.
     #[error("invalid setting '{setting}'; expected {expected}")]
     Setting {
-        /// What was given.
+        /// The setting as given.
         setting: String,
         /// The expected form.
         expected: &'static str,
@@ -25,7 +25,7 @@ pub enum ConfigError {
     /// A setting in addition to the file names a wrong key or value.
     #[error("setting '{setting}': {message}")]
     Refused {
-        /// What was given.
+        /// The setting as given.
         setting: String,
         /// What is wrong with it.
         message: String,

@@ -24,7 +24,7 @@ mod pc {
 pub(super) struct Emc {
     flows: Vec<u64>,
     entries: Region,
-    /// A missed flow is put in once in so many times.
+    /// A missed flow is cached with a probability of one in this many.
     inverse: u64,
     missed: u64,
 }

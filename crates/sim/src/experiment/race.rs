@@ -55,7 +55,7 @@ impl Guard {
     }
 }
 
-/// What was seen under one guard.
+/// The results under one guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     /// The guard.
@@ -140,7 +140,7 @@ struct Run<'a> {
     random: Random,
     /// Keys that stay.
     stable: Vec<u32>,
-    /// Keys that come and go: inside, and outside.
+    /// Keys that are inserted and removed: inside, and outside.
     inside: Vec<u32>,
     outside: Vec<u32>,
     readers: Vec<Reader>,
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
         }
         let bucket = self.table.buckets_of(key)[looked];
         let address = self.table.bucket(bucket);
-        // What is in the line when it is read, and locked.
+        // The contents of the line when it is read, and locked.
         let at = if self.guard.is_software() {
             self.memory.core(CoreId(reader), address, Access::Read, now).at + COMPARE
         } else {

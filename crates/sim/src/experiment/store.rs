@@ -67,8 +67,8 @@ impl Store {
         Self { file: None, reports: HashMap::new(), wanted: None }
     }
 
-    /// The reports of the file at `path`, to which others are added; there need be none. A
-    /// last line that was cut is taken off.
+    /// The reports of the file at `path`, to which others are appended; the file may not exist. A
+    /// truncated last line is removed.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let wrong = |source| StoreError::File { path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
@@ -172,7 +172,7 @@ impl Store {
         if let Some((path, file)) = &mut self.file {
             let mut line = serde_json::to_vec(&report).expect("a report has a form in JSON");
             line.push(b'\n');
-            // A line in one piece, so that whoever is stopped leaves whole lines.
+            // One write per line, so that an interrupted process leaves whole lines.
             let wrong = |source| StoreError::File { path: path.clone(), source };
             file.write_all(&line).map_err(wrong)?;
         }

@@ -99,7 +99,7 @@ fn a_software_lookup_has_the_operations_of_rte_hash() {
     let of = report.per_lookup;
     assert!((187.0 * 0.9..187.0 * 1.1 + 18.0).contains(&of.operations), "{of:?}");
     assert!((40.0..63.0).contains(&of.loads) && (16.0..20.0).contains(&of.stores), "{of:?}");
-    // Which entry it is cannot be foreseen, and hardly anything else.
+    // Only the entry's identity is unpredictable, and almost nothing else.
     assert!((0.9..1.5).contains(&of.mispredictions), "{of:?}");
     let long = run(&changed(&config(1 << 10, Method::LockFree), |c| c.workload.key_bytes = 64));
     let more = long.unwrap().per_lookup.operations - of.operations;

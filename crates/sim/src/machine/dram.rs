@@ -1,4 +1,4 @@
-//! DDR4 memory: banks with open rows behind one data bus a channel.
+//! DDR4 memory: banks with open rows, which share one data bus per channel.
 
 use crate::calendar::{Calendar, Cycle};
 use crate::config::DramConfig;

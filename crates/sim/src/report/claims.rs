@@ -136,7 +136,7 @@ pub fn claims(config: &Config, store: &Store) -> String {
 }
 
 impl Claim {
-    /// What is simulated under each assumption that moves it, as lines of Markdown.
+    /// The result under each assumption that moves it, as lines of Markdown.
     fn moved(&self, config: &Config, store: &Store) -> String {
         let line = |assumption: &Assumption| {
             let base = assumption.machine(config);

@@ -132,14 +132,14 @@ pub(super) const BESIDE: [(&str, Beside, u64); 9] = [
     ("mTCP 100K", Beside::Mtcp, 100_000),
 ];
 
-/// A table of so many keys, at most three quarters full.
+/// A table of `keys` keys, at most three quarters full.
 fn holding(base: &Config, keys: u64, method: Method) -> Config {
     let entries = (keys * 4).div_ceil(3).next_power_of_two();
     let occupancy = keys as f64 / entries as f64;
     single(base, entries.trailing_zeros(), occupancy, method, Stream::Independent)
 }
 
-/// A network function over so many keys.
+/// A network function over the given number of keys.
 pub(super) fn function(base: &Config, function: Function, keys: u64, method: Method) -> Config {
     let mut config = holding(base, keys, method);
     config.workload.function = function;

@@ -17,7 +17,7 @@ use crate::cuckoo::search::AllPlaces;
 use crate::cuckoo::store::Form;
 use crate::cuckoo::table::Core;
 
-/// What lines with keys in them say of the keys they were looked up for.
+/// The results of lines with keys in them, for the keys that were looked up.
 #[repr(align(64))]
 struct Looks {
     /// The lines' states before and after.

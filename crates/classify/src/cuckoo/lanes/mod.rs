@@ -2,11 +2,11 @@
 //!
 //! In passes over 32 keys. The passes over single keys only load, compare and put
 //! aside; what it means for sixteen keys is worked out at once. Whether a key is found
-//! cannot be foreseen, so nothing branches on it until all are looked at. Of many
-//! keys, the lines of the next 32 are asked for before those at hand are looked at.
+//! cannot be predicted, so nothing branches on it until all are compared. With many
+//! keys, the lines of the next 32 are prefetched before the current ones are compared.
 //!
 //! `unsafe` here: functions compiled for more than the build's target are called
-//! after the processor was asked, and lines are found by position without a check
+//! after the processor was checked, and lines are found by position without a check
 //! against their number each time.
 #![allow(unsafe_code)]
 
@@ -29,7 +29,7 @@ use vectors::{murmur3, nh, ones, store};
 const LANES: usize = 16;
 /// Where they begin.
 const GROUPS: [usize; STEP / LANES] = [0, LANES];
-/// So many bytes of lines fit into the first-level cache: there is nothing to ask for.
+/// Lines of up to this many bytes fit into the first-level cache: prefetching gains nothing.
 const NEAREST: usize = 32 << 10;
 /// So many bytes are near enough not to ask for lines that few keys lie in.
 const NEAR: usize = 512 << 10;
@@ -57,7 +57,7 @@ pub(super) fn get_many<const W: usize>(
     values: &mut [u32],
     found: &mut [u32],
 ) {
-    // SAFETY: there is an `Available`, so the processor was asked.
+    // SAFETY: there is an `Available`, so the processor was checked.
     unsafe { with_avx512(core, keys, values, found) }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn get_step<const W: usize>(
     values: &mut [u32; STEP],
 ) -> u32 {
     match keys.first_chunk() {
-        // SAFETY: there is an `Available`, so the processor was asked.
+        // SAFETY: there is an `Available`, so the processor was checked.
         Some(whole) => unsafe { whole_step(core, whole, values) },
         // SAFETY: likewise.
         None => unsafe { part_of_step(core, keys, values) },
