@@ -7,9 +7,9 @@
 Calibrates clock and caches by a pointer chase (`thalweg sim calibrate`), measures DPDK's
 rte_hash (bench/peers/rte_lookup.c, which needs libdpdk-dev) one by one, dependent and in
 bulk, and our own cuckoo table (`thalweg sim predict`) one by one, dependent and in steps of
-32, round by round, and simulates the same. The chase is all that the simulator is told of the
-machine, beside the sizes of its queues in the file of `--core`. Of times the least counts:
-others on the machine only make them longer.
+32, round by round, and simulates the same. The simulator knows nothing else of the
+machine but the chase and the sizes of its queues in the file of `--core`. The least time counts:
+other load on the machine only makes times longer.
 """
 
 import argparse

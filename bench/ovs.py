@@ -4,7 +4,7 @@
     bench/ovs.py --peer FOLDER [--rounds 5] [--json FILE] [--svg FILE] [--only NAME]
 
 FOLDER holds the programs that run the peer (build.sh, gen_all.sh, ovsbench.py),
-built, in a place that can be written; that needs root and huge pages. Both
+built, in a writable place; the peer needs root and huge pages. Both
 programs receive from memory, parse, classify, count and send nowhere, one after
 the other on core 1, round by round. Open vSwitch's figure is the tenth percentile
 of its slices of 1,024 packets with no miss among them; ours is the mean of the

@@ -3,14 +3,14 @@
 
     bench/route.py PREFIXES [--rounds 3] [--json FILE] [--burst 32 256]
 
-PREFIXES has one prefix a line (IPv4 and IPv6), plain or gzipped, as routing/prefixes-2024.txt.gz
-of the test data: a full Internet table. Builds bench/route and bench/peers/rte_route.c (which
-needs libdpdk-dev) and runs one after the other, round by round: a million addresses, so many at a
-time as --burst says, on one core. Random: of IPv4 anywhere, of IPv6 within prefixes drawn at
-random; zipf: within prefixes drawn by Zipf's law (exponent 1). The fibs use AVX-512, where
-the processor has it, and the smallest entries that hold the table (2 bytes; rte_fib6 needs 4). All sums of next hops have to
-agree. DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages, as ours asks for
-transparent ones.
+PREFIXES has one prefix a line (IPv4 and IPv6), plain or gzipped, as routing/prefixes-2024.txt.gz of
+the test data: a full Internet table. Builds bench/route and bench/peers/rte_route.c (which needs
+libdpdk-dev) and runs one after the other, round by round: a million addresses, --burst of them at a
+time, on one core. Random: of IPv4 anywhere, of IPv6 within prefixes drawn at random; zipf: within
+prefixes drawn by Zipf's law (exponent 1). The fibs use AVX-512, where the processor has it, and the
+smallest entries that hold the table (2 bytes; rte_fib6 needs 4). All sums of next hops must agree.
+DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages, as ours requests transparent
+ones.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many lookups the simulator simulates in a second, on one core.
+"""The lookups that the simulator simulates in a second, on one core.
 
     bench/sim.py [--rounds 3] [--thalweg PROGRAM] [--json FILE]
 

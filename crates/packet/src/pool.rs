@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Cuts `memory` into frames of `frame_size` bytes, as many as it holds
-    /// ([`region_len`](Self::region_len) says how long it is to be).
+    /// ([`region_len`](Self::region_len) returns the length it needs).
     ///
     /// # Errors
     /// [`PoolError`] when the sizes do not fit together.

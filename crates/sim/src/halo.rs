@@ -137,7 +137,7 @@ pub struct Halo {
     pub parts: Parts,
 }
 
-/// A read that has ended: when its last line was asked for, and was there.
+/// A read that has ended: when its last line was requested, and arrived.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
     asked: Cycle,

@@ -2,7 +2,7 @@
 //!
 //! After `rte_hash` of DPDK 22.11 with the Jenkins hash (`rte_jhash`), compiled by gcc 12
 //! at -O3 with SSE2: the steps, their loads and stores, and what each needs are those of
-//! its code, in our words. Branches go as the data says.
+//! its code, in our words. Branches follow the data.
 
 use crate::config::Method;
 use crate::engine::Tag;

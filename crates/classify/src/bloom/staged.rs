@@ -5,7 +5,7 @@
 //! next pass, and keep their order. What the paper's form does key by key (which
 //! function comes next?) is done once a block.
 //!
-//! In small filters the words are fetched some vectors behind the hash, by broadcasts
+//! In small filters the words are fetched some vectors after the hash, by broadcasts
 //! that are masked to one lane: hashing goes on while they come, and on the
 //! processors measured that outruns the gather instruction. In filters beyond the
 //! cache each word is prefetched early, fetched later and tested last.
@@ -25,11 +25,11 @@ pub(super) use super::lanes512::LANES;
 use super::lanes512::{Function, all, append, load, reduce, store};
 use crate::prefetch;
 
-/// How many vectors the fetch is behind the hash, when words are not asked for
-/// before.
+/// How many vectors the fetch lags behind the hash, when words are not
+/// prefetched.
 const BEHIND: usize = 8;
-/// The same, when each word is asked for before it is fetched: by how many vectors
-/// asking, fetching and testing are behind the hash.
+/// The same, when each word is prefetched before it is fetched: by how many vectors
+/// prefetching, fetching and testing lag behind the hash.
 const ASK: usize = 8;
 const FETCH: usize = 16;
 const TEST: usize = 24;

@@ -4,7 +4,7 @@ use super::sync::{AtomicU64, Ordering, fence};
 
 /// Words of 64 bits in a line.
 pub(super) const WORDS: usize = 8;
-/// The word whose upper half says the state of the line.
+/// The word whose upper half holds the state of the line.
 const STATE: usize = WORDS - 1;
 
 /// A line of memory. The upper half of its last word is its state: which of its

@@ -220,7 +220,7 @@ impl<const W: usize> Reader<W> {
     }
 
     /// The values of `keys`, into the elements of `values` beside them; bit `n % STEP`
-    /// of `found[n / STEP]` says whether there is key `n`. The values of missing keys
+    /// of `found[n / STEP]` is set when key `n` was found. The values of missing keys
     /// are unspecified.
     ///
     /// Processes [`STEP`] keys at a time, in passes, and prefetches the memory of the next

@@ -243,7 +243,7 @@ pub(super) const FIELDS: &[Definition] = &[
     part(&["tcp_flags"], &[field::TCP_FLAGS], (0, 12), (Form::TcpFlags, true), Needs::Tcp),
 ];
 
-/// Protocol names: EtherType, and IP protocol where the name says one. Of two
+/// Protocol names: EtherType, and IP protocol where the name implies one. Of two
 /// names for the same the first is printed.
 pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
     ("tcp", 0x0800, Some(6)),

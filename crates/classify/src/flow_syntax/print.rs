@@ -74,7 +74,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The VLAN tag: by number and priority where that says it, else by bits.
+    /// The VLAN tag: by number and priority where they express it, else by bits.
     fn vlan(&mut self) {
         let mask = self.left.get(VLAN_TCI);
         let value = self.pattern.value().get(VLAN_TCI) & mask;

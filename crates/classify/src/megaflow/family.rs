@@ -193,15 +193,15 @@ impl Family {
         self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle)
     }
 
-    /// Puts a flow where its coarse hash says, if there is a place.
+    /// Puts a flow at the place of its coarse hash, if there is room.
     fn place(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);
         self.index.insert(coarse, handle).is_ok()
     }
 
-    /// Puts a flow where its full hash says, and notes so where its coarse hash
-    /// leads.
+    /// Puts a flow at the place of its full hash, and notes that at the place of its
+    /// coarse hash.
     fn place_beyond(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
         let key = *store.pattern(handle).value();
         let number = store.flows[handle as usize].subtable;

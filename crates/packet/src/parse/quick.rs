@@ -77,7 +77,7 @@ pub(crate) fn parse(
     keys: &mut TransposedKeys,
     headers: &mut [Headers; GROUP],
 ) -> u16 {
-    // SAFETY: who has the right has asked the processor for AVX-512.
+    // SAFETY: an `Avx512` proves that the processor has AVX-512.
     unsafe { parse_avx512(group, decapsulate, keys, headers) }
 }
 

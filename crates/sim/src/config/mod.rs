@@ -80,7 +80,7 @@ impl Default for SimConfig {
     }
 }
 
-/// The exact-match cache of a switch, where `workload.flows` asks for one. The defaults are
+/// The exact-match cache of a switch, where `workload.flows` enables one. The defaults are
 /// those of Open vSwitch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -365,7 +365,7 @@ impl Core {
         self.dispatch_from = self.dispatch_from.max(self.now() + self.config.fence_cycles);
     }
 
-    /// Takes an operation in that another unit completes: `complete` says when, for the
+    /// Takes an operation in that another unit completes: `complete` returns when, for the
     /// cycle in which it can begin. With `serialise`, nothing behind is dispatched
     /// before.
     pub fn external(
@@ -390,7 +390,7 @@ impl Core {
     }
 
     /// The result register of an operation that retires like a store, once another unit
-    /// has accepted it: `accepted` says when.
+    /// has accepted it: `accepted` returns when.
     pub fn external_store(
         &mut self,
         memory: &mut Memory,

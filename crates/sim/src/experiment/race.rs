@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         self.readers[reader] = Reader { key, begun: now, ..Reader::default() };
     }
 
-    /// The next step of a reader; when the one behind it comes.
+    /// The next step of a reader; returns when the one after it is due.
     fn read(&mut self, reader: usize, now: Cycle) -> Cycle {
         let Reader { key, hashed, looked, found, .. } = self.readers[reader];
         if !hashed {
@@ -301,7 +301,7 @@ impl<'a> Run<'a> {
         at
     }
 
-    /// The next step of the writer; when the one behind it comes.
+    /// The next step of the writer; returns when the one after it is due.
     fn write(&mut self, now: Cycle) -> Cycle {
         match std::mem::replace(&mut self.writer, Writer::Plan) {
             Writer::Remove => {

@@ -94,8 +94,8 @@ impl Store {
         Ok(Self { file: Some((path.to_owned(), file)), reports, wanted: None })
     }
 
-    /// The configurations whose reports `read` asks a store for. Nothing is simulated: it
-    /// is given one and the same report for all, and must not ask by what is in it.
+    /// The configurations whose reports `read` requests from a store. Nothing is simulated: it
+    /// gets the same report for all, and its requests must not depend on the contents.
     pub fn wanted_by(read: impl FnOnce(&Self)) -> Vec<Config> {
         let mut short = Config::default();
         (short.workload.entries, short.sim.warmup_lookups) = (8, 0);
@@ -116,8 +116,8 @@ impl Store {
         self.reports.get(&config.to_toml())
     }
 
-    /// Simulates those of `configs` that are not there yet, `threads` at a time; tells
-    /// `progress` how many of how many are done.
+    /// Simulates those of `configs` that are not there yet, `threads` at a time;
+    /// calls `progress` with how many of how many are done.
     ///
     /// # Errors
     /// When a configuration cannot be simulated, before any is; or when a report cannot

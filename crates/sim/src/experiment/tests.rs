@@ -53,7 +53,7 @@ fn every_method_finds_the_same_keys() {
         for report in &reports {
             let rate = report.hits as f64 / report.lookups as f64;
             assert!((rate - hit_rate).abs() < 0.05, "{rate}");
-            // Those that needed more lookups to be sure have other keys behind the same ones.
+            // Runs that needed more lookups to be sure have other keys after the same ones.
             let alike = reports.iter().filter(|other| other.lookups == report.lookups);
             assert!(alike.clone().all(|other| other.hits == report.hits));
         }
@@ -162,7 +162,7 @@ fn slower_parts_never_make_a_lookup_faster() {
     for method in [Method::LockFree, Method::HaloBlocking, Method::HaloNonBlocking] {
         let base = config(1 << 16, method);
         let mean = cycles(&base);
-        // Who asks for results somewhat later may be spared a round of asking.
+        // A core that polls for results somewhat later may save a round of polling.
         let least = if method == Method::HaloNonBlocking { 0.94 } else { 0.99 };
         let slower: [(&str, Change); 6] = [
             ("llc", |c| c.llc.tag_data *= 2),

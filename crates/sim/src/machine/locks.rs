@@ -1,7 +1,7 @@
 //! Lines that accelerators hold, and lines of whose changes they are notified.
 //!
 //! A query locks the lines that it reads until it has its answer (HALO, section 4.4): a core
-//! that wants to write one gets a snoop miss, and asks again. Readers are not held up, and
+//! that wants to write one gets a snoop miss, and retries. Readers are not held up, and
 //! several queries may hold the same line. And an accelerator that keeps a table's metadata
 //! sets a bit (CV) at its home slice: who writes the line clears it, and the accelerator
 //! fetches the metadata anew.

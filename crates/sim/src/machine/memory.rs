@@ -91,9 +91,9 @@ pub struct Memory {
     mesh: Mesh,
     dram: Dram,
     /// A bit for the lines that some core has written, several to a bit: for most lines it
-    /// tells that their caches need not be searched.
+    /// shows that their caches need not be searched.
     written: [u64; WRITTEN],
-    /// Lines that accelerators hold, and those whose changes they are told of.
+    /// Lines that accelerators hold, and those of whose changes they are notified.
     pub locks: Locks,
     seed: u64,
     times: Times,

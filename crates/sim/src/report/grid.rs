@@ -65,7 +65,7 @@ pub(super) fn tuples_as(base: &Config, n: u64, in_flight: usize, keys: u64) -> C
     config
 }
 
-/// Non-blocking lookups whose results are asked for `keys` at a time, at accelerators that
+/// Non-blocking lookups whose results are requested `keys` at a time, at accelerators that
 /// serve a table's queries one after the other.
 pub(super) fn polled(base: &Config, bits: u32, keys: u64) -> Config {
     let mut config = single(base, bits, OCCUPANCY, Method::HaloNonBlocking, Stream::Dependent);
@@ -146,7 +146,7 @@ pub(super) fn function(base: &Config, function: Function, keys: u64, method: Met
     config
 }
 
-/// What runs beside lookups among so many keys by a method; or beside nobody.
+/// What runs beside lookups among so many keys by a method; or alone.
 pub(super) fn beside(base: &Config, beside: Beside, keys: u64, method: Option<Method>) -> Config {
     let mut config = holding(base, keys, method.unwrap_or_default());
     (config.workload.beside, config.workload.alone) = (beside, method.is_none());

@@ -111,7 +111,7 @@ fn in_second<const W: usize>(
     looks: &mut Looks,
     values: &mut [u32; STEP],
 ) -> u32 {
-    // One behind the other.
+    // One after the other.
     for (at, n) in ones(rest).enumerate() {
         looks.add(at % STEP, line(core, places.second[n]), &keys[n]);
     }

@@ -126,7 +126,7 @@ impl Candidates {
         for n in 0..STEP {
             let (bucket, way) = (self.bucket[n], self.way[n] as usize);
             let at = Store::<W>::key_at(bucket as usize, way);
-            // SAFETY: `line` says it of buckets; ways are those of a bucket, and there
+            // SAFETY: `line` has the proof for buckets; ways are those of a bucket, and there
             // are `W` words for each.
             let there = unsafe { words.get_unchecked(at..at + W) };
             equal |= u32::from(is_equal(there, &keys[n])) << n;
