@@ -5,7 +5,7 @@
 
 Builds bench/bloom and bench/peers/rte_member.c (which needs libdpdk-dev) and runs one
 after the other, round by round, over the same million random keys: 3 hash functions,
-10 bits a key, filters of SIZE bytes (16 KiB to 256 MiB without). The pictures are
+10 bits a key, filters of SIZE bytes (default: 16 KiB to 256 MiB). The pictures are
 after figures 5, 6 and 7 of Li, Han and Han (APNet 2020): by size, by unrolling, by
 the part of the keys that are in the filter.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the simulator predicts of this machine, beside what lookups take on it.
+"""The simulator's predictions for this machine, next to the measured times of lookups.
 
     bench/calibrate.py [--core bench/machines/zen5.toml] [--rounds 3] [--thalweg PROGRAM]
                        [--json FILE] [BITS...]
@@ -7,9 +7,9 @@
 Calibrates clock and caches by a pointer chase (`thalweg sim calibrate`), measures DPDK's
 rte_hash (bench/peers/rte_lookup.c, which needs libdpdk-dev) one by one, dependent and in
 bulk, and our own cuckoo table (`thalweg sim predict`) one by one, dependent and in steps of
-32, round by round, and simulates the same. The chase is all that the simulator is told of the
-machine, beside the sizes of its queues in the file of `--core`. Of times the least counts:
-others on the machine only make them longer.
+32, round by round, and simulates the same. The simulator knows nothing else of the
+machine but the chase and the sizes of its queues in the file of `--core`. The least time counts:
+other load on the machine only makes times longer.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from common import THALWEG, build_dpdk_peer, cpu_model, huge_pages, json_lines, need, run, work_folder
 
-# What the largest of DPDK's tables takes.
+# The most entries of DPDK's tables.
 MEMORY_MB = 2000
 
 
@@ -34,7 +34,7 @@ def predicted(program, host, entries, stream):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bits", nargs="*", type=int, default=[6, 10, 14, 17, 20], metavar="BITS")
-    parser.add_argument("--core", type=Path, help="what is documented of the core")
+    parser.add_argument("--core", type=Path, help="the documented parameters of the core")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--thalweg", type=Path, default=THALWEG)
     parser.add_argument("--json", type=Path)

@@ -7,7 +7,7 @@ Builds bench/hash and bench/peers/rte_hash.c (which needs libdpdk-dev) and runs 
 after the other, round by round, over the same keys: 90 % of the places filled, all
 lookups find their key, batches of 32, readers that need no lock. Tables have 2^BITS
 places. DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages (as ours
-asks for transparent ones), else ordinary ones; the output tells which.
+requests transparent ones), else ordinary ones; the output names the kind.
 
 Ours has two calls: `get_step` looks up 32 keys, `get_many` as many as there are (here
 1024), and overlaps steps where the table is far from the core. The ratios are those
@@ -22,7 +22,7 @@ from pathlib import Path
 from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, lines_svg, need, run
 
 
-# What the largest of DPDK's tables takes.
+# The most entries of DPDK's tables.
 MEMORY_MB = 6000
 
 

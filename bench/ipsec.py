@@ -3,7 +3,7 @@
 
     bench/ipsec.py [--suite aes128-cbc-hmac-sha1-96] [--rounds 5] [--json FILE] [--size 64 1472]
 
-Ours is the whole way of a packet through the NF, a batch at a time: parse, find the policy, tunnel
+Ours is the whole path of a packet through the NF, a batch at a time: parse, find the policy, tunnel
 and ESP headers, encrypt, authenticate. libipsec-mb (Debian's libipsec-mb-dev) and aws-lc-rs
 encrypt and authenticate ESP packets of the same sizes and do nothing else: the first in jobs,
 checked and unchecked, the second packet by packet. One core; round by round, one after the other;
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common import build_bench, build_peer, cpu_model, json_lines, need, run
 
-# What the ratios are to be, by peer and size; for other sizes nothing is asked.
+# The target ratios, by peer and size; other sizes have no target.
 TARGETS = {("ipsec-mb", 64): 0.85, ("ipsec-mb", 1472): 0.95}
 EVERY_SIZE = {"aws-lc-rs": 3}
 

@@ -4,7 +4,7 @@
     bench/ovs.py --peer FOLDER [--rounds 5] [--json FILE] [--svg FILE] [--only NAME]
 
 FOLDER holds the programs that run the peer (build.sh, gen_all.sh, ovsbench.py),
-built, in a place that can be written; that needs root and huge pages. Both
+built, in a writable place; the peer needs root and huge pages. Both
 programs receive from memory, parse, classify, count and send nowhere, one after
 the other on core 1, round by round. Open vSwitch's figure is the tenth percentile
 of its slices of 1,024 packets with no miss among them; ours is the mean of the
@@ -26,8 +26,8 @@ PEER_FILES = {"ovsbench.py": "copy the programs that run the peer there",
               "replay/librte_net_replay.so": "run build.sh there, as root",
               "scn": "run gen_all.sh there"}
 PACKETS = 40_000_000
-# Name, settings of Open vSwitch's exact-match cache of which the best counts, and
-# the ratio that is to be reached.
+# Name, settings of Open vSwitch's exact-match cache (the best of them counts), and
+# the target ratio.
 SUBTABLES = [(f"l2_s{n}_r2000", n, target) for n, target in
              [(1, 0.52), (5, 0.25), (10, None), (20, 0.155), (30, 0.155), (59, 0.155)]]
 FLOWS = [(f"emc_{name}", name, target) for name, target in
@@ -83,7 +83,7 @@ def main():
     parser.add_argument("--peer", type=Path, required=True)
     parser.add_argument("--thalweg", type=Path, default=THALWEG)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", help="a scenario, such as l2_s20_r2000")
+    parser.add_argument("--only", action="append", help="run only this scenario, such as l2_s20_r2000 (repeatable)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     options = parser.parse_args()

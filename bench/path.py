@@ -2,7 +2,7 @@
 """Whole path per packet: cycles of `thalweg run` on one worker, from memory.
 
 Runs several chains over the same traffic, interleaved, so that a noisy machine
-disturbs all alike, and prints medians and ratios. Packets are replayed from
+disturbs all of them equally, and prints medians and ratios. Packets are replayed from
 memory (receive is a copy into a frame) and discarded at the end.
 
     bench/path.py [--thalweg PROGRAM] [--rounds 9] [--json FILE]

@@ -3,14 +3,14 @@
 
     bench/route.py PREFIXES [--rounds 3] [--json FILE] [--burst 32 256]
 
-PREFIXES has one prefix a line (IPv4 and IPv6), plain or gzipped, as routing/prefixes-2024.txt.gz
-of the test data: a full Internet table. Builds bench/route and bench/peers/rte_route.c (which
-needs libdpdk-dev) and runs one after the other, round by round: a million addresses, so many at a
-time as --burst says, on one core. Random: of IPv4 anywhere, of IPv6 within prefixes drawn at
-random; zipf: within prefixes drawn by Zipf's law (exponent 1). The fibs use AVX-512, where
-the processor has it, and the smallest entries that hold the table (2 bytes; rte_fib6 needs 4). All sums of next hops have to
-agree. DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages, as ours asks for
-transparent ones.
+PREFIXES has one prefix a line (IPv4 and IPv6), plain or gzipped, as routing/prefixes-2024.txt.gz of
+the test data: a full Internet table. Builds bench/route and bench/peers/rte_route.c (which needs
+libdpdk-dev) and runs one after the other, round by round: a million addresses, --burst of them at a
+time, on one core. Random: of IPv4 anywhere, of IPv6 within prefixes drawn at random; zipf: within
+prefixes drawn by Zipf's law (exponent 1). The fibs use AVX-512, where the processor has it, and the
+smallest entries that hold the table (2 bytes; rte_fib6 needs 4). All sums of next hops must agree.
+DPDK gets huge pages if there are enough in /proc/sys/vm/nr_hugepages, as ours requests transparent
+ones.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from pathlib import Path
 
 from common import build_bench, build_dpdk_peer, cpu_model, huge_pages, json_lines, need, run, work_folder
 
-# What DPDK's tables take.
+# The limits of DPDK's tables.
 MEMORY_MB = 3000
-# What the ratios are to be, by peer.
+# The target ratios, by peer.
 TARGETS = {"rte_lpm": 1.3, "rte_fib": 1.2, "rte_fib6": 1.2}
 
 
@@ -54,7 +54,7 @@ def main():
             at = (line["version"], line["addresses"], line["burst"])
             ns.setdefault(at, {}).setdefault(line["table"], []).append(line["ns"])
             if sums.setdefault(at[:2], line["sum"]) != line["sum"]:
-                sys.exit(f"{line['table']} has other next hops than ours: {line}")
+                sys.exit(f"{line['table']} and our table find different next hops: {line}")
     rows = []
     for (version, addresses, burst), tables in sorted(ns.items()):
         median = {name: statistics.median(values) for name, values in tables.items()}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many lookups the simulator simulates in a second, on one core.
+"""The lookups that the simulator simulates in a second, on one core.
 
     bench/sim.py [--rounds 3] [--thalweg PROGRAM] [--json FILE]
 
@@ -23,7 +23,7 @@ def seconds(program, method, lookups):
     start = time.perf_counter()
     report = json.loads(run(program, "sim", "run", "--json", "--method", method, "--set",
                             f"sim.measured_lookups={lookups}", core=0))[0]
-    # A run that was not sure enough has more lookups.
+    # A run whose interval was too wide has more lookups.
     return time.perf_counter() - start, report["lookups"], report["per_lookup"]["operations"]
 
 

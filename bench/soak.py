@@ -4,10 +4,10 @@
     bench/soak.py [--minutes 10] [--kinds nids nat ...] [--leaks] [--json FILE]
 
 Sends generated attacks (`thalweg gen --hostile`) with some ordinary traffic between them through
-chains of one NF each, all at once, and looks at each program's resident memory every second. It
-must stay below what the NF's configuration allows, must not grow any more in the second half,
-and every packet must be accounted for. With --leaks the program is built with the leak
-sanitizer before (LeakSanitizer of the compiler in use), which ends a run that lost memory.
+chains of one NF each, all at once, and samples each program's resident memory every second. It
+must stay below what the NF's configuration allows, must not grow in the second half,
+and every packet must be accounted for. With --leaks the program is first built with the leak
+sanitizer (LeakSanitizer of the compiler in use), which fails a run that leaked memory.
 """
 
 import argparse
@@ -41,8 +41,8 @@ ROUTES = """
 ::/0 2001:db8::fe out
 2001:db8:a::/64 direct out
 """
-# What is asked of each kind: its section, and MiB that it may take: what its options say, in the
-# sizes of its entries, and room for the allocator.
+# For each kind: its section, and the MiB it may take: what its options allow, given the sizes of
+# its entries, plus room for the allocator.
 KINDS = {
     "router": ("""routes = "@WORK@/soak.routes"
 [nf.it.ports.out]
@@ -114,7 +114,7 @@ match = "udp"
 
 
 def leak_checked():
-    """Builds the program with the leak sanitizer and gives its path."""
+    """Builds the program with the leak sanitizer and returns its path."""
     setup("build")
     target = work_folder() / "leaks"
     environment = {**os.environ, "RUSTFLAGS": "-Zsanitizer=leak", "RUSTC_BOOTSTRAP": "1",
@@ -129,7 +129,7 @@ def leak_checked():
 def chain(kind, work):
     section, _ = KINDS[kind]
     section = section.replace("@CHAINS@", str(HERE / "chains")).replace("@WORK@", str(work))
-    # Without drops of the NF packets go from the ingress through it to the output.
+    # Packets that the NF does not drop go from the ingress through it to the output.
     (work / f"soak-{kind}.csv").write_text("*, ingress, it\n*, it, out\n")
     path = work / f"soak-{kind}.toml"
     path.write_text(f'routes = "{work}/soak-{kind}.csv"\n{TRAFFIC}[nf.it]\nkind = "{kind}"\n{section}')
@@ -192,14 +192,14 @@ def main():
         empty = max(running["empty"]["rss"])
         taken, half = max(rss) - (0 if kind == "empty" else empty), len(rss) // 2
         bound = None if kind == "empty" else KINDS[kind][1]
-        # What the allocator keeps back comes and goes; a leak of a byte a packet would show.
+        # The memory that the allocator retains varies; a leak of one byte per packet would still show.
         growth = max(rss[half:]) - max(rss[:half])
         fine = report["conserved"] and (bound is None or taken <= bound) and growth <= max(4, 0.05 * max(rss))
         failed |= not fine
         rows.append({"kind": kind, "packets": report["packets_in"], "most_mib": max(rss), "beyond_empty_mib": taken,
                      "bound_mib": bound, "growth_second_half_mib": growth, "conserved": report["conserved"], "fine": fine})
     print(f"{cpu_model()}; {options.minutes:g} minutes, all at once{', leak-checked' if options.leaks else ''}\n")
-    print("| NF | packets | most MiB | beyond no NF | may be | grew in the second half | |")
+    print("| NF | packets | peak MiB | above no NF | allowed | growth in the second half | |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
         print(f"| {row['kind']} | {row['packets'] / 1e6:.0f}M | {row['most_mib']:.0f} | {row['beyond_empty_mib']:.0f} | "

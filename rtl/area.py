@@ -15,7 +15,7 @@ from pathlib import Path
 NAND2, INV, AND2, OR2, XOR2, MUX2, DFF = 0.798, 0.532, 1.064, 1.064, 1.596, 1.862, 4.522
 SHRINK = (22 / 45) ** 2
 FILLED = 0.7
-# What the paper says of its accelerator (Table 4).
+# The paper's figure for its accelerator (Table 4).
 PART_OF_TILE = 0.012
 
 
@@ -25,7 +25,7 @@ def area(cell):
     if cell in simple:
         return simple[cell]
     if "DFF" not in cell:
-        sys.exit(f"area: a cell of an unknown kind: {cell}")
+        sys.exit(f"area: unknown kind of cell: {cell}")
     enable = MUX2 if "DFFE" in cell or "DFFCE" in cell else 0
     reset = AND2 if "SDFF" in cell else 0
     return DFF + enable + reset

@@ -1,10 +1,10 @@
 // Runs the accelerator on the queries that `thalweg sim queries` wrote, with memory that
-// takes as long as the simulator's, and compares when each is answered, and with what.
+// takes as long as the simulator's, and compares the time and the value of each answer.
 //
 //   bench QUERIES
 //
-// Says the differences in cycles; ends with 1 if one is larger than a cycle, if an answer
-// or an address is wrong, or if answers come in another order.
+// Prints the differences in cycles; exits with 1 if one is larger than a cycle, if an answer
+// or an address is wrong, or if answers arrive in another order.
 
 #include <algorithm>
 #include <cstdint>
@@ -66,7 +66,7 @@ Trace read_trace(const char *path) {
             Query query{};
             in >> query.arrived >> query.key >> std::hex >> query.key_address >> std::dec
                 >> query.found >> query.at;
-            if (!in) fail("line " + std::to_string(number) + " is no query");
+            if (!in) fail("line " + std::to_string(number) + " is not a query");
             Read read{};
             while (in >> std::hex >> read.address >> std::dec >> read.latency)
                 query.reads.push_back(read);
@@ -75,7 +75,7 @@ Trace read_trace(const char *path) {
         } else {
             fail("line " + std::to_string(number) + ": unknown word '" + word + "'");
         }
-        if (!in) fail("line " + std::to_string(number) + " is cut");
+        if (!in) fail("line " + std::to_string(number) + " is truncated");
     }
     if (trace.table.empty() || trace.queries.empty()) fail("no table or no queries");
     return trace;
@@ -92,7 +92,7 @@ struct Line {
 
 uint64_t value_of(uint64_t key) { return key + 1; }
 
-// What lies in memory at `address`, which `query` asks for.
+// The memory contents at `address`, which `query` requests.
 Line line_at(const Trace &trace, const Query &query, uint64_t address) {
     Line line;
     if (address == trace.metadata) {
@@ -119,8 +119,8 @@ Line line_at(const Trace &trace, const Query &query, uint64_t address) {
     return line;
 }
 
-// The number of a query by its tag, which has the number's lowest bits, when `asked` queries
-// were asked.
+// The number of a query by its tag (the number's lowest bits) after `asked` queries were
+// issued.
 size_t number_of(uint16_t tag, size_t asked) {
     size_t number = (asked - 1) & ~size_t(0xffff) | tag;
     return number < asked ? number : number - 0x10000;
@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
             top.query_key = trace.queries[next].key_address;
             next++;
         }
-        // Of the lines that are there that of the oldest query.
+        // Among the lines that have arrived, the one of the oldest query.
         auto due = std::min_element(waiting.begin(), waiting.end(),
             [&](const Response &a, const Response &b) {
                 bool a_late = a.due > cycle, b_late = b.due > cycle;
@@ -187,20 +187,20 @@ int main(int argc, char **argv) {
         if (top.answer && !top.rst) {
             size_t number = number_of(top.answer_tag, next);
             Query &query = trace.queries[number];
-            if (query.answered) fail("query " + std::to_string(number) + " is answered twice");
+            if (query.answered) fail("query " + std::to_string(number) + " was answered twice");
             query.answered = cycle;
             if (bool(top.answer_found) != query.found
                 || (query.found && top.answer_value != value_of(query.key)))
                 fail("query " + std::to_string(number) + " has a wrong answer");
             for (const Read &read : query.reads)
-                if (!read.done) fail("query " + std::to_string(number) + " leaves a read out");
+                if (!read.done) fail("query " + std::to_string(number) + " was answered with a read outstanding");
             int64_t difference = int64_t(cycle) - int64_t(query.at);
             differences[difference]++;
             if (difference < -1 || difference > 1)
-                std::printf("query %zu, which came at %lu: %+ld cycles\n", number,
+                std::printf("query %zu (arrived at %lu): off by %+ld cycles\n", number,
                     (unsigned long)query.arrived, long(difference));
-            // Those that the simulator has answered in the same cycle, or one apart, may
-            // come in any order.
+            // Answers that the simulator gives in the same cycle, or one apart, may
+            // arrive in any order.
             out_of_order += query.at + 1 < last_at;
             last_at = std::max(last_at, query.at);
             answered++;

@@ -1,10 +1,10 @@
 // A lookup accelerator beside a slice of the last-level cache (Yuan, Wang, Wang and Huang,
 // "HALO", ISCA 2019, section 4), with keys of 16 bytes and buckets of eight entries.
 //
-// A query takes a place on the scoreboard and goes on by itself: metadata, key, hash, both
-// buckets, the slots of entries whose signature agrees. Memory takes a request a cycle and
-// gives a line a cycle, in any order; a line is looked at in the cycle behind its arrival.
-// Locks are taken with the read of a line, and given up with the answer, by `answer_entry`.
+// A query takes a place on the scoreboard and advances independently: metadata, key, hash, both
+// buckets, the slots of entries whose signature matches. Memory takes a request a cycle and
+// gives a line a cycle, in any order; a line is examined in the cycle after its arrival.
+// Locks are taken with the read of a line, and released with the answer, by `answer_entry`.
 //
 // A bucket: eight signatures of 16 bits, eight numbers of slots of 32 bits. A slot, of 32
 // bytes: the value, eight bytes, and the key.
@@ -39,7 +39,7 @@ module halo_accelerator #(
     // A line of metadata that a core has changed.
     input  logic                  drop,
     input  logic [ADDRESS-1:0]    drop_address,
-    // An answer; whoever's it is gives its locks up.
+    // An answer; its query releases its locks.
     output logic                  answer,
     output logic [TAG-1:0]        answer_tag,
     output logic                  answer_found,
@@ -47,7 +47,7 @@ module halo_accelerator #(
     output logic [ENTRY_BITS-1:0] answer_entry
 );
     localparam int WAYS = 8;
-    // What is read: metadata or a key (which of both is known by the state), buckets, a slot.
+    // What is read: metadata or a key (the state tells which), buckets, a slot.
     localparam [1:0] NEAR = 2'd0, BUCKET_0 = 2'd1, BUCKET_1 = 2'd2, SLOT = 2'd3;
 
     typedef enum logic [3:0] {
@@ -66,20 +66,20 @@ module halo_accelerator #(
     logic [KEY-1:0]     key [ENTRIES];
     logic [31:0]        index [ENTRIES];
     logic [15:0]        signature [ENTRIES];
-    // Of each bucket: whether it has been compared, entries to look at, their slots.
+    // For each bucket: whether it has been compared, the candidate entries, their slots.
     logic [1:0]         compared [ENTRIES];
     logic [WAYS-1:0]    candidates_0 [ENTRIES];
     logic [WAYS-1:0]    candidates_1 [ENTRIES];
     logic [32*WAYS-1:0] numbers_0 [ENTRIES];
     logic [32*WAYS-1:0] numbers_1 [ENTRIES];
-    // In which half of its line the slot lies that is read.
+    // The half of its line that holds the slot being read.
     logic [ENTRIES-1:0] slot_half;
-    // In which bucket it looks at candidates.
+    // The bucket whose candidates it examines.
     logic [ENTRIES-1:0] second;
     logic [ENTRIES-1:0] found;
     logic [63:0]        value [ENTRIES];
 
-    // The line that arrived, for the cycle in which it is looked at.
+    // The line that arrived, for the cycle in which it is examined.
     logic                  line_valid;
     logic [ENTRY_BITS-1:0] line_entry;
     logic [1:0]            line_what;
@@ -88,7 +88,7 @@ module halo_accelerator #(
     // Bit i * ENTRIES + j: the query in place i came before that in place j.
     logic [ENTRIES*ENTRIES-1:0] older;
 
-    // Of those that want something the one that came first, and whether there is one.
+    // The oldest of the queries with a request, and whether there is one.
     function automatic logic [ENTRY_BITS:0] choose(
         input logic [ENTRIES-1:0] wants, input logic [ENTRIES*ENTRIES-1:0] came_before
     );
@@ -120,7 +120,7 @@ module halo_accelerator #(
         {any_hash, hash_entry} = choose(wants_hash, older);
         {any_commit, commit_entry} = choose(wants_commit, older);
         for (int i = 0; i < ENTRIES; i++)
-            // Whose answer leaves makes room at once.
+            // A query whose answer leaves frees its place at once.
             is_free[i] = state[i] == FREE
                 || (any_commit && commit_entry == ENTRY_BITS'(i));
         query_ready = |is_free;
@@ -134,7 +134,7 @@ module halo_accelerator #(
     logic [31:0]        meta_mask;
     logic [63:0]        meta_seed;
 
-    // Whether somebody is about to fetch the same table.
+    // Whether another query is about to fetch the same table.
     always_comb begin
         fetching = 1'b0;
         for (int i = 0; i < ENTRIES; i++)
@@ -163,7 +163,7 @@ module halo_accelerator #(
         .seed(seed[hash_entry]), .hashed, .hashed_entry, .hash
     );
 
-    // Whom the hash reaches in this cycle sees it at once.
+    // A query that the hash reaches in this cycle sees it at once.
     logic [31:0] hash_index, hash_index_masked;
     logic [15:0] hash_signature;
     assign hash_index = hash[63:32];
@@ -202,7 +202,7 @@ module halo_accelerator #(
         if (request_what != NEAR) request_lock = any_memory;
     end
 
-    // The line that is looked at: signatures of a bucket, the key of a slot. The key of a
+    // The line under examination: signatures of a bucket, the key of a slot. The key of a
     // slot of 32 bytes lies in either half of its line.
     logic [WAYS-1:0] agrees;
     logic            is_key, upper;
@@ -252,7 +252,7 @@ module halo_accelerator #(
         answer_entry <= commit_entry;
         if (any_commit) state[commit_entry] <= FREE;
 
-        // What a bucket says is kept: the line is another's in the next cycle.
+        // A bucket's result is stored: the line belongs to another query in the next cycle.
         if (line_valid && line_what == BUCKET_0) begin
             compared[line_entry][0] <= 1'b1;
             candidates_0[line_entry] <= agrees;
@@ -280,8 +280,8 @@ module halo_accelerator #(
                 default: ;
             endcase
 
-        // A table that is here is known in a cycle; another is fetched, by the first that
-        // asks.
+        // A cached table is known in a cycle; any other is fetched, by the first query that
+        // requests it.
         if (any_meta && ready) begin
             state[meta_entry] <= KEY_READ;
             buckets_at[meta_entry] <= meta_buckets;
@@ -307,7 +307,7 @@ module halo_accelerator #(
                 default: ;
             endcase
 
-        // The key goes to the hash in the cycle behind its arrival.
+        // The key goes to the hash in the cycle after its arrival.
         if (response && response_what == NEAR && state[response_entry] == KEY_WAIT) begin
             key[response_entry] <= response_line[128*key_quarter+:KEY];
             state[response_entry] <= HASH;

@@ -1,9 +1,9 @@
 // The hash unit: the finaliser of SplitMix (Steele, Lea and Flood, OOPSLA 2014) of a key's
-// number and the table's seed. A hash takes eight cycles, of which the first is that in which
-// the key comes; one key a cycle.
+// number and the table's seed. A hash takes eight cycles, the first of which is the one in which
+// the key arrives; one key a cycle.
 //
 // The simulator's tables know a key by its number, which its first eight bytes hold; a real
-// key would be folded to eight bytes before.
+// key would first be folded to eight bytes.
 module halo_hash #(
     parameter int ENTRY_BITS = 4
 ) (
@@ -24,7 +24,7 @@ module halo_hash #(
     logic [STAGES-1:0]     busy;
     logic [ENTRY_BITS-1:0] whose [STAGES];
     logic [63:0]           value [STAGES];
-    // The half of a product by the multiplier's upper word waits beside the other.
+    // The half of a product by the multiplier's upper word is held next to the other half.
     logic [31:0]           first_high, second_high;
 
     function automatic logic [63:0] fold(input logic [63:0] n, input int shift);

@@ -1,13 +1,13 @@
 // The metadata cache: where a table's buckets and slots lie, how many buckets it has, and
 // what is mixed into its hash. A table that is being fetched holds its place; a line that
-// a core has changed is forgotten.
+// a core has changed is invalidated.
 module halo_metadata #(
     parameter int TABLES = 10,
     parameter int ADDRESS = 48
 ) (
     input  logic               clk,
     input  logic               rst,
-    // A table that is asked for.
+    // The table that is looked up.
     input  logic               ask,
     input  logic [ADDRESS-1:0] table_address,
     output logic               held,     // it has a place,
@@ -16,7 +16,7 @@ module halo_metadata #(
     output logic [ADDRESS-1:0] slots,
     output logic [31:0]        mask,
     output logic [63:0]        seed,
-    // A table that is to have a place: what it asks memory for has been taken.
+    // A table to allocate a place for: memory has accepted its request.
     input  logic               claim,
     input  logic [ADDRESS-1:0] claim_address,
     // Its line.

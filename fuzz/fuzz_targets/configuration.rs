@@ -1,4 +1,4 @@
-//! The chain file and its routes.csv, parted by a zero byte.
+//! The chain file and its routes.csv, separated by a zero byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use thalweg_nf::Kinds;
 fuzz_target!(|data: &[u8]| {
     let mut parts = data.splitn(2, |b| *b == 0);
     let (chain, routes) = (parts.next().unwrap_or(&[]), parts.next().unwrap_or(&[]));
-    // Sizes beyond this only ask for memory.
+    // Larger sizes only allocate memory.
     if chain.windows(7).any(|w| w.iter().all(u8::is_ascii_digit)) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Fragments from a stranger: as they come, and well formed ones of a few packets, in any order.
+//! Hostile fragments: raw bytes, and well-formed fragments of a few packets, in any order.
 #![no_main]
 
 use std::sync::Arc;
@@ -22,7 +22,22 @@ fn fragment(how: u8, place: u8, data: &[u8]) -> Vec<u8> {
     let mut packet = vec![2; 12];
     if how & 1 == 0 {
         let len = (20 + data.len() as u16).to_be_bytes();
-        packet.extend([8, 0, 0x45, how >> 6, len[0], len[1], 0, id, more << 5, place, 64, 17, 0, 0]);
+        packet.extend([
+            8,
+            0,
+            0x45,
+            how >> 6,
+            len[0],
+            len[1],
+            0,
+            id,
+            more << 5,
+            place,
+            64,
+            17,
+            0,
+            0,
+        ]);
         packet.extend([192, 0, 2, 1, 192, 0, 2, 2]);
     } else {
         let len = (16 + data.len() as u16).to_be_bytes();
@@ -47,7 +62,7 @@ fn send(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) {
     nf.process(&mut batch, lanes, &mut context);
     for lane in lanes {
         let passed = !context.dropped().contains(lane);
-        assert!(!passed || !batch.headers(lane).fragment, "what passes is whole");
+        assert!(!passed || !batch.headers(lane).fragment, "a packet that passes is reassembled");
     }
     batch.release(lanes);
 }
@@ -64,7 +79,7 @@ fuzz_target!(|data: &[u8]| {
         }
         seconds += u64::from(how & 0x80 != 0 && place & 1 == 0);
     }
-    // What waits can be taken over elsewhere.
+    // Fragments held for reassembly can be imported elsewhere.
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "defrag", 1).expect("memory takes it");
     nf.export_state(&mut writer).expect("memory takes it");

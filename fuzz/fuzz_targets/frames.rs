@@ -1,16 +1,19 @@
-//! Frames: parsing, what senders leave to hardware, checksums, header setters, and the stateless NFs.
+//! Frames: parsing, offloads, checksums, header setters, and the stateless NFs.
 #![no_main]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use thalweg_cpu::Isa;
 use thalweg_io::offload::Offload;
 use thalweg_nf::{Context, Emitted, Kind, NetworkFunction};
-use thalweg_packet::{Batch, Decapsulate, FlowKey, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum, parse, write};
-use thalweg_cpu::Isa;
+use thalweg_packet::{
+    Batch, Decapsulate, FlowKey, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum, parse,
+    write,
+};
 
-/// One instance of each NF whose packets come from strangers.
+/// One instance of each NF that receives untrusted packets.
 const CHAIN: &[(Kind, &str)] = &[
     (
         thalweg_filter::KIND,
@@ -58,13 +61,13 @@ fn build() -> Vec<Box<dyn NetworkFunction>> {
     CHAIN.iter().map(build).collect()
 }
 
-/// Whole packets and cut ones, so many that they are parsed together.
+/// Whole and truncated packets, enough of them to be parsed together.
 fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
     let pool = Arc::new(Pool::anonymous(64, 4096).expect("there is memory"));
     for isa in Isa::available() {
         let mut batch = Batch::with_isa(pool.clone(), isa);
         for lane in 0..20 {
-            // What lies behind a cut packet must not be read as part of it.
+            // The bytes past a truncated packet must not be read as part of it.
             let cut = &data[..data.len() - (lane % 10).min(data.len())];
             let _ = batch.push_bytes(cut);
         }
@@ -78,7 +81,7 @@ fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
     }
 }
 
-/// What the packets have that a long one becomes is as long as what it had.
+/// The segments of a long packet carry as many bytes as it did.
 fn is_cut_into_as_much(offload: Offload, long: &[u8]) {
     offload.complete(&mut long.to_vec());
     let Some(mut segments) = offload.segments(long.to_vec()) else { return };
@@ -119,7 +122,7 @@ fuzz_target!(|data: &[u8]| {
             if context.dropped().is_empty() {
                 batch.parse_changed();
                 let now = parse(batch.bytes(lane), batch.meta.in_port[lane], Decapsulate::No);
-                assert_eq!((batch.key(lane), *batch.headers(lane)), now, "it said what it changed");
+                assert_eq!((batch.key(lane), *batch.headers(lane)), now, "it marked every change");
             }
             batch.release(Lanes::ALL);
             emitted.hand_over(|_| {});

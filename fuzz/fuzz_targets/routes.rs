@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_source::Source;
 use thalweg_router::{Ports, parse_routes};
+use thalweg_source::Source;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };

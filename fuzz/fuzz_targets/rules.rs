@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_source::Source;
 use thalweg_classify::{RuleId, classbench, flow_syntax};
 use thalweg_packet::PacketType;
+use thalweg_source::Source;
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, rest)) = data.split_first() else { return };

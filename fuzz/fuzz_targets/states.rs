@@ -1,4 +1,4 @@
-//! State streams from a stranger: as they come, and with records that are well framed.
+//! Hostile state streams: raw bytes, and streams with well-framed records.
 #![no_main]
 
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let taken = receiver.deliver(|reader| nf.import_state(reader));
     use_it(&mut *nf);
-    // What was taken over can be handed on.
+    // The imported state can be exported again.
     let mut out = Vec::new();
     let mut writer = StateWriter::new(&mut out, kind, version).expect("memory takes it");
     nf.export_state(&mut writer).expect("memory takes it");

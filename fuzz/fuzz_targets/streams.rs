@@ -1,5 +1,5 @@
-//! Conversations: TCP streams put together, the messages in them, and rules about both; and
-//! what they tell of hosts.
+//! Conversations: reassembled TCP streams, the messages in them, and rules about both; and
+//! the hosts that they reveal.
 #![no_main]
 
 use std::sync::Arc;
@@ -26,7 +26,8 @@ fn build() -> [Box<dyn Blueprint>; 2] {
     let path = folder.path().join("t.rules");
     std::fs::write(&path, RULES).expect("the file can be written");
     let rules = format!("rules = ['{}']\nunsupported = 'refuse'\nmidstream = true", path.display());
-    let assets = "max_hosts = 8\nmax_conversations = 8\nmax_services = 4\nmemory_mib = 1".to_owned();
+    let assets =
+        "max_hosts = 8\nmax_conversations = 8\nmax_services = 4\nmemory_mib = 1".to_owned();
     [(thalweg_nids::KIND, rules), (thalweg_assets::KIND, assets)]
         .map(|(kind, options)| kind.build_alone(&options).expect("the options are right"))
 }

@@ -6,7 +6,7 @@
 //! "classical"}`, the false-positive rates. `bench/bloom.py` runs it beside
 //! `rte_member`.
 //!
-//! Arguments: sizes in bytes, powers of two; none is 16 KiB to 256 MiB.
+//! Arguments: sizes in bytes, powers of two; default: 16 KiB to 256 MiB.
 
 mod peers;
 
@@ -24,7 +24,7 @@ const LOOKUPS: usize = 1 << 20;
 const BITS_A_KEY: u64 = 10;
 const HASHES: usize = 3;
 
-/// The next of a sequence of numbers that peers make too: splitmix64 (Steele, Lea
+/// The next of a sequence of numbers that the peers generate too: splitmix64 (Steele, Lea
 /// and Flood, OOPSLA 2014).
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -67,7 +67,7 @@ struct Filters {
 
 impl Filters {
     fn new(bytes: u64) -> Self {
-        let (bits, no_memory) = (bytes * 8, "there is memory for the filters");
+        let (bits, no_memory) = (bytes * 8, "cannot allocate the filters");
         let mut filters = Self {
             bloom: BloomFilter::new(bits, HASHES, 1).expect(no_memory),
             blocks: SplitBlockFilter::new(bits, 1).expect(no_memory),
@@ -84,7 +84,7 @@ impl Filters {
     }
 }
 
-/// A way to look keys up: keys, payloads, and room for both; says how many were found.
+/// A way to look keys up: keys, payloads, and room for both; returns how many were found.
 type Lookup<'a> = Box<dyn Fn(&[u32], &[u32], &mut [u32], &mut [u32]) -> usize + 'a>;
 
 fn lookups(filters: &Filters) -> Vec<(String, Lookup<'_>)> {

@@ -1,4 +1,4 @@
-//! The filters of other projects, behind the functions that they offer.
+//! The filters of other projects, through their public functions.
 //!
 //! `unsafe` here: `sbbf-rs` takes pointers.
 #![allow(unsafe_code)]
@@ -26,7 +26,7 @@ pub fn one_by_one(
     count
 }
 
-/// The finisher of MurmurHash3 for 64 bits: what both peers take is a hash.
+/// The finisher of MurmurHash3 for 64 bits: both peers take a hash.
 fn mix(key: u32) -> u64 {
     let h = (u64::from(key) ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -66,7 +66,7 @@ impl ParquetBlocks {
 /// `fastbloom`, which takes hashes as they are.
 pub struct FastBloom(fastbloom::BloomFilter<BuildHasherDefault<Unused>>);
 
-/// `fastbloom` wants a hasher; only functions that take a hash are called.
+/// `fastbloom` requires a hasher; only functions that take a hash are called.
 #[derive(Clone, Default)]
 pub struct Unused;
 

@@ -15,12 +15,12 @@ use thalweg_classify::sfh::SingleHashTable;
 const ROUNDS: usize = 7;
 /// Lookups of a round.
 const LOOKUPS: usize = 1 << 20;
-/// Lookups that are timed together. Their keys are made just before, so that they are
+/// Lookups that are timed together. Their keys are generated just before, so that they are
 /// near, as those of packets are that were just parsed.
 const CHUNK: usize = 1024;
 const BATCH: usize = cuckoo::STEP;
 
-/// The next of a sequence of numbers that peers make too: splitmix64 (Steele, Lea
+/// The next of a sequence of numbers that the peers generate too: splitmix64 (Steele, Lea
 /// and Flood, OOPSLA 2014).
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -82,7 +82,7 @@ fn measure<const W: usize>(bits: u32, hash: HashKind) {
     let mut map = HashMap::with_capacity_and_hasher(entries as usize, ahash::RandomState::new());
     for n in 0..entries {
         writer.insert(&key(n), n as u32);
-        // What finds no place there is missed: a part in a million or so.
+        // Keys without a place there are left out: about one in a million.
         let _ = single.insert(&key(n), n);
         map.insert(key::<W>(n), n as u32);
     }

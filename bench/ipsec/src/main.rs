@@ -22,12 +22,12 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Batches, so that as much memory is touched as by the peer.
 const BATCHES: usize = 16;
-/// Rounds, of which the shortest counts.
+/// Rounds; the shortest counts.
 const ROUNDS: usize = 2000;
 /// Bytes of IP and UDP headers of the packets.
 const HEADERS: usize = 28;
 
-/// A gateway with one outbound SA, and a policy for it behind others that do not match.
+/// A gateway with one outbound SA, and a policy for it after others that do not match.
 fn gateway(suite: &str) -> Outcome<Box<dyn NetworkFunction>> {
     let key_len = if suite.starts_with("aes128") { 16 } else { 32 };
     let hex = |len: usize| "5a".repeat(len);

@@ -1,9 +1,9 @@
 //! The intrusion detection: a packet's whole way through the NF.
 //!
 //! `PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS` prints a line of JSON: nanoseconds a packet for
-//! finding its connection, putting its stream together (TCP) and looking for all patterns, and
-//! how many alerts that gave. PATTERNS has a pattern a line, in hexadecimal; PAYLOADS is payloads
-//! of SIZE bytes, one behind the other. Packets are parsed before, as in a chain, where that is
+//! finding its connection, reassembling its stream (TCP) and searching for all patterns, and
+//! the number of alerts. PATTERNS has a pattern a line, in hexadecimal; PAYLOADS is payloads
+//! of SIZE bytes, one after the other. Packets are parsed before, as in a chain, where that is
 //! done once for all NFs. `bench/nids.py` runs it beside Hyperscan.
 
 use std::error::Error;
@@ -19,7 +19,7 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Rounds, of which the median counts.
+/// Rounds; the median counts.
 const ROUNDS: usize = 31;
 
 /// An NF with a rule for each pattern.
@@ -41,7 +41,7 @@ fn nids(patterns: &[Vec<u8>], protocol: &str) -> Outcome<Box<dyn NetworkFunction
     Ok(built.map_err(|e| e.to_string())?.instance(0))
 }
 
-/// Packets of a connection: the beginning of it, and each one behind the other.
+/// Packets of a connection: its beginning, then one after the other.
 struct Connection {
     next: u32,
     number: usize,
@@ -115,7 +115,7 @@ fn main() -> Outcome<()> {
     let (clock, mut times, mut found) = (Clock::start(), Vec::new(), 0);
     let mut next = (0..connections.len()).cycle();
     for _ in 0..ROUNDS {
-        // Each round goes on with the connections, so that streams grow.
+        // Each round continues the connections, so that streams grow.
         let packets: Vec<_> = payloads
             .chunks_exact(size)
             .zip(&mut next)

@@ -20,7 +20,7 @@ use thalweg_router::{HopId, IpPrefix, NextHop, Prefix, RouteList, RouteTable, Ro
 const ADDRESSES: usize = 1 << 20;
 /// Next hops.
 const HOPS: u64 = 64;
-/// Rounds, of which the shortest counts.
+/// Rounds; the shortest counts.
 const ROUNDS: usize = 100;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -40,7 +40,7 @@ struct Route {
     hop: u16,
 }
 
-/// Reads prefixes, one a line; gives those of IPv4 and of IPv6.
+/// Reads prefixes, one a line; returns those of IPv4 and of IPv6.
 fn routes(path: &Path) -> Outcome<[Vec<Route>; 2]> {
     let (mut v4, mut v6, mut state) = (Vec::new(), Vec::new(), 1);
     for line in fs::read_to_string(path)?.lines() {
@@ -92,7 +92,7 @@ fn make(prefixes: &Path, folder: &Path) -> Outcome<()> {
         let n = routes.len() as u64;
         let mut random = (0..ADDRESSES).map(|_| {
             let route = &routes[(splitmix64(&mut state) % n) as usize];
-            // Of IPv4 anywhere; of IPv6, where hardly anything is, in some prefix.
+            // IPv4 addresses lie anywhere; IPv6 ones in a prefix, as most of IPv6 is empty.
             within(if name == "4" { &Route { bits: 0, len: 0, hop: 0 } } else { route }, &mut state)
         });
         write(format!("random{name}"), &mut random)?;

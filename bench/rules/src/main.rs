@@ -21,7 +21,7 @@ use megaflows::Count;
 
 /// Rules of the large sets.
 const RULES: usize = 100_000;
-/// Rules that are added and taken out again, each change timed.
+/// Rules that are added and removed again, each change timed.
 const CHANGES: u32 = 2000;
 /// Loads of which the median is taken.
 const LOADS: usize = 5;
@@ -38,7 +38,7 @@ const LARGE: [&str; 8] = [
     "neurocuts/fw3_10k.rules.gz",
 ];
 
-/// What was measured of one set.
+/// The measurements of one set.
 struct Measured {
     name: String,
     rules: usize,

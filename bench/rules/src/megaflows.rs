@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use thalweg_classify::{Rule, RuleId};
 use thalweg_packet::FlowKey;
 
-/// What a trace made.
+/// The megaflows of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
     /// Megaflows, each of one search in the rule table.
@@ -14,8 +14,8 @@ pub struct Count {
     pub masks: usize,
 }
 
-/// Counts the megaflows that `keys` make, one after the other, where a search
-/// gives the masks of `mask_of`.
+/// Counts the megaflows that `keys` create, one after the other, where a search
+/// returns the masks of `mask_of`.
 pub fn count(keys: &[FlowKey], mask_of: impl Fn(&FlowKey) -> FlowKey) -> Count {
     let mut by_mask: HashMap<FlowKey, HashSet<FlowKey>> = HashMap::new();
     let mut flows = 0;

@@ -10,7 +10,7 @@ use thalweg_packet::{BATCH, FlowKey, Lanes, TransposedKeys};
 
 /// Batches that are hashed between two readings of the cycle counter.
 const REPEATS: u32 = 2_000;
-/// Of so many readings the median counts.
+/// Readings, whose median counts.
 const READINGS: usize = 31;
 
 /// A mask over addresses, protocol and ports of IPv4: what most subtables have.

@@ -1,6 +1,6 @@
 //! How long the state of an NF takes to move: `FLOWS KIND...` prints a line of JSON for each kind.
 //!
-//! An instance sees a packet of each of so many flows; its state is exported to memory and
+//! An instance receives a packet of each of FLOWS flows; its state is exported to memory and
 //! imported into another instance. Milliseconds of both, the least and the median of several
 //! rounds, and bytes.
 

@@ -87,7 +87,7 @@ impl Line<'_> {
     fn fields(&self) -> Result<[Range<usize>; 5], SourceError> {
         let whole = 0..self.text.len();
         let shape = "@src/len dst/len sport : sport dport : dport proto/mask [flags/mask]";
-        let wrong = || self.error(&whole, "this is no ClassBench rule", shape);
+        let wrong = || self.error(&whole, "not a ClassBench rule", shape);
         let start = self.text.as_ptr() as usize;
         let words: Vec<Range<usize>> = self
             .text
@@ -120,7 +120,8 @@ impl Line<'_> {
     }
 
     fn ports(&self, span: &Range<usize>) -> Result<(u16, u16), SourceError> {
-        let wrong = || self.error(span, "bad port range", "two ports, low : high");
+        let wrong =
+            || self.error(span, "bad port range", "a port range low : high, with low <= high");
         let (low, high) = self.text[span.clone()].split_once(':').ok_or_else(wrong)?;
         let port = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
         let (low, high) = (port(low)?, port(high)?);
@@ -128,7 +129,7 @@ impl Line<'_> {
     }
 
     fn protocol(&self, span: &Range<usize>) -> Result<(u64, u64), SourceError> {
-        let wrong = || self.error(span, "bad protocol", "proto/mask, as in 0x06/0xFF");
+        let wrong = || self.error(span, "bad protocol", "proto/mask, such as 0x06/0xFF");
         let (value, mask) = self.text[span.clone()].split_once('/').ok_or_else(wrong)?;
         let byte = |text: &str| {
             let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
@@ -148,7 +149,7 @@ fn prefixes((low, high): (u16, u16)) -> Vec<(u16, u16)> {
     let (mut low, high) = (u32::from(low), u32::from(high));
     let mut parts = Vec::new();
     while low <= high {
-        // The largest aligned block that begins here and does not go beyond.
+        // The largest aligned block that begins here and ends within the range.
         let aligned = if low == 0 { 16 } else { low.trailing_zeros().min(16) };
         let fits = (high - low + 1).ilog2();
         let bits = aligned.min(fits);

@@ -1,4 +1,4 @@
-//! The three layers as one, for one worker.
+//! The three layers combined, for one worker.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::rule_table::RuleTable;
 use crate::shared::SharedRules;
 use crate::stages::{LayerCycles, Watch};
 
-/// In this time all megaflows are looked at whether they are idle, a few with
+/// The period within which every megaflow is checked for idleness, a few with
 /// each batch.
 const SWEEP_PERIOD: Nanoseconds = Nanoseconds::from_millis(400);
 
-/// How soon a megaflow is idle once there are as many as there may be. As in
+/// The idle time of a megaflow once the megaflow layer is full. As in
 /// Open vSwitch, so that a scan does not lock out the flows that come after it.
 const IDLE_WHEN_FULL: Nanoseconds = Nanoseconds::from_millis(100);
 
@@ -29,7 +29,7 @@ pub struct Config {
     /// The most places of the exact-match cache, rounded up to a power of two, at
     /// most 2^20; 0 turns it off. A place takes 128 bytes.
     pub emc_entries: usize,
-    /// A missed key enters the exact-match cache once in so many times: 1 is
+    /// A missed key enters the exact-match cache with probability 1/N: 1 is
     /// always, 0 is never.
     pub emc_insert_inverse_probability: u32,
     /// Whether the flow register sizes the exact-match cache, and turns it off
@@ -38,7 +38,7 @@ pub struct Config {
     /// The most megaflows; above, packets fall to the rule table, and megaflows
     /// idle for 100 ms are removed.
     pub megaflow_limit: usize,
-    /// A megaflow that no packet meets for so long is removed, at most half a
+    /// A megaflow that no packet matches for this long is removed, at most half a
     /// second of packet time later.
     pub idle_timeout: Nanoseconds,
     /// The instructions to use; all give the same answers.
@@ -72,7 +72,7 @@ pub struct Classifier {
     config: Config,
     swept: Nanoseconds,
     stats: LayerStats,
-    /// Whether the layers' time is taken.
+    /// Whether the layers are timed.
     timed: bool,
     cycles: LayerCycles,
 }
@@ -113,7 +113,7 @@ impl Classifier {
     /// Classifies the packets of `lanes`, whose keys and lengths in bytes are
     /// given, at packet time `now`. Other lanes of `out` are left as they are.
     ///
-    /// Takes up new rules first, if there are any.
+    /// Adopts new rules first, if there are any.
     pub fn classify_batch(
         &mut self,
         keys: &TransposedKeys,
@@ -163,13 +163,13 @@ impl Classifier {
         }
     }
 
-    /// Has the time that each layer takes be taken from now on; that itself takes
-    /// some.
+    /// Enables timing of each layer from now on; the timing itself costs
+    /// some time.
     pub fn take_time(&mut self) {
         self.timed = true;
     }
 
-    /// Cycles spent in each layer while time was taken.
+    /// Cycles spent in each layer while timing was enabled.
     pub fn layer_cycles(&self) -> LayerCycles {
         self.cycles
     }
@@ -235,10 +235,10 @@ impl Classifier {
         }
     }
 
-    /// Classifies a packet of which the megaflow is missing or doubtful.
+    /// Classifies a packet whose megaflow is missing or doubtful.
     fn classify_slowly(&mut self, packets: &Packets<'_>, lane: usize, out: &mut [Lookup; BATCH]) {
         let (keys, len, out) = (packets.keys, packets.lens[lane], &mut out[lane]);
-        // An earlier packet of this batch may have brought in what this one
+        // An earlier packet of this batch may have installed what this one
         // needs. Each round removes a doubtful megaflow, so they end.
         let mut handles = [0; BATCH];
         while self.megaflows.find_batch(keys, Lanes::one(lane), &mut handles).contains(lane) {
@@ -257,7 +257,7 @@ impl Classifier {
         self.upcall(&keys.key(lane), len, out);
     }
 
-    /// Asks the rule table and caches its answer.
+    /// Searches the rule table and caches its answer.
     fn upcall(&mut self, key: &FlowKey, len: u16, out: &mut Lookup) {
         let found = self.rules.lookup(key);
         self.stats.rule_lookups += 1;
@@ -274,8 +274,8 @@ impl Classifier {
         };
     }
 
-    /// Takes up new rules, if there are any. What the caches know is then
-    /// doubtful, and is checked when it is next met.
+    /// Adopts new rules, if there are any. Cached entries are then doubtful,
+    /// and each is checked when it is next hit.
     fn take_up_rules(&mut self) {
         if !self.shared.is_current(&self.rules) {
             self.rules = self.shared.load();
@@ -295,7 +295,7 @@ impl Classifier {
         self.swept = now;
     }
 
-    /// How `key` would be classified now. Takes up new rules first; counts
+    /// How `key` would be classified now. Adopts new rules first; counts
     /// nothing and caches nothing.
     pub fn explain(&mut self, key: &FlowKey) -> Explanation {
         self.take_up_rules();
@@ -314,7 +314,7 @@ impl Classifier {
     }
 
     /// Whether the exact-match cache would answer for `key`, which a megaflow
-    /// covers. Whichever covers it gives the same answer.
+    /// covers. Every megaflow that covers it gives the same answer.
     fn is_in_emc(&self, key: &FlowKey) -> bool {
         let used = self.emc.is_on() && self.control.as_ref().is_none_or(EmcControl::uses_cache);
         let cached =

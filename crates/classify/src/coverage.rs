@@ -1,7 +1,7 @@
-//! Rules that no packet can meet, since one that decides before them covers them.
+//! Rules that no packet can match, since an earlier rule covers them.
 //!
-//! Patterns are held against each other bit by bit, one against one: a rule that only several
-//! rules cover together is not found.
+//! Patterns are compared bit by bit, pair by pair: a rule that only several rules together cover
+//! is not found.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::hash;
 use crate::rule::{Match, Rank, Rule, RuleId};
 use thalweg_source::{Passage, SourceError};
 
-/// How many such rules are told one by one.
+/// The most such rules that are reported one by one; the rest are counted.
 const MOST_TOLD: usize = 20;
 
 const EXPECTED: &str = "the narrower rule first, and each rule once";
@@ -22,7 +22,7 @@ const EXPECTED: &str = "the narrower rule first, and each rule once";
 pub struct Passages(HashMap<RuleId, Passage>);
 
 impl Passages {
-    /// Says where a rule stands.
+    /// Records where a rule stands.
     pub fn insert(&mut self, rule: RuleId, passage: Passage) {
         self.0.insert(rule, passage);
     }
@@ -32,11 +32,11 @@ impl Passages {
         self.0.retain(|rule, _| (rule.0 as usize) < count);
     }
 
-    /// What is wrong with those of the `rules` that can never match: another rule, which decides
-    /// before them, covers them.
+    /// One error for each of the `rules` that can never match because a rule that decides before
+    /// it covers it.
     ///
-    /// Rules of which it is not known where they stand are not looked at, but may cover others.
-    /// The first are told one by one, the rest by how many they are.
+    /// Rules without a known passage are not checked, but may cover others. The first errors name
+    /// one rule each; the last one counts the rest.
     pub fn never_met(&self, rules: &[Rule]) -> Vec<SourceError> {
         if self.0.is_empty() {
             return Vec::new();
@@ -54,7 +54,8 @@ impl Passages {
             .collect();
         if let Some((at, _)) = covered.next() {
             let more = 1 + covered.count();
-            told.push(at.error(format!("{more} more rules can never match"), EXPECTED));
+            let rules = if more == 1 { "rule" } else { "rules" };
+            told.push(at.error(format!("{more} more {rules} can never match"), EXPECTED));
         }
         told
     }
@@ -71,11 +72,11 @@ impl Passages {
     }
 }
 
-/// The patterns of rules by mask, as in the rule table, so that a rule is held against each mask
+/// The patterns of rules by mask, as in the rule table, so that a rule is compared with each mask
 /// instead of each rule.
 struct Patterns<'a> {
     masks: Vec<OneMask<'a>>,
-    /// For masks that were asked about: which of `masks` look at no bit beyond them.
+    /// For each mask already looked up: which of `masks` use no bit beyond it.
     within: HashMap<FlowKey, Vec<usize>>,
 }
 
@@ -103,8 +104,8 @@ impl<'a> Patterns<'a> {
         Self { masks, within: HashMap::new() }
     }
 
-    /// A rule that takes what `rule` matches before it, or of several patterns the first: the
-    /// others may be another rule's.
+    /// A rule that decides before `rule` and covers it. With several patterns, the one that covers
+    /// the first pattern: other rules may cover the others.
     fn covering(&mut self, rule: &Rule) -> Option<&'a Rule> {
         let covering: Option<Vec<_>> =
             rule.matches.iter().map(|pattern| self.before(rule.rank(), pattern)).collect();

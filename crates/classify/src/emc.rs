@@ -1,4 +1,4 @@
-//! The first layer: whole keys, and the megaflow each met last.
+//! The first layer: whole keys, and the megaflow that each hit last.
 
 use thalweg_packet::{BATCH, FlowKey, Half, KEY_WORDS, Lanes, TransposedKeys};
 
@@ -13,7 +13,7 @@ const WORDS: usize = 14;
 const ALL_WORDS: u32 = (1 << KEY_WORDS) - 1;
 
 /// One worker's exact-match cache: two places for each key, as in Open vSwitch.
-/// A place may name a megaflow that is gone; such a hit is a miss.
+/// A place may name a megaflow that was removed; such a hit is a miss.
 #[derive(Clone, Debug)]
 pub(crate) struct Emc {
     places: Vec<Place>,
@@ -32,7 +32,7 @@ struct Place {
     words: [u64; WORDS],
 }
 
-/// A megaflow as the cache knows it: gone when its stamp is another.
+/// A reference to a megaflow, which has been removed if its stamp differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Cached {
@@ -82,7 +82,7 @@ impl Place {
 impl Emc {
     /// A cache of `entries` places, rounded up to a power of two. A missed key
     /// is put in with probability 1 / `insert_inverse_probability`, so that
-    /// short flows do not push out long ones. A 0 for either turns it off.
+    /// short flows do not evict long ones. A 0 for either turns it off.
     pub(crate) fn new(entries: usize, insert_inverse_probability: u32) -> Self {
         let off = entries == 0 || insert_inverse_probability == 0;
         let mut emc =
@@ -153,15 +153,15 @@ impl Emc {
         self.find_on(hash, ALL_WORDS, |i| key.words[i])
     }
 
-    /// Whether a missed key is to be put in this time; `always` overrides chance.
+    /// Whether a missed key is to be cached this time; `always` overrides the probability.
     #[inline]
     pub(crate) fn wants(&mut self, always: bool) -> bool {
         let n = self.insert_inverse_probability;
         always || n == 1 || n > 1 && self.next_random().is_multiple_of(n)
     }
 
-    /// Puts `key` in, unless it has more words than a place has room for. `live`
-    /// says whether a megaflow still is.
+    /// Caches `key`, unless it has more words than a place has room for. `live`
+    /// returns whether a megaflow still exists.
     pub(crate) fn insert(
         &mut self,
         key: &FlowKey,

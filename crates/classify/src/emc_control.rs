@@ -1,40 +1,40 @@
 //! Turning the exact-match cache on and off while packets flow.
 //!
 //! The cache pays where it is small enough to stay near the processor and the
-//! layer behind it is slow; else it costs more than it saves. Which of both is
-//! the case depends on the traffic, so it is found out: the flow register says
-//! whether the active flows fit into the cache at all and how large it need be,
-//! and then both ways are measured on the traffic itself.
+//! layer below it is slow; else it costs more than it saves. Which is the case
+//! depends on the traffic, so it is measured: the flow register estimates whether
+//! the active flows fit into the cache at all and how large it must be, and then
+//! both modes are timed on the traffic itself.
 
 use crate::emc::Emc;
 use crate::flow_register::FlowRegister;
 
 /// Packets over which flows are counted.
 const WINDOW: u64 = 1 << 15;
-/// Batches of which the time is taken, for each of both ways.
+/// Batches that are timed in each of the two modes.
 const SAMPLES: usize = 128;
-/// The cache has so many places a flow.
+/// Places of the cache per flow.
 const PLACES_A_FLOW: usize = 2;
 /// Packets a flow for which the cache is filled before it is measured.
 const WARM_PACKETS_A_FLOW: u64 = 4;
-/// How much longer than it was sought a decision holds.
+/// How many times as long as it took to reach a decision holds.
 const EXPLOIT: u64 = 32;
-/// A decision that is found again holds longer and longer, up to so many times.
+/// The most times by which a decision that is confirmed again and again holds longer.
 const MOST_PATIENCE: u64 = 16;
-/// Bits of the flow register: it tells up to a million flows apart.
+/// Bits of the flow register: it distinguishes up to a million flows.
 const REGISTER: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Flows are counted.
     Count,
-    /// The time without the cache is taken.
+    /// Batches are timed without the cache.
     Without,
     /// The cache is filled.
     Warm,
-    /// The time with the cache is taken.
+    /// Batches are timed with the cache.
     With,
-    /// What was found better is done.
+    /// The faster mode is in use.
     Settled,
 }
 
@@ -72,7 +72,7 @@ impl EmcControl {
         }
     }
 
-    /// Whether the cache is to be asked now.
+    /// Whether the cache is to be searched now.
     #[inline]
     pub(crate) fn uses_cache(&self) -> bool {
         match self.phase {
@@ -94,20 +94,20 @@ impl EmcControl {
         self.phase == Phase::Count
     }
 
-    /// Whether the time of each batch is to be taken now.
+    /// Whether each batch is to be timed now.
     #[inline]
     pub(crate) fn measures(&self) -> bool {
         matches!(self.phase, Phase::Without | Phase::With)
     }
 
-    /// Notes a packet of the flow that has this hash.
+    /// Records a packet of the flow with this hash.
     #[inline]
     pub(crate) fn note(&mut self, hash: u32) {
         self.register.note(hash);
     }
 
-    /// Notes that a batch of `packets` was classified, in `cycles` when that was
-    /// asked for.
+    /// Records that a batch of `packets` was classified, in `cycles` when it was
+    /// timed.
     #[inline]
     pub(crate) fn batch(&mut self, packets: u64, cycles: u64, emc: &mut Emc) {
         self.explored += packets;

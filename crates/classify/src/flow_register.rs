@@ -1,7 +1,7 @@
 //! The flow register: how many flows are active, from a bitmap of their hashes.
 
 /// Counts different hashes by linear counting: each sets one of `m` bits, and
-/// `u` bits that stay clear tell of `n = m ln(m / u)` hashes (Whang, Vander-Zanden
+/// `u` bits that stay clear indicate `n = m ln(m / u)` hashes (Whang, Vander-Zanden
 /// and Taylor, "A linear-time probabilistic counting algorithm for database
 /// applications", TODS 1990). HALO (ISCA 2019, section 4.6) has such a register
 /// beside its tables.
@@ -12,7 +12,7 @@ pub(crate) struct FlowRegister {
 
 impl FlowRegister {
     /// A register of `bits` bits, rounded up to a power of two of at least 64. It
-    /// tells up to about ten flows a bit apart.
+    /// distinguishes up to about ten flows a bit.
     pub(crate) fn new(bits: usize) -> Self {
         Self { bits: vec![0; bits.max(64).next_power_of_two() / 64].into() }
     }
@@ -21,7 +21,7 @@ impl FlowRegister {
         self.bits.fill(0);
     }
 
-    /// Notes a packet of the flow that has this hash.
+    /// Records a packet of the flow with this hash.
     #[inline]
     pub(crate) fn note(&mut self, hash: u32) {
         let words = self.bits.len() - 1;
@@ -29,11 +29,11 @@ impl FlowRegister {
         self.bits[(hash >> 6) as usize & words] |= 1 << (hash & 63);
     }
 
-    /// About how many flows were noted.
+    /// An estimate of how many flows were recorded.
     pub(crate) fn flows(&self) -> usize {
         let all = (self.bits.len() * 64) as f64;
         let clear = self.bits.iter().map(|w| w.count_zeros()).sum::<u32>();
-        // A full register knows only that there are many.
+        // A full register shows only that there are many.
         (all * (all / f64::from(clear.max(1))).ln()).round() as usize
     }
 }

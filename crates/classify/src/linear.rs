@@ -5,7 +5,7 @@ use thalweg_packet::{FlowKey, PacketType};
 use crate::rule::{Rule, RuleId};
 
 /// Rules in order of precedence, tried one after the other: slow, and right by
-/// inspection. What every other structure is held to.
+/// inspection. Every other structure is checked against it.
 #[derive(Clone, Debug)]
 pub struct LinearTable {
     rules: Vec<Rule>,

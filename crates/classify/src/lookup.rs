@@ -1,10 +1,10 @@
-//! What classification says about a packet, and about itself.
+//! The results of classification, and its statistics.
 
 use thalweg_packet::PacketType;
 
 use crate::rule::{Match, RuleId};
 
-/// The layer that knew the answer.
+/// The layer that answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatchLayer {
     /// The exact-match cache.
@@ -34,7 +34,7 @@ pub struct Lookup {
     pub rule: Option<RuleId>,
     /// The packet's type.
     pub packet_type: PacketType,
-    /// Who knew.
+    /// The layer that answered.
     pub layer: MatchLayer,
 }
 
@@ -47,7 +47,7 @@ pub struct LayerStats {
     pub megaflow_hits: u64,
     /// Packets that went to the rule table.
     pub rule_lookups: u64,
-    /// Of those, packets that no rule matched.
+    /// Packets among those that no rule matched.
     pub unmatched: u64,
     /// Subtables that megaflow lookups visited.
     pub subtables_visited: u64,
@@ -55,7 +55,7 @@ pub struct LayerStats {
     pub megaflows: u64,
     /// Masks of those.
     pub subtables: u64,
-    /// Megaflows removed because no packet met them.
+    /// Megaflows removed because no packet matched them.
     pub expired: u64,
     /// Megaflows removed because the rules changed.
     pub revalidated_away: u64,
@@ -63,7 +63,7 @@ pub struct LayerStats {
     pub not_cached: u64,
 }
 
-/// How a key's answer comes about, for `thalweg trace`.
+/// How an answer is derived for a key, for `thalweg trace`.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The answer and the layer that would give it now.

@@ -51,8 +51,8 @@ impl fmt::Display for Match {
 
 /// A rule: any of its patterns gives a packet its type.
 ///
-/// Of the rules that match a packet, the one of highest priority wins, and of
-/// those the one that was given first.
+/// The matching rule with the highest priority wins; among equal priorities, the
+/// one that was given first.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Its number.

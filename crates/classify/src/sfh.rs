@@ -71,7 +71,7 @@ impl<const W: usize> SingleHashTable<W> {
     /// Gives `key` the value `value`; returns the one it had.
     ///
     /// # Errors
-    /// [`BucketFull`], and nothing changed.
+    /// [`BucketFull`]; the table is unchanged.
     pub fn insert(&mut self, key: &[u64; W], value: u64) -> Result<Option<u64>, BucketFull> {
         let (at, signature) = self.place(key);
         let bucket = &mut self.buckets[at];

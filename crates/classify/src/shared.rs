@@ -17,28 +17,28 @@ impl SharedRules {
     /// Shares `table`.
     pub fn new(table: RuleTable) -> Self {
         let mut seed = [0; 4];
-        // Without a source of chance, hashes can be foreseen, and no more.
+        // Without a source of randomness hashes are predictable; nothing else breaks.
         let _ = getrandom::fill(&mut seed);
         Self { table: ArcSwap::from_pointee(table), seed: u32::from_ne_bytes(seed) }
     }
 
-    /// The table of this moment.
+    /// The current table.
     pub fn load(&self) -> Arc<RuleTable> {
         self.table.load_full()
     }
 
-    /// Whether `table` is still the current one. Cheap: asked once a batch.
+    /// Whether `table` is still the current one. Cheap: called once a batch.
     pub fn is_current(&self, table: &Arc<RuleTable>) -> bool {
         Arc::ptr_eq(&self.table.load(), table)
     }
 
-    /// Replaces the table. Workers take it up at their next batch.
+    /// Replaces the table. Workers adopt it at their next batch.
     pub fn publish(&self, table: RuleTable) {
         self.table.store(Arc::new(table));
     }
 
-    /// Seed of the hashes in the caches over these rules: chosen by chance, so that
-    /// nobody outside can tell which packets fall into one bucket.
+    /// Seed of the hashes in the caches over these rules: drawn at random, so that
+    /// an attacker cannot predict which packets share a bucket.
     pub(crate) fn seed(&self) -> u32 {
         self.seed
     }

@@ -1,8 +1,8 @@
-//! Where the time of classification goes.
+//! The time spent in each layer of classification.
 
 use thalweg_cpu::cycles;
 
-/// Cycles spent in each layer of classification, all in all.
+/// Cycles spent in each layer of classification, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerCycles {
     /// Looking into the exact-match cache and filling it, counting flows.

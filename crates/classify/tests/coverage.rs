@@ -1,4 +1,4 @@
-//! Which pattern contains which, and what is told of rules that can never match.
+//! Containment of patterns, and the errors about rules that can never match.
 
 #[path = "support/flows.rs"]
 mod flows;
@@ -74,7 +74,7 @@ proptest! {
         prop_assert!(b.contains(&b) && Match::default().contains(&b));
     }
 
-    /// Rules that are told are those that some rule before contains, and no search finds them.
+    /// The reported rules are those that some earlier rule contains, and no search finds them.
     #[test]
     fn what_is_told_of_a_list_is_what_a_look_at_all_pairs_tells(seed: u64, ordered: bool) {
         let mut random = StdRng::seed_from_u64(seed);
@@ -117,7 +117,7 @@ fn rule(id: u32, priority: u32, pattern: Match) -> Rule {
     }
 }
 
-/// What is told of lists of one flow a line, one list after the other.
+/// The errors about lists of one flow a line, one list after the other.
 fn told(files: &[&str]) -> Vec<String> {
     let (mut rules, mut passages) = (Vec::new(), Passages::default());
     for (n, text) in files.iter().enumerate() {
@@ -171,7 +171,7 @@ fn of_many_the_first_are_told_and_the_others_counted() {
     assert!(told[20].starts_with("0.flows:22:1: 980 more rules can never match"), "{}", told[20]);
 }
 
-/// Rules that were not written one by one may cover others, but are not told.
+/// Rules that were not written one by one may cover others, but are not reported.
 #[test]
 fn a_rule_without_place_only_covers() {
     let source = Source::new("x", "tcp");

@@ -1,4 +1,4 @@
-//! The layers hold what a linear scan says, whatever is cached.
+//! The layers agree with a linear scan, whatever is cached.
 
 use std::cell::Cell;
 use std::sync::Arc;

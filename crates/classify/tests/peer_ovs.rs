@@ -1,4 +1,4 @@
-//! Open vSwitch reads flows as we do: `ovs-ofctl` is asked.
+//! Open vSwitch parses flows as we do, checked with `ovs-ofctl`.
 
 #[path = "support/flows.rs"]
 mod flows;

@@ -1,6 +1,6 @@
 //! Where a narrow mask is easily wrong: each scenario is a few rules and a grid
 //! of packets. Whichever packet makes the megaflow, all others of the grid must
-//! still be told apart.
+//! still be distinguished.
 
 #[path = "support/proof.rs"]
 mod proof;

@@ -162,5 +162,8 @@ fn a_run_uses_the_level_that_is_forced_and_says_so() {
     let output = run("sse9");
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("THALWEG_ISA=sse9: not a level; expected scalar, avx2"), "{error}");
+    assert!(
+        error.contains("THALWEG_ISA=sse9: unknown instruction set; expected scalar, avx2"),
+        "{error}"
+    );
 }

@@ -30,7 +30,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Begins now.
+    /// Starts the measurement.
     pub fn start() -> Self {
         Self { start: now(), began: Instant::now() }
     }

@@ -11,15 +11,15 @@ pub const ISA_VARIABLE: &str = "THALWEG_ISA";
 /// same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
-    /// No more than the compiler's target has.
+    /// Only the instructions of the compiler's target.
     Scalar,
     /// AVX2 with BMI, POPCNT and SSE4.2 (x86-64-v3).
     Avx2,
-    /// AVX-512 F, BW, DQ, VL and CD besides (x86-64-v4).
+    /// In addition AVX-512 F, BW, DQ, VL and CD (x86-64-v4).
     Avx512,
 }
 
-/// The right to use AVX-512: whoever has one has asked the processor.
+/// Proof that the processor supports AVX-512.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
@@ -27,12 +27,12 @@ pub struct Avx512(());
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IsaError {
     /// There is no such level.
-    #[error("{ISA_VARIABLE}={0}: not a level; expected scalar, avx2 or avx512")]
+    #[error("{ISA_VARIABLE}={0}: unknown instruction set; expected scalar, avx2 or avx512")]
     Unknown(String),
     /// The processor lacks its instructions.
-    #[error("{ISA_VARIABLE}={wanted}: this processor has no more than {has}")]
+    #[error("{ISA_VARIABLE}={wanted}: this processor supports only {has}")]
     Missing {
-        /// The level asked for.
+        /// The requested level.
         wanted: Isa,
         /// The best level that can be used.
         has: Isa,
@@ -73,7 +73,7 @@ impl Isa {
         self <= Self::detect()
     }
 
-    /// The right to use AVX-512; `None` when the level is another, or the processor lacks its
+    /// Proof that AVX-512 may be used; `None` at another level, or when the processor lacks the
     /// instructions.
     pub fn avx512(self) -> Option<Avx512> {
         (self == Self::Avx512 && self.is_available()).then_some(Avx512(()))
@@ -105,9 +105,9 @@ impl Isa {
         }
     }
 
-    /// The level that this process uses, read from the environment once. A level
-    /// that cannot be used is no level at all: the best there is stands in, and
-    /// whoever wants to tell the user asks [`from_environment`](Self::from_environment).
+    /// The level that this process uses, read from the environment once. The best
+    /// available level replaces one that cannot be used; to report that to the user,
+    /// call [`from_environment`](Self::from_environment).
     pub fn active() -> Self {
         static ACTIVE: OnceLock<Isa> = OnceLock::new();
         *ACTIVE.get_or_init(|| Self::from_environment().unwrap_or_else(|_| Self::detect()))

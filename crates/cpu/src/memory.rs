@@ -2,8 +2,8 @@
 //!
 //! A lookup touches lines at random. With pages of 4 KB, a table beyond the reach
 //! of the address-translation caches pays for a walk of the page table besides
-//! each line; so large tables ask for transparent huge pages and say whether they
-//! came.
+//! each line; so large tables request transparent huge pages and report whether
+//! they were granted.
 //!
 //! `unsafe` here: a mapping of bytes is seen as other types, and the kernel fills in a structure.
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ use memmap2::{MmapMut, MmapRaw};
 const PAGE: usize = 4096;
 /// The size of a huge page.
 const HUGE: usize = 2 << 20;
-/// From this size on, huge pages are asked for.
+/// From this size on, huge pages are requested.
 const ASK_FROM: usize = HUGE;
 
 /// The pages that a table lies on.
@@ -30,7 +30,7 @@ pub enum Pages {
     Ordinary,
     /// Huge pages, all or nearly all of it.
     Huge,
-    /// Huge pages were asked for, and did not come: lookups pay for it. See
+    /// Huge pages were requested and not granted: lookups are slower. See
     /// `/sys/kernel/mm/transparent_hugepage/enabled`.
     HugeMissing,
 }
@@ -109,7 +109,7 @@ impl<T: Zero> Deref for Zeroed<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         // SAFETY: the mapping has room for `len` elements from `start`, which begins
-        // a page; it was zero, which is a value of `T`, and nobody else has it.
+        // a page; it was zero, which is a value of `T`, and it is not shared.
         unsafe { std::slice::from_raw_parts(self.first(), self.len) }
     }
 }
@@ -122,7 +122,7 @@ impl<T: Zero> DerefMut for Zeroed<T> {
     }
 }
 
-/// Asks for huge pages for a range of `map`, and says what came.
+/// Requests huge pages for a range of `map`, and returns what was granted.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(map: &mut MmapMut, range: Range<usize>) -> Pages {
     if map.advise_range(memmap2::Advice::HugePage, range.start, range.len()).is_err() {
@@ -152,7 +152,7 @@ fn page_faults() -> usize {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: there is room for what the kernel writes.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    // SAFETY: it is made of integers, all of them zero at first.
+    // SAFETY: it consists of integers, all of them zero at first.
     unsafe { usage.assume_init() }.ru_minflt as usize
 }
 
@@ -173,7 +173,7 @@ mod tests {
         Ok(())
     }
 
-    /// How much of `from..to` lies on huge pages, as the kernel says.
+    /// How much of `from..to` lies on huge pages, as the kernel reports.
     #[cfg(target_os = "linux")]
     fn huge_bytes(from: usize, to: usize) -> Option<usize> {
         let text = std::fs::read_to_string("/proc/self/smaps").ok()?;

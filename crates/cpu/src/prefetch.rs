@@ -1,4 +1,4 @@
-//! Asking the processor to bring memory near before it is needed.
+//! Prefetching memory into the cache before it is needed.
 //!
 //! `unsafe` here: the instruction takes an address; it reads nothing and cannot
 //! fault.
@@ -23,7 +23,7 @@ pub fn read<T>(slice: &[T], at: usize) {
     let _ = (slice, at);
 }
 
-/// As [`read`], without a look at the length: an index beyond the end asks for what
+/// As [`read`], without a check of the length: an index beyond the end prefetches what
 /// lies there.
 #[inline(always)]
 pub fn near<T>(slice: &[T], at: usize) {

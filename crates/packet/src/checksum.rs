@@ -2,7 +2,7 @@
 
 use crate::headers::Headers;
 
-/// A one's-complement sum in the making.
+/// A one's-complement sum that is being computed.
 ///
 /// Parts may be added in any order; each part but the last must be of even
 /// length, as the fields of a pseudo-header are.
@@ -74,7 +74,7 @@ pub fn update_u32(old: u16, from: u32, to: u32) -> u16 {
     sum.add_u16(!u16::from_be_bytes([f[2], f[3]])).finish()
 }
 
-/// What a look at a packet's checksums found.
+/// The result of verifying a packet's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumStatus {
     /// Every checksum that could be computed is right.
@@ -83,7 +83,7 @@ pub enum ChecksumStatus {
     BadHeader,
     /// The transport checksum is wrong.
     BadTransport,
-    /// The packet carries no checksum that can be computed: a fragment, a cut
+    /// The packet carries no checksum that can be computed: a fragment, a truncated
     /// packet, UDP over IPv4 without checksum, or another protocol.
     Unchecked,
 }
@@ -123,7 +123,7 @@ fn transport<'a>(bytes: &'a [u8], headers: &Headers) -> Option<(&'a [u8], usize)
     }
     let field = transport_field(headers.ip_proto)?;
     let segment = bytes.get(headers.l4 as usize..headers.end as usize)?;
-    // A UDP datagram may be shorter than what IP carries.
+    // A UDP datagram may be shorter than the IP payload.
     let segment = if headers.ip_proto == 17 {
         let length = usize::from(u16::from_be_bytes([*segment.get(4)?, *segment.get(5)?]));
         segment.get(..length)?

@@ -1,11 +1,11 @@
-//! The closed set of ways a packet can be lost.
+//! The closed set of reasons for which a packet is dropped.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet ended without being transmitted. Every loss has one of
-        /// these names, in counters, traces and reports.
+        /// Why a packet was not transmitted. Every drop has one of these names, in
+        /// counters, traces and reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[repr(u8)]
         pub enum DropReason {
@@ -44,14 +44,14 @@ reasons! {
     // Chain.
     /// The route table has no next NF for the packet's type.
     NoRoute = "no-route",
-    /// A route says drop.
+    /// A route drops the packet.
     Policy = "policy",
-    /// An NF asked for the controller, and there is none.
+    /// An NF sent the packet to the controller, and there is none.
     Punted = "punted",
     /// The packet passed more NFs than the hop limit of a chain.
     ChainLoop = "chain-loop",
     // Any NF.
-    /// A header the NF needs is cut short, inconsistent or unknown.
+    /// A header the NF needs is truncated, inconsistent or unknown.
     Malformed = "malformed",
     /// A checksum the NF relies on is wrong.
     BadChecksum = "bad-checksum",
@@ -61,7 +61,7 @@ reasons! {
     NoRoom = "no-room",
     /// The NF's state table is full.
     StateFull = "state-full",
-    /// A message to the NF itself, which took it in.
+    /// A message addressed to the NF itself, which consumed it.
     Consumed = "consumed",
     // Router.
     /// The TTL or hop limit ran out.
@@ -72,15 +72,15 @@ reasons! {
     TooBig = "too-big",
     /// The destination address is not one a router forwards to (multicast, loopback, ...).
     NotForwardable = "not-forwardable",
-    /// The next hop's MAC address has to be asked for first. Of the first packets to it that are
-    /// lost so, copies are sent on when it answers.
+    /// The next hop's MAC address is not resolved yet. The router keeps copies of the first such
+    /// packets and forwards them when the next hop answers.
     Unresolved = "unresolved",
     // Filter and NIDS.
-    /// A rule says drop.
+    /// A rule drops the packet.
     FilterDrop = "filter-drop",
-    /// A rule says reject; the sender was told.
+    /// A rule rejects the packet; the sender was notified.
     FilterReject = "filter-reject",
-    /// A detection rule says drop.
+    /// A detection rule drops the packet.
     Intrusion = "intrusion",
     /// A rule blocks the application, its category or the host.
     Application = "application",
@@ -99,9 +99,9 @@ reasons! {
     LifetimeOver = "lifetime-over",
     /// The decrypted packet violates the association's selectors or padding.
     BadInnerPacket = "bad-inner-packet",
-    /// A dummy packet (next header 59), sent only to hide how much is sent.
+    /// A dummy packet (next header 59), sent only to hide the volume of traffic.
     DummyPacket = "dummy-packet",
-    /// A packet sent only to keep a NAT's mapping (RFC 3948).
+    /// A keepalive that maintains a NAT's mapping (RFC 3948).
     NatKeepalive = "nat-keepalive",
     // NAT.
     /// No free external port for a new mapping.
@@ -111,9 +111,9 @@ reasons! {
     /// A fragment whose first fragment was not seen.
     UnknownFragment = "unknown-fragment",
     // Defrag.
-    /// A fragment that is kept until its packet is whole, which then goes on.
+    /// A fragment held until its packet is reassembled and forwarded.
     FragmentHeld = "fragment-held",
-    /// A fragment that came before.
+    /// A duplicate fragment.
     FragmentDuplicate = "fragment-duplicate",
     /// A fragment of a packet whose fragments overlap or contradict each other.
     FragmentOverlap = "fragment-overlap",
@@ -125,7 +125,7 @@ impl std::fmt::Display for DropReason {
     }
 }
 
-/// How many packets were lost, by reason.
+/// How many packets were dropped, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropCounts([u64; DropReason::COUNT]);
 
@@ -136,7 +136,7 @@ impl Default for DropCounts {
 }
 
 impl DropCounts {
-    /// Counts `packets` more lost for `reason`.
+    /// Counts `packets` more dropped for `reason`.
     #[inline]
     pub fn add(&mut self, reason: DropReason, packets: u64) {
         self.0[reason as usize] += packets;
@@ -150,13 +150,13 @@ impl DropCounts {
         }
     }
 
-    /// Packets lost for `reason`.
+    /// Packets dropped for `reason`.
     #[inline]
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Packets lost in all.
+    /// Packets dropped in all.
     #[inline]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()

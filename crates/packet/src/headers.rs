@@ -1,6 +1,6 @@
 //! Where a packet's headers lie.
 
-/// How far up the stack parsing came.
+/// How far up the stack parsing got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Layer {
@@ -15,14 +15,14 @@ pub enum Layer {
     Transport,
 }
 
-/// Whether parsing reached the end of what the packet says it holds.
+/// Whether parsing reached the end of the headers that the packet declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ParseStatus {
     /// Every header was there and consistent.
     #[default]
     Complete,
-    /// The next header is cut short by the end of the packet.
+    /// The next header is truncated by the end of the packet.
     Truncated,
     /// The next header contradicts itself or what encloses it.
     Inconsistent,
@@ -52,7 +52,7 @@ pub struct Headers {
     pub ether_type: u16,
     /// IP protocol after all IPv6 extension headers; 0 when there is no IP header.
     pub ip_proto: u8,
-    /// How far parsing came.
+    /// How far parsing got.
     pub layer: Layer,
     /// Why it stopped there.
     pub status: ParseStatus,

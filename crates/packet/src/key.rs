@@ -12,7 +12,7 @@ pub const KEY_WORDS: usize = 23;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(8))]
 pub struct FlowKey {
-    /// The words; [`field`] says what lies where.
+    /// The words; [`field`] defines their layout.
     pub words: [u64; KEY_WORDS],
 }
 
@@ -102,7 +102,7 @@ impl FlowKey {
 pub mod field {
     use super::Field;
 
-    /// Bit of a TCI that says that the tag is there (the place of CFI/DEI).
+    /// The bit of a TCI that marks the tag as present (the place of CFI/DEI).
     pub const VLAN_PRESENT: u64 = 0x1000;
     /// Bit of [`NW_FRAG`]: the packet is a fragment.
     pub const FRAG_ANY: u64 = 1;
@@ -119,9 +119,9 @@ pub mod field {
     pub const TUN_IPV6_SRC: [Field; 2] = [Field::new(2, 0, 64), Field::new(3, 0, 64)];
     /// Outer IPv6 destination of a decapsulated packet.
     pub const TUN_IPV6_DST: [Field; 2] = [Field::new(4, 0, 64), Field::new(5, 0, 64)];
-    /// Port the packet came in by, plus one (0 = unknown).
+    /// Input port of the packet, plus one (0 = unknown).
     pub const IN_PORT: Field = Field::new(6, 48, 16);
-    /// Kind of tunnel taken off: 0 none, 1 VXLAN, 2 GRE, 3 Geneve, 4 IP in IP.
+    /// Kind of tunnel that was decapsulated: 0 none, 1 VXLAN, 2 GRE, 3 Geneve, 4 IP in IP.
     pub const TUN_KIND: Field = Field::new(6, 40, 8);
     /// Free for the user of the key (a switch's metadata, recirculation).
     pub const METADATA: Field = Field::new(6, 0, 32);

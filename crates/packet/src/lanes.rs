@@ -5,8 +5,8 @@ pub const BATCH: usize = 32;
 
 /// A set of lanes (packet positions) of one batch, as a 32-bit mask.
 ///
-/// Stages pass the whole batch by reference and say with `Lanes` which of its
-/// packets are meant, so that a chain that forks moves no packet.
+/// Stages pass the whole batch by reference and select packets with `Lanes`, so
+/// that a chain that forks moves no packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lanes(pub u32);
 

@@ -1,10 +1,10 @@
-//! Packet memory, batches, flow keys, headers and checksums: what every other
-//! crate of Thalweg stands on.
+//! Packet memory, batches, flow keys, headers and checksums: the base of every
+//! other crate of Thalweg.
 //!
 //! A [`Pool`] cuts one region of [`PacketMemory`] into equal frames. A packet
 //! is a frame with an offset, a length and metadata; it owns no bytes. Stages
 //! pass packets in a [`Batch`] of up to [`BATCH`] in structure-of-arrays form
-//! and name the packets they mean by [`Lanes`].
+//! and select packets with [`Lanes`].
 //!
 //! Parsing ([`parse()`]) turns a packet's bytes into a [`FlowKey`] and the
 //! offsets of its [`Headers`]; [`MiniFlow`] is the compressed key.

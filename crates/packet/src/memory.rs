@@ -18,7 +18,7 @@ pub enum MemoryKind {
     Anonymous,
     /// Explicit huge pages of the system's default size.
     HugePages,
-    /// Memory that another owner made: a GPU's shared memory, a NIC's UMEM.
+    /// Memory that another owner allocated: a GPU's shared memory, a NIC's UMEM.
     Foreign,
 }
 
@@ -30,8 +30,8 @@ pub struct PacketMemory {
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the region is plain memory without thread affinity; who may touch
-// which part is decided by `Pool`, which hands out each frame once.
+// SAFETY: the region is plain memory without thread affinity; `Pool` decides
+// which thread may use which part, as it hands out each frame once.
 unsafe impl Send for PacketMemory {}
 // SAFETY: as above; `PacketMemory` itself never reads or writes the region.
 unsafe impl Sync for PacketMemory {}
@@ -40,7 +40,7 @@ impl PacketMemory {
     /// Maps `len` bytes of ordinary zeroed pages.
     ///
     /// # Errors
-    /// What the kernel says when it has no memory to map.
+    /// The kernel's error when it has no memory to map.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Self::mapped(MmapOptions::new().len(len).map_anon()?, MemoryKind::Anonymous)
     }
@@ -48,7 +48,7 @@ impl PacketMemory {
     /// Maps `len` bytes of huge pages, rounded up to 2 MiB.
     ///
     /// # Errors
-    /// What the kernel says when no huge pages are reserved.
+    /// The kernel's error when no huge pages are reserved.
     pub fn huge_pages(len: usize) -> io::Result<Self> {
         let len = len.next_multiple_of(2 << 20);
         Self::mapped(MmapOptions::new().len(len).huge(None).map_anon()?, MemoryKind::HugePages)
@@ -60,7 +60,7 @@ impl PacketMemory {
         Ok(Self { base, len, kind, _owner: Box::new(map) })
     }
 
-    /// Adopts a region that someone else made, and keeps `owner` alive with it.
+    /// Adopts a region that another owner allocated, and keeps `owner` alive with it.
     ///
     /// # Safety
     /// `base..base + len` must stay readable and writable, and must not be

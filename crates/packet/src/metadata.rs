@@ -1,4 +1,4 @@
-//! A packet outside a batch, and what is known of packets besides their bytes.
+//! A packet outside a batch, and the metadata of packets.
 
 use crate::lanes::BATCH;
 use crate::pool::Frame;
@@ -24,10 +24,10 @@ impl Default for PortIndex {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PacketType(pub u16);
 
-/// How a packet was cut that was put together since.
+/// How a packet that was reassembled had been fragmented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of its longest fragment, from the IP header on; 0 for a packet that came whole.
+    /// Bytes of its longest fragment, from the IP header on; 0 for an unfragmented packet.
     pub longest: u16,
     /// The identification of its fragments.
     pub identification: u32,
@@ -38,24 +38,24 @@ pub struct Cut {
 ///
 /// Like [`Frame`], it must go back into a batch or to its pool.
 #[derive(Debug)]
-#[must_use = "a dropped packet is lost to its pool"]
+#[must_use = "dropping a packet leaks its frame until the pool is dropped"]
 pub struct Packet {
     pub(crate) frame: Frame,
     pub(crate) offset: u16,
     pub(crate) len: u16,
-    /// Bytes the packet had on the wire; more than its length when the capture cut it.
+    /// Bytes the packet had on the wire; more than its length when the capture truncated it.
     pub wire_len: u32,
     /// When it was captured or received.
     pub timestamp: Nanoseconds,
     /// Cycle counter at receive, for latency.
     pub received_at: u64,
-    /// The port it came in by.
+    /// Its input port.
     pub in_port: PortIndex,
-    /// The port it is to leave by, when an NF chose one.
+    /// Its output port, when an NF chose one.
     pub out_port: PortIndex,
     /// Its packet type.
     pub packet_type: PacketType,
-    /// How it was cut.
+    /// How it was fragmented.
     pub cut: Cut,
 }
 
@@ -88,12 +88,12 @@ pub struct Metadata {
     pub timestamp: [Nanoseconds; BATCH],
     /// Cycle counter at receive.
     pub received_at: [u64; BATCH],
-    /// The port it came in by.
+    /// Its input port.
     pub in_port: [PortIndex; BATCH],
     /// The port it is to leave by.
     pub out_port: [PortIndex; BATCH],
     /// Its packet type.
     pub packet_type: [PacketType; BATCH],
-    /// How it was cut.
+    /// How it was fragmented.
     pub cut: [Cut; BATCH],
 }

@@ -14,14 +14,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::memory::PacketMemory;
 
-/// Bytes of a frame when nothing else is asked for.
+/// The default size of a frame, in bytes.
 pub const DEFAULT_FRAME_SIZE: usize = 2048;
 
 /// The largest frame: a jumbo packet of 10 KiB with its headroom and tailroom.
 pub const MAX_FRAME_SIZE: usize = 16 * 1024;
 
 /// Bytes left free before a received packet, for headers that NFs add: two cache
-/// lines, and 2 bytes more, so that the IP header behind an Ethernet header begins
+/// lines, and 2 bytes more, so that the IP header after an Ethernet header begins
 /// on a multiple of 4 and both lie in one cache line.
 pub const HEADROOM: usize = 130;
 
@@ -30,7 +30,7 @@ pub const HEADROOM: usize = 130;
 /// Dropping it without giving it back to its pool leaks the frame until the
 /// pool is dropped; [`Pool::in_use`] shows such leaks.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a dropped frame is lost to its pool"]
+#[must_use = "dropping a frame leaks it until its pool is dropped"]
 pub struct Frame {
     index: u32,
     pool: NonZeroU32,
@@ -43,7 +43,7 @@ impl Frame {
     }
 }
 
-/// Why a pool could not be made.
+/// Why a pool could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -51,19 +51,19 @@ pub enum PoolError {
     #[error("frame size {0} is not a multiple of 64 between 512 and {MAX_FRAME_SIZE}")]
     FrameSize(usize),
     /// The region does not hold a single frame, or more than 2^32.
-    #[error("a region of {len} bytes holds no frame of {frame_size} bytes, or too many")]
+    #[error("a region of {len} bytes holds no frame of {frame_size} bytes, or more than 2^32")]
     Region {
         /// The region's size in bytes.
         len: usize,
-        /// The asked frame size in bytes.
+        /// The requested frame size in bytes.
         frame_size: usize,
     },
     /// The system has no memory for the region.
     #[error("cannot map {len} bytes of packet memory: {source}")]
     Map {
-        /// The asked size in bytes.
+        /// The requested size in bytes.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Cuts `memory` into frames of `frame_size` bytes, as many as it holds
-    /// ([`region_len`](Self::region_len) says how long it is to be).
+    /// ([`region_len`](Self::region_len) returns the length it needs).
     ///
     /// # Errors
     /// [`PoolError`] when the sizes do not fit together.
@@ -107,7 +107,7 @@ impl Pool {
         }
         // Low indices come out first, so that a lightly loaded pool stays in cache.
         let free = Mutex::new((0..frames).rev().collect());
-        // Four thousand million pools on, numbers come again; 0 never does.
+        // After four thousand million pools numbers repeat; 0 never occurs.
         let id =
             NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
         Ok(Self { memory, frame_size, stride, frames, id, free })
@@ -127,7 +127,7 @@ impl Pool {
         Self::new(memory, frame_size)
     }
 
-    /// The memory behind the pool.
+    /// The memory of the pool's frames.
     pub fn memory(&self) -> &PacketMemory {
         &self.memory
     }
@@ -142,17 +142,17 @@ impl Pool {
         self.frames as usize
     }
 
-    /// How many frames are out at this moment; 0 after a run without leaks.
+    /// How many frames are taken at this moment; 0 after a run without leaks.
     pub fn in_use(&self) -> usize {
         self.frames() - self.free().len()
     }
 
-    /// How many frames are there to take at this moment.
+    /// How many frames are free at this moment.
     pub fn available(&self) -> usize {
         self.free().len()
     }
 
-    /// Takes one frame, or `None` when all are out.
+    /// Takes one frame, or returns `None` when all are taken.
     pub fn take(&self) -> Option<Frame> {
         let index = self.free().pop()?;
         Some(Frame { index, pool: self.id })
@@ -225,9 +225,9 @@ impl Pool {
 
 /// Bytes from one frame of `frame_size` bytes to the next.
 ///
-/// Frames are so large a power of two that the same place in all of them competes for few sets of
-/// the cache, as soon as a batch is worked on side by side. At an odd number of cache lines it has
-/// all of them.
+/// With a frame size that is a large power of two, the same offset in all frames maps to few sets
+/// of the cache, and the frames of a batch evict each other. With an odd number of cache lines per
+/// frame, that offset spreads over all sets.
 fn stride(frame_size: usize) -> usize {
     const LINE: usize = 64;
     ((frame_size / LINE) | 1).saturating_mul(LINE)
@@ -273,7 +273,7 @@ mod tests {
                 let bytes = pool.bytes(&frame);
                 assert_eq!(bytes.len(), frame_size);
                 sets.insert(bytes.as_ptr() as usize / 64 % SETS);
-                // Left out for good: each frame is looked at once.
+                // Never given back: each frame is checked once.
                 drop(frame);
             }
             assert_eq!(sets.len(), 32, "frames of {frame_size} bytes");

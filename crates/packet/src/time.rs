@@ -29,7 +29,7 @@ impl Nanoseconds {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self` moved on by `span`, saturating.
+    /// `self` advanced by `span`, saturating.
     #[must_use]
     pub const fn plus(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))

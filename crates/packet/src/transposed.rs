@@ -14,10 +14,10 @@ pub type Half = [u32; BATCH];
 /// parallelism for accelerating network applications", APNet 2020).
 ///
 /// Packets of one batch use few of the words, and mostly the same ones. Only
-/// words that some lane has are kept up ([`present`](Self::present)); all others
+/// words that some lane has are maintained ([`present`](Self::present)); all others
 /// are zero in every lane, whatever lies in their arrays. So a lane whose packet
 /// is of another shape than its neighbours' has zeros where they have fields,
-/// and hashes right without being treated apart.
+/// and hashes correctly without special treatment.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub struct TransposedKeys {
@@ -156,7 +156,7 @@ impl TransposedKeys {
         }
     }
 
-    /// Keeps up the words of the set `words` from now on.
+    /// Maintains the words of the set `words` from now on.
     #[inline]
     pub(crate) fn make_present(&mut self, words: u32) {
         for word in bits(words & !self.present) {

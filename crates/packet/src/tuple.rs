@@ -88,8 +88,8 @@ impl fmt::Display for FiveTuple {
 
 /// Hash of the flow that `key` belongs to, equal for both of its directions.
 ///
-/// Fragments carry ports and identifiers only in their first, so all fragments of a packet are
-/// hashed without. Packets that are not IP are hashed by their MAC addresses.
+/// Only the first fragment carries ports and identifiers, so all fragments of a packet are
+/// hashed without them. Packets that are not IP are hashed by their MAC addresses.
 #[inline]
 pub fn symmetric_hash(key: &FlowKey) -> u32 {
     let whole = key.get(field::NW_FRAG) == 0;
@@ -129,7 +129,7 @@ fn ends(key: &FlowKey, with_ports: bool) -> (u64, u64) {
     }
 }
 
-/// Joins the hashes of both ends by operations that do not tell their order.
+/// Joins the hashes of both ends by operations that do not depend on their order.
 #[inline]
 fn join(hash: u64, (a, b): (u64, u64)) -> u32 {
     let joined = mix(hash ^ a.wrapping_add(b) ^ (a ^ b).rotate_left(32));
@@ -176,7 +176,7 @@ mod tests {
         later.set(field::NW_FRAG, field::FRAG_ANY | field::FRAG_LATER);
         assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
         assert_eq!(address_hash(&first), address_hash(&later));
-        // An echo's identifier stands in its first as well.
+        // An echo's identifier too is only in the first fragment.
         for key in [&mut first, &mut later] {
             key.set(field::NW_PROTO, 1);
         }

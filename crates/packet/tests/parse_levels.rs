@@ -34,7 +34,7 @@ enum Fault {
     Byte(usize, u8),
     /// The packet ends here.
     Cut(usize),
-    /// A VLAN tag, in front of the EtherType.
+    /// A VLAN tag, before the EtherType.
     Tag,
     /// The destination port is that of a tunnel.
     Tunnel(u16),
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// The many-at-once parser must do the work it is there for.
+/// The vectorised parser must parse the packets that it is for.
 #[test]
 fn plain_packets_are_complete_at_every_level() {
     for isa in Isa::available() {

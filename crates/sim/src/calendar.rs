@@ -1,7 +1,7 @@
 //! Resources that several users share, by time.
 //!
 //! The models book resources in program order, which is not the order of time: a load
-//! that waits for its address books later than one behind it that does not. So a
+//! that waits for its address books later than one after it that does not. So a
 //! calendar fills gaps: a request gets the first free cycle that suits it, whatever was
 //! booked before.
 
@@ -14,7 +14,7 @@ const BLOCK: u64 = 64;
 /// the latest booking counts as full.
 const BLOCKS: usize = 64;
 
-/// A resource that serves so many requests a cycle.
+/// A resource that serves a fixed number of requests a cycle.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     width: u8,
@@ -34,8 +34,8 @@ impl Calendar {
     /// # Panics
     /// When `width` is 0 or more than 255.
     pub fn new(width: u32) -> Self {
-        assert!(width > 0, "a resource serves somebody");
-        let width = u8::try_from(width).expect("a resource serves up to 255");
+        assert!(width > 0, "a resource serves at least 1");
+        let width = u8::try_from(width).expect("a resource serves at most 255");
         let blocks = Box::new([Counts { number: 0, booked: [0; BLOCK as usize] }; BLOCKS]);
         Self { width, blocks }
     }
@@ -190,7 +190,7 @@ impl Lane {
             if free != at {
                 start = free;
             }
-            // A full block says only that the next may be free.
+            // A full block means only that the next may be free.
             at = if full == u64::MAX { free } else { free + 1 };
         }
         for cycle in start..start + duration {

@@ -1,7 +1,7 @@
-//! A machine's caches from a pointer chase through more and more memory.
+//! A machine's caches, derived from pointer chases through growing sizes of memory.
 //!
-//! Nothing else is measured: sizes are where the time of a step rises, latencies what it is
-//! where it is level. What the mesh and the memory's controller take is set so that a
+//! Nothing else is measured: a cache's size is where the time of a step rises, its latency the
+//! time on the plateau. The latencies of the mesh and of the memory's controller are set so that a
 //! simulated chase takes as long.
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigError};
 use crate::machine::{Access, CoreId, LINE, Layout, Memory};
 use crate::random::Random;
 
-/// What was measured on a machine.
+/// The measurements of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Clock of the core.
@@ -20,33 +20,33 @@ pub struct Measured {
     pub chase: Vec<(u64, f64)>,
 }
 
-/// Why no machine can be made of a measurement.
+/// Why a measurement cannot be turned into a machine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
     /// The chase does not show three caches before memory.
-    #[error("the chase shows {found} levels; expected three caches and memory behind them")]
+    #[error("the pointer chase shows levels: {found}; expected 4: three caches and memory")]
     Levels {
         /// How many there are.
         found: usize,
     },
-    /// The slowest steps are too fast for memory's.
+    /// The slowest steps are too fast to reach memory.
     #[error(
-        "the chase ends in steps of {ns:.1} ns, which no memory takes (at least {MEMORY_NS} ns); \
-         chase through more"
+        "the slowest steps of the pointer chase take {ns:.1} ns, less than any memory \
+         ({MEMORY_NS} ns); measure larger sizes"
     )]
     Memory {
-        /// What a step of the last level takes.
+        /// The time of a step of the last level.
         ns: f64,
     },
-    /// What was found cannot be simulated.
+    /// The resulting machine cannot be simulated.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
 
-/// A level whose steps take less than so many times those of the one before is none.
+/// A level counts only if its steps take at least this many times those of the level before.
 const LEVEL: f64 = 1.3;
-/// Nanoseconds that every memory takes: DRAM alone needs 25 to open a row and read of it.
+/// The least latency of any memory, in nanoseconds: DRAM alone needs 25 to open a row and read it.
 const MEMORY_NS: f64 = 25.0;
 /// Levels of a machine: three caches, and memory.
 const LEVELS: usize = 4;
@@ -66,7 +66,7 @@ impl Level {
     }
 }
 
-/// The levels of a chase: its best approximation by so many constants (Bellman, "On the
+/// The levels of a chase: its best approximation by [`LEVELS`] constants (Bellman, "On the
 /// approximation of curves by line segments using dynamic programming", CACM 4(6), 1961), of
 /// the logarithms of its times. Sizes on the way from one level to the next are of that to
 /// which they are nearer. None is found twice: there are fewer where times are alike.
@@ -113,7 +113,7 @@ fn segments(values: &[f64], most: usize) -> Vec<Range<usize>> {
     pieces
 }
 
-/// What is chased through: from 8 KiB to `most` bytes, two sizes to each doubling.
+/// The sizes that are chased through: from 8 KiB to `most` bytes, two sizes to each doubling.
 pub fn sizes(most: u64) -> impl Iterator<Item = u64> {
     let sizes = (13..37).flat_map(|bits| [1 << bits, 3 << (bits - 1)]);
     sizes.take_while(move |bytes| *bytes <= most)
@@ -238,17 +238,17 @@ mod tests {
     fn a_chase_without_levels_is_refused() {
         let flat = Measured { ghz: 2.0, chase: sizes(MOST).map(|bytes| (bytes, 2.0)).collect() };
         let told = fit(&Config::default(), &flat).unwrap_err().to_string();
-        assert!(told.contains("shows 1 levels"), "{told}");
+        assert!(told.contains("shows levels: 1"), "{told}");
         let none = Measured { ghz: 2.0, chase: Vec::new() };
         assert!(fit(&Config::default(), &none).is_err());
     }
 
     #[test]
     fn a_chase_that_ends_in_a_cache_is_refused() {
-        // On a busy machine the second cache seems two.
+        // On a busy machine the second cache looks like two.
         let times = [1.1, 1.1, 1.1, 1.1, 1.1, 3.6, 3.6, 3.7, 3.7, 5.1, 5.2, 8.4, 8.5];
         let chase = sizes(MOST).zip(times).collect();
         let told = fit(&Config::default(), &Measured { ghz: 3.56, chase }).unwrap_err().to_string();
-        assert!(told.contains("no memory takes"), "{told}");
+        assert!(told.contains("less than any memory"), "{told}");
     }
 }

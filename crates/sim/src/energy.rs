@@ -14,7 +14,7 @@ pub struct Unit {
 /// One accelerator (Table 4).
 pub const HALO: Unit = Unit { area: 0.012, static_mw: 97.2, dynamic_nj: 1.76 };
 
-/// Ternary memories of so many bytes (Table 4).
+/// Ternary memories by size in bytes (Table 4).
 pub const TCAM: [(f64, Unit); 4] = [
     (1024.0, Unit { area: 0.001, static_mw: 71.1, dynamic_nj: 0.04 }),
     (10_240.0, Unit { area: 0.066, static_mw: 235.3, dynamic_nj: 0.37 }),

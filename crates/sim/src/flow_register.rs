@@ -13,7 +13,7 @@ impl FlowRegister {
     /// A register of `bits` bits, all clear.
     ///
     /// # Panics
-    /// When there is none.
+    /// When `bits` is 0.
     pub fn new(bits: usize) -> Self {
         assert!(bits > 0, "a flow register has bits");
         Self { bits: vec![false; bits] }

@@ -18,13 +18,13 @@ pub(crate) const RESULT: u64 = 8;
 /// A lookup that an accelerator is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// The core that asks.
+    /// The core that issues the query.
     pub core: CoreId,
     /// The table.
     pub table: &'a HashTable,
     /// Where the key lies.
     pub key: Address,
-    /// How the lookup goes.
+    /// The path of the lookup.
     pub walk: &'a Walk,
 }
 
@@ -47,7 +47,7 @@ impl Parts {
         self.compute + self.data + self.transport + self.queue
     }
 
-    /// What came since `before`.
+    /// The increase since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Parts {
 /// The end of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// The core that asked.
+    /// The core that issued the query.
     pub core: CoreId,
     /// When the accelerator had taken it in.
     pub accepted: Cycle,
@@ -86,7 +86,7 @@ pub struct Answered {
 struct Accelerator {
     /// When each place of the scoreboard is free.
     scoreboard: Vec<Cycle>,
-    /// Tables whose metadata is here, or will be then; the one used last behind.
+    /// Tables whose metadata is cached, and from when; the most recently used last.
     metadata: Vec<(Address, Cycle)>,
     hash: Calendar,
     /// Of each a cycle: metadata read, a request to memory, a line from it, an answer.
@@ -98,7 +98,7 @@ struct Accelerator {
     under_way: Vec<(Address, Vec<Cycle>)>,
 }
 
-/// What a query read, and how long that took.
+/// A read of a query, and its latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// From where.
@@ -107,20 +107,20 @@ pub struct Read {
     pub latency: Cycle,
 }
 
-/// A query step by step, for who builds the accelerator.
+/// A query step by step, for building the accelerator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The key.
     pub key: u32,
     /// Where it lies.
     pub key_address: Address,
-    /// When the query came.
+    /// When the query arrived.
     pub arrived: Cycle,
     /// When it was answered.
     pub at: Cycle,
     /// Whether the key was found.
     pub found: bool,
-    /// What it read, in order.
+    /// Its reads, in order.
     pub reads: Vec<Read>,
 }
 
@@ -137,7 +137,7 @@ pub struct Halo {
     pub parts: Parts,
 }
 
-/// A read that has ended: when its last line was asked for, and was there.
+/// A read that has ended: when its last line was requested, and arrived.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
     asked: Cycle,

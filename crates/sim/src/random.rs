@@ -1,4 +1,4 @@
-//! What is drawn by chance.
+//! Random draws.
 
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -2,7 +2,7 @@
 //!
 //! After `rte_hash` of DPDK 22.11 with the Jenkins hash (`rte_jhash`), compiled by gcc 12
 //! at -O3 with SSE2: the steps, their loads and stores, and what each needs are those of
-//! its code, in our words. Branches go as the data says.
+//! its code, in our words. Branches follow the data.
 
 use crate::config::Method;
 use crate::engine::Tag;
@@ -34,11 +34,11 @@ mod pc {
 pub struct KeyAt {
     /// Where.
     pub address: Address,
-    /// What its address depends on.
+    /// The value that its address depends on.
     pub from: Tag,
 }
 
-/// What a lookup gave: the value, and whether there is one.
+/// The result of a lookup: the value, and whether there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// When it is known, as a value others can name.
@@ -65,7 +65,7 @@ impl Software {
     /// Looks one key up.
     ///
     /// # Panics
-    /// When `method` is no software that looks up one key at a time.
+    /// When `method` is not software that looks up one key at a time.
     pub fn lookup(
         &self,
         m: &mut Machine,

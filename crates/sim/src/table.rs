@@ -15,7 +15,7 @@ use crate::machine::{Address, LINE, Layout, Region};
 
 /// Entries of a bucket.
 pub const WAYS: usize = 8;
-/// Buckets that an insertion looks at before it gives up.
+/// Buckets that an insertion visits before it fails.
 const SEARCH: usize = 4096;
 /// Bytes of a key's slot beside the key.
 const SLOT_EXTRA: u64 = 8;
@@ -104,7 +104,7 @@ impl HashTable {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -129,7 +129,7 @@ impl HashTable {
         self.metadata.at(n * LINE)
     }
 
-    /// What is mixed into the hash.
+    /// The seed that is mixed into the hash.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -139,7 +139,7 @@ impl HashTable {
         entries_of(bucket).map(|at| (self.signatures[at], self.keys[at]))
     }
 
-    /// Line `n` of the buckets and, behind them, the keys that there are.
+    /// Line `n` of the buckets and, after them, the keys.
     pub fn line(&self, n: u64) -> Address {
         let buckets = self.bucket_lines.bytes() / LINE;
         match n.checked_sub(buckets) {
@@ -259,7 +259,7 @@ impl HashTable {
         entries_of(bucket).find(|at| self.signatures[*at] == signature && self.keys[*at] == key)
     }
 
-    /// How a lookup of `key` goes.
+    /// The path of a lookup of `key`.
     pub fn walk(&self, key: u32, walk: &mut Walk) {
         let (first, signature) = self.place(key);
         walk.key = key;

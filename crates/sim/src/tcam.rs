@@ -1,4 +1,4 @@
-//! Ternary memory: all rules compared at once, behind the mesh.
+//! Ternary memory: all rules compared at once, beyond the mesh.
 
 use crate::calendar::{Calendar, Cycle};
 use crate::config::{Config, Method};
@@ -19,7 +19,7 @@ pub struct Tcam {
 }
 
 impl Tcam {
-    /// An idle one, built from ternary or from static cells as `method` says.
+    /// An idle one, built from ternary or from static cells depending on `method`.
     pub fn new(config: &Config, method: Method) -> Self {
         let search = match method {
             Method::SramTcam => config.tcam.sram_search_cycles,

@@ -68,7 +68,7 @@ fn cycles_are_those_of_gem5() {
     }
     let mean = (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp() - 1.0;
     let worst = logarithms.iter().copied().fold(0.0, f64::max).exp() - 1.0;
-    // A sixth more and a seventh less are as far: 15 % of what gem5 says.
+    // A sixth more and a seventh less are as far: 15 % of gem5's figure.
     assert!(worst <= 1.0 / 0.85 - 1.0 && mean <= 0.08, "worst {worst}, mean {mean}: {told:#?}");
 }
 

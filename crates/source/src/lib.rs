@@ -13,7 +13,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source of `text` that is said to stand in `path`.
+    /// A source of `text`, reported as `path`.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<Arc<str>>) -> Self {
         Self { path: path.into().into(), text: text.into() }
     }
@@ -71,7 +71,7 @@ impl Source {
     }
 }
 
-/// A part of a source: where something stands that may turn out to be wrong later.
+/// A part of a source: the place of an item that later checks may find wrong.
 #[derive(Clone, Debug)]
 pub struct Passage {
     source: Source,
@@ -149,7 +149,7 @@ impl SourceError {
         &self.0.message
     }
 
-    /// What would have been right.
+    /// What was expected instead.
     pub fn expected(&self) -> &str {
         &self.0.expected
     }

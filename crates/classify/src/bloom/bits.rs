@@ -1,4 +1,4 @@
-//! What every kernel sees of a filter, and the scalar reference.
+//! The view of a filter that every kernel uses, and the scalar reference.
 
 use super::hash::{Hashes, Reduction};
 
@@ -95,7 +95,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// The definition of a lookup: each key by itself, in order.
+/// The reference lookup: key by key, in order.
 pub(super) fn scalar(bits: &Bits, input: Input, output: &mut Output) -> usize {
     let mut found = 0;
     for (key, payload) in input.keys.iter().zip(input.payloads) {

@@ -37,7 +37,7 @@ pub(super) fn store(to: &mut [u32; LANES], v: __m512i) {
     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), v) };
 }
 
-/// Writes the lanes of `chosen` to `to[at..at + 16]`, in order; what lies behind them
+/// Writes the lanes of `chosen` to `to[at..at + 16]`, in order; what lies past them
 /// is overwritten with zeros.
 ///
 /// The lanes are compressed in the register: compressing into memory is microcode

@@ -49,24 +49,26 @@ pub use variant::{Unroll, Variant};
 /// The most bits that a filter can have: a hash has 32 bits.
 pub const MAX_BITS: u64 = 1 << 32;
 
-/// Why a filter cannot be made.
+/// Why a filter cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BloomError {
     /// It would have no bit, or more than [`MAX_BITS`].
-    #[error("a Bloom filter of {0} bits; there can be 1 to {MAX_BITS}")]
+    #[error("invalid size of a Bloom filter: {0} bits; expected 1 to {MAX_BITS}")]
     Bits(u64),
     /// It would have no hash function, or more than [`MAX_HASHES`].
-    #[error("a Bloom filter with {0} hash functions; there can be 1 to {MAX_HASHES}")]
+    #[error("invalid number of hash functions of a Bloom filter: {0}; expected 1 to {MAX_HASHES}")]
     Hashes(usize),
-    /// The rate is no probability, or one that needs nothing or too much.
-    #[error("a Bloom filter with a false-positive rate of {0}; it can be between 0 and 1")]
+    /// The rate is not a probability, or is one that no filter of a valid size has.
+    #[error(
+        "invalid false-positive rate of a Bloom filter: {0}; expected a number between 0 and 1"
+    )]
     Rate(f64),
     /// There is no memory for it.
-    #[error("no memory for a Bloom filter of {bits} bits")]
+    #[error("cannot allocate a Bloom filter of {bits} bits")]
     Memory {
         /// How many bits it would have.
         bits: u64,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -158,7 +160,7 @@ impl BloomFilter {
 
     /// Puts `keys` into the set; faster than one by one.
     pub fn insert_all(&mut self, keys: &[u32]) {
-        /// How many keys before their insertion the words are asked for.
+        /// How many keys ahead of their insertion the words are prefetched.
         const AHEAD: usize = 16;
         for n in 0..keys.len() + AHEAD {
             if let Some(key) = keys.get(n) {
@@ -179,7 +181,7 @@ impl BloomFilter {
     }
 
     /// The keys that may be in the set and their payloads, to the front of
-    /// `found_keys` and `found_payloads`; says how many. What lies behind them is
+    /// `found_keys` and `found_payloads`; returns how many. What lies past them is
     /// overwritten.
     ///
     /// # Panics

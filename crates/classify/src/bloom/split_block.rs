@@ -105,7 +105,7 @@ impl SplitBlockFilter {
 
     /// Puts `keys` into the set; faster than one by one.
     pub fn insert_all(&mut self, keys: &[u32]) {
-        /// How many keys before their insertion the blocks are asked for.
+        /// How many keys ahead of their insertion the blocks are prefetched.
         const AHEAD: usize = 16;
         for n in 0..keys.len() + AHEAD {
             if let Some(key) = keys.get(n) {
@@ -123,7 +123,7 @@ impl SplitBlockFilter {
     }
 
     /// The keys that may be in the set and their payloads, in order, to the front of
-    /// `found_keys` and `found_payloads`; says how many. What lies behind them is
+    /// `found_keys` and `found_payloads`; returns how many. What lies past them is
     /// overwritten.
     ///
     /// # Panics

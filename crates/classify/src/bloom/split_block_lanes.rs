@@ -25,11 +25,11 @@ use thalweg_cpu::prefetch;
 
 /// Vectors whose hashes are kept: a power of two more than `BEHIND`.
 const RING: usize = 16;
-/// How many vectors testing is behind hashing.
+/// How many vectors testing lags behind hashing.
 const BEHIND: usize = 8;
-/// How far ahead the input is asked for, in keys.
+/// How far ahead the input is prefetched, in keys.
 const AHEAD: usize = 1024;
-/// Filters of so many bytes do not stay in the first-level cache.
+/// From this many bytes on, filters do not stay in the first-level cache.
 const FAR_FROM: usize = 32 << 10;
 
 /// The blocks and bits of a vector of keys.
@@ -51,7 +51,7 @@ pub(super) fn select(isa: Isa, blocks: &Blocks, input: Input, output: &mut Outpu
     macro_rules! call {
         ($function:ident) => {
             match (shift, far) {
-                // SAFETY: the processor was asked above.
+                // SAFETY: the processor's support was checked above.
                 (true, true) => unsafe { $function::<true, true>(blocks, input, output) },
                 // SAFETY: likewise.
                 (true, false) => unsafe { $function::<true, false>(blocks, input, output) },
@@ -153,7 +153,7 @@ fn finish(blocks: &Blocks, input: Input, output: &mut Output, rest: usize, found
     found + blocks.scalar(last, &mut output)
 }
 
-/// Asks for the blocks of a vector of keys.
+/// Prefetches the blocks of a vector of keys.
 #[inline]
 fn ask(blocks: &Blocks, hashed: &Hashed) {
     for at in hashed.blocks {

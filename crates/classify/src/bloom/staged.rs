@@ -5,10 +5,10 @@
 //! next pass, and keep their order. What the paper's form does key by key (which
 //! function comes next?) is done once a block.
 //!
-//! In small filters the words are fetched some vectors behind the hash, by broadcasts
+//! In small filters the words are fetched some vectors after the hash, by broadcasts
 //! that are masked to one lane: hashing goes on while they come, and on the
 //! processors measured that outruns the gather instruction. In filters beyond the
-//! cache each word is asked for early, fetched later and tested last.
+//! cache each word is prefetched early, fetched later and tested last.
 //!
 //! A payload is looked up when its key has passed all: most keys never need theirs.
 //!
@@ -25,15 +25,15 @@ pub(super) use super::lanes512::LANES;
 use super::lanes512::{Function, all, append, load, reduce, store};
 use thalweg_cpu::prefetch;
 
-/// How many vectors the fetch is behind the hash, when words are not asked for
-/// before.
+/// How many vectors the fetch lags behind the hash, when words are not
+/// prefetched.
 const BEHIND: usize = 8;
-/// The same, when each word is asked for before it is fetched: by how many vectors
-/// asking, fetching and testing are behind the hash.
+/// The same, when each word is prefetched before it is fetched: by how many vectors
+/// prefetching, fetching and testing lag behind the hash.
 const ASK: usize = 8;
 const FETCH: usize = 16;
 const TEST: usize = 24;
-/// How far ahead the input is asked for, in keys.
+/// How far ahead the input is prefetched, in keys.
 const AHEAD: usize = 1024;
 
 /// Sixteen keys.
@@ -110,7 +110,7 @@ impl<const V: usize> Block<V> {
     }
 
     /// Function `n` of `count` keys, which are `whole` when this is the `FIRST` pass
-    /// over a whole block: leaves those that pass, and says how many.
+    /// over a whole block: keeps those that pass, and returns how many.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2,popcnt")]
     fn pass<const FIRST: bool, const SHIFT: bool, const FAR: bool>(
@@ -175,7 +175,7 @@ impl<const V: usize> Block<V> {
         store(&mut self.words[v], _mm512_srli_epi32::<5>(positions));
     }
 
-    /// Asks for the words of vector `v`.
+    /// Prefetches the words of vector `v`.
     #[inline]
     fn ask(&mut self, bits: &Bits, v: usize) {
         for word in &self.words[v] {
@@ -233,7 +233,7 @@ fn counting() -> __m512i {
 /// The word of `number`, one of those that positions lie in.
 #[inline]
 fn word(bits: &Bits, number: &u32) -> i32 {
-    // Volatile, or the compiler makes vector loads and takes them apart.
+    // Volatile, or the compiler emits vector loads and splits them.
     // SAFETY: a reference can be read.
     let number = unsafe { std::ptr::from_ref(number).read_volatile() };
     // SAFETY: positions are less than the range, whose words there are (`Bits`).

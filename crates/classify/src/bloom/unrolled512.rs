@@ -35,7 +35,7 @@ struct Partition {
     found: usize,
 }
 
-/// The keys that are in the filter, by `U` partitions; `PREFETCH` asks for the words
+/// The keys that are in the filter, by `U` partitions; `PREFETCH` prefetches the words
 /// of all partitions before the first are gathered.
 #[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
 pub(super) fn select<const U: usize, const SHIFT: bool, const PREFETCH: bool>(

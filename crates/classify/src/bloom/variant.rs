@@ -1,7 +1,7 @@
 //! The ways to look up keys, and which is the best for a filter.
 //!
 //! `unsafe` here: functions compiled for more than the build's target are called
-//! after the processor was asked.
+//! after the processor was checked.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -18,16 +18,16 @@ use super::{staged, unrolled256, unrolled512};
 pub enum Variant {
     /// Key by key: the definition.
     Scalar,
-    /// AVX2 after Polychroniou and Ross, over so many partitions of the input.
+    /// AVX2 after Polychroniou and Ross, over this many partitions of the input.
     Avx2(Unroll),
-    /// AVX-512 with expanding loads and compressing stores, over so many partitions.
+    /// AVX-512 with expanding loads and compressing stores, over this many partitions.
     Avx512(Unroll),
-    /// The same, with the words of all partitions asked for before the first are
+    /// The same, with the words of all partitions prefetched before the first are
     /// gathered.
     Avx512Prefetch(Unroll),
     /// AVX-512, a pass for each function over a block of keys.
     Staged,
-    /// The same for filters beyond the cache: words are asked for early.
+    /// The same for filters beyond the cache: words are prefetched early.
     StagedFar,
 }
 
@@ -54,7 +54,7 @@ impl Unroll {
     pub const ALL: [Self; 4] = [Self::By1, Self::By2, Self::By4, Self::By8];
 }
 
-/// The variant that was the fastest for filters of up to so many bytes, for each
+/// The variant that was the fastest for filters of up to this many bytes, for each
 /// level: medians of `bench/bloom.py` on an AMD EPYC of the Zen 5 generation.
 const BEST: [(Isa, u64, Variant); 3] = [
     (Isa::Avx512, 16 << 20, Variant::Staged),
@@ -98,7 +98,7 @@ impl Variant {
         }
         #[cfg(target_arch = "x86_64")]
         return if bits.reduction().shift().is_some() {
-            // SAFETY: the processor was asked above.
+            // SAFETY: the processor was checked above.
             unsafe { self.vectors::<true>(bits, input, output) }
         } else {
             // SAFETY: likewise.
@@ -122,7 +122,7 @@ impl Variant {
         let short = input.keys.len() <= SHORT * staged::LANES;
         macro_rules! call {
             ($module:ident, $($parameter:tt),*) => {
-                // SAFETY: the caller has asked the processor.
+                // SAFETY: the caller has checked the processor.
                 unsafe { $module::select::<$($parameter),*>(bits, input, output) }
             };
         }

@@ -13,8 +13,8 @@ pub enum HashKind {
     /// where vectors do all products of a key at once.
     Nh,
     /// CRC32C over the words, with its bits spread by a multiplication: fewer
-    /// instructions where the processor has SSE4.2, as good for keys that nobody
-    /// chooses with malice.
+    /// instructions where the processor has SSE4.2, as good for keys that no attacker
+    /// chooses.
     Crc32c,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Hash {
     seed: u32,
     /// What NH adds to the low and the high half of each word, in one.
     addends: [u64; MAX_WORDS],
-    // Private: only `new` sets it, and it asks the processor.
+    // Private: only `new` sets it, and it checks the processor.
     sse42: bool,
 }
 
@@ -133,14 +133,14 @@ fn crc32c_word(crc: u32, word: u64) -> u32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! `unsafe` here: an instruction of SSE4.2 is used after the processor was asked.
+    //! `unsafe` here: an instruction of SSE4.2 is used after the processor was checked.
     #![allow(unsafe_code)]
 
     use std::arch::x86_64::_mm_crc32_u64;
 
     #[inline(always)]
     pub(super) fn crc32c<const W: usize>(seed: u32, key: &[u64; W]) -> u32 {
-        // SAFETY: the caller has asked the processor for SSE4.2.
+        // SAFETY: the caller has checked that the processor has SSE4.2.
         unsafe { with_sse42(seed, key) }
     }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn crc32c_is_that_of_rfc_3720() {
-        // 32 bytes of zeros (RFC 3720, B.4), with the inversions that it asks for.
+        // 32 bytes of zeros (RFC 3720, B.4), with the inversions that it requires.
         let crc = (0..4).fold(u32::MAX, |crc, _| crc32c_word(crc, 0));
         assert_eq!(!crc, 0x8a91_36aa);
     }

@@ -4,7 +4,7 @@ use super::sync::{AtomicU64, Ordering, fence};
 
 /// Words of 64 bits in a line.
 pub(super) const WORDS: usize = 8;
-/// The word whose upper half says the state of the line.
+/// The word whose upper half holds the state of the line.
 const STATE: usize = WORDS - 1;
 
 /// A line of memory. The upper half of its last word is its state: which of its
@@ -59,7 +59,7 @@ impl Line {
     /// The state after a read.
     #[inline(always)]
     pub(super) fn state_after(&self) -> State {
-        // The reads before must not come after the load.
+        // The reads before must not be reordered after the load.
         fence(Ordering::Acquire);
         State((self.words[STATE].load(Ordering::Relaxed) >> 32) as u32)
     }
@@ -101,7 +101,7 @@ impl Line {
     pub(super) fn change(&self, taken: impl FnOnce(u32) -> u32, write: impl FnOnce()) {
         let before = self.state().0;
         self.set_part(2 * STATE + 1, 32, u64::from(before.wrapping_add(VERSION)));
-        // The writes that follow must not come before the store.
+        // The writes that follow must not be reordered before the store.
         fence(Ordering::Release);
         write();
         let version = before.wrapping_add(2 * VERSION) & !(VERSION - 1);

@@ -46,14 +46,14 @@ use hash::Hash;
 pub use hash::HashKind;
 use table::{Core, Table};
 
-/// Keys that one step of a batch lookup works at together.
+/// Keys that one step of a batch lookup processes together.
 pub const STEP: usize = 32;
 
-/// The table that readers read now; growing puts another in its place.
+/// The table that readers use now; growing replaces it.
 type Shared<const W: usize> = Arc<ArcSwap<Core<W>>>;
 
 /// A table for keys of `W` words of 64 bits (1 to 32), with room for at least
-/// `entries` keys: the one who writes it, and the first of those who read it.
+/// `entries` keys: its writer, and its first reader.
 ///
 /// # Panics
 /// When there is no memory for it.
@@ -74,23 +74,24 @@ fn table_at<const W: usize>(
     (Writer { table, isa, shared: shared.clone() }, Reader { shared: Cache::new(shared) })
 }
 
-/// How a lookup goes.
+/// The path of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
     /// The key's buckets, each a line of memory, in the order in which they are searched.
     pub buckets: [u32; 2],
-    /// Which of their places are taken: a bit for each, the lowest for the first.
+    /// Their taken places: a bit for each, the lowest for the first.
     pub taken: [u32; 2],
     /// The bucket that has the key, 0 or 1, and its place there.
     pub found: Option<(usize, usize)>,
 }
 
-/// A key finds no place in a table that has many: chance does not have it so.
+/// A key finds no place in a table with many free: improbable unless the keys were chosen to
+/// collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many keys share their buckets")]
 pub struct NoPlace;
 
-/// The one who writes a table.
+/// The writer of a table.
 #[derive(Debug)]
 pub struct Writer<const W: usize> {
     table: Table<W>,
@@ -109,7 +110,7 @@ impl<const W: usize> Writer<W> {
         self.len() == 0
     }
 
-    /// How many entries there are places for.
+    /// How many places for entries there are.
     pub fn places(&self) -> usize {
         self.table.core().places()
     }
@@ -119,7 +120,7 @@ impl<const W: usize> Writer<W> {
         self.table.core().store().buckets()
     }
 
-    /// How a lookup of `key` goes, for those who want to know what it costs.
+    /// The path of a lookup of `key`, for cost models.
     pub fn walk(&self, key: &[u64; W]) -> Walk {
         self.table.core().walk(key)
     }
@@ -135,7 +136,7 @@ impl<const W: usize> Writer<W> {
     }
 
     /// Gives `key` the value `value`; returns the one it had. Grows the table when
-    /// there is no place; readers go on in the old one until the new is whole.
+    /// there is no place; readers use the old one until the new one is complete.
     pub fn insert(&mut self, key: &[u64; W], value: u32) -> Option<u32> {
         loop {
             if let Ok(before) = self.table.insert(key, value) {
@@ -156,16 +157,16 @@ impl<const W: usize> Writer<W> {
     fn grow(&mut self, entries: usize) {
         let mut larger = self.empty_with_room(entries);
         while !self.iter().all(|(key, value)| larger.insert(&key, value).is_ok()) {
-            // Chance may have it that it does not fit; then twice the room does.
+            // Rarely the keys do not fit; then twice the room suffices.
             larger = self.empty_with_room(larger.core().places() * 2);
         }
         self.shared.store(larger.core().clone());
         self.table = larger;
     }
 
-    /// As [`insert`](Self::insert), for keys that strangers choose: when one finds no place
-    /// though most places are free it is refused, lest keys that share their buckets have
-    /// the table grow without end.
+    /// As [`insert`](Self::insert), for keys that an attacker may choose: a key that finds no
+    /// place though most places are free is refused, so that keys that share their buckets
+    /// cannot make the table grow without end.
     ///
     /// # Errors
     /// [`NoPlace`]; the table is as it was.
@@ -203,10 +204,10 @@ impl<const W: usize> Writer<W> {
     }
 }
 
-/// One who reads a table while it is written.
+/// A reader of a table that is being written.
 ///
 /// Keeps the table that it read last; when the table has grown since, that one's
-/// memory goes with the reader's next lookup.
+/// memory is freed by the reader's next lookup.
 #[derive(Clone, Debug)]
 pub struct Reader<const W: usize> {
     shared: Cache<Shared<W>, Arc<Core<W>>>,
@@ -219,11 +220,11 @@ impl<const W: usize> Reader<W> {
     }
 
     /// The values of `keys`, into the elements of `values` beside them; bit `n % STEP`
-    /// of `found[n / STEP]` says whether there is key `n`. The values of keys that there
-    /// are not mean nothing.
+    /// of `found[n / STEP]` is set when key `n` was found. The values of missing keys
+    /// are unspecified.
     ///
-    /// Works at [`STEP`] keys at a time, in passes, and asks for the memory of the next
-    /// ones before, so that loads go on while others are worked at.
+    /// Processes [`STEP`] keys at a time, in passes, and prefetches the memory of the next
+    /// ones, so that their loads overlap with the work on the current ones.
     ///
     /// # Panics
     /// When there are not as many values as keys, or one word of bits for each [`STEP`]
@@ -233,7 +234,7 @@ impl<const W: usize> Reader<W> {
         self.shared.load().get_many(keys, values, found);
     }
 
-    /// As [`get_many`](Self::get_many) for up to [`STEP`] keys; gives the bits.
+    /// As [`get_many`](Self::get_many) for up to [`STEP`] keys; returns the bits.
     ///
     /// # Panics
     /// When there are more keys.

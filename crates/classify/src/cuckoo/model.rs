@@ -14,7 +14,7 @@ fn small<const W: usize>() -> Table<W> {
     Table::with_buckets(4, Hash::new(HashKind::Murmur3, 1), Isa::Scalar)
 }
 
-/// A key that says its value.
+/// A key that implies its value.
 fn key<const W: usize>(n: u32) -> [u64; W] {
     [u64::from(n); W]
 }
@@ -59,7 +59,7 @@ fn check(test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
-/// A key that is moved is found by `get` before, meanwhile and after.
+/// A key that is moved is found by `get` before, during and after the move.
 fn a_moved_key_is_found<const W: usize>(get: fn(&Core<W>, u32) -> Option<u32>) {
     check(move || {
         let (mut table, moved, last) = crowded::<W>();

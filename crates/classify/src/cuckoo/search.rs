@@ -98,7 +98,7 @@ impl<const W: usize> Core<W> {
         }
     }
 
-    /// Hashes up to [`STEP`] keys and asks for their buckets, then searches one by one.
+    /// Hashes up to [`STEP`] keys and prefetches their buckets, then searches one by one.
     fn one_by_one(&self, keys: &[[u64; W]], values: &mut [u32]) -> u32 {
         let (mut places, mut hashes) = (AllPlaces::new(), [0; STEP]);
         self.hash().of_all(keys, &mut hashes);

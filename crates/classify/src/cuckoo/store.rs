@@ -3,7 +3,7 @@
 //! A bucket is one line, in one of two forms by the size of the keys:
 //!
 //! - Keys of up to 16 bytes lie in the line itself: three of them, 16 bytes each, and
-//!   behind them their values of 32 bits. A lookup touches one line.
+//!   after them their values of 32 bits. A lookup touches one line.
 //! - Longer keys lie in memory of their own, each where its bucket and way say; the
 //!   line has eight signatures of 16 bits (none is 0 but for a free place) and eight
 //!   values. A lookup touches the line and, as a rule, one key.
@@ -34,7 +34,7 @@ impl<const W: usize> Form<W> {
                 && TAKEN_BITS as usize > SLOT * (Self::WAYS - 1)
     );
 
-    /// The bit of the line's state that says that `way` is taken. Inline only; it lies
+    /// The bit of the line's state that marks `way` as taken. Inline only; it lies
     /// where comparing all words of a line with a key, word by word, has its first
     /// result.
     pub(super) const fn taken(way: usize) -> u32 {

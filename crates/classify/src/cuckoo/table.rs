@@ -9,7 +9,7 @@ use super::hash::Hash;
 use super::search::Level;
 use super::store::{Form, Store};
 
-/// Buckets that a search for room looks at, before the table is called full.
+/// Buckets that a search for room visits before it declares the table full.
 const SEARCH: usize = 2048;
 /// The part of its places that a table fills, in percent.
 pub(super) const LOAD: usize = 95;
@@ -18,7 +18,7 @@ pub(super) const LOAD: usize = 95;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// What readers see.
+/// The part that readers see.
 #[derive(Debug)]
 pub(super) struct Core<const W: usize> {
     hash: Hash,
@@ -84,7 +84,7 @@ impl<const W: usize> Core<W> {
         ((u64::from(hash) * u64::from(self.store.buckets() as u32)) >> 32) as u32
     }
 
-    /// How a lookup of `key` goes; for the writer.
+    /// The path of a lookup of `key`; for the writer.
     pub(super) fn walk(&self, key: &[u64; W]) -> Walk {
         let places = self.places_of(self.hash.of(key));
         let buckets = [places.first, places.second];
@@ -99,7 +99,7 @@ impl<const W: usize> Core<W> {
         Walk { buckets, taken, found }
     }
 
-    /// Bucket and way of `key`; for the writer, whom nobody disturbs.
+    /// Bucket and way of `key`; for the writer, which no other thread disturbs.
     pub(super) fn find(&self, key: &[u64; W]) -> Option<(usize, usize)> {
         self.find_at(key, self.places_of(self.hash.of(key)))
     }

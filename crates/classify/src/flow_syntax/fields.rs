@@ -40,7 +40,7 @@ impl Form {
     }
 }
 
-/// What must be matched too for a field to have a meaning.
+/// The prerequisite of a field: what the rule must match as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
@@ -99,7 +99,7 @@ impl Needs {
         )
     }
 
-    /// What to write to fulfil the need.
+    /// What to write to meet the prerequisite.
     pub(super) fn hint(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -243,7 +243,7 @@ pub(super) const FIELDS: &[Definition] = &[
     part(&["tcp_flags"], &[field::TCP_FLAGS], (0, 12), (Form::TcpFlags, true), Needs::Tcp),
 ];
 
-/// Protocol names: EtherType, and IP protocol where the name says one. Of two
+/// Protocol names: EtherType, and IP protocol where the name implies one. Of two
 /// names for the same the first is printed.
 pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
     ("tcp", 0x0800, Some(6)),
@@ -269,7 +269,7 @@ pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
 pub(super) const TCP_FLAGS: [&str; 12] =
     ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
 
-/// How the names of fields begin that Open vSwitch has and our keys have not.
+/// Prefixes of the names of fields that Open vSwitch has and our keys do not.
 pub(super) const FOREIGN: &[&str] = &[
     "actset_output",
     "conj_id",

@@ -8,10 +8,10 @@ use super::fields::{Definition, FIELDS, FOREIGN, Form, Needs, PROTOCOLS};
 use super::value;
 use crate::rule::Match;
 
-/// The priority of a rule that says none, as in OpenFlow.
+/// The priority of a rule without one, as in OpenFlow.
 pub const DEFAULT_PRIORITY: u32 = 32768;
 
-/// What stands in a flow of `ovs-ofctl` beside its match, and has no place here.
+/// The parts of an `ovs-ofctl` flow other than its match, none of which is supported here.
 const NOT_MATCHES: &[&str] = &[
     "table",
     "cookie",
@@ -37,7 +37,7 @@ const NOT_MATCHES: &[&str] = &[
 pub struct Flow {
     /// Higher wins; 32768 unless given.
     pub priority: u32,
-    /// What it matches.
+    /// The packets that it matches.
     pub pattern: Match,
 }
 
@@ -45,15 +45,15 @@ pub struct Flow {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}; expected {expected}")]
 pub struct FlowError {
-    /// The bytes of the flow's text that are wrong.
+    /// The bytes of the flow's text that hold the mistake.
     pub span: Range<usize>,
     /// What is wrong.
     pub message: String,
-    /// What would have been right.
+    /// What was expected instead.
     pub expected: String,
 }
 
-/// Reads a flow. `port` gives the number of a port that is named in `in_port`.
+/// Parses a flow. `port` returns the number of a port that `in_port` names.
 ///
 /// # Errors
 /// The first mistake.
@@ -76,32 +76,32 @@ pub fn parse(text: &str, port: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Flo
     })
 }
 
-/// Reads a flow for where inputs have no meaning: `in_port` is a mistake.
+/// Parses a flow for a context without inputs: `in_port` is a mistake.
 ///
 /// # Errors
 /// The first mistake.
 pub fn parse_without_port(text: &str) -> Result<Flow, FlowError> {
     if let Some(place) = place_of(text, "in_port") {
-        let expected = "a pattern without it: inputs are told apart by [[class]] and routes";
-        return Err(error(place, "'in_port' means nothing here", expected));
+        let expected = "a pattern without in_port: [[class]] and routes distinguish inputs";
+        return Err(error(place, "'in_port' is not supported here", expected));
     }
     parse(text, &|_| None)
 }
 
-/// Reads a pattern for where the order decides, and inputs have no meaning: `priority` and
+/// Parses a pattern for a context without inputs, where the order decides: `priority` and
 /// `in_port` are mistakes.
 ///
 /// # Errors
 /// The first mistake.
 pub fn parse_pattern(text: &str) -> Result<Match, FlowError> {
     if let Some(place) = place_of(text, "priority") {
-        let expected = "a pattern without it: of several the first that matches decides";
-        return Err(error(place, "'priority' means nothing here", expected));
+        let expected = "a pattern without priority: the first pattern that matches decides";
+        return Err(error(place, "'priority' is not supported here", expected));
     }
     parse_without_port(text).map(|flow| flow.pattern)
 }
 
-/// The bytes of a flow's text that say something of `name`, a field or `priority`.
+/// The bytes of a flow's text that set `name`, a field or `priority`.
 pub fn place_of(text: &str, name: &str) -> Option<Range<usize>> {
     tokens(text).find(|token| text[token.clone()].split('=').next() == Some(name))
 }
@@ -136,7 +136,7 @@ impl Parser<'_> {
         match &text[..equals] {
             "priority" => {
                 if self.priority.is_some() {
-                    return Err(error(token, "a second priority", "one priority a rule"));
+                    return Err(error(token, "duplicate priority", "one priority per rule"));
                 }
                 let number = value::number(&self.text[value.clone()], 65535);
                 self.priority = Some(number.map_err(|e| error(value, "bad priority", e))? as u32);
@@ -144,10 +144,10 @@ impl Parser<'_> {
             }
             other if NOT_MATCHES.contains(&other) => Err(error(
                 name,
-                format!("'{other}' is no match field"),
-                "match fields and priority only",
+                format!("'{other}' is not a match field"),
+                "only match fields and priority",
             )),
-            // These decide which fields have a meaning, so they come first.
+            // These are prerequisites of other fields, so they are parsed first.
             "dl_type" | "eth_type" => self.field(&name, &value),
             _ => {
                 self.pending.push((name, value));
@@ -158,7 +158,7 @@ impl Parser<'_> {
 
     fn protocol(&mut self, token: Range<usize>) -> Result<(), FlowError> {
         let name = &self.text[token.clone()];
-        // Says "an Ethernet packet", which all are.
+        // Matches Ethernet packets: all of them.
         if name == "eth" {
             return Ok(());
         }
@@ -167,8 +167,8 @@ impl Parser<'_> {
                 return self.not_a_match(token);
             }
             if FIELDS.iter().any(|d| d.names.contains(&name)) {
-                let expected = format!("{name}=value, without blanks");
-                return Err(error(token, format!("the field '{name}' has no value"), expected));
+                let expected = format!("{name}=value, without spaces");
+                return Err(error(token, format!("field '{name}' has no value"), expected));
             }
             let names: Vec<_> = PROTOCOLS.iter().map(|(n, ..)| *n).collect();
             let expected = format!("field=value, or a protocol: {}", names.join(", "));
@@ -182,11 +182,11 @@ impl Parser<'_> {
     }
 
     fn not_a_match(&self, token: Range<usize>) -> Result<(), FlowError> {
-        let message = format!("'{}' is no match field", &self.text[token.clone()]);
-        Err(error(token, message, "match fields and priority only"))
+        let message = format!("'{}' is not a match field", &self.text[token.clone()]);
+        Err(error(token, message, "only match fields and priority"))
     }
 
-    /// Reads the fields, those first that others need.
+    /// Parses the fields, the prerequisites of other fields first.
     fn fields(&mut self) -> Result<(), FlowError> {
         let mut pending = std::mem::take(&mut self.pending);
         let rank = |name: &str| match name {
@@ -207,19 +207,19 @@ impl Parser<'_> {
         let mut named = FIELDS.iter().filter(|d| d.names.contains(&text)).peekable();
         let Some(first) = named.peek().copied() else {
             let expected = if FOREIGN.iter().any(|f| text.starts_with(f)) {
-                "a field of packets: Open vSwitch has this one, flow keys have not"
+                "a field of the flow key: Open vSwitch has this field, Thalweg does not"
             } else {
-                "a match field of ovs-fields(7) that flow keys have"
+                "a match field of ovs-fields(7) that Thalweg supports"
             };
             return Err(error(name.clone(), format!("unknown field '{text}'"), expected));
         };
         let Some(definition) = named.find(|d| d.needs.met(&self.value, &self.mask)) else {
-            let message = format!("'{text}' means nothing without what it belongs to");
+            let message = format!("'{text}' lacks its prerequisite");
             return Err(error(name.clone(), message, first.needs.hint()));
         };
         let later = self.value.get(field::NW_FRAG) & self.mask.get(field::NW_FRAG);
         if definition.needs.is_transport() && later & field::FRAG_LATER != 0 {
-            let message = format!("'{text}' means nothing in a later fragment");
+            let message = format!("'{text}' cannot match a later fragment");
             return Err(error(name.clone(), message, "'ip_frag=first', 'not_later' or 'no'"));
         }
         self.define(definition, name, value)
@@ -255,12 +255,12 @@ impl Parser<'_> {
         }
         if !Needs::Ip.met(&self.value, &self.mask) {
             let hint = Needs::Ip.hint();
-            return Err(error(name.clone(), "'nw_tos' means nothing without IP", hint));
+            return Err(error(name.clone(), "'nw_tos' lacks its prerequisite", hint));
         }
         self.put(name, field::NW_TOS, tos as u64, 0xfc)
     }
 
-    /// Demands `value` on the bits of `mask`; contradictions are mistakes.
+    /// Requires `value` on the bits of `mask`; contradictions are mistakes.
     fn put(
         &mut self,
         span: &Range<usize>,
@@ -271,7 +271,7 @@ impl Parser<'_> {
         let (old_value, old_mask) = (self.value.get(place), self.mask.get(place));
         if (old_value ^ value) & old_mask & mask != 0 {
             let message = "this contradicts another part of the rule";
-            return Err(error(span.clone(), message, "each field once"));
+            return Err(error(span.clone(), message, "each field at most once"));
         }
         self.value.set(place, old_value | value & mask);
         self.mask.set(place, old_mask | mask);

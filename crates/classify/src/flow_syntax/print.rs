@@ -10,11 +10,11 @@ use super::fields::{Definition, FIELDS, Form, Needs, PROTOCOLS, TCP_FLAGS};
 use super::value;
 use crate::rule::Match;
 
-/// Writes `pattern` so that parsing gives it back, if parsing can make it at all.
+/// Writes `pattern` so that parsing returns it, if parsing can produce it at all.
 ///
 /// The pattern of a megaflow can be one that no rule has: a search may have
-/// looked at the ports of an ARP packet. Such fields are printed although what
-/// they belong to is not there, and bits that no field has as
+/// looked at the ports of an ARP packet. Such fields are printed although their
+/// prerequisite is missing, and bits that no field has as
 /// `word<i>=value/mask`; neither is read back.
 pub(crate) fn print(pattern: &Match, f: &mut Formatter<'_>) -> fmt::Result {
     let mut printer = Printer { pattern, left: *pattern.mask(), parts: Vec::new() };
@@ -36,7 +36,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// The protocol name that says EtherType and IP protocol in one word.
+    /// The protocol name that stands for EtherType and IP protocol.
     fn protocol(&mut self) {
         let (value, mask) = (self.pattern.value(), self.pattern.mask());
         let exact = |f| (mask.get(f) == f.max()).then(|| value.get(f));
@@ -74,7 +74,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The VLAN tag: by number and priority where that says it, else by bits.
+    /// The VLAN tag: by number and priority where they express it, else by bits.
     fn vlan(&mut self) {
         let mask = self.left.get(VLAN_TCI);
         let value = self.pattern.value().get(VLAN_TCI) & mask;
@@ -98,7 +98,7 @@ impl Printer<'_> {
     }
 }
 
-/// The value under its mask, or `None` when this form cannot say it.
+/// The value under its mask, or `None` when this form cannot express it.
 fn text(definition: &Definition, v: u128, m: u128) -> Option<String> {
     let exact = m == definition.ones();
     if !exact && !definition.maskable && definition.form != Form::Fragment {

@@ -59,30 +59,30 @@ fn untagged_differs_from_vlan_zero() {
 #[test]
 fn mistakes_are_named_with_their_place() {
     let cases = [
-        ("tp_dst=80", 0..6, "'tp_dst' means nothing without what it belongs to"),
-        ("nw_src=10.0.0.1", 0..6, "'nw_src' means nothing without what it belongs to"),
+        ("tp_dst=80", 0..6, "'tp_dst' lacks its prerequisite"),
+        ("nw_src=10.0.0.1", 0..6, "'nw_src' lacks its prerequisite"),
         ("tcp,tp_dst=65536", 11..16, "bad value of 'tp_dst'"),
         ("tcp,nw_dst=10.0.0.0/33", 11..22, "bad value of 'nw_dst'"),
         ("tcp,udp", 4..7, "this contradicts another part of the rule"),
         ("ip,bogus=1", 3..8, "unknown field 'bogus'"),
         ("ipx", 0..3, "unknown protocol 'ipx'"),
-        ("tcp,actions=drop", 4..11, "'actions' is no match field"),
+        ("tcp,actions=drop", 4..11, "'actions' is not a match field"),
         ("priority=70000", 9..14, "bad priority"),
         ("ip,nw_tos=3", 10..11, "bad value of 'nw_tos'"),
         ("tcp,tcp_flags=+syn+syn", 14..22, "bad value of 'tcp_flags'"),
         ("in_port=wan", 8..11, "bad value of 'in_port'"),
         ("tcp,tp_dst=010", 11..14, "bad value of 'tp_dst'"),
-        ("tcp tp_dst", 4..10, "the field 'tp_dst' has no value"),
+        ("tcp tp_dst", 4..10, "field 'tp_dst' has no value"),
         ("icmp,icmp_type=256", 15..18, "bad value of 'icmp_type'"),
         ("vlan_vid=10", 9..11, "bad value of 'vlan_vid'"),
         ("vlan_tci=0x600a", 9..15, "bad value of 'vlan_tci'"),
         ("ipv6,ipv6_label=0x100000", 16..24, "bad value of 'ipv6_label'"),
         ("ct_state=+new", 0..8, "unknown field 'ct_state'"),
-        ("ip_frag=later,tp_dst=80,tcp", 14..20, "'tp_dst' means nothing in a later fragment"),
+        ("ip_frag=later,tp_dst=80,tcp", 14..20, "'tp_dst' cannot match a later fragment"),
         (
             "icmp6,icmpv6_type=135,icmpv6_code=1,nd_target=fe80::1",
             36..45,
-            "'nd_target' means nothing without what it belongs to",
+            "'nd_target' lacks its prerequisite",
         ),
     ];
     for (text, span, message) in cases {
@@ -101,10 +101,10 @@ fn a_named_port_is_looked_up() {
 #[test]
 fn where_order_decides_there_is_no_priority_and_in_an_nf_no_port() {
     for (text, span, name) in [
-        ("tcp,priority=32768", 4..18, "'priority' means nothing here"),
-        ("priority,tcp", 0..8, "'priority' means nothing here"),
-        (" in_port=0,ip", 1..10, "'in_port' means nothing here"),
-        ("in_port=lan", 0..11, "'in_port' means nothing here"),
+        ("tcp,priority=32768", 4..18, "'priority' is not supported here"),
+        ("priority,tcp", 0..8, "'priority' is not supported here"),
+        (" in_port=0,ip", 1..10, "'in_port' is not supported here"),
+        ("in_port=lan", 0..11, "'in_port' is not supported here"),
     ] {
         let e = parse_pattern(text).unwrap_err();
         assert_eq!((e.span, e.message.as_str()), (span, name), "{text}");
@@ -124,8 +124,8 @@ fn a_missing_prerequisite_is_named() {
         ("nw_proto=6", "'ip' or 'ipv6' in the same rule"),
         ("icmp6,nd_sll=02:00:00:00:00:01", "'icmp6,icmp_type=135' in the same rule"),
         ("udp,tcp_flags=+syn", "'tcp' or 'tcp6' in the same rule"),
-        ("ct_mark=1", "a field of packets: Open vSwitch has this one, flow keys have not"),
-        ("vlan_vid=10", "0 for untagged, or the bit 0x1000 set, as in 0x100a"),
+        ("ct_mark=1", "a field of the flow key: Open vSwitch has this field, Thalweg does not"),
+        ("vlan_vid=10", "0 for untagged, or a value with bit 0x1000 set, such as 0x100a"),
     ];
     for (text, expected) in cases {
         assert_eq!(error(text).expected, expected, "{text}");

@@ -36,16 +36,18 @@ pub(super) fn read(definition: &Definition, text: &str) -> Masked {
     }
 }
 
-/// Bit of a TCI that says that the tag is there.
+/// The bit of a TCI that marks the tag as present.
 const PRESENT: u128 = VLAN_PRESENT as u128;
 
-/// Bits of a VLAN tag, of which `all` may be given.
+/// Parses bits of a VLAN tag; `all` are allowed.
 fn tag(text: &str, all: u128) -> Masked {
     let (value, mask) = masked(text, true, all, |t| number(t, all))?;
-    // No packet has a tag that is not there.
+    // No packet has a tag without the present bit.
     if !text.contains('/') && value != 0 && value & PRESENT == 0 {
         let present = value | PRESENT;
-        return Err(format!("0 for untagged, or the bit 0x1000 set, as in {present:#06x}"));
+        return Err(format!(
+            "0 for untagged, or a value with bit 0x1000 set, such as {present:#06x}"
+        ));
     }
     Ok((value, mask))
 }
@@ -57,7 +59,7 @@ fn masked(
     one: impl Fn(&str) -> Result<u128, String>,
 ) -> Masked {
     match text.split_once('/') {
-        Some(_) if !maskable => Err("a value without mask: this field takes none".into()),
+        Some(_) if !maskable => Err("a value without a mask: this field supports none".into()),
         Some((value, mask)) => Ok((one(value)?, one(mask)?)),
         None => Ok((one(text)?, all)),
     }
@@ -67,7 +69,7 @@ fn masked(
 pub(super) fn number(text: &str, max: u128) -> Result<u128, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let signed = text.starts_with('+') || digits.is_some_and(|d| d.starts_with('+'));
-    // Open vSwitch reads 010 as octal; we ask rather than guess.
+    // Open vSwitch reads 010 as octal; refuse it rather than guess.
     let octal = digits.is_none() && text.len() > 1 && text.starts_with('0');
     let value = match digits {
         Some(hex) => u128::from_str_radix(hex, 16),
@@ -109,7 +111,7 @@ fn prefix(text: &str, bits: u32, address: impl Fn(&str) -> Result<u128, String>)
 }
 
 fn tcp_flags(text: &str, all: u128) -> Masked {
-    let named = || format!("flags such as +syn-ack or syn|ack, of {}", TCP_FLAGS.join(", "));
+    let named = || format!("flags such as +syn-ack or syn|ack, from {}", TCP_FLAGS.join(", "));
     let bit = |name: &str| TCP_FLAGS.iter().position(|f| *f == name).map(|i| 1u128 << i);
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return masked(text, true, all, |t| number(t, all));

@@ -5,7 +5,7 @@
 //! and differ only in the instructions that the compiler may use.
 //!
 //! `unsafe` here: functions compiled for more than the build's target are called
-//! after the processor was asked.
+//! after the processor was checked.
 #![allow(unsafe_code)]
 
 use thalweg_cpu::Isa;
@@ -26,7 +26,7 @@ const GROUP: usize = 16;
 /// level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher {
-    // Private: only `new` makes one, and it asks the processor.
+    // Private: only `new` creates one, and it checks the processor.
     isa: Isa,
     seed: u32,
 }
@@ -51,8 +51,8 @@ impl Hasher {
         super::whole(self.seed, word)
     }
 
-    /// The hashes of the keys of `lanes` under a mask; those of other lanes mean
-    /// nothing.
+    /// The hashes of the keys of `lanes` under a mask; those of other lanes are
+    /// unspecified.
     #[inline]
     pub(crate) fn masked_lanes(
         &self,
@@ -69,14 +69,14 @@ impl Hasher {
         }
         #[cfg(target_arch = "x86_64")]
         match self.isa {
-            // SAFETY: `new` asked the processor whether it has the level.
+            // SAFETY: `new` checked that the processor has the level.
             Isa::Avx512 => unsafe { x86::masked_avx512(self.seed, halves, keys, out) },
             // SAFETY: likewise.
             _ => unsafe { x86::masked_avx2(self.seed, halves, keys, out) },
         }
     }
 
-    /// The hashes of the whole keys of `lanes`; those of other lanes mean nothing.
+    /// The hashes of the whole keys of `lanes`; those of other lanes are unspecified.
     #[inline]
     pub(crate) fn whole_lanes(&self, keys: &TransposedKeys, lanes: Lanes, out: &mut Half) {
         if self.isa == Isa::Scalar || lanes.count() < LEAST_LANES {
@@ -87,7 +87,7 @@ impl Hasher {
         }
         #[cfg(target_arch = "x86_64")]
         match self.isa {
-            // SAFETY: `new` asked the processor whether it has the level.
+            // SAFETY: `new` checked that the processor has the level.
             Isa::Avx512 => unsafe { x86::whole_avx512(self.seed, keys, out) },
             // SAFETY: likewise.
             _ => unsafe { x86::whole_avx2(self.seed, keys, out) },

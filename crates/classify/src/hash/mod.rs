@@ -1,8 +1,8 @@
 //! MurmurHash3 (x86, 32 bits) over the words of flow keys, seeded.
 //!
 //! A word of 64 bits is hashed as its two halves, low half first. [`lanes`]
-//! hashes the keys of a whole batch at once; the functions here define what is
-//! right.
+//! hashes the keys of a whole batch at once; the functions here are the
+//! reference.
 
 pub(crate) mod lanes;
 mod signatures;
@@ -11,7 +11,7 @@ pub(crate) use lanes::Hasher;
 pub use signatures::Signatures;
 use thalweg_packet::FlowKey;
 
-/// Takes 32 bits into the running hash `h`.
+/// Mixes 32 bits into the running hash `h`.
 #[inline(always)]
 pub(crate) const fn step(h: u32, k: u32) -> u32 {
     let k = k.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
@@ -80,7 +80,7 @@ pub(crate) fn masked(seed: u32, halves: &[MaskedHalf], word: impl Fn(usize) -> u
     finish(h, 4 * halves.len() as u32)
 }
 
-/// Sets words apart in [`whole`], by their place in the key.
+/// Distinguishes words in [`whole`] by their place in the key.
 #[inline(always)]
 const fn place(word: usize) -> u32 {
     (word as u32 + 1).wrapping_mul(0x9e37_79b9)

@@ -28,7 +28,7 @@ impl Signatures {
         self.halves.len()
     }
 
-    /// The hashes of the keys of `lanes`; those of other lanes mean nothing.
+    /// The hashes of the keys of `lanes`; those of other lanes are unspecified.
     pub fn of(&self, keys: &TransposedKeys, lanes: Lanes, hashes: &mut Half) {
         self.hasher.masked_lanes(&self.halves, keys, lanes, hashes);
     }

@@ -38,7 +38,7 @@ const MORE_ROOM: usize = 4;
 /// The place of a member that is gone: the others keep their bits in the notes.
 const GONE: u16 = u16::MAX;
 
-/// What a search works with.
+/// The scratch space of a search.
 pub(super) struct Tools<'a> {
     pub(super) store: &'a Store,
     pub(super) hasher: Hasher,
@@ -53,7 +53,7 @@ pub(super) struct Family {
     /// Flows for which the coarse index has no place.
     beyond: Index,
     members: Vec<u16>,
-    /// Its coarse mask is not to lose bits any more.
+    /// Whether its coarse mask must not lose any more bits.
     settled: bool,
     /// How flows of the first member, and of all others that can, are laid out.
     layout: Layout,
@@ -129,7 +129,7 @@ impl Family {
         }
     }
 
-    /// Lets a subtable go whose flows are to be indexed elsewhere.
+    /// Removes a subtable whose flows are to be indexed elsewhere.
     pub(super) fn leave(&mut self, store: &Store, hasher: Hasher, subtable: u16) {
         self.members.retain(|m| ![subtable, GONE].contains(m));
         self.settled = true;
@@ -161,7 +161,7 @@ impl Family {
         self.rebuild_with(ROOM, store, hasher, except);
     }
 
-    /// The same with room for so many times the flows.
+    /// The same with room for `room` times the flows.
     fn rebuild_with(&mut self, room: usize, store: &Store, hasher: Hasher, except: Option<u32>) {
         let flows = self.members().map(|m| store.subtable(m).flows).sum::<usize>();
         self.index = Index::with_room(flows * room);
@@ -193,15 +193,15 @@ impl Family {
         self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle)
     }
 
-    /// Puts a flow where its coarse hash says, if there is a place.
+    /// Puts a flow at the place of its coarse hash, if there is room.
     fn place(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);
         self.index.insert(coarse, handle).is_ok()
     }
 
-    /// Puts a flow where its full hash says, and notes so where its coarse hash
-    /// leads.
+    /// Puts a flow at the place of its full hash, and notes that at the place of its
+    /// coarse hash.
     fn place_beyond(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
         let key = *store.pattern(handle).value();
         let number = store.flows[handle as usize].subtable;
@@ -218,8 +218,8 @@ impl Family {
         self.members.iter().position(|m| *m == subtable).map_or(0, |at| 1 << at)
     }
 
-    /// Takes a flow out of the index. Notes about it stay: they make searches
-    /// look in vain, not go wrong.
+    /// Takes a flow out of the index. Notes about it stay: they cost searches
+    /// a useless look, but no error.
     pub(super) fn remove(&mut self, store: &Store, hasher: Hasher, handle: u32) {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);

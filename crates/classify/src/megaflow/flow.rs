@@ -24,9 +24,9 @@ pub(crate) struct Flow {
     rule: u32,
     pub(crate) packet_type: PacketType,
     pub(super) subtable: u16,
-    /// When the last packet came, in ticks of the megaflows' clock.
+    /// When the last packet arrived, in ticks of the megaflows' clock.
     pub(crate) last_used: Tick,
-    /// Unique to this flow since it was last found right; 0 when it is gone.
+    /// Unique to this flow since it was last found right; 0 once it is removed.
     pub(crate) stamp: u32,
 }
 
@@ -194,7 +194,7 @@ impl WordMask {
     }
 
     /// Whether the key of which `word` gives the words has these masked words.
-    /// `far` is asked for only when the mask has so many: it lies in another
+    /// `far` is called only when the mask has more words: it lies in another
     /// cache line.
     #[inline]
     pub(super) fn covers<'a>(

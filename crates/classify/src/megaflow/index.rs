@@ -31,10 +31,10 @@ struct Bucket {
 const VACANT: Bucket =
     Bucket { signatures: [EMPTY; WAYS], handles: [0; WAYS], note: 0, spilled: false };
 
-/// What a first look says about a hash.
+/// The result of a first look for a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// The handle that the hash most likely leads to; any when there is no such.
+    /// The handle that the hash most likely leads to; arbitrary when there is none.
     pub(super) handle: u32,
     /// Whether there is one.
     pub(super) found: bool,
@@ -42,7 +42,7 @@ pub(super) struct Look {
     pub(super) more: bool,
 }
 
-/// Why a handle was not taken in.
+/// Why a handle was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// Too many handles have the same hash.

@@ -26,14 +26,14 @@ use crate::rule_table::{Found, RuleTable};
 /// Lookups between two sortings of the families by their hits.
 const SORT_PERIOD: u32 = 1 << 16;
 
-/// What a megaflow has seen.
+/// The counters of a megaflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MegaflowStats {
-    /// Packets that met it.
+    /// Packets that matched it.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// When the last of them came, to 17 ms.
+    /// When the last of them arrived, to 17 ms.
     pub last_used: Nanoseconds,
 }
 
@@ -47,7 +47,7 @@ pub struct Megaflow {
     pub rule: Option<RuleId>,
     /// The type they get.
     pub packet_type: PacketType,
-    /// What it has seen.
+    /// Its counters.
     pub stats: MegaflowStats,
 }
 
@@ -119,7 +119,7 @@ impl Megaflows {
         self.visited
     }
 
-    /// Moves the clock on, or back.
+    /// Sets the clock, forward or back.
     #[inline]
     pub(crate) fn set_time(&mut self, now: Nanoseconds) {
         let (tick, anew) = self.clock.tick(now);
@@ -132,7 +132,7 @@ impl Megaflows {
         self.now = tick;
     }
 
-    /// The time, as [`set_time`](Self::set_time) was told, in ticks.
+    /// The time last set by [`set_time`](Self::set_time), in ticks.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         self.now
@@ -176,7 +176,7 @@ impl Megaflows {
         out: &mut [Lookup; BATCH],
     ) -> Lanes {
         let Some(first) = lanes.into_iter().next() else { return lanes };
-        // Packets of one flow are counted together, lest they wait for each other's
+        // Packets of one flow are counted together, so that they do not wait for each other's
         // counts. Shorter runs are not looked for: where they end cannot be foreseen,
         // which costs more.
         if lanes_with(handles, handles[first]).and(lanes) == lanes {
@@ -227,7 +227,7 @@ impl Megaflows {
         (flow.stamp == stamp && stamp >= valid_from).then_some(flow)
     }
 
-    /// The stamp of the megaflow `handle`; 0 when it is gone.
+    /// The stamp of the megaflow `handle`; 0 when it was removed.
     #[inline]
     pub(crate) fn stamp(&self, handle: u32) -> u32 {
         self.store.flows[handle as usize].stamp
@@ -254,7 +254,7 @@ impl Megaflows {
 
     fn next_stamp(&mut self) -> u32 {
         if self.stamp == u32::MAX {
-            // Once in four thousand million: begin again with nothing.
+            // Once in four thousand million times: start over with an empty cache.
             let handles: Vec<u32> = self.store.handles().collect();
             handles.into_iter().for_each(|handle| self.remove(handle));
             (self.stamp, self.valid_from) = (0, 0);
@@ -383,8 +383,8 @@ impl Megaflows {
         }
     }
 
-    /// Looks at `part` of all megaflows (0 to 1), going on where the last call
-    /// ended, and removes those that no packet met for `idle`; returns how many.
+    /// Looks at `part` of all megaflows (0 to 1), continuing where the last call
+    /// ended, and removes those that no packet matched for `idle`; returns how many.
     pub(crate) fn expire(&mut self, part: f64, idle: Nanoseconds) -> usize {
         let all = self.store.flows.len();
         let idle = Clock::ticks(idle) + 2;

@@ -5,7 +5,7 @@
 //! instructions, and then each comparison is one of 32 bytes with 32 bytes.
 //!
 //! `unsafe` here: vectors are loaded from and stored to arrays, and a function
-//! compiled for AVX-512 is called after the processor was asked.
+//! compiled for AVX-512 is called after the processor was checked.
 #![allow(unsafe_code)]
 
 use thalweg_cpu::Isa;
@@ -19,7 +19,7 @@ pub(super) type Row = [u64; NEAR_WORDS];
 /// Turns words of transposed keys back into rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
-    // Private: only `new` makes one, and it asks the processor.
+    // Private: only `new` creates one, and it checks the processor.
     isa: Isa,
 }
 
@@ -32,7 +32,7 @@ impl Rows {
     }
 
     /// Puts the words numbered `words` of the keys of `lanes` into `rows`. Rows of
-    /// other lanes mean nothing.
+    /// other lanes are unspecified.
     #[inline]
     pub(super) fn turn(
         self,
@@ -43,7 +43,7 @@ impl Rows {
     ) {
         #[cfg(target_arch = "x86_64")]
         if self.isa == Isa::Avx512 && lanes.count() >= LEAST_LANES {
-            // SAFETY: `new` asked the processor for AVX-512.
+            // SAFETY: `new` checked that the processor has AVX-512.
             return unsafe { x86::turn(keys, words, rows) };
         }
         for lane in lanes {

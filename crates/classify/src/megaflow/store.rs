@@ -72,7 +72,7 @@ impl Store {
         self.subtables[usize::from(number)].as_mut().expect("a subtable with flows is kept")
     }
 
-    /// Keeps `flow`, which covers keys like `key`; returns its handle.
+    /// Stores `flow`, which covers keys like `key`; returns its handle.
     pub(super) fn add(&mut self, mut flow: Flow, key: &FlowKey) -> u32 {
         let subtable = self.subtable_mut(flow.subtable);
         subtable.flows += 1;
@@ -113,7 +113,7 @@ impl Store {
         words.covers(&flow.near, || &self.far[handle as usize], word)
     }
 
-    /// Whether the flow `handle` covers a key, when that can be told from its words
+    /// Whether the flow `handle` covers a key, when that follows from its words
     /// numbered `words`, which are `row`.
     #[inline]
     pub(super) fn covers_row(&self, handle: u32, words: &Layout, row: &Row) -> Option<bool> {

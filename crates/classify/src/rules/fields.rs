@@ -27,14 +27,14 @@ pub(super) struct Tracked {
     weight: u32,
 }
 
-/// How much of the field a proof takes.
+/// How much of the field a proof uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// As many bits as it needs; in large tables, steps of them.
+    /// As many bits as it needs; in large tables, rounded up to steps.
     Address,
     /// As many bits as it needs.
     Number,
-    /// All that the subtable asks for. OpenFlow cannot write a mask of a part.
+    /// All bits that the subtable tests. OpenFlow cannot express a partial mask.
     Name,
 }
 
@@ -72,8 +72,8 @@ impl Tracked {
         high | self.low.map_or(0, |low| u128::from(key.get(low)))
     }
 
-    /// How many of the field's first bits `mask` holds. A mask that goes on
-    /// behind a gap has a prefix too, and no key without it can match.
+    /// How many of the field's first bits `mask` holds. A mask that continues
+    /// after a gap has a prefix too, and no key without it can match.
     pub(super) fn prefix_len(self, mask: &FlowKey) -> u8 {
         self.bits(mask).leading_ones() as u8
     }
@@ -101,7 +101,7 @@ impl Tracked {
         (ones(len) & !self.bits(mask)).count_ones() * self.weight
     }
 
-    /// How many bits are taken to tell a key from all prefixes of length `len`
+    /// How many bits are used to distinguish a key from all prefixes of length `len`
     /// when it parts from them at bit number `differing`, in a table of so many
     /// subtables. Never more than the subtable itself looks at.
     #[inline]

@@ -10,16 +10,16 @@ const FAN: usize = 1 << FAN_BITS;
 /// Items that a leaf holds before it becomes a branch.
 const FULL: usize = 12;
 
-/// What a [`HashTrie`] holds.
+/// An item of a [`HashTrie`].
 pub(super) trait Item: Clone {
-    /// What the table knows the least of.
+    /// The weight whose minimum the table maintains.
     type Weight: Copy + Ord + Debug;
 
     /// The item's own weight.
     fn weight(&self) -> Self::Weight;
 }
 
-/// Items under 64-bit hashes: a tree that parts by four bits of the hash at each
+/// Items under 64-bit hashes: a tree that branches by four bits of the hash at each
 /// step, the highest first, down to leaves of a few items.
 ///
 /// A copy shares everything; a change copies the nodes on one path, and none that
@@ -100,14 +100,14 @@ impl<T: Item> HashTrie<T> {
     }
 
     /// Changes the item of `hash` that `is` it, if there is one, and removes it
-    /// when `change` says that it is not to stay. Says whether there was one.
+    /// when `change` returns `false`. Returns whether there was one.
     pub(super) fn change(
         &mut self,
         hash: u64,
         is: impl Fn(&T) -> bool,
         mut change: impl FnMut(&mut T) -> bool,
     ) -> bool {
-        // Looked for first: a change copies the path to what it looks at.
+        // Looked up first: a change copies the path to the item.
         if self.find(hash, &is).is_none() {
             return false;
         }
@@ -231,8 +231,8 @@ impl<T: Item> Branch<T> {
         self.children[side(hash, depth)].insert(hash, depth + 1, item);
     }
 
-    /// Finds the least again after that of child `changed` was `before`. Other
-    /// children are asked only when the least may have grown: each is a load.
+    /// Updates the least weight after that of child `changed` was `before`. Other
+    /// children are read only when the least may have grown: each is a load.
     fn refresh_least(&mut self, before: Option<T::Weight>, changed: usize) {
         let after = self.children[changed].least();
         if after == before {

@@ -32,7 +32,7 @@ pub(super) struct Order {
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     slots: Vec<Slot>,
-    /// For each pair, the slots that have it, so that one step asks all of them.
+    /// For each pair, the slots that have it, so that one step checks all of them.
     having: [u64; PAIRS],
 }
 
@@ -91,7 +91,7 @@ impl Chunk {
         self.slots.remove(at)
     }
 
-    /// Takes the slots from `at` on away.
+    /// Removes the slots from `at` on.
     fn split_off(&mut self, at: usize) -> Self {
         self.having.iter_mut().for_each(|slots| *slots &= !(u64::MAX << at));
         Self::new(self.slots.split_off(at))
@@ -121,7 +121,7 @@ impl Order {
         Some(&self.chunks[chunk].slots[at.ok()?].subtable)
     }
 
-    /// The subtable of `place`, to be changed. Its place stays what it was.
+    /// The subtable of `place`, to be changed. Its place does not change.
     pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Subtable> {
         let (chunk, at) = self.position(place);
         let slot = &mut Arc::make_mut(&mut self.chunks[chunk]).slots[at.ok()?];

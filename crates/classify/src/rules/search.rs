@@ -9,7 +9,7 @@ use super::subtable::{Ranked, Reached, Subtable};
 use super::trie::Trie;
 use crate::rule::Rank;
 
-/// Subtables searched that are remembered without asking for memory.
+/// The number of searched subtables that are recorded without an allocation.
 const REMEMBERED: usize = 32;
 
 /// Bits of this cost are added only after a search did not do without them: a bit
@@ -32,7 +32,7 @@ pub(super) struct Search<'a> {
 /// A slot whose subtable was searched, and how far.
 type Tried<'a> = (&'a Slot, Reached);
 
-/// What the first pass over the subtables found.
+/// The result of the first pass over the subtables.
 struct Outcome<'a> {
     winner: Option<(Ranked, &'a Subtable)>,
     tried: [Option<Tried<'a>>; REMEMBERED],
@@ -150,7 +150,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the prefix that rules `slot` out at the least cost, unless the bits of
-    /// `mask` do. Says whether it did.
+    /// `mask` do. Returns whether it added one.
     fn add_prefix(&self, slot: &Slot, mask: &mut FlowKey) -> bool {
         if slot.subtable.is_ruled_out(self.key, mask) {
             return false;
@@ -161,8 +161,8 @@ impl<'a> Search<'a> {
         let cost =
             |(field, bits): (u8, u8)| (TRACKED[usize::from(field)].cost(bits, mask), field, bits);
         let Some((cost, field, bits)) = prefixes.map(cost).min() else { return false };
-        // A search takes time, which bits are worth that cost much, or any when the
-        // question is whether there are some.
+        // A search takes time; it is worth that for expensive bits, or for any bits when
+        // the question is whether they exist at all.
         let is_worth_it = cost >= DEAR || *self.examined != FlowKey::default();
         if is_worth_it && slot.subtable.is_shown_to_fail(self.key, mask) {
             return false;

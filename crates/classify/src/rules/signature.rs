@@ -1,4 +1,4 @@
-//! Which prefixes subtables ask for.
+//! The prefixes that subtables require.
 
 use super::fields::FIELDS;
 
@@ -70,7 +70,7 @@ impl PairList {
     }
 }
 
-/// A length of prefix that subtables ask for.
+/// A length of prefix that subtables require.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) len: u8,
@@ -79,11 +79,11 @@ pub(super) struct Asked {
     subtables: u32,
 }
 
-/// The numbers of the pairs that subtables ask for.
+/// The numbers of the pairs that subtables require.
 ///
 /// There are as many as rules need: about a hundred for IPv4, more with IPv6.
-/// Were there more than [`PAIRS`], those that come last would have no number, and
-/// subtables would be searched that they could have ruled out.
+/// Beyond [`PAIRS`], further pairs would have no number, and subtables that they
+/// could have ruled out would be searched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {
     used: Signature,
@@ -91,13 +91,13 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// The lengths that are asked for of `field`.
+    /// The lengths that are required of `field`.
     #[inline]
     pub(super) fn of_field(&self, field: usize) -> &[Asked] {
         &self.asked[field]
     }
 
-    /// Counts a subtable that asks for prefixes of `lens`.
+    /// Counts a subtable that requires prefixes of `lens`.
     pub(super) fn add(&mut self, lens: [u8; FIELDS]) -> Signature {
         let mut signature = Signature::default();
         for (asked, len) in self.asked.iter_mut().zip(lens).filter(|(_, len)| *len > 0) {
@@ -113,7 +113,7 @@ impl Pairs {
         signature
     }
 
-    /// Takes back what [`add`](Self::add) counted.
+    /// Undoes one [`add`](Self::add).
     pub(super) fn remove(&mut self, signature: Signature) {
         for asked in &mut self.asked {
             for known in asked.iter_mut() {

@@ -1,4 +1,4 @@
-//! A mask cut into the stages of a search.
+//! A mask divided into the stages of a search.
 
 use std::ops::Range;
 
@@ -6,8 +6,8 @@ use thalweg_packet::{FlowKey, KEY_WORDS, field};
 
 use crate::hash;
 
-/// Where stages end: behind the tunnel and metadata words, the Ethernet and VLAN
-/// words, and the words up to IP. What is left is of the transport layer. As in
+/// Where stages end: after the tunnel and metadata words, the Ethernet and VLAN
+/// words, and the words up to IP. The remaining words are of the transport layer. As in
 /// Pfaff et al., NSDI 2015, section 5.3.
 const STAGE_ENDS: [usize; STAGES] = [
     field::METADATA.word as usize + 1,
@@ -53,7 +53,7 @@ impl StagedMask {
         self.stages.len()
     }
 
-    /// Goes on with the hash `h` of `key` through `stage`.
+    /// Continues the hash `h` of `key` through `stage`.
     #[inline]
     pub(super) fn fold(&self, h: u64, key: &FlowKey, stage: usize) -> u64 {
         let words = &self.words[self.stages[stage].clone()];

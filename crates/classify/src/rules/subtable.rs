@@ -11,7 +11,7 @@ use crate::rule::Rank;
 /// A rule's rank and the type it gives.
 pub(super) type Ranked = (Rank, PacketType);
 
-/// Subtables of up to so many entries are compared with the key one by one, to
+/// The entries of subtables up to this size are compared with the key one by one, to
 /// see whether the bits already looked at rule them all out.
 const FEW: usize = 8;
 
@@ -49,21 +49,21 @@ impl Item for Count {
     fn weight(&self) {}
 }
 
-/// What became of a pattern that was added or removed.
+/// The effect of adding or removing a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// The subtable has, or had, the pattern by another rule too.
     Rules,
-    /// The pattern itself is new, or gone.
+    /// The pattern itself is new, or was removed.
     Pattern,
     /// There was nothing to do.
     Nothing,
 }
 
-/// How far a search came.
+/// How far a search got.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reached {
-    /// It found this.
+    /// It found this entry.
     Match(Ranked),
     /// No pattern has the key's bits up to this stage.
     Stage(usize),
@@ -168,7 +168,7 @@ impl Subtable {
         found.map_or(Reached::Stage(last), |e| Reached::Match(e.best))
     }
 
-    /// Adds the bits that a search looked at that came as far as `reached`.
+    /// Adds the bits examined by a search that got as far as `reached`.
     pub(super) fn add_examined(&self, reached: Reached, mask: &mut FlowKey) {
         match reached {
             Reached::Match(_) => *mask = mask.union(self.mask()),
@@ -190,7 +190,7 @@ impl Subtable {
     }
 
     /// Whether the bits in `examined` alone show that `key` has none of the
-    /// patterns. Only asked of a few entries: many would take long.
+    /// patterns. Only for subtables of few entries: many would take long.
     pub(super) fn is_ruled_out(&self, key: &FlowKey, examined: &FlowKey) -> bool {
         let differs = |e: &Entry| self.staged.differs(&e.words, key, examined);
         self.entries.len() <= FEW && self.entries.all(differs)

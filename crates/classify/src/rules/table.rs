@@ -14,7 +14,7 @@ use super::trie::Trie;
 use crate::hash;
 use crate::rule::{Match, Rank, Rule, RuleId};
 
-/// What a search in the rule table found.
+/// The result of a search in the rule table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The winning rule, if any matched.
@@ -138,7 +138,7 @@ impl RuleTable {
     /// Finds the winning rule for `key`, and bits that decide it, when those of
     /// `examined` are to be among them.
     ///
-    /// Tells whether an earlier answer still holds for all keys that it was given
+    /// Shows whether an earlier answer still holds for all keys that it was given
     /// for: it does if the rule is the same and `examined` is all of the mask. A
     /// plain [`lookup`](Self::lookup) could find other bits that do as well.
     pub fn lookup_from(&self, key: &FlowKey, examined: &FlowKey) -> Found {
@@ -192,7 +192,7 @@ impl RuleTable {
         self.reorder(pattern.mask(), place);
     }
 
-    /// Makes a subtable whose best rule is about to be added.
+    /// Creates a subtable whose best rule is about to be added.
     fn add_subtable(&mut self, mask: FlowKey, best: Rank) -> Place {
         let subtable = Subtable::new(mask);
         let place = (best, self.serial);

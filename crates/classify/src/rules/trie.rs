@@ -1,9 +1,9 @@
-//! The prefixes that rules ask of one field, as a binary trie.
+//! The prefixes that rules require of one field, as a binary trie.
 //!
 //! Prefix tracking is from Pfaff et al., "The Design and Implementation of Open
 //! vSwitch", NSDI 2015, section 5.4. Two things differ. A node knows the lengths
 //! of all prefixes below it, so that a search learns for each length by itself
-//! how many bits tell the key from the prefixes of that length. And tries are
+//! how many bits distinguish the key from the prefixes of that length. And tries are
 //! persistent: a copy shares all nodes, and a change copies one path.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn length_bit(len: u8) -> u128 {
     1 << (len - 1)
 }
 
-/// The bit of `bits` behind the first `len`.
+/// The bit of `bits` after the first `len`.
 fn bit(bits: u128, len: u8) -> usize {
     (bits << len >> 127) as usize
 }
@@ -104,7 +104,7 @@ impl Trie {
         }
     }
 
-    /// Takes back what [`insert`](Self::insert) added once.
+    /// Undoes one [`insert`](Self::insert).
     pub(super) fn remove(&mut self, bits: u128, len: u8) {
         remove(&mut self.0, bits, len);
     }

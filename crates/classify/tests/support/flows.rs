@@ -6,11 +6,11 @@ use rand::{RngExt, SeedableRng};
 /// How a value is written.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// A number of so many bits.
+    /// A number of this many bits.
     Number(u32),
     /// The same, never in hexadecimal.
     Decimal(u32),
-    /// A number of so many bits, perhaps with a mask.
+    /// A number of this many bits, perhaps with a mask.
     Masked(u32),
     Mac,
     Ipv4,

@@ -93,7 +93,7 @@ fn mistakes_are_told_with_their_place() {
     assert!(told("rules = ['permit tcp,tp_dst=x']").contains("chain.toml:2:29"), "place");
     assert!(told("rules = ['accept tcp']").contains("expected permit or deny"));
     assert!(told("files = ['nowhere']").contains("nowhere"));
-    assert!(told("rules = ['permit in_port=0']").contains("2:18: 'in_port' means nothing here"));
+    assert!(told("rules = ['permit in_port=0']").contains("2:18: 'in_port' is not supported here"));
     assert!(told("classbench = [{ file = 'x', action = 'drop' }]").contains("unknown variant"));
 }
 

@@ -18,13 +18,13 @@ use thalweg_cpu::{Avx512, Isa};
 /// The longest packet a frame of the largest size holds: 10 KiB.
 pub const MAX_PACKET_LEN: usize = 10 * 1024;
 
-/// Up to [`BATCH`] packets in structure-of-arrays form: the unit every stage
-/// takes and gives.
+/// Up to [`BATCH`] packets in structure-of-arrays form: the unit that every stage
+/// accepts and emits.
 ///
 /// A lane is occupied or empty. Parsed headers and keys stand beside the
 /// packets and describe the bytes as of the last [`parse`](Self::parse). An NF
-/// that changes headers says so ([`mark_changed`](Self::mark_changed)), and the
-/// packet is parsed again only where somebody wants to look at them.
+/// that changes headers marks the packet ([`mark_changed`](Self::mark_changed)); it
+/// is parsed again only where its headers are needed.
 ///
 /// Dropping a batch gives its frames back.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Batch {
     pub meta: Box<Metadata>,
     headers: [Headers; BATCH],
     keys: Box<TransposedKeys>,
-    /// Lanes whose headers are no longer what was parsed.
+    /// Lanes whose headers have changed since they were parsed.
     changed: Lanes,
     #[cfg(target_arch = "x86_64")]
     quick: Option<Avx512>,
@@ -173,7 +173,7 @@ impl Batch {
 
     /// Copies packets, given as bytes, length on the wire and time, into fresh
     /// frames in empty lanes, with default metadata otherwise. Stops before a packet
-    /// for which [`push_bytes`](Self::push_bytes) would say `None`; returns how
+    /// for which [`push_bytes`](Self::push_bytes) would return `None`; returns how
     /// many were taken.
     #[inline]
     pub fn push_copies<'a>(
@@ -185,7 +185,7 @@ impl Batch {
         }
         self.reset_lanes();
         let capacity = self.capacity();
-        // In variables of its own, lest each packet waits for what the one before it
+        // In local variables, so that no packet waits for what the one before it
         // wrote to memory.
         let (mut reserve, mut taken) = (std::mem::take(&mut self.reserve), 0);
         for (bytes, wire_len, timestamp) in packets.take(BATCH) {
@@ -206,7 +206,7 @@ impl Batch {
         taken
     }
 
-    /// One of [`push_copies`](Self::push_copies).
+    /// Copies one packet of [`push_copies`](Self::push_copies).
     fn push_copy(
         &mut self,
         (bytes, wire_len, timestamp): (&[u8], u32, Nanoseconds),
@@ -217,7 +217,7 @@ impl Batch {
         Some(lane)
     }
 
-    /// Gives an empty lane what a packet has by default.
+    /// Gives an empty lane the defaults of a packet.
     #[inline]
     fn reset_lane(&mut self, lane: usize) {
         self.meta.timestamp[lane] = Nanoseconds::default();
@@ -322,7 +322,7 @@ impl Batch {
         if self.occupied.contains(lane) { self.lens[lane] as usize } else { 0 }
     }
 
-    /// The packets' lengths in bytes; those of empty lanes mean nothing.
+    /// The packets' lengths in bytes; those of empty lanes are unspecified.
     #[inline]
     pub fn lens(&self) -> &[u16; BATCH] {
         &self.lens
@@ -341,7 +341,7 @@ impl Batch {
     }
 
     /// Makes the packet longer by `n` bytes at its front, of unspecified
-    /// content; `false`, and nothing changed, when the headroom is too small.
+    /// content; returns `false` and changes nothing when the headroom is too small.
     #[must_use]
     #[inline]
     pub fn grow_front(&mut self, lane: usize, n: usize) -> bool {
@@ -355,7 +355,7 @@ impl Batch {
     }
 
     /// Makes the packet longer by `n` bytes at its end, of unspecified content;
-    /// `false`, and nothing changed, when the tailroom is too small.
+    /// returns `false` and changes nothing when the tailroom is too small.
     #[must_use]
     #[inline]
     pub fn grow_back(&mut self, lane: usize, n: usize) -> bool {
@@ -367,15 +367,15 @@ impl Batch {
         fits
     }
 
-    /// Makes the packet begin `front` bytes earlier and `len` bytes long; what is new is of
-    /// unspecified content. `None`, and nothing changed, where the frame has no room for that.
+    /// Makes the packet begin `front` bytes earlier and `len` bytes long; new bytes
+    /// have unspecified content. Returns `None` and changes nothing when the frame lacks the room.
     #[inline]
     pub fn reshape(&mut self, lane: usize, front: usize, len: usize) -> Option<&mut [u8]> {
         self.reshape_each(std::iter::once((lane, front, len))).next()?
     }
 
-    /// [`reshape`](Self::reshape) of several packets at once: lane, front and length of each. Each
-    /// lane has to be behind the one before it; for one that is not, there is `None`.
+    /// [`reshape`](Self::reshape) of several packets at once: lane, front and length of each. The
+    /// lanes must ascend; the result of one that does not is `None`.
     #[inline]
     pub fn reshape_each<'b>(
         &'b mut self,
@@ -397,7 +397,7 @@ impl Batch {
         })
     }
 
-    // A packet that the capture cut stays cut by as much.
+    // A packet truncated by the capture stays truncated by as many bytes.
     fn lengthen(&mut self, lane: usize, n: usize) {
         self.meta.wire_len[lane] = self.meta.wire_len[lane].saturating_add(n as u32);
     }
@@ -407,7 +407,7 @@ impl Batch {
         self.meta.wire_len[lane] = self.meta.wire_len[lane].saturating_sub(n.into());
     }
 
-    /// Cuts `n` bytes (at most all) off the packet's front.
+    /// Removes `n` bytes (at most all) from the packet's front.
     #[inline]
     pub fn shrink_front(&mut self, lane: usize, n: usize) {
         let n = n.min(self.lens[lane] as usize) as u16;
@@ -415,7 +415,7 @@ impl Batch {
         self.shorten(lane, n);
     }
 
-    /// Cuts the packet's end so that at most `len` bytes remain.
+    /// Truncates the packet to at most `len` bytes.
     #[inline]
     pub fn truncate(&mut self, lane: usize, len: usize) {
         let cut = (self.lens[lane] as usize).saturating_sub(len);
@@ -423,8 +423,8 @@ impl Batch {
     }
 
     /// Takes frames for up to `packets` packets from the pool at once, so that
-    /// the pushes that follow need not ask it one by one. What they leave is
-    /// given back by [`unreserve`](Self::unreserve).
+    /// the pushes that follow need not take them one by one.
+    /// [`unreserve`](Self::unreserve) gives back the frames that they leave.
     pub fn reserve(&mut self, packets: usize) {
         let room = BATCH - self.len();
         let want = packets.min(room).saturating_sub(self.reserve.len());
@@ -434,8 +434,8 @@ impl Batch {
         }
     }
 
-    /// Has released frames go into the reserve, up to a batch of them, instead of
-    /// back to the pool: for a batch that is filled again and again.
+    /// Keeps released frames in the reserve, up to a batch of them, instead of giving
+    /// them back to the pool: for a batch that is filled repeatedly.
     pub fn recycle(&mut self) {
         self.recycles = true;
     }
@@ -448,8 +448,8 @@ impl Batch {
         }
     }
 
-    /// Says that the headers of `lanes` are no longer what was parsed, so that who wants to look at
-    /// them has them [parsed](Self::parse_changed) first.
+    /// Marks the headers of `lanes` as changed since they were parsed, so that their next reader
+    /// has them [parsed](Self::parse_changed) first.
     #[inline]
     pub fn mark_changed(&mut self, lanes: Lanes) {
         self.changed = self.changed.or(lanes);
@@ -531,7 +531,7 @@ impl Batch {
 
     /// The flow key of the packet, as of the last parse.
     ///
-    /// Who wants one field of it asks [`field`](Self::field).
+    /// For a single field use [`field`](Self::field).
     #[inline]
     pub fn key(&self, lane: usize) -> FlowKey {
         self.keys.key(lane)
@@ -549,7 +549,7 @@ impl Batch {
         u128::from(self.field(lane, high)) << 64 | u128::from(self.field(lane, low))
     }
 
-    /// The flow keys of all lanes; those of empty lanes mean nothing.
+    /// The flow keys of all lanes; those of empty lanes are unspecified.
     #[inline]
     pub fn keys(&self) -> &TransposedKeys {
         &self.keys

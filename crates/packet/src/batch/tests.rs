@@ -41,7 +41,7 @@ fn packets_that_are_reshaped_together_are_those_that_were_meant() {
     let (_pool, mut b) = batch(8);
     (0..8u8).for_each(|n| assert!(b.push_bytes(&[n; 20]).is_some()));
     b.release(Lanes::one(4));
-    // In order, empty, with too much in front, too long, behind the one before, beyond a batch.
+    // In order, empty, with too much headroom, too long, out of order, beyond a batch.
     let shapes = [(1, 2, 30), (4, 2, 30), (5, 2, 22), (6, 4000, 4020), (7, 0, 4000), (2, 2, 30)];
     let shapes = shapes.into_iter().chain([(BATCH, 0, 20)]);
     let seen: Vec<_> =

@@ -67,7 +67,7 @@ impl Parser<'_> {
             return self.stop(ParseStatus::Inconsistent);
         }
         let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        // A jumbogram (RFC 2675) says 0 and is longer than any frame of ours.
+        // A jumbogram (RFC 2675) has length 0 and is longer than any frame of ours.
         if payload_len == 0 && header[6] == HOP_BY_HOP {
             return self.stop(ParseStatus::Unknown);
         }
@@ -149,7 +149,7 @@ impl Parser<'_> {
         cut
     }
 
-    /// A packet that is shorter than its length field says is truncated, even
+    /// A packet that is shorter than its length field declares is truncated, even
     /// when every header is there.
     fn cut_short(&mut self, cut: bool) {
         if cut && self.headers.status == ParseStatus::Complete {

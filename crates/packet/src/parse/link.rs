@@ -68,7 +68,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses what `ether_type` says stands at `at`.
+    /// Parses the header of type `ether_type` at `at`.
     pub(super) fn network(&mut self, ether_type: u16, at: usize) {
         match ether_type {
             0x0800 => self.ipv4(at),

@@ -31,9 +31,9 @@ pub enum Decapsulate {
 /// Parses the packet `bytes`, from its Ethernet header on, that came in by `in_port`.
 ///
 /// Never fails: where a header is truncated, inconsistent or unknown, key and
-/// headers stop at the last good layer and [`Headers::status`] says why.
+/// headers stop at the last good layer and [`Headers::status`] gives the reason.
 pub fn parse(bytes: &[u8], in_port: PortIndex, decapsulate: Decapsulate) -> (FlowKey, Headers) {
-    // Offsets are 16 bits wide; nothing that a header says reaches further.
+    // Offsets are 16 bits wide; no length in a header reaches further.
     let bytes = &bytes[..bytes.len().min(u16::MAX as usize)];
     let mut parser = Parser::new(bytes, in_port);
     parser.ethernet(0);

@@ -77,7 +77,7 @@ pub(crate) fn parse(
     keys: &mut TransposedKeys,
     headers: &mut [Headers; GROUP],
 ) -> u16 {
-    // SAFETY: who has the right has asked the processor for AVX-512.
+    // SAFETY: an `Avx512` proves that the processor has AVX-512.
     unsafe { parse_avx512(group, decapsulate, keys, headers) }
 }
 
@@ -109,7 +109,7 @@ struct Checked {
 }
 
 /// Row `i` of the result holds bytes `4 i..4 i + 4` of each head, as a number
-/// with the first byte highest. Rows that nobody asks for are left out.
+/// with the first byte highest. Rows that are not requested are left out.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn transpose(heads: &[&[u8; HEAD]; GROUP]) -> [__m512i; 13] {
@@ -130,7 +130,7 @@ fn transpose(heads: &[&[u8; HEAD]; GROUP]) -> [__m512i; 13] {
         fours[4 * i + 2] = _mm512_unpacklo_epi64(high01, high23);
         fours[4 * i + 3] = _mm512_unpackhi_epi64(high01, high23);
     }
-    // A transposition of 4 by 4 blocks of 128 bits puts the rows together.
+    // A transposition of 4 by 4 blocks of 128 bits assembles the rows.
     let mut rows = [_mm512_setzero_si512(); 13];
     for j in 0..4 {
         let (f0, f1, f2, f3) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
@@ -163,12 +163,12 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
     // IPv4 without options; neither more fragments nor an offset.
     let ip = is(rows[3], 0xffff, 0x0800) & is(rows[4], 0xff00_0000u32 as i32, 0x4500_0000);
     let whole = is(rows[5], 0x3fff, 0);
-    // The network packet ends within the bytes at hand.
+    // The network packet ends within the available bytes.
     let total = _mm512_and_si512(rows[4], low16);
     let end = _mm512_add_epi32(total, number(ETHERNET));
     let within = _mm512_cmple_epu32_mask(end, len);
 
-    // TCP's header is as long as it says, UDP's is 8 bytes, and ESP's is payload.
+    // TCP's header has the length it declares, UDP's has 8 bytes, and ESP's is payload.
     let tcp_len = _mm512_and_si512(_mm512_srli_epi32::<26>(rows[12]), number(0x3c));
     let transport = _mm512_mask_blend_epi32(tcp, number(8), tcp_len);
     let long_enough = _mm512_cmpge_epu32_mask(transport, number(20)) | !tcp;
@@ -182,7 +182,7 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
         & _mm512_cmple_epu32_mask(datagram, room)
         | tcp
         | esp;
-    // What may be a tunnel is for the parser that looks into it.
+    // Possible tunnels are left to the scalar parser, which looks into them.
     let mut outer = 0;
     if decapsulate == Decapsulate::Yes {
         outer = udp
@@ -192,7 +192,7 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
     Checked { good, tcp, esp, end, payload }
 }
 
-/// The halves of the key's words, cut out of the header's rows.
+/// The halves of the key's words, extracted from the header's rows.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn write_keys(
@@ -234,7 +234,7 @@ fn write_keys(
     }
 }
 
-/// Headers where such packets have them: put together a word of each at a time, which are then
+/// Headers where such packets have them: assembled one word of each at a time, then
 /// transposed, so that each 128 bits are a packet's.
 #[target_feature(enable = "avx512f")]
 #[inline]

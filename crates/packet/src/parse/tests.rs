@@ -1,4 +1,4 @@
-//! Packets by hand, and what the parser makes of them.
+//! Handwritten packets, and the parser's results for them.
 
 use super::*;
 use crate::write::{PacketBuilder, TcpSegment};

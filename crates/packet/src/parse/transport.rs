@@ -60,7 +60,7 @@ impl Parser<'_> {
         self.ports(at, u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]), 8);
         let length = usize::from(u16::from_be_bytes([l0, l1]));
         let within = length >= 8 && at + length <= self.headers.end as usize;
-        // In a first fragment and in a cut packet the datagram goes on beyond.
+        // In a first fragment and in a truncated packet the datagram continues beyond.
         if !within && !self.headers.fragment && (length < 8 || !self.is_cut()) {
             self.stop(ParseStatus::Inconsistent);
         }
@@ -134,7 +134,7 @@ impl Parser<'_> {
         self.reached(Layer::Transport, option.min(self.headers.end as usize));
     }
 
-    /// Whether the network packet goes on beyond the bytes at hand.
+    /// Whether the network packet continues beyond the available bytes.
     fn is_cut(&self) -> bool {
         let l3 = self.headers.l3 as usize;
         let says = if self.headers.ether_type == 0x0800 {

@@ -12,7 +12,7 @@ const IPV4: u8 = 4;
 const IPV6: u8 = 41;
 const ETHERNET_IN_TUNNEL: u16 = 0x6558;
 
-/// What a tunnel header says about the packet inside.
+/// What a tunnel header declares about the packet inside.
 struct Inner {
     kind: u64,
     id: u64,
@@ -22,7 +22,7 @@ struct Inner {
 
 impl Parser<'_> {
     /// When the parsed packet is a tunnel's, replaces its key by that of the
-    /// packet inside, with the tunnel fields set. One level is taken off.
+    /// packet inside, with the tunnel fields set. Decapsulates one level.
     pub(super) fn decapsulate(&mut self) {
         if self.headers.fragment || self.headers.status != ParseStatus::Complete {
             return;

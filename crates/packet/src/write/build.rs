@@ -43,7 +43,7 @@ enum Transport {
     Raw(u8),
 }
 
-/// Builds well-formed packets: lengths and checksums come out right.
+/// Builds well-formed packets, with correct lengths and checksums.
 ///
 /// ```
 /// use thalweg_packet::write::PacketBuilder;
@@ -99,7 +99,7 @@ impl PacketBuilder {
     /// Sets the IP addresses, and with them the version.
     ///
     /// # Panics
-    /// When the two are of different versions.
+    /// When the two have different versions.
     #[must_use]
     pub fn ip(mut self, src: IpAddr, dst: IpAddr) -> Self {
         assert_eq!(src.is_ipv4(), dst.is_ipv4(), "both addresses are of one IP version");
@@ -176,7 +176,7 @@ impl PacketBuilder {
         14 + 4 * self.tags.len() + network + transport
     }
 
-    /// The packet with `payload`, which is cut to what the length fields hold.
+    /// The packet with `payload`, truncated to what the length fields can express.
     pub fn build(&self, payload: &[u8]) -> Vec<u8> {
         let mut packet = Vec::with_capacity(self.header_len() + payload.len());
         self.build_into(payload, &mut packet);

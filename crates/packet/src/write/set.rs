@@ -93,8 +93,8 @@ fn set_port(bytes: &mut [u8], headers: &Headers, at: usize, port: u16) {
     }
 }
 
-/// Updates the TCP or UDP checksum. UDP without checksum stays without, and a
-/// UDP checksum that comes out as 0 is sent as 0xffff (RFC 768).
+/// Updates the TCP or UDP checksum. UDP without checksum stays so, and a
+/// UDP checksum of 0 is sent as 0xffff (RFC 768).
 fn update_transport(bytes: &mut [u8], headers: &Headers, update: impl FnOnce(u16) -> u16) {
     let l4 = headers.l4 as usize;
     match headers.ip_proto {

@@ -1,4 +1,4 @@
-//! Reading a configuration, and whether it can be simulated.
+//! Reads configurations and checks whether they can be simulated.
 
 use std::fmt::Display;
 
@@ -11,38 +11,38 @@ use super::{Beside, Config, Function, Method, Pick, Table};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is no configuration: a wrong key, a wrong type. The message has line and key.
+    /// Not a configuration: a wrong key, a wrong type. The message names line and key.
     #[error(transparent)]
     Syntax(#[from] toml::de::Error),
-    /// A setting beside the file is none.
-    #[error("'{setting}' is no setting; expected {expected}")]
+    /// A setting in addition to the file does not have the form of one.
+    #[error("invalid setting '{setting}'; expected {expected}")]
     Setting {
-        /// What was given.
+        /// The setting as given.
         setting: String,
-        /// What it should look like.
+        /// The expected form.
         expected: &'static str,
     },
-    /// A setting beside the file names a wrong key or value.
+    /// A setting in addition to the file names a wrong key or value.
     #[error("setting '{setting}': {message}")]
     Refused {
-        /// What was given.
+        /// The setting as given.
         setting: String,
         /// What is wrong with it.
         message: String,
     },
     /// A value is out of range.
-    #[error("{key} is {value}; it can be {allowed}")]
+    #[error("{key} is {value}; expected {allowed}")]
     Range {
         /// The key with its table.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: String,
     },
 }
 
-/// The most lookups: their time can be counted.
+/// The most lookups whose cycles the counters hold.
 const MOST_LOOKUPS: u64 = 1 << 24;
 /// The most memory that a simulated table may take: 16 GiB.
 const MEMORY: u64 = 16 << 30;
@@ -65,8 +65,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The part of the configuration that tables and warm caches depend on; the rest is
-    /// that of the defaults.
+    /// The part of the configuration that tables and warm caches depend on; the rest is set to
+    /// the defaults.
     #[must_use]
     pub fn prepared(&self) -> Self {
         let default = Self::default();
@@ -79,11 +79,11 @@ impl Config {
         Self { workload, core, halo: default.halo, tcam: default.tcam, ..self.clone() }
     }
 
-    /// With one setting more, unchecked.
+    /// The configuration with one more setting, unchecked.
     fn set(self, setting: &str) -> Result<Self, ConfigError> {
         let form = || ConfigError::Setting {
             setting: setting.to_owned(),
-            expected: "table.key=value, as in workload.entries=1024",
+            expected: "table.key=value, such as workload.entries=1024",
         };
         let (path, value) = setting.split_once('=').ok_or_else(form)?;
         let (table, key) = path.trim().split_once('.').ok_or_else(form)?;
@@ -218,29 +218,31 @@ impl Config {
             return Err(ConfigError::Range {
                 key: "workload.entries x workload.tuples",
                 value: format!("{} ({bytes} bytes)", work.entries * work.tuples),
-                allowed: format!("so many that tables take at most {MEMORY} bytes"),
+                allowed: format!("tables of at most {MEMORY} bytes in all"),
             });
         }
         if work.table == Table::Thalweg { self.check_own() } else { Ok(()) }
     }
 
-    /// What our own table has and has not.
+    /// Checks the restrictions of our own table.
     fn check_own(&self) -> Result<(), ConfigError> {
         let work = &self.workload;
-        range("workload.key_bytes of table thalweg", work.key_bytes, KEY, KEY)?;
-        range("workload.tuples of table thalweg", work.tuples, 1, 1)?;
-        range("workload.flows of table thalweg", work.flows, 0, 0)?;
+        range("workload.key_bytes for table thalweg", work.key_bytes, KEY, KEY)?;
+        range("workload.tuples for table thalweg", work.tuples, 1, 1)?;
+        range("workload.flows for table thalweg", work.flows, 0, 0)?;
         let method = work.table.methods().contains(&work.method);
         let lacks = [
-            ("workload.method of table thalweg", method, "lock-free or bulk"),
-            ("workload.pick of table thalweg", work.pick == Pick::Uniform, "uniform"),
-            ("workload.function of table thalweg", work.function == Function::None, "none"),
-            ("workload.beside of table thalweg", work.beside == Beside::None, "none"),
+            ("workload.method for table thalweg", method, "lock-free or bulk"),
+            ("workload.pick for table thalweg", work.pick == Pick::Uniform, "uniform"),
+            ("workload.function for table thalweg", work.function == Function::None, "none"),
+            ("workload.beside for table thalweg", work.beside == Beside::None, "none"),
         ];
         match lacks.into_iter().find(|(_, has, _)| !has) {
-            Some((key, _, allowed)) => {
-                Err(ConfigError::Range { key, value: "another".into(), allowed: allowed.into() })
-            }
+            Some((key, _, allowed)) => Err(ConfigError::Range {
+                key,
+                value: "not supported".into(),
+                allowed: allowed.into(),
+            }),
             None => Ok(()),
         }
     }
@@ -255,7 +257,7 @@ fn range<T: PartialOrd + Display>(
     if (&least..=&most).contains(&&value) {
         return Ok(());
     }
-    let allowed = format!("{least} to {most}");
+    let allowed = if least == most { least.to_string() } else { format!("{least} to {most}") };
     Err(ConfigError::Range { key, value: value.to_string(), allowed })
 }
 
@@ -267,7 +269,7 @@ fn power_of_two(key: &'static str, value: u64, most: u64) -> Result<(), ConfigEr
     Err(ConfigError::Range { key, value: value.to_string(), allowed })
 }
 
-/// A cache has whole sets.
+/// Checks that a cache consists of whole sets.
 fn cache(
     key: &'static str,
     bytes: u64,
@@ -279,8 +281,7 @@ fn cache(
     if (set * LEAST_SETS..=1 << 32).contains(&bytes) && bytes.is_multiple_of(set) {
         return Ok(());
     }
-    let allowed =
-        format!("so much that sets of {ways} lines of {LINE} bytes fill it, {LEAST_SETS} or more");
+    let allowed = format!("whole sets of {ways} lines of {LINE} bytes, at least {LEAST_SETS} sets");
     Err(ConfigError::Range { key, value: format!("{bytes} bytes"), allowed })
 }
 
@@ -303,19 +304,22 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_with_its_key_and_what_it_may_be() {
         let cases = [
-            ("[llc]\nslices = 12", "llc.slices is 12; it can be a power of two up to 64"),
-            ("[mesh]\ncols = 5", "mesh.cols x mesh.rows is 20; it can be 16 (llc.slices)"),
-            ("[workload]\nflows = 9\nmethod = \"bulk\"", "workload.flows is 9; it can be 0 to 0"),
-            ("[core]\nmshr = 0", "core.mshr is 0; it can be 1 to 256"),
-            ("[workload]\noccupancy = 1.5", "workload.occupancy is 1.5; it can be 0.01 to 0.95"),
-            ("[l1d]\nways = 7", "l1d.kib is 32768 bytes; it can be so much that sets of 7"),
+            ("[llc]\nslices = 12", "llc.slices is 12; expected a power of two up to 64"),
+            ("[mesh]\ncols = 5", "mesh.cols x mesh.rows is 20; expected 16 (llc.slices)"),
+            ("[workload]\nflows = 9\nmethod = \"bulk\"", "workload.flows is 9; expected 0"),
+            ("[core]\nmshr = 0", "core.mshr is 0; expected 1 to 256"),
+            ("[workload]\noccupancy = 1.5", "workload.occupancy is 1.5; expected 0.01 to 0.95"),
+            (
+                "[l1d]\nways = 7",
+                "l1d.kib is 32768 bytes; expected whole sets of 7 lines of 64 bytes",
+            ),
             (
                 "[workload]\ntable = \"thalweg\"\ntuples = 2",
-                "workload.tuples of table thalweg is 2",
+                "workload.tuples for table thalweg is 2",
             ),
             (
                 "[workload]\ntable = \"thalweg\"\nmethod = \"tcam\"",
-                "workload.method of table thalweg is another; it can be lock-free or bulk",
+                "workload.method for table thalweg is not supported; expected lock-free or bulk",
             ),
             ("[workload]\nentries = 67108864\ntuples = 60", "at most 17179869184 bytes"),
         ];
@@ -340,7 +344,7 @@ mod tests {
             ("work.entries=5", "unknown field `work`"),
             ("workload.entries=many", "setting 'workload.entries=many': invalid type"),
             ("workload.entries=]", "setting 'workload.entries=]'"),
-            ("workload.entries=9", "workload.entries is 9; it can be a power of two"),
+            ("workload.entries=9", "workload.entries is 9; expected a power of two"),
         ] {
             let error = Config::with_settings("", &[wrong]).expect_err(wrong).to_string();
             assert!(error.contains(told), "{wrong}: {error}");

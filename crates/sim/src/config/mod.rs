@@ -1,4 +1,4 @@
-//! What is simulated: the machine, the workload, and how long.
+//! The configuration of a simulation: the machine, the workload, and how long it runs.
 //!
 //! Defaults are those of Table 2 of the paper (Yuan, Wang, Wang, Huang, "HALO:
 //! Accelerating Flow Classification for Scalable Packet Processing in NFV", ISCA 2019)
@@ -19,7 +19,7 @@ pub use workload::{Beside, Function, Method, Pick, Stream, Table, WorkloadConfig
 pub struct Config {
     /// How long, and from which seed.
     pub sim: SimConfig,
-    /// What is looked up, and how.
+    /// The workload: the lookups and their method.
     pub workload: WorkloadConfig,
     /// The exact-match cache of a switch.
     pub emc: EmcConfig,
@@ -49,7 +49,7 @@ pub struct Config {
 pub struct RaceConfig {
     /// Cores that look up.
     pub readers: usize,
-    /// Of all the table's keys, the part that comes and goes; the rest stays, and must
+    /// Of all the table's keys, the part that is inserted and removed; the rest stays, and must
     /// be found.
     pub changing: f64,
 }
@@ -80,14 +80,14 @@ impl Default for SimConfig {
     }
 }
 
-/// The exact-match cache of a switch, where `workload.flows` asks for one. The defaults are
+/// The exact-match cache of a switch, where `workload.flows` enables one. The defaults are
 /// those of Open vSwitch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmcConfig {
     /// Entries.
     pub entries: u64,
-    /// A missed flow is put in once in so many times.
+    /// A missed flow is cached with a probability of one in this many.
     pub insert_inverse_probability: u64,
 }
 
@@ -123,14 +123,14 @@ pub struct CoreConfig {
     pub frontend_depth: u64,
     /// From a mispredicted branch's end to the fetch of the right path.
     pub redirect: u64,
-    /// What a fence takes when all before it is complete.
+    /// Cycles of a fence when all before it is complete.
     pub fence_cycles: u64,
     /// Misses of the first-level cache under way.
     pub mshr: usize,
     /// Operations that decoding makes of one of a program's; what is more than one needs no
     /// other.
     pub operations_each: f64,
-    /// Cycles lost by fetch at each new block: behind a taken branch, and behind as many
+    /// Cycles lost by fetch at each new block: after a taken branch, and after as many
     /// operations as a block has.
     pub block_cycles: u64,
     /// Operations of a block, after decoding; 0: only taken branches end one.
@@ -206,7 +206,7 @@ pub struct LlcConfig {
     pub ways: usize,
     /// Slices; as many as the mesh has tiles.
     pub slices: usize,
-    /// Cycles in the slice's pipeline before its tags are asked.
+    /// Cycles in the slice's pipeline before its tags are looked up.
     pub cha_pipeline: u64,
     /// Cycles for tags and data.
     pub tag_data: u64,
@@ -310,14 +310,14 @@ pub enum BucketFetch {
     Sequential,
 }
 
-/// What a blocking lookup does to the instructions behind it.
+/// The effect of a blocking lookup on the instructions after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blocking {
     /// None is dispatched before it is complete.
     #[default]
     Serialise,
-    /// They go on, as behind a load.
+    /// They proceed, as after a load.
     LoadLike,
 }
 
@@ -349,11 +349,11 @@ pub struct HaloConfig {
     pub key_source: KeySource,
     /// How buckets are fetched.
     pub bucket_fetch: BucketFetch,
-    /// What a blocking lookup does to the core.
+    /// The effect of a blocking lookup on the core.
     pub blocking: Blocking,
-    /// Lookups that do not block, issued before their results are asked for.
+    /// Lookups that do not block, issued before their results are requested.
     pub nb_batch: u64,
-    /// After which a core that found a line locked asks again.
+    /// Cycles after which a core that found a line locked retries.
     pub snoop_miss_retry: u64,
 }
 
@@ -379,7 +379,7 @@ impl Default for HaloConfig {
     }
 }
 
-/// The ternary memories, one behind the mesh.
+/// The ternary memories, one beyond the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TcamConfig {

@@ -1,4 +1,4 @@
-//! What is looked up, and how.
+//! The workload: the lookups and their method.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,9 +32,9 @@ pub struct WorkloadConfig {
     pub stream: Stream,
     /// The network function that the lookups are for.
     pub function: Function,
-    /// What the core's other thread does meanwhile; it is measured, not the lookups.
+    /// The work of the core's other thread; it is measured, not the lookups.
     pub beside: Beside,
-    /// Whether that is alone: nobody looks up, and the thread of the lookups waits.
+    /// Whether that thread runs alone: there are no lookups, and their thread waits.
     pub alone: bool,
 }
 
@@ -149,7 +149,7 @@ impl Method {
     }
 }
 
-/// What a lookup waits for.
+/// The operation that a lookup waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stream {
@@ -177,7 +177,7 @@ pub enum Function {
     Filter,
 }
 
-/// What a core's other thread does.
+/// The work of a core's other thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beside {
@@ -186,7 +186,7 @@ pub enum Beside {
     None,
     /// Access control: a packet's fields are walked through a trie.
     Acl,
-    /// Intrusion detection: payload goes through an automaton of patterns.
+    /// Intrusion detection: an automaton of patterns scans the payload.
     Snort,
     /// A user-level TCP stack: connections are found, their state kept, payload copied.
     Mtcp,

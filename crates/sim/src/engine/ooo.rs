@@ -22,10 +22,10 @@ impl Tag {
     pub const NONE: Self = Self(0);
 }
 
-/// What a micro-operation does.
+/// The kind of a micro-operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Arithmetic that takes so many cycles.
+    /// Arithmetic that takes this many cycles.
     Alu(u8),
     /// A load.
     Load(Address),
@@ -33,9 +33,9 @@ pub enum Op {
     LoadLine(Address),
     /// A store.
     Store(Address),
-    /// A load of which nobody waits for the value.
+    /// A load whose value no operation waits for.
     Prefetch(Address),
-    /// An atomic read-modify-write: what is behind it waits for its end.
+    /// An atomic read-modify-write: the operations after it wait for its end.
     Locked(Address),
     /// A conditional branch of the program's place `pc`.
     Branch {
@@ -68,7 +68,7 @@ pub struct CoreCounts {
     pub mispredictions: u64,
 }
 
-/// Values that are remembered; sources lie closer behind their users.
+/// Values that are remembered; the distance of a source to its user is smaller.
 const VALUES: usize = 1 << 13;
 /// An operation that waits less than this for its issue takes no place among those that
 /// fill the scheduler; places for those that are just passing through are held free.
@@ -211,7 +211,7 @@ impl Core {
         dispatched + 1
     }
 
-    /// Fetch goes on with another block.
+    /// Fetch continues with another block.
     #[inline]
     fn next_block(&mut self) {
         self.in_block = 0;
@@ -360,12 +360,12 @@ impl Core {
         self.leave(resolved)
     }
 
-    /// Nothing behind is dispatched before all before is complete.
+    /// No later operation is dispatched before all earlier ones are complete.
     pub fn fence(&mut self) {
         self.dispatch_from = self.dispatch_from.max(self.now() + self.config.fence_cycles);
     }
 
-    /// Takes an operation in that another unit completes: `complete` says when, for the
+    /// Takes an operation in that another unit completes: `complete` returns when, for the
     /// cycle in which it can begin. With `serialise`, nothing behind is dispatched
     /// before.
     pub fn external(
@@ -390,7 +390,7 @@ impl Core {
     }
 
     /// The result register of an operation that retires like a store, once another unit
-    /// has accepted it: `accepted` says when.
+    /// has accepted it: `accepted` returns when.
     pub fn external_store(
         &mut self,
         memory: &mut Memory,

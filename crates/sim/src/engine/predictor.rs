@@ -58,7 +58,7 @@ impl Predictor {
         ((mixed >> 20) as usize % ENTRIES, (mixed >> 48) as u16 | 1)
     }
 
-    /// Meets a branch that goes as `taken` says; whether that was predicted.
+    /// Records a branch with the outcome `taken`; returns whether that was predicted.
     pub fn branch(&mut self, pc: u32, taken: bool) -> bool {
         let places: [_; HISTORIES.len()] = std::array::from_fn(|table| self.place(table, pc));
         let hits = |table: &usize| self.tables[*table][places[*table].0].tag == places[*table].1;

@@ -28,7 +28,7 @@ impl Queue {
     }
 }
 
-/// Cycles in which so many operations pass in order.
+/// Cycles in which a limited number of operations pass in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stage {
     width: u32,
@@ -63,7 +63,7 @@ impl Stage {
 }
 
 /// Times at which operations leave the scheduler, in order: those that come later mostly
-/// leave later, so a new one has hardly anything behind it.
+/// leave later, so few operations follow a new one.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     /// A ring, as large as a power of two.

@@ -1,4 +1,4 @@
-//! Stores that loads behind them may need.
+//! Stores that later loads may need.
 
 use crate::calendar::Cycle;
 use crate::machine::Address;

@@ -1,4 +1,4 @@
-//! What a core's other thread does: network functions as streams of operations.
+//! The work of a core's other thread: network functions as streams of operations.
 //!
 //! Their loads go where those of the real ones go: through the nodes of a trie, the rows of
 //! an automaton, the connections of a TCP stack. **Weak evidence**: sizes are ours, after

@@ -24,7 +24,7 @@ mod pc {
 pub(super) struct Emc {
     flows: Vec<u64>,
     entries: Region,
-    /// A missed flow is put in once in so many times.
+    /// A missed flow is cached with a probability of one in this many.
     inverse: u64,
     missed: u64,
 }
@@ -47,7 +47,7 @@ impl Emc {
     }
 
     /// Asks for a packet's flow, as Open vSwitch does: its hash comes with the packet, and
-    /// only an entry with the same hash is compared. Whether it is there, and what says so.
+    /// only an entry with the same hash is compared. Returns whether it is there, and the evidence.
     pub(super) fn ask(&self, m: &mut Machine, flow: u64, packet: Tag) -> (bool, Tag) {
         let places = self.places(flow);
         let mut tag = packet;

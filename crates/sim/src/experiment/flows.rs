@@ -28,7 +28,7 @@ pub(super) struct Flows {
     random: Random,
     tables: u64,
     keys: u64,
-    /// Of 2^32 lookups so many find their key.
+    /// How many of 2^32 lookups find their key.
     hits: u64,
     recent: Vec<Flow>,
     /// By Zipf's law: for each key the sum of the weights up to its own.

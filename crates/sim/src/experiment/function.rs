@@ -26,7 +26,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// With state for so many keys.
+    /// With state for this many keys.
     pub(super) fn new(function: Function, keys: u64, layout: &mut Layout) -> Self {
         let lines = match function {
             Function::None => 0,

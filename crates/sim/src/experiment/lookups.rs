@@ -63,7 +63,7 @@ pub(super) struct Lookups {
     emc_cycles: u64,
     /// Keys that were written so far.
     written: u64,
-    /// What the next lookup waits for.
+    /// The operation that the next lookup waits for.
     last: Tag,
     hits: u64,
     ahead: VecDeque<Flow>,
@@ -225,7 +225,7 @@ impl Lookups {
         self.ahead.pop_front().expect("some were drawn")
     }
 
-    /// A packet comes: its key is written to its buffer, as parsing does.
+    /// A packet arrives: its key is written to its buffer, as parsing does.
     fn write_key(&mut self) -> Written {
         let flow = self.next_flow();
         let address = self.world.buffers.at(self.written % BUFFERS * BUFFER);
@@ -248,7 +248,7 @@ impl Lookups {
         Written { flow, at: KeyAt { address, from } }
     }
 
-    /// What is done with a result.
+    /// The use of a result.
     fn use_result(&mut self, key: &Written, answer: Answer) {
         self.hits += u64::from(answer.found);
         self.machine.branch(pc::FOUND, answer.found, &[answer.tag]);
@@ -368,7 +368,7 @@ impl Lookups {
     }
 
     /// Lookups that do not block: of several keys in all tables, with a line of results
-    /// for each table; then the lines are asked for one after the other.
+    /// for each table; then the lines are requested one after the other.
     fn non_blocking(&mut self, count: u64) {
         let world = self.world.clone();
         let keys: Vec<Written> = (0..count).map(|_| self.write_key()).collect();

@@ -16,13 +16,13 @@ const MOST_ROUNDS: u32 = 8;
 
 /// What can be measured.
 pub(super) trait Measured {
-    /// What is simulated.
+    /// The simulated work.
     fn config(&self) -> &Config;
 
     /// The machine that it runs on.
     fn machine(&self) -> &Machine;
 
-    /// Does so many lookups, and tells `observed` as they end.
+    /// Performs `count` lookups, and calls `observed` as they end.
     fn lookups(&mut self, count: u64, observed: &mut Observed);
 
     /// What happened so far.
@@ -42,7 +42,7 @@ pub(super) trait Measured {
 pub(super) struct Tally {
     pub(super) core: CoreCounts,
     pub(super) memory: MemoryCounts,
-    /// Lines that whoever is measured missed in the first-level cache.
+    /// Lines that the measured thread missed in the first-level cache.
     pub(super) l1_misses: u64,
     pub(super) hits: u64,
     pub(super) queries: u64,
@@ -59,7 +59,7 @@ impl Tally {
         Self { core, memory, l1_misses: memory.l1_misses, hits, ..Self::default() }
     }
 
-    /// What came since `before`, a lookup.
+    /// The increase since `before`, per lookup.
     fn since(&self, before: &Self, lookups: u64) -> PerLookup {
         let each = |of: fn(&Self) -> u64| (of(self) - of(before)) as f64 / lookups as f64;
         let mut per_lookup = PerLookup {

@@ -35,10 +35,10 @@ pub(super) struct OwnLookups {
     flows: Flows,
     buffers: Region,
     written: u64,
-    /// What the next lookup waits for.
+    /// The operation that the next lookup waits for.
     last: Tag,
     hits: u64,
-    /// Lookups done that nobody has asked for yet: whether they found their key.
+    /// Completed lookups whose results were not read yet: whether they found their key.
     done: Vec<bool>,
 }
 

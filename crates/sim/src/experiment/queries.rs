@@ -1,4 +1,4 @@
-//! The queries of an accelerator with the table that they search, as text, for who builds
+//! The queries of an accelerator with the table that they search, as text, for building
 //! the accelerator (`rtl/`).
 
 use std::fmt::Write;

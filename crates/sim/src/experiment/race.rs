@@ -55,7 +55,7 @@ impl Guard {
     }
 }
 
-/// What was seen under one guard.
+/// The results under one guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     /// The guard.
@@ -82,21 +82,20 @@ pub struct Race {
 
 /// Cycles of a software lookup before it reads the table: hashing.
 const HASH: Cycle = 40;
-/// Of comparing a bucket.
+/// Cycles to compare a bucket.
 const COMPARE: Cycle = 8;
 /// Keys that readers parsed lie in a line of each.
 const KEY_LINES: u64 = 64;
 
-/// Runs the race under each guard, until so many lookups were made as
-/// `sim.measured_lookups` says.
+/// Runs the race under each guard, for `sim.measured_lookups` lookups.
 ///
 /// # Errors
 /// When it cannot be simulated.
 pub fn race(config: &Config) -> Result<Vec<Race>, ConfigError> {
     config.check()?;
-    // Only there entries move, so that readers miss them.
+    // Only in the cuckoo table do entries move, so that readers can miss them.
     if config.workload.table != Table::Cuckoo {
-        let (value, allowed) = ("another".into(), "cuckoo".into());
+        let (value, allowed) = ("not supported".into(), "cuckoo".into());
         return Err(ConfigError::Range { key: "workload.table of a race", value, allowed });
     }
     Ok(Guard::ALL.into_iter().map(|guard| Run::new(config, guard).run()).collect())
@@ -141,7 +140,7 @@ struct Run<'a> {
     random: Random,
     /// Keys that stay.
     stable: Vec<u32>,
-    /// Keys that come and go: inside, and outside.
+    /// Keys that are inserted and removed: inside, and outside.
     inside: Vec<u32>,
     outside: Vec<u32>,
     readers: Vec<Reader>,
@@ -220,7 +219,7 @@ impl<'a> Run<'a> {
         self.readers[reader] = Reader { key, begun: now, ..Reader::default() };
     }
 
-    /// The next step of a reader; when the one behind it comes.
+    /// The next step of a reader; returns when the one after it is due.
     fn read(&mut self, reader: usize, now: Cycle) -> Cycle {
         let Reader { key, hashed, looked, found, .. } = self.readers[reader];
         if !hashed {
@@ -231,7 +230,7 @@ impl<'a> Run<'a> {
         }
         let bucket = self.table.buckets_of(key)[looked];
         let address = self.table.bucket(bucket);
-        // What is in the line when it is read, and locked.
+        // The contents of the line when it is read, and locked.
         let at = if self.guard.is_software() {
             self.memory.core(CoreId(reader), address, Access::Read, now).at + COMPARE
         } else {
@@ -302,7 +301,7 @@ impl<'a> Run<'a> {
         at
     }
 
-    /// The next step of the writer; when the one behind it comes.
+    /// The next step of the writer; returns when the one after it is due.
     fn write(&mut self, now: Cycle) -> Cycle {
         match std::mem::replace(&mut self.writer, Writer::Plan) {
             Writer::Remove => {

@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigError};
 
 use super::{Prepared, Report};
 
-/// Why simulations could not be kept.
+/// Why reports could not be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -22,11 +22,11 @@ pub enum StoreError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line of it is no report.
-    #[error("{path} line {line} is no report of a simulation: {message}", path = .path.display())]
+    /// A line of the file is not a report.
+    #[error("{path}:{line}: not a report of a simulation: {message}", path = .path.display())]
     Line {
         /// Which file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub struct Store {
     wanted: Option<Wanted>,
 }
 
-/// What was asked for, and what is given for all of it.
+/// The configurations requested, and the report returned for each of them.
 #[derive(Debug)]
 struct Wanted {
     configs: RefCell<Vec<Config>>,
@@ -67,8 +67,8 @@ impl Store {
         Self { file: None, reports: HashMap::new(), wanted: None }
     }
 
-    /// The reports of the file at `path`, to which others are added; there need be none. A
-    /// last line that was cut is taken off.
+    /// The reports of the file at `path`, to which others are appended; the file may not exist. A
+    /// truncated last line is removed.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let wrong = |source| StoreError::File { path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
@@ -94,8 +94,8 @@ impl Store {
         Ok(Self { file: Some((path.to_owned(), file)), reports, wanted: None })
     }
 
-    /// The configurations whose reports `read` asks a store for. Nothing is simulated: it
-    /// is given one and the same report for all, and must not ask by what is in it.
+    /// The configurations whose reports `read` requests from a store. Nothing is simulated: it
+    /// gets the same report for all, and its requests must not depend on the contents.
     pub fn wanted_by(read: impl FnOnce(&Self)) -> Vec<Config> {
         let mut short = Config::default();
         (short.workload.entries, short.sim.warmup_lookups) = (8, 0);
@@ -116,8 +116,8 @@ impl Store {
         self.reports.get(&config.to_toml())
     }
 
-    /// Simulates those of `configs` that are not there yet, `threads` at a time; tells
-    /// `progress` how many of how many are done.
+    /// Simulates those of `configs` that are not there yet, `threads` at a time;
+    /// calls `progress` with how many of how many are done.
     ///
     /// # Errors
     /// When a configuration cannot be simulated, before any is; or when a report cannot
@@ -172,7 +172,7 @@ impl Store {
         if let Some((path, file)) = &mut self.file {
             let mut line = serde_json::to_vec(&report).expect("a report has a form in JSON");
             line.push(b'\n');
-            // A line in one piece, so that whoever is stopped leaves whole lines.
+            // One write per line, so that an interrupted process leaves whole lines.
             let wrong = |source| StoreError::File { path: path.clone(), source };
             file.write_all(&line).map_err(wrong)?;
         }

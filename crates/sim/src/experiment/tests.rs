@@ -53,7 +53,7 @@ fn every_method_finds_the_same_keys() {
         for report in &reports {
             let rate = report.hits as f64 / report.lookups as f64;
             assert!((rate - hit_rate).abs() < 0.05, "{rate}");
-            // Those that needed more lookups to be sure have other keys behind the same ones.
+            // Runs that needed more lookups to be sure have other keys after the same ones.
             let alike = reports.iter().filter(|other| other.lookups == report.lookups);
             assert!(alike.clone().all(|other| other.hits == report.hits));
         }
@@ -99,7 +99,7 @@ fn a_software_lookup_has_the_operations_of_rte_hash() {
     let of = report.per_lookup;
     assert!((187.0 * 0.9..187.0 * 1.1 + 18.0).contains(&of.operations), "{of:?}");
     assert!((40.0..63.0).contains(&of.loads) && (16.0..20.0).contains(&of.stores), "{of:?}");
-    // Which entry it is cannot be foreseen, and hardly anything else.
+    // Only the entry's identity is unpredictable, and almost nothing else.
     assert!((0.9..1.5).contains(&of.mispredictions), "{of:?}");
     let long = run(&changed(&config(1 << 10, Method::LockFree), |c| c.workload.key_bytes = 64));
     let more = long.unwrap().per_lookup.operations - of.operations;
@@ -162,7 +162,7 @@ fn slower_parts_never_make_a_lookup_faster() {
     for method in [Method::LockFree, Method::HaloBlocking, Method::HaloNonBlocking] {
         let base = config(1 << 16, method);
         let mean = cycles(&base);
-        // Who asks for results somewhat later may be spared a round of asking.
+        // A core that polls for results somewhat later may save a round of polling.
         let least = if method == Method::HaloNonBlocking { 0.94 } else { 0.99 };
         let slower: [(&str, Change); 6] = [
             ("llc", |c| c.llc.tag_data *= 2),

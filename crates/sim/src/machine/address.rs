@@ -69,7 +69,7 @@ impl Region {
 /// Bytes before each region: what an allocator notes about it.
 const HEADER: u64 = 128;
 
-/// Gives regions out, one behind the other as an allocator over huge pages does.
+/// Allocates regions, one after the other as an allocator over huge pages does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Layout {
     used: u64,
@@ -78,7 +78,7 @@ pub struct Layout {
 impl Layout {
     /// A region of `bytes` bytes, which begins with a line.
     pub fn region(&mut self, bytes: u64) -> Region {
-        // Page 0 is nobody's.
+        // Page 0 is never allocated.
         let start = (1 << PAGE_BITS) + self.used + HEADER;
         self.used += HEADER + bytes.next_multiple_of(LINE);
         Region { start, bytes }

@@ -40,12 +40,12 @@ pub trait Place: Copy + Eq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed(u64);
 
-/// Bits of a place that say when its data arrives: two minutes of simulated time. What is
+/// Bits of a place that hold when its data arrives: two minutes of simulated time. What is
 /// left is enough for the tags of 64 GiB in 64 sets, and one more for none.
 const ARRIVES: u32 = 38;
 /// The fewest sets of a cache whose tags fit, over all memory.
 pub const LEAST_SETS: u64 = 64;
-/// The bit that says that it was written here.
+/// The bit that marks it as written here.
 const DIRTY: u64 = 1 << ARRIVES;
 
 impl Place for Timed {

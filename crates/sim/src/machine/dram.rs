@@ -1,4 +1,4 @@
-//! DDR4 memory: banks with open rows behind one data bus a channel.
+//! DDR4 memory: banks with open rows, which share one data bus per channel.
 
 use crate::calendar::{Calendar, Cycle};
 use crate::config::DramConfig;
@@ -118,7 +118,7 @@ impl Dram {
     }
 
     /// Channel, bank and row of a line. Neighbouring lines lie in different channels
-    /// and bank groups; the row's bits are mixed into the bank's, lest strides meet one
+    /// and bank groups; the row's bits are mixed into the bank's, so that strides do not meet one
     /// bank.
     fn place(&self, line: LineNumber) -> (usize, usize, u64) {
         let channels = self.bus.len() as u64;

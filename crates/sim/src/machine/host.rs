@@ -13,7 +13,7 @@ use super::private::CoreId;
 pub struct Machine {
     cores: Vec<Core>,
     runs: usize,
-    /// What is below them.
+    /// The memory below them.
     pub memory: Memory,
 }
 
@@ -58,7 +58,7 @@ impl Machine {
         self.runs = n;
     }
 
-    /// That which is furthest behind runs from now on; gives its number.
+    /// Switches to the thread that is furthest behind in time; returns its number.
     pub fn run_furthest_behind(&mut self) -> usize {
         let clocks = self.cores.iter().map(Core::now).enumerate();
         self.runs = clocks.min_by_key(|(_, now)| *now).map_or(0, |(n, _)| n);
@@ -76,7 +76,7 @@ impl Machine {
         self.core().now()
     }
 
-    /// Nothing behind is dispatched before all before is complete.
+    /// No later operation is dispatched before all earlier ones are complete.
     pub fn fence(&mut self) {
         self.cores[self.runs].fence();
     }
@@ -110,7 +110,7 @@ impl Machine {
         (0..n).fold(first, |last, _| self.alu(&[last]))
     }
 
-    /// Arithmetic of so many cycles.
+    /// Arithmetic of this many cycles.
     #[inline]
     pub fn slow(&mut self, cycles: u8, sources: &[Tag]) -> Tag {
         self.arithmetic(cycles, sources, 1)

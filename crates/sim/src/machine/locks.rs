@@ -1,7 +1,7 @@
-//! Lines that accelerators hold, and lines whose changes they are told of.
+//! Lines that accelerators hold, and lines of whose changes they are notified.
 //!
 //! A query locks the lines that it reads until it has its answer (HALO, section 4.4): a core
-//! that wants to write one gets a snoop miss, and asks again. Readers are not held up, and
+//! that wants to write one gets a snoop miss, and retries. Readers are not held up, and
 //! several queries may hold the same line. And an accelerator that keeps a table's metadata
 //! sets a bit (CV) at its home slice: who writes the line clears it, and the accelerator
 //! fetches the metadata anew.
@@ -35,9 +35,9 @@ impl Locks {
     /// Gives a line up.
     ///
     /// # Panics
-    /// When nobody holds it.
+    /// When no accelerator holds it.
     pub fn give_up(&mut self, line: LineNumber) {
-        let holders = self.holders.get_mut(&line).expect("who gives a line up holds it");
+        let holders = self.holders.get_mut(&line).expect("only a holder releases a line");
         self.given_up += 1;
         *holders -= 1;
         if *holders == 0 {

@@ -24,14 +24,14 @@ fn written_bit(line: LineNumber) -> (usize, u64) {
     ((place / 64) as usize, 1 << (place % 64))
 }
 
-/// What an access wants.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The value.
     Read,
     /// To write.
     Write,
-    /// The line in the caches, and nobody waits for it.
+    /// A prefetch into the caches, which no operation waits for.
     Prefetch,
 }
 
@@ -44,7 +44,7 @@ pub enum Level {
     L2,
     /// The last-level cache.
     Llc,
-    /// A private cache, asked by the last-level one.
+    /// A private cache, snooped by the last-level one.
     Snooped,
     /// Main memory.
     Dram,
@@ -91,9 +91,9 @@ pub struct Memory {
     mesh: Mesh,
     dram: Dram,
     /// A bit for the lines that some core has written, several to a bit: for most lines it
-    /// tells that their caches need not be searched.
+    /// shows that their caches need not be searched.
     written: [u64; WRITTEN],
-    /// Lines that accelerators hold, and those whose changes they are told of.
+    /// Lines that accelerators hold, and those of whose changes they are notified.
     pub locks: Locks,
     seed: u64,
     times: Times,
@@ -167,7 +167,7 @@ impl Memory {
         Tile((folded % slices) as usize)
     }
 
-    /// What the threads of a core issue through.
+    /// The ports that the threads of a core issue through.
     #[inline]
     pub fn ports(&mut self, core: CoreId) -> &mut Ports {
         &mut self.cores[core.0].ports

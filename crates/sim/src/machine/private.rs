@@ -27,7 +27,7 @@ pub struct Ports {
     pub fetch: Calendar,
 }
 
-/// What the threads of a core share, and other cores do not.
+/// The caches that the threads of a core share, and other cores do not.
 #[derive(Clone, Debug)]
 pub(super) struct Private {
     pub(super) tile: Tile,

@@ -63,7 +63,7 @@ fn a_line_that_the_core_wrote_is_fetched_from_it_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whoever writes a line has it alone, and nobody else is told an older value.
+    /// A writer of a line holds it exclusively, and no other core reads an older value.
     #[test]
     fn a_line_that_was_written_has_one_holder(
         accesses in prop::collection::vec((0usize..3, 0u64..24, 0u32..4), 1..200),
@@ -150,7 +150,7 @@ fn mean_wait(load: f64, service: u64, mut reserve: impl FnMut(u64, u64) -> u64) 
 #[test]
 fn a_resource_queues_as_m_d_1_does() {
     use crate::calendar::Calendar;
-    // Long service, so that whole cycles hardly matter.
+    // A long service time, so that rounding to whole cycles is negligible.
     let service = 40;
     for load in [0.3, 0.5, 0.7] {
         let mut calendar = Calendar::new(1);

@@ -41,7 +41,7 @@ pub struct OwnTable {
     stack: Region,
 }
 
-/// A table of about `places` places with keys 0 to `keys`, and who reads it.
+/// A table of about `places` places with keys 0 to `keys`, and its reader.
 ///
 /// # Panics
 /// When there is no memory for it.
@@ -78,7 +78,7 @@ impl OwnTable {
         self.writer.len() as u64
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.writer.is_empty()
     }
@@ -88,7 +88,7 @@ impl OwnTable {
         self.lines
     }
 
-    /// How a lookup of key `number` goes.
+    /// The path of a lookup of key `number`.
     pub fn walk(&self, number: u32) -> Walk {
         self.writer.walk(&key_of(number.into()))
     }

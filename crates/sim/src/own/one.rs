@@ -114,7 +114,7 @@ impl OwnTable {
         Places { buckets: [first, second] }
     }
 
-    /// Searches both buckets; nobody writes meanwhile.
+    /// Searches both buckets; no thread writes at the same time.
     pub(super) fn search(
         &self,
         m: &mut Machine,

@@ -24,7 +24,7 @@ pub enum Artefact {
     Figure8b,
     /// Lookups in one table, by its size and occupancy.
     Figure9,
-    /// Where the time of a lookup goes.
+    /// The parts of a lookup's time.
     Figure10,
     /// Tuple space search.
     Figure11,
@@ -117,7 +117,7 @@ impl Artefact {
     }
 }
 
-/// What an artefact consists of.
+/// The contents of an artefact.
 enum Content {
     /// A chart, and what its files' name has more than the artefact's.
     Chart(&'static str, Chart<'static>),
@@ -324,7 +324,7 @@ fn figure_10(base: &Config, store: &Store) -> Chart<'static> {
     }
 }
 
-/// Queries of a table under way, and keys asked for at a time, that figure 11 sweeps.
+/// Queries of a table in flight, and keys requested at a time, that figure 11 sweeps.
 pub(super) const SWEPT: [(usize, u64); 4] = [(1, 1), (1, 8), (2, 8), (10, 1)];
 
 fn figure_11(base: &Config, store: &Store) -> Chart<'static> {
@@ -423,7 +423,7 @@ fn table_1(base: &Config, store: &Store) -> String {
     )
 }
 
-/// What tells the rate of queries for static power.
+/// The run that yields the rate of queries for static power.
 fn halo_rate(base: &Config) -> Config {
     single(base, 18, OCCUPANCY, Method::HaloNonBlocking, Stream::Independent)
 }

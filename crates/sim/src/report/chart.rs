@@ -6,7 +6,7 @@ use plotters::coord::CoordTranslate;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 540);
-/// Colours that those who see few can tell apart (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),

@@ -77,7 +77,7 @@ fn number(value: f64) -> String {
 }
 
 /// Machines that the claims are simulated on: the one configured, and, as the paper does not
-/// say where the key of a query is, one whose queries bring it along.
+/// state where the key of a query is, one whose queries carry it.
 pub fn machines(config: &Config) -> Vec<Config> {
     let mut inline = config.clone();
     inline.halo.key_source = KeySource::Inline;
@@ -136,7 +136,7 @@ pub fn claims(config: &Config, store: &Store) -> String {
 }
 
 impl Claim {
-    /// What is simulated under each assumption that moves it, as lines of Markdown.
+    /// The result under each assumption that moves it, as lines of Markdown.
     fn moved(&self, config: &Config, store: &Store) -> String {
         let line = |assumption: &Assumption| {
             let base = assumption.machine(config);

@@ -65,7 +65,7 @@ pub(super) fn tuples_as(base: &Config, n: u64, in_flight: usize, keys: u64) -> C
     config
 }
 
-/// Non-blocking lookups whose results are asked for `keys` at a time, at accelerators that
+/// Non-blocking lookups whose results are requested `keys` at a time, at accelerators that
 /// serve a table's queries one after the other.
 pub(super) fn polled(base: &Config, bits: u32, keys: u64) -> Config {
     let mut config = single(base, bits, OCCUPANCY, Method::HaloNonBlocking, Stream::Dependent);
@@ -132,21 +132,21 @@ pub(super) const BESIDE: [(&str, Beside, u64); 9] = [
     ("mTCP 100K", Beside::Mtcp, 100_000),
 ];
 
-/// A table of so many keys, at most three quarters full.
+/// A table of `keys` keys, at most three quarters full.
 fn holding(base: &Config, keys: u64, method: Method) -> Config {
     let entries = (keys * 4).div_ceil(3).next_power_of_two();
     let occupancy = keys as f64 / entries as f64;
     single(base, entries.trailing_zeros(), occupancy, method, Stream::Independent)
 }
 
-/// A network function over so many keys.
+/// A network function over the given number of keys.
 pub(super) fn function(base: &Config, function: Function, keys: u64, method: Method) -> Config {
     let mut config = holding(base, keys, method);
     config.workload.function = function;
     config
 }
 
-/// What runs beside lookups among so many keys by a method; or beside nobody.
+/// What runs beside lookups among so many keys by a method; or alone.
 pub(super) fn beside(base: &Config, beside: Beside, keys: u64, method: Option<Method>) -> Config {
     let mut config = holding(base, keys, method.unwrap_or_default());
     (config.workload.beside, config.workload.alone) = (beside, method.is_none());

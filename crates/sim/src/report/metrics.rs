@@ -76,7 +76,7 @@ impl Runs<'_> {
     }
 
     /// Non-blocking lookups of a table over blocking ones, where the accelerator serves one
-    /// query of a table after the other, and results are asked for `keys` at a time.
+    /// query of a table after the other, and results are requested `keys` at a time.
     fn polled_percent(self, keys: u64) -> Metric {
         let blocking = single(self.base, 18, OCCUPANCY, Method::HaloBlocking, Stream::Dependent);
         self.quotient(&grid::polled(self.base, 18, keys), &blocking).percent_more()

@@ -20,7 +20,7 @@ pub use claims::{claims, machines, runs};
 pub struct File {
     /// Its name.
     pub name: String,
-    /// What is in it.
+    /// Its contents.
     pub text: String,
 }
 

@@ -17,7 +17,7 @@ use crate::cuckoo::search::AllPlaces;
 use crate::cuckoo::store::Form;
 use crate::cuckoo::table::Core;
 
-/// What lines with keys in them say of the keys they were looked up for.
+/// The results of lines with keys in them, for the keys that were looked up.
 #[repr(align(64))]
 struct Looks {
     /// The lines' states before and after.
@@ -111,7 +111,7 @@ fn in_second<const W: usize>(
     looks: &mut Looks,
     values: &mut [u32; STEP],
 ) -> u32 {
-    // One behind the other.
+    // One after the other.
     for (at, n) in ones(rest).enumerate() {
         looks.add(at % STEP, line(core, places.second[n]), &keys[n]);
     }

@@ -2,11 +2,11 @@
 //!
 //! In passes over 32 keys. The passes over single keys only load, compare and put
 //! aside; what it means for sixteen keys is worked out at once. Whether a key is found
-//! cannot be foreseen, so nothing branches on it until all are looked at. Of many
-//! keys, the lines of the next 32 are asked for before those at hand are looked at.
+//! cannot be predicted, so nothing branches on it until all are compared. With many
+//! keys, the lines of the next 32 are prefetched before the current ones are compared.
 //!
 //! `unsafe` here: functions compiled for more than the build's target are called
-//! after the processor was asked, and lines are found by position without a check
+//! after the processor was checked, and lines are found by position without a check
 //! against their number each time.
 #![allow(unsafe_code)]
 
@@ -25,11 +25,11 @@ use signatures::Candidates;
 use thalweg_cpu::prefetch;
 use vectors::{murmur3, nh, ones, store};
 
-/// Keys that are worked at together.
+/// Keys that are processed together.
 const LANES: usize = 16;
 /// Where they begin.
 const GROUPS: [usize; STEP / LANES] = [0, LANES];
-/// So many bytes of lines fit into the first-level cache: there is nothing to ask for.
+/// Lines of up to this many bytes fit into the first-level cache: prefetching gains nothing.
 const NEAREST: usize = 32 << 10;
 /// So many bytes are near enough not to ask for lines that few keys lie in.
 const NEAR: usize = 512 << 10;
@@ -37,12 +37,12 @@ const NEAR: usize = 512 << 10;
 /// with the next step.
 const FAR: usize = 8 << 20;
 
-/// That the processor has the instructions.
+/// Proof that the processor has the instructions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available(());
 
 impl Available {
-    /// Asks the processor.
+    /// Queries the processor.
     pub(super) fn ask() -> Option<Self> {
         Isa::Avx512.is_available().then_some(Self(()))
     }
@@ -57,7 +57,7 @@ pub(super) fn get_many<const W: usize>(
     values: &mut [u32],
     found: &mut [u32],
 ) {
-    // SAFETY: there is an `Available`, so the processor was asked.
+    // SAFETY: there is an `Available`, so the processor was checked.
     unsafe { with_avx512(core, keys, values, found) }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn get_step<const W: usize>(
     values: &mut [u32; STEP],
 ) -> u32 {
     match keys.first_chunk() {
-        // SAFETY: there is an `Available`, so the processor was asked.
+        // SAFETY: there is an `Available`, so the processor was checked.
         Some(whole) => unsafe { whole_step(core, whole, values) },
         // SAFETY: likewise.
         None => unsafe { part_of_step(core, keys, values) },
@@ -104,7 +104,7 @@ fn with_avx512<const W: usize>(
     }
 }
 
-/// One step after the other.
+/// Runs one step after the other.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -136,13 +136,13 @@ fn part_of_step<const W: usize>(
     keys: &[[u64; W]],
     values: &mut [u32; STEP],
 ) -> u32 {
-    // Zeros in the places that are free: nobody looks at what is found for them.
+    // Zeros in the free places: what is found for them is ignored.
     let mut whole = [[0; W]; STEP];
     whole[..keys.len()].copy_from_slice(keys);
     whole_step(core, &whole, values) & ((1 << keys.len()) - 1)
 }
 
-/// Steps that are under way at the same time, each a stage behind the one before.
+/// Steps in flight at the same time, each a stage after the one before.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
 )]

@@ -44,7 +44,7 @@ impl Candidates {
         }
     }
 
-    /// Finds where keys may lie, and asks for what lies there.
+    /// Finds where keys may lie, and prefetches those places.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -78,8 +78,8 @@ impl Candidates {
         self.equal[n] = _mm_cmpeq_epi16_mask(load_signatures(line), signature);
     }
 
-    /// Chooses the first way that is equal, for all keys, and asks for what lies there
-    /// for `some`; says for which of these there is one.
+    /// Chooses the first way that is equal, for all keys, and prefetches it
+    /// for `some`; returns for which of these there is one.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -109,8 +109,8 @@ impl Candidates {
         are_there & some
     }
 
-    /// Compares all keys with those in the chosen places, and gives the values there;
-    /// says for which keys the places have them.
+    /// Compares all keys with those in the chosen places, and returns the values there,
+    /// and for which keys the places have them.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
@@ -126,7 +126,7 @@ impl Candidates {
         for n in 0..STEP {
             let (bucket, way) = (self.bucket[n], self.way[n] as usize);
             let at = Store::<W>::key_at(bucket as usize, way);
-            // SAFETY: `line` says it of buckets; ways are those of a bucket, and there
+            // SAFETY: `line` has the proof for buckets; ways are those of a bucket, and there
             // are `W` words for each.
             let there = unsafe { words.get_unchecked(at..at + W) };
             equal |= u32::from(is_equal(there, &keys[n])) << n;

@@ -5,7 +5,7 @@
 //! no atomic one and meets another thread's store is an error, and there are no
 //! atomic ones of 64 bytes. To the processor the instruction is a number of loads that
 //! come after the loads before it and before those after it; that what they gave is of
-//! one moment, the version of the line says, which is read before and after.
+//! one moment, the version of the line shows, which is read before and after.
 #![allow(unsafe_code)]
 
 use std::arch::asm;

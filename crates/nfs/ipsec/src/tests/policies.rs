@@ -38,8 +38,8 @@ fn a_policy_that_a_selector_covers_is_a_mistake() {
 
 #[test]
 fn neither_policy_nor_selector_has_a_priority_or_a_port() {
-    assert!(told("", &["priority=65000,ip"])[0].contains("2:10: 'priority' means nothing here"));
-    assert!(told("", &["in_port=0"])[0].contains("2:10: 'in_port' means nothing here"));
+    assert!(told("", &["priority=65000,ip"])[0].contains("2:10: 'priority' is not supported here"));
+    assert!(told("", &["in_port=0"])[0].contains("2:10: 'in_port' is not supported here"));
     let sa = options(GCM, false, false, false) + "selector = 'priority=32768,ip'\n";
-    assert!(told(&sa, &[])[0].contains("'priority' means nothing here"));
+    assert!(told(&sa, &[])[0].contains("'priority' is not supported here"));
 }
