@@ -152,7 +152,7 @@ fn files_that_are_missing() {
         assert!(mistakes[0].starts_with(&format!("chain.toml:{place}none: ")), "{mistakes:?}");
     }
     let mistakes = broken("\"out.pcap\"", "\"no/where/out.pcap\"");
-    assert!(mistakes[0].starts_with("chain.toml:6:11: there is no folder for no/where/out.pcap"));
+    assert!(mistakes[0].starts_with("chain.toml:6:11: no such folder for no/where/out.pcap"));
     let mistakes = broken("rules = [\"priority=10,tcp,tp_dst=80\", \"udp\"]", "file = \"x.flows\"");
     assert!(
         mistakes[0].starts_with("chain.toml:9:8: x.flows: cannot read the file"),
@@ -201,7 +201,7 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
         mistakes[0].contains(": this would overwrite the file that NF 'a' reads: "),
         "{mistakes:?}"
     );
-    for (json, what) in [("no/flows.json", "there is no folder for "), (".", ". is a folder")] {
+    for (json, what) in [("no/flows.json", "no such folder for "), (".", ". is a folder")] {
         let mistakes = broken(test, &format!("kind = \"monitor\"\njson = \"{json}\""));
         assert!(mistakes[0].contains(what), "{mistakes:?}");
     }

@@ -271,7 +271,7 @@ every finished simulation, so that an interrupted command resumes where it stopp
 Measures only the time of dependent loads, over more and more memory; the core's width,
 queues and ports are those of the configuration that it begins with.")]
     Calibrate(SimCalibrate),
-    /// Time lookups in our own cuckoo table on this machine, beside the simulation's times
+    /// Time lookups in our own cuckoo table on this machine, next to the simulation's times
     ///
     /// FILE is the machine's configuration, as `thalweg sim calibrate` writes it. The simulation
     /// uses nothing that is measured here.

@@ -16,7 +16,7 @@ use crate::Environment;
 pub fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     if folder.is_some_and(|f| !f.is_dir()) {
-        let message = format!("there is no folder for {}", path.display());
+        let message = format!("no such folder for {}", path.display());
         return Some((message, "a path in an existing folder"));
     }
     path.is_dir().then(|| (format!("{} is a folder", path.display()), "a file"))

@@ -32,7 +32,7 @@ pub const KIND: Kind = Kind {
         "memory_mib of fragments: beyond that the oldest packet is evicted; max_fragments per \
          packet: one with more is refused",
         "a packet longer than a frame is dropped (frame-too-small); frames hold 10 KiB unless \
-         memory.frame_size says otherwise",
+         memory.frame_size sets another size",
         "no fragments inside tunnels; no ICMP errors for packets that stay incomplete",
     ],
     chooses_output: false,

@@ -80,7 +80,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of VXLAN, from `bytes` on.
+    /// The header of VXLAN, from `bytes` on.
     pub(super) fn vxlan(bytes: &[u8]) -> Result<Self, DropReason> {
         let [flags, _, _, _, i0, i1, i2, _] = *first(bytes)?;
         if flags & WITH_ID == 0 {
@@ -90,7 +90,7 @@ impl Header {
         Ok(Self { id, ether_type: ETHERNET, len: 8 })
     }
 
-    /// Of Geneve. We support no options: a packet with critical options must be dropped (RFC 8926,
+    /// The header of Geneve. We support no options: a packet with critical options must be dropped (RFC 8926,
     /// section 3.5).
     pub(super) fn geneve(bytes: &[u8]) -> Result<Self, DropReason> {
         let [version, flags, t0, t1, i0, i1, i2, _] = *first(bytes)?;
@@ -105,7 +105,7 @@ impl Header {
         Ok(Self { id, ether_type: u16::from_be_bytes([t0, t1]), len })
     }
 
-    /// Of GRE, whose checksum covers all `bytes`.
+    /// The header of GRE, whose checksum covers all `bytes`.
     pub(super) fn gre(bytes: &[u8]) -> Result<Self, DropReason> {
         let [flags, version, t0, t1] = *first(bytes)?;
         // Version 1 is PPTP's; routing (RFC 1701) is obsolete.

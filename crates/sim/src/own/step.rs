@@ -55,7 +55,7 @@ impl OwnTable {
     /// # Panics
     /// When there are not [`STEP`] of them.
     pub fn get_step(&self, m: &mut Machine, keys: Address, walks: &[Walk]) -> Vec<Answer> {
-        assert_eq!(walks.len(), STEP, "a step has so many keys");
+        assert_eq!(walks.len(), STEP, "a step has STEP keys");
         self.enter(m);
         let lines = self.lines.bytes() / LINE;
         for group in 0..STEP / LANES {

@@ -59,7 +59,7 @@ pub(super) struct SaOptions {
     #[schemars(with = "Option<String>")]
     selector: Option<Spanned<String>>,
     /// Source and destination port of the UDP header around ESP, for tunnels through NAT
-    /// (RFC 3948); without it ESP follows IP directly. Of an inbound SA only the destination port
+    /// (RFC 3948); without it ESP follows IP directly. For an inbound SA only the destination port
     /// is compared.
     #[schemars(with = "Option<(u16, u16)>")]
     udp_ports: Option<Spanned<Vec<u16>>>,
