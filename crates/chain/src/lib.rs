@@ -15,6 +15,7 @@ mod report;
 mod route_decider;
 mod runtime;
 mod trace;
+mod visit;
 mod worker;
 
 pub use config::{Names, Plan, PlanOptions, Routes, read_routes};

@@ -11,7 +11,7 @@ use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
 use crate::counters::NfCounters;
 use crate::route_decider::NfIndex;
-use crate::worker::{Visit, end_nf, process};
+use crate::visit::{Visit, end_nf, process};
 use thalweg_cpu::cycles;
 
 /// An NF on its own worker.
