@@ -11,7 +11,7 @@ mod routes;
 mod ways;
 
 pub use names::Names;
-pub(crate) use plan::NfPlan;
+pub(crate) use plan::{MAX_WORKERS, NfPlan};
 pub use plan::{Plan, PlanOptions};
 pub(crate) use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};

@@ -19,8 +19,9 @@ use super::parts::{self, NfSection};
 use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs, resolve};
 use super::routes::{Routes, read_routes};
 use crate::forwarding::Routing;
-use crate::graph::Graph;
-use crate::runtime::MAX_WORKERS;
+
+/// The maximum number of worker threads of a run.
+pub(crate) const MAX_WORKERS: usize = 256;
 
 /// How to load a chain file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -138,11 +139,6 @@ impl Plan {
     pub fn warnings(&self) -> Vec<String> {
         let unsupported = self.nfs.iter().flat_map(|nf| nf.blueprint.warnings());
         unsupported.map(ToString::to_string).chain(self.notes.iter().cloned()).collect()
-    }
-
-    /// The chain as a graph.
-    pub fn graph(&self) -> Graph {
-        Graph::of(self)
     }
 
     /// Reads the rules of `[[class]]` and the files of the NFs again, and publishes them to running

@@ -4,10 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use thalweg_packet::{Batch, Lanes};
 
+use super::error::RunError;
+use super::options::RunOptions;
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::state::StateFolders;
-use super::{RunError, RunOptions, begin_worker, end_worker, export_state, leave_state};
+use super::workers::{begin_worker, end_worker, export_state, leave_state};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::forwarding::Exit;

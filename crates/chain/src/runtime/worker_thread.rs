@@ -7,9 +7,9 @@ use rtrb::Consumer;
 use thalweg_cpu::cycles;
 use thalweg_packet::{Batch, Lanes, Packet, Pool};
 
-use super::export_state;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
+use super::workers::export_state;
 use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
 use crate::worker::Worker;
