@@ -5,9 +5,11 @@ mod file;
 mod files;
 mod names;
 mod parts;
+mod paths;
 mod plan;
 mod ports;
 mod routes;
+mod table;
 mod ways;
 
 pub use names::Names;

@@ -12,11 +12,12 @@ use thalweg_packet::{
 use thalweg_source::{Source, SourceError};
 
 use super::classes::classes;
-use super::file::{ChainFile, Class, Memory};
+use super::file::{ChainFile, Class, Memory, NfSection};
 use super::files::Files;
 use super::names::{self, Names};
-use super::parts::{self, NfSection};
-use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs, resolve};
+use super::parts;
+use super::paths::{read_named, resolve};
+use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_routes};
 use crate::forwarding::Routing;
 
@@ -239,19 +240,7 @@ fn load_routes(
     errors: &mut Vec<SourceError>,
 ) -> Option<Routes> {
     let routes = file.routes.as_ref()?;
-    let path = resolve(source, routes.get_ref());
-    let table = match Source::read(&path) {
-        Ok(table) => table,
-        Err(e) if !e.source_file().text().is_empty() => {
-            errors.push(e);
-            return None;
-        }
-        Err(e) => {
-            let message = format!("{}: {}", path.display(), e.message());
-            errors.push(source.error(routes.span(), message, "a readable routes file"));
-            return None;
-        }
-    };
+    let table = read_named(source, routes, "a readable routes file", errors)?;
     match read_routes(&table, names) {
         Ok(routes) => Some(routes),
         Err(more) => {
