@@ -1,6 +1,7 @@
 //! Runs a plan: on one thread, or on several; or traces one packet of it.
 
 mod dispatch;
+mod drops;
 mod error;
 mod inline;
 mod options;
