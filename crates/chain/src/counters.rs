@@ -130,7 +130,7 @@ impl WorkerCounters {
             sum.1 += n.1;
         }
         self.chain_drops.merge(&other.chain_drops);
-        merge_layers(&mut self.layers, &other.layers);
+        self.layers.merge(&other.layers);
         self.busy_cycles += other.busy_cycles;
         self.parse_cycles += other.parse_cycles;
         self.transmit_cycles += other.transmit_cycles;
@@ -150,17 +150,4 @@ impl WorkerCounters {
     pub(crate) fn generated(&self) -> u64 {
         self.nfs.iter().map(|nf| nf.generated).sum()
     }
-}
-
-fn merge_layers(sum: &mut LayerStats, other: &LayerStats) {
-    sum.emc_hits += other.emc_hits;
-    sum.megaflow_hits += other.megaflow_hits;
-    sum.rule_lookups += other.rule_lookups;
-    sum.unmatched += other.unmatched;
-    sum.subtables_visited += other.subtables_visited;
-    sum.megaflows += other.megaflows;
-    sum.subtables += other.subtables;
-    sum.expired += other.expired;
-    sum.revalidated_away += other.revalidated_away;
-    sum.not_cached += other.not_cached;
 }

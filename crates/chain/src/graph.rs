@@ -8,7 +8,7 @@ use thalweg_packet::{PacketType, PortIndex};
 
 use thalweg_source::counted;
 
-use crate::config::{Plan, distinct_inputs};
+use crate::config::{InputSource, OutputTarget, Plan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and the path of each packet type.
@@ -43,9 +43,15 @@ struct TypeWay {
     way: Vec<String>,
 }
 
+impl Plan {
+    /// The chain as a graph.
+    pub fn graph(&self) -> Graph {
+        Graph::of(self)
+    }
+}
+
 impl Graph {
-    pub(crate) fn of(plan: &Plan) -> Self {
-        use crate::config::{InputSource, OutputTarget};
+    fn of(plan: &Plan) -> Self {
         let inputs = plan.inputs.iter().map(|p| Port {
             name: p.name.clone(),
             what: match &p.source {

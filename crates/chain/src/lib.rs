@@ -15,6 +15,7 @@ mod report;
 mod route_decider;
 mod runtime;
 mod trace;
+mod visit;
 mod worker;
 
 pub use config::{Names, Plan, PlanOptions, Routes, read_routes};
@@ -22,5 +23,5 @@ pub use control::{Control, Progress};
 pub use graph::Graph;
 pub use report::{LatencyReport, NfReport, PortReport, Report};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
-pub use runtime::{RunError, RunOptions, StateFolderError, run};
-pub use trace::{Change, Step, Trace, TraceError, trace};
+pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, trace};
+pub use trace::{Change, Step, Trace};

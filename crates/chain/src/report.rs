@@ -221,7 +221,7 @@ impl Report {
             nfs: nfs(plan, &counters, ns),
             chain_drops: by_name(&counters.chain_drops),
             types: types(plan, &counters),
-            classification: classification(&counters),
+            classification: counters.layers.counts().collect(),
             warnings: totals.warnings,
             failures,
         }
@@ -261,24 +261,6 @@ fn types(plan: &Plan, counters: &WorkerCounters) -> IndexMap<String, TypeReport>
         .iter()
         .map(|(packets, bytes)| TypeReport { packets: *packets, bytes: *bytes });
     plan.types.iter().cloned().zip(counts).collect()
-}
-
-fn classification(counters: &WorkerCounters) -> IndexMap<&'static str, u64> {
-    let l = &counters.layers;
-    [
-        ("emc_hits", l.emc_hits),
-        ("megaflow_hits", l.megaflow_hits),
-        ("rule_lookups", l.rule_lookups),
-        ("unmatched", l.unmatched),
-        ("subtables_visited", l.subtables_visited),
-        ("megaflows", l.megaflows),
-        ("subtables", l.subtables),
-        ("expired", l.expired),
-        ("revalidated_away", l.revalidated_away),
-        ("not_cached", l.not_cached),
-    ]
-    .into_iter()
-    .collect()
 }
 
 /// Cycles per packet in each stage of the path.

@@ -63,6 +63,38 @@ pub struct LayerStats {
     pub not_cached: u64,
 }
 
+impl LayerStats {
+    /// As many as there are fields, so that the list of [`fields`](Self::fields) has each.
+    const FIELDS: usize = size_of::<Self>() / size_of::<u64>();
+
+    fn fields(&mut self) -> [(&'static str, &mut u64); Self::FIELDS] {
+        [
+            ("emc_hits", &mut self.emc_hits),
+            ("megaflow_hits", &mut self.megaflow_hits),
+            ("rule_lookups", &mut self.rule_lookups),
+            ("unmatched", &mut self.unmatched),
+            ("subtables_visited", &mut self.subtables_visited),
+            ("megaflows", &mut self.megaflows),
+            ("subtables", &mut self.subtables),
+            ("expired", &mut self.expired),
+            ("revalidated_away", &mut self.revalidated_away),
+            ("not_cached", &mut self.not_cached),
+        ]
+    }
+
+    /// The counts with their names in reports.
+    pub fn counts(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.fields().map(|(name, count)| (name, *count)).into_iter()
+    }
+
+    /// Adds the counts of another worker.
+    pub fn merge(&mut self, other: &Self) {
+        for ((_, sum), (_, count)) in self.fields().into_iter().zip(other.counts()) {
+            *sum += count;
+        }
+    }
+}
+
 /// How an answer is derived for a key, for `thalweg trace`.
 #[derive(Clone, Debug)]
 pub struct Explanation {

@@ -10,7 +10,7 @@ use thalweg_source::{Passage, Source, SourceError};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};
-use super::ports::resolve;
+use super::paths::read_named;
 
 /// The name of the default type when the file gives none.
 const DEFAULT_TYPE: &str = "other";
@@ -92,19 +92,7 @@ impl Reader<'_> {
     }
 
     fn open(&mut self, name: &Spanned<String>) -> Option<Source> {
-        let path = resolve(self.source, name.get_ref());
-        match Source::read(&path) {
-            Ok(source) => Some(source),
-            Err(e) if e.source_file().text().is_empty() => {
-                let message = format!("{}: {}", path.display(), e.message());
-                self.errors.push(self.source.error(name.span(), message, "a readable file"));
-                None
-            }
-            Err(e) => {
-                self.errors.push(e);
-                None
-            }
-        }
+        read_named(self.source, name, "a readable file", self.errors)
     }
 
     /// Reads one flow per line; empty lines and text after `#` do not count.

@@ -1,10 +1,12 @@
 //! The shape of `chain.toml`.
 
+use std::ops::Range;
+
 use serde::Deserialize;
+use thalweg_nf::Kind;
 use thalweg_source::SourceError;
 use toml::Spanned;
-
-use super::parts::NfSection;
+use toml::de::DeValue;
 
 /// The chain file, part by part.
 ///
@@ -27,6 +29,18 @@ pub(super) struct ChainFile<'a> {
 
 /// A section whose name the user chooses.
 pub(super) type Named<T> = (Spanned<String>, Option<Spanned<T>>);
+
+/// An NF section: the keys that every NF has, and the options for its kind.
+#[derive(Debug)]
+pub(super) struct NfSection<'a> {
+    pub(super) name: String,
+    /// Its kind; `None` when the section names none, or none that is known.
+    pub(super) kind: Option<Kind>,
+    pub(super) pinned: bool,
+    pub(super) options: Spanned<DeValue<'a>>,
+    /// The place of the name.
+    pub(super) span: Range<usize>,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -5,13 +5,15 @@ mod file;
 mod files;
 mod names;
 mod parts;
+mod paths;
 mod plan;
 mod ports;
 mod routes;
+mod table;
 mod ways;
 
 pub use names::Names;
-pub(crate) use plan::NfPlan;
+pub(crate) use plan::{MAX_WORKERS, NfPlan};
 pub use plan::{Plan, PlanOptions};
 pub(crate) use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};

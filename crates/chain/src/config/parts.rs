@@ -3,24 +3,12 @@
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
-use thalweg_nf::{Kind, Kinds};
+use thalweg_nf::Kinds;
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
-use super::file::{ChainFile, Named};
-
-/// An NF section: the keys that every NF has, and the options for its kind.
-#[derive(Debug)]
-pub(super) struct NfSection<'a> {
-    pub(super) name: String,
-    /// Its kind; `None` when the section names none, or none that is known.
-    pub(super) kind: Option<Kind>,
-    pub(super) pinned: bool,
-    pub(super) options: Spanned<DeValue<'a>>,
-    /// The place of the name.
-    pub(super) span: Range<usize>,
-}
+use super::file::{ChainFile, Named, NfSection};
 
 /// Reads the chain file.
 ///

@@ -12,15 +12,17 @@ use thalweg_packet::{
 use thalweg_source::{Source, SourceError};
 
 use super::classes::classes;
-use super::file::{ChainFile, Class, Memory};
+use super::file::{ChainFile, Class, Memory, NfSection};
 use super::files::Files;
 use super::names::{self, Names};
-use super::parts::{self, NfSection};
-use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs, resolve};
+use super::parts;
+use super::paths::{read_named, resolve};
+use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_routes};
 use crate::forwarding::Routing;
-use crate::graph::Graph;
-use crate::runtime::MAX_WORKERS;
+
+/// The maximum number of worker threads of a run.
+pub(crate) const MAX_WORKERS: usize = 256;
 
 /// How to load a chain file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,11 +142,6 @@ impl Plan {
         unsupported.map(ToString::to_string).chain(self.notes.iter().cloned()).collect()
     }
 
-    /// The chain as a graph.
-    pub fn graph(&self) -> Graph {
-        Graph::of(self)
-    }
-
     /// Reads the rules of `[[class]]` and the files of the NFs again, and publishes them to running
     /// workers. The chain's routes, ports, NFs, their options and packet types stay as they are.
     ///
@@ -243,19 +240,7 @@ fn load_routes(
     errors: &mut Vec<SourceError>,
 ) -> Option<Routes> {
     let routes = file.routes.as_ref()?;
-    let path = resolve(source, routes.get_ref());
-    let table = match Source::read(&path) {
-        Ok(table) => table,
-        Err(e) if !e.source_file().text().is_empty() => {
-            errors.push(e);
-            return None;
-        }
-        Err(e) => {
-            let message = format!("{}: {}", path.display(), e.message());
-            errors.push(source.error(routes.span(), message, "a readable routes file"));
-            return None;
-        }
-    };
+    let table = read_named(source, routes, "a readable routes file", errors)?;
     match read_routes(&table, names) {
         Ok(routes) => Some(routes),
         Err(more) => {

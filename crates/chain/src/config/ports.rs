@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::file::{Input, Named, Output};
 use super::files::Files;
+use super::paths::resolve;
 
 /// The source of an input's packets.
 #[derive(Clone, Debug)]
@@ -39,11 +40,6 @@ pub(crate) enum OutputTarget {
 pub(crate) struct OutputPlan {
     pub(crate) name: String,
     pub(crate) target: OutputTarget,
-}
-
-/// Resolves a path relative to the folder of the chain file.
-pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
-    source.path().parent().map_or_else(|| path.into(), |folder| folder.join(path))
 }
 
 pub(super) fn inputs(

@@ -1,12 +1,12 @@
 //! `routes.csv`: packet type, current NF, next NF.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use thalweg_packet::{PacketType, PortIndex};
 use thalweg_source::{Source, SourceError};
 
 use super::names::Names;
+use super::table::{From, Line, Table, Which};
 use super::ways;
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
@@ -23,46 +23,6 @@ pub struct Routes {
 }
 
 type Word = (Range<usize>, String);
-
-/// The packet types of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Which {
-    Any,
-    One(PacketType),
-}
-
-/// The start of a line: any input, or a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum From {
-    AnyInput,
-    Stage(Stage),
-}
-
-/// The lines of the file, by packet type and start.
-#[derive(Default)]
-pub(super) struct Table(BTreeMap<(Which, From), Line>);
-
-/// The target of a line, and its place.
-#[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) next: Next,
-    pub(super) span: Range<usize>,
-}
-
-impl Table {
-    /// The line that applies to a type at a stage. A line for the type wins over
-    /// one for any type, then one for the input over one for any input.
-    pub(super) fn line(&self, packet_type: PacketType, stage: Stage) -> Option<&Line> {
-        let any = matches!(stage, Stage::Ingress(_)).then_some(From::AnyInput);
-        let places = || [Some(From::Stage(stage)), any].into_iter().flatten();
-        let types = [Which::One(packet_type), Which::Any];
-        types.iter().find_map(|t| places().find_map(|place| self.0.get(&(*t, place))))
-    }
-
-    pub(super) fn lines(&self) -> impl Iterator<Item = &Line> {
-        self.0.values()
-    }
-}
 
 /// Reads and checks a route table.
 ///
@@ -118,13 +78,13 @@ impl Reader<'_> {
         let (Some(packet_type), Some(current), Some(next)) = (packet_type, current, next) else {
             return;
         };
-        if let Some(before) = self.table.0.get(&(packet_type, current)) {
+        if let Some(before) = self.table.get(packet_type, current) {
             let line = self.source.error(before.span.clone(), "", "").line();
             let message = format!("duplicate route; the first is in line {line}");
             self.errors.push(self.source.error(whole, message, "one route per type and NF"));
             return;
         }
-        self.table.0.insert((packet_type, current), Line { next, span: whole });
+        self.table.insert(packet_type, current, Line { next, span: whole });
     }
 
     fn unknown<T>(&mut self, word: &Word, what: &str, known: &[&str]) -> Option<T> {

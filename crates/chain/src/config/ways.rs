@@ -7,7 +7,7 @@ use thalweg_packet::{PacketType, PortIndex};
 use thalweg_source::{Source, SourceError};
 
 use super::names::Names;
-use super::routes::Table;
+use super::table::Table;
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
 
 /// The result of walking every path.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use rtrb::Consumer;
 use thalweg_packet::{Batch, Lanes, Packet, address_hash};
 
+use super::drops::Published;
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::rings::{Idle, RING, Sender, Shared};
@@ -95,15 +96,13 @@ impl Dispatch<'_> {
     /// Reads and writes until the inputs have ended and no packet is under way.
     pub(super) fn serve(&mut self, shared: &Shared, reloads: &mut Reloads<'_, '_>) {
         let mut idle = Idle::default();
-        let mut drops = 0;
+        let mut drops = Published::default();
         let mut last = cycles::now();
         loop {
             let ended = self.inputs.ended(self.control);
             let mut worked = !ended && self.receive();
             worked |= self.transmit();
-            let now = shared.drops.load(Ordering::Relaxed);
-            self.control.drops.fetch_add(now - drops, Ordering::Relaxed);
-            drops = now;
+            drops.publish(shared.drops.load(Ordering::Relaxed), &self.control.drops);
             reloads.poll(self.control);
             if self.control.take_export() {
                 shared.exports.fetch_add(1, Ordering::Relaxed);

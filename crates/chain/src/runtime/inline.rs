@@ -1,13 +1,14 @@
 //! Runs the whole chain on the calling thread.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use thalweg_packet::{Batch, Lanes};
 
+use super::drops::Published;
+use super::error::RunError;
+use super::options::RunOptions;
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::state::StateFolders;
-use super::{RunError, RunOptions, begin_worker, end_worker, export_state, leave_state};
+use super::workers::{begin_worker, end_worker, export_state, leave_state};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::forwarding::Exit;
@@ -91,7 +92,7 @@ fn serve(
     let control = exit.control;
     let mut batch = Batch::new(plan.pool.clone());
     batch.recycle();
-    let (mut dropped, mut idle) = (0, 0);
+    let (mut drops, mut idle) = (Published::default(), 0);
     while !inputs.ended(control) {
         let begin = cycles::now();
         if inputs.receive(&mut batch, control) {
@@ -100,9 +101,7 @@ fn serve(
             inputs.rest();
             idle += cycles::now().wrapping_sub(begin);
         }
-        let drops = worker.drops();
-        control.drops.fetch_add(drops - dropped, Relaxed);
-        dropped = drops;
+        drops.publish(worker.drops(), &control.drops);
         reloads.poll(control);
         if control.take_export() {
             worker.flush(failures);

@@ -7,11 +7,12 @@ use rtrb::Consumer;
 use thalweg_nf::{Emitted, NetworkFunction};
 use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Packet, Pool};
 
+use super::drops::Published;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
 use crate::counters::NfCounters;
 use crate::route_decider::NfIndex;
-use crate::worker::{Visit, end_nf, process};
+use crate::visit::{Visit, end_nf, process};
 use thalweg_cpu::cycles;
 
 /// An NF on its own worker.
@@ -51,7 +52,8 @@ impl PinnedThread {
         let mut batch = Batch::new(self.pool.clone());
         let mut emitted = Emitted::new(self.pool.clone());
         let mut now = Nanoseconds::default();
-        let (mut idle, mut exports, mut busy_cycles) = (Idle::default(), 0, 0);
+        let (mut idle, mut drops) = (Idle::default(), Published::default());
+        let (mut exports, mut busy_cycles) = (0, 0);
         while !self.shared.end.load(Ordering::Acquire) {
             let start = cycles::now();
             let mut worked = false;
@@ -59,11 +61,9 @@ impl PinnedThread {
                 if fill(&mut batch, &mut self.rings[ring].0) {
                     worked = true;
                     self.serve(&mut batch, &mut emitted, &mut now, &mut counters);
+                    drops.publish(counters.drops.total(), &self.shared.drops);
                     let to = &mut self.rings[ring].1;
-                    let mut send = |packets: &mut Batch| {
-                        let lanes = packets.lanes();
-                        lanes.into_iter().filter_map(|l| packets.take(l)).for_each(|p| to.send(p));
-                    };
+                    let mut send = |packets: &mut Batch| to.send_from(packets, packets.lanes());
                     send(&mut batch);
                     emitted.hand_over(send);
                 }
@@ -72,9 +72,7 @@ impl PinnedThread {
             if worked {
                 busy_cycles += cycles::now().wrapping_sub(start);
             }
-            let asked = self.shared.exports.load(Ordering::Relaxed);
-            if asked != exports {
-                exports = asked;
+            if self.shared.requests_export(&mut exports) {
                 self.flush();
             }
             idle.worked(worked);
@@ -96,12 +94,9 @@ impl PinnedThread {
         let lanes = batch.lanes();
         batch.parse(lanes, self.decapsulate);
         *now = lanes.into_iter().map(|l| batch.meta.timestamp[l]).fold(*now, Nanoseconds::max);
-        let dropped = counters.drops.total();
         let visit = &mut Visit { batch, lanes, now: *now, emitted, trace: None };
         let served = process(&mut *self.function, visit, counters);
         batch.release(lanes.without(served.passed));
-        let dropped = counters.drops.total() - dropped;
-        self.shared.drops.fetch_add(dropped, Ordering::Relaxed);
     }
 
     fn flush(&mut self) {

@@ -3,11 +3,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use thalweg_io::{CaptureOutput, DiscardOutput, Input, InterfaceOutput, Output, wait_any};
+use thalweg_io::generate::GeneratorInput;
+use thalweg_io::{
+    CaptureInput, CaptureOutput, DiscardOutput, Input, InterfaceInput, InterfaceOutput,
+    MemoryInput, Output, wait_any,
+};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, PortIndex};
 
-use super::{RunError, RunOptions, open_inputs};
-use crate::config::{OutputTarget, Plan};
+use super::error::RunError;
+use super::options::RunOptions;
+use crate::config::{InputPlan, InputSource, OutputPlan, OutputTarget, Plan};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use thalweg_cpu::cycles;
@@ -18,6 +23,29 @@ const CLOCK_PERIOD: u32 = 64;
 const VAIN_LOOKS: u32 = 256;
 /// The longest wait for inputs; afterwards the thread checks whether the run should end.
 const WAIT: Duration = Duration::from_millis(10);
+
+/// Opens the inputs of a plan, in its order.
+pub(super) fn open_inputs(
+    plan: &Plan,
+    options: &RunOptions,
+) -> Result<Vec<Box<dyn Input>>, RunError> {
+    let open = |input: &InputPlan| -> Result<Box<dyn Input>, RunError> {
+        let loops = options.loops.unwrap_or(input.loops);
+        Ok(match &input.source {
+            InputSource::Interface { name, promiscuous } => {
+                Box::new(InterfaceInput::open(name, *promiscuous)?)
+            }
+            InputSource::Capture { path, in_memory: false } => {
+                Box::new(CaptureInput::open(path, loops)?)
+            }
+            InputSource::Capture { path, in_memory: true } => {
+                Box::new(MemoryInput::load(path, loops)?)
+            }
+            InputSource::Generate(spec) => Box::new(GeneratorInput::new((**spec).clone())?),
+        })
+    };
+    plan.inputs.iter().map(open).collect()
+}
 
 /// All inputs, served in turn, a batch at a time.
 pub(super) struct Inputs {
@@ -115,7 +143,7 @@ impl Inputs {
 
 /// Waits until one of the open inputs may have packets, for a while at most; not at all if one of
 /// them always may. Returns whether it waited.
-pub(crate) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) -> bool {
+pub(super) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) -> bool {
     let open = inputs.iter().zip(open).filter(|(_, open)| **open);
     let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
     let Some(descriptors) = descriptors else { return false };
@@ -133,7 +161,7 @@ pub(super) struct Outputs {
 
 impl Outputs {
     pub(super) fn open(plan: &Plan) -> Result<Self, RunError> {
-        let open = |output: &crate::config::OutputPlan| -> Result<Box<dyn Output>, RunError> {
+        let open = |output: &OutputPlan| -> Result<Box<dyn Output>, RunError> {
             Ok(match &output.target {
                 OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
                 OutputTarget::Capture(path) => Box::new(CaptureOutput::create(path)?),

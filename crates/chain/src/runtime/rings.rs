@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use thalweg_packet::{Batch, Packet};
+use thalweg_packet::{Batch, Lanes, Packet};
 
 /// The capacity of a ring, in packets.
 pub(super) const RING: usize = 1024;
@@ -46,6 +46,15 @@ impl<T> Sender<T> {
     }
 }
 
+impl Sender<Packet> {
+    /// Takes the packets of `lanes` out of the batch and queues them.
+    pub(super) fn send_from(&mut self, batch: &mut Batch, lanes: Lanes) {
+        for packet in lanes.into_iter().filter_map(|lane| batch.take(lane)) {
+            self.send(packet);
+        }
+    }
+}
+
 pub(super) fn ring<T>() -> (Sender<T>, Consumer<T>) {
     let (ring, consumer) = RingBuffer::new(RING);
     (Sender { ring, queue: VecDeque::new() }, consumer)
@@ -79,6 +88,12 @@ impl Shared {
             drops: AtomicU64::new(0),
             failures: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Whether writing out was requested since `seen` requests; updates `seen`.
+    pub(super) fn requests_export(&self, seen: &mut u32) -> bool {
+        let requests = self.exports.load(Ordering::Relaxed);
+        std::mem::replace(seen, requests) != requests
     }
 
     pub(super) fn take_failures(&self) -> Vec<String> {

@@ -18,13 +18,15 @@ use std::thread::{self, ScopedJoinHandle};
 use thalweg_packet::{BATCH, Batch};
 
 use super::dispatch::{Dispatch, WorkerEnds};
+use super::error::RunError;
+use super::options::RunOptions;
 use super::pinned::PinnedThread;
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
 use super::rings::{Shared, ring};
 use super::state::StateFolders;
 use super::worker_thread::{RingExit, WorkerThread};
-use super::{RunError, RunOptions, begin_worker, end_worker, leave_state};
+use super::workers::{begin_worker, end_worker, leave_state};
 use crate::config::Plan;
 use crate::control::Control;
 use crate::counters::WorkerCounters;

@@ -7,9 +7,10 @@ use rtrb::Consumer;
 use thalweg_cpu::cycles;
 use thalweg_packet::{Batch, Lanes, Packet, Pool};
 
-use super::export_state;
+use super::drops::Published;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
+use super::workers::export_state;
 use crate::forwarding::Exit;
 use crate::route_decider::NfIndex;
 use crate::worker::Worker;
@@ -44,9 +45,7 @@ impl Exit for RingExit {
     fn to_pinned(&mut self, nf: NfIndex, batch: &mut Batch, lanes: Lanes) {
         let ring = self.to_pinned.iter_mut().find(|(i, _)| *i == nf);
         let (_, ring) = ring.expect("each pinned NF has a ring from each worker");
-        for packet in lanes.into_iter().filter_map(|lane| batch.take(lane)) {
-            ring.send(packet);
-        }
+        ring.send_from(batch, lanes);
     }
 }
 
@@ -56,7 +55,7 @@ impl WorkerThread {
         let _alarm = Alarm(self.shared.clone());
         let mut batch = Batch::new(self.pool.clone());
         let mut idle = Idle::default();
-        let (mut exports, mut dropped) = (0, 0);
+        let (mut drops, mut exports) = (Published::default(), 0);
         while !self.shared.end.load(Ordering::Acquire) {
             let start = cycles::now();
             let mut worked = false;
@@ -76,13 +75,9 @@ impl WorkerThread {
             }
             if worked {
                 self.worker.counters.busy_cycles += cycles::now().wrapping_sub(start);
-                let drops = self.worker.drops();
-                self.shared.drops.fetch_add(drops - dropped, Ordering::Relaxed);
-                dropped = drops;
+                drops.publish(self.worker.drops(), &self.shared.drops);
             }
-            let asked = self.shared.exports.load(Ordering::Relaxed);
-            if asked != exports {
-                exports = asked;
+            if self.shared.requests_export(&mut exports) {
                 let mut failures = Vec::new();
                 self.worker.flush(&mut failures);
                 self.shared.fail(failures);

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
-use super::{Change, Step, Trace};
+use super::path::{Step, Trace};
+use super::words::Change;
 
 /// The bytes of a change that are shown; the JSON form has all of them.
 const SHOWN: usize = 32;

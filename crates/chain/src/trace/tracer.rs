@@ -4,17 +4,21 @@ use thalweg_classify::Classifier;
 use thalweg_nf::{Emitted, Verdict};
 use thalweg_packet::{Batch, Decapsulate, DropReason, FlowKey, PortIndex, parse};
 
+use super::path::{Step, Trace};
 use super::words::{changes, flow, parsed};
-use super::{Step, Trace};
-use crate::config::Plan;
 use crate::route_decider::NfIndex;
+
+/// The names of NFs, outputs and packet types, by number.
+pub(crate) struct Labels {
+    pub(crate) nfs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+    pub(crate) types: Vec<String>,
+}
 
 /// Records what happens to the one packet of a batch.
 pub(crate) struct Tracer {
     trace: Trace,
-    nf_names: Vec<String>,
-    output_names: Vec<String>,
-    type_names: Vec<String>,
+    labels: Labels,
     notes: Vec<(usize, String)>,
     /// The packet's bytes before the current NF.
     before: Vec<u8>,
@@ -22,7 +26,8 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    pub(super) fn new(plan: &Plan, packet: u64, input: &str) -> Self {
+    /// Creates the record of packet number `packet`, which the input `input` received.
+    pub(crate) fn new(packet: u64, input: &str, labels: Labels) -> Self {
         let trace = Trace {
             schema: "thalweg.trace/1",
             packet,
@@ -40,16 +45,14 @@ impl Tracer {
         };
         Self {
             trace,
-            nf_names: plan.nfs.iter().map(|nf| nf.name.clone()).collect(),
-            output_names: plan.outputs.iter().map(|o| o.name.clone()).collect(),
-            type_names: plan.types.iter().cloned().collect(),
+            labels,
             notes: Vec::new(),
             before: Vec::new(),
             key_before: FlowKey::default(),
         }
     }
 
-    pub(super) fn finish(self) -> Trace {
+    pub(crate) fn finish(self) -> Trace {
         self.trace
     }
 
@@ -66,7 +69,7 @@ impl Tracer {
         t.rule = explanation.rule_text;
         t.megaflow = explanation.megaflow.to_string();
         let number = usize::from(explanation.lookup.packet_type.0);
-        t.packet_type = self.type_names.get(number).cloned().unwrap_or_default();
+        t.packet_type = self.labels.types.get(number).cloned().unwrap_or_default();
     }
 
     /// Begins the step of an NF; returns the list for its explanations.
@@ -77,7 +80,7 @@ impl Tracer {
             self.before.extend_from_slice(batch.bytes(lane));
             self.key_before = batch.key(lane);
         }
-        let nf = self.nf_names.get(usize::from(nf.0)).cloned().unwrap_or_default();
+        let nf = self.labels.nfs.get(usize::from(nf.0)).cloned().unwrap_or_default();
         self.trace.steps.push(Step { nf, ..Step::default() });
         &mut self.notes
     }
@@ -115,7 +118,7 @@ impl Tracer {
 
     /// Records that the packet is transmitted.
     pub(crate) fn transmitted(&mut self, output: usize) {
-        let name = self.output_names.get(output).map_or("?", String::as_str);
+        let name = self.labels.outputs.get(output).map_or("?", String::as_str);
         self.trace.fate = format!("transmitted by {name}");
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::StateFolderError;
-use crate::runtime::MAX_WORKERS;
+use super::error::StateFolderError;
+use crate::config::MAX_WORKERS;
 
 const SCHEMA: &str = "thalweg.state/1";
 

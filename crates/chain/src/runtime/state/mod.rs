@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_nf::NetworkFunction;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 
+use super::options::RunOptions;
 use crate::config::{NfPlan, Plan};
 use crate::route_decider::NfIndex;
 use error::cannot;
@@ -38,7 +39,7 @@ impl<'a> StateFolders<'a> {
     pub(super) fn open(
         plan: &'a Plan,
         workers: usize,
-        options: &'a super::RunOptions,
+        options: &'a RunOptions,
     ) -> Result<Self, StateFolderError> {
         let mut state = Self { plan, workers, import: None, export: None, written: 0.into() };
         if let Some(folder) = options.import_state.as_deref() {

@@ -1,0 +1,34 @@
+//! Files that the chain file names, relative to its own folder.
+
+use std::path::PathBuf;
+
+use thalweg_source::{Source, SourceError};
+use toml::Spanned;
+
+/// Resolves a path relative to the folder of the chain file.
+pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
+    source.path().parent().map_or_else(|| path.into(), |folder| folder.join(path))
+}
+
+/// Reads the text file `name`. An error is reported in that file if its text was read, and
+/// otherwise where the chain file names it.
+pub(super) fn read_named(
+    source: &Source,
+    name: &Spanned<String>,
+    expected: &str,
+    errors: &mut Vec<SourceError>,
+) -> Option<Source> {
+    let path = resolve(source, name.get_ref());
+    match Source::read(&path) {
+        Ok(file) => Some(file),
+        Err(e) if e.source_file().text().is_empty() => {
+            let message = format!("{}: {}", path.display(), e.message());
+            errors.push(source.error(name.span(), message, expected));
+            None
+        }
+        Err(e) => {
+            errors.push(e);
+            None
+        }
+    }
+}

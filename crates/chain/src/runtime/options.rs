@@ -1,0 +1,23 @@
+//! Options of a run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of a run beside the chain file.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Worker threads, in place of the chain file's.
+    pub workers: Option<usize>,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+    /// Stop after this many received packets.
+    pub count: Option<u64>,
+    /// Passes over each capture (0 = forever), in place of the chain file's.
+    pub loops: Option<u64>,
+    /// Time each stage; the timing itself takes time.
+    pub stages: bool,
+    /// A folder with NF state that is imported before the first packet.
+    pub import_state: Option<PathBuf>,
+    /// A folder to which the NF state is exported after the last packet.
+    pub export_state: Option<PathBuf>,
+}
