@@ -14,7 +14,7 @@ mod inline;
 mod signatures;
 mod vectors;
 
-use thalweg_cpu::Isa;
+use thalweg_cpu::{Isa, avx512, prefetch};
 
 use super::STEP;
 use super::line::Line;
@@ -22,7 +22,6 @@ use super::search::AllPlaces;
 use super::store::Form;
 use super::table::Core;
 use signatures::Candidates;
-use thalweg_cpu::prefetch;
 use vectors::{murmur3, nh, ones, store};
 
 /// Keys that are worked at together.
@@ -77,9 +76,7 @@ pub(super) fn get_step<const W: usize>(
     }
 }
 
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn with_avx512<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]],
@@ -106,9 +103,7 @@ fn with_avx512<const W: usize>(
 
 /// One step after the other.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn whole_step<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]; STEP],
@@ -128,9 +123,7 @@ fn whole_step<const W: usize>(
 
 /// A step of fewer keys.
 #[inline(never)]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn part_of_step<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]],
@@ -143,9 +136,7 @@ fn part_of_step<const W: usize>(
 }
 
 /// Steps that are under way at the same time, each a stage behind the one before.
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn overlapping<const W: usize>(
     core: &Core<W>,
     steps: &[[[u64; W]; STEP]],
@@ -176,9 +167,7 @@ fn overlapping<const W: usize>(
 
 /// Hashes the sixteen keys from `from` on and finds their places.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn find_places<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]; STEP],
@@ -200,9 +189,7 @@ fn find_places<const W: usize>(
 /// Hashes all keys and asks for the lines that will be looked at, as far as they are not
 /// near.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn ask_for_lines<const W: usize>(core: &Core<W>, keys: &[[u64; W]; STEP], places: &mut AllPlaces) {
     let lines = core.store().lines();
     for from in GROUPS {

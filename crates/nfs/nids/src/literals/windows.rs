@@ -110,6 +110,8 @@ mod avx512 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use thalweg_cpu::avx512;
+
     use super::super::index::MULTIPLIER;
     use super::avx2::look_up;
     use super::{Bitmap, Told, WINDOW, Windows};
@@ -118,7 +120,7 @@ mod avx512 {
     const SPAN: usize = 64;
 
     /// Scans every fourth place, sixteen at a time.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
+    #[avx512]
     pub(super) fn scan<'a>(bitmap: &Bitmap, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
         const PLACES: u64 = 0x1111_1111_1111_1111;
         const { assert!(WINDOW == 4) };
@@ -138,7 +140,7 @@ mod avx512 {
     }
 
     /// Scans every eighth place, eight at a time.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
+    #[avx512]
     pub(super) fn scan_wide<'a, const GATHER: bool>(
         bitmap: &Bitmap,
         texts: &[&[u8]],
@@ -161,7 +163,7 @@ mod avx512 {
         told
     }
 
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn load(span: &[u8; SPAN]) -> __m512i {
         // SAFETY: `span` has as many bytes as the load reads.
@@ -169,7 +171,7 @@ mod avx512 {
     }
 
     /// The windows at every fourth place of less than a span, and which of them are complete.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn load_rest(rest: &[u8]) -> (__m512i, u16) {
         let whole = (1u16 << (rest.len() / WINDOW)) - 1;
@@ -178,14 +180,14 @@ mod avx512 {
     }
 
     /// The first, third, fifth and so on of sixteen windows.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn each_second(windows: __m512i) -> __m256i {
         _mm512_cvtepi64_epi32(windows)
     }
 
     /// Which of eight windows may be in the bitmap.
-    #[target_feature(enable = "avx512f,avx512vl,avx2")]
+    #[avx512]
     #[inline]
     fn half_passes<const GATHER: bool>(bitmap: &Bitmap, windows: __m256i) -> u8 {
         let folded = _mm256_or_si256(windows, _mm256_set1_epi8(0x20));
@@ -206,7 +208,7 @@ mod avx512 {
     }
 
     /// Which of sixteen consecutive windows may be in the bitmap.
-    #[target_feature(enable = "avx512f,avx2")]
+    #[avx512]
     #[inline]
     fn passes(bitmap: &Bitmap, windows: __m512i) -> u16 {
         let folded = _mm512_or_si512(windows, _mm512_set1_epi8(0x20));
@@ -233,6 +235,8 @@ mod avx2 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use thalweg_cpu::avx2;
+
     use super::super::index::MULTIPLIER;
     use super::{Bitmap, Told, WINDOW};
 
@@ -243,7 +247,7 @@ mod avx2 {
     const NEEDED: usize = SPAN + WINDOW;
 
     /// Scans eight places at a time.
-    #[target_feature(enable = "avx2,bmi1,popcnt")]
+    #[avx2]
     pub(super) fn scan<'a, const STRIDE: usize>(
         bitmap: &Bitmap,
         texts: &[&[u8]],
@@ -265,7 +269,7 @@ mod avx2 {
     }
 
     /// Which windows may be in the bitmap, as the bits of their first bytes.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn passes<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8; NEEDED]) -> u32 {
         let mut passed = 0;
@@ -278,7 +282,7 @@ mod avx2 {
     }
 
     /// The same for the last bytes of a text.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn passes_at_end<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8]) -> u32 {
         let mut passed = 0;
@@ -296,7 +300,7 @@ mod avx2 {
     }
 
     /// Which of eight consecutive windows may be in the bitmap.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn side_by_side(bitmap: &Bitmap, windows: __m256i) -> u32 {
         let folded = _mm256_or_si256(windows, _mm256_set1_epi8(0x20));
@@ -315,7 +319,7 @@ mod avx2 {
 
     /// The words at eight places, which are shifted hashes. On processors with AVX2 only, loading
     /// them one by one is faster than a gather.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     pub(super) fn look_up(bitmap: &Bitmap, places: __m256i) -> __m256i {
         let low = four(bitmap, _mm256_castsi256_si128(places));
@@ -324,7 +328,7 @@ mod avx2 {
     }
 
     /// The words at four places.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn four(bitmap: &Bitmap, places: __m128i) -> __m128i {
         // SAFETY: a shifted hash is the index of a word.
