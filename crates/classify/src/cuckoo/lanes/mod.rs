@@ -14,7 +14,7 @@ mod inline;
 mod signatures;
 mod vectors;
 
-use thalweg_cpu::{Isa, avx512, prefetch};
+use thalweg_cpu::{Avx512, avx512, prefetch};
 
 use super::STEP;
 use super::line::Line;
@@ -36,40 +36,29 @@ const NEAR: usize = 512 << 10;
 /// with the next step.
 const FAR: usize = 8 << 20;
 
-/// That the processor has the instructions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Available(());
-
-impl Available {
-    /// Asks the processor.
-    pub(super) fn ask() -> Option<Self> {
-        Isa::Avx512.is_available().then_some(Self(()))
-    }
-}
-
 /// As [`Core::get_many`].
 #[inline]
 pub(super) fn get_many<const W: usize>(
-    _: Available,
+    _: Avx512,
     core: &Core<W>,
     keys: &[[u64; W]],
     values: &mut [u32],
     found: &mut [u32],
 ) {
-    // SAFETY: there is an `Available`, so the processor was asked.
+    // SAFETY: an `Avx512` exists only if the processor has AVX-512.
     unsafe { with_avx512(core, keys, values, found) }
 }
 
 /// As [`Core::get_many`] for up to [`STEP`] keys; gives the bits.
 #[inline]
 pub(super) fn get_step<const W: usize>(
-    _: Available,
+    _: Avx512,
     core: &Core<W>,
     keys: &[[u64; W]],
     values: &mut [u32; STEP],
 ) -> u32 {
     match keys.first_chunk() {
-        // SAFETY: there is an `Available`, so the processor was asked.
+        // SAFETY: an `Avx512` exists only if the processor has AVX-512.
         Some(whole) => unsafe { whole_step(core, whole, values) },
         // SAFETY: likewise.
         None => unsafe { part_of_step(core, keys, values) },
