@@ -121,22 +121,12 @@ mod avx512 {
 
     /// Scans every fourth place, sixteen at a time.
     #[avx512]
-    pub(super) fn scan<'a>(bitmap: &Bitmap, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
+    pub(super) fn scan<'a>(bitmap: &Bitmap, texts: &[&[u8]], told: Told<'a>) -> Told<'a> {
         const PLACES: u64 = 0x1111_1111_1111_1111;
-        const { assert!(WINDOW == 4) };
-        for (n, text) in texts.iter().enumerate() {
-            let (spans, rest) = text.as_chunks();
-            for (span, base) in spans.iter().zip((0..).step_by(SPAN)) {
-                let passed = passes(bitmap, load(span));
-                told.tell_often(_pdep_u64(passed.into(), PLACES), n, base);
-            }
-            let (bytes, whole) = load_rest(rest);
-            if whole != 0 {
-                let passed = passes(bitmap, bytes) & whole;
-                told.tell_often(_pdep_u64(passed.into(), PLACES), n, text.len() - rest.len());
-            }
-        }
-        told
+        scan_spans(texts, told, |told, windows, whole, n, base| {
+            let passed = passes(bitmap, windows) & whole;
+            told.tell_often(_pdep_u64(passed.into(), PLACES), n, base);
+        })
     }
 
     /// Scans every eighth place, eight at a time.
@@ -144,20 +134,34 @@ mod avx512 {
     pub(super) fn scan_wide<'a, const GATHER: bool>(
         bitmap: &Bitmap,
         texts: &[&[u8]],
-        mut told: Told<'a>,
+        told: Told<'a>,
     ) -> Told<'a> {
         const STRIDE: i64 = Windows::WIDE as i64;
+        scan_spans(texts, told, |told, windows, whole, n, base| {
+            let whole = _pext_u32(whole.into(), 0x5555) as u8;
+            let passed = half_passes::<GATHER>(bitmap, each_second(windows)) & whole;
+            told.tell_of_eight::<STRIDE>(passed, n, base);
+        })
+    }
+
+    /// Calls `scan` with the windows at every fourth place of each span of the texts, which of them
+    /// are complete, the text's number, and the span's place in it.
+    #[avx512]
+    #[inline]
+    fn scan_spans<'a>(
+        texts: &[&[u8]],
+        mut told: Told<'a>,
+        scan: impl Fn(&mut Told<'a>, __m512i, u16, usize, usize),
+    ) -> Told<'a> {
+        const { assert!(WINDOW == 4) };
         for (n, text) in texts.iter().enumerate() {
             let (spans, rest) = text.as_chunks();
             for (span, base) in spans.iter().zip((0..).step_by(SPAN)) {
-                let passed = half_passes::<GATHER>(bitmap, each_second(load(span)));
-                told.tell_of_eight::<STRIDE>(passed, n, base);
+                scan(&mut told, load(span), u16::MAX, n, base);
             }
-            let (bytes, whole) = load_rest(rest);
+            let (windows, whole) = load_rest(rest);
             if whole != 0 {
-                let whole = _pext_u32(whole.into(), 0x5555) as u8;
-                let passed = half_passes::<GATHER>(bitmap, each_second(bytes)) & whole;
-                told.tell_of_eight::<STRIDE>(passed, n, text.len() - rest.len());
+                scan(&mut told, windows, whole, n, text.len() - rest.len());
             }
         }
         told
