@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// A crate, and the crates of the workspace that it may use; `nfs` stands for each crate of a
 /// network function.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("cpu", &[]),
+    ("level", &[]),
+    ("cpu", &["level"]),
     ("source", &[]),
     ("packet", &["cpu"]),
     ("classify", &["cpu", "source", "packet"]),

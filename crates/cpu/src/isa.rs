@@ -46,24 +46,10 @@ impl Isa {
     /// The best level that this processor has.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::is_x86_feature_detected as has;
-            let avx2 = has!("avx2")
-                && has!("bmi1")
-                && has!("bmi2")
-                && has!("popcnt")
-                && has!("lzcnt")
-                && has!("sse4.2");
-            let avx512 = has!("avx512f")
-                && has!("avx512bw")
-                && has!("avx512dq")
-                && has!("avx512vl")
-                && has!("avx512cd");
-            match (avx2, avx512) {
-                (true, true) => return Self::Avx512,
-                (true, false) => return Self::Avx2,
-                _ => {}
-            }
+        match (thalweg_level::has_avx2!(), thalweg_level::has_more_for_avx512!()) {
+            (true, true) => return Self::Avx512,
+            (true, false) => return Self::Avx2,
+            _ => {}
         }
         Self::Scalar
     }

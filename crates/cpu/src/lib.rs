@@ -1,6 +1,7 @@
 //! What the processor offers, for every other crate of Thalweg: the level of vector
-//! instructions ([`Isa`]), the cycle counter ([`cycles`]), prefetch ([`prefetch`]) and large
-//! zeroed tables on huge pages ([`memory`]).
+//! instructions ([`Isa`], and the attributes [`macro@avx2`] and [`macro@avx512`] of functions
+//! compiled for one), the cycle counter ([`cycles`]), prefetch ([`prefetch`]) and large zeroed
+//! tables on huge pages ([`memory`]).
 
 pub mod cycles;
 mod isa;
@@ -8,3 +9,4 @@ pub mod memory;
 pub mod prefetch;
 
 pub use isa::{Avx512, ISA_VARIABLE, Isa, IsaError};
+pub use thalweg_level::{avx2, avx512};

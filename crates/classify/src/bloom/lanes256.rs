@@ -11,6 +11,8 @@ use core::arch::x86_64::{
     _mm256_xor_si256,
 };
 
+use thalweg_cpu::avx2;
+
 use super::hash::{ADDEND, FINAL_MULTIPLIERS, KEY_BYTES, Reduction, SECOND_MULTIPLIER};
 
 /// Keys of a vector.
@@ -18,20 +20,20 @@ pub(super) const LANES: usize = 8;
 
 /// The same number in every lane.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) fn all(n: u32) -> __m256i {
     _mm256_set1_epi32(n as i32)
 }
 
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) fn load(from: &[u32; LANES]) -> __m256i {
     // SAFETY: the array has the 32 bytes that are read.
     unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
 }
 
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) fn store(to: &mut [u32; LANES], v: __m256i) {
     // SAFETY: the array has the 32 bytes that are written.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), v) };
@@ -39,7 +41,7 @@ pub(super) fn store(to: &mut [u32; LANES], v: __m256i) {
 
 /// The hash of `Hashes::hash`, with a multiplier and a seed for each lane.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) fn hash(keys: __m256i, multipliers: __m256i, seeds: __m256i) -> __m256i {
     let k = rotate::<15, 17>(_mm256_mullo_epi32(keys, multipliers));
     let h = _mm256_xor_si256(_mm256_mullo_epi32(k, all(SECOND_MULTIPLIER)), seeds);
@@ -55,7 +57,7 @@ pub(super) fn hash(keys: __m256i, multipliers: __m256i, seeds: __m256i) -> __m25
 }
 
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 fn rotate<const LEFT: i32, const RIGHT: i32>(v: __m256i) -> __m256i {
     const { assert!(LEFT + RIGHT == 32) };
     _mm256_or_si256(_mm256_slli_epi32::<LEFT>(v), _mm256_srli_epi32::<RIGHT>(v))
@@ -63,7 +65,7 @@ fn rotate<const LEFT: i32, const RIGHT: i32>(v: __m256i) -> __m256i {
 
 /// As `Reduction::reduce`; by a shift when `SHIFT`.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) fn reduce<const SHIFT: bool>(reduction: Reduction, hashes: __m256i) -> __m256i {
     if SHIFT {
         let count = reduction.shift().unwrap_or(0);

@@ -11,6 +11,8 @@ use core::arch::x86_64::{
     _mm512_srli_epi64, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
+use thalweg_cpu::avx512;
+
 use super::hash::{ADDEND, FINAL_MULTIPLIERS, Hashes, KEY_BYTES, Reduction, SECOND_MULTIPLIER};
 
 /// Keys of a vector.
@@ -18,20 +20,20 @@ pub(super) const LANES: usize = 16;
 
 /// The same number in every lane.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn all(n: u32) -> __m512i {
     _mm512_set1_epi32(n as i32)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn load(from: &[u32; LANES]) -> __m512i {
     // SAFETY: the array has the 64 bytes that are read.
     unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn store(to: &mut [u32; LANES], v: __m512i) {
     // SAFETY: the array has the 64 bytes that are written.
     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), v) };
@@ -43,7 +45,7 @@ pub(super) fn store(to: &mut [u32; LANES], v: __m512i) {
 /// The lanes are compressed in the register: compressing into memory is microcode
 /// on AMD's processors.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn append(to: &mut [u32], at: usize, chosen: u16, v: __m512i) {
     let whole = to[at..].first_chunk_mut().expect("there is room for a whole vector");
     store(whole, _mm512_maskz_compress_epi32(chosen, v));
@@ -59,14 +61,14 @@ pub(super) struct Function {
 impl Function {
     /// Function `n` in every lane.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     pub(super) fn new(hashes: &Hashes, n: usize) -> Self {
         Self { multiplier: all(hashes.multipliers[n]), seed: all(hashes.seeds[n]) }
     }
 
     /// As `Hashes::hash`.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     pub(super) fn hash(self, keys: __m512i) -> __m512i {
         let k = _mm512_rol_epi32::<15>(_mm512_mullo_epi32(keys, self.multiplier));
         let h = _mm512_xor_si512(_mm512_mullo_epi32(k, all(SECOND_MULTIPLIER)), self.seed);
@@ -84,7 +86,7 @@ impl Function {
 
 /// As `Reduction::reduce`; by a shift when `SHIFT`.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn reduce<const SHIFT: bool>(reduction: Reduction, hashes: __m512i) -> __m512i {
     if SHIFT {
         let count = reduction.shift().unwrap_or(0);

@@ -15,7 +15,7 @@ use core::arch::x86_64::{
     _mm512_setr_epi32, _mm512_sllv_epi32, _mm512_srli_epi32, _mm512_test_epi32_mask,
 };
 
-use thalweg_cpu::Isa;
+use thalweg_cpu::{Isa, avx2, avx512};
 
 use super::bits::{Input, Output};
 use super::lanes512::{Function, LANES, append};
@@ -69,7 +69,7 @@ pub(super) fn select(isa: Isa, blocks: &Blocks, input: Input, output: &mut Outpu
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt")]
+#[avx512]
 fn with_avx512<const SHIFT: bool, const FAR: bool>(
     blocks: &Blocks,
     input: Input,
@@ -103,7 +103,7 @@ fn with_avx512<const SHIFT: bool, const FAR: bool>(
     finish(blocks, input, output, rest.len(), found)
 }
 
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+#[avx2]
 fn with_avx2<const SHIFT: bool, const FAR: bool>(
     blocks: &Blocks,
     input: Input,
@@ -163,7 +163,7 @@ fn ask(blocks: &Blocks, hashed: &Hashed) {
 
 /// The keys of a vector whose bits are all set, as bits.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 fn test(blocks: &Blocks, hashed: &Hashed) -> u16 {
     let salts = lanes256::load(&SALTS);
     let mut passed = 0;
@@ -177,7 +177,7 @@ fn test(blocks: &Blocks, hashed: &Hashed) -> u16 {
 
 /// As `test`, two keys at a time.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[avx512]
 fn test_pairs(blocks: &Blocks, hashed: &Hashed) -> u16 {
     let salts = lanes256::load(&SALTS);
     let salts = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(salts), salts);
@@ -201,7 +201,7 @@ fn test_pairs(blocks: &Blocks, hashed: &Hashed) -> u16 {
 }
 
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 fn block(blocks: &Blocks, at: u32) -> __m256i {
     const { assert!(WORDS == lanes256::LANES) };
     // SAFETY: reduced hashes are less than the range, and there are as many blocks

@@ -23,7 +23,7 @@ use core::arch::x86_64::{
 use super::bits::{Bits, Input, Output};
 pub(super) use super::lanes512::LANES;
 use super::lanes512::{Function, all, append, load, reduce, store};
-use thalweg_cpu::prefetch;
+use thalweg_cpu::{avx512, prefetch};
 
 /// How many vectors the fetch lags behind the hash, when words are not
 /// prefetched.
@@ -55,7 +55,7 @@ struct Block<const V: usize> {
 
 /// The keys that are in the filter, by blocks of `V` vectors; `SHIFT` when its range
 /// is a power of two, `FAR` when it is larger than the cache.
-#[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2,popcnt")]
+#[avx512]
 pub(super) fn select<const V: usize, const SHIFT: bool, const FAR: bool>(
     bits: &Bits,
     input: Input,
@@ -112,7 +112,7 @@ impl<const V: usize> Block<V> {
     /// Function `n` of `count` keys, which are `whole` when this is the `FIRST` pass
     /// over a whole block: keeps those that pass, and returns how many.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn pass<const FIRST: bool, const SHIFT: bool, const FAR: bool>(
         &mut self,
         bits: &Bits,
@@ -158,7 +158,7 @@ impl<const V: usize> Block<V> {
 
     /// Finds the positions of vector `v`.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn find<const FIRST: bool, const SHIFT: bool>(
         &mut self,
         bits: &Bits,
@@ -185,7 +185,7 @@ impl<const V: usize> Block<V> {
 
     /// Fetches the words of vector `v`.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn fetch(&mut self, bits: &Bits, v: usize, lanes: [u8; 4]) {
         let (fours, _) = self.words[v].as_chunks_mut::<4>();
         for four in fours {
@@ -199,7 +199,7 @@ impl<const V: usize> Block<V> {
     /// Tests the bits of vector `v` and appends the keys that pass to the `left`
     /// before; `count` is how many keys all vectors have.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512vl,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn test<const FIRST: bool>(
         &mut self,
         whole: &[Vector],
@@ -225,7 +225,7 @@ impl<const V: usize> Block<V> {
 
 /// 0 to 15.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 fn counting() -> __m512i {
     _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 }

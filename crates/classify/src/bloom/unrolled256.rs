@@ -17,6 +17,8 @@ use core::arch::x86_64::{
     _mm256_setzero_si256, _mm256_sllv_epi32, _mm256_srli_epi32,
 };
 
+use thalweg_cpu::avx2;
+
 use super::bits::{Bits, Input, Output};
 use super::lanes256::{LANES, all, hash, load, reduce, store};
 
@@ -57,7 +59,7 @@ struct Partition {
 }
 
 /// The keys that are in the filter, by `U` partitions.
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+#[avx2]
 pub(super) fn select<const U: usize, const SHIFT: bool>(
     bits: &Bits,
     input: Input,
@@ -92,7 +94,7 @@ pub(super) fn select<const U: usize, const SHIFT: bool>(
 
 impl Partition {
     #[inline]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    #[avx2]
     fn step<const SHIFT: bool>(&mut self, bits: &Bits, input: Input, output: &mut Output) {
         self.refill(input);
         let hashes = bits.hashes();
@@ -125,7 +127,7 @@ impl Partition {
 
     /// Gives the idle lanes the next keys and the first function.
     #[inline]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    #[avx2]
     fn refill(&mut self, input: Input) {
         let from_end = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
         let idle = _mm256_cmpgt_epi32(all(self.idle as u32), from_end);
@@ -141,7 +143,7 @@ impl Partition {
     }
 
     /// Works at what is left in the lanes and in the partition, key by key.
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    #[avx2]
     fn finish(&mut self, bits: &Bits, input: Input, output: &mut Output) {
         let mut lanes = [[0; LANES]; 3];
         store(&mut lanes[0], self.keys);
@@ -161,14 +163,14 @@ impl Partition {
 
 /// The lanes that have their highest bits set, as bits.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 fn lanes(v: __m256i) -> usize {
     _mm256_movemask_ps(_mm256_castsi256_ps(v)) as usize
 }
 
 /// The words at `at`, which positions less than the range lie in.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[avx2]
 fn gather(bits: &Bits, at: __m256i) -> __m256i {
     // SAFETY: positions are less than the range, whose words there are (`Bits`).
     unsafe { _mm256_i32gather_epi32::<4>(bits.words().as_ptr().cast(), at) }

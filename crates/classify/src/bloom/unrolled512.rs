@@ -18,7 +18,7 @@ use core::arch::x86_64::{
 use super::bits::{Bits, Input, Output};
 use super::lanes256;
 use super::lanes512::{Function, LANES, all, append, load, reduce, store};
-use thalweg_cpu::prefetch;
+use thalweg_cpu::{avx512, prefetch};
 
 /// One partition of the input, and the lanes that work at it.
 struct Partition {
@@ -37,7 +37,7 @@ struct Partition {
 
 /// The keys that are in the filter, by `U` partitions; `PREFETCH` prefetches the words
 /// of all partitions before the first are gathered.
-#[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+#[avx512]
 pub(super) fn select<const U: usize, const SHIFT: bool, const PREFETCH: bool>(
     bits: &Bits,
     input: Input,
@@ -85,7 +85,7 @@ pub(super) fn select<const U: usize, const SHIFT: bool, const PREFETCH: bool>(
 impl Partition {
     /// Fills the idle lanes, and gives the positions of all.
     #[inline]
-    #[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn find<const SHIFT: bool>(&mut self, bits: &Bits, input: Input) -> __m512i {
         let keys = load(input.keys[self.next..].first_chunk().expect("part of the partition"));
         let payloads = input.payloads[self.next..].first_chunk().expect("part of the partition");
@@ -106,7 +106,7 @@ impl Partition {
     /// Tests the bits at `positions`, and writes the keys that passed the last
     /// function.
     #[inline]
-    #[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn test(&mut self, bits: &Bits, positions: __m512i, output: &mut Output) {
         let words = gather(bits, _mm512_srli_epi32::<5>(positions));
         let set = _mm512_test_epi32_mask(words, _mm512_rolv_epi32(all(1), positions));
@@ -120,7 +120,7 @@ impl Partition {
     }
 
     /// Works at what is left in the lanes and in the partition, key by key.
-    #[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+    #[avx512]
     fn finish(&mut self, bits: &Bits, input: Input, output: &mut Output) {
         let mut lanes = [[0; LANES]; 3];
         store(&mut lanes[0], self.keys);
@@ -141,7 +141,7 @@ impl Partition {
 
 /// Asks for the words of `positions`.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 fn ask(bits: &Bits, positions: __m512i) {
     let mut words = [0; LANES];
     store(&mut words, _mm512_srli_epi32::<5>(positions));
@@ -152,7 +152,7 @@ fn ask(bits: &Bits, positions: __m512i) {
 
 /// The words at `at`, which positions less than the range lie in.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 fn gather(bits: &Bits, at: __m512i) -> __m512i {
     // SAFETY: positions are less than the range, whose words there are (`Bits`).
     unsafe { _mm512_i32gather_epi32::<4>(at, bits.words().as_ptr().cast()) }

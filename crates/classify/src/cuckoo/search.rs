@@ -77,8 +77,8 @@ impl<const W: usize> Core<W> {
         assert_eq!(keys.len().div_ceil(STEP), found.len(), "each step has a word of bits");
         match self.level() {
             #[cfg(all(target_arch = "x86_64", not(loom)))]
-            Level::Avx512(available) => {
-                super::lanes::get_many(available, self, keys, values, found);
+            Level::Avx512(avx512) => {
+                super::lanes::get_many(avx512, self, keys, values, found);
             }
             Level::Plain => {
                 let steps = keys.chunks(STEP).zip(values.chunks_mut(STEP)).zip(found);
@@ -93,7 +93,7 @@ impl<const W: usize> Core<W> {
         assert!(keys.len() <= STEP, "{} keys are more than a step", keys.len());
         match self.level() {
             #[cfg(all(target_arch = "x86_64", not(loom)))]
-            Level::Avx512(available) => super::lanes::get_step(available, self, keys, values),
+            Level::Avx512(avx512) => super::lanes::get_step(avx512, self, keys, values),
             Level::Plain => self.one_by_one(keys, values),
         }
     }
@@ -123,15 +123,15 @@ impl<const W: usize> Core<W> {
 pub(super) enum Level {
     Plain,
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    Avx512(super::lanes::Available),
+    Avx512(thalweg_cpu::Avx512),
 }
 
 impl Level {
     /// The best of at most `isa`.
     pub(super) fn of(isa: Isa) -> Self {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
-        if isa == Isa::Avx512 {
-            return super::lanes::Available::ask().map_or(Self::Plain, Self::Avx512);
+        if let Some(avx512) = isa.avx512() {
+            return Self::Avx512(avx512);
         }
         let _ = isa;
         Self::Plain

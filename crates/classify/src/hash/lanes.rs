@@ -97,9 +97,11 @@ impl Hasher {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use thalweg_cpu::{avx2, avx512};
+
     use super::{Half, MaskedHalf, TransposedKeys, all_masked, all_whole};
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[avx512]
     pub(super) fn masked_avx512(
         seed: u32,
         halves: &[MaskedHalf],
@@ -109,7 +111,7 @@ mod x86 {
         all_masked(seed, halves, keys, out);
     }
 
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     pub(super) fn masked_avx2(
         seed: u32,
         halves: &[MaskedHalf],
@@ -119,12 +121,12 @@ mod x86 {
         all_masked(seed, halves, keys, out);
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[avx512]
     pub(super) fn whole_avx512(seed: u32, keys: &TransposedKeys, out: &mut Half) {
         all_whole(seed, keys, out);
     }
 
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     pub(super) fn whole_avx2(seed: u32, keys: &TransposedKeys, out: &mut Half) {
         all_whole(seed, keys, out);
     }

@@ -63,9 +63,11 @@ mod x86 {
         _mm512_unpacklo_epi64,
     };
 
+    use thalweg_cpu::avx512;
+
     use super::{BATCH, Layout, NEAR_WORDS, Row, TransposedKeys};
 
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     pub(super) fn turn(keys: &TransposedKeys, words: &Layout, rows: &mut [Row; BATCH]) {
         for first in [0, 16] {
             // Words of 64 bits: `low` of lanes 0, 1, 4, 5, 8, ..., `high` of 2, 3, 6, ...
@@ -97,7 +99,7 @@ mod x86 {
     }
 
     /// Stores the rows of `lane` and of the lane four further on.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn store_rows(rows: &mut [Row; BATCH], lane: usize, v: __m512i) {
         let mut both = [0; 2 * NEAR_WORDS];
@@ -107,7 +109,7 @@ mod x86 {
         rows[lane + 4].copy_from_slice(&both[NEAR_WORDS..]);
     }
 
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn load(half: &[u32; BATCH], first: usize) -> __m512i {
         let lanes = &half[first..first + 16];

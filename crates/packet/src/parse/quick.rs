@@ -26,7 +26,7 @@ use crate::headers::{Headers, Layer, ParseStatus};
 use crate::key::field;
 use crate::metadata::PortIndex;
 use crate::transposed::TransposedKeys;
-use thalweg_cpu::Avx512;
+use thalweg_cpu::{Avx512, avx512};
 
 /// Packets parsed at once.
 pub(crate) const GROUP: usize = 16;
@@ -81,7 +81,7 @@ pub(crate) fn parse(
     unsafe { parse_avx512(group, decapsulate, keys, headers) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[avx512]
 fn parse_avx512(
     group: &Group<'_>,
     decapsulate: Decapsulate,
@@ -110,7 +110,7 @@ struct Checked {
 
 /// Row `i` of the result holds bytes `4 i..4 i + 4` of each head, as a number
 /// with the first byte highest. Rows that are not requested are left out.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn transpose(heads: &[&[u8; HEAD]; GROUP]) -> [__m512i; 13] {
     let big_endian = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
@@ -150,7 +150,7 @@ fn transpose(heads: &[&[u8; HEAD]; GROUP]) -> [__m512i; 13] {
 
 /// Finds the packets that are what we parse here and in which everything fits
 /// together; the scalar parser would find them complete.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checked {
     let is = |v: __m512i, mask: i32, value: i32| {
@@ -193,7 +193,7 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
 }
 
 /// The halves of the key's words, extracted from the header's rows.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn write_keys(
     rows: &[__m512i; 13],
@@ -236,7 +236,7 @@ fn write_keys(
 
 /// Headers where such packets have them: assembled one word of each at a time, then
 /// transposed, so that each 128 bits are a packet's.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn write_headers(checked: &Checked, headers: &mut [Headers; GROUP]) {
     const COMPLETE: i32 = (ParseStatus::Complete as i32) << 16;
@@ -280,7 +280,7 @@ fn words_of(good: __mmask16) -> __mmask16 {
 }
 
 /// Overwrites headers by those words of `v` that are in `words`: all four of a packet, or none.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn store_headers(headers: &mut [Headers; 4], words: __mmask16, v: __m512i) {
     const { assert!(size_of::<[Headers; 4]>() == size_of::<__m512i>()) };
@@ -289,13 +289,13 @@ fn store_headers(headers: &mut [Headers; 4], words: __mmask16, v: __m512i) {
     unsafe { _mm512_mask_storeu_epi32(headers.as_mut_ptr().cast(), words, v) }
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn number(n: i32) -> __m512i {
     _mm512_set1_epi32(n)
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn lengths(lens: &[u16; GROUP]) -> __m512i {
     // SAFETY: the array has 32 bytes; the load needs no alignment.
@@ -304,7 +304,7 @@ fn lengths(lens: &[u16; GROUP]) -> __m512i {
 }
 
 /// The ports as the key has them: one more, in the upper half.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn in_ports(ports: &[PortIndex; GROUP]) -> __m512i {
     // SAFETY: a `PortIndex` is a `u16`, so the array has 32 bytes; the load needs no alignment.
@@ -312,21 +312,21 @@ fn in_ports(ports: &[PortIndex; GROUP]) -> __m512i {
     _mm512_slli_epi32::<16>(_mm512_add_epi32(_mm512_cvtepu16_epi32(ports), number(1)))
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn load(bytes: &[u8; HEAD]) -> __m512i {
     // SAFETY: the array has 64 bytes; the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn load_words(words: &[u32; GROUP]) -> __m512i {
     // SAFETY: the array has 64 bytes; the load needs no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn store(words: &mut [u32; GROUP], v: __m512i) {
     // SAFETY: the array has 64 bytes; the store needs no alignment.
@@ -334,7 +334,7 @@ fn store(words: &mut [u32; GROUP], v: __m512i) {
 }
 
 /// Replaces the lanes of `mask` in the 16 lanes from `first` on.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn blend_into(half: &mut crate::transposed::Half, first: usize, mask: __mmask16, v: __m512i) {
     let Some(lanes) = half[first..].first_chunk_mut::<GROUP>() else { return };

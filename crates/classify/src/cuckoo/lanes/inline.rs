@@ -10,6 +10,8 @@ use core::arch::x86_64::{
     _mm512_test_epi32_mask, _pdep_u32,
 };
 
+use thalweg_cpu::avx512;
+
 use super::vectors::{bytes, columns, from_lane, is_whole, load, load_line, ones, store};
 use super::{GROUPS, LANES, STEP, line};
 use crate::cuckoo::line::Line;
@@ -36,9 +38,7 @@ impl Looks {
 
     /// Looks for `key` in a line; the result is number `n`.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-    )]
+    #[avx512]
     fn add<const W: usize>(&mut self, n: usize, line: &Line, key: &[u64; W]) {
         self.before[n] = line.state().0;
         let words = load_line(line);
@@ -52,9 +52,7 @@ impl Looks {
     /// The values that were found for sixteen keys from `from` on, and as bits, for
     /// which.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-    )]
+    #[avx512]
     fn found(&self, from: usize) -> (__m512i, u16) {
         const { assert!(Form::<2>::VALUES == 12 || cfg!(loom)) };
         let before = load(&self.before, from);
@@ -76,9 +74,7 @@ impl Looks {
 
 /// The values of keys that lie in lines, and as bits, which keys were found.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn find<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]; STEP],
@@ -100,9 +96,7 @@ pub(super) fn find<const W: usize>(
 
 /// Looks `rest` of the keys up in their second lines.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn in_second<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]; STEP],
@@ -135,9 +129,7 @@ fn in_second<const W: usize>(
 
 /// A key of one or two words, as often as it fits.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn repeat<const W: usize>(key: &[u64; W]) -> __m512i {
     let mut words = [0; 2];
     words[..W].copy_from_slice(key);

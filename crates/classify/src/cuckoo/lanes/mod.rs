@@ -14,7 +14,7 @@ mod inline;
 mod signatures;
 mod vectors;
 
-use thalweg_cpu::Isa;
+use thalweg_cpu::{Avx512, avx512, prefetch};
 
 use super::STEP;
 use super::line::Line;
@@ -22,7 +22,6 @@ use super::search::AllPlaces;
 use super::store::Form;
 use super::table::Core;
 use signatures::Candidates;
-use thalweg_cpu::prefetch;
 use vectors::{murmur3, nh, ones, store};
 
 /// Keys that are processed together.
@@ -37,49 +36,36 @@ const NEAR: usize = 512 << 10;
 /// with the next step.
 const FAR: usize = 8 << 20;
 
-/// Proof that the processor has the instructions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Available(());
-
-impl Available {
-    /// Queries the processor.
-    pub(super) fn ask() -> Option<Self> {
-        Isa::Avx512.is_available().then_some(Self(()))
-    }
-}
-
 /// As [`Core::get_many`].
 #[inline]
 pub(super) fn get_many<const W: usize>(
-    _: Available,
+    _: Avx512,
     core: &Core<W>,
     keys: &[[u64; W]],
     values: &mut [u32],
     found: &mut [u32],
 ) {
-    // SAFETY: there is an `Available`, so the processor was checked.
+    // SAFETY: an `Avx512` exists only if the processor has AVX-512.
     unsafe { with_avx512(core, keys, values, found) }
 }
 
 /// As [`Core::get_many`] for up to [`STEP`] keys; gives the bits.
 #[inline]
 pub(super) fn get_step<const W: usize>(
-    _: Available,
+    _: Avx512,
     core: &Core<W>,
     keys: &[[u64; W]],
     values: &mut [u32; STEP],
 ) -> u32 {
     match keys.first_chunk() {
-        // SAFETY: there is an `Available`, so the processor was checked.
+        // SAFETY: an `Avx512` exists only if the processor has AVX-512.
         Some(whole) => unsafe { whole_step(core, whole, values) },
         // SAFETY: likewise.
         None => unsafe { part_of_step(core, keys, values) },
     }
 }
 
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn with_avx512<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]],
@@ -106,9 +92,7 @@ fn with_avx512<const W: usize>(
 
 /// Runs one step after the other.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn whole_step<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]; STEP],
@@ -128,9 +112,7 @@ fn whole_step<const W: usize>(
 
 /// A step of fewer keys.
 #[inline(never)]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn part_of_step<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]],
@@ -143,9 +125,7 @@ fn part_of_step<const W: usize>(
 }
 
 /// Steps in flight at the same time, each a stage after the one before.
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn overlapping<const W: usize>(
     core: &Core<W>,
     steps: &[[[u64; W]; STEP]],
@@ -176,9 +156,7 @@ fn overlapping<const W: usize>(
 
 /// Hashes the sixteen keys from `from` on and finds their places.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn find_places<const W: usize>(
     core: &Core<W>,
     keys: &[[u64; W]; STEP],
@@ -200,9 +178,7 @@ fn find_places<const W: usize>(
 /// Hashes all keys and asks for the lines that will be looked at, as far as they are not
 /// near.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn ask_for_lines<const W: usize>(core: &Core<W>, keys: &[[u64; W]; STEP], places: &mut AllPlaces) {
     let lines = core.store().lines();
     for from in GROUPS {

@@ -17,7 +17,7 @@ use super::{GROUPS, LANES, STEP, line};
 use crate::cuckoo::search::AllPlaces;
 use crate::cuckoo::store::{Form, Store};
 use crate::cuckoo::table::Core;
-use thalweg_cpu::prefetch;
+use thalweg_cpu::{avx512, prefetch};
 
 /// Where keys may lie by their signatures.
 #[repr(align(64))]
@@ -46,9 +46,7 @@ impl Candidates {
 
     /// Finds where keys may lie, and prefetches those places.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-    )]
+    #[avx512]
     pub(super) fn find<const W: usize>(&mut self, core: &Core<W>, places: &AllPlaces) {
         self.bucket = places.first;
         for n in 0..STEP {
@@ -68,9 +66,7 @@ impl Candidates {
 
     /// Compares the signature of key `n` with those in its line.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-    )]
+    #[avx512]
     fn look<const W: usize>(&mut self, core: &Core<W>, n: usize, places: &AllPlaces) {
         let line = line(core, self.bucket[n]);
         self.before[n] = line.state().0;
@@ -81,9 +77,7 @@ impl Candidates {
     /// Chooses the first way that is equal, for all keys, and prefetches it
     /// for `some`; returns for which of these there is one.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-    )]
+    #[avx512]
     fn choose<const W: usize>(&mut self, core: &Core<W>, some: u32) -> u32 {
         let number = |n: i32| _mm512_set1_epi32(n);
         let mut are_there = 0;
@@ -112,9 +106,7 @@ impl Candidates {
     /// Compares all keys with those in the chosen places, and returns the values there,
     /// and for which keys the places have them.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-    )]
+    #[avx512]
     pub(super) fn compare<const W: usize>(
         &self,
         core: &Core<W>,
@@ -141,9 +133,7 @@ impl Candidates {
 
 /// Whether `there` are the words of `key`.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 fn is_equal<const W: usize>(there: &[AtomicU64], key: &[u64; W]) -> bool {
     let (lines, words) = key.as_chunks::<8>();
     let (lines_there, words_there) = there.as_chunks::<8>();

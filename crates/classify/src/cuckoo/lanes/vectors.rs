@@ -20,6 +20,8 @@ use core::arch::x86_64::{
     _mm512_storeu_si512, _mm512_testn_epi32_mask, _mm512_xor_si512,
 };
 
+use thalweg_cpu::avx512;
+
 use super::{LANES, STEP};
 use crate::cuckoo::hash::{MAX_WORDS, finish_nh};
 use crate::cuckoo::line::{Line, State};
@@ -38,9 +40,7 @@ pub(super) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
 
 /// The numbers of lanes from `lane` on.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn from_lane(lane: usize) -> __m512i {
     let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     _mm512_add_epi32(lanes, _mm512_set1_epi32(lane as i32))
@@ -48,9 +48,7 @@ pub(super) fn from_lane(lane: usize) -> __m512i {
 
 /// The sixteen numbers from `from` on.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn load(of: &[u32], from: usize) -> __m512i {
     let of: &[u32; LANES] = of[from..].first_chunk().expect("sixteen numbers");
     // SAFETY: the array has the 64 bytes that are read.
@@ -58,9 +56,7 @@ pub(super) fn load(of: &[u32], from: usize) -> __m512i {
 }
 
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn store(to: &mut [u32], from: usize, v: __m512i) {
     let to: &mut [u32; LANES] = to[from..].first_chunk_mut().expect("sixteen numbers");
     // SAFETY: the array has the 64 bytes that are written.
@@ -69,9 +65,7 @@ pub(super) fn store(to: &mut [u32], from: usize, v: __m512i) {
 
 /// Sixteen bytes from `from` on, each in a lane.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn bytes(of: &[u8; STEP], from: usize) -> __m512i {
     let of: &[u8; LANES] = of[from..].first_chunk().expect("sixteen bytes");
     // SAFETY: the array has the 16 bytes that are read.
@@ -80,9 +74,7 @@ pub(super) fn bytes(of: &[u8; STEP], from: usize) -> __m512i {
 
 /// Whether lines were as at one moment, by their states before and after.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn is_whole(before: __m512i, after: __m512i) -> u16 {
     let changing = _mm512_set1_epi32(State::CHANGING as i32);
     _mm512_cmpeq_epi32_mask(before, after) & _mm512_testn_epi32_mask(before, changing)
@@ -90,9 +82,7 @@ pub(super) fn is_whole(before: __m512i, after: __m512i) -> u16 {
 
 /// The columns of sixteen rows of four numbers, four rows in a vector.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn columns(rows: [__m512i; 4]) -> [__m512i; 4] {
     let [a, b, c, d] = rows;
     let two = |of: __m512i| {
@@ -109,9 +99,7 @@ pub(super) fn columns(rows: [__m512i; 4]) -> [__m512i; 4] {
 
 /// MurmurHash3 of sixteen keys of two words.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn murmur3(seed: u32, keys: &[u64; 2 * LANES]) -> __m512i {
     let (rows, _) = keys.as_chunks();
     let halves = columns([0, 1, 2, 3].map(|n| {
@@ -139,9 +127,7 @@ pub(super) fn murmur3(seed: u32, keys: &[u64; 2 * LANES]) -> __m512i {
 
 /// NH of keys of a multiple of eight words.
 #[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,bmi1,bmi2,lzcnt,popcnt,sse4.2"
-)]
+#[avx512]
 pub(super) fn nh<const W: usize>(
     addends: &[u64; MAX_WORDS],
     keys: &[[u64; W]],
@@ -167,7 +153,7 @@ pub(super) fn nh<const W: usize>(
 
 /// The words of a line.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn load_line(line: &Line) -> __m512i {
     let words: __m512i;
     // SAFETY: the line has the 64 bytes that are read, and begins at a multiple of 64.
@@ -181,7 +167,7 @@ pub(super) fn load_line(line: &Line) -> __m512i {
 
 /// Eight words that another thread may write.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[avx512]
 pub(super) fn load_words(from: &[AtomicU64; 8]) -> __m512i {
     let words: __m512i;
     // SAFETY: the array has the 64 bytes that are read. See the module for other
@@ -195,7 +181,7 @@ pub(super) fn load_words(from: &[AtomicU64; 8]) -> __m512i {
 
 /// The signatures of a line.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
+#[avx512]
 pub(super) fn load_signatures(line: &Line) -> __m128i {
     let signatures: __m128i;
     // SAFETY: the line has more than the 16 bytes that are read. See the module for

@@ -14,6 +14,7 @@ use core::arch::x86_64::{
     _mm512_ternarylogic_epi32, _mm512_xor_si512,
 };
 
+use thalweg_cpu::avx512;
 use thalweg_packet::BATCH;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -136,7 +137,7 @@ impl<'a, 'p> Encryption<'a, 'p> {
     ///
     /// # Panics
     /// If there are none, or more than in a batch, or `idle` is shorter than one of them.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     pub(super) fn new(packets: &'p [Packet<'a>], alike: bool, idle: &mut [u8]) -> Self {
         let keys = &packets[0].keys.aes;
         let keys = if alike {
@@ -159,7 +160,8 @@ impl<'a, 'p> Encryption<'a, 'p> {
     ///
     /// # Safety
     /// As for [`step`](Self::step).
-    #[target_feature(enable = "avx512f,vaes")]
+    #[avx512]
+    #[target_feature(enable = "vaes")]
     pub(super) unsafe fn advance(&mut self, end: usize, idle: &mut [u8]) -> usize {
         while self.active > 0 && self.done < end {
             let count = self.all_have().min(end - self.done);
@@ -189,7 +191,8 @@ impl<'a, 'p> Encryption<'a, 'p> {
     /// # Safety
     /// The packets are valid memory and not shared; `idle` is that of [`new`](Self::new); all that
     /// are not done have `count` blocks left.
-    #[target_feature(enable = "avx512f,vaes")]
+    #[avx512]
+    #[target_feature(enable = "vaes")]
     pub(super) unsafe fn step(&mut self, count: usize, idle: &mut [u8], how: &mut impl Blocks) {
         let registers = self.active.div_ceil(PER_REGISTER);
         match &self.keys {
@@ -265,7 +268,7 @@ impl Blocks for Alone {
 }
 
 /// Broadcasts the round keys that are used to whole registers, into `wide`.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn broadcast<'a>(
     keys: &[[u8; BLOCK]; MOST_KEYS],
@@ -279,7 +282,7 @@ fn broadcast<'a>(
     wide
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 fn lane_keys(packets: &[Packet<'_>]) -> [[__m512i; REGISTERS]; MOST_KEYS] {
     let mut keys = [[_mm512_setzero_si512(); REGISTERS]; MOST_KEYS];
     for (round, keys) in keys.iter_mut().enumerate() {
@@ -291,7 +294,7 @@ fn lane_keys(packets: &[Packet<'_>]) -> [[__m512i; REGISTERS]; MOST_KEYS] {
     keys
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn join(blocks: [__m128i; PER_REGISTER]) -> __m512i {
     let joined = _mm512_castsi128_si512(blocks[0]);
@@ -304,7 +307,7 @@ fn join(blocks: [__m128i; PER_REGISTER]) -> __m512i {
 ///
 /// # Safety
 /// The blocks are valid memory.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 pub(super) unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize) -> [__m512i; N] {
     let block = |lane: usize| {
@@ -324,7 +327,7 @@ pub(super) unsafe fn gather<const N: usize>(at: &[*mut u8; BATCH], offset: usize
 ///
 /// # Safety
 /// The blocks are valid memory and not shared.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 unsafe fn scatter<const N: usize>(blocks: &[__m512i; N], at: &[*mut u8; BATCH], offset: usize) {
     let put = |lane: usize, block: __m128i| {
@@ -348,7 +351,8 @@ type Run<const K: usize> = unsafe fn(&[[__m512i; K]], &[*mut u8; BATCH], usize);
 ///
 /// # Safety
 /// Each of those lanes has that many blocks after the one at its position.
-#[target_feature(enable = "avx512f,vaes")]
+#[avx512]
+#[target_feature(enable = "vaes")]
 unsafe fn run<const N: usize, const K: usize>(
     keys: &[[__m512i; K]],
     at: &[*mut u8; BATCH],
@@ -411,7 +415,8 @@ pub(super) unsafe fn encrypt<const N: usize, const K: usize>(
 }
 
 /// Decrypts a packet's blocks, which follow their IV, in place.
-#[target_feature(enable = "avx512f,vaes")]
+#[avx512]
+#[target_feature(enable = "vaes")]
 pub(super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
     /// Registers processed at a time.
     const STEP: usize = 4;
@@ -441,7 +446,8 @@ pub(super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
 ///
 /// # Safety
 /// The words are valid memory.
-#[target_feature(enable = "avx512f,vaes")]
+#[avx512]
+#[target_feature(enable = "vaes")]
 #[inline]
 unsafe fn decrypt_at<const N: usize>(keys: &[[__m512i; 1]], at: *mut u8, mask: __mmask8) {
     let [[first], inner @ .., [last]] = keys else { return };

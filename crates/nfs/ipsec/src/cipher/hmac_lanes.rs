@@ -15,6 +15,7 @@ use core::arch::x86_64::{
 
 use std::array::{from_mut, from_ref};
 
+use thalweg_cpu::avx512;
 use thalweg_packet::BATCH;
 
 use super::lanes::Packet;
@@ -93,7 +94,7 @@ impl Words for __m512i {
     }
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn shift_right<const N: i32>(words: __m512i) -> __m512i {
     _mm512_srl_epi32(words, _mm_cvtsi32_si128(N))
@@ -144,7 +145,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
     ///
     /// # Panics
     /// If there are none, or more than in a batch.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     pub(super) fn new(
         packets: &'p [Packet<'a>],
         alike: bool,
@@ -172,7 +173,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
     ///
     /// # Safety
     /// These bytes are valid memory, and no packet is longer than the one before it.
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[avx512]
     pub(super) unsafe fn advance<const SHA256: bool>(&mut self, ready: usize, unfinished: usize) {
         let all = self.packets[0].padded_blocks();
         let end = if unfinished == 0 { all } else { ready / BLOCK };
@@ -199,7 +200,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
     ///
     /// # Safety
     /// The latter are valid memory.
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[avx512]
     unsafe fn move_on(&mut self) {
         while self.packets[self.active - 1].padded_blocks() <= self.done {
             self.active -= 1;
@@ -236,7 +237,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
 
     /// Marks the next `blocks`, whole ones, of the packets that are not fully hashed as hashed, and
     /// takes over the resulting `states`.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     pub(super) fn skip(&mut self, blocks: usize, states: &[State; STREAMS]) {
         self.done += blocks;
         let lanes = self.lanes();
@@ -252,7 +253,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
     }
 
     /// The first bytes of the HMACs.
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[avx512]
     pub(super) fn finish<const SHA256: bool>(self, tags: &mut [[u8; TAG]; BATCH]) {
         finish::<SHA256>(&self.state, states(self.packets, self.alike, |keys| &keys.outer), tags);
     }
@@ -262,7 +263,7 @@ impl<'a, 'p> Authentication<'a, 'p> {
 ///
 /// # Safety
 /// The blocks are valid memory.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 unsafe fn advance<const SHA256: bool, const N: usize>(
     state: &mut [State; N],
     at: &[[*const u8; LANES]; N],
@@ -282,7 +283,7 @@ unsafe fn advance<const SHA256: bool, const N: usize>(
 }
 
 /// Replaces a state by the next one in the given lanes.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn keep(state: &mut State, next: &State, lanes: __mmask16) {
     for (word, next) in state.iter_mut().zip(next) {
@@ -292,7 +293,7 @@ fn keep(state: &mut State, next: &State, lanes: __mmask16) {
 
 /// Hashes a block in each lane of `N` streams. Not inlined: it is long, and the less code a batch
 /// runs through, the more of it stays in the processor's caches.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline(never)]
 pub(super) fn hash<const SHA256: bool, const N: usize>(
     state: &mut [State; N],
@@ -302,7 +303,7 @@ pub(super) fn hash<const SHA256: bool, const N: usize>(
 }
 
 /// The hash of the keys' outer block and the inner digest.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 fn finish<const SHA256: bool>(
     inner: &[State; STREAMS],
     mut outer: [State; STREAMS],
@@ -326,7 +327,7 @@ fn finish<const SHA256: bool>(
 }
 
 /// Writes four tags, the highest byte of each word first, to every fourth place.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn put_fourths(fourths: __m512i, tags: &mut [[u8; TAG]], first: usize) {
     let mut bytes = [0; BLOCK];
@@ -337,14 +338,14 @@ fn put_fourths(fourths: __m512i, tags: &mut [[u8; TAG]], first: usize) {
 }
 
 /// The shuffle that puts the highest byte of each word first.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 pub(super) fn big_endian() -> __m512i {
     _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203)
 }
 
 /// One state of the keys of each lane, which may all be `alike`.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn states(
     packets: &[Packet<'_>],
@@ -367,7 +368,7 @@ fn states(
 ///
 /// # Safety
 /// The packet is valid memory.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 unsafe fn pad(packet: &Packet<'_>, tail: &mut Tail) {
     let whole = packet.whole_blocks() * BLOCK;
@@ -389,7 +390,7 @@ unsafe fn pad(packet: &Packet<'_>, tail: &mut Tail) {
     }
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn store_block(value: __m512i, block: &mut [u8; BLOCK]) {
     // SAFETY: a block is as long as a register.
@@ -401,7 +402,7 @@ fn store_block(value: __m512i, block: &mut [u8; BLOCK]) {
 ///
 /// # Safety
 /// The blocks are valid memory.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 unsafe fn fetch(at: &[*const u8; LANES], offset: usize, words: &mut [__m512i; LANES]) {
     let big_endian = big_endian();
@@ -420,7 +421,7 @@ unsafe fn fetch(at: &[*const u8; LANES], offset: usize, words: &mut [__m512i; LA
 }
 
 /// Rows to columns of 16 by 16 words.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn transpose(rows: &[__m512i; LANES]) -> [__m512i; LANES] {
     // Each 128-bit lane of `fours[4 i + j]` holds word j of its quarter for rows 4 i to 4 i + 3.
@@ -445,7 +446,7 @@ fn transpose(rows: &[__m512i; LANES]) -> [__m512i; LANES] {
 }
 
 /// Rows to columns of 4 by 4 words, in each 128-bit lane.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 pub(super) fn columns_of_four([r0, r1, r2, r3]: [__m512i; 4]) -> [__m512i; 4] {
     let (low01, low23) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpacklo_epi32(r2, r3));
@@ -458,7 +459,7 @@ pub(super) fn columns_of_four([r0, r1, r2, r3]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn number(n: u32) -> __m512i {
     _mm512_set1_epi32(n as i32)

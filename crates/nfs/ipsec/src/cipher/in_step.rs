@@ -12,6 +12,7 @@ use core::arch::x86_64::{
 
 use std::array::from_mut;
 
+use thalweg_cpu::avx512;
 use thalweg_packet::BATCH;
 
 use super::aes_lanes::{
@@ -38,7 +39,8 @@ const FOUR: usize = LANES / PER_REGISTER;
 /// # Safety
 /// The packets of both are the same, are valid memory, and are not shared; `idle` is that of
 /// `encryption`.
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[avx512]
+#[target_feature(enable = "vaes")]
 pub(super) unsafe fn advance<const SHA256: bool>(
     encryption: &mut Encryption<'_, '_>,
     authentication: &mut Authentication<'_, '_>,
@@ -88,7 +90,8 @@ impl<const SHA256: bool> Blocks for InStep<'_, SHA256> {
 ///
 /// # Safety
 /// Each lane has that many blocks after its position, and a header before it.
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[avx512]
+#[target_feature(enable = "vaes")]
 unsafe fn both<const SHA256: bool, const S: usize, const N: usize, const K: usize>(
     keys: &[[__m512i; K]],
     at: &[*mut u8; BATCH],
@@ -127,7 +130,7 @@ unsafe fn both<const SHA256: bool, const S: usize, const N: usize, const K: usiz
 }
 
 /// Puts the words of blocks into `words` from `first` on.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn put<const S: usize, const N: usize>(
     blocks: &[__m512i; N],
@@ -140,7 +143,7 @@ fn put<const S: usize, const N: usize>(
 }
 
 /// Puts the first half of the words of blocks at the end, and returns the other half.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn put_half<const S: usize, const N: usize>(
     blocks: &[__m512i; N],
@@ -156,7 +159,7 @@ fn put_half<const S: usize, const N: usize>(
 }
 
 /// The words of the blocks of sixteen packets, highest byte first.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[avx512]
 #[inline]
 fn columns<const N: usize>(blocks: &[__m512i; N], s: usize) -> [__m512i; WORDS] {
     let mut rows = [_mm512_setzero_si512(); FOUR];
@@ -169,7 +172,7 @@ fn columns<const N: usize>(blocks: &[__m512i; N], s: usize) -> [__m512i; WORDS] 
 /// States with the packets of each sixteen in the order that [`columns_of_four`] produces from four
 /// registers of four packets: the first of each register, the second of each, and so on. Applied
 /// twice, it restores the order.
-#[target_feature(enable = "avx512f")]
+#[avx512]
 #[inline]
 fn by_columns(states: &[State; STREAMS]) -> [State; STREAMS] {
     let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);

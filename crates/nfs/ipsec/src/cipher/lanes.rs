@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
-use thalweg_cpu::Isa;
+use thalweg_cpu::{Isa, avx2, avx512};
 use thalweg_packet::BATCH;
 
 use super::aes_lanes::{self, AesKeys, BLOCK, Encryption, idle_len};
@@ -166,7 +166,8 @@ impl Lanes {
     ///
     /// # Safety
     /// The processor has the instructions, and the packets are valid memory.
-    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    #[avx512]
+    #[target_feature(enable = "vaes")]
     unsafe fn seal_sixteens<const SHA256: bool>(
         &mut self,
         packets: &[Packet<'_>],
@@ -195,7 +196,7 @@ impl Lanes {
 
     /// # Safety
     /// The processor has the instructions, and the packets are valid memory.
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[avx512]
     unsafe fn authenticate_sixteens<const SHA256: bool>(
         &mut self,
         packets: &[Packet<'_>],
@@ -209,7 +210,8 @@ impl Lanes {
 
     /// # Safety
     /// The processor has the instructions, and the packets are valid memory.
-    #[target_feature(enable = "avx2,aes")]
+    #[avx2]
+    #[target_feature(enable = "aes")]
     unsafe fn seal_eights<const SHA256: bool>(
         &mut self,
         packets: &[Packet<'_>],
@@ -222,7 +224,7 @@ impl Lanes {
 
     /// # Safety
     /// The processor has the instructions, and the packets are valid memory.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[expect(clippy::unused_self, reason = "a kernel as the others")]
     unsafe fn authenticate_eights<const SHA256: bool>(
         &mut self,

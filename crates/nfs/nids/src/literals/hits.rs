@@ -8,6 +8,9 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
+#[cfg(target_arch = "x86_64")]
+use thalweg_cpu::avx512;
+
 /// A place in one of several texts where a literal may occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -45,7 +48,7 @@ impl Told<'_> {
     /// Reports those of eight places in a text whose bits are set; the first is at `base`, and
     /// each is `STRIDE` bytes after the previous one.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,popcnt")]
+    #[avx512]
     #[inline]
     pub(super) fn tell_of_eight<const STRIDE: i64>(
         &mut self,

@@ -146,6 +146,8 @@ mod x86 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use thalweg_cpu::avx2;
+
     use super::super::hits::Told;
     use super::{BYTES, Tables};
 
@@ -154,7 +156,7 @@ mod x86 {
     /// Bytes needed to look them up.
     const NEEDED: usize = SPAN + BYTES - 1;
 
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     pub(super) fn scan<'a>(tables: &[Tables], texts: &[&[u8]], told: Told<'a>) -> Told<'a> {
         match tables {
             [t0, t1] => scan_by(&[*t0, *t1], texts, told),
@@ -165,7 +167,7 @@ mod x86 {
         }
     }
 
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     fn scan_by<'a, const N: usize>(
         tables: &[Tables; N],
         texts: &[&[u8]],
@@ -200,7 +202,7 @@ mod x86 {
     }
 
     /// The places that pass.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn passes<const N: usize>(tables: &[[__m256i; 2]; N], bytes: &[u8; NEEDED]) -> u32 {
         let half = _mm256_set1_epi8(0xf);

@@ -107,7 +107,6 @@ pub(super) fn is_fast() -> bool {
         Isa::active() == Isa::Avx512
             && std::arch::is_x86_feature_detected!("avx512vbmi")
             && std::arch::is_x86_feature_detected!("gfni")
-            && std::arch::is_x86_feature_detected!("bmi2")
     }
     #[cfg(not(target_arch = "x86_64"))]
     false
@@ -140,6 +139,8 @@ mod x86 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use thalweg_cpu::avx512;
+
     use super::super::hits::Told;
     use super::{FIRST, PAIRS, SECOND, Tables};
 
@@ -162,13 +163,15 @@ mod x86 {
     struct Table([__m512i; 4]);
 
     impl Table {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi")]
         fn load(table: &[u8; 256]) -> Self {
             let (parts, _) = table.as_chunks::<64>();
             Self([load(&parts[0]), load(&parts[1]), load(&parts[2]), load(&parts[3])])
         }
 
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi")]
         fn look_up(self, at: __m512i) -> __m512i {
             let low = _mm512_permutex2var_epi8(self.0[0], at, self.0[1]);
             let high = _mm512_permutex2var_epi8(self.0[2], at, self.0[3]);
@@ -176,7 +179,7 @@ mod x86 {
         }
     }
 
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn load(bytes: &[u8; PLACES]) -> __m512i {
         // SAFETY: `bytes` has the 64 bytes that are read.
@@ -194,7 +197,8 @@ mod x86 {
     }
 
     impl Registers {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi")]
         fn load(Tables([t0, t1, t2, t3]): &Tables) -> Self {
             Self {
                 first: _mm512_set1_epi64(const { matrix(FIRST) }),
@@ -204,7 +208,8 @@ mod x86 {
         }
 
         /// Looks up the pairs of 64 bytes and the byte after each.
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi,gfni")]
         #[inline]
         fn look_up(&self, first: __m512i, second: __m512i) -> Looked {
             let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(first, self.first);
@@ -215,7 +220,8 @@ mod x86 {
         }
 
         /// The same for the last bytes of a text, at most 64, padded with zeros.
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi2")]
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi,gfni")]
         #[inline]
         fn look_up_rest(&self, rest: &[u8]) -> Looked {
             let there = _bzhi_u64(u64::MAX, rest.len() as u32);
@@ -226,7 +232,8 @@ mod x86 {
         }
 
         /// Reports the places of a text that pass. Past its end, the results for zeros are used.
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi,gfni")]
         #[inline]
         fn scan(&self, n: usize, text: &[u8], nothing: &Looked, told: &mut Told<'_>) {
             let looked = |base: usize| match text.get(base..).unwrap_or_default() {
@@ -258,7 +265,7 @@ mod x86 {
     }
 
     /// The values `BYTES` bytes after each of 64 places, some of them among the next 64.
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[avx512]
     #[inline]
     fn behind<const BYTES: i32>(now: __m512i, next: __m512i) -> __m512i {
         // Shifts within each 16 bytes and the 16 that follow.
@@ -267,7 +274,8 @@ mod x86 {
     }
 
     /// Neither inlined nor calling functions: either would evict the tables from the registers.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni,bmi1,bmi2,popcnt")]
+    #[avx512]
+    #[target_feature(enable = "avx512vbmi,gfni")]
     #[inline(never)]
     pub(super) fn scan<'a>(tables: &Tables, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
         let registers = Registers::load(tables);

@@ -110,6 +110,8 @@ mod avx512 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use thalweg_cpu::avx512;
+
     use super::super::index::MULTIPLIER;
     use super::avx2::look_up;
     use super::{Bitmap, Told, WINDOW, Windows};
@@ -118,50 +120,54 @@ mod avx512 {
     const SPAN: usize = 64;
 
     /// Scans every fourth place, sixteen at a time.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
-    pub(super) fn scan<'a>(bitmap: &Bitmap, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
+    #[avx512]
+    pub(super) fn scan<'a>(bitmap: &Bitmap, texts: &[&[u8]], told: Told<'a>) -> Told<'a> {
         const PLACES: u64 = 0x1111_1111_1111_1111;
+        scan_spans(texts, told, |told, windows, whole, n, base| {
+            let passed = passes(bitmap, windows) & whole;
+            told.tell_often(_pdep_u64(passed.into(), PLACES), n, base);
+        })
+    }
+
+    /// Scans every eighth place, eight at a time.
+    #[avx512]
+    pub(super) fn scan_wide<'a, const GATHER: bool>(
+        bitmap: &Bitmap,
+        texts: &[&[u8]],
+        told: Told<'a>,
+    ) -> Told<'a> {
+        const STRIDE: i64 = Windows::WIDE as i64;
+        scan_spans(texts, told, |told, windows, whole, n, base| {
+            let whole = _pext_u32(whole.into(), 0x5555) as u8;
+            let passed = half_passes::<GATHER>(bitmap, each_second(windows)) & whole;
+            told.tell_of_eight::<STRIDE>(passed, n, base);
+        })
+    }
+
+    /// Calls `scan` with the windows at every fourth place of each span of the texts, which of them
+    /// are complete, the text's number, and the span's place in it.
+    #[avx512]
+    #[inline]
+    fn scan_spans<'a>(
+        texts: &[&[u8]],
+        mut told: Told<'a>,
+        scan: impl Fn(&mut Told<'a>, __m512i, u16, usize, usize),
+    ) -> Told<'a> {
         const { assert!(WINDOW == 4) };
         for (n, text) in texts.iter().enumerate() {
             let (spans, rest) = text.as_chunks();
             for (span, base) in spans.iter().zip((0..).step_by(SPAN)) {
-                let passed = passes(bitmap, load(span));
-                told.tell_often(_pdep_u64(passed.into(), PLACES), n, base);
+                scan(&mut told, load(span), u16::MAX, n, base);
             }
-            let (bytes, whole) = load_rest(rest);
+            let (windows, whole) = load_rest(rest);
             if whole != 0 {
-                let passed = passes(bitmap, bytes) & whole;
-                told.tell_often(_pdep_u64(passed.into(), PLACES), n, text.len() - rest.len());
+                scan(&mut told, windows, whole, n, text.len() - rest.len());
             }
         }
         told
     }
 
-    /// Scans every eighth place, eight at a time.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
-    pub(super) fn scan_wide<'a, const GATHER: bool>(
-        bitmap: &Bitmap,
-        texts: &[&[u8]],
-        mut told: Told<'a>,
-    ) -> Told<'a> {
-        const STRIDE: i64 = Windows::WIDE as i64;
-        for (n, text) in texts.iter().enumerate() {
-            let (spans, rest) = text.as_chunks();
-            for (span, base) in spans.iter().zip((0..).step_by(SPAN)) {
-                let passed = half_passes::<GATHER>(bitmap, each_second(load(span)));
-                told.tell_of_eight::<STRIDE>(passed, n, base);
-            }
-            let (bytes, whole) = load_rest(rest);
-            if whole != 0 {
-                let whole = _pext_u32(whole.into(), 0x5555) as u8;
-                let passed = half_passes::<GATHER>(bitmap, each_second(bytes)) & whole;
-                told.tell_of_eight::<STRIDE>(passed, n, text.len() - rest.len());
-            }
-        }
-        told
-    }
-
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn load(span: &[u8; SPAN]) -> __m512i {
         // SAFETY: `span` has as many bytes as the load reads.
@@ -169,7 +175,7 @@ mod avx512 {
     }
 
     /// The windows at every fourth place of less than a span, and which of them are complete.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn load_rest(rest: &[u8]) -> (__m512i, u16) {
         let whole = (1u16 << (rest.len() / WINDOW)) - 1;
@@ -178,14 +184,14 @@ mod avx512 {
     }
 
     /// The first, third, fifth and so on of sixteen windows.
-    #[target_feature(enable = "avx512f")]
+    #[avx512]
     #[inline]
     fn each_second(windows: __m512i) -> __m256i {
         _mm512_cvtepi64_epi32(windows)
     }
 
     /// Which of eight windows may be in the bitmap.
-    #[target_feature(enable = "avx512f,avx512vl,avx2")]
+    #[avx512]
     #[inline]
     fn half_passes<const GATHER: bool>(bitmap: &Bitmap, windows: __m256i) -> u8 {
         let folded = _mm256_or_si256(windows, _mm256_set1_epi8(0x20));
@@ -206,7 +212,7 @@ mod avx512 {
     }
 
     /// Which of sixteen consecutive windows may be in the bitmap.
-    #[target_feature(enable = "avx512f,avx2")]
+    #[avx512]
     #[inline]
     fn passes(bitmap: &Bitmap, windows: __m512i) -> u16 {
         let folded = _mm512_or_si512(windows, _mm512_set1_epi8(0x20));
@@ -233,6 +239,8 @@ mod avx2 {
     #[allow(clippy::wildcard_imports)]
     use std::arch::x86_64::*;
 
+    use thalweg_cpu::avx2;
+
     use super::super::index::MULTIPLIER;
     use super::{Bitmap, Told, WINDOW};
 
@@ -243,7 +251,7 @@ mod avx2 {
     const NEEDED: usize = SPAN + WINDOW;
 
     /// Scans eight places at a time.
-    #[target_feature(enable = "avx2,bmi1,popcnt")]
+    #[avx2]
     pub(super) fn scan<'a, const STRIDE: usize>(
         bitmap: &Bitmap,
         texts: &[&[u8]],
@@ -265,7 +273,7 @@ mod avx2 {
     }
 
     /// Which windows may be in the bitmap, as the bits of their first bytes.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn passes<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8; NEEDED]) -> u32 {
         let mut passed = 0;
@@ -278,7 +286,7 @@ mod avx2 {
     }
 
     /// The same for the last bytes of a text.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn passes_at_end<const STRIDE: usize>(bitmap: &Bitmap, bytes: &[u8]) -> u32 {
         let mut passed = 0;
@@ -296,7 +304,7 @@ mod avx2 {
     }
 
     /// Which of eight consecutive windows may be in the bitmap.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn side_by_side(bitmap: &Bitmap, windows: __m256i) -> u32 {
         let folded = _mm256_or_si256(windows, _mm256_set1_epi8(0x20));
@@ -315,7 +323,7 @@ mod avx2 {
 
     /// The words at eight places, which are shifted hashes. On processors with AVX2 only, loading
     /// them one by one is faster than a gather.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     pub(super) fn look_up(bitmap: &Bitmap, places: __m256i) -> __m256i {
         let low = four(bitmap, _mm256_castsi256_si128(places));
@@ -324,7 +332,7 @@ mod avx2 {
     }
 
     /// The words at four places.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn four(bitmap: &Bitmap, places: __m128i) -> __m128i {
         // SAFETY: a shifted hash is the index of a word.

@@ -14,7 +14,7 @@ use core::arch::x86_64::{
     _mm512_cvtepi32_epi16, _mm512_maskz_loadu_epi32, _mm512_max_epu32, _mm512_set1_epi32,
     _mm512_setzero_si512, _mm512_srli_epi32, _mm512_srlv_epi32,
 };
-use thalweg_cpu::Avx512;
+use thalweg_cpu::{Avx512, avx512};
 use thalweg_packet::BATCH;
 
 use super::{Bytes, MORE};
@@ -37,7 +37,7 @@ pub(super) fn look_at_bytes(
     unsafe { load_all(bytes, addresses, hops) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[avx512]
 fn load_all(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
     // The usual request of a busy router: at 0.7 ns an address, the loops below cost too much.
     if let (Ok(addresses), Ok(hops)) =
@@ -58,7 +58,7 @@ fn load_all(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
 }
 
 /// Looks up at most `N` registers of addresses; returns whether one of their entries is [`MORE`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[avx512]
 #[inline]
 fn load<const N: usize>(bytes: &Bytes, addresses: &[u32], hops: &mut [HopId]) -> bool {
     let len = addresses.len().min(hops.len());
@@ -87,7 +87,7 @@ fn first(len: usize) -> __mmask16 {
 
 /// Loads the entries of `addresses` into the lowest bytes of `lanes`. The bytes above, and other
 /// lanes, are undefined.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[avx512]
 #[inline]
 fn gather(bytes: &Bytes, lanes: __mmask16, addresses: __m512i) -> __m512i {
     // An address shifted by 8 bits numbers one of 2^24 entries; four of them form a word.

@@ -9,6 +9,8 @@ use core::arch::x86_64::{
     _mm256_xor_si256,
 };
 
+use thalweg_cpu::avx2;
+
 use super::super::aes_lanes::{AesKeys, BLOCK, MOST_KEYS, load, store};
 use super::super::lanes::{Packet, alike};
 
@@ -99,7 +101,7 @@ impl Blocks for __m256i {
     }
 }
 
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn half(blocks: __m256i, which: usize) -> __m128i {
     match which {
@@ -117,7 +119,8 @@ fn half(blocks: __m256i, which: usize) -> __m128i {
 ///
 /// # Safety
 /// The packets are valid memory and not shared.
-#[target_feature(enable = "avx2,aes")]
+#[avx2]
+#[target_feature(enable = "aes")]
 pub(super) unsafe fn encrypt(packets: &[Packet<'_>], idle: &mut [u8]) {
     for packets in packets.chunks(REGISTERS) {
         // SAFETY: the caller guarantees it.
@@ -129,7 +132,8 @@ pub(super) unsafe fn encrypt(packets: &[Packet<'_>], idle: &mut [u8]) {
 ///
 /// # Safety
 /// As for [`encrypt`].
-#[target_feature(enable = "avx2,aes,vaes")]
+#[avx2]
+#[target_feature(enable = "vaes")]
 pub(super) unsafe fn encrypt_vaes(packets: &[Packet<'_>], idle: &mut [u8]) {
     // SAFETY: the caller guarantees it.
     unsafe { encrypt_by::<__m256i>(packets, idle) };
@@ -248,7 +252,8 @@ unsafe fn run<B: Blocks, const K: usize>(
 }
 
 /// Decrypts a packet's blocks, which follow their IV, in place.
-#[target_feature(enable = "avx2,aes")]
+#[avx2]
+#[target_feature(enable = "aes")]
 pub(in super::super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
     let (blocks, _) = text.as_chunks_mut::<BLOCK>();
     let (all, rounds) = (keys.decryption(), keys.rounds());
@@ -266,7 +271,8 @@ pub(in super::super) fn decrypt(keys: &AesKeys, text: &mut [u8]) {
 }
 
 /// Decrypts the last `N` of the blocks; at least one more comes before them.
-#[target_feature(enable = "avx2,aes")]
+#[avx2]
+#[target_feature(enable = "aes")]
 #[inline]
 fn decrypt_last<const N: usize>(keys: &[__m128i], blocks: &mut [[u8; BLOCK]]) {
     let ([first, inner @ .., last], Some(from)) = (keys, blocks.len().checked_sub(N + 1)) else {

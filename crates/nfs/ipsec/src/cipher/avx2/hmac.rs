@@ -12,6 +12,8 @@ use core::arch::x86_64::{
 use std::array::from_mut;
 use std::ptr::{self, copy_nonoverlapping};
 
+use thalweg_cpu::avx2;
+
 use super::super::hmac_lanes::TAG;
 use super::super::lanes::{Packet, alike};
 use super::super::sha::{BLOCK, HmacKeys, State, WORDS, Words, compress};
@@ -69,19 +71,19 @@ impl Words for __m256i {
     }
 }
 
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn rotate_left<const LEFT: i32, const RIGHT: i32>(a: __m256i) -> __m256i {
     _mm256_or_si256(_mm256_slli_epi32::<LEFT>(a), _mm256_srli_epi32::<RIGHT>(a))
 }
 
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn choose(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     _mm256_xor_si256(c, _mm256_and_si256(a, _mm256_xor_si256(b, c)))
 }
 
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     let with_first = _mm256_and_si256(a, _mm256_or_si256(b, c));
@@ -95,7 +97,7 @@ fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
 ///
 /// # Safety
 /// The messages are valid memory.
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) unsafe fn authenticate<const SHA256: bool>(
     messages: &[Packet<'_>],
     tags: &mut [[u8; TAG]],
@@ -131,7 +133,7 @@ pub(super) unsafe fn authenticate<const SHA256: bool>(
 }
 
 /// Restores the state of messages that have no such block.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn keep(state: &mut State<__m256i>, before: State<__m256i>, ends: &[End; LANES], block: usize) {
     let blocks = |lane: usize| ends[lane].blocks as i32;
@@ -145,7 +147,7 @@ fn keep(state: &mut State<__m256i>, before: State<__m256i>, ends: &[End; LANES],
 }
 
 /// The hash of the keys' outer block and the inner digest.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn finish<const SHA256: bool>(
     inner: State<__m256i>,
@@ -213,7 +215,7 @@ impl End {
 }
 
 /// The shuffle that puts the highest byte of each word first.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn big_endian() -> __m256i {
     let [a, b, c, d] = [0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f];
@@ -221,7 +223,7 @@ fn big_endian() -> __m256i {
 }
 
 /// One state of the keys of each lane, which may all be `alike`.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn states(
     messages: &[&Packet<'_>; LANES],
@@ -246,7 +248,7 @@ fn states(
 ///
 /// # Safety
 /// There is a block at each position.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 unsafe fn fetch(at: &[*const u8; LANES]) -> [__m256i; BLOCK / 4] {
     let mut words = [_mm256_setzero_si256(); BLOCK / 4];
@@ -262,7 +264,7 @@ unsafe fn fetch(at: &[*const u8; LANES]) -> [__m256i; BLOCK / 4] {
 }
 
 /// Rows to columns of 8 by 8 words.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn transpose(rows: [__m256i; LANES]) -> [__m256i; LANES] {
     // Each half of `fours[4 i + j]` holds word j of its half for rows 4 i to 4 i + 3.

@@ -7,6 +7,8 @@ mod hmac;
 
 pub(super) use aes::decrypt;
 
+use thalweg_cpu::avx2;
+
 use super::hmac_lanes::TAG;
 use super::lanes::Packet;
 
@@ -15,7 +17,8 @@ use super::lanes::Packet;
 ///
 /// # Safety
 /// The packets are valid memory and not shared; their keys have the same number of rounds.
-#[target_feature(enable = "avx2,aes")]
+#[avx2]
+#[target_feature(enable = "aes")]
 pub(super) unsafe fn seal<const SHA256: bool>(
     packets: &[Packet<'_>],
     tags: &mut [[u8; TAG]],
@@ -35,7 +38,7 @@ pub(super) unsafe fn seal<const SHA256: bool>(
 ///
 /// # Safety
 /// The packets are valid memory.
-#[target_feature(enable = "avx2")]
+#[avx2]
 pub(super) unsafe fn authenticate<const SHA256: bool>(
     packets: &[Packet<'_>],
     tags: &mut [[u8; TAG]],

@@ -10,6 +10,8 @@ use core::arch::x86_64::{
 };
 use std::sync::atomic::AtomicU32;
 
+use thalweg_cpu::avx2;
+
 use super::super::groups::{Entry, UNIT};
 use super::super::{Root, TOP};
 use super::{FEW, Kernel};
@@ -18,7 +20,7 @@ use crate::table::HopId;
 /// Addresses per register.
 pub(super) const LANES: usize = 8;
 
-kernels!("avx2,popcnt", 1 2 3 4 5 6 7 8);
+kernels!(avx2, 1 2 3 4 5 6 7 8);
 
 /// The descent of eight addresses.
 #[derive(Clone, Copy)]
@@ -31,7 +33,7 @@ struct Way {
 }
 
 impl Way {
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn new(root: &Root, addresses: &[u128; LANES]) -> Self {
         let pairs = addresses.as_chunks::<2>().0;
@@ -53,21 +55,21 @@ impl Way {
     }
 
     /// The lowest 8 bits of the lanes are those of the first 32 bits from `shift` on.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn first_bits(&self, shift: i32) -> __m256i {
         _mm256_srl_epi32(self.first, _mm_cvtsi32_si128(shift))
     }
 
     /// Likewise of the second 32 bits.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn second_bits(&self, shift: i32) -> __m256i {
         _mm256_srl_epi32(self.second, _mm_cvtsi32_si128(shift))
     }
 
     /// Descends by 8 bits, the lowest of each lane of `bits`; returns the lanes that are not done.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn step(&mut self, words: &[AtomicU32], bits: __m256i) -> u8 {
         let of = self.entries;
@@ -92,7 +94,7 @@ impl Way {
     }
 
     /// Writes the next hops; returns the lanes that have none yet.
-    #[target_feature(enable = "avx2")]
+    #[avx2]
     #[inline]
     fn finish(&self, hops: &mut [HopId; LANES]) -> u8 {
         let lower = _mm256_and_si256(self.entries, _mm256_set1_epi32(0xffff));
@@ -105,7 +107,7 @@ impl Way {
 }
 
 /// The lanes whose uppermost bit is set.
-#[target_feature(enable = "avx2")]
+#[avx2]
 #[inline]
 fn set(lanes: __m256i) -> u8 {
     _mm256_movemask_ps(_mm256_castsi256_ps(lanes)) as u8

@@ -28,11 +28,11 @@ const MOST: usize = 64;
 ///
 /// A macro, as a function for all levels would not be compiled for the instructions of each.
 macro_rules! kernels {
-    ($features:literal, $($registers:literal)*) => {
+    ($level:ident, $($registers:literal)*) => {
         pub(in $crate::trie6::lanes) const KERNELS: [Kernel; [$($registers),*].len()] =
             [$(look::<$registers>),*];
 
-        #[target_feature(enable = $features)]
+        #[$level]
         fn look<const N: usize>(root: &Root, addresses: &[u128], hops: &mut [HopId]) {
             let mut ways: [Way; N] = std::array::from_fn(|n| {
                 Way::new(root, addresses[n * LANES..].first_chunk().expect("LANES addresses"))

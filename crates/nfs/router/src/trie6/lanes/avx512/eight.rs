@@ -11,6 +11,8 @@ use core::arch::x86_64::{
 };
 use std::sync::atomic::AtomicU32;
 
+use thalweg_cpu::avx512;
+
 use super::super::{FEW, Kernel};
 use super::all;
 use crate::table::HopId;
@@ -20,11 +22,11 @@ use crate::trie6::{Root, TOP};
 /// Addresses per register: four registers hold a batch.
 pub(in super::super) const LANES: usize = 8;
 
-kernels!("avx512f,avx512bw,avx512dq,avx512vl,popcnt", 1 2 3 4);
+kernels!(avx512, 1 2 3 4);
 way!(__m256i, __mmask8);
 
 /// The first 32 bits of the addresses, and their second 32 bits.
-#[target_feature(enable = "avx512f,avx512vl")]
+#[avx512]
 #[inline]
 fn upper_halves(addresses: &[u128; LANES]) -> (__m256i, __m256i) {
     let pairs = addresses.as_chunks::<2>().0;

@@ -18,7 +18,7 @@ macro_rules! way {
         }
 
         impl Way {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+            #[avx512]
             #[inline]
             fn new(root: &Root, addresses: &[u128; LANES]) -> Self {
                 let (first, second) = upper_halves(addresses);
@@ -31,21 +31,21 @@ macro_rules! way {
             }
 
             /// The lowest 8 bits of the lanes are those of the first 32 bits from `shift` on.
-            #[target_feature(enable = "avx512f,avx512vl")]
+            #[avx512]
             #[inline]
             fn first_bits(&self, shift: i32) -> $vector {
                 srl(self.first, _mm_cvtsi32_si128(shift))
             }
 
             /// Likewise of the second 32 bits.
-            #[target_feature(enable = "avx512f,avx512vl")]
+            #[avx512]
             #[inline]
             fn second_bits(&self, shift: i32) -> $vector {
                 srl(self.second, _mm_cvtsi32_si128(shift))
             }
 
             /// Descends by 8 bits, the lowest of each lane of `bits`; returns the lanes not done.
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+            #[avx512]
             #[inline]
             fn step(&mut self, words: &[AtomicU32], bits: $vector) -> $mask {
                 let of = movepi32_mask(self.entries);
@@ -68,7 +68,7 @@ macro_rules! way {
             }
 
             /// Writes the next hops; returns the lanes that have none yet.
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+            #[avx512]
             #[inline]
             fn finish(&self, hops: &mut [HopId; LANES]) -> $mask {
                 // SAFETY: `LANES` next hops are numbers of 16 bits; the store needs no alignment.

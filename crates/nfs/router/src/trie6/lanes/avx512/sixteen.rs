@@ -11,6 +11,8 @@ use core::arch::x86_64::{
 };
 use std::sync::atomic::AtomicU32;
 
+use thalweg_cpu::avx512;
+
 use super::super::{FEW, Kernel};
 use super::all;
 use crate::table::HopId;
@@ -20,11 +22,11 @@ use crate::trie6::{Root, TOP};
 /// Addresses per register.
 pub(in super::super) const LANES: usize = 16;
 
-kernels!("avx512f,avx512bw,avx512dq,avx512vl,popcnt", 1 2 3 4);
+kernels!(avx512, 1 2 3 4);
 way!(__m512i, __mmask16);
 
 /// The first 32 bits of the addresses, and their second 32 bits.
-#[target_feature(enable = "avx512f,avx512vl")]
+#[avx512]
 #[inline]
 fn upper_halves(addresses: &[u128; LANES]) -> (__m512i, __m512i) {
     let quarters = addresses.as_chunks::<4>().0;
