@@ -98,7 +98,7 @@ fn senders_of_the_other_ip_version_hear_from_the_gateways_own_address() {
         let (fate, emitted) = pass_traced(&mut *nf, &clear, Some(&mut trace));
         assert_eq!((fate, emitted.len()), (Err(DropReason::TooBig), 0));
         assert!(
-            trace[0].1.ends_with("no ICMP error: no address of its IP version to tell it from")
+            trace[0].1.ends_with("no ICMP error: no source address of the packet's IP version")
         );
         assert!(nf.figures().contains(&("icmp_no_source", 1)), "{:?}", nf.figures());
     }
