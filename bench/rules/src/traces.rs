@@ -3,6 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use thalweg_classify::Rule;
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{FlowKey, KEY_WORDS, field};
 
 /// Keys of a trace.
@@ -45,10 +46,10 @@ pub fn scans(rules: &[Rule]) -> Vec<FlowKey> {
         let rule = &rules[rng.random_range(0..rules.len())];
         let near = rule.matches[0].value().get(field::NW_DST) & 0xffff_0000;
         let mut key = FlowKey::default();
-        key.set(field::DL_TYPE, 0x0800);
+        key.set(field::DL_TYPE, ethertype::IPV4.into());
         key.set(field::NW_SRC, sources[rng.random_range(0..sources.len())]);
         key.set(field::NW_DST, near | rng.random_range(0..0x1_0000));
-        key.set(field::NW_PROTO, 6);
+        key.set(field::NW_PROTO, ip_proto::TCP.into());
         key.set(field::TP_SRC, rng.random_range(32768..61000));
         key.set(field::TP_DST, [22, 23, 445][rng.random_range(0..3usize)]);
         key

@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{FlowKey, PacketType, field};
 
 use crate::rule::{Match, Rule, RuleId};
@@ -59,7 +60,7 @@ impl Line<'_> {
         let [src, dst, sport, dport, proto] = &fields;
         let mut value = FlowKey::default();
         let mut mask = FlowKey::default();
-        value.set(field::DL_TYPE, 0x0800);
+        value.set(field::DL_TYPE, ethertype::IPV4.into());
         mask.set(field::DL_TYPE, field::DL_TYPE.max());
         for (place, span) in [(field::NW_SRC, src), (field::NW_DST, dst)] {
             let (address, bits) = self.prefix(span)?;

@@ -14,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 use thalweg_classify::{
     Classifier, Config, Found, LinearTable, Lookup, Match, Rule, RuleId, RuleTable, SharedRules,
 };
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 const RULES: usize = 150;
@@ -24,7 +25,7 @@ const AT_FIRST: usize = 100;
 
 fn random_key(rng: &mut StdRng) -> FlowKey {
     let mut key = FlowKey::default();
-    key.set(field::DL_TYPE, 0x0800);
+    key.set(field::DL_TYPE, ethertype::IPV4.into());
     key.set(field::IN_PORT, rng.random_range(1..3));
     key.set(field::VLAN_TCI, [0, 0x100a][rng.random_range(0..2usize)]);
     key.set(field::NW_SRC, 0x0a00_0000 | rng.random_range(0..2u64) << 16 | rng.random_range(0..4));

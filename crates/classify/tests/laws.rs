@@ -9,6 +9,7 @@ use thalweg_classify::{
     SharedRules, flow_syntax,
 };
 use thalweg_cpu::Isa;
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{
     BATCH, FlowKey, KEY_WORDS, Lanes, Nanoseconds, PacketType, TransposedKeys, field,
 };
@@ -18,7 +19,7 @@ fn key() -> impl Strategy<Value = FlowKey> {
     (0u64..4, 0u64..4, 0u64..3, 0u64..3, prop_oneof![Just(0u64), Just(0x1000), Just(0x100a)])
         .prop_map(|(src, dst, proto, port, vlan)| {
             let mut key = FlowKey::default();
-            key.set(field::DL_TYPE, 0x0800);
+            key.set(field::DL_TYPE, ethertype::IPV4.into());
             key.set(field::NW_SRC, 0x0a00_0000 + src);
             key.set(field::NW_DST, 0x0a00_0000 + (dst << 16));
             key.set(field::NW_PROTO, proto);
@@ -279,7 +280,7 @@ fn an_untagged_packets_megaflow_does_not_swallow_tagged_ones() {
     let shared = Arc::new(SharedRules::new(table(&rules)));
     let mut classifier = Classifier::new(shared, Config { emc_entries: 0, ..Config::default() });
     let mut keys = [FlowKey::default(); BATCH];
-    keys[0].set(field::DL_TYPE, 0x0800);
+    keys[0].set(field::DL_TYPE, ethertype::IPV4.into());
     keys[1] = keys[0];
     keys[1].set(field::VLAN_TCI, 0x100a);
     let mut out = [Lookup::default(); BATCH];

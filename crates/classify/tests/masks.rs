@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use thalweg_classify::{Match, Rule, RuleId, RuleTable, classbench};
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{Field, FlowKey, PacketType, field};
 use thalweg_source::Source;
 
@@ -261,7 +262,7 @@ fn masks_prove_answers_where_port_ranges_are_split() {
         large.set(large.get() + u64::from(table.subtables() > 64));
         for (src, dst, sport, dport, protocol) in headers {
             let mut key = FlowKey::default();
-            key.set(field::DL_TYPE, 0x0800);
+            key.set(field::DL_TYPE, ethertype::IPV4.into());
             key.set(field::NW_SRC, src.0 << 24 | src.1 << 16 | src.2);
             key.set(field::NW_DST, dst.0 << 24 | dst.1 << 16 | dst.2);
             key.set(field::NW_PROTO, [6, 17][protocol]);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use thalweg_classify::{
     Classifier, Config, Lookup, MatchLayer, Rule, RuleId, RuleTable, SharedRules, flow_syntax,
 };
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 thread_local! {
@@ -54,8 +55,8 @@ fn rules() -> RuleTable {
 
 fn key(n: u64) -> FlowKey {
     let mut key = FlowKey::default();
-    key.set(field::DL_TYPE, 0x0800);
-    key.set(field::NW_PROTO, 6);
+    key.set(field::DL_TYPE, ethertype::IPV4.into());
+    key.set(field::NW_PROTO, ip_proto::TCP.into());
     key.set(field::NW_DST, 0x0a00_0000);
     key.set(field::NW_SRC, n);
     key.set(field::TP_DST, n % 40);

@@ -11,6 +11,7 @@ use thalweg_classify::{
     Classifier, Config, LinearTable, Lookup, MatchLayer, Rule, RuleId, RuleTable, SharedRules,
     flow_syntax,
 };
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{BATCH, FlowKey, Lanes, Nanoseconds, PacketType, TransposedKeys, field};
 
 /// Rules in flow syntax, each with a packet type of its own, counted from 1.
@@ -47,7 +48,7 @@ fn grid(base: FlowKey, axes: &[(thalweg_packet::Field, &[u64])]) -> Vec<FlowKey>
 
 fn ipv4() -> FlowKey {
     let mut key = FlowKey::default();
-    key.set(field::DL_TYPE, 0x0800);
+    key.set(field::DL_TYPE, ethertype::IPV4.into());
     key
 }
 
@@ -199,8 +200,8 @@ fn ipv6_prefixes_are_told_apart_on_both_sides_of_the_middle() {
         "priority=1,ip",
     ];
     let mut base = FlowKey::default();
-    base.set(field::DL_TYPE, 0x86dd);
-    base.set(field::NW_PROTO, 6);
+    base.set(field::DL_TYPE, ethertype::IPV6.into());
+    base.set(field::NW_PROTO, ip_proto::TCP.into());
     let keys = grid(
         base,
         &[
@@ -224,7 +225,7 @@ fn a_mask_has_only_the_bits_that_tell_the_packet_from_the_rules() {
         table.lookup(key).mask
     };
     let mut key = ipv4();
-    key.set(field::NW_PROTO, 6);
+    key.set(field::NW_PROTO, ip_proto::TCP.into());
     key.set(field::NW_DST, 0x0b00_0001);
     key.set(field::IN_PORT, 3); // port 2
     // 11 differs from 10 in its eighth bit; the port is not looked at.

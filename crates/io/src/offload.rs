@@ -7,10 +7,10 @@
 //! virtio network header (virtio 1.2, section 5.1.6).
 
 use thalweg_packet::checksum::{Checksum, fill};
+use thalweg_packet::wire::header_len;
+use thalweg_packet::wire::ip_proto::{TCP, UDP};
+use thalweg_packet::wire::tcp_flags::{CWR, FIN, PSH};
 use thalweg_packet::{Decapsulate, Headers, PortIndex, parse};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// The work that is missing on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,15 +123,14 @@ impl Segments {
             let id = id.wrapping_add(self.number as u16);
             packet[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
         } else {
-            packet[at + 4..at + 6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+            packet[at + 4..at + 6]
+                .copy_from_slice(&((len - header_len::IPV6) as u16).to_be_bytes());
         }
     }
 
     /// Sets the sequence number and flags: FIN and PSH only in the last segment, CWR only in the
     /// first.
     fn set_tcp(&self, packet: &mut [u8], is_last: bool) {
-        const FIN_PSH: u8 = 0x09;
-        const CWR: u8 = 0x80;
         let at = usize::from(self.headers.l4);
         let mut sequence = [0; 4];
         sequence.copy_from_slice(&packet[at + 4..at + 8]);
@@ -139,7 +138,7 @@ impl Segments {
         let sequence = u32::from_be_bytes(sequence).wrapping_add(before);
         packet[at + 4..at + 8].copy_from_slice(&sequence.to_be_bytes());
         let flags = &mut packet[at + 13];
-        *flags &= !(if is_last { 0 } else { FIN_PSH } | if self.number == 0 { 0 } else { CWR });
+        *flags &= !(if is_last { 0 } else { FIN | PSH } | if self.number == 0 { 0 } else { CWR });
     }
 }
 

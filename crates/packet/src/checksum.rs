@@ -1,6 +1,7 @@
 //! Internet checksums (RFC 1071) and their incremental update (RFC 1624).
 
 use crate::headers::Headers;
+use crate::wire::ip_proto;
 
 /// A one's-complement sum that is being computed.
 ///
@@ -91,9 +92,9 @@ pub enum ChecksumStatus {
 /// Where the transport checksum of `protocol` lies in its header.
 fn transport_field(protocol: u8) -> Option<usize> {
     match protocol {
-        1 | 58 => Some(2),
-        6 => Some(16),
-        17 => Some(6),
+        ip_proto::ICMP | ip_proto::ICMPV6 => Some(2),
+        ip_proto::TCP => Some(16),
+        ip_proto::UDP => Some(6),
         _ => None,
     }
 }
@@ -104,7 +105,7 @@ fn pseudo_header(bytes: &[u8], headers: &Headers, length: usize) -> Option<Check
     let l3 = headers.l3 as usize;
     let sum = Checksum::default();
     if headers.is_ipv4() {
-        if headers.ip_proto == 1 {
+        if headers.ip_proto == ip_proto::ICMP {
             return Some(sum);
         }
         let addresses = bytes.get(l3 + 12..l3 + 20)?;
@@ -124,7 +125,7 @@ fn transport<'a>(bytes: &'a [u8], headers: &Headers) -> Option<(&'a [u8], usize)
     let field = transport_field(headers.ip_proto)?;
     let segment = bytes.get(headers.l4 as usize..headers.end as usize)?;
     // A UDP datagram may be shorter than the IP payload.
-    let segment = if headers.ip_proto == 17 {
+    let segment = if headers.ip_proto == ip_proto::UDP {
         let length = usize::from(u16::from_be_bytes([*segment.get(4)?, *segment.get(5)?]));
         segment.get(..length)?
     } else {
@@ -150,7 +151,7 @@ pub fn verify(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
         return ChecksumStatus::Unchecked;
     };
     let stored = u16::from_be_bytes([segment[field], segment[field + 1]]);
-    if headers.ip_proto == 17 && stored == 0 {
+    if headers.ip_proto == ip_proto::UDP && stored == 0 {
         // RFC 768: no checksum. RFC 8200: not allowed over IPv6.
         let v4 = headers.is_ipv4();
         return if v4 { ChecksumStatus::Unchecked } else { ChecksumStatus::BadTransport };
@@ -180,7 +181,7 @@ pub fn fill(bytes: &mut [u8], headers: &Headers) {
     let stored = u16::from_be_bytes([segment[field], segment[field + 1]]);
     let Some(sum) = pseudo_header(bytes, headers, segment.len()) else { return };
     let mut value = sum.add(segment).add_u16(!stored).finish();
-    if value == 0 && headers.ip_proto == 17 {
+    if value == 0 && headers.ip_proto == ip_proto::UDP {
         value = 0xffff;
     }
     let at = headers.l4 as usize + field;

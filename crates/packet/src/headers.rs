@@ -1,5 +1,7 @@
 //! Where a packet's headers lie.
 
+use crate::wire::ethertype;
+
 /// How far up the stack parsing got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -64,13 +66,13 @@ impl Headers {
     /// Whether an IPv4 header was parsed.
     #[inline]
     pub fn is_ipv4(&self) -> bool {
-        self.layer >= Layer::Network && self.ether_type == 0x0800
+        self.layer >= Layer::Network && self.ether_type == ethertype::IPV4
     }
 
     /// Whether an IPv6 header was parsed.
     #[inline]
     pub fn is_ipv6(&self) -> bool {
-        self.layer >= Layer::Network && self.ether_type == 0x86dd
+        self.layer >= Layer::Network && self.ether_type == ethertype::IPV6
     }
 
     /// Whether a transport header of `protocol` was parsed.

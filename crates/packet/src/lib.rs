@@ -23,6 +23,7 @@ mod pool;
 mod time;
 mod transposed;
 mod tuple;
+pub mod wire;
 pub mod write;
 
 pub use batch::{Batch, MAX_PACKET_LEN};

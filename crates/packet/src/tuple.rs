@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::batch::Batch;
 use crate::key::{Field, FlowKey, field};
+use crate::wire::{ethertype, ip_proto};
 
 /// Source and destination of a flow, and its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,12 +36,12 @@ impl FiveTuple {
     }
 
     fn from_fields(get: impl Fn(Field) -> u64, wide: impl Fn([Field; 2]) -> u128) -> Option<Self> {
-        let (src, dst): (IpAddr, IpAddr) = match get(field::DL_TYPE) {
-            0x0800 => (
+        let (src, dst): (IpAddr, IpAddr) = match get(field::DL_TYPE) as u16 {
+            ethertype::IPV4 => (
                 Ipv4Addr::from(get(field::NW_SRC) as u32).into(),
                 Ipv4Addr::from(get(field::NW_DST) as u32).into(),
             ),
-            0x86dd => (
+            ethertype::IPV6 => (
                 Ipv6Addr::from(wide(field::IPV6_SRC)).into(),
                 Ipv6Addr::from(wide(field::IPV6_DST)).into(),
             ),
@@ -73,11 +74,11 @@ impl fmt::Display for FiveTuple {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use std::net::SocketAddr;
         let name = match self.protocol {
-            1 => "icmp",
-            6 => "tcp",
-            17 => "udp",
-            58 => "icmp6",
-            132 => "sctp",
+            ip_proto::ICMP => "icmp",
+            ip_proto::TCP => "tcp",
+            ip_proto::UDP => "udp",
+            ip_proto::ICMPV6 => "icmp6",
+            ip_proto::SCTP => "sctp",
             other => return write!(f, "{} -> {} proto {other}", self.src, self.dst),
         };
         let src = SocketAddr::new(self.src, self.src_port);
@@ -93,12 +94,13 @@ impl fmt::Display for FiveTuple {
 #[inline]
 pub fn symmetric_hash(key: &FlowKey) -> u32 {
     let whole = key.get(field::NW_FRAG) == 0;
-    let protocol = key.get(field::NW_PROTO);
-    let mut hash = mix(key.get(field::DL_TYPE) << 8 | protocol);
-    if whole && matches!(protocol, 1 | 58) {
+    let protocol = key.get(field::NW_PROTO) as u8;
+    let mut hash = mix(key.get(field::DL_TYPE) << 8 | u64::from(protocol));
+    if whole && matches!(protocol, ip_proto::ICMP | ip_proto::ICMPV6) {
         hash = mix(hash ^ key.get(field::ICMP_ID));
     }
-    join(hash, ends(key, whole && matches!(protocol, 6 | 17 | 132)))
+    let has_ports = matches!(protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
+    join(hash, ends(key, whole && has_ports))
 }
 
 /// Hash of the two ends of the flow that `key` belongs to by their addresses alone: equal for all
@@ -113,12 +115,12 @@ pub fn address_hash(key: &FlowKey) -> u32 {
 fn ends(key: &FlowKey, with_ports: bool) -> (u64, u64) {
     let port = |place| if with_ports { key.get(place) } else { 0 };
     let (src_port, dst_port) = (port(field::TP_SRC), port(field::TP_DST));
-    match key.get(field::DL_TYPE) {
-        0x0800 => (
+    match key.get(field::DL_TYPE) as u16 {
+        ethertype::IPV4 => (
             mix(key.get(field::NW_SRC) << 16 | src_port),
             mix(key.get(field::NW_DST) << 16 | dst_port),
         ),
-        0x86dd => {
+        ethertype::IPV6 => {
             let end = |place, port| {
                 let address = key.get128(place);
                 mix(mix((address >> 64) as u64) ^ address as u64 ^ port << 48)
@@ -152,8 +154,8 @@ mod tests {
 
     fn key(src: u32, dst: u32, src_port: u16, dst_port: u16) -> FlowKey {
         let mut key = FlowKey::default();
-        key.set(field::DL_TYPE, 0x0800);
-        key.set(field::NW_PROTO, 6);
+        key.set(field::DL_TYPE, ethertype::IPV4.into());
+        key.set(field::NW_PROTO, ip_proto::TCP.into());
         key.set(field::NW_SRC, src.into());
         key.set(field::NW_DST, dst.into());
         key.set(field::TP_SRC, src_port.into());
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(address_hash(&first), address_hash(&later));
         // An echo's identifier too is only in the first fragment.
         for key in [&mut first, &mut later] {
-            key.set(field::NW_PROTO, 1);
+            key.set(field::NW_PROTO, ip_proto::ICMP.into());
         }
         first.set(field::ICMP_ID, 77);
         assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
@@ -188,7 +190,7 @@ mod tests {
     fn addresses_alone_hash_alike() {
         let hash = address_hash(&key(1, 2, 3, 4));
         let mut other = key(2, 1, 5, 6);
-        other.set(field::NW_PROTO, 17);
+        other.set(field::NW_PROTO, ip_proto::UDP.into());
         assert_eq!(address_hash(&other), hash);
         assert_ne!(address_hash(&key(1, 3, 3, 4)), hash);
     }

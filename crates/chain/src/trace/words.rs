@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use thalweg_classify::Match;
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{Field, FlowKey, Headers, Layer, ParseStatus, field};
 
 /// Bytes that an NF changed: those from `offset` on were `before` and are
@@ -57,15 +58,17 @@ pub(super) fn flow(key: &FlowKey) -> String {
     for place in WIDE_FIELDS.into_iter().filter(|place| key.get128(*place) != 0) {
         mask.set128(place, u128::MAX);
     }
-    if key.get(field::DL_TYPE) == 0x0800 || key.get(field::DL_TYPE) == 0x86dd {
+    if matches!(key.get(field::DL_TYPE) as u16, ethertype::IPV4 | ethertype::IPV6) {
+        use ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
+        let protocol = key.get(field::NW_PROTO) as u8;
         // Zero is a value in these: a port, an ICMP type, no flags.
-        if matches!(key.get(field::NW_PROTO), 1 | 6 | 17 | 58 | 132)
+        if matches!(protocol, ICMP | TCP | UDP | ICMPV6 | SCTP)
             && key.get(field::NW_FRAG) & field::FRAG_LATER == 0
         {
             mask.set(field::TP_SRC, field::TP_SRC.max());
             mask.set(field::TP_DST, field::TP_DST.max());
         }
-        if key.get(field::NW_PROTO) == 6 {
+        if protocol == TCP {
             mask.set(field::TCP_FLAGS, 0x1ff);
         }
     }

@@ -1,5 +1,6 @@
 //! The fields of the syntax: their names, places, forms and prerequisites.
 
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{Field, FlowKey, field};
 
 /// How a field's value is written.
@@ -64,25 +65,30 @@ impl Needs {
     /// Whether the pattern so far fulfils the need.
     pub(super) fn met(self, value: &FlowKey, mask: &FlowKey) -> bool {
         let exact = |f: Field| mask.get(f) == f.max();
-        let ether_type = |t: u64| exact(field::DL_TYPE) && value.get(field::DL_TYPE) == t;
-        let ip = ether_type(0x0800) || ether_type(0x86dd);
-        let proto = |p: u64| exact(field::NW_PROTO) && value.get(field::NW_PROTO) == p;
-        let icmpv6 = ether_type(0x86dd) && proto(58);
+        let ether_type =
+            |t: u16| exact(field::DL_TYPE) && value.get(field::DL_TYPE) == u64::from(t);
+        let ip = ether_type(ethertype::IPV4) || ether_type(ethertype::IPV6);
+        let proto = |p: u8| exact(field::NW_PROTO) && value.get(field::NW_PROTO) == u64::from(p);
+        let icmpv6 = ether_type(ethertype::IPV6) && proto(ip_proto::ICMPV6);
         // Neighbour discovery has ICMPv6 code 0 (RFC 4861).
         let code_0 = mask.get(field::TP_DST) & value.get(field::TP_DST) == 0;
         let kind = |t: u64| code_0 && exact(field::TP_SRC) && value.get(field::TP_SRC) == t;
         match self {
             Self::Nothing => true,
             Self::Ip => ip,
-            Self::Ipv4OrArp => [0x0800, 0x0806, 0x8035].into_iter().any(ether_type),
-            Self::Ipv6 => ether_type(0x86dd),
-            Self::Arp => ether_type(0x0806) || ether_type(0x8035),
-            Self::Mpls => ether_type(0x8847) || ether_type(0x8848),
-            Self::Transport => ip && [6, 17, 132].into_iter().any(proto),
-            Self::Tcp => ip && proto(6),
-            Self::Udp => ip && proto(17),
-            Self::Sctp => ip && proto(132),
-            Self::Icmp => ether_type(0x0800) && proto(1),
+            Self::Ipv4OrArp => {
+                [ethertype::IPV4, ethertype::ARP, ethertype::RARP].into_iter().any(ether_type)
+            }
+            Self::Ipv6 => ether_type(ethertype::IPV6),
+            Self::Arp => ether_type(ethertype::ARP) || ether_type(ethertype::RARP),
+            Self::Mpls => ether_type(ethertype::MPLS) || ether_type(ethertype::MPLS_MULTICAST),
+            Self::Transport => {
+                ip && [ip_proto::TCP, ip_proto::UDP, ip_proto::SCTP].into_iter().any(proto)
+            }
+            Self::Tcp => ip && proto(ip_proto::TCP),
+            Self::Udp => ip && proto(ip_proto::UDP),
+            Self::Sctp => ip && proto(ip_proto::SCTP),
+            Self::Icmp => ether_type(ethertype::IPV4) && proto(ip_proto::ICMP),
             Self::Icmpv6 => icmpv6,
             Self::NeighbourDiscovery => icmpv6 && (kind(135) || kind(136)),
             Self::NeighbourSolicitation => icmpv6 && kind(135),
@@ -245,23 +251,23 @@ pub(super) const FIELDS: &[Definition] = &[
 
 /// Protocol names: EtherType, and IP protocol where the name implies one. Of two
 /// names for the same the first is printed.
-pub(super) const PROTOCOLS: &[(&str, u64, Option<u64>)] = &[
-    ("tcp", 0x0800, Some(6)),
-    ("udp", 0x0800, Some(17)),
-    ("sctp", 0x0800, Some(132)),
-    ("icmp", 0x0800, Some(1)),
-    ("ip", 0x0800, None),
-    ("ipv4", 0x0800, None),
-    ("ip4", 0x0800, None),
-    ("tcp6", 0x86dd, Some(6)),
-    ("udp6", 0x86dd, Some(17)),
-    ("sctp6", 0x86dd, Some(132)),
-    ("icmp6", 0x86dd, Some(58)),
-    ("ipv6", 0x86dd, None),
-    ("arp", 0x0806, None),
-    ("rarp", 0x8035, None),
-    ("mpls", 0x8847, None),
-    ("mplsm", 0x8848, None),
+pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
+    ("tcp", ethertype::IPV4, Some(ip_proto::TCP)),
+    ("udp", ethertype::IPV4, Some(ip_proto::UDP)),
+    ("sctp", ethertype::IPV4, Some(ip_proto::SCTP)),
+    ("icmp", ethertype::IPV4, Some(ip_proto::ICMP)),
+    ("ip", ethertype::IPV4, None),
+    ("ipv4", ethertype::IPV4, None),
+    ("ip4", ethertype::IPV4, None),
+    ("tcp6", ethertype::IPV6, Some(ip_proto::TCP)),
+    ("udp6", ethertype::IPV6, Some(ip_proto::UDP)),
+    ("sctp6", ethertype::IPV6, Some(ip_proto::SCTP)),
+    ("icmp6", ethertype::IPV6, Some(ip_proto::ICMPV6)),
+    ("ipv6", ethertype::IPV6, None),
+    ("arp", ethertype::ARP, None),
+    ("rarp", ethertype::RARP, None),
+    ("mpls", ethertype::MPLS, None),
+    ("mplsm", ethertype::MPLS_MULTICAST, None),
 ];
 
 /// Flag names of `tcp_flags`, from bit 0 up; those without a name of their own

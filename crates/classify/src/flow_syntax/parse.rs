@@ -174,9 +174,11 @@ impl Parser<'_> {
             let expected = format!("field=value, or a protocol: {}", names.join(", "));
             return Err(error(token, format!("unknown protocol '{name}'"), expected));
         };
-        self.put(&token, field::DL_TYPE, *ether_type, field::DL_TYPE.max())?;
+        self.put(&token, field::DL_TYPE, (*ether_type).into(), field::DL_TYPE.max())?;
         match proto {
-            Some(proto) => self.put(&token, field::NW_PROTO, *proto, field::NW_PROTO.max()),
+            Some(proto) => {
+                self.put(&token, field::NW_PROTO, (*proto).into(), field::NW_PROTO.max())
+            }
             None => Ok(()),
         }
     }

@@ -41,9 +41,9 @@ impl Printer<'_> {
         let (value, mask) = (self.pattern.value(), self.pattern.mask());
         let exact = |f| (mask.get(f) == f.max()).then(|| value.get(f));
         let (ether_type, proto) = (exact(field::DL_TYPE), exact(field::NW_PROTO));
-        let of_type = || PROTOCOLS.iter().filter(|(_, t, _)| Some(*t) == ether_type);
+        let of_type = || PROTOCOLS.iter().filter(|(_, t, _)| Some(u64::from(*t)) == ether_type);
         let name = of_type()
-            .find(|(_, _, p)| p.is_some() && *p == proto)
+            .find(|(_, _, p)| p.is_some() && p.map(u64::from) == proto)
             .or_else(|| of_type().find(|(_, _, p)| p.is_none()));
         if let Some((name, _, proto)) = name {
             self.parts.push((*name).to_owned());

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{FlowKey, field};
 
 /// The text of a file, which may be compressed.
@@ -51,7 +52,7 @@ pub fn headers(path: &Path) -> Vec<([u64; 5], u64)> {
 /// The key of a header.
 pub fn key(header: &[u64; 5]) -> FlowKey {
     let mut key = FlowKey::default();
-    key.set(field::DL_TYPE, 0x0800);
+    key.set(field::DL_TYPE, ethertype::IPV4.into());
     let places = [field::NW_SRC, field::NW_DST, field::TP_SRC, field::TP_DST, field::NW_PROTO];
     for (place, value) in places.into_iter().zip(header) {
         key.set(place, *value);

@@ -3,20 +3,19 @@
 //! Numbers and layouts: <https://www.tcpdump.org/linktypes.html>.
 
 use thalweg_packet::DropReason;
+use thalweg_packet::wire::ethertype::{IPV4, IPV6};
+use thalweg_packet::wire::header_len;
 
 const ETHERNET: u32 = 1;
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-
 /// An Ethernet header with addresses of zero.
-const BLANK: [u8; 14] = [0; 14];
+const BLANK: [u8; header_len::ETHERNET] = [0; header_len::ETHERNET];
 
 /// The conversion of a captured packet to an Ethernet packet: `header`,
 /// then the captured bytes without the first `skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Converted {
-    header: [u8; 14],
+    header: [u8; header_len::ETHERNET],
     header_len: usize,
     skip: usize,
 }

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 
 use rand::RngExt;
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::wire::tcp_flags::{ACK, FIN, PSH, SYN};
 use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 
 use super::payload::fill;
@@ -10,11 +12,6 @@ use super::spec::{Addresses, Payload, Spec};
 
 /// Bytes of the frame check sequence, which captures leave out.
 const FCS: usize = 4;
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
 
 /// A client and a server that exchange packets.
 pub(super) struct Flow {
@@ -68,9 +65,9 @@ impl Flow {
         let mut tags = Vec::new();
         if random.random_bool(spec.vlan_share) {
             if random.random_bool(spec.qinq_share) {
-                tags.push((0x88a8, spec.vlans[0]));
+                tags.push((ethertype::QINQ, spec.vlans[0]));
             }
-            tags.push((0x8100, spec.vlans[random.random_range(0..spec.vlans.len())]));
+            tags.push((ethertype::VLAN, spec.vlans[random.random_range(0..spec.vlans.len())]));
         }
         Self {
             client: End::new(1, client, random.random_range(1024..=u16::MAX), random),

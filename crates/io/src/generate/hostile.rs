@@ -7,17 +7,15 @@ use std::sync::LazyLock;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rand::RngExt;
+use thalweg_packet::wire::tcp_flags::{ACK, FIN, PSH, RST, SYN};
+use thalweg_packet::wire::{header_len, ip_proto};
 use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 use thalweg_packet::{Decapsulate, PortIndex, checksum, parse};
 
 use super::spec::{Addresses, Spec};
 use super::subnet::Subnet;
 
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
-const PSH_ACK: u8 = 24;
+const PSH_ACK: u8 = PSH | ACK;
 
 /// Connections whose segments conflict; as many as a state table may hold.
 const CONNECTIONS: u32 = 1 << 16;
@@ -133,7 +131,7 @@ pub(super) fn attack(
             let flags = if random.random_bool(0.5) { RST } else { FIN | ACK };
             tcp(to_server, from, port, sequence, flags).build_into(&[], packet);
         }
-        Attack::Esp => to_server.protocol(50).build_into(&noise, packet),
+        Attack::Esp => to_server.protocol(ip_proto::ESP).build_into(&noise, packet),
         Attack::Icmp if random.random_bool(0.5) => {
             let echo = IcmpEcho {
                 id: random.random(),
@@ -144,11 +142,11 @@ pub(super) fn attack(
         }
         Attack::Icmp => {
             // "Fragmentation needed" about a datagram of noise.
-            let protocol = if version == 0 { 1 } else { 58 };
+            let protocol = if version == 0 { ip_proto::ICMP } else { ip_proto::ICMPV6 };
             let kind = if version == 0 { [3, 4] } else { [2, 0] };
             let mut inner = Vec::new();
             to_client.udp(port, any_port).build_into(&noise[..noise.len().min(64)], &mut inner);
-            let error = [&kind[..], &[0, 0, 0, 0, 2, 0], &inner[14..]].concat();
+            let error = [&kind[..], &[0, 0, 0, 0, 2, 0], &inner[header_len::ETHERNET..]].concat();
             to_server.protocol(protocol).build_into(&error, packet);
         }
     }

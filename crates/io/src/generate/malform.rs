@@ -1,9 +1,8 @@
 //! Packets with one defect.
 
 use rand::RngExt;
+use thalweg_packet::wire::header_len::ETHERNET;
 use thalweg_packet::{Decapsulate, Headers, ParseStatus, PortIndex, parse};
-
-const ETHERNET: usize = 14;
 
 /// The kinds of damage that parsers must survive.
 #[derive(Clone, Copy, Debug)]

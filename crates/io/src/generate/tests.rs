@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use thalweg_packet::checksum::{self, ChecksumStatus};
+use thalweg_packet::wire::{ethertype, ip_proto, tcp_flags};
 use thalweg_packet::{Decapsulate, FiveTuple, Layer, ParseStatus, PortIndex, field, parse};
 
 use super::*;
@@ -39,7 +40,7 @@ fn well_formed_packets_parse_whole_with_good_checksums() {
         let (_, headers) = parse(&bytes, PortIndex(0), Decapsulate::No);
         assert_eq!(headers.status, ParseStatus::Complete);
         let status = checksum::verify(&bytes, &headers);
-        let sctp = headers.ip_proto == 132;
+        let sctp = headers.ip_proto == ip_proto::SCTP;
         assert!(status == ChecksumStatus::Good || sctp, "{status:?}");
         checked += usize::from(!sctp);
     }
@@ -61,7 +62,7 @@ fn shares_and_sizes_are_as_asked() {
     let (mut v6, mut tagged, mut large) = (0, 0, 0);
     for (bytes, _) in &all {
         let (key, _) = parse(bytes, PortIndex(0), Decapsulate::No);
-        v6 += u32::from(key.get(field::DL_TYPE) == 0x86dd);
+        v6 += u32::from(key.get(field::DL_TYPE) == u64::from(ethertype::IPV6));
         tagged += u32::from(key.get(field::VLAN_TCI) != 0);
         large += u32::from(bytes.len() == 1514);
     }
@@ -114,7 +115,7 @@ fn tcp_connections_open_number_every_byte_and_close() {
         let word = |at: usize| u32::from_be_bytes(*bytes[l4 + at..].first_chunk().unwrap());
         let (seq, ack, flags) = (word(4), word(8), bytes[l4 + 13]);
         let data = u32::from(headers.end - headers.payload);
-        let (syn, fin) = (flags & 2 != 0, flags & 1 != 0);
+        let (syn, fin) = (flags & tcp_flags::SYN != 0, flags & tcp_flags::FIN != 0);
 
         let sender = ends.entry((address(0), port(0), port(1))).or_default();
         if syn {
@@ -124,7 +125,7 @@ fn tcp_connections_open_number_every_byte_and_close() {
         assert!(sender.open, "no segment before the SYN");
         assert_eq!(seq, sender.next, "each byte has the next number");
         sender.next = seq.wrapping_add(data + u32::from(syn || fin));
-        if flags & 16 != 0 {
+        if flags & tcp_flags::ACK != 0 {
             let receiver = ends[&(address(1), port(1), port(0))];
             assert_eq!(ack, receiver.next, "all that was sent is acknowledged");
             answered += 1;
@@ -217,7 +218,7 @@ fn hostile_packets_come_in_their_share_and_are_sound() {
     let some = packets(spec(0.5));
     let esp = |of: &[(Vec<u8>, Nanoseconds)]| {
         let of_esp = |b: &&(Vec<u8>, Nanoseconds)| {
-            parse(&b.0, PortIndex::NONE, Decapsulate::No).1.ip_proto == 50
+            parse(&b.0, PortIndex::NONE, Decapsulate::No).1.ip_proto == ip_proto::ESP
         };
         of.iter().filter(of_esp).count() as f64
     };

@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
+use thalweg_packet::wire::header_len;
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
 
 use super::socket::PacketSocket;
@@ -12,8 +13,6 @@ use crate::port::{IoError, Output};
 
 /// The longest wait for room in the interface's queue.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The shortest packet that an interface accepts, in bytes.
-const ETHERNET: usize = 14;
 /// Send buffer of the socket, in bytes.
 const QUEUE: libc::c_int = 8 << 20;
 
@@ -87,7 +86,8 @@ impl Output for InterfaceOutput {
         drops: &mut DropCounts,
     ) -> Result<Lanes, IoError> {
         let there = lanes.and(batch.lanes());
-        let whole = there.into_iter().filter(|lane| batch.packet_len(*lane) >= ETHERNET);
+        let whole =
+            there.into_iter().filter(|lane| batch.packet_len(*lane) >= header_len::ETHERNET);
         let lanes: ArrayVec<usize, BATCH> = whole.collect();
         drops.add(DropReason::Malformed, (there.count() - lanes.len()) as u64);
         let packets: ArrayVec<&[u8], BATCH> = lanes.iter().map(|lane| batch.bytes(*lane)).collect();

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, sockaddr_ll, tpacket2_hdr};
 use memmap2::{MmapOptions, MmapRaw};
 use thalweg_packet::Nanoseconds;
+use thalweg_packet::wire::ethertype;
 
 use super::socket::PacketSocket;
 
@@ -106,7 +107,11 @@ impl Ring {
         let (before, bytes) = rest.split_at_mut(start);
         let len = (header.tp_snaplen as usize).min(bytes.len());
         let has = |flag| status & flag != 0;
-        let tpid = if has(libc::TP_STATUS_VLAN_TPID_VALID) { header.tp_vlan_tpid } else { 0x8100 };
+        let tpid = if has(libc::TP_STATUS_VLAN_TPID_VALID) {
+            header.tp_vlan_tpid
+        } else {
+            ethertype::VLAN
+        };
         let mut offload = [0; OFFLOAD];
         offload.copy_from_slice(&before[start - OFFLOAD..]);
         Some(Slot {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use thalweg_classify::Match;
 use thalweg_classify::flow_syntax::{self, FlowError};
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{FiveTuple, FlowKey, field};
 
 use crate::toolkit::conversation::bits;
@@ -44,12 +45,12 @@ fn key(flow: &FiveTuple) -> FlowKey {
     let mut key = FlowKey::default();
     match (flow.src, flow.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            key.set(field::DL_TYPE, 0x0800);
+            key.set(field::DL_TYPE, ethertype::IPV4.into());
             key.set(field::NW_SRC, src.to_bits().into());
             key.set(field::NW_DST, dst.to_bits().into());
         }
         (src, dst) => {
-            key.set(field::DL_TYPE, 0x86dd);
+            key.set(field::DL_TYPE, ethertype::IPV6.into());
             key.set128(field::IPV6_SRC, bits(src));
             key.set128(field::IPV6_DST, bits(dst));
         }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{Batch, FiveTuple, field};
 
 use crate::toolkit::flow_table::FlowWords;
@@ -38,9 +39,9 @@ impl Conversation {
         let get = |place| batch.field(lane, place);
         let wide = |place| batch.field128(lane, place);
         let narrow = |place| MAPPED | u128::from(get(place));
-        let (from, to) = match get(field::DL_TYPE) {
-            0x0800 => (narrow(field::NW_SRC), narrow(field::NW_DST)),
-            0x86dd => (wide(field::IPV6_SRC), wide(field::IPV6_DST)),
+        let (from, to) = match get(field::DL_TYPE) as u16 {
+            ethertype::IPV4 => (narrow(field::NW_SRC), narrow(field::NW_DST)),
+            ethertype::IPV6 => (wide(field::IPV6_SRC), wide(field::IPV6_DST)),
             _ => return None,
         };
         let (from_port, to_port) = (get(field::TP_SRC) as u16, get(field::TP_DST) as u16);
@@ -51,7 +52,7 @@ impl Conversation {
     #[inline]
     fn between(mut from: End, mut to: End, protocol: u8) -> (Self, bool) {
         // The numbers in ICMP's port fields are not ports.
-        if !matches!(protocol, 6 | 17 | 132) {
+        if !matches!(protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP) {
             (from.1, to.1) = (0, 0);
         }
         let from_low = from <= to;

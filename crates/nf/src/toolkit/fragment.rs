@@ -2,6 +2,8 @@
 //! packets that arrived fragmented or of which we are the source.
 
 use thalweg_packet::checksum::checksum;
+use thalweg_packet::wire::header_len;
+use thalweg_packet::wire::ip_proto::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use thalweg_packet::{Batch, Cut, Decapsulate, Lanes};
 
 use crate::{Context, Made};
@@ -10,7 +12,6 @@ use crate::{Context, Made};
 const MORE: u16 = 0x2000;
 /// Flag "don't fragment".
 const DONT: u16 = 0x4000;
-const IPV6_HEADER: usize = 40;
 
 /// Whether the packet of `lane` may and can be fragmented: IPv4 without "don't
 /// fragment", not truncated by its capture, in a frame whose link header does not
@@ -26,7 +27,7 @@ fn is_whole(batch: &Batch, lane: usize) -> bool {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     let l3 = headers.l3 as usize;
     let length = |at: usize| usize::from(u16::from_be_bytes([bytes[l3 + at], bytes[l3 + at + 1]]));
-    let len = if headers.is_ipv4() { length(2) } else { IPV6_HEADER + length(4) };
+    let len = if headers.is_ipv4() { length(2) } else { header_len::IPV6 + length(4) };
     l3 + len == headers.end as usize && !bytes[..l3 - 2].ends_with(&[0xaa, 0xaa, 3, 0, 0, 0])
 }
 
@@ -193,8 +194,8 @@ fn fragment_ipv6(
         buffer.extend_from_slice(&how.identification.to_be_bytes());
         buffer.extend_from_slice(part);
         let ip = &mut buffer[link.len()..];
-        ip[named] = 44;
-        let len = (ip.len() - IPV6_HEADER) as u16;
+        ip[named] = FRAGMENT;
+        let len = (ip.len() - header_len::IPV6) as u16;
         ip[4..6].copy_from_slice(&len.to_be_bytes());
         each(buffer)
     })
@@ -204,10 +205,7 @@ fn fragment_ipv6(
 /// will name it, and its own, after the headers that each router on the path reads (RFC 8200,
 /// section 4.5).
 fn before_fragment_header(packet: &[u8]) -> (usize, usize) {
-    const HOP_BY_HOP: u8 = 0;
-    const ROUTING: u8 = 43;
-    const DESTINATION_OPTIONS: u8 = 60;
-    let (mut found, mut named, mut at) = ((6, IPV6_HEADER), 6, IPV6_HEADER);
+    let (mut found, mut named, mut at) = ((6, header_len::IPV6), 6, header_len::IPV6);
     while let HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS = packet[named] {
         let Some(units) = packet.get(at + 1) else { break };
         let kind = packet[named];

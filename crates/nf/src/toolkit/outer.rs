@@ -4,12 +4,9 @@
 use std::net::IpAddr;
 
 use thalweg_packet::checksum::{Checksum, update_u16};
+use thalweg_packet::wire::{ethertype, header_len, ip_proto};
 use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, field};
 
-/// The IP protocol number of UDP.
-pub const UDP: u8 = 17;
-/// Bytes of a UDP header.
-pub const UDP_HEADER: usize = 8;
 /// "Congestion experienced".
 const CONGESTION: u8 = 3;
 
@@ -49,7 +46,8 @@ impl OuterIp {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = [0; 22];
-                header[..3].copy_from_slice(&[0x08, 0, 0x45]);
+                header[..2].copy_from_slice(&ethertype::IPV4.to_be_bytes());
+                header[2] = 0x45;
                 header[10..12].copy_from_slice(&[ttl, protocol]);
                 header[14..18].copy_from_slice(&source.octets());
                 header[18..].copy_from_slice(&destination.octets());
@@ -71,8 +69,8 @@ impl OuterIp {
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         match self {
-            Self::V4 { .. } => 20,
-            Self::V6 { .. } => 40,
+            Self::V4 { .. } => header_len::IPV4,
+            Self::V6 { .. } => header_len::IPV6,
         }
     }
 
@@ -97,7 +95,7 @@ impl OuterIp {
             }
             Self::V6 { ttl, protocol, addresses } => {
                 let Some(out) = out.first_chunk_mut::<42>() else { return };
-                out[..2].copy_from_slice(&[0x86, 0xdd]);
+                out[..2].copy_from_slice(&ethertype::IPV6.to_be_bytes());
                 out[2..6].copy_from_slice(&(6 << 28 | u32::from(tos) << 20).to_be_bytes());
                 out[6..8].copy_from_slice(&after_ip.to_be_bytes());
                 out[8..10].copy_from_slice(&[*protocol, *ttl]);
@@ -117,7 +115,7 @@ pub fn write_udp([source, destination]: [u16; 2], udp: &mut [u8], ip: &[u8]) {
     udp[4..6].copy_from_slice(&len.to_be_bytes());
     udp[6..8].fill(0);
     if let Some(addresses) = ip.get(8..40) {
-        let sum = Checksum::default().add(addresses).add_u16(len).add_u16(UDP.into());
+        let sum = Checksum::default().add(addresses).add_u16(len).add_u16(ip_proto::UDP.into());
         let sum = match sum.add(udp).finish() {
             0 => u16::MAX,
             sum => sum,

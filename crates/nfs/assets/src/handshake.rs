@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use arrayvec::ArrayVec;
+use thalweg_packet::wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, URG};
 
 /// The kinds of TCP options that have a name.
 pub(super) mod option {
@@ -123,7 +124,7 @@ impl Features {
         features.payload = segment.len() > options_end;
         features.window = u16::from_be_bytes([fixed[14], fixed[15]]);
         features.of_fixed(fixed);
-        features.of_options(options, fixed[13] & 0x10 != 0);
+        features.of_options(options, fixed[13] & ACK != 0);
         features.note(quirk::DATA, features.payload);
         Some(features)
     }
@@ -177,7 +178,7 @@ impl Features {
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let (sequence, acknowledged, flags) = (word(4), word(8), tcp[13]);
         let urgent = tcp[18] | tcp[19] != 0;
-        let (ack, push, urg) = (flags & 0x10 != 0, flags & 8 != 0, flags & 0x20 != 0);
+        let (ack, push, urg) = (flags & ACK != 0, flags & PSH != 0, flags & URG != 0);
         self.note(quirk::NO_SEQUENCE, sequence == 0);
         self.note(quirk::SEQUENCE_IS_ACK, sequence == acknowledged);
         self.note(quirk::ACK_NUMBER, acknowledged != 0);
@@ -187,9 +188,9 @@ impl Features {
         self.note(quirk::URG_UNFLAGGED, !urg && urgent);
         self.note(quirk::URG_FLAG, urg);
         self.note(quirk::PUSH_FLAG, push);
-        self.note(quirk::ODD_FLAGS, push || urg || flags & 1 != 0);
+        self.note(quirk::ODD_FLAGS, push || urg || flags & FIN != 0);
         self.note(quirk::RESERVED, tcp[12] & 0x0e != 0);
-        self.note(quirk::ECN, flags & 0xc0 != 0 || tcp[12] & 1 != 0);
+        self.note(quirk::ECN, flags & (ECE | CWR) != 0 || tcp[12] & 1 != 0);
     }
 
     fn of_options(&mut self, mut rest: &[u8], is_answer: bool) {

@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use arrayvec::ArrayVec;
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::wire::ip_proto::{ICMPV6, TCP, UDP};
+use thalweg_packet::wire::tcp_flags::{ACK, SYN};
 use thalweg_packet::{BATCH, Batch, FiveTuple, Headers, Lanes, Layer, Nanoseconds, field};
 
 use super::attributes::{Attributes, clip};
@@ -16,12 +19,6 @@ use super::{dns, networks::Networks};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
 use thalweg_nf::toolkit::view::{payload, vlan};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
-const SYN: u8 = 2;
-const ACK: u8 = 16;
 
 /// Shorter payloads are not inspected.
 const LEAST: usize = 4;
@@ -165,8 +162,7 @@ impl Watcher {
 
     /// Records the network card of the sender of an ARP message.
     fn arp(&mut self, batch: &Batch, lane: usize, vlan: u16, now: Nanoseconds) {
-        const ARP: u64 = 0x0806;
-        if batch.field(lane, field::DL_TYPE) == ARP {
+        if batch.field(lane, field::DL_TYPE) == u64::from(ethertype::ARP) {
             let address = Ipv4Addr::from(batch.field(lane, field::NW_SRC) as u32);
             self.hardware(vlan, address.into(), batch.field(lane, field::ARP_SHA), now);
         }

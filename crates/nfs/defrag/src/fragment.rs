@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::checksum::checksum;
+use thalweg_packet::wire::header_len;
+use thalweg_packet::wire::ip_proto::{AH, FRAGMENT};
 use thalweg_packet::{Batch, DropReason, FiveTuple, PacketType, field};
 
 /// The longest packet that the length field of an IP header can express.
 const LONGEST: usize = u16::MAX as usize;
 /// Offsets are in units of this many bytes.
 const UNIT: usize = 8;
-const IPV6_HEADER: usize = 40;
 
 /// What the fragments of one packet have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ impl Head {
             Some(4) => {
                 len == self.l3 + ipv4_header_len(&self.bytes[self.l3..]) && len - self.l3 >= 20
             }
-            Some(6) => len >= self.l3 + IPV6_HEADER,
+            Some(6) => len >= self.l3 + header_len::IPV6,
             _ => false,
         }
     }
@@ -60,7 +61,7 @@ impl Head {
         out.copy_from_slice(&self.bytes);
         let ip = &mut out[self.l3..];
         let is_ipv4 = ip[0] >> 4 == 4;
-        let counted = if is_ipv4 { ip.len() } else { ip.len() - IPV6_HEADER };
+        let counted = if is_ipv4 { ip.len() } else { ip.len() - header_len::IPV6 };
         let Ok(len) = u16::try_from(counted + body) else { return false };
         if is_ipv4 {
             ip[1] |= if congested { 3 } else { 0 };
@@ -146,9 +147,9 @@ impl<'a> Fragment<'a> {
 
     fn ipv6(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
         let ip = frame.get(l3..)?;
-        let fixed = ip.first_chunk::<IPV6_HEADER>()?;
+        let fixed = ip.first_chunk::<{ header_len::IPV6 }>()?;
         let len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-        let ip = ip.get(..IPV6_HEADER + len)?;
+        let ip = ip.get(..header_len::IPV6 + len)?;
         let (named, at) = fragment_header(ip)?;
         let header = ip.get(at..)?.first_chunk::<8>()?;
         let place = u16::from_be_bytes([header[2], header[3]]);
@@ -186,9 +187,7 @@ fn ipv4_header_len(ip: &[u8]) -> usize {
 
 /// The places of the field that names the fragment header of an IPv6 packet, and of the header.
 fn fragment_header(ip: &[u8]) -> Option<(usize, usize)> {
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    let (mut named, mut at) = (6, IPV6_HEADER);
+    let (mut named, mut at) = (6, header_len::IPV6);
     loop {
         let kind = ip[named];
         if kind == FRAGMENT {
@@ -196,7 +195,7 @@ fn fragment_header(ip: &[u8]) -> Option<(usize, usize)> {
         }
         // As the parser reached a fragment header, all headers before it have a known form.
         let units = usize::from(*ip.get(at + 1)?);
-        let len = if kind == AUTHENTICATION { (units + 2) * 4 } else { (units + 1) * 8 };
+        let len = if kind == AH { (units + 2) * 4 } else { (units + 1) * 8 };
         (named, at) = (at, at + len);
     }
 }

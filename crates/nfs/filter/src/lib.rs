@@ -11,16 +11,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
+use thalweg_packet::wire::ip_proto::TCP;
+use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Headers, Lanes};
 
 use rules::{Action, Options, Rules};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
-
-const TCP: u8 = 6;
-const RST: u8 = 4;
-const ACK: u8 = 16;
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -141,7 +139,8 @@ impl Filter {
             u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         // SYN and FIN take a sequence number each.
-        let length = payload_len(headers) + u32::from(flags & 2 != 0) + u32::from(flags & 1 != 0);
+        let length =
+            payload_len(headers) + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
         let answer = if flags & ACK != 0 {
             TcpSegment { seq: number(8), flags: RST, ..TcpSegment::default() }
         } else {

@@ -1,12 +1,11 @@
 //! Taking packets out of tunnels: sequence number, inner packet, congestion.
 
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{Batch, Cut, DropReason, field};
 
 use super::sa::Inbound;
 use super::suite::HEADER;
 use thalweg_nf::toolkit::outer::congestion;
-
-const DUMMY: u8 = 59;
 
 /// A packet on its way out of a tunnel.
 #[derive(Clone, Copy)]
@@ -104,11 +103,11 @@ fn inside(body: &[u8]) -> Result<(u16, usize), DropReason> {
     let [rest @ .., padding, next] = body else { return Err(DropReason::BadInnerPacket) };
     let len = rest.len().checked_sub(usize::from(*padding)).ok_or(DropReason::BadInnerPacket)?;
     let counted = rest[len..].iter().zip(1u8..).all(|(byte, n)| *byte == n);
-    match next {
+    match *next {
         _ if !counted => Err(DropReason::BadInnerPacket),
-        4 => Ok((0x0800, len)),
-        41 => Ok((0x86dd, len)),
-        &DUMMY => Err(DropReason::DummyPacket),
+        ip_proto::IPV4 => Ok((ethertype::IPV4, len)),
+        ip_proto::IPV6 => Ok((ethertype::IPV6, len)),
+        ip_proto::NO_NEXT_HEADER => Err(DropReason::DummyPacket),
         _ => Err(DropReason::BadInnerPacket),
     }
 }

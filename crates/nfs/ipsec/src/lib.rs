@@ -23,6 +23,8 @@ use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_cpu::Isa;
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::wire::ip_proto::{ESP, UDP};
 use thalweg_packet::{
     BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, TransposedKeys, field,
 };
@@ -32,12 +34,12 @@ use cipher::{Engine, Job};
 use config::{Databases, Options, Policy};
 use inbound::Arrival;
 use iv::IvSource;
-use outbound::{Departure, ESP, Fate, no_number};
+use outbound::{Departure, Fate, no_number};
 use sa::{Received, Receiver};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::fragment::Cutter;
 use thalweg_nf::toolkit::icmp_error::IcmpSender;
-use thalweg_nf::toolkit::outer::{UDP, see_outermost};
+use thalweg_nf::toolkit::outer::see_outermost;
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 
 /// The kind, for the registry of a program.
@@ -244,7 +246,8 @@ enum PacketKind {
 fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketKind {
     let headers = batch.headers(lane);
     if !headers.is_ipv4() && !headers.is_ipv6() {
-        let claims_ip = matches!(batch.field(lane, field::DL_TYPE), 0x0800 | 0x86dd);
+        let claims_ip =
+            matches!(batch.field(lane, field::DL_TYPE) as u16, ethertype::IPV4 | ethertype::IPV6);
         return if claims_ip { PacketKind::Malformed } else { PacketKind::NotIp };
     }
     match headers.ip_proto {
@@ -498,7 +501,7 @@ fn arrival<'a>(
 }
 
 fn destination(keys: &TransposedKeys, lane: usize) -> IpAddr {
-    if keys.get(lane, field::DL_TYPE) == 0x0800 {
+    if keys.get(lane, field::DL_TYPE) == u64::from(ethertype::IPV4) {
         Ipv4Addr::from(keys.get(lane, field::NW_DST) as u32).into()
     } else {
         Ipv6Addr::from(keys.key(lane).get128(field::IPV6_DST)).into()

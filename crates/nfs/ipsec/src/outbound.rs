@@ -1,17 +1,14 @@
 //! Putting packets into tunnels: sequence number, tunnel header, ESP, in place.
 
 use thalweg_cpu::prefetch;
+use thalweg_packet::wire::{header_len, ip_proto};
 use thalweg_packet::{Batch, DropReason, field};
 
 use super::iv::IvSource;
 use super::sa::{DontFragment, Outbound};
 use super::suite::{HEADER, Suite};
 use thalweg_nf::toolkit::fragment::may_fragment;
-use thalweg_nf::toolkit::outer::{UDP_HEADER, Varying, write_udp};
-
-const IPV4_IN_IP: u8 = 4;
-const IPV6_IN_IP: u8 = 41;
-pub(super) const ESP: u8 = 50;
+use thalweg_nf::toolkit::outer::{Varying, write_udp};
 
 /// What an association adds to packets, in bytes: the same for all, so computed once.
 #[derive(Clone, Copy)]
@@ -31,7 +28,7 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn new(suite: Suite, over_ipv4: bool, in_udp: bool) -> Self {
         let outer = if over_ipv4 { 20 } else { 40 };
-        let before_esp = outer + if in_udp { UDP_HEADER } else { 0 };
+        let before_esp = outer + if in_udp { header_len::UDP } else { 0 };
         let front = before_esp + HEADER + suite.iv_len();
         let (iv, icv, last) = (suite.iv_len(), suite.icv_len(), suite.alignment() - 1);
         Self { outer, before_esp, front, iv, icv, last }
@@ -180,7 +177,7 @@ impl<'a> Departure<'a> {
             16 => esp[8..24].copy_from_slice(&ivs.next()),
             _ => esp[8..16].copy_from_slice(&sa.iv(number)),
         }
-        let next = if self.is_ipv4 { IPV4_IN_IP } else { IPV6_IN_IP };
+        let next = if self.is_ipv4 { ip_proto::IPV4 } else { ip_proto::IPV6 };
         pad(&mut esp[HEADER + layout.iv + inner..], behind - layout.icv, next);
         let outer = &mut head[l3 - 2..l3 + layout.outer];
         let (tos, dont_fragment) = (self.tos, self.dont_fragment);

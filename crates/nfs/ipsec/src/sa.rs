@@ -7,12 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::Match;
+use thalweg_packet::wire::ip_proto::{ESP, UDP};
 use thalweg_packet::{Batch, FiveTuple, FlowKey};
 
 use super::cipher::Cipher;
-use super::outbound::{ESP, Layout};
+use super::outbound::Layout;
 use super::replay::ReplayWindow;
-use thalweg_nf::toolkit::outer::{OuterIp, UDP};
+use thalweg_nf::toolkit::outer::OuterIp;
 
 /// TTL or hop limit of the tunnel's packets.
 const TTL: u8 = 64;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::{Batch, DropReason, FiveTuple, Headers, Lanes, Layer, Nanoseconds};
 use thalweg_source::SourceError;
 
@@ -18,8 +19,6 @@ use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::toolkit::view::vlan;
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, NetworkFunction, Section};
-
-const TCP: u8 = 6;
 
 /// The data that all instances share.
 struct Policy {

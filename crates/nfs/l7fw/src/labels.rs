@@ -1,11 +1,9 @@
 //! IP packets inside what the parser does not parse: MPLS (RFC 3032) and PPPoE (RFC 2516).
 
+use thalweg_packet::wire::ethertype::{IPV4, IPV6, MPLS, MPLS_MULTICAST, PPPOE_SESSION};
 use thalweg_packet::{Batch, Decapsulate, FiveTuple, Headers, field, parse};
 
 use thalweg_nf::toolkit::view;
-
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
 
 /// A packet after its labels, parsed.
 pub(super) struct Inner<'a> {
@@ -36,12 +34,12 @@ pub(super) fn take_off<'a>(
 fn behind(ether_type: u16, rest: &[u8]) -> Option<(u16, &[u8])> {
     match ether_type {
         // Labels do not name the protocol after them.
-        0x8847 | 0x8848 => match rest.first()? >> 4 {
+        MPLS | MPLS_MULTICAST => match rest.first()? >> 4 {
             4 => Some((IPV4, rest)),
             6 => Some((IPV6, rest)),
             _ => None,
         },
-        0x8864 => {
+        PPPOE_SESSION => {
             // Version and type, code, session, length of the rest, and PPP's protocol.
             let ([0x11, 0, _, _, l0, l1, p0, p1], packet) = rest.split_first_chunk()? else {
                 return None;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use thalweg_packet::FiveTuple;
+use thalweg_packet::wire::ip_proto;
 
 use super::application::{Action, Names};
 use super::flows::Flow;
@@ -50,7 +51,7 @@ pub(super) fn line(
     undecided: bool,
     lines: &mut Vec<u8>,
 ) {
-    let has_ports = matches!(tuple.protocol, 6 | 17 | 132);
+    let has_ports = matches!(tuple.protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
     let port = |port| has_ports.then_some(port);
     let line = Line {
         schema: "thalweg.l7fw/1",

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thalweg_packet::wire::ip_proto;
 use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, Nanoseconds, field};
 use toml::Spanned;
 
@@ -24,8 +25,6 @@ use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
-
-const TCP: u64 = 6;
 
 /// The options of a monitor.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -145,7 +144,7 @@ impl NetworkFunction for Monitor {
             lanes.into_iter().map(|lane| (lane, flow_of(batch, lane))).collect();
         let found = self.flows.find(flows.iter().map(|(_, flow)| *flow));
         for (n, (lane, flow)) in flows.into_iter().enumerate() {
-            let is_tcp = batch.field(lane, field::NW_PROTO) == TCP;
+            let is_tcp = batch.field(lane, field::NW_PROTO) == u64::from(ip_proto::TCP);
             let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
             let (time, bytes) = (batch.meta.timestamp[lane], batch.meta.wire_len[lane].into());
             let packet = Counts::of_packet(time, bytes, flags);

@@ -3,15 +3,16 @@
 use std::net::Ipv4Addr;
 
 use thalweg_packet::checksum::{self, Checksum, ChecksumStatus, update_u16, update_u32};
+use thalweg_packet::wire::header_len::IPV4;
+use thalweg_packet::wire::ip_proto;
 use thalweg_packet::{Batch, DropReason, field, write};
 
 use super::Protocol;
 use super::mapping::{EndPoint, Mappings};
 use super::translate::{Direction, Done};
 
-/// The length of the ICMP header, and of the IP header that an error quotes at least.
+/// The length of the ICMP header.
 const ICMP: usize = 8;
-const QUOTED_IP: usize = 20;
 
 /// Whether the ICMP packet is an error, which quotes another packet.
 pub(super) fn is_error(batch: &Batch, lane: usize) -> bool {
@@ -76,7 +77,7 @@ impl Quoted {
     fn read(quote: &[u8]) -> Option<Self> {
         let header_len = usize::from(quote.first()? & 0x0f) * 4;
         let later = u16::from_be_bytes([*quote.get(6)?, *quote.get(7)?]) & 0x1fff != 0;
-        if quote[0] >> 4 != 4 || header_len < QUOTED_IP || later {
+        if quote[0] >> 4 != 4 || header_len < IPV4 || later {
             return None;
         }
         let address = |at: usize| -> Option<Ipv4Addr> {
@@ -85,10 +86,10 @@ impl Quoted {
         let number = |at: usize| -> Option<u16> {
             Some(u16::from_be_bytes(*quote.get(at..)?.first_chunk::<2>()?))
         };
-        let (protocol, from_at, to_at, checksum_at) = match quote.get(9)? {
-            6 => (Protocol::Tcp, header_len, header_len + 2, header_len + 16),
-            17 => (Protocol::Udp, header_len, header_len + 2, header_len + 6),
-            1 if matches!(quote.get(header_len)?, 0 | 8) => {
+        let (protocol, from_at, to_at, checksum_at) = match *quote.get(9)? {
+            ip_proto::TCP => (Protocol::Tcp, header_len, header_len + 2, header_len + 16),
+            ip_proto::UDP => (Protocol::Udp, header_len, header_len + 2, header_len + 6),
+            ip_proto::ICMP if matches!(quote.get(header_len)?, 0 | 8) => {
                 (Protocol::Echo, header_len + 4, header_len + 4, header_len + 2)
             }
             _ => return None,

@@ -17,6 +17,7 @@ use std::net::Ipv4Addr;
 
 use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, field};
 
 use config::{Config, Options};
@@ -207,7 +208,8 @@ impl Nat {
         now: Nanoseconds,
     ) -> Result<Option<Done>, DropReason> {
         let Some(direction) = direction else {
-            let cut = !batch.headers(lane).is_ipv4() && batch.field(lane, field::DL_TYPE) == 0x0800;
+            let says_ipv4 = batch.field(lane, field::DL_TYPE) == u64::from(ethertype::IPV4);
+            let cut = !batch.headers(lane).is_ipv4() && says_ipv4;
             return if cut { Err(DropReason::Malformed) } else { Ok(None) };
         };
         if direction == Direction::Hairpin {

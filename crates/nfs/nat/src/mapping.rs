@@ -129,7 +129,7 @@ impl Mappings {
         &mut self,
         inside: EndPoint,
         remote: (Ipv4Addr, u16),
-        flags: u16,
+        flags: u8,
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
         let with = Remote::new(inside.0, remote, self.config.filtering);
@@ -155,7 +155,7 @@ impl Mappings {
         &mut self,
         external: EndPoint,
         remote: (Ipv4Addr, u16),
-        flags: u16,
+        flags: u8,
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
         let slot = self.slot_of(external).ok_or(DropReason::NoMapping)?;
@@ -180,7 +180,7 @@ impl Mappings {
         slot: Slot,
         with: Remote,
         outward: bool,
-        flags: u16,
+        flags: u8,
         now: Nanoseconds,
     ) -> Option<EndPoint> {
         let (inside, record) = self.by_inside.at_mut(slot)?;

@@ -7,15 +7,10 @@ use std::net::Ipv4Addr;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thalweg_packet::Nanoseconds;
+use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 use super::Protocol;
 use super::config::Filtering;
-
-/// The TCP flags that affect a session's lifetime.
-const FIN: u16 = 1;
-const SYN: u16 = 2;
-const RST: u16 = 4;
-const ACK: u16 = 16;
 
 /// The kinds of session with different idle times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +86,7 @@ impl Session {
         &mut self,
         protocol: Protocol,
         outward: bool,
-        flags: u16,
+        flags: u8,
         now: Nanoseconds,
     ) {
         if outward {
@@ -110,7 +105,7 @@ impl Session {
     }
 
     /// Follows a TCP connection (RFC 5382 REQ-5).
-    fn segment(&mut self, outward: bool, flags: u16) {
+    fn segment(&mut self, outward: bool, flags: u8) {
         if outward && flags & (SYN | ACK | RST) == SYN {
             let (due, gives_way) = (self.due, self.gives_way);
             *self = Self { due, gives_way, ..Self::new(self.last_used) };
@@ -244,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    fn life_after(segments: &[(bool, u16)]) -> Life {
+    fn life_after(segments: &[(bool, u8)]) -> Life {
         let mut session = Session::new(Nanoseconds(0));
         for (outward, flags) in segments {
             session.packet(Protocol::Tcp, *outward, *flags, Nanoseconds(0));
@@ -255,7 +250,7 @@ mod tests {
     #[test]
     fn a_connection_is_established_from_the_handshake_to_the_second_fin() {
         let open = [(true, SYN), (false, SYN | ACK), (true, ACK)];
-        let with = |more: &[(bool, u16)]| life_after(&[&open, more].concat());
+        let with = |more: &[(bool, u8)]| life_after(&[&open, more].concat());
         assert_eq!(life_after(&open[..2]), Life::TcpTransitory);
         assert_eq!(with(&[]), Life::TcpEstablished);
         assert_eq!(with(&[(true, FIN | ACK)]), Life::TcpEstablished);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use thalweg_packet::wire::ip_proto::{ICMP, TCP, UDP};
 use thalweg_packet::{Batch, DropReason, Layer, Nanoseconds, field, write};
 
 use super::Protocol;
@@ -64,14 +65,14 @@ pub(super) fn packet(
         set_address(batch, lane, direction, address);
         return Ok(Done::Followed { address });
     }
-    if headers.ip_proto == 1 && icmp::is_error(batch, lane) {
+    if headers.ip_proto == ICMP && icmp::is_error(batch, lane) {
         return icmp::error(mappings, batch, lane, direction);
     }
     let Some((protocol, source, destination)) = ends(batch, lane) else {
         return Err(unsupported(batch, lane));
     };
     let is_tcp = protocol == Protocol::Tcp;
-    let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
+    let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u8 } else { 0 };
     let (from, to) = if direction == Direction::Out {
         let inside = EndPoint(protocol, source.0, source.1);
         (source, mappings.outward(inside, destination, flags, now)?)
@@ -87,7 +88,7 @@ pub(super) fn packet(
 }
 
 fn unsupported(batch: &Batch, lane: usize) -> DropReason {
-    let known = matches!(batch.field(lane, field::NW_PROTO), 1 | 6 | 17);
+    let known = matches!(batch.field(lane, field::NW_PROTO) as u8, ICMP | TCP | UDP);
     if known && batch.headers(lane).layer < Layer::Transport {
         DropReason::Malformed
     } else {
@@ -105,10 +106,10 @@ pub(super) fn ends(batch: &Batch, lane: usize) -> Option<Ends> {
     }
     let number = |f| batch.field(lane, f) as u16;
     let (tp_src, tp_dst) = (number(field::TP_SRC), number(field::TP_DST));
-    let (protocol, from, to) = match batch.field(lane, field::NW_PROTO) {
-        6 => (Protocol::Tcp, tp_src, tp_dst),
-        17 => (Protocol::Udp, tp_src, tp_dst),
-        1 if matches!(tp_src, 0 | 8) => {
+    let (protocol, from, to) = match batch.field(lane, field::NW_PROTO) as u8 {
+        TCP => (Protocol::Tcp, tp_src, tp_dst),
+        UDP => (Protocol::Udp, tp_src, tp_dst),
+        ICMP if matches!(tp_src, 0 | 8) => {
             let id = number(field::ICMP_ID);
             (Protocol::Echo, id, id)
         }

@@ -9,10 +9,12 @@
 use std::ops::Range;
 
 use thalweg_cpu::prefetch;
+use thalweg_packet::wire::ip_proto::TCP;
+use thalweg_packet::wire::tcp_flags::{RST, SYN};
 use thalweg_packet::{BATCH, Batch, Lanes, field};
 
 use super::engine::Engine;
-use super::flows::{Flows, RST, SYN};
+use super::flows::Flows;
 use super::literals::Found;
 use super::stream::Stream;
 use thalweg_nf::toolkit::conversation::Conversation;
@@ -25,7 +27,7 @@ const PLACES: usize = 64;
 /// The fields of a TCP segment that its stream needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Segment {
-    pub(super) flags: u16,
+    pub(super) flags: u8,
     pub(super) sequence: u32,
     pub(super) acknowledged: u32,
 }
@@ -86,7 +88,7 @@ impl Ahead {
         self.connected = Lanes::NONE;
         for lane in lanes {
             payloads[lane] = payload(batch, lane);
-            if engine.needs.connections[usize::from(batch.headers(lane).ip_proto != 6)] {
+            if engine.needs.connections[usize::from(batch.headers(lane).ip_proto != TCP)] {
                 self.connected.insert(lane);
             }
         }
@@ -127,9 +129,9 @@ impl Ahead {
             if l4 == 0 {
                 continue;
             }
-            if headers.has_transport(6) {
+            if headers.has_transport(TCP) {
                 self.segmented.insert(lane);
-                let flags = batch.field(lane, field::TCP_FLAGS) as u16;
+                let flags = batch.field(lane, field::TCP_FLAGS) as u8;
                 self.segments[lane] = Segment::new(&batch.bytes(lane)[l4..], flags);
             }
             if let Some((conversation, from_low)) = Conversation::in_lane(batch, lane) {
@@ -261,7 +263,7 @@ impl Ahead {
 
 impl Segment {
     /// Reads the TCP header at the beginning of `bytes`, which the parser found complete.
-    fn new(bytes: &[u8], flags: u16) -> Self {
+    fn new(bytes: &[u8], flags: u8) -> Self {
         let number = |at: usize| {
             bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
         };

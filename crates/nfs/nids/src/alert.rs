@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use serde_json::json;
+use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::flows::Seen;
@@ -54,11 +55,11 @@ fn write_line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) -> std::io
             ",\"src_ip\":\"{src}\",\"dest_ip\":\"{dst}\",\"proto\":\"{}\"",
             protocol(*number)
         )?;
-        let (first, second) = match number {
-            6 | 17 | 132 => ("src_port", "dest_port"),
+        let (first, second) = match *number {
+            TCP | UDP | SCTP => ("src_port", "dest_port"),
             _ => ("icmp_type", "icmp_code"),
         };
-        if matches!(number, 1 | 6 | 17 | 58 | 132) {
+        if matches!(*number, ICMP | TCP | UDP | ICMPV6 | SCTP) {
             write!(out, ",\"{first}\":{src_port},\"{second}\":{dst_port}")?;
         }
     }
@@ -75,11 +76,11 @@ fn write_line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) -> std::io
 
 fn protocol(number: u8) -> Cow<'static, str> {
     Cow::Borrowed(match number {
-        1 => "ICMP",
-        6 => "TCP",
-        17 => "UDP",
-        58 => "IPv6-ICMP",
-        132 => "SCTP",
+        ICMP => "ICMP",
+        TCP => "TCP",
+        UDP => "UDP",
+        ICMPV6 => "IPv6-ICMP",
+        SCTP => "SCTP",
         other => return Cow::Owned(format!("{other:03}")),
     })
 }

@@ -1,12 +1,13 @@
 //! Evaluates rules for payloads, streams and messages, and carries out their actions.
 
+use thalweg_packet::wire::tcp_flags::FIN;
 use thalweg_packet::{DropReason, FiveTuple};
 
 use super::alert::{self, Occasion};
 use super::app::{Message, Progress};
 use super::buffer::Buffer;
 use super::engine::Engine;
-use super::flows::{FIN, Seen};
+use super::flows::Seen;
 use super::heads::Suiting;
 use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
@@ -78,7 +79,7 @@ impl Inspector {
         &mut self,
         packet: &mut Packet<'_, '_, '_>,
         seen: &mut Seen<'_>,
-        flags: u16,
+        flags: u8,
     ) {
         let to_server = seen.to_server;
         while let Some(tracked) = seen.flow.tracked.as_deref_mut() {

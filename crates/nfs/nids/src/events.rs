@@ -1,6 +1,10 @@
 //! Defects of a packet's headers: the events that `decode-event` tests, under Suricata's names.
 
 use thalweg_packet::Headers;
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::wire::ip_proto::{
+    AH, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ICMP, ICMPV6, ROUTING, SCTP, TCP, UDP,
+};
 
 macro_rules! events {
     ($($variant:ident $name:literal,)*) => {
@@ -76,9 +80,9 @@ pub(super) fn find(bytes: &[u8], headers: &Headers, ether_type: u64) -> Events {
     let mut events = Events::default();
     let at = if headers.l3 == 0 { headers.payload } else { headers.l3 };
     let Some(packet) = bytes.get(usize::from(at)..) else { return events };
-    match ether_type {
-        0x0800 => ipv4(packet, &mut events),
-        0x86dd => ipv6(packet, &mut events),
+    match ether_type as u16 {
+        ethertype::IPV4 => ipv4(packet, &mut events),
+        ethertype::IPV6 => ipv6(packet, &mut events),
         _ => {}
     }
     events
@@ -126,11 +130,6 @@ fn options_fit(mut options: &[u8]) -> bool {
 }
 
 fn ipv6(packet: &[u8], events: &mut Events) {
-    const HOP_BY_HOP: u8 = 0;
-    const ROUTING: u8 = 43;
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    const DESTINATION: u8 = 60;
     let Some((header, rest)) = packet.split_at_checked(40) else {
         return events.add(Event::Ipv6TooSmall);
     };
@@ -142,13 +141,13 @@ fn ipv6(packet: &[u8], events: &mut Events) {
     let (mut next, mut seen, mut more) = (header[6], [0u8; 256], false);
     loop {
         let kind = next;
-        if !matches!(kind, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION) {
+        if !matches!(kind, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS) {
             break;
         }
         let size = match (kind, rest) {
             (_, [] | [_]) => 0,
             (FRAGMENT, _) => 8,
-            (AUTHENTICATION, [_, units, ..]) => (usize::from(*units) + 2) * 4,
+            (AH, [_, units, ..]) => (usize::from(*units) + 2) * 4,
             (_, [_, units, ..]) => (usize::from(*units) + 1) * 8,
         };
         if size == 0 || rest.len() < size {
@@ -175,7 +174,7 @@ fn ipv6(packet: &[u8], events: &mut Events) {
                 events.add_if(again, Event::Ipv6SecondHopOptions);
                 events.add_if(unknown_option(&extension[2..]), Event::Ipv6UnknownHopOption);
             }
-            DESTINATION => {
+            DESTINATION_OPTIONS => {
                 events.add_if(unknown_option(&extension[2..]), Event::Ipv6UnknownDestinationOption);
             }
             ROUTING => events.add_if(again, Event::Ipv6SecondRouting),
@@ -210,10 +209,10 @@ fn unknown_option(mut options: &[u8]) -> bool {
 /// The minimum size of an upper header.
 fn upper_size(protocol: u8) -> usize {
     match protocol {
-        6 => 20,
-        17 => 8,
-        58 => 4,
-        132 => 12,
+        TCP => 20,
+        UDP => 8,
+        ICMPV6 => 4,
+        SCTP => 12,
         _ => 0,
     }
 }
@@ -221,24 +220,24 @@ fn upper_size(protocol: u8) -> usize {
 fn transport(protocol: u8, bytes: &[u8], more: bool, events: &mut Events) {
     let short = bytes.len() < upper_size(protocol);
     match protocol {
-        1 => events.add_if(bytes.len() < 8, Event::Icmpv4TooSmall),
-        6 if short => events.add(Event::TcpTooSmall),
-        6 => {
+        ICMP => events.add_if(bytes.len() < 8, Event::Icmpv4TooSmall),
+        TCP if short => events.add(Event::TcpTooSmall),
+        TCP => {
             let header = usize::from(bytes[12] >> 4) * 4;
             match bytes.get(20..header) {
                 Some(options) => events.add_if(!options_fit(options), Event::TcpOptionLength),
                 None => events.add(Event::TcpHeaderTooSmall),
             }
         }
-        17 if short => events.add(Event::UdpTooSmall),
-        17 => {
+        UDP if short => events.add(Event::UdpTooSmall),
+        UDP => {
             let length = number(bytes, 4).unwrap_or(0);
             // In IPv6, a length of 0 denotes a jumbogram.
             let wrong = length < 8 && length > 0 || length > bytes.len() && !more;
             events.add_if(wrong, Event::UdpLength);
         }
-        58 => events.add_if(short, Event::Icmpv6TooSmall),
-        132 => events.add_if(short, Event::SctpTooSmall),
+        ICMPV6 => events.add_if(short, Event::Icmpv6TooSmall),
+        SCTP => events.add_if(short, Event::SctpTooSmall),
         _ => {}
     }
 }

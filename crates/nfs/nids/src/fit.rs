@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use thalweg_packet::{Batch, Field, FiveTuple, Headers};
 
 use super::app::Message;
@@ -142,7 +143,7 @@ impl Rule {
 
     fn ends_fit(&self, tuple: Option<&FiveTuple>) -> bool {
         let Some(t) = tuple else { return self.protocol == Protocol::Any };
-        let ports = matches!(t.protocol, 6 | 17 | 132);
+        let ports = matches!(t.protocol, TCP | UDP | SCTP);
         let end = |end: &Endpoint, address, port| {
             end.addresses.contains(address) && (!ports || end.ports.contains(port))
         };
@@ -199,14 +200,14 @@ fn protocol_fits(protocol: Protocol, headers: &Headers) -> bool {
         Protocol::Ip => headers.is_ipv4() || headers.is_ipv6(),
         Protocol::Ipv4 => headers.is_ipv4(),
         Protocol::Ipv6 => headers.is_ipv6(),
-        Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => headers.ip_proto == 6,
-        Protocol::Udp => headers.ip_proto == 17,
-        Protocol::Sctp => headers.ip_proto == 132,
+        Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => headers.ip_proto == TCP,
+        Protocol::Udp => headers.ip_proto == UDP,
+        Protocol::Sctp => headers.ip_proto == SCTP,
         Protocol::Icmp => {
-            headers.is_ipv4() && headers.ip_proto == 1
-                || headers.is_ipv6() && headers.ip_proto == 58
+            headers.is_ipv4() && headers.ip_proto == ICMP
+                || headers.is_ipv6() && headers.ip_proto == ICMPV6
         }
-        Protocol::Icmpv6 => headers.is_ipv6() && headers.ip_proto == 58,
+        Protocol::Icmpv6 => headers.is_ipv6() && headers.ip_proto == ICMPV6,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
+use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
@@ -14,11 +15,6 @@ use super::app::App;
 use super::buffer::Protocol;
 use super::engine::Engine;
 use super::stream::{Policy, Stream};
-
-pub(super) const SYN: u16 = 2;
-pub(super) const RST: u16 = 4;
-pub(super) const ACK: u16 = 16;
-pub(super) const FIN: u16 = 1;
 
 /// The progress of a TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -364,7 +360,7 @@ impl Flow {
         matches!(self.phase, Phase::Established | Phase::Closed)
     }
 
-    fn advance(&mut self, flags: Option<u16>, to_server: bool) {
+    fn advance(&mut self, flags: Option<u8>, to_server: bool) {
         self.seen[usize::from(!to_server)] = true;
         let Some(flags) = flags else { return };
         self.phase = match self.phase {

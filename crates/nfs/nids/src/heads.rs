@@ -7,6 +7,7 @@
 //! cannot match.
 
 use hashbrown::HashMap;
+use thalweg_packet::wire::ip_proto::{SCTP, TCP, UDP};
 use thalweg_packet::{Batch, field};
 
 use super::rule::{Protocol, Rule};
@@ -67,8 +68,8 @@ impl Heads {
     pub(super) fn suiting(&self, batch: &Batch, lane: usize) -> Suiting<'_> {
         let protocol = batch.headers(lane).ip_proto;
         let kind = match protocol {
-            6 => Kind::Tcp,
-            17 => Kind::Udp,
+            TCP => Kind::Tcp,
+            UDP => Kind::Udp,
             _ => Kind::Other,
         };
         let get = |place| batch.field(lane, place) as u16;
@@ -76,7 +77,7 @@ impl Heads {
         if kind == Kind::Tcp {
             sets[1] = self.flags.of(get(field::TCP_FLAGS) & 0xff);
         }
-        if matches!(protocol, 6 | 17 | 132) {
+        if matches!(protocol, TCP | UDP | SCTP) {
             sets[2] = self.sources.of(get(field::TP_SRC));
             sets[3] = self.destinations.of(get(field::TP_DST));
         }

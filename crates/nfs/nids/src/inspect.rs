@@ -2,6 +2,8 @@
 //! [evaluated](super::ask).
 
 use thalweg_packet::checksum::{self, ChecksumStatus};
+use thalweg_packet::wire::ip_proto;
+use thalweg_packet::wire::tcp_flags::{ACK, RST, SYN};
 use thalweg_packet::{Batch, FiveTuple, Lanes, Layer, Nanoseconds, field};
 
 #[cfg(test)]
@@ -12,7 +14,7 @@ use super::engine::Engine;
 use super::events::{self, Events};
 use super::filters::Counts;
 use super::fit::{Stretch, Subject};
-use super::flows::{ACK, Flow, Flows, RST, SYN, Seen, Tracked};
+use super::flows::{Flow, Flows, Seen, Tracked};
 use super::literals::Found;
 use super::stream::{Notes, Overlaps, Policy};
 use thalweg_nf::Context;
@@ -192,7 +194,9 @@ impl Inspector {
             Some(segment) if counts && engine.needs.streams => {
                 brought = self.stream(engine, &mut seen, batch, lane, segment, &mut stretch);
             }
-            None if engine.needs.applications && batch.headers(lane).has_transport(17) => {
+            None if engine.needs.applications
+                && batch.headers(lane).has_transport(ip_proto::UDP) =>
+            {
                 if let Some((protocol, message)) =
                     App::datagram(payload(batch, lane), ports(batch, lane))
                 {

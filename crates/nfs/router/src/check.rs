@@ -2,6 +2,7 @@
 //! §5.3, RFC 8200, RFC 4291 §2).
 
 use thalweg_packet::checksum::checksum;
+use thalweg_packet::wire::{ethertype, header_len, ip_proto};
 use thalweg_packet::{Batch, DropReason, Headers, Layer, ParseStatus, field};
 
 /// The handler of a packet that passed the checks.
@@ -30,8 +31,8 @@ pub(super) fn check(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     }
     if !headers.is_ipv4() && !headers.is_ipv6() {
         return match (headers.ether_type, batch.field(lane, field::NW_PROTO)) {
-            (0x0806, 1) => Ok(Checked::ArpRequest),
-            (0x0806, 2) => Ok(Checked::ArpReply),
+            (ethertype::ARP, 1) => Ok(Checked::ArpRequest),
+            (ethertype::ARP, 2) => Ok(Checked::ArpReply),
             _ => Err(DropReason::UnsupportedProtocol),
         };
     }
@@ -53,7 +54,7 @@ fn not_ip(headers: &Headers) -> DropReason {
 pub(super) fn ip_length(bytes: &[u8], headers: &Headers) -> usize {
     let l3 = headers.l3 as usize;
     let field = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
-    if headers.is_ipv4() { field(l3 + 2) } else { field(l3 + 4) + 40 }
+    if headers.is_ipv4() { field(l3 + 2) } else { field(l3 + 4) + header_len::IPV6 }
 }
 
 fn check_ipv4(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
@@ -74,12 +75,12 @@ fn check_ipv6(batch: &Batch, lane: usize) -> Result<Checked, DropReason> {
     let (src, dst) = (key.get128(field::IPV6_SRC), key.get128(field::IPV6_DST));
     // To a multicast group, or from an address that is valid only on the link.
     let local = is_multicast_v6(dst) || is_link_local_v6(src);
-    if headers.has_transport(58) && key.get(field::TP_SRC) == 135 && local {
+    if headers.has_transport(ip_proto::ICMPV6) && key.get(field::TP_SRC) == 135 && local {
         return Ok(Checked::Solicitation);
     }
     // No router has forwarded it: its hop limit must be 255.
     let stays = key.get(field::NW_TTL) == 255 && !is_multicast_v6(dst);
-    if headers.has_transport(58) && key.get(field::TP_SRC) == 136 && stays {
+    if headers.has_transport(ip_proto::ICMPV6) && key.get(field::TP_SRC) == 136 && stays {
         return Ok(Checked::Advertisement);
     }
     let many = to_many(batch.bytes(lane));

@@ -5,6 +5,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thalweg_packet::checksum::{ChecksumStatus, fill, update_u16, verify};
+use thalweg_packet::wire::header_len;
+use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, TCP, UDP};
 use thalweg_packet::{Batch, Decapsulate, DropReason, Headers, Lanes, field};
 
 use super::check::ip_length;
@@ -13,11 +15,6 @@ use super::resolve::Resolved;
 use super::table::{Mac, NextHop, RouterPort};
 use thalweg_nf::Context;
 use thalweg_nf::toolkit::icmp_error::IcmpError;
-
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
 
 /// TTL or hop limit of answers. Neighbour discovery uses 255 (RFC 4861 §7.1).
 const TTL: u8 = 64;
@@ -142,7 +139,7 @@ impl Router {
             return context.drop(lane, DropReason::UnsupportedProtocol);
         }
         let l3 = batch.headers(lane).l3 as usize;
-        let len = l3 + 40 + ADVERTISEMENT;
+        let len = l3 + header_len::IPV6 + ADVERTISEMENT;
         let missing = len.saturating_sub(batch.packet_len(lane));
         if !batch.grow_back(lane, missing) {
             return context.drop(lane, DropReason::NoRoom);
@@ -198,7 +195,7 @@ impl Question {
 
     /// Writes the answer, without checksum, over `packet`, which already has its length.
     fn write_answer(&self, packet: &mut [u8], mac: Mac) {
-        let (header, body) = packet.split_at_mut(40);
+        let (header, body) = packet.split_at_mut(header_len::IPV6);
         header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
         header[4..8].copy_from_slice(&[0, ADVERTISEMENT as u8, ICMPV6, 255]);
         header[8..24].copy_from_slice(&self.target.octets());

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use thalweg_packet::checksum::{ChecksumStatus, fill, verify};
+use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::write::set_ethernet;
 use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PortIndex, field, parse};
 
@@ -283,9 +284,10 @@ fn mac_in(field: u64) -> Option<Mac> {
 
 /// An ARP request from `on` (RFC 826).
 fn arp_request(on: &Port, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+    let (arp, ip) = (ethertype::ARP.to_be_bytes(), ethertype::IPV4.to_be_bytes());
     let (own, target) = (own.octets(), target.octets());
-    [&BROADCAST[..], &on.mac, &head, &on.mac, &own, &[0; 6], &target].concat()
+    [&BROADCAST[..], &on.mac, &arp, &[0, 1], &ip, &[6, 4, 0, 1], &on.mac, &own, &[0; 6], &target]
+        .concat()
 }
 
 /// A neighbour solicitation from `on` to the solicited-node multicast group of the target
@@ -294,10 +296,11 @@ fn solicitation(on: &Port, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     const GROUP: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
     let group = (GROUP | target.to_bits() & 0xff_ffff).to_be_bytes();
     let to: Mac = [0x33, 0x33, group[12], group[13], group[14], group[15]];
-    let ip = [0x60, 0, 0, 0, 0, 32, 58, 255];
+    let [t0, t1] = ethertype::IPV6.to_be_bytes();
+    let ip = [t0, t1, 0x60, 0, 0, 0, 0, 32, ip_proto::ICMPV6, 255];
     let (own, target) = (own.octets(), target.octets());
     let icmp = [135, 0, 0, 0, 0, 0, 0, 0];
-    let parts = [&to[..], &on.mac, &[0x86, 0xdd], &ip, &own, &group, &icmp, &target, &[1, 1]];
+    let parts = [&to[..], &on.mac, &ip, &own, &group, &icmp, &target, &[1, 1]];
     let mut packet = [&parts.concat()[..], &on.mac].concat();
     let (_, headers) = parse(&packet, PortIndex::NONE, Decapsulate::No);
     fill(&mut packet, &headers);

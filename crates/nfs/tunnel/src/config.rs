@@ -7,12 +7,14 @@ use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::wire::ip_proto::{GRE, UDP};
 use thalweg_packet::{PacketType, field};
 use thalweg_source::SourceError;
 use toml::Spanned;
 
-use super::header::{GRE, Protocol};
-use thalweg_nf::toolkit::outer::{OuterIp, UDP};
+use super::header::Protocol;
+use thalweg_nf::toolkit::outer::OuterIp;
 use thalweg_nf::toolkit::rule_line::Place;
 use thalweg_nf::{BuildError, Section};
 
@@ -250,5 +252,6 @@ impl Reader<'_> {
 /// Whether no packet that matches a pattern has an EtherType of IP.
 fn is_never_ip(pattern: &Match) -> bool {
     let named = pattern.mask().get(field::DL_TYPE) == field::DL_TYPE.max();
-    named && !matches!(pattern.value().get(field::DL_TYPE), 0x0800 | 0x86dd)
+    named
+        && !matches!(pattern.value().get(field::DL_TYPE) as u16, ethertype::IPV4 | ethertype::IPV6)
 }

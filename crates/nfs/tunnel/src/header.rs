@@ -4,10 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use thalweg_packet::DropReason;
 use thalweg_packet::checksum::Checksum;
-
-pub(super) const GRE: u8 = 47;
-/// "Transparent Ethernet bridging".
-pub(super) const ETHERNET: u16 = 0x6558;
+use thalweg_packet::wire::ethertype;
 
 /// Flag of VXLAN: there is an identifier.
 const WITH_ID: u8 = 0x08;
@@ -87,7 +84,7 @@ impl Header {
             return Err(DropReason::Malformed);
         }
         let id = Some(u32::from_be_bytes([0, i0, i1, i2]));
-        Ok(Self { id, ether_type: ETHERNET, len: 8 })
+        Ok(Self { id, ether_type: ethertype::TRANSPARENT_ETHERNET, len: 8 })
     }
 
     /// The header of Geneve. We support no options: a packet with critical options must be dropped (RFC 8926,

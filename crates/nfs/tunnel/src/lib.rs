@@ -14,11 +14,14 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_packet::checksum::{ChecksumStatus, verify};
+use thalweg_packet::wire::ethertype::{self, TRANSPARENT_ETHERNET};
+use thalweg_packet::wire::header_len;
+use thalweg_packet::wire::ip_proto::{GRE, UDP};
 use thalweg_packet::{BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, field};
 
 use config::{Options, Tunnel, Tunnels};
-use header::{ETHERNET, GRE, Header, Protocol};
-use thalweg_nf::toolkit::outer::{UDP, UDP_HEADER, Varying, congestion, see_outermost, write_udp};
+use header::{Header, Protocol};
+use thalweg_nf::toolkit::outer::{Varying, congestion, see_outermost, write_udp};
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 
 /// The kind, for the registry of a program.
@@ -34,9 +37,6 @@ pub const KIND: Kind = Kind {
     options: || schemars::schema_for!(Options),
     build,
 };
-
-/// Bytes of an Ethernet header without tags.
-const ETHERNET_HEADER: usize = 14;
 
 fn build(
     section: &Section<'_>,
@@ -163,17 +163,19 @@ fn arrival<'a>(
         return Ok(None);
     };
     let tunnel = &tunnels.all[*tunnel];
-    let ethernet = header.ether_type == ETHERNET;
+    let ethernet = header.ether_type == TRANSPARENT_ETHERNET;
     let right = match tunnel.protocol {
         Protocol::Vxlan | Protocol::Gretap => ethernet,
-        Protocol::Gre => matches!(header.ether_type, 0x0800 | 0x86dd),
-        Protocol::Geneve => ethernet || matches!(header.ether_type, 0x0800 | 0x86dd),
+        Protocol::Gre => matches!(header.ether_type, ethertype::IPV4 | ethertype::IPV6),
+        Protocol::Geneve => {
+            ethernet || matches!(header.ether_type, ethertype::IPV4 | ethertype::IPV6)
+        }
     };
     if !right {
         return Err(DropReason::UnsupportedProtocol);
     }
     let start = at + header.len;
-    if ethernet && start + ETHERNET_HEADER > end {
+    if ethernet && start + header_len::ETHERNET > end {
         return Err(DropReason::BadInnerPacket);
     }
     let tos = batch.field(lane, field::NW_TOS) as u8;
@@ -203,7 +205,7 @@ impl TunnelEnds {
             let headers = batch.headers(arrival.lane);
             let told = if headers.is_ipv4() || headers.is_ipv6() {
                 congestion(batch, arrival.lane, arrival.tos)
-            } else if arrival.ether_type == ETHERNET {
+            } else if arrival.ether_type == TRANSPARENT_ETHERNET {
                 Ok(())
             } else {
                 Err(DropReason::BadInnerPacket)
@@ -256,7 +258,7 @@ fn unwrap(batch: &mut Batch, arrival: &Arrival<'_>) {
     let l3 = usize::from(batch.headers(lane).l3);
     batch.meta.cut[lane] = Cut::default();
     batch.truncate(lane, end);
-    if ether_type == ETHERNET {
+    if ether_type == TRANSPARENT_ETHERNET {
         batch.shrink_front(lane, start);
     } else {
         // The link header stays.
@@ -281,7 +283,7 @@ fn encapsulate(
     if bare && !ip {
         return Err(DropReason::UnsupportedProtocol);
     }
-    if batch.packet_len(lane) < ETHERNET_HEADER {
+    if batch.packet_len(lane) < header_len::ETHERNET {
         return Err(DropReason::Malformed);
     }
     // Ethernet frames are encapsulated whole, with padding; for IP in GRE the link header stays.
@@ -290,8 +292,8 @@ fn encapsulate(
     } else {
         (0, batch.packet_len(lane))
     };
-    let link = if bare { keep } else { ETHERNET_HEADER };
-    let udp = if tunnel.port.is_some() { UDP_HEADER } else { 0 };
+    let link = if bare { keep } else { header_len::ETHERNET };
+    let udp = if tunnel.port.is_some() { header_len::UDP } else { 0 };
     let header = tunnel.protocol.header_len(tunnel.id);
     let after_ip = udp + header + len - keep;
     let front = link - keep + tunnel.outer.len() + udp + header;
@@ -315,9 +317,9 @@ fn encapsulate(
     let after_ip = total - tunnel.outer.len() as u16;
     tunnel.outer.write(&mut bytes[link - 2..end], after_ip, varying);
     let ether_type = match (bare, headers.is_ipv4()) {
-        (false, _) => ETHERNET,
-        (true, true) => 0x0800,
-        (true, false) => 0x86dd,
+        (false, _) => TRANSPARENT_ETHERNET,
+        (true, true) => ethertype::IPV4,
+        (true, false) => ethertype::IPV6,
     };
     let inside = end + udp;
     tunnel.protocol.write(tunnel.id, ether_type, &mut bytes[inside..inside + header]);

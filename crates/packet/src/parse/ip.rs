@@ -3,19 +3,12 @@
 use super::Parser;
 use crate::headers::{Layer, ParseStatus};
 use crate::key::field;
-
-const IPV4: usize = 20;
-const IPV6: usize = 40;
-
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const NO_NEXT_HEADER: u8 = 59;
-const DESTINATION_OPTIONS: u8 = 60;
-const MOBILITY: u8 = 135;
-const HOST_IDENTITY: u8 = 139;
-const SHIM6: u8 = 140;
+use crate::wire::ethertype;
+use crate::wire::header_len::{IPV4, IPV6};
+use crate::wire::ip_proto::{
+    AH, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, HOST_IDENTITY, MOBILITY, NO_NEXT_HEADER,
+    ROUTING, SHIM6,
+};
 
 impl Parser<'_> {
     /// Parses the IPv4 header (RFC 791) at `at`, and what it carries.
@@ -48,7 +41,7 @@ impl Parser<'_> {
         self.set(field::NW_DST, address(16));
         self.fragment(any, later);
         self.headers.l3 = at as u16;
-        self.headers.ether_type = 0x0800;
+        self.headers.ether_type = ethertype::IPV4;
         self.headers.ip_proto = protocol;
         self.reached(Layer::Network, at + header_len);
         if !later {
@@ -82,7 +75,7 @@ impl Parser<'_> {
         self.key.set128(field::IPV6_SRC, address(8));
         self.key.set128(field::IPV6_DST, address(24));
         self.headers.l3 = at as u16;
-        self.headers.ether_type = 0x86dd;
+        self.headers.ether_type = ethertype::IPV6;
         self.reached(Layer::Network, at + IPV6);
         match self.extension_headers(header[6], at + IPV6) {
             Some((protocol, next, later)) => {
@@ -107,7 +100,7 @@ impl Parser<'_> {
                 HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HOST_IDENTITY | SHIM6 => {
                     (usize::from(self.array::<2>(at)?[1]) + 1) * 8
                 }
-                AUTHENTICATION => (usize::from(self.array::<2>(at)?[1]) + 2) * 4,
+                AH => (usize::from(self.array::<2>(at)?[1]) + 2) * 4,
                 FRAGMENT => {
                     let header = self.array::<8>(at)?;
                     let offset = u16::from_be_bytes([header[2], header[3]]);

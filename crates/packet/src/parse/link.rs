@@ -3,12 +3,11 @@
 use super::{Parser, mac};
 use crate::headers::{Layer, ParseStatus};
 use crate::key::field;
+use crate::wire::ethertype;
+use crate::wire::header_len::ETHERNET;
 
-const ETHERNET: usize = 14;
 const ARP: usize = 28;
 
-/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and the older QinQ.
-const VLAN_TPIDS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// The EtherType of frames that have none, as in Open vSwitch.
 const NOT_ETHERNET_II: u16 = 0x05ff;
 /// The smallest number that is an EtherType and not a length.
@@ -43,7 +42,7 @@ impl Parser<'_> {
     fn vlan_tags(&mut self, mut ether_type: u16, mut next: usize) -> Option<(u16, usize)> {
         let places = [(field::VLAN_TCI, field::VLAN_TPID), (field::VLAN2_TCI, field::VLAN2_TPID)];
         for (tci, tpid) in places {
-            if !VLAN_TPIDS.contains(&ether_type) {
+            if !ethertype::VLAN_TPIDS.contains(&ether_type) {
                 break;
             }
             let [c0, c1, t0, t1] = self.array(next)?;
@@ -71,10 +70,10 @@ impl Parser<'_> {
     /// Parses the header of type `ether_type` at `at`.
     pub(super) fn network(&mut self, ether_type: u16, at: usize) {
         match ether_type {
-            0x0800 => self.ipv4(at),
-            0x86dd => self.ipv6(at),
-            0x0806 | 0x8035 => self.arp(ether_type, at),
-            0x8847 | 0x8848 => self.mpls(at),
+            ethertype::IPV4 => self.ipv4(at),
+            ethertype::IPV6 => self.ipv6(at),
+            ethertype::ARP | ethertype::RARP => self.arp(ether_type, at),
+            ethertype::MPLS | ethertype::MPLS_MULTICAST => self.mpls(at),
             // A frame of a protocol that has no flow key fields is whole as it is.
             _ if ether_type == NOT_ETHERNET_II => {}
             _ => self.stop(ParseStatus::Unknown),

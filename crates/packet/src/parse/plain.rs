@@ -9,12 +9,11 @@ use super::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use crate::headers::{Headers, Layer, ParseStatus};
 use crate::key::{Field, field};
 use crate::metadata::PortIndex;
+use crate::wire::ip_proto::{ESP, TCP, UDP};
+use crate::wire::{ethertype, header_len};
 
-const ETHERNET: u16 = 14;
-const IPV4: u16 = 20;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ESP: u8 = 50;
+const ETHERNET: u16 = header_len::ETHERNET as u16;
+const IPV4: u16 = header_len::IPV4 as u16;
 
 /// Bytes of the headers up to TCP's, without options: shorter packets are for the other parser.
 const HEAD: usize = (ETHERNET + IPV4) as usize + 20;
@@ -35,7 +34,7 @@ pub(crate) fn parse(
     let u32_at =
         |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     // IPv4 without options; neither more fragments nor an offset.
-    if u32_at(12) >> 8 != 0x08_0045 || u16_at(20) & 0x3fff != 0 {
+    if u32_at(12) >> 8 != u32::from(ethertype::IPV4) << 8 | 0x45 || u16_at(20) & 0x3fff != 0 {
         return None;
     }
     // The network packet ends within the bytes at hand; what lies beyond 16 bits is no offset.
@@ -72,7 +71,7 @@ pub(crate) fn parse(
     };
     let words = [
         at(field::IN_PORT, in_port.0.wrapping_add(1).into()),
-        at(field::DL_DST, mac(head, 0)) | at(field::DL_TYPE, 0x0800),
+        at(field::DL_DST, mac(head, 0)) | at(field::DL_TYPE, ethertype::IPV4.into()),
         at(field::DL_SRC, mac(head, 6)),
         at(field::NW_PROTO, protocol.into())
             | at(field::NW_TOS, head[15].into())
@@ -86,7 +85,7 @@ pub(crate) fn parse(
         l4: if has_ports { ETHERNET + IPV4 } else { 0 },
         payload,
         end,
-        ether_type: 0x0800,
+        ether_type: ethertype::IPV4,
         ip_proto: protocol,
         layer: if has_ports { Layer::Transport } else { Layer::Network },
         status: ParseStatus::Complete,

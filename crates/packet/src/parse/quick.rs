@@ -26,6 +26,7 @@ use crate::headers::{Headers, Layer, ParseStatus};
 use crate::key::field;
 use crate::metadata::PortIndex;
 use crate::transposed::TransposedKeys;
+use crate::wire::{ethertype, header_len, ip_proto};
 use thalweg_cpu::{Avx512, avx512};
 
 /// Packets parsed at once.
@@ -37,11 +38,12 @@ pub(crate) const HEAD: usize = 64;
 /// How far before the packet its head begins.
 pub(crate) const BEFORE: usize = 2;
 
-const ETHERNET: i32 = 14;
-const IPV4: i32 = 20;
-const TCP: i32 = 6;
-const UDP: i32 = 17;
-const ESP: i32 = 50;
+const ETHERNET: i32 = header_len::ETHERNET as i32;
+const IPV4: i32 = header_len::IPV4 as i32;
+const TCP: i32 = ip_proto::TCP as i32;
+const UDP: i32 = ip_proto::UDP as i32;
+const ESP: i32 = ip_proto::ESP as i32;
+const TYPE_IPV4: i32 = ethertype::IPV4 as i32;
 
 /// The words of the key that such packets have.
 const WORDS: u32 = word_of(field::IN_PORT)
@@ -161,7 +163,7 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
     let (tcp, udp, esp) = (protocol(TCP), protocol(UDP), protocol(ESP));
 
     // IPv4 without options; neither more fragments nor an offset.
-    let ip = is(rows[3], 0xffff, 0x0800) & is(rows[4], 0xff00_0000u32 as i32, 0x4500_0000);
+    let ip = is(rows[3], 0xffff, TYPE_IPV4) & is(rows[4], 0xff00_0000u32 as i32, 0x4500_0000);
     let whole = is(rows[5], 0x3fff, 0);
     // The network packet ends within the available bytes.
     let total = _mm512_and_si512(rows[4], low16);
@@ -249,7 +251,7 @@ fn write_headers(checked: &Checked, headers: &mut [Headers; GROUP]) {
     let kind = _mm512_mask_mov_epi32(kind, esp, number(ESP | NETWORK));
     let l2_l3 = number(ETHERNET << 16);
     let l4_payload = _mm512_or_si512(l4, upper(payload));
-    let end_type = _mm512_or_si512(end, number(0x0800 << 16));
+    let end_type = _mm512_or_si512(end, number(TYPE_IPV4 << 16));
 
     let (low01, high01) =
         (_mm512_unpacklo_epi32(l2_l3, l4_payload), _mm512_unpackhi_epi32(l2_l3, l4_payload));

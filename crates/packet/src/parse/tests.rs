@@ -1,6 +1,7 @@
 //! Handwritten packets, and the parser's results for them.
 
 use super::*;
+use crate::wire::{ethertype, ip_proto, tcp_flags};
 use crate::write::{PacketBuilder, TcpSegment};
 
 fn builder() -> PacketBuilder {
@@ -18,8 +19,14 @@ fn v4(a: u8, b: u8) -> (std::net::IpAddr, std::net::IpAddr) {
 #[test]
 fn a_tagged_tcp_packet_fills_every_field() {
     let (src, dst) = v4(1, 2);
-    let tcp = TcpSegment { src_port: 1234, dst_port: 80, flags: 0x12, ..TcpSegment::default() };
-    let packet = builder().vlan(10).tag(0x8100, 0x6014).ip(src, dst).tos(0xb8).tcp(tcp).build(b"x");
+    let tcp = TcpSegment {
+        src_port: 1234,
+        dst_port: 80,
+        flags: tcp_flags::SYN | tcp_flags::ACK,
+        ..TcpSegment::default()
+    };
+    let packet =
+        builder().vlan(10).tag(ethertype::VLAN, 0x6014).ip(src, dst).tos(0xb8).tcp(tcp).build(b"x");
     let (key, headers) = parsed(&packet);
     assert_eq!(headers.status, ParseStatus::Complete);
     assert_eq!((headers.l3, headers.l4, headers.payload), (22, 42, 62));
@@ -27,7 +34,7 @@ fn a_tagged_tcp_packet_fills_every_field() {
     assert_eq!(key.get(field::DL_SRC), 0x0200_0000_0001);
     assert_eq!(key.get(field::VLAN_TCI), 0x100a);
     assert_eq!(key.get(field::VLAN2_TCI), 0x7014);
-    assert_eq!(key.get(field::DL_TYPE), 0x0800);
+    assert_eq!(key.get(field::DL_TYPE), u64::from(ethertype::IPV4));
     assert_eq!(key.get(field::NW_TOS), 0xb8);
     assert_eq!(key.get(field::NW_DST), 0x0a00_0002);
     assert_eq!((key.get(field::TP_SRC), key.get(field::TP_DST)), (1234, 80));
@@ -54,7 +61,7 @@ fn a_later_fragment_has_no_ports_and_the_first_has() {
 fn ipv6_extension_headers_are_walked() {
     let mut packet = builder()
         .ip("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())
-        .protocol(HOP)
+        .protocol(ip_proto::HOP_BY_HOP)
         .build(&[&[60, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0][..], &UDP_HEADER].concat());
     let (key, headers) = parsed(&packet);
     assert_eq!(headers.ip_proto, 17);
@@ -65,7 +72,6 @@ fn ipv6_extension_headers_are_walked() {
     assert_eq!((headers.layer, headers.status), (Layer::Network, ParseStatus::Truncated));
 }
 
-const HOP: u8 = 0;
 const UDP_HEADER: [u8; 8] = [0x04, 0xd2, 0, 53, 0, 8, 0, 0];
 
 #[test]
@@ -112,7 +118,7 @@ fn arp_and_neighbour_discovery_give_their_addresses() {
     body.extend_from_slice(&[1, 1, 2, 0, 0, 0, 0, 9]);
     let ns = builder()
         .ip("fe80::1".parse().unwrap(), "ff02::1:ff00:2".parse().unwrap())
-        .protocol(58)
+        .protocol(ip_proto::ICMPV6)
         .build(&body);
     let (key, _) = parsed(&ns);
     assert_eq!(key.get128(field::ND_TARGET), u128::from_be_bytes([0xfe; 16]));
@@ -131,9 +137,9 @@ fn tunnels_are_entered_only_on_request() {
     let packets = [
         (1, outer().udp(5555, 4789).build(&vxlan)),
         (3, outer().udp(5555, 6081).build(&geneve)),
-        (2, outer().protocol(47).build(&gre)),
+        (2, outer().protocol(ip_proto::GRE).build(&gre)),
     ];
-    let plain = (4, outer().protocol(4).build(&inner[14..]));
+    let plain = (4, outer().protocol(ip_proto::IPV4).build(&inner[14..]));
     for (kind, packet) in packets.into_iter().chain([plain]) {
         let (key, _) = parsed(&packet);
         assert_eq!(key.get(field::NW_DST), 0x0a00_0066);

@@ -3,12 +3,8 @@
 use super::{Parser, mac};
 use crate::headers::{Layer, ParseStatus};
 use crate::key::field;
-
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
-const SCTP: u8 = 132;
+use crate::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
+use crate::wire::{ethertype, header_len};
 
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
@@ -24,7 +20,7 @@ impl Parser<'_> {
             UDP => self.udp(at),
             SCTP => self.sctp(at),
             ICMP => self.icmp(at),
-            ICMPV6 if self.headers.ether_type == 0x86dd => self.icmpv6(at),
+            ICMPV6 if self.headers.ether_type == ethertype::IPV6 => self.icmpv6(at),
             _ => {}
         }
     }
@@ -137,10 +133,10 @@ impl Parser<'_> {
     /// Whether the network packet continues beyond the available bytes.
     fn is_cut(&self) -> bool {
         let l3 = self.headers.l3 as usize;
-        let says = if self.headers.ether_type == 0x0800 {
+        let says = if self.headers.ether_type == ethertype::IPV4 {
             self.u16_at(l3 + 2).map(usize::from)
         } else {
-            self.u16_at(l3 + 4).map(|n| usize::from(n) + 40)
+            self.u16_at(l3 + 4).map(|n| usize::from(n) + header_len::IPV6)
         };
         says.is_some_and(|length| l3 + length > self.headers.end as usize)
     }

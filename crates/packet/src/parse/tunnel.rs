@@ -3,14 +3,10 @@
 use super::Parser;
 use crate::headers::{Headers, ParseStatus};
 use crate::key::{FlowKey, field};
+use crate::wire::{ethertype, ip_proto};
 
 pub(super) const VXLAN_PORT: u64 = 4789;
 pub(super) const GENEVE_PORT: u64 = 6081;
-const UDP: u8 = 17;
-const GRE: u8 = 47;
-const IPV4: u8 = 4;
-const IPV6: u8 = 41;
-const ETHERNET_IN_TUNNEL: u16 = 0x6558;
 
 /// What a tunnel header declares about the packet inside.
 struct Inner {
@@ -29,7 +25,7 @@ impl Parser<'_> {
         }
         let at = self.headers.payload as usize;
         let plain = |ether_type| Ok(Inner { kind: 4, id: 0, ether_type, at });
-        let inner = if self.headers.has_transport(UDP) {
+        let inner = if self.headers.has_transport(ip_proto::UDP) {
             match self.key.get(field::TP_DST) {
                 VXLAN_PORT => self.vxlan(at),
                 GENEVE_PORT => self.geneve(at),
@@ -37,9 +33,9 @@ impl Parser<'_> {
             }
         } else {
             match self.headers.ip_proto {
-                GRE => self.gre(at),
-                IPV4 => plain(0x0800),
-                IPV6 => plain(0x86dd),
+                ip_proto::GRE => self.gre(at),
+                ip_proto::IPV4 => plain(ethertype::IPV4),
+                ip_proto::IPV6 => plain(ethertype::IPV6),
                 _ => return,
             }
         };
@@ -56,7 +52,7 @@ impl Parser<'_> {
         self.set(field::TUN_KIND, inner.kind);
         self.set(field::TUN_ID, inner.id);
         self.headers = Headers { end: self.headers.end, ..Headers::default() };
-        if inner.ether_type == ETHERNET_IN_TUNNEL {
+        if inner.ether_type == ethertype::TRANSPARENT_ETHERNET {
             self.ethernet(inner.at);
         } else {
             self.set(field::DL_TYPE, u64::from(inner.ether_type));
@@ -71,7 +67,7 @@ impl Parser<'_> {
             return Err(ParseStatus::Inconsistent);
         }
         let id = u64::from(u32::from_be_bytes([0, header[4], header[5], header[6]]));
-        Ok(Inner { kind: 1, id, ether_type: ETHERNET_IN_TUNNEL, at: at + 8 })
+        Ok(Inner { kind: 1, id, ether_type: ethertype::TRANSPARENT_ETHERNET, at: at + 8 })
     }
 
     fn geneve(&self, at: usize) -> Result<Inner, ParseStatus> {

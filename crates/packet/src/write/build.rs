@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::checksum;
 use crate::metadata::PortIndex;
 use crate::parse::{Decapsulate, parse};
+use crate::wire::{ethertype, header_len, ip_proto};
 
 /// The TCP fields of a built packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +18,7 @@ pub struct TcpSegment {
     pub seq: u32,
     /// Acknowledgment number.
     pub ack: u32,
-    /// The low 8 flag bits: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32.
+    /// The low 8 flag bits ([`tcp_flags`](crate::wire::tcp_flags)).
     pub flags: u8,
     /// Receive window.
     pub window: u16,
@@ -79,14 +80,14 @@ impl PacketBuilder {
             tos: 0,
             id: 0,
             dont_fragment: true,
-            transport: Transport::Raw(59),
+            transport: Transport::Raw(ip_proto::NO_NEXT_HEADER),
         }
     }
 
     /// Adds an 802.1Q tag inside the tags so far.
     #[must_use]
     pub fn vlan(self, vid: u16) -> Self {
-        self.tag(0x8100, vid & 0x0fff)
+        self.tag(ethertype::VLAN, vid & 0x0fff)
     }
 
     /// Adds a tag with any TPID and TCI inside the tags so far.
@@ -163,9 +164,9 @@ impl PacketBuilder {
     /// The bytes before the payload.
     pub fn header_len(&self) -> usize {
         let network = match self.addresses {
-            Some((IpAddr::V4(_), _)) => 20,
-            Some(_) => 40,
-            None => return 14 + 4 * self.tags.len(),
+            Some((IpAddr::V4(_), _)) => header_len::IPV4,
+            Some(_) => header_len::IPV6,
+            None => return header_len::ETHERNET + 4 * self.tags.len(),
         };
         let transport = match self.transport {
             Transport::Udp(..) | Transport::Echo(_) => 8,
@@ -173,7 +174,7 @@ impl PacketBuilder {
             Transport::Sctp(..) => 28,
             Transport::Raw(_) => 0,
         };
-        14 + 4 * self.tags.len() + network + transport
+        header_len::ETHERNET + 4 * self.tags.len() + network + transport
     }
 
     /// The packet with `payload`, truncated to what the length fields can express.
@@ -194,14 +195,16 @@ impl PacketBuilder {
             out.extend_from_slice(&tci.to_be_bytes());
         }
         let Some(addresses) = self.addresses else {
-            out.extend_from_slice(&[0x88, 0xb5]); // local experimental EtherType
+            out.extend_from_slice(&ethertype::LOCAL_EXPERIMENT.to_be_bytes());
             out.extend_from_slice(payload);
             return;
         };
-        let l3_len = self.header_len() - 14 - 4 * self.tags.len() + payload.len();
+        let l3_len = self.header_len() - header_len::ETHERNET - 4 * self.tags.len() + payload.len();
         match addresses {
             (IpAddr::V4(src), IpAddr::V4(dst)) => self.ipv4(src, dst, l3_len, out),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => self.ipv6(src, dst, l3_len - 40, out),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                self.ipv6(src, dst, l3_len - header_len::IPV6, out);
+            }
             _ => unreachable!("`ip` takes both addresses of one version"),
         }
         self.transport(addresses.0.is_ipv4(), payload.len(), out);
@@ -215,17 +218,18 @@ impl PacketBuilder {
 
     fn ip_protocol(&self, v4: bool) -> u8 {
         match self.transport {
-            Transport::Udp(..) => 17,
-            Transport::Tcp(_) => 6,
-            Transport::Echo(_) if v4 => 1,
-            Transport::Echo(_) => 58,
-            Transport::Sctp(..) => 132,
+            Transport::Udp(..) => ip_proto::UDP,
+            Transport::Tcp(_) => ip_proto::TCP,
+            Transport::Echo(_) if v4 => ip_proto::ICMP,
+            Transport::Echo(_) => ip_proto::ICMPV6,
+            Transport::Sctp(..) => ip_proto::SCTP,
             Transport::Raw(protocol) => protocol,
         }
     }
 
     fn ipv4(&self, src: Ipv4Addr, dst: Ipv4Addr, total_len: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[0x08, 0x00, 0x45, self.tos]);
+        out.extend_from_slice(&ethertype::IPV4.to_be_bytes());
+        out.extend_from_slice(&[0x45, self.tos]);
         out.extend_from_slice(&(total_len as u16).to_be_bytes());
         out.extend_from_slice(&self.id.to_be_bytes());
         out.extend_from_slice(&[u8::from(self.dont_fragment) << 6, 0]);
@@ -235,7 +239,7 @@ impl PacketBuilder {
     }
 
     fn ipv6(&self, src: Ipv6Addr, dst: Ipv6Addr, payload_len: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[0x86, 0xdd]);
+        out.extend_from_slice(&ethertype::IPV6.to_be_bytes());
         out.extend_from_slice(&(6u32 << 28 | u32::from(self.tos) << 20).to_be_bytes());
         out.extend_from_slice(&(payload_len as u16).to_be_bytes());
         out.extend_from_slice(&[self.ip_protocol(false), self.ttl]);

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 
 use crate::checksum::{update_u16, update_u32};
 use crate::headers::Headers;
+use crate::wire::ip_proto;
 
 /// Sets both MAC addresses of the Ethernet header at `headers.l2`.
 #[inline]
@@ -84,7 +85,7 @@ fn set_ipv4_address(bytes: &mut [u8], headers: &Headers, at: usize, address: Ipv
 }
 
 fn set_port(bytes: &mut [u8], headers: &Headers, at: usize, port: u16) {
-    if !matches!(headers.ip_proto, 6 | 17) || headers.l4 == 0 {
+    if !matches!(headers.ip_proto, ip_proto::TCP | ip_proto::UDP) || headers.l4 == 0 {
         return;
     }
     if let Some(from) = read_u16(bytes, at) {
@@ -98,8 +99,8 @@ fn set_port(bytes: &mut [u8], headers: &Headers, at: usize, port: u16) {
 fn update_transport(bytes: &mut [u8], headers: &Headers, update: impl FnOnce(u16) -> u16) {
     let l4 = headers.l4 as usize;
     match headers.ip_proto {
-        6 if l4 != 0 => update_at(bytes, l4 + 16, update),
-        17 if l4 != 0 => update_at(bytes, l4 + 6, |sum| match sum {
+        ip_proto::TCP if l4 != 0 => update_at(bytes, l4 + 16, update),
+        ip_proto::UDP if l4 != 0 => update_at(bytes, l4 + 6, |sum| match sum {
             0 => 0,
             sum => match update(sum) {
                 0 => 0xffff,

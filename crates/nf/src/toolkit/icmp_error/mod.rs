@@ -8,6 +8,8 @@
 use std::net::IpAddr;
 
 use thalweg_packet::checksum::{Checksum, checksum};
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6};
 use thalweg_packet::{Batch, Decapsulate, FlowKey, Headers, Nanoseconds, field, parse};
 
 use crate::context::Context;
@@ -21,9 +23,6 @@ const MAX_IPV6: usize = 1280;
 const TTL: u8 = 64;
 /// Precedence "internetwork control" (RFC 1812 §4.3.2.5).
 const TOS: u8 = 0xc0;
-
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 
 /// The reason for the error about the quoted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +205,7 @@ fn link_header(bytes: &[u8], ether_type: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[..6]);
     let mut at = 12;
     while let Some([t0, t1, c0, c1]) = bytes.get(at..at + 4).and_then(|b| b.first_chunk().copied())
-        && matches!(u16::from_be_bytes([t0, t1]), 0x8100 | 0x88a8 | 0x9100)
+        && ethertype::VLAN_TPIDS.contains(&u16::from_be_bytes([t0, t1]))
     {
         out.extend_from_slice(&[t0, t1, c0, c1]);
         at += 4;

@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_packet::wire::ethertype;
 use thalweg_packet::{PacketType, field};
 use thalweg_source::SourceError;
 use toml::Spanned;
@@ -187,9 +188,9 @@ fn expected(sa: &Inbound, id: RuleId) -> Rule {
 
 /// Whether packets of an IP version can match the pattern.
 fn admits(pattern: &Match, is_ipv4: bool) -> bool {
-    let ether_type = if is_ipv4 { 0x0800 } else { 0x86dd };
+    let ether_type = if is_ipv4 { ethertype::IPV4 } else { ethertype::IPV6 };
     let (value, mask) = (pattern.value().get(field::DL_TYPE), pattern.mask().get(field::DL_TYPE));
-    value == ether_type & mask
+    value == u64::from(ether_type) & mask
 }
 
 /// Whether an address can belong to a single host.

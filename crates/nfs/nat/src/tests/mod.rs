@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_packet::checksum::{self, ChecksumStatus};
+use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, parse};
 
@@ -290,11 +291,8 @@ fn source_of(bytes: &[u8]) -> ([u8; 4], u16) {
     (address.octets(), tuple(bytes).src_port)
 }
 
-const FIN_ACK: u8 = 17;
-const SYN: u8 = 2;
-const SYN_ACK: u8 = 18;
-const ACK: u8 = 16;
-const RST: u8 = 4;
+const FIN_ACK: u8 = FIN | ACK;
+const SYN_ACK: u8 = SYN | ACK;
 
 /// Opens a TCP connection from `from` to `to`; returns the external end.
 fn connect(

@@ -1,5 +1,6 @@
 //! Tests of header fields.
 
+use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, TCP};
 use thalweg_packet::{Headers, field};
 
 use super::super::events::Event;
@@ -76,7 +77,8 @@ impl Condition {
                 value(what, subject).is_some_and(|v| (low..=high).contains(&v) != negated)
             }
             Self::TcpFlags { .. } => {
-                headers.has_transport(6) && self.suits_flags(subject.field(field::TCP_FLAGS) as u8)
+                headers.has_transport(TCP)
+                    && self.suits_flags(subject.field(field::TCP_FLAGS) as u8)
             }
             Self::FragmentBits { bits, how } => byte(bytes, headers.l3 as usize + 6)
                 .is_some_and(|b| headers.is_ipv4() && bits_match((b >> 5) as u8, bits, how)),
@@ -138,8 +140,8 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 fn value(what: What, subject: &Subject<'_>) -> Option<u64> {
     let Subject { bytes, headers, .. } = *subject;
     let (l3, l4) = (headers.l3 as usize, headers.l4 as usize);
-    let icmp = headers.has_transport(1) || headers.has_transport(58);
-    let tcp = headers.has_transport(6);
+    let icmp = headers.has_transport(ICMP) || headers.has_transport(ICMPV6);
+    let tcp = headers.has_transport(TCP);
     let ip = headers.is_ipv4() || headers.is_ipv6();
     match what {
         What::PayloadSize => Some(u64::from(headers.end.saturating_sub(headers.payload))),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
+
 use super::super::buffer::{self, Buffer};
 use super::condition::{Condition, What};
 use super::content::{Number, PayloadTest};
@@ -20,7 +22,7 @@ impl Rule {
     fn may_be_carried(&self, v4: bool, transport: u8) -> bool {
         let applications = self.parts.iter().filter_map(|p| p.buffer.protocol());
         self.protocol.may_be_carried(v4, transport)
-            && (self.stream_sizes.is_empty() || transport == 6)
+            && (self.stream_sizes.is_empty() || transport == TCP)
             && self.conditions.iter().all(|c| c.may_hold(v4, transport))
             && self.application.into_iter().chain(applications).all(|p| may_carry(transport, p))
     }
@@ -42,17 +44,17 @@ impl Protocol {
             Self::Any | Self::Ip => true,
             Self::Ipv4 => v4,
             Self::Ipv6 => !v4,
-            Self::Tcp | Self::TcpPacket | Self::TcpStream => transport == 6,
-            Self::Udp => transport == 17,
-            Self::Sctp => transport == 132,
-            Self::Icmp => transport == if v4 { 1 } else { 58 },
-            Self::Icmpv6 => !v4 && transport == 58,
+            Self::Tcp | Self::TcpPacket | Self::TcpStream => transport == TCP,
+            Self::Udp => transport == UDP,
+            Self::Sctp => transport == SCTP,
+            Self::Icmp => transport == if v4 { ICMP } else { ICMPV6 },
+            Self::Icmpv6 => !v4 && transport == ICMPV6,
         }
     }
 }
 
 fn may_carry(transport: u8, application: buffer::Protocol) -> bool {
-    transport == 6 || transport == 17 && application == buffer::Protocol::Dns
+    transport == TCP || transport == UDP && application == buffer::Protocol::Dns
 }
 
 impl Condition {
@@ -61,13 +63,13 @@ impl Condition {
             Self::Range { what, low, high, negated } => match what {
                 What::IpProtocol => (*low..=*high).contains(&transport.into()) != *negated,
                 What::IcmpType | What::IcmpCode | What::IcmpId | What::IcmpSequence => {
-                    matches!(transport, 1 | 58)
+                    matches!(transport, ICMP | ICMPV6)
                 }
-                What::TcpSequence | What::TcpAcknowledgment | What::TcpWindow => transport == 6,
+                What::TcpSequence | What::TcpAcknowledgment | What::TcpWindow => transport == TCP,
                 What::Tos | What::IpId | What::FragmentOffset => v4,
                 What::PayloadSize | What::Ttl => true,
             },
-            Self::TcpFlags { .. } => transport == 6,
+            Self::TcpFlags { .. } => transport == TCP,
             Self::FragmentBits { .. } | Self::IpOption(_) => v4,
             Self::SameAddress | Self::Event(_) => true,
         }

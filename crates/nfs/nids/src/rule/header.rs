@@ -1,5 +1,7 @@
 //! Options that test header fields.
 
+use thalweg_packet::wire::ip_proto;
+
 use super::super::events::Event;
 use super::condition::{Condition, What};
 use super::text::{Fault, Piece};
@@ -146,18 +148,19 @@ pub(super) fn bounds(
 }
 
 fn protocol_number(name: &str) -> Option<u64> {
-    Some(match name.to_ascii_lowercase().as_str() {
-        "icmp" => 1,
-        "igmp" => 2,
-        "tcp" => 6,
-        "udp" => 17,
-        "gre" => 47,
-        "esp" => 50,
-        "ah" => 51,
-        "icmpv6" | "ipv6-icmp" => 58,
-        "sctp" => 132,
+    let number = match name.to_ascii_lowercase().as_str() {
+        "icmp" => ip_proto::ICMP,
+        "igmp" => ip_proto::IGMP,
+        "tcp" => ip_proto::TCP,
+        "udp" => ip_proto::UDP,
+        "gre" => ip_proto::GRE,
+        "esp" => ip_proto::ESP,
+        "ah" => ip_proto::AH,
+        "icmpv6" | "ipv6-icmp" => ip_proto::ICMPV6,
+        "sctp" => ip_proto::SCTP,
         _ => return None,
-    })
+    };
+    Some(number.into())
 }
 
 /// Splits the value into the comparison and the letters.
