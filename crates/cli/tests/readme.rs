@@ -1,4 +1,4 @@
-//! What README quotes is as it is.
+//! What README and the page on an NF of one's own quote is as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -124,5 +124,20 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
         }
+    }
+}
+
+#[test]
+fn the_page_on_an_own_nf_quotes_the_example() {
+    let page = read("docs/nf/own.md");
+    for (kind, file) in [
+        ("rust", "src/main.rs"),
+        ("toml", "Cargo.toml"),
+        ("toml", "chain.toml"),
+        ("text", "routes.csv"),
+    ] {
+        let text = read(&format!("examples/own-nf/{file}"));
+        let quoted = format!("```{kind}\n{text}```\n");
+        assert!(page.contains(&quoted), "docs/nf/own.md does not quote {file} as it is");
     }
 }
