@@ -3,7 +3,10 @@
 use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Decapsulate, PortIndex, checksum, parse};
 
-/// A UDP packet, with identification `id` in IPv4.
+/// A UDP packet of `len` bytes of data after a VLAN tag, with identification `id` in IPv4.
+///
+/// # Panics
+/// Never: the addresses are constants.
 pub fn packet(v6: bool, len: usize, id: u16) -> Vec<u8> {
     let (from, to) = if v6 {
         ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())
@@ -26,12 +29,12 @@ pub fn fill(packet: &mut [u8]) {
     checksum::fill_ipv4(packet, &headers);
 }
 
-/// Where IP begins in these packets, and how long their IP headers are.
+/// The offset of IP in these packets, and the length of their IP headers.
 pub fn headers_of(packet: &[u8]) -> (usize, usize) {
     (18, if packet[18] >> 4 == 4 { 20 } else { 40 })
 }
 
-/// The fragment of `packet` that has its data from `from` to `to`.
+/// The fragment of `packet` with its data from `from` to `to`.
 pub fn part(packet: &[u8], id: u16, from: usize, to: usize) -> Vec<u8> {
     let (l3, header) = headers_of(packet);
     let data = &packet[l3 + header..];

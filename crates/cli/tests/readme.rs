@@ -1,0 +1,143 @@
+//! What README and the page on an NF of one's own quote is as it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Stands for a figure that varies.
+const MASK: &str = "#";
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The fenced block of `page` that begins with `first`, without its fences.
+fn block<'a>(page: &'a str, first: &str) -> &'a str {
+    let begin = page.find(&format!("```{first}")).unwrap_or_else(|| panic!("no block '{first}'"));
+    let (_, rest) = page[begin..].split_once('\n').expect("a block has lines");
+    rest.split_once("```").expect("a block ends").0
+}
+
+/// What the demo prints, run in a copy of its folder.
+fn demo() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(repository().join("examples/edge-gateway")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let output = Command::new("bash")
+        .arg(folder.path().join("demo.sh"))
+        .env("THALWEG", env!("CARGO_BIN_EXE_thalweg"))
+        .env("LC_ALL", "C")
+        .output()
+        .expect("bash starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && error.is_empty(), "{error}");
+    String::from_utf8(output.stdout).expect("the output is UTF-8")
+}
+
+/// A line with single blanks, as the widths of columns vary with their figures, and with a mask for
+/// each figure that varies:
+///
+/// - times and speeds: numbers before a unit, and an NF's cycles, which stand before its times;
+/// - how many packets the first two layers classified: the exact-match cache turns itself on and
+///   off by the cycles that it measures.
+fn masked(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let word = |at: usize| words.get(at).map_or("", |word| word.trim_end_matches(','));
+    let is_number = |at| word(at).parse::<f64>().is_ok();
+    let is_time = |at| matches!(word(at), "ns" | "us" | "ms" | "s");
+    let is_unit = |at| is_time(at) || matches!(word(at), "Mpps" | "Gbit/s" | "cycles");
+    let is_layer = |at: usize| at > 0 && matches!(word(at - 1), "cache" | "megaflow");
+    let varies = |at| {
+        is_number(at) && (is_unit(at + 1) || is_number(at + 1) && is_time(at + 2) || is_layer(at))
+            || is_time(at) && is_number(at - 1)
+    };
+    let shown = |(at, word)| if varies(at) { MASK } else { word };
+    words.iter().copied().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_demo_prints_what_readme_shows() {
+    let readme = read("README.md");
+    let shown = block(&readme, "console\n$ make demo\n").strip_prefix("$ make demo\n").unwrap();
+    let printed = demo();
+    let [shown, now] = [shown, &printed].map(|text| text.lines().map(masked).collect::<Vec<_>>());
+    for (shown, now) in shown.iter().zip(&now) {
+        assert_eq!(shown, now, "README.md (left) is stale; the demo prints:\n{printed}");
+    }
+    assert_eq!(shown.len(), now.len(), "README.md is stale; the demo prints:\n{printed}");
+}
+
+#[test]
+fn figures_that_vary_are_masked_and_others_are_not() {
+    let cases = [
+        (
+            "98 packets in 0.184 s on 1 worker: 1.09 Mpps, 23 cycles per packet",
+            "98 packets in # # on 1 worker: # Mpps, # cycles per packet",
+        ),
+        ("latency p50 25.4 us, max 1.2 ms", "latency p50 # # max # #"),
+        (
+            "ids  nids  86  21598  0  0  4054  33.5 us  76.1 us  malformed 4",
+            "ids nids 86 21598 0 0 # # # # # malformed 4",
+        ),
+        (
+            "classified by exact-match cache 35274, megaflow 164819, rule table 5",
+            "classified by exact-match cache # megaflow # rule table 5",
+        ),
+        ("vpn: protected 31341, opened 86", "vpn: protected 31341, opened 86"),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(masked(line), expected);
+    }
+}
+
+#[test]
+fn readme_names_tests_that_there_are() {
+    let readme = read("README.md");
+    let quoted = block(&readme, "console\n$ make test");
+    let named =
+        quoted.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... ok"));
+    let mut sources = Vec::new();
+    rust_files(&repository().join("crates"), &mut sources);
+    let mut found = 0;
+    for name in named {
+        let function = format!("fn {}(", name.rsplit("::").next().unwrap());
+        let has = |path: &PathBuf| fs::read_to_string(path).unwrap().contains(&function);
+        assert!(sources.iter().any(has), "README.md names the test '{name}', which is missing");
+        found += 1;
+    }
+    assert!(found > 0);
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_page_on_an_own_nf_quotes_the_example() {
+    let page = read("docs/nf/own.md");
+    for (kind, file) in [
+        ("rust", "src/main.rs"),
+        ("toml", "Cargo.toml"),
+        ("toml", "chain.toml"),
+        ("text", "routes.csv"),
+    ] {
+        let text = read(&format!("examples/own-nf/{file}"));
+        let quoted = format!("```{kind}\n{text}```\n");
+        assert!(page.contains(&quoted), "docs/nf/own.md does not quote {file} as it is");
+    }
+}
