@@ -150,13 +150,16 @@ impl Config {
         range("core.fence_cycles", core.fence_cycles, 0, 1000)?;
         range("core.mshr", core.mshr as u64, 1, 256)?;
         power_of_two("llc.slices", llc.slices as u64, 64)?;
-        cache("l1d.kib", self.l1d.kib << 10, "l1d.ways", self.l1d.ways)?;
-        cache("l2.kib", self.l2.kib << 10, "l2.ways", self.l2.ways)?;
-        cache("llc.mib", (llc.mib << 20) / llc.slices.max(1) as u64, "llc.ways", llc.ways)?;
+        // A size past 64 bits is refused like any other that is too large.
+        let bytes = |units: u64, each: u64| units.saturating_mul(each);
+        cache("l1d.kib", bytes(self.l1d.kib, 1 << 10), "l1d.ways", self.l1d.ways)?;
+        cache("l2.kib", bytes(self.l2.kib, 1 << 10), "l2.ways", self.l2.ways)?;
+        let slice = bytes(llc.mib, 1 << 20) / llc.slices.max(1) as u64;
+        cache("llc.mib", slice, "llc.ways", llc.ways)?;
         range("l1d.load_to_use", self.l1d.load_to_use, 1, 100)?;
         range("l2.load_to_use", self.l2.load_to_use, self.l1d.load_to_use, 200)?;
         range("llc.ports_per_slice", llc.ports_per_slice, 1, 16)?;
-        let tiles = (mesh.cols * mesh.rows) as u64;
+        let tiles = mesh.cols.saturating_mul(mesh.rows) as u64;
         if tiles != llc.slices as u64 {
             return Err(ConfigError::Range {
                 key: "mesh.cols x mesh.rows",
@@ -304,6 +307,11 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_with_its_key_and_what_it_may_be() {
         let cases = [
+            (
+                "[mesh]\ncols = 4294967296\nrows = 4294967296",
+                "mesh.cols x mesh.rows is 18446744073709551615",
+            ),
+            ("[l1d]\nkib = 18014398509482016", "l1d.kib is 18446744073709551615 bytes"),
             ("[llc]\nslices = 12", "llc.slices is 12; expected a power of two up to 64"),
             ("[mesh]\ncols = 5", "mesh.cols x mesh.rows is 20; expected 16 (llc.slices)"),
             ("[workload]\nflows = 9\nmethod = \"bulk\"", "workload.flows is 9; expected 0"),

@@ -1,0 +1,27 @@
+//! What the fuzz targets try: a function for each, in a module of the target's name.
+//!
+//! It is a library, so that the compiler builds the chain once and not once a target; the programs
+//! in `fuzz_targets` only hand libFuzzer's inputs on.
+
+mod captures;
+mod configuration;
+mod fingerprints;
+mod folders;
+mod fragments;
+mod frames;
+mod routes;
+mod rules;
+mod simulation;
+mod states;
+mod streams;
+
+pub use captures::captures;
+pub use configuration::configuration;
+pub use fingerprints::fingerprints;
+pub use fragments::fragments;
+pub use frames::frames;
+pub use routes::routes;
+pub use rules::rules;
+pub use simulation::simulation;
+pub use states::states;
+pub use streams::streams;
