@@ -210,7 +210,6 @@ need_ci_tools() {
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
     need_emulator
     need_cargo_tool cargo-deny
-    need_cargo_tool cargo-fuzz
 }
 
 need_compiler
