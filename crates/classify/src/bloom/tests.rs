@@ -115,8 +115,8 @@ fn wrong_sizes_are_told() {
     let told = |filter: Result<BloomFilter, BloomError>| filter.unwrap_err().to_string();
     assert!(told(BloomFilter::new(0, 3, 1)).contains("0 bits"));
     assert!(told(BloomFilter::new(MAX_BITS + 1, 3, 1)).contains("4294967297 bits"));
-    assert!(told(BloomFilter::new(64, 0, 1)).contains("0 hash functions"));
-    assert!(told(BloomFilter::new(64, 9, 1)).contains("9 hash functions"));
+    assert!(told(BloomFilter::new(64, 0, 1)).contains("functions of a Bloom filter: 0;"));
+    assert!(told(BloomFilter::new(64, 9, 1)).contains("functions of a Bloom filter: 9;"));
     for rate in [0.0, 1.0, -1.0, f64::NAN] {
         assert!(told(BloomFilter::for_keys(10, rate, 1)).contains("false-positive rate"));
     }
