@@ -170,5 +170,5 @@ fn what_cannot_be_simulated_is_refused_before_anything_runs() {
     write(folder.path(), "notes.txt", "not a report\n");
     let arguments = ["sim", "sweep", "--over", "workload.tuples=1", "notes.txt"];
     let output = thalweg(folder.path(), &arguments);
-    assert!(String::from_utf8(output.stderr).unwrap().contains("notes.txt line 1"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("notes.txt:1: not a report"));
 }
