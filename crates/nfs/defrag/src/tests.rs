@@ -14,8 +14,7 @@ use thalweg_testkit::fragments::{fill, packet, part, parts, steps};
 use thalweg_testkit::peer::scapy;
 
 fn defrag(options: &str) -> Box<dyn NetworkFunction> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(options, |section| build(section, &environment)).unwrap().instance(0)
+    KIND.build_alone(options).unwrap().instance(0)
 }
 
 /// Sends one packet; returns the packet that leaves, or the drop reason.

@@ -26,8 +26,7 @@ fn end(protocol: &str, v6: bool, here: bool) -> Box<dyn NetworkFunction> {
 }
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_alone(text)
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {

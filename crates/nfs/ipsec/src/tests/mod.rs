@@ -55,8 +55,7 @@ fn options(suite: Suite, esn: bool, v6_tunnel: bool, outbound: bool) -> String {
 }
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_alone(text)
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {

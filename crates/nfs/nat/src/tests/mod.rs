@@ -22,8 +22,7 @@ use thalweg_testkit::assert_fresh;
 const OPTIONS: &str = "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1-192.0.2.2']\n";
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_alone(text)
 }
 
 fn nat(more: &str) -> Box<dyn NetworkFunction> {

@@ -84,7 +84,7 @@ impl Live {
 fn read(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     let outputs = ["out".to_owned(), "lan".to_owned()];
     let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_in(text, &environment)
 }
 
 /// The answer of `mac` at `from` to `to`.
