@@ -4,6 +4,9 @@ use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Decapsulate, PortIndex, checksum, parse};
 
 /// A UDP packet, with identification `id` in IPv4.
+///
+/// # Panics
+/// Never: its addresses are valid.
 pub fn packet(v6: bool, len: usize, id: u16) -> Vec<u8> {
     let (from, to) = if v6 {
         ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())

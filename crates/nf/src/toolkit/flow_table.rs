@@ -229,7 +229,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
             self.free.push(at as u32);
             gone(flow, value, why);
         }
-        if self.len() == 0 && !self.slots.is_empty() {
+        if self.is_empty() && !self.slots.is_empty() {
             // Frees the memory, and takes a new hash key.
             *self = Self::new();
         }
