@@ -110,10 +110,12 @@ fn build_in(
 ) -> Result<Box<dyn Blueprint>, BuildError> {
     let file = folder.path().join("table.txt");
     fs::write(&file, routes).unwrap();
+    built(&format!("routes = '{}'\n{options}\n{OPTIONS}", file.display()))
+}
+
+fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     let outputs = ["out".to_owned(), "lan".to_owned()];
-    let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
-    let text = format!("routes = '{}'\n{options}\n{OPTIONS}", file.display());
-    KIND.build_in(&text, &environment)
+    KIND.build_in(text, &Environment { inputs: &[], outputs: &outputs, dry_run: false })
 }
 
 impl Fate {
