@@ -19,7 +19,7 @@ pub enum Sharing {
 }
 
 /// What an NF may know about its chain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Environment<'a> {
     /// Names of the chain's inputs, by port index.
     pub inputs: &'a [String],

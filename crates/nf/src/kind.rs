@@ -41,7 +41,23 @@ impl Kind {
     pub fn build_alone(&self, text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
         let (inputs, outputs) = (["in".to_owned()], ["out".to_owned()]);
         let environment = Environment { inputs: &inputs, outputs: &outputs, dry_run: true };
-        Section::parse_text(text, |section| (self.build)(section, &environment))
+        self.build_in(text, &environment)
+    }
+
+    /// Builds an NF whose options are the TOML `text`: for tests. Without inputs, outputs and
+    /// `dry_run`, as by default, it writes the files that its options name.
+    ///
+    /// # Errors
+    /// Every mistake found, with its place.
+    ///
+    /// # Panics
+    /// When `text` is not TOML.
+    pub fn build_in(
+        &self,
+        text: &str,
+        environment: &Environment<'_>,
+    ) -> Result<Box<dyn Blueprint>, BuildError> {
+        Section::parse_text(text, |section| (self.build)(section, environment))
     }
 
     /// What a section `[nf.NAME]` of this kind may hold, as JSON Schema (2020-12).

@@ -87,6 +87,20 @@ impl fmt::Display for FiveTuple {
     }
 }
 
+/// An address as a number, IPv4 mapped to IPv6.
+pub fn address_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+    .to_bits()
+}
+
+/// The address that [`address_bits`] converted to this number.
+pub fn address_of(bits: u128) -> IpAddr {
+    Ipv6Addr::from_bits(bits).to_canonical()
+}
+
 /// Hash of the flow that `key` belongs to, equal for both of its directions.
 ///
 /// Only the first fragment carries ports and identifiers, so all fragments of a packet are

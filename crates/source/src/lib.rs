@@ -1,9 +1,13 @@
 //! Files that a user writes, and errors that point into them.
 
+mod place;
+
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use place::Place;
 
 /// A text file that a user wrote, kept whole so that errors can show its lines.
 #[derive(Clone, Debug)]

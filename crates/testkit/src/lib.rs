@@ -6,7 +6,9 @@
 mod data;
 mod drive;
 pub mod fragments;
+mod pass;
 pub mod peer;
 
 pub use data::{captures, data_folder};
 pub use drive::{Drive, assert_fresh};
+pub use pass::{Fate, pass, pass_one};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use thalweg_packet::{FlowKey, field};
+use thalweg_source::{Place, SourceError};
 
 use super::fields::{Definition, FIELDS, FOREIGN, Form, Needs, PROTOCOLS};
 use super::value;
@@ -51,6 +52,13 @@ pub struct FlowError {
     pub message: String,
     /// What was expected instead.
     pub expected: String,
+}
+
+impl FlowError {
+    /// The same mistake in a file, where the flow begins at byte `at` of the rule in `place`.
+    pub fn in_rule(self, place: &Place<'_>, at: usize) -> SourceError {
+        place.error(at + self.span.start..at + self.span.end, self.message, self.expected)
+    }
 }
 
 /// Parses a flow. `port` returns the number of a port that `in_port` names.

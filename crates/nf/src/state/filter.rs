@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use thalweg_classify::Match;
 use thalweg_classify::flow_syntax::{self, FlowError};
 use thalweg_packet::wire::ethertype;
-use thalweg_packet::{FiveTuple, FlowKey, field};
-
-use crate::toolkit::conversation::bits;
+use thalweg_packet::{FiveTuple, FlowKey, address_bits, field};
 
 /// Selects flows by a pattern in flow syntax, such as `tcp,nw_src=10.0.0.0/8`, on the fields that
 /// identify flows: protocols, addresses and ports. A flow matches if one of its two directions
@@ -51,8 +49,8 @@ fn key(flow: &FiveTuple) -> FlowKey {
         }
         (src, dst) => {
             key.set(field::DL_TYPE, ethertype::IPV6.into());
-            key.set128(field::IPV6_SRC, bits(src));
-            key.set128(field::IPV6_DST, bits(dst));
+            key.set128(field::IPV6_SRC, address_bits(src));
+            key.set128(field::IPV6_DST, address_bits(dst));
         }
     }
     key.set(field::NW_PROTO, flow.protocol.into());

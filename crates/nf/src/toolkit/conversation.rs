@@ -1,10 +1,8 @@
 //! The two ends of a conversation, independent of the direction.
 
-use std::net::{IpAddr, Ipv6Addr};
-
 use serde::{Deserialize, Serialize};
 use thalweg_packet::wire::{ethertype, ip_proto};
-use thalweg_packet::{Batch, FiveTuple, field};
+use thalweg_packet::{Batch, FiveTuple, address_bits, address_of, field};
 
 use crate::toolkit::flow_table::FlowWords;
 
@@ -28,8 +26,8 @@ struct Ends(End, End, u8);
 impl Conversation {
     /// The conversation of a packet, and whether the lower end sent the packet.
     pub fn of(tuple: &FiveTuple) -> (Self, bool) {
-        let from = (bits(tuple.src), tuple.src_port);
-        let to = (bits(tuple.dst), tuple.dst_port);
+        let from = (address_bits(tuple.src), tuple.src_port);
+        let to = (address_bits(tuple.dst), tuple.dst_port);
         Self::between(from, to, tuple.protocol)
     }
 
@@ -95,17 +93,3 @@ impl FlowWords<5> for Conversation {
 
 /// The prefix of an IPv4 address mapped to IPv6.
 const MAPPED: u128 = 0xffff << 32;
-
-/// The address that [`bits`] converted to this number.
-pub fn address_of(bits: u128) -> IpAddr {
-    Ipv6Addr::from_bits(bits).to_canonical()
-}
-
-/// An address as a number, IPv4 mapped to IPv6.
-pub fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    }
-    .to_bits()
-}

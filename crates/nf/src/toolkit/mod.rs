@@ -1,5 +1,5 @@
 //! What several network functions need, for their writers: tables of flows, fragments, outer
-//! headers, ICMP errors, rule lines and files that are written line by line.
+//! headers, ICMP errors, lists of rules and files that are written line by line.
 
 pub mod conversation;
 pub mod eviction;
@@ -8,5 +8,5 @@ pub mod fragment;
 pub mod icmp_error;
 pub mod outer;
 pub mod output;
-pub mod rule_line;
+pub mod rules;
 pub mod view;

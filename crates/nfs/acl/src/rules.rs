@@ -1,15 +1,15 @@
 //! The rules of an access-control list.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::{Passages, Rule, RuleId, RuleTable, classbench, flow_syntax};
+use thalweg_classify::{Rule, RuleTable, classbench, flow_syntax};
 use thalweg_packet::PacketType;
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
-use thalweg_nf::toolkit::rule_line::{self, Place};
+use thalweg_nf::toolkit::rules::{RuleList, Syntax};
 use thalweg_nf::{BuildError, Section};
 
 /// The action of a rule.
@@ -27,7 +27,7 @@ impl Action {
     const ALL: [Self; 2] = [Self::Permit, Self::Deny];
 
     pub(super) fn name(self) -> &'static str {
-        ["permit", "deny"][self as usize]
+        SYNTAX.actions[self as usize]
     }
 
     /// The packet type that stands for the action in classification.
@@ -39,6 +39,10 @@ impl Action {
         Self::ALL.get(usize::from(packet_type.0)).copied().unwrap_or_default()
     }
 }
+
+/// The actions in the order of [`Action`].
+const SYNTAX: Syntax<'static> =
+    Syntax { actions: &["permit", "deny"], parse: flow_syntax::parse_without_port };
 
 /// The options of an access-control list.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -89,78 +93,80 @@ enum File {
     ClassBench(PathBuf, Action, u16),
 }
 
+impl File {
+    fn path(&self) -> &Path {
+        let (Self::Lines(path) | Self::ClassBench(path, ..)) = self;
+        path
+    }
+
+    /// Adds the file's rules, read as `source`, to `list`; returns the mistakes.
+    fn add(&self, list: &mut RuleList, source: &Source) -> Vec<SourceError> {
+        let Self::ClassBench(_, action, priority) = self else {
+            return list.add_lines(source, &SYNTAX);
+        };
+        match classbench::parse(source, list.next_id(), 0, action.packet_type()) {
+            Ok(rules) => {
+                let same = |rule| Rule { priority: (*priority).into(), ..rule };
+                list.extend(rules.into_iter().map(same));
+                Vec::new()
+            }
+            Err(errors) => errors,
+        }
+    }
+}
+
 /// The rules as read, and their files.
 #[derive(Clone)]
 pub(super) struct Rules {
     default: Action,
-    list: Vec<Rule>,
-    /// The passages of the rules in the chain file.
-    passages: Passages,
-    /// Warnings about rules that can never match.
+    list: RuleList,
+    /// Warnings about rules that can never match, except in ClassBench files, where they are
+    /// common.
     pub(super) warnings: Vec<SourceError>,
-    /// Rules of the chain file itself; those of the files follow.
-    own: usize,
     files: Vec<File>,
 }
 
 impl Rules {
     pub(super) fn read(section: &Section<'_>, options: &Options) -> Result<Self, BuildError> {
-        let mut rules = Self {
-            default: options.default,
-            list: Vec::new(),
-            passages: Passages::default(),
-            warnings: Vec::new(),
-            own: 0,
-            files: Vec::new(),
-        };
-        let mut errors = Vec::new();
-        for rule in &options.rules {
-            let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
-            errors.extend(rules.add(&place, rule.get_ref()).err());
-        }
-        rules.own = rules.list.len();
-        for file in &options.files {
-            match section.read(file.span(), file.get_ref()) {
-                Ok(source) => errors.extend(rules.add_lines(&source)),
+        let mut list = RuleList::default();
+        let mut errors = list.add_own(section, &options.rules, &SYNTAX);
+        let path = |name: &Spanned<String>| section.resolve(name.get_ref());
+        let lines = options.files.iter().map(|name| (name, File::Lines(path(name))));
+        let sets = options.classbench.iter().map(|ClassBench { file, action, priority }| {
+            (file, File::ClassBench(path(file), *action, *priority))
+        });
+        let mut files = Vec::new();
+        for (name, file) in lines.chain(sets) {
+            match section.read(name.span(), name.get_ref()) {
+                Ok(source) => errors.extend(file.add(&mut list, &source)),
                 Err(e) => errors.push(e),
             }
-            rules.files.push(File::Lines(section.resolve(file.get_ref())));
+            files.push(file);
         }
-        for ClassBench { file, action, priority } in &options.classbench {
-            match section.read(file.span(), file.get_ref()) {
-                Ok(source) => errors.extend(rules.add_classbench(&source, *action, *priority)),
-                Err(e) => errors.push(e),
-            }
-            let path = section.resolve(file.get_ref());
-            rules.files.push(File::ClassBench(path, *action, *priority));
-        }
-        rules.find_never_met();
-        if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
+        Self::checked(options.default, list, files, errors)
     }
 
     /// The same rules, with those of the files reloaded.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
-        let mut again = Self {
-            default: self.default,
-            list: self.list[..self.own].to_vec(),
-            passages: self.passages.clone(),
-            warnings: Vec::new(),
-            own: self.own,
-            files: self.files.clone(),
-        };
+        let mut list = self.list.own();
         let mut errors = Vec::new();
         for file in &self.files {
-            let (File::Lines(path) | File::ClassBench(path, ..)) = file;
-            let source = Source::read(path)?;
-            errors.extend(match file {
-                File::Lines(_) => again.add_lines(&source),
-                File::ClassBench(_, action, priority) => {
-                    again.add_classbench(&source, *action, *priority)
-                }
-            });
+            errors.extend(file.add(&mut list, &Source::read(file.path())?));
         }
-        again.find_never_met();
-        if errors.is_empty() { Ok(again) } else { Err(BuildError(errors)) }
+        Self::checked(self.default, list, self.files.clone(), errors)
+    }
+
+    fn checked(
+        default: Action,
+        mut list: RuleList,
+        files: Vec<File>,
+        errors: Vec<SourceError>,
+    ) -> Result<Self, BuildError> {
+        let warnings = list.never_met();
+        if !errors.is_empty() {
+            return Err(BuildError(errors));
+        }
+        Ok(Self { default, list, warnings, files })
     }
 
     pub(super) fn default_action(&self) -> Action {
@@ -168,50 +174,6 @@ impl Rules {
     }
 
     pub(super) fn table(&self) -> RuleTable {
-        let mut table = RuleTable::new(self.default.packet_type());
-        table.extend(self.list.iter().cloned());
-        table
-    }
-
-    /// Warns of rules that can never match, except in ClassBench files, where they are common.
-    fn find_never_met(&mut self) {
-        self.warnings = self.passages.never_met(&self.list);
-        self.passages.truncate(self.own);
-    }
-
-    fn add_lines(&mut self, source: &Source) -> Vec<SourceError> {
-        rule_line::lines(source).filter_map(|(place, text)| self.add(&place, text).err()).collect()
-    }
-
-    fn add_classbench(
-        &mut self,
-        source: &Source,
-        action: Action,
-        priority: u16,
-    ) -> Vec<SourceError> {
-        let first = RuleId(self.list.len() as u32);
-        match classbench::parse(source, first, 0, action.packet_type()) {
-            Ok(rules) => {
-                let same = |rule| Rule { priority: priority.into(), ..rule };
-                self.list.extend(rules.into_iter().map(same));
-                Vec::new()
-            }
-            Err(errors) => errors,
-        }
-    }
-
-    fn add(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
-        let names = Action::ALL.map(Action::name);
-        let (action, flow) = rule_line::read(place, text, &names, flow_syntax::parse_without_port)?;
-        let id = RuleId(self.list.len() as u32);
-        self.passages.insert(id, place.passage(text));
-        self.list.push(Rule {
-            id,
-            priority: flow.priority,
-            matches: vec![flow.pattern],
-            packet_type: Action::ALL[action].packet_type(),
-            text: text.trim().to_owned(),
-        });
-        Ok(())
+        self.list.table(self.default.packet_type())
     }
 }

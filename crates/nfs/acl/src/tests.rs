@@ -25,8 +25,7 @@ impl Bench {
         }
         let text = format!("hits = 'FOLDER/h.json'\n{options}");
         let text = text.replace("FOLDER", &folder.path().display().to_string());
-        let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-        let blueprint = Section::parse_text(&text, |section| build(section, &environment))?;
+        let blueprint = KIND.build_in(&text, &Environment::default())?;
         Ok(Self { drive: Drive::new(blueprint.instance(0)), blueprint, folder })
     }
 

@@ -3,10 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{FiveTuple, Nanoseconds};
+use thalweg_packet::{FiveTuple, Nanoseconds, address_bits, address_of};
 
 use super::attributes::Attributes;
-use thalweg_nf::toolkit::conversation::{address_of, bits};
 use thalweg_nf::toolkit::flow_table::FlowWords;
 
 /// The most systems recorded for a host.
@@ -23,7 +22,7 @@ pub(super) struct HostId {
 
 impl HostId {
     pub(super) fn new(vlan: u16, address: IpAddr) -> Self {
-        Self { vlan, address: bits(address) }
+        Self { vlan, address: address_bits(address) }
     }
 
     pub(super) fn address(self) -> IpAddr {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use thalweg_nf::toolkit::conversation::bits;
+use thalweg_packet::address_bits;
 
 /// Prefixes, IPv4 mapped to IPv6; an empty list stands for all networks.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ impl Networks {
             1..=128 => u128::MAX << (128 - length),
             _ => return Err("the prefix is longer than the address"),
         };
-        let value = bits(address);
+        let value = address_bits(address);
         if value & !mask != 0 {
             return Err("bits set past the prefix length");
         }
@@ -41,7 +41,7 @@ impl Networks {
     }
 
     pub(super) fn contain(&self, address: IpAddr) -> bool {
-        let address = bits(address);
+        let address = address_bits(address);
         self.0.is_empty() || self.0.iter().any(|(value, mask)| address & mask == *value)
     }
 }

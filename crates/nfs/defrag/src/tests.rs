@@ -9,27 +9,17 @@ use thalweg_packet::{PacketType, PortIndex, parse};
 
 use super::*;
 use thalweg_nf::Emitted;
-use thalweg_nf::Verdict;
 use thalweg_testkit::fragments::{fill, packet, part, parts, steps};
+use thalweg_testkit::pass_one;
 use thalweg_testkit::peer::scapy;
 
 fn defrag(options: &str) -> Box<dyn NetworkFunction> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(options, |section| build(section, &environment)).unwrap().instance(0)
+    KIND.build_alone(options).unwrap().instance(0)
 }
 
 /// Sends one packet; returns the packet that leaves, or the drop reason.
 fn pass(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Vec<u8>, DropReason> {
-    let pool = Arc::new(Pool::anonymous(2, 8192).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
-    let lane = batch.push_bytes(packet).unwrap();
-    batch.parse(Lanes::ALL, Decapsulate::No);
-    let mut context = Context::new(Nanoseconds::from_secs(seconds), &mut emitted, None);
-    nf.process(&mut batch, Lanes::one(lane), &mut context);
-    match context.verdict(lane) {
-        Verdict::Drop(reason) => Err(reason),
-        _ => Ok(batch.bytes(lane).to_vec()),
-    }
+    pass_one(nf, (2, 8192), packet, Nanoseconds::from_secs(seconds), None).0
 }
 
 fn figure(nf: &dyn NetworkFunction, name: &str) -> u64 {

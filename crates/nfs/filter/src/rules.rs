@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::{Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_classify::RuleTable;
+use thalweg_classify::flow_syntax::{self, Flow, FlowError};
 use thalweg_packet::PacketType;
-use thalweg_source::{Source, SourceError};
+use thalweg_source::Source;
 use toml::Spanned;
 
-use thalweg_nf::toolkit::rule_line::{self, Place};
+use thalweg_nf::toolkit::rules::{RuleList, Syntax};
 use thalweg_nf::{BuildError, Section};
 
 /// The action of a rule.
@@ -29,11 +30,7 @@ impl Action {
     const ALL: [Self; 3] = [Self::Accept, Self::Drop, Self::Reject];
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Accept => "accept",
-            Self::Drop => "drop",
-            Self::Reject => "reject",
-        }
+        SYNTAX.actions[self as usize]
     }
 
     /// The packet type that stands for the action in classification.
@@ -44,6 +41,14 @@ impl Action {
     pub(super) fn of(packet_type: PacketType) -> Self {
         Self::ALL.get(usize::from(packet_type.0)).copied().unwrap_or_default()
     }
+}
+
+/// The actions in the order of [`Action`].
+const SYNTAX: Syntax<'static> = Syntax { actions: &["accept", "drop", "reject"], parse };
+
+/// Parses a pattern. The order decides, so that all have the same priority.
+fn parse(text: &str) -> Result<Flow, FlowError> {
+    flow_syntax::parse_pattern(text).map(|pattern| Flow { priority: 0, pattern })
 }
 
 /// The options of a filter.
@@ -65,66 +70,42 @@ pub(super) struct Options {
 /// The rules as read, and their file.
 pub(super) struct Rules {
     default: Action,
-    rules: Vec<Rule>,
-    /// The passages of the rules in the chain file.
-    passages: Passages,
-    /// Rules of the chain file itself; those of `file` follow.
-    own: usize,
+    list: RuleList,
     file: Option<PathBuf>,
 }
 
 impl Rules {
     pub(super) fn read(section: &Section<'_>) -> Result<Self, BuildError> {
         let options: Options = section.parse()?;
-        let mut rules = Self {
-            default: options.default,
-            rules: Vec::new(),
-            passages: Passages::default(),
-            own: 0,
-            file: None,
-        };
-        let mut errors = Vec::new();
-        for rule in &options.rules {
-            let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
-            if let Err(e) = rules.add(&place, rule.get_ref()) {
-                errors.push(e);
-            }
-        }
-        rules.own = rules.rules.len();
+        let mut rules = Self { default: options.default, list: RuleList::default(), file: None };
+        let mut errors = rules.list.add_own(section, &options.rules, &SYNTAX);
         if let Some(file) = &options.file {
             rules.file = Some(section.resolve(file.get_ref()));
             match section.read(file.span(), file.get_ref()) {
-                Ok(source) => errors.extend(rules.add_file(&source)),
+                Ok(source) => errors.extend(rules.list.add_lines(&source, &SYNTAX)),
                 Err(e) => errors.push(e),
             }
         }
-        errors.extend(rules.passages.never_met(&rules.rules));
-        rules.passages.truncate(rules.own);
+        errors.extend(rules.list.never_met());
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
     }
 
     /// The same rules, with those of the file reloaded.
     pub(super) fn reread(&self) -> Result<Self, BuildError> {
-        let mut again = Self {
-            default: self.default,
-            rules: self.rules[..self.own].to_vec(),
-            passages: self.passages.clone(),
-            own: self.own,
-            file: self.file.clone(),
-        };
+        let mut list = self.list.own();
         if let Some(file) = &self.file {
             let source = Source::read(file)?;
-            let mut errors = again.add_file(&source);
-            errors.extend(again.passages.never_met(&again.rules));
+            let mut errors = list.add_lines(&source, &SYNTAX);
+            errors.extend(list.never_met());
             if !errors.is_empty() {
                 return Err(BuildError(errors));
             }
         }
-        Ok(again)
+        Ok(Self { default: self.default, list, file: self.file.clone() })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.rules.len()
+        self.list.as_slice().len()
     }
 
     pub(super) fn default_action(&self) -> Action {
@@ -132,27 +113,6 @@ impl Rules {
     }
 
     pub(super) fn table(&self) -> RuleTable {
-        let mut table = RuleTable::new(self.default.packet_type());
-        table.extend(self.rules.iter().cloned());
-        table
-    }
-
-    fn add_file(&mut self, source: &Source) -> Vec<SourceError> {
-        rule_line::lines(source).filter_map(|(place, text)| self.add(&place, text).err()).collect()
-    }
-
-    fn add(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
-        let names = Action::ALL.map(Action::name);
-        let (action, pattern) = rule_line::read(place, text, &names, flow_syntax::parse_pattern)?;
-        let id = RuleId(self.rules.len() as u32);
-        self.passages.insert(id, place.passage(text));
-        self.rules.push(Rule {
-            id,
-            priority: 0,
-            matches: vec![pattern],
-            packet_type: Action::ALL[action].packet_type(),
-            text: text.trim().to_owned(),
-        });
-        Ok(())
+        self.list.table(self.default.packet_type())
     }
 }

@@ -8,12 +8,8 @@ use thalweg_packet::{Decapsulate, Nanoseconds, PacketType, Pool, PortIndex, fiel
 use super::*;
 use thalweg_nf::{BuildError, Emitted, Verdict};
 
-fn environment() -> Environment<'static> {
-    Environment { inputs: &[], outputs: &[], dry_run: true }
-}
-
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    Section::parse_text(text, |section| build(section, &environment()))
+    KIND.build_alone(text)
 }
 
 fn tcp(dst_port: u16, flags: u8) -> Vec<u8> {

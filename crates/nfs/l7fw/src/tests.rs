@@ -13,7 +13,7 @@ use thalweg_testkit::peer;
 
 use super::*;
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Environment, Section, Verdict};
+use thalweg_nf::{Environment, Verdict};
 use thalweg_testkit::Drive;
 use thalweg_testkit::data_folder;
 
@@ -26,9 +26,7 @@ impl Bench {
     fn new(options: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("flows = '{}/f.json'\n{options}", folder.path().display());
-        let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-        let blueprint =
-            Section::parse_text(&text, |section| firewall::build(section, &environment));
+        let blueprint = KIND.build_in(&text, &Environment::default());
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
         Self { drive: Drive::new(blueprint.instance(0)), folder }
     }
@@ -339,9 +337,8 @@ fn flows_stay_within_their_number_and_none_is_lost_untold() {
 
 #[test]
 fn mistakes_are_told_with_their_place() {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     let told = |text: &str| {
-        let built = Section::parse_text(text, |section| firewall::build(section, &environment));
+        let built = KIND.build_alone(text);
         built.err().map(|e| e.to_string()).unwrap_or_default()
     };
     let wrong = told("rule = [{ action = 'block', application = ['Bittorent'] }]");

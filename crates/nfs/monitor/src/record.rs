@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{FiveTuple, Nanoseconds};
+use thalweg_packet::{FiveTuple, Nanoseconds, address_bits};
 
-use thalweg_nf::toolkit::conversation::bits;
 use thalweg_nf::toolkit::flow_table::FlowWords;
 
 /// The packets that a flow covers.
@@ -33,7 +32,7 @@ impl FlowWords<6> for FlowId {
             Subject::Ip(tuple) => tuple,
             Subject::Other(ether_type) => return [0, 0, 0, 0, u64::from(ether_type) << 8, port],
         };
-        let halves = |address| [(bits(address) >> 64) as u64, bits(address) as u64];
+        let halves = |address| [(address_bits(address) >> 64) as u64, address_bits(address) as u64];
         let version = if tuple.src.is_ipv4() { 4 } else { 6 };
         let ports = u64::from(tuple.src_port) << 16 | u64::from(tuple.dst_port);
         let rest = ports << 16 | u64::from(tuple.protocol) << 8 | version;

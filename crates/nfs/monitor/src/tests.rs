@@ -55,8 +55,7 @@ fn totals(path: &std::path::Path) -> (Totals, Vec<String>) {
 
 fn monitor(folder: &std::path::Path, options: &str) -> Box<dyn NetworkFunction> {
     let text = format!("json = '{0}/f.json'\nipfix = '{0}/f.ipfix'\n{options}", folder.display());
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-    Section::parse_text(&text, |section| build(section, &environment)).unwrap().instance(0)
+    KIND.build_in(&text, &Environment::default()).unwrap().instance(0)
 }
 
 fn sent() -> impl Strategy<Value = Vec<Sent>> {
@@ -157,8 +156,7 @@ fn tshark_reads_the_ipfix_file() {
 
 #[test]
 fn nonsense_options_are_refused() {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     for text in ["max_flows = 0", "idle_timeout_s = 0", "jason = 'x'"] {
-        assert!(Section::parse_text(text, |s| build(s, &environment)).is_err(), "{text}");
+        assert!(KIND.build_alone(text).is_err(), "{text}");
     }
 }

@@ -6,16 +6,17 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_classify::flow_syntax::{self, Flow};
+use thalweg_classify::{Match, RuleTable};
 use thalweg_packet::wire::ethertype;
 use thalweg_packet::wire::ip_proto::{GRE, UDP};
 use thalweg_packet::{PacketType, field};
-use thalweg_source::SourceError;
+use thalweg_source::{Place, SourceError};
 use toml::Spanned;
 
 use super::header::Protocol;
 use thalweg_nf::toolkit::outer::OuterIp;
-use thalweg_nf::toolkit::rule_line::Place;
+use thalweg_nf::toolkit::rules::RuleList;
 use thalweg_nf::{BuildError, Section};
 
 /// The options of tunnels.
@@ -111,8 +112,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Tunnels, BuildError> {
             ends: HashMap::new(),
             ports: HashMap::new(),
         },
-        rules: Vec::new(),
-        passages: Passages::default(),
+        rules: RuleList::default(),
     };
     if options.tunnel.is_empty() {
         reader.error(section.span(), "no tunnel is configured", "at least one [[nf.NAME.tunnel]]");
@@ -124,9 +124,9 @@ pub(super) fn read(section: &Section<'_>) -> Result<Tunnels, BuildError> {
         }
         reader.tunnel(tunnel);
     }
-    let Reader { mut errors, mut tunnels, rules, passages, .. } = reader;
-    errors.extend(passages.never_met(&rules));
-    tunnels.table.extend(rules);
+    let Reader { mut errors, mut tunnels, mut rules, .. } = reader;
+    errors.extend(rules.never_met());
+    tunnels.table = rules.table(PacketType(0));
     if errors.is_empty() { Ok(tunnels) } else { Err(BuildError(errors)) }
 }
 
@@ -134,9 +134,7 @@ struct Reader<'a> {
     section: &'a Section<'a>,
     errors: Vec<SourceError>,
     tunnels: Tunnels,
-    rules: Vec<Rule>,
-    /// The passages of the rules.
-    passages: Passages,
+    rules: RuleList,
 }
 
 impl Reader<'_> {
@@ -216,7 +214,7 @@ impl Reader<'_> {
         let pattern = match flow_syntax::parse_pattern(text.get_ref()) {
             Ok(pattern) => pattern,
             Err(e) => {
-                self.errors.push(place.flow_error(0, &e));
+                self.errors.push(e.in_rule(&place, 0));
                 return;
             }
         };
@@ -224,15 +222,8 @@ impl Reader<'_> {
             let expected = "IP packets, or protocol = \"gretap\"";
             self.error(text.span(), "this protocol carries only IP", expected);
         }
-        let id = RuleId(at as u32);
-        self.passages.insert(id, place.passage(text.get_ref()));
-        self.rules.push(Rule {
-            id,
-            priority: 0,
-            matches: vec![pattern],
-            packet_type: PacketType(at as u16 + 1),
-            text: text.get_ref().clone(),
-        });
+        let flow = Flow { priority: 0, pattern };
+        self.rules.add(&place, text.get_ref(), flow, PacketType(at as u16 + 1));
     }
 
     fn mac(&mut self, text: &Spanned<String>) -> Option<[u8; 6]> {

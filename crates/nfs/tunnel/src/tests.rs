@@ -2,12 +2,9 @@
 
 use proptest::prelude::*;
 use thalweg_packet::write::PacketBuilder;
-use thalweg_packet::{Nanoseconds, Pool, PortIndex, parse};
+use thalweg_packet::{Nanoseconds, PortIndex, parse};
 
 use super::*;
-use thalweg_nf::Emitted;
-use thalweg_nf::Verdict;
-use thalweg_testkit::assert_fresh;
 use thalweg_testkit::peer::scapy;
 
 const PROTOCOLS: [&str; 5] = ["vxlan", "geneve", "gretap", "gre", "gre without key"];
@@ -26,8 +23,7 @@ fn end(protocol: &str, v6: bool, here: bool) -> Box<dyn NetworkFunction> {
 }
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_alone(text)
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {
@@ -36,20 +32,7 @@ fn instance(text: &str) -> Box<dyn NetworkFunction> {
 
 /// Sends packets through; returns each packet afterwards, or why it was dropped.
 fn pass(nf: &mut dyn NetworkFunction, packets: &[Vec<u8>]) -> Vec<Result<Vec<u8>, DropReason>> {
-    let pool = Arc::new(Pool::anonymous(64, 4096).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
-    packets.iter().for_each(|packet| assert!(batch.push_bytes(packet).is_some()));
-    batch.parse(Lanes::ALL, Decapsulate::No);
-    let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
-    let lanes = batch.lanes();
-    nf.process(&mut batch, lanes, &mut context);
-    assert_fresh(&mut batch, lanes.without(context.dropped()));
-    let fate = |lane| match context.verdict(lane) {
-        Verdict::Forward => Ok(batch.bytes(lane).to_vec()),
-        Verdict::Drop(reason) => Err(reason),
-        Verdict::Punt => unreachable!(),
-    };
-    lanes.into_iter().map(fate).collect()
+    thalweg_testkit::pass(nf, (64, 4096), packets, Nanoseconds(0), None).0
 }
 
 fn pass_one(nf: &mut dyn NetworkFunction, packet: &[u8]) -> Result<Vec<u8>, DropReason> {

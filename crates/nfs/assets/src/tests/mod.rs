@@ -25,8 +25,7 @@ impl Bench {
     fn new(options: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("inventory = '{}/i.json'\n{options}", folder.path().display());
-        let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-        let blueprint = Section::parse_text(&text, |section| build(section, &environment));
+        let blueprint = KIND.build_in(&text, &Environment::default());
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
         let mut drive = Drive::new(blueprint.instance(0));
         drive.now = Nanoseconds::from_secs(1_000);
@@ -212,9 +211,8 @@ fn what_workers_know_is_put_together() {
 
 #[test]
 fn mistakes_are_told_with_their_place() {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
     let told = |text: &str| {
-        let built = Section::parse_text(text, |section| build(section, &environment));
+        let built = KIND.build_alone(text);
         built.err().map(|e| e.to_string()).unwrap_or_default()
     };
     let folder = tempfile::tempdir().unwrap();

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, flow_syntax};
+use thalweg_classify::flow_syntax::{self, Flow};
+use thalweg_classify::{Match, Rule, RuleId, RuleTable};
 use thalweg_packet::wire::ethertype;
 use thalweg_packet::{PacketType, field};
-use thalweg_source::SourceError;
+use thalweg_source::{Place, SourceError};
 use toml::Spanned;
 
 use super::sa::{DontFragment, Inbound, Outbound, Receiver};
 use association::SaOptions;
-use thalweg_nf::toolkit::rule_line::Place;
+use thalweg_nf::toolkit::rules::RuleList;
 use thalweg_nf::{BuildError, Section};
 
 /// The options of an IPsec gateway.
@@ -135,7 +136,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         receivers: HashSet::new(),
         refused: HashSet::new(),
         mtus: HashMap::new(),
-        passages: Passages::default(),
+        rules: RuleList::default(),
     };
     let own = reader.own_addresses(&options);
     for sa in options.sa {
@@ -146,28 +147,24 @@ pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
         DefaultPolicy::Discard => Policy::Discard,
     };
     let mut policies = vec![default, Policy::Expected];
-    let mut table = RuleTable::new(PacketType(0));
-    let mut rules = Vec::new();
-    let selector_ids = options.policy.len() as u32..;
-    for (number, policy) in options.policy.into_iter().enumerate() {
+    for policy in options.policy {
         let packet_type = PacketType(policies.len() as u16);
         if policies.len() > usize::from(u16::MAX) {
             reader.error(policy.span(), "too many policies", "at most 65534");
             break;
         }
-        let (rule, policy) = reader.policy(RuleId(number as u32), packet_type, policy);
-        rules.extend(rule);
-        policies.extend(policy);
+        policies.extend(reader.policy(packet_type, policy));
     }
-    let warnings = reader.unheard(own, &rules, &policies);
-    let Reader { mut errors, inbound, outbound, passages, .. } = reader;
+    let warnings = reader.unheard(own, &policies);
+    let Reader { mut errors, inbound, outbound, mut rules, .. } = reader;
     let selective = inbound.values().filter(|sa| sa.is_selective());
-    rules.extend(selective.zip(selector_ids).map(|(sa, id)| expected(sa, RuleId(id))));
-    errors.extend(passages.never_met(&rules));
+    let ids = rules.next_id().0..;
+    rules.extend(selective.zip(ids).map(|(sa, id)| expected(sa, RuleId(id))));
+    errors.extend(rules.never_met());
     if !errors.is_empty() {
         return Err(BuildError(errors));
     }
-    table.extend(rules);
+    let table = rules.table(PacketType(0));
     let end = |sa: &Arc<Inbound>| sa.association.destination;
     let ends = inbound.values().map(end).collect();
     let udp_end = |sa: &Arc<Inbound>| Some((end(sa), sa.association.udp?.1));
@@ -205,6 +202,11 @@ fn hide(section: &Section<'_>, error: &SourceError) -> SourceError {
     section.error(at..at, error.message().lines().next().unwrap_or(""), error.expected())
 }
 
+/// The place of a policy's pattern.
+fn place<'a>(section: &'a Section<'_>, text: &Spanned<String>) -> Place<'a> {
+    Place::of_string(section.source(), text.get_ref(), text.span())
+}
+
 struct Reader<'a> {
     section: &'a Section<'a>,
     errors: Vec<SourceError>,
@@ -218,8 +220,8 @@ struct Reader<'a> {
     refused: HashSet<String>,
     /// Spans of the configured MTUs, by the name of the outbound association.
     mtus: HashMap<String, Range<usize>>,
-    /// The places of the patterns of policies.
-    passages: Passages,
+    /// The patterns of policies.
+    rules: RuleList,
 }
 
 impl Reader<'_> {
@@ -247,14 +249,9 @@ impl Reader<'_> {
 
     /// Warnings for tunnels whose policies match packets of the other IP version, so that there is
     /// no source address for an ICMP error to their senders.
-    fn unheard(
-        &mut self,
-        own: OwnAddresses,
-        rules: &[Rule],
-        policies: &[Policy],
-    ) -> Vec<SourceError> {
+    fn unheard(&mut self, own: OwnAddresses, policies: &[Policy]) -> Vec<SourceError> {
         let mut warnings = Vec::new();
-        for rule in rules {
+        for rule in self.rules.as_slice() {
             let policy = policies.get(usize::from(rule.packet_type.0));
             let Some(Policy::Protect(sa)) = policy else { continue };
             let inside_ipv4 = !sa.association.source.is_ipv4();
@@ -279,28 +276,23 @@ impl Reader<'_> {
 
     fn flow(&mut self, text: &Spanned<String>) -> Option<Match> {
         let parsed = flow_syntax::parse_pattern(text.get_ref());
-        parsed.map_err(|e| self.errors.push(self.place(text).flow_error(0, &e))).ok()
-    }
-
-    fn place(&self, text: &Spanned<String>) -> Place<'_> {
-        Place::of_string(self.section.source(), text.get_ref(), text.span())
+        parsed.map_err(|e| self.errors.push(e.in_rule(&place(self.section, text), 0))).ok()
     }
 
     fn policy(
         &mut self,
-        id: RuleId,
         packet_type: PacketType,
         options: Spanned<PolicyOptions>,
-    ) -> (Option<Rule>, Option<Policy>) {
+    ) -> Option<Policy> {
         let span = options.span();
         let options = options.into_inner();
-        let Some(pattern) = self.flow(&options.r#match) else { return (None, None) };
+        let pattern = self.flow(&options.r#match)?;
         let policy = match (options.action, &options.sa) {
             (PolicyAction::Protect, Some(name)) => {
                 if let Some(at) = self.names.get(name.get_ref()) {
                     Policy::Protect(self.outbound[*at].clone())
                 } else if self.refused.contains(name.get_ref()) {
-                    return (None, None);
+                    return None;
                 } else {
                     let some = self.outbound.iter().take(10);
                     let names: Vec<_> = some.map(|sa| sa.association.name.as_str()).collect();
@@ -310,29 +302,23 @@ impl Reader<'_> {
                         format!("the name of an outbound SA: {}", names.join(", "))
                     };
                     self.error(name.span(), "unknown outbound SA", expected);
-                    return (None, None);
+                    return None;
                 }
             }
             (PolicyAction::Protect, None) => {
                 self.error(span, "a policy with action 'protect' needs an SA", "sa = \"NAME\"");
-                return (None, None);
+                return None;
             }
             (_, Some(name)) => {
                 self.error(name.span(), "only action 'protect' takes an SA", "no `sa`");
-                return (None, None);
+                return None;
             }
             (PolicyAction::Bypass, None) => Policy::Bypass,
             (PolicyAction::Discard, None) => Policy::Discard,
         };
-        let passage = self.place(&options.r#match).passage(options.r#match.get_ref());
-        self.passages.insert(id, passage);
-        let rule = Rule {
-            id,
-            priority: 0,
-            matches: vec![pattern],
-            packet_type,
-            text: options.r#match.into_inner(),
-        };
-        (Some(rule), Some(policy))
+        let place = place(self.section, &options.r#match);
+        let flow = Flow { priority: 0, pattern };
+        self.rules.add(&place, options.r#match.get_ref(), flow, packet_type);
+        Some(policy)
     }
 }

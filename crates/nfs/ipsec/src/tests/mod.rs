@@ -16,7 +16,7 @@ use super::suite::{Aes, Hash, Suite};
 use super::*;
 use thalweg_nf::Emitted;
 use thalweg_nf::Verdict;
-use thalweg_testkit::assert_fresh;
+use thalweg_testkit::pass_one;
 use thalweg_testkit::peer::scapy;
 
 const CBC: Suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
@@ -55,8 +55,7 @@ fn options(suite: Suite, esn: bool, v6_tunnel: bool, outbound: bool) -> String {
 }
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_alone(text)
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {
@@ -82,19 +81,7 @@ fn pass_traced(
     packet: &[u8],
     trace: Option<&mut Vec<(usize, String)>>,
 ) -> (Result<Vec<u8>, DropReason>, Vec<Vec<u8>>) {
-    let pool = Arc::new(Pool::anonymous(16, 4096).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
-    let lane = batch.push_bytes(packet).unwrap();
-    batch.parse(Lanes::ALL, Decapsulate::No);
-    let mut context = Context::new(Nanoseconds(0), &mut emitted, trace);
-    nf.process(&mut batch, Lanes::one(lane), &mut context);
-    assert_fresh(&mut batch, Lanes::one(lane).without(context.dropped()));
-    let fate = match context.verdict(lane) {
-        Verdict::Forward => Ok(batch.bytes(lane).to_vec()),
-        Verdict::Drop(reason) => Err(reason),
-        Verdict::Punt => unreachable!(),
-    };
-    (fate, emitted.packets().map(<[u8]>::to_vec).collect())
+    pass_one(nf, (16, 4096), packet, Nanoseconds(0), trace)
 }
 
 fn packet(v6: bool, len: usize, tos: u8) -> Vec<u8> {

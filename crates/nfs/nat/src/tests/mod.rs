@@ -14,17 +14,14 @@ use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, parse};
 
 use super::*;
-use thalweg_nf::Emitted;
-use thalweg_nf::Verdict;
 use thalweg_nf::state::FlowFilter;
 use thalweg_nf::toolkit::icmp_error::{self, IcmpError};
-use thalweg_testkit::assert_fresh;
+use thalweg_testkit::pass_one;
 
 const OPTIONS: &str = "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1-192.0.2.2']\n";
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    Section::parse_text(text, |section| build(section, &environment))
+    KIND.build_alone(text)
 }
 
 fn nat(more: &str) -> Box<dyn NetworkFunction> {
@@ -32,17 +29,7 @@ fn nat(more: &str) -> Box<dyn NetworkFunction> {
 }
 
 fn pass(nat: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Vec<u8>, DropReason> {
-    let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
-    let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
-    let lane = batch.push_bytes(packet).unwrap();
-    batch.parse(Lanes::ALL, Decapsulate::No);
-    let mut context = Context::new(Nanoseconds::from_secs(seconds), &mut emitted, None);
-    nat.process(&mut batch, Lanes::one(lane), &mut context);
-    assert_fresh(&mut batch, Lanes::one(lane).without(context.dropped()));
-    match context.verdict(lane) {
-        Verdict::Drop(reason) => Err(reason),
-        _ => Ok(batch.bytes(lane).to_vec()),
-    }
+    pass_one(nat, (4, 2048), packet, Nanoseconds::from_secs(seconds), None).0
 }
 
 fn parsed(bytes: &[u8]) -> (FlowKey, Headers) {

@@ -25,8 +25,7 @@ impl Bench {
         std::fs::write(folder.path().join("t.rules"), rules).unwrap();
         let at = folder.path().display();
         let text = format!("rules = ['{at}/t.rules']\nalerts = '{at}/a.json'\n{options}");
-        let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
-        let blueprint = Section::parse_text(&text, |section| build(section, &environment))?;
+        let blueprint = KIND.build_in(&text, &Environment::default())?;
         let warnings = blueprint.warnings().iter().map(ToString::to_string).collect();
         Ok((Self { drive: Drive::new(blueprint.instance(0)), folder }, warnings))
     }

@@ -45,9 +45,7 @@ fn a_file_without_rules_is_told() {
     }
     let unsupported = "alert ftp any any -> any any (sid:1;)\n";
     assert_eq!(warnings(unsupported, "").len(), 1, "the only warning is that it is skipped");
-    let error = Section::parse_text("rules = []", |section| {
-        build(section, &Environment { inputs: &[], outputs: &[], dry_run: true }).err()
-    });
+    let error = KIND.build_alone("rules = []").err();
     assert!(error.unwrap().to_string().starts_with("chain.toml:1:9: no rule files"));
 }
 
@@ -57,8 +55,7 @@ fn a_set_that_has_become_empty_is_not_taken_up() {
     let file = folder.path().join("t.rules");
     std::fs::write(&file, ONE).unwrap();
     let text = format!("rules = ['{}']", file.display());
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: true };
-    let blueprint = Section::parse_text(&text, |s| build(s, &environment)).unwrap();
+    let blueprint = KIND.build_alone(&text).unwrap();
     std::fs::write(&file, "# being written\n").unwrap();
     let error = blueprint.reload().unwrap_err().to_string();
     assert!(error.contains("t.rules:1:1: no rules left (before: 1)"), "{error}");

@@ -297,9 +297,8 @@ fn other_rules_take_over_a_message_at_hand() {
         path.display(),
         folder.path().join("a.json").display()
     );
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
     std::fs::write(&path, format!("{}{}", rules(1), rules(2))).unwrap();
-    let blueprint = Section::parse_text(&text, |section| build(section, &environment)).unwrap();
+    let blueprint = KIND.build_in(&text, &Environment::default()).unwrap();
     let mut bench = Bench { drive: Drive::new(blueprint.instance(0)), folder };
     bench.send(&handshake());
     let packets = packets(&segments(&[55]));

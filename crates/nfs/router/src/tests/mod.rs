@@ -110,10 +110,12 @@ fn build_in(
 ) -> Result<Box<dyn Blueprint>, BuildError> {
     let file = folder.path().join("table.txt");
     fs::write(&file, routes).unwrap();
+    built(&format!("routes = '{}'\n{options}\n{OPTIONS}", file.display()))
+}
+
+fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     let outputs = ["out".to_owned(), "lan".to_owned()];
-    let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
-    let text = format!("routes = '{}'\n{options}\n{OPTIONS}", file.display());
-    Section::parse_text(&text, |section| build(section, &environment))
+    KIND.build_in(text, &Environment { inputs: &[], outputs: &outputs, dry_run: false })
 }
 
 impl Fate {
@@ -414,9 +416,8 @@ fn a_missing_file_and_a_wrong_route_are_errors_with_their_places() {
     let folder = tempfile::tempdir().unwrap();
     let error = build_in(&folder, "10.0.0.0/8 192.0.2.9 lan", "").err().unwrap().to_string();
     assert!(error.contains("table.txt:1:12: the MAC address of this next hop"), "{error}");
-    let environment = Environment { inputs: &[], outputs: &[], dry_run: false };
     let text = "routes = 'none.txt'\nports = {}";
-    let error = Section::parse_text(text, |section| build(section, &environment)).err().unwrap();
+    let error = KIND.build_alone(text).err().unwrap();
     assert!(error.to_string().contains("a router without ports"), "{error}");
 }
 

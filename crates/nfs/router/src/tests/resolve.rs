@@ -44,7 +44,7 @@ impl Live {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("table.txt");
         fs::write(&file, ROUTES).unwrap();
-        let blueprint = read(&format!("routes = '{}'\n{OPTIONS}", file.display())).unwrap();
+        let blueprint = built(&format!("routes = '{}'\n{OPTIONS}", file.display())).unwrap();
         let routers = (0..2).map(|worker| blueprint.instance(worker)).collect();
         let pool = Arc::new(Pool::anonymous(64, 16384).unwrap());
         Self { _folder: folder, routers, pool, tenths: 1000 }
@@ -79,12 +79,6 @@ impl Live {
         };
         self.routers.iter().map(|router| of(&**router)).sum()
     }
-}
-
-fn read(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
-    let outputs = ["out".to_owned(), "lan".to_owned()];
-    let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
-    Section::parse_text(text, |section| build(section, &environment))
 }
 
 /// The answer of `mac` at `from` to `to`.
@@ -257,7 +251,7 @@ for hops in (254, 255):
 fn ports_that_cannot_ask_are_refused() {
     let port = |options: &str| {
         let text = format!("routes = 'x'\n[ports.lan]\nmac = '02:00:00:00:00:01'\n{options}");
-        read(&text).err().unwrap().to_string()
+        built(&text).err().unwrap().to_string()
     };
     let error = port("resolve = true");
     assert!(
@@ -269,7 +263,7 @@ fn ports_that_cannot_ask_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("table.txt");
     fs::write(&file, "2001:db8::/32 2001:db8::1 wan\n").unwrap();
-    let error = read(&format!("routes = '{}'\n{OPTIONS}", file.display())).err().unwrap();
+    let error = built(&format!("routes = '{}'\n{OPTIONS}", file.display())).err().unwrap();
     let error = error.to_string();
     assert!(error.contains("an address of its IP version for port 'wan'"), "{error}");
 }
