@@ -12,3 +12,12 @@ pub mod peer;
 pub use data::{captures, data_folder};
 pub use drive::{Drive, assert_fresh};
 pub use pass::{Fate, pass, pass_one};
+
+/// The number of random cases of a property that is slow: `PROPTEST_CASES`, else `few`.
+///
+/// # Panics
+/// When the variable is set and not a number.
+pub fn cases(few: u32) -> u32 {
+    let wanted = std::env::var("PROPTEST_CASES").ok();
+    wanted.map_or(few, |cases| cases.parse().expect("PROPTEST_CASES is a number"))
+}

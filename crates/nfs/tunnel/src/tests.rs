@@ -5,7 +5,7 @@ use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Nanoseconds, PortIndex, parse};
 
 use super::*;
-use thalweg_testkit::peer::scapy;
+use thalweg_testkit::peer::scapy_each;
 
 const PROTOCOLS: [&str; 5] = ["vxlan", "geneve", "gretap", "gre", "gre without key"];
 
@@ -273,28 +273,29 @@ for size in (0, 1, 100, 1300):
 
 #[test]
 fn scapy_takes_ours_apart_and_we_take_scapys() {
-    for protocol in PROTOCOLS {
-        for v6 in [false, true] {
-            let (mut here, mut there) = (end(protocol, v6, true), end(protocol, v6, false));
-            let clear = [0, 1, 13, 1300].map(|len| packet(false, false, 0, len));
-            let (name, key) = (protocol.split(' ').next().unwrap(), protocol != PROTOCOLS[4]);
-            let mut input = format!("{name} {v6} {key}\n");
-            for packet in pass(&mut *here, &clear) {
-                input += &(hex::encode(packet.unwrap()) + "\n");
-            }
-            let Some(output) = scapy(SCAPY, &input) else { return };
-            let lines: Vec<Vec<&str>> = output.lines().map(|l| l.split(' ').collect()).collect();
-            let (ours, theirs) = lines.split_at(clear.len());
-            for (line, clear) in ours.iter().zip(&clear) {
-                let at = if name == "gre" { 14 } else { 0 };
-                assert_eq!(line[1], hex::encode(&clear[at..]), "{protocol}");
-            }
-            assert_eq!(theirs.len(), 4);
-            for line in theirs {
-                let out = pass_one(&mut *there, &hex::decode(line[2]).unwrap()).unwrap();
-                let at = if name == "gre" { 14 } else { 0 };
-                assert_eq!(hex::encode(&out[at..]), line[1], "{protocol}, {v6}");
-            }
+    let clear = [0, 1, 13, 1300].map(|len| packet(false, false, 0, len));
+    let (mut runs, mut inputs) = (Vec::new(), Vec::new());
+    for (protocol, v6) in PROTOCOLS.into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        let (mut here, there) = (end(protocol, v6, true), end(protocol, v6, false));
+        let (name, key) = (protocol.split(' ').next().unwrap(), protocol != PROTOCOLS[4]);
+        let mut input = format!("{name} {v6} {key}\n");
+        for packet in pass(&mut *here, &clear) {
+            input += &(hex::encode(packet.unwrap()) + "\n");
+        }
+        runs.push((protocol, if name == "gre" { 14 } else { 0 }, there));
+        inputs.push(input);
+    }
+    let Some(outputs) = scapy_each(SCAPY, &inputs) else { return };
+    for ((protocol, at, mut there), output) in runs.into_iter().zip(outputs) {
+        let lines: Vec<Vec<&str>> = output.lines().map(|l| l.split(' ').collect()).collect();
+        let (ours, theirs) = lines.split_at(clear.len());
+        for (line, clear) in ours.iter().zip(&clear) {
+            assert_eq!(line[1], hex::encode(&clear[at..]), "{protocol}");
+        }
+        assert_eq!(theirs.len(), 4);
+        for line in theirs {
+            let out = pass_one(&mut *there, &hex::decode(line[2]).unwrap()).unwrap();
+            assert_eq!(hex::encode(&out[at..]), line[1], "{protocol}");
         }
     }
 }

@@ -17,7 +17,7 @@ use super::*;
 use thalweg_nf::Emitted;
 use thalweg_nf::Verdict;
 use thalweg_testkit::pass_one;
-use thalweg_testkit::peer::scapy;
+use thalweg_testkit::peer::scapy_each;
 
 const CBC: Suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
 const GCM: Suite = Suite::Gcm(Aes::Bits128);
@@ -384,40 +384,38 @@ for size in (0, 1, 13, 100, 1300):
 
 #[test]
 fn scapy_opens_ours_and_we_open_scapys() {
+    const WAYS: [(bool, bool, bool); 4] =
+        [(false, false, false), (true, false, false), (false, true, false), (false, false, true)];
+    let clear: Vec<_> = [0, 1, 13, 100, 1300].map(|len| packet(false, len, 0)).into();
+    let (mut runs, mut inputs) = (Vec::new(), Vec::new());
     for suite in Suite::ALL {
-        for (esn, v6, nat) in [
-            (false, false, false),
-            (true, false, false),
-            (false, true, false),
-            (false, false, true),
-        ] {
+        for (esn, v6, nat) in WAYS {
             let end = |outbound| {
                 let text = options(suite, esn, v6, outbound);
                 let udp = if nat { "udp_ports = [4500, 4500]\nesn =" } else { "esn =" };
                 instance(&text.replace("esn =", udp))
             };
-            let (mut out, mut back) = (end(true), end(false));
-            let clear: Vec<_> = [0, 1, 13, 100, 1300].map(|len| packet(false, len, 0)).into();
+            let (mut out, back) = (end(true), end(false));
             let mut input = format!("{} {esn} {v6} {nat}\n", suite.name());
             for packet in &clear {
                 input += &(hex::encode(pass(&mut *out, packet).unwrap()) + "\n");
             }
-            let Some(output) = scapy(SCAPY, &input) else { return };
-            let lines: Vec<Vec<&str>> = output.lines().map(|l| l.split(' ').collect()).collect();
-            let opened: Vec<_> = lines.iter().filter(|l| l[0] == "clear").map(|l| l[1]).collect();
-            let expected: Vec<_> = clear.iter().map(|p| hex::encode(&p[18..])).collect();
-            assert_eq!(opened, expected, "{suite:?} esn {esn}");
-            let sealed: Vec<_> = lines.iter().filter(|l| l[0] == "sealed").collect();
-            let by_hand = matches!(suite, Suite::Cbc(..)) && esn;
-            assert_eq!(sealed.len(), if by_hand { 0 } else { 5 });
-            for line in sealed {
-                let ours = pass(&mut *back, &hex::decode(line[2]).unwrap());
-                assert_eq!(
-                    ours.map(|p| hex::encode(&p[14..])),
-                    Ok(line[1].to_owned()),
-                    "{suite:?}"
-                );
-            }
+            runs.push((suite, esn, back));
+            inputs.push(input);
+        }
+    }
+    let Some(outputs) = scapy_each(SCAPY, &inputs) else { return };
+    for ((suite, esn, mut back), output) in runs.into_iter().zip(outputs) {
+        let lines: Vec<Vec<&str>> = output.lines().map(|l| l.split(' ').collect()).collect();
+        let opened: Vec<_> = lines.iter().filter(|l| l[0] == "clear").map(|l| l[1]).collect();
+        let expected: Vec<_> = clear.iter().map(|p| hex::encode(&p[18..])).collect();
+        assert_eq!(opened, expected, "{suite:?} esn {esn}");
+        let sealed: Vec<_> = lines.iter().filter(|l| l[0] == "sealed").collect();
+        let by_hand = matches!(suite, Suite::Cbc(..)) && esn;
+        assert_eq!(sealed.len(), if by_hand { 0 } else { 5 });
+        for line in sealed {
+            let ours = pass(&mut *back, &hex::decode(line[2]).unwrap());
+            assert_eq!(ours.map(|p| hex::encode(&p[14..])), Ok(line[1].to_owned()), "{suite:?}");
         }
     }
 }
