@@ -173,7 +173,7 @@ fn a_cut_capture_is_processed_as_far_as_it_goes() {
     support::succeeds(folder.path(), &["gen", "whole.pcap", "--packets", "100", "--size", "64"]);
     let whole = std::fs::read(folder.path().join("whole.pcap")).unwrap();
     std::fs::write(folder.path().join("cut.pcap"), &whole[..24 + 76 * 50 + 30]).unwrap();
-    let chain = chain(folder.path(), Path::new("cut.pcap"), 1);
+    let chain = chain(folder.path(), Path::new("cut.pcap"), 7);
     let (report, code, error) = report(folder.path(), &["run", &chain, "--json"]);
     assert_eq!((report["packets_out"].as_u64(), code), (Some(50), 1));
     assert!(error.contains("cut.pcap: at byte 3824: "), "{error}");

@@ -179,8 +179,9 @@ fn hosts_and_services_are_those_of_prads() {
     std::fs::write(&ports, PORTS).unwrap();
     let options =
         format!("prads = '/etc/prads'\nbuilt_in = false\nfingerprints = ['{}']", ports.display());
+    let mut bench = Bench::new(&options);
     for path in paths.iter().filter(|path| is_ethernet(path)) {
-        let mut bench = Bench::new(&options);
+        bench.begin_again();
         let theirs = prads(path, bench.folder.path());
         bench.capture(path);
         let ours = ours(&mut bench);
