@@ -18,7 +18,7 @@ fn chain(folder: &Path, path: &Path, number: usize) -> String {
     let text = format!(
         "routes = 'routes.csv'\ndefault_type = 'rest'\n\
          [run]\nworkers = {workers}\n\
-         [memory]\nframes = 1024\n\
+         [memory]\nframes = 512\n\
          [classify]\ndecapsulate = true\n\
          [input.capture]\ncapture = '{}'\n\
          [output.out]\ncapture = 'out.pcapng'\n\
@@ -47,14 +47,14 @@ fn chain(folder: &Path, path: &Path, number: usize) -> String {
     );
     // The default route fills a table of 16 million places.
     let routes: &[&str] =
-        if number.is_multiple_of(7) { &["0.0.0.0/0"] } else { &["10.0.0.0/8", "192.0.0.0/8"] };
+        if number.is_multiple_of(16) { &["0.0.0.0/0"] } else { &["10.0.0.0/8", "192.0.0.0/8"] };
     let routes = routes.iter().map(|prefix| format!("{prefix} 203.0.113.254 out\n"));
     write(folder, "table.txt", &routes.collect::<String>());
     let rules = "alert ip any any -> any any (msg:\"r\"; content:\"root\"; nocase; sid:1;)\n\
         drop tcp any any -> any any (msg:\"h\"; flow:to_server,established; content:\"HTTP\"; sid:2;)\n";
     write(folder, "t.rules", rules);
     // Its library is not available everywhere, and fills tables.
-    let applications = cfg!(feature = "ndpi") && number.is_multiple_of(3);
+    let applications = cfg!(feature = "ndpi") && number.is_multiple_of(6);
     let text =
         if applications { text + "[nf.l7]\nkind = 'l7fw'\nflows = 'l7.json'\n" } else { text };
     write(folder, name, &text);
@@ -173,7 +173,7 @@ fn a_cut_capture_is_processed_as_far_as_it_goes() {
     support::succeeds(folder.path(), &["gen", "whole.pcap", "--packets", "100", "--size", "64"]);
     let whole = std::fs::read(folder.path().join("whole.pcap")).unwrap();
     std::fs::write(folder.path().join("cut.pcap"), &whole[..24 + 76 * 50 + 30]).unwrap();
-    let chain = chain(folder.path(), Path::new("cut.pcap"), 7);
+    let chain = chain(folder.path(), Path::new("cut.pcap"), 16);
     let (report, code, error) = report(folder.path(), &["run", &chain, "--json"]);
     assert_eq!((report["packets_out"].as_u64(), code), (Some(50), 1));
     assert!(error.contains("cut.pcap: at byte 3824: "), "{error}");
