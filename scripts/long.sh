@@ -12,8 +12,8 @@ tests() { PROPTEST_CASES=2560 scripts/test.py --ignored; }
 fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
 # Every kind of NF at once under hostile traffic, with a look for leaks.
 soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }
-# The model checker without a bound on interruptions.
-model() { MODEL_PREEMPTIONS=${MODEL_PREEMPTIONS:-3} scripts/model.sh; }
+# The model checker with one interruption more than in CI.
+model() { LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-4} scripts/model.sh; }
 # The example of a user's own NF, outside of this workspace.
 example() { examples/own-nf/standalone.sh; }
 
