@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export RUSTFLAGS="--cfg loom ${RUSTFLAGS:-}" CARGO_TARGET_DIR=target/loom
-exec cargo test --locked --release --package thalweg-classify --lib cuckoo::model
+exec cargo test --locked --profile release --package thalweg-classify --lib cuckoo::model
