@@ -1,18 +1,16 @@
 //! Batches of packets in structure-of-arrays form.
 
+mod parsed;
+mod shape;
+
 use std::sync::Arc;
 
 use crate::headers::Headers;
-use crate::key::{Field, FlowKey};
 use crate::lanes::{BATCH, Lanes};
 use crate::metadata::{Cut, Metadata, Packet, PacketType, PortIndex};
-#[cfg(target_arch = "x86_64")]
-use crate::parse::quick;
-use crate::parse::{Decapsulate, parse, plain};
 use crate::pool::{Frame, HEADROOM, Pool};
 use crate::time::Nanoseconds;
 use crate::transposed::TransposedKeys;
-use crate::tuple::symmetric_hash;
 use thalweg_cpu::{Avx512, Isa};
 
 /// The longest packet a frame of the largest size holds: 10 KiB.
@@ -316,112 +314,6 @@ impl Batch {
         })
     }
 
-    /// The packet's length in bytes; 0 for an empty lane.
-    #[inline]
-    pub fn packet_len(&self, lane: usize) -> usize {
-        if self.occupied.contains(lane) { self.lens[lane] as usize } else { 0 }
-    }
-
-    /// The packets' lengths in bytes; those of empty lanes are unspecified.
-    #[inline]
-    pub fn lens(&self) -> &[u16; BATCH] {
-        &self.lens
-    }
-
-    /// Bytes that can be put before the packet.
-    #[inline]
-    pub fn headroom(&self, lane: usize) -> usize {
-        self.offsets[lane] as usize
-    }
-
-    /// Bytes that can be put after the packet.
-    #[inline]
-    pub fn tailroom(&self, lane: usize) -> usize {
-        self.pool.frame_size() - self.offsets[lane] as usize - self.lens[lane] as usize
-    }
-
-    /// Makes the packet longer by `n` bytes at its front, of unspecified
-    /// content; returns `false` and changes nothing when the headroom is too small.
-    #[must_use]
-    #[inline]
-    pub fn grow_front(&mut self, lane: usize, n: usize) -> bool {
-        let fits = self.occupied.contains(lane) && n <= self.headroom(lane);
-        if fits {
-            self.offsets[lane] -= n as u16;
-            self.lens[lane] += n as u16;
-            self.lengthen(lane, n);
-        }
-        fits
-    }
-
-    /// Makes the packet longer by `n` bytes at its end, of unspecified content;
-    /// returns `false` and changes nothing when the tailroom is too small.
-    #[must_use]
-    #[inline]
-    pub fn grow_back(&mut self, lane: usize, n: usize) -> bool {
-        let fits = self.occupied.contains(lane) && n <= self.tailroom(lane);
-        if fits {
-            self.lens[lane] += n as u16;
-            self.lengthen(lane, n);
-        }
-        fits
-    }
-
-    /// Makes the packet begin `front` bytes earlier and `len` bytes long; new bytes
-    /// have unspecified content. Returns `None` and changes nothing when the frame lacks the room.
-    #[inline]
-    pub fn reshape(&mut self, lane: usize, front: usize, len: usize) -> Option<&mut [u8]> {
-        self.reshape_each(std::iter::once((lane, front, len))).next()?
-    }
-
-    /// [`reshape`](Self::reshape) of several packets at once: lane, front and length of each. The
-    /// lanes must ascend; the result of one that does not is `None`.
-    #[inline]
-    pub fn reshape_each<'b>(
-        &'b mut self,
-        shapes: impl Iterator<Item = (usize, usize, usize)> + 'b,
-    ) -> impl Iterator<Item = Option<&'b mut [u8]>> + 'b {
-        let (pool, offsets, lens) = (&*self.pool, &mut self.offsets, &mut self.lens);
-        let wire_lens = &mut self.meta.wire_len;
-        let (mut frames, mut next) = (self.frames.iter_mut(), 0);
-        shapes.map(move |(lane, front, len)| {
-            let frame = frames.nth(lane.checked_sub(next)?)?;
-            next = lane + 1;
-            let frame = frame.as_mut()?;
-            let offset = (offsets[lane] as usize).checked_sub(front)?;
-            let bytes = pool.bytes_mut(frame).get_mut(offset..offset.checked_add(len)?)?;
-            let missing = wire_lens[lane].saturating_sub(lens[lane].into());
-            wire_lens[lane] = missing.saturating_add(len as u32);
-            (offsets[lane], lens[lane]) = (offset as u16, len as u16);
-            Some(bytes)
-        })
-    }
-
-    // A packet truncated by the capture stays truncated by as many bytes.
-    fn lengthen(&mut self, lane: usize, n: usize) {
-        self.meta.wire_len[lane] = self.meta.wire_len[lane].saturating_add(n as u32);
-    }
-
-    fn shorten(&mut self, lane: usize, n: u16) {
-        self.lens[lane] -= n;
-        self.meta.wire_len[lane] = self.meta.wire_len[lane].saturating_sub(n.into());
-    }
-
-    /// Removes `n` bytes (at most all) from the packet's front.
-    #[inline]
-    pub fn shrink_front(&mut self, lane: usize, n: usize) {
-        let n = n.min(self.lens[lane] as usize) as u16;
-        self.offsets[lane] += n;
-        self.shorten(lane, n);
-    }
-
-    /// Truncates the packet to at most `len` bytes.
-    #[inline]
-    pub fn truncate(&mut self, lane: usize, len: usize) {
-        let cut = (self.lens[lane] as usize).saturating_sub(len);
-        self.shorten(lane, cut as u16);
-    }
-
     /// Takes frames for up to `packets` packets from the pool at once, so that
     /// the pushes that follow need not take them one by one.
     /// [`unreserve`](Self::unreserve) gives back the frames that they leave.
@@ -446,119 +338,6 @@ impl Batch {
         if !self.recycles && !self.reserve.is_empty() {
             self.pool.give_back(self.reserve.drain(..));
         }
-    }
-
-    /// Marks the headers of `lanes` as changed since they were parsed, so that their next reader
-    /// has them [parsed](Self::parse_changed) first.
-    #[inline]
-    pub fn mark_changed(&mut self, lanes: Lanes) {
-        self.changed = self.changed.or(lanes);
-    }
-
-    /// Parses, without decapsulation, the packets that [are marked](Self::mark_changed).
-    #[inline]
-    pub fn parse_changed(&mut self) {
-        if !self.changed.is_empty() {
-            self.parse(self.changed, Decapsulate::No);
-        }
-    }
-
-    /// Parses the packets of `lanes`: sets their headers and keys.
-    pub fn parse(&mut self, lanes: Lanes, decapsulate: Decapsulate) {
-        self.changed = self.changed.without(lanes);
-        let lanes = lanes.and(self.occupied);
-        if lanes == self.occupied {
-            self.keys.clear();
-        }
-        let parsed = self.parse_quickly(lanes, decapsulate);
-        for lane in lanes.without(parsed) {
-            let (bytes, in_port) = (self.bytes(lane), self.meta.in_port[lane]);
-            self.headers[lane] =
-                if let Some((words, headers)) = plain::parse(bytes, in_port, decapsulate) {
-                    self.keys.set_only(lane, plain::WORDS, words);
-                    headers
-                } else {
-                    let (key, headers) = parse(bytes, in_port, decapsulate);
-                    self.keys.set(lane, &key);
-                    headers
-                };
-        }
-    }
-
-    /// Parses what can be parsed many packets at a time; returns those lanes.
-    #[cfg(target_arch = "x86_64")]
-    fn parse_quickly(&mut self, lanes: Lanes, decapsulate: Decapsulate) -> Lanes {
-        // Below, the scalar parser is as fast.
-        const LEAST: usize = 3;
-        let mut parsed = Lanes::NONE;
-        let Some(right) = self.quick else { return parsed };
-        for first in [0, quick::GROUP] {
-            let of_group = lanes.and(Lanes(0xffff << first));
-            if of_group.count() < LEAST {
-                continue;
-            }
-            let (frames, offsets, pool) = (&self.frames, &self.offsets, &self.pool);
-            let head = |i: usize| {
-                let lane = first + i;
-                let frame = frames[lane].as_ref().filter(|_| of_group.contains(lane))?;
-                let start = usize::from(offsets[lane]).checked_sub(quick::BEFORE)?;
-                pool.bytes(frame).get(start..)?.first_chunk()
-            };
-            let lens = self.lens[first..].first_chunk();
-            let in_ports = self.meta.in_port[first..].first_chunk();
-            let headers = self.headers[first..].first_chunk_mut();
-            let (Some(lens), Some(in_ports), Some(headers)) = (lens, in_ports, headers) else {
-                continue;
-            };
-            let heads = std::array::from_fn(|i| head(i).unwrap_or(&[0; quick::HEAD]));
-            let group = quick::Group { first, heads, lens, in_ports };
-            let good = quick::parse(right, &group, decapsulate, &mut self.keys, headers);
-            parsed = parsed.or(Lanes(u32::from(good) << first));
-        }
-        parsed
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn parse_quickly(&mut self, _lanes: Lanes, _decapsulate: Decapsulate) -> Lanes {
-        Lanes::NONE
-    }
-
-    /// Where the headers of the packet lie, as of the last parse.
-    #[inline]
-    pub fn headers(&self, lane: usize) -> &Headers {
-        &self.headers[lane]
-    }
-
-    /// The flow key of the packet, as of the last parse.
-    ///
-    /// For a single field use [`field`](Self::field).
-    #[inline]
-    pub fn key(&self, lane: usize) -> FlowKey {
-        self.keys.key(lane)
-    }
-
-    /// One field of the packet's flow key, as of the last parse.
-    #[inline]
-    pub fn field(&self, lane: usize, field: Field) -> u64 {
-        self.keys.get(lane, field)
-    }
-
-    /// A 128-bit field, likewise.
-    #[inline]
-    pub fn field128(&self, lane: usize, [high, low]: [Field; 2]) -> u128 {
-        u128::from(self.field(lane, high)) << 64 | u128::from(self.field(lane, low))
-    }
-
-    /// The flow keys of all lanes; those of empty lanes are unspecified.
-    #[inline]
-    pub fn keys(&self) -> &TransposedKeys {
-        &self.keys
-    }
-
-    /// Hash of the packet's flow, equal for both of its directions.
-    #[inline]
-    pub fn flow_hash(&self, lane: usize) -> u32 {
-        symmetric_hash(&self.key(lane))
     }
 }
 

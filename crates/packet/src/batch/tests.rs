@@ -1,3 +1,5 @@
+use crate::parse::Decapsulate;
+
 use super::*;
 use crate::key::field;
 use crate::write::{PacketBuilder, set_src_port};
