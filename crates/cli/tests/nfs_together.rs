@@ -75,7 +75,7 @@ fn a_pattern_over_two_fragments_is_found_behind() {
     let whole = builder.udp(1000, 2000).build(&data);
     let mut defrag = instance(&thalweg_defrag::KIND, "");
     for (part, held) in [(part(&whole, 1, 0, 80), true), (part(&whole, 1, 80, 108), false)] {
-        assert_eq!(nids.send(&[part.clone()]), [Verdict::Forward]);
+        assert_eq!(nids.send(std::slice::from_ref(&part)), [Verdict::Forward]);
         let (mut batch, mut emitted) = one(&part);
         let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
         defrag.process(&mut batch, Lanes::one(0), &mut context);
