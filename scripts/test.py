@@ -17,6 +17,7 @@ Environment: FEATURES (of the workspace), JOBS (programs at a time), and what th
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -34,6 +35,22 @@ SLOW = {"cli captures": 30, "router router_table": 20, "sim lib": 20, "ipsec lib
         "cli live": 7, "router lib": 6}
 CARGO = ["cargo", "test", "--locked", "--profile", "bench", "--features", os.environ.get("FEATURES", "")]
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
+
+
+@contextlib.contextmanager
+def release_program_kept():
+    """Puts the program of the release build back, whose place that of the tests takes: cargo keeps
+    both profiles in one folder, and the tests' one has assertions and is slow."""
+    program = ROOT / "target" / "release" / "thalweg"
+    kept = program.with_name("thalweg.kept")
+    if program.exists():
+        kept.unlink(missing_ok=True)
+        os.link(program, kept)
+    try:
+        yield
+    finally:
+        if kept.exists():
+            kept.replace(program)
 
 
 def build():
@@ -131,4 +148,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with release_program_kept():
+        main()
