@@ -90,6 +90,7 @@ pub enum ChecksumStatus {
 }
 
 /// Where the transport checksum of `protocol` lies in its header.
+#[inline]
 fn transport_field(protocol: u8) -> Option<usize> {
     match protocol {
         ip_proto::ICMP | ip_proto::ICMPV6 => Some(2),
@@ -101,6 +102,7 @@ fn transport_field(protocol: u8) -> Option<usize> {
 
 /// The sum that the transport header's checksum covers before its bytes:
 /// the pseudo-header of RFC 9293, 768 and 8200; nothing for ICMP over IPv4.
+#[inline]
 fn pseudo_header(bytes: &[u8], headers: &Headers, length: usize) -> Option<Checksum> {
     let l3 = headers.l3 as usize;
     let sum = Checksum::default();
@@ -118,6 +120,7 @@ fn pseudo_header(bytes: &[u8], headers: &Headers, length: usize) -> Option<Check
 
 /// The transport part of the packet and the place of its checksum within it,
 /// when the checksum can be computed: whole, not a fragment.
+#[inline]
 fn transport<'a>(bytes: &'a [u8], headers: &Headers) -> Option<(&'a [u8], usize)> {
     if headers.l4 == 0 || headers.fragment || headers.status != crate::ParseStatus::Complete {
         return None;
@@ -135,6 +138,7 @@ fn transport<'a>(bytes: &'a [u8], headers: &Headers) -> Option<(&'a [u8], usize)
 }
 
 /// The bytes of the IPv4 header, options included.
+#[inline]
 fn ipv4_header<'a>(bytes: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     let l3 = headers.l3 as usize;
     let length = usize::from(*bytes.get(l3)? & 0x0f) * 4;

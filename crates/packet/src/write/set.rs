@@ -73,6 +73,7 @@ pub fn set_icmp_id(bytes: &mut [u8], headers: &Headers, id: u16) {
     }
 }
 
+#[inline]
 fn set_ipv4_address(bytes: &mut [u8], headers: &Headers, at: usize, address: Ipv4Addr) {
     if !headers.is_ipv4() {
         return;
@@ -84,6 +85,7 @@ fn set_ipv4_address(bytes: &mut [u8], headers: &Headers, at: usize, address: Ipv
     update_transport(bytes, headers, |sum| update_u32(sum, from, to));
 }
 
+#[inline]
 fn set_port(bytes: &mut [u8], headers: &Headers, at: usize, port: u16) {
     if !matches!(headers.ip_proto, ip_proto::TCP | ip_proto::UDP) || headers.l4 == 0 {
         return;
@@ -96,6 +98,7 @@ fn set_port(bytes: &mut [u8], headers: &Headers, at: usize, port: u16) {
 
 /// Updates the TCP or UDP checksum. UDP without checksum stays so, and a
 /// UDP checksum of 0 is sent as 0xffff (RFC 768).
+#[inline]
 fn update_transport(bytes: &mut [u8], headers: &Headers, update: impl FnOnce(u16) -> u16) {
     let l4 = headers.l4 as usize;
     match headers.ip_proto {
@@ -111,16 +114,19 @@ fn update_transport(bytes: &mut [u8], headers: &Headers, update: impl FnOnce(u16
     }
 }
 
+#[inline]
 fn update_at(bytes: &mut [u8], at: usize, update: impl FnOnce(u16) -> u16) {
     if let Some(sum) = read_u16(bytes, at) {
         write_u16(bytes, at, update(sum));
     }
 }
 
+#[inline]
 fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
+#[inline]
 fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(place) = bytes.get_mut(at..at + 2) {
         place.copy_from_slice(&value.to_be_bytes());
