@@ -11,7 +11,7 @@ test, PATTERN a part of a test's name. Everything is built whatever is run, sinc
 dependencies anew when the set of crates changes. `cargo test` runs the same tests one program after
 the other.
 
-Environment: FEATURES (of the workspace), JOBS (programs at a time), and what the tests read
+Environment: FEATURES (else those that this system can have), JOBS (programs at a time), and what the tests read
 (REQUIRE_PEERS, THALWEG_ISA, PROPTEST_CASES).
 """
 
@@ -33,7 +33,10 @@ TIMES = ROOT / "target" / "test-times.json"
 SLOW = {"cli captures": 30, "router router_table": 20, "sim lib": 20, "ipsec lib": 15,
         "assets lib": 15, "sim reference": 12, "l7fw lib": 11, "classify classbench_masks": 11,
         "cli live": 7, "router lib": 6}
-CARGO = ["cargo", "test", "--locked", "--profile", "bench", "--features", os.environ.get("FEATURES", "")]
+FEATURES = os.environ.get("FEATURES")
+if FEATURES is None:
+    FEATURES = subprocess.check_output([ROOT / "scripts" / "setup.sh", "features"], text=True).strip()
+CARGO = ["cargo", "test", "--locked", "--profile", "bench", "--features", FEATURES]
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 
 
@@ -105,7 +108,7 @@ def run_all(entries):
         for done in concurrent.futures.as_completed([pool.submit(run, entry) for entry in entries]):
             name, code, output, seconds = done.result()
             counts = [sum(map(int, column)) for column in zip(*RESULT.findall(output))] or [0, 0, 0]
-            # A program that dies tells no result.
+            # A program that dies reports no result.
             counts[1] = max(counts[1], int(code != 0))
             totals = [a + b for a, b in zip(totals, counts)]
             skipped.update(re.findall(r"^SKIPPED: .*", output, re.M))

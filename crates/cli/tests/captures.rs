@@ -110,7 +110,8 @@ impl Tally {
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let number = |name: &str| report[name].as_u64().unwrap();
         let (came, went) = (["packets_in", "generated"], ["packets_out", "packets_dropped"]);
-        assert_eq!(came.map(number).iter().sum::<u64>(), went.map(number).iter().sum::<u64>());
+        let sum = |names: [&str; 2]| names.map(number).iter().sum::<u64>();
+        assert_eq!(sum(came), sum(went), "{}", path.display());
         assert_eq!(number("leaked_frames"), 0, "{}", path.display());
         assert_eq!(report["conserved"], true, "{}", path.display());
         let failures = report["failures"].as_array().unwrap();
