@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Each installs what it needs first.
-export PATH := $(HOME)/.cargo/bin:$(HOME)/.cache/thalweg/tools/bin:$(PATH)
+export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 
 # What is built beyond plain cargo: libraries that this system has. `make FEATURES= ...` leaves

@@ -13,5 +13,5 @@ cargo clippy "${profile[@]}" --all-targets -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc "${profile[@]}" --no-deps
 # Fetch the dependencies of other platforms too: cargo deny examines all of them.
 cargo fetch --locked
-cargo deny --offline check licenses bans sources
+PATH="$HOME/.cache/thalweg/tools/bin:$PATH" cargo deny --offline check licenses bans sources
 echo 'lint: clean'

@@ -5,7 +5,7 @@
 #   scripts/long.sh STEP...    these: tests, fuzz, soak, model, example
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$HOME/.cargo/bin:$HOME/.cache/thalweg/tools/bin:$PATH" REQUIRE_PEERS=1
+export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
 
 # Tests that CI leaves out, and ten times as many random cases.
 tests() { PROPTEST_CASES=2560 scripts/test.py --ignored; }

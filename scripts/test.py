@@ -98,7 +98,7 @@ def run(entry):
 
 
 def run_all(entries):
-    """Runs the programs; how many tests passed, failed and were ignored, and what was skipped."""
+    """Runs the programs; how many tests passed, failed and were ignored, what was skipped, and the times."""
     times = json.loads(TIMES.read_text()) if TIMES.exists() else dict(SLOW)
     size = lambda entry: os.path.getsize(entry[2]) / 1e9
     entries.sort(key=lambda entry: -times.get(f"{entry[0]} {entry[1]}", size(entry)))
@@ -118,8 +118,7 @@ def run_all(entries):
             if sum(counts):
                 verdict = "ok" if code == 0 else "FAILED"
                 print(f"{verdict:6} {seconds:6.1f} s {counts[0]:4} tests  {name}", flush=True)
-    TIMES.write_text(json.dumps(times, indent=1, sort_keys=True))
-    return totals, skipped
+    return totals, skipped, times
 
 
 def main():
@@ -135,8 +134,9 @@ def main():
         for _, _, program, _, arguments in entries:
             print(program, *arguments)
         return
-    (passed, failed, ignored), skipped = run_all(entries)
+    (passed, failed, ignored), skipped, times = run_all(entries)
     if not options.only:
+        TIMES.write_text(json.dumps(times, indent=1, sort_keys=True))
         documentation = subprocess.run([*CARGO, "--doc", "--quiet"], cwd=ROOT, text=True,
                                        stdout=subprocess.PIPE)
         counts = RESULT.findall(documentation.stdout)

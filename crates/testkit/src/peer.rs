@@ -48,7 +48,7 @@ pub fn output(command: &mut Command, input: &str) -> String {
         .expect("the peer starts");
     let mut stdin = child.stdin.take().expect("the standard input is a pipe");
     let output = thread::scope(|scope| {
-        // Beside reading, since the peer may answer before it has read everything. A peer that
+        // While we read, since the peer may answer before it has read everything. A peer that
         // stops reading fails by its exit status.
         scope.spawn(move || stdin.write_all(input.as_bytes()));
         child.wait_with_output().expect("the peer ends")

@@ -1,12 +1,11 @@
 //! Packet types and their rules.
 
-use std::ops::Range;
-
 use indexmap::IndexSet;
 use thalweg_classify::flow_syntax::{self, FlowError};
-use thalweg_classify::{Match, Passages, Rule, RuleId, RuleTable, classbench};
+use thalweg_classify::{Match, Rule, RuleTable, classbench};
+use thalweg_nf::toolkit::rules::RuleList;
 use thalweg_packet::{PacketType, field};
-use thalweg_source::{Passage, Source, SourceError};
+use thalweg_source::{Place, Source, SourceError};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};
@@ -30,36 +29,27 @@ pub(super) fn classes(
 ) -> Classes {
     let mut types = IndexSet::new();
     types.insert(file.default_type.as_ref().map_or(DEFAULT_TYPE.into(), |t| t.get_ref().clone()));
-    let (mut rules, mut passages) = (Vec::new(), Passages::default());
+    // With the places of flows; lines of ClassBench files that can never match are common.
+    let mut rules = RuleList::default();
     for class in &file.classes {
         let (number, _) = types.insert_full(class.get_ref().r#type.get_ref().clone());
         let Ok(number) = u16::try_from(number) else {
             errors.push(source.error(class.span(), "too many packet types", "at most 65536"));
             break;
         };
-        let mut reader = Reader {
-            source,
-            inputs,
-            packet_type: PacketType(number),
-            rules: &mut rules,
-            passages: &mut passages,
-            errors,
-        };
+        let mut reader =
+            Reader { source, inputs, packet_type: PacketType(number), rules: &mut rules, errors };
         reader.class(class);
     }
-    errors.extend(passages.never_met(&rules));
-    let mut table = RuleTable::new(PacketType(0));
-    table.extend(rules);
-    Classes { types, table }
+    errors.extend(rules.never_met());
+    Classes { types, table: rules.table(PacketType(0)) }
 }
 
 struct Reader<'a> {
     source: &'a Source,
     inputs: &'a [String],
     packet_type: PacketType,
-    rules: &'a mut Vec<Rule>,
-    /// The places of the flows; lines of ClassBench files that can never match are common.
-    passages: &'a mut Passages,
+    rules: &'a mut RuleList,
     errors: &'a mut Vec<SourceError>,
 }
 
@@ -71,18 +61,12 @@ impl Reader<'_> {
             self.errors.push(self.source.error(class.span(), "this class has no rules", expected));
         }
         for rule in rules {
-            // The span within the quotes, if the file has the text verbatim.
-            let span = rule.span();
-            let inner = self.source.text().get(span.start + 1..span.end.saturating_sub(1));
-            let verbatim = inner == Some(rule.get_ref().as_str());
-            let start = verbatim.then_some(span.start + 1);
-            let source = self.source.clone();
-            self.flow(&source, rule.get_ref(), start, span);
+            self.flow(&Place::of_string(self.source, rule.get_ref(), rule.span()), rule.get_ref());
         }
         if let Some(file) = file
             && let Some(source) = self.open(file)
         {
-            self.flow_file(&source);
+            source.rules().for_each(|(place, text)| self.flow(&place, text));
         }
         if let Some(file) = classbench
             && let Some(source) = self.open(file)
@@ -95,38 +79,13 @@ impl Reader<'_> {
         read_named(self.source, name, "a readable file", self.errors)
     }
 
-    /// Reads one flow per line; empty lines and text after `#` do not count.
-    fn flow_file(&mut self, source: &Source) {
-        let lines: Vec<_> = source.lines().map(|(span, line)| (span, line.to_owned())).collect();
-        for (span, line) in lines {
-            let text = line.split('#').next().unwrap_or("");
-            if !text.trim().is_empty() {
-                self.flow(source, text, Some(span.start), span);
-            }
-        }
-    }
-
-    /// Reads a flow that begins at byte `start` of `source`, or lies somewhere in `whole`.
-    fn flow(&mut self, source: &Source, text: &str, start: Option<usize>, whole: Range<usize>) {
+    /// Reads the flow `text` at `place`.
+    fn flow(&mut self, place: &Place<'_>, text: &str) {
         let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
-        let span =
-            |part: Range<usize>| start.map_or(whole.clone(), |at| at + part.start..at + part.end);
         let parsed = flow_syntax::parse(text, &port);
         match parsed.and_then(|flow| self.check(text, &flow.pattern).map(|()| flow)) {
-            Ok(flow) => {
-                let id = RuleId(self.rules.len() as u32);
-                let lead = text.len() - text.trim_start().len();
-                let passage = Passage::new(source, span(lead..lead + text.trim().len()));
-                self.passages.insert(id, passage);
-                self.rules.push(Rule {
-                    id,
-                    priority: flow.priority,
-                    matches: vec![flow.pattern],
-                    packet_type: self.packet_type,
-                    text: text.trim().to_owned(),
-                });
-            }
-            Err(e) => self.errors.push(source.error(span(e.span), e.message, e.expected)),
+            Ok(flow) => self.rules.add(place, text, flow, self.packet_type),
+            Err(e) => self.errors.push(e.in_rule(place, 0)),
         }
     }
 
@@ -147,7 +106,7 @@ impl Reader<'_> {
     }
 
     fn classbench(&mut self, source: &Source) {
-        let first = RuleId(self.rules.len() as u32);
+        let first = self.rules.next_id();
         match classbench::parse(source, first, u32::MAX, self.packet_type) {
             // All lines get the default priority of flows, and the first of equal
             // priority wins: so the order of the file holds, and flows can stand
