@@ -7,8 +7,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
 
-# Tests that CI leaves out, and ten times as many random cases.
-tests() { PROPTEST_CASES=2560 scripts/test.py --ignored; }
+# Tests that CI leaves out, and ten times as many random cases; and the simulator's without full
+# optimisation, since its results must not depend on it.
+tests() {
+    PROPTEST_CASES=2560 scripts/test.py --ignored
+    cargo test --locked --package thalweg-sim
+}
 fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
 # Every kind of NF at once under hostile traffic, with a look for leaks.
 soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }

@@ -18,21 +18,21 @@ pub fn missing(what: &str) {
     println!("SKIPPED: no {what}");
 }
 
-/// Whether `program`, run with `arguments` that only ask for its version or the like, starts.
+/// Whether `program`, run with `arguments` that make it print its version or the like, starts;
+/// prints the first line of that.
 ///
 /// # Panics
 /// When it does not, and peers are required.
 pub fn is_there(program: &str, arguments: &[&str]) -> bool {
-    let quiet = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if quiet.is_err() {
-        missing(program);
+    let started = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    match &started {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            println!("peer: {program}: {}", text.lines().next().unwrap_or_default());
+        }
+        Err(_) => missing(program),
     }
-    quiet.is_ok()
+    started.is_ok()
 }
 
 /// The standard output of `command`, which reads `input` and must succeed.

@@ -27,15 +27,19 @@ impl Bench {
         let text = format!("inventory = '{}/i.json'\n{options}", folder.path().display());
         let blueprint = KIND.build_in(&text, &Environment::default());
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
-        let mut drive = Drive::new(blueprint.instance(0));
-        drive.now = Nanoseconds::from_secs(1_000);
+        let drive = Self::drive(&*blueprint);
         Self { blueprint, drive, folder }
     }
 
     /// Begins again with an instance that knows no host, without reading the fingerprints again.
     fn begin_again(&mut self) {
-        self.drive = Drive::new(self.blueprint.instance(0));
-        self.drive.now = Nanoseconds::from_secs(1_000);
+        self.drive = Self::drive(&*self.blueprint);
+    }
+
+    fn drive(blueprint: &dyn Blueprint) -> Drive {
+        let mut drive = Drive::new(blueprint.instance(0));
+        drive.now = Nanoseconds::from_secs(1_000);
+        drive
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) {
