@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 # Fast, so first: the words of messages, help and documentation (docs/style.md).
 scripts/words.py --self-test
 scripts/words.py
+# The fuzz targets are a workspace of their own, with a lock file that a new dependency leaves behind.
+cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 cargo fmt --all --check
 # The profile of the tests, since it shares procedural macros with them and with the program.
 profile=(--profile bench --workspace --locked --features ipsec-mb,ndpi)
