@@ -1,13 +1,22 @@
-//! Files that a user writes, and errors that point into them.
+//! Files that a user writes, and errors that point into them; files that a run writes.
 
+mod output;
+mod patient;
 mod place;
+pub mod poll;
+mod replace;
+mod stop;
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use output::{Incomplete, OutputFile, lock};
+pub use patient::PatientWriter;
 pub use place::Place;
+pub use replace::create;
+pub use stop::Stop;
 
 /// A text file that a user wrote, kept whole so that errors can show its lines.
 #[derive(Clone, Debug)]
