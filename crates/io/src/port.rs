@@ -113,7 +113,7 @@ pub trait Output: Send {
     /// All stay in the batch; the caller releases them.
     ///
     /// # Errors
-    /// If the output accepts no more packets. Those of `lanes` that it did not send are counted in
+    /// Once, if the output accepts no more packets. Those of `lanes` that it did not send are counted in
     /// `drops` then too, as [`OutputFailed`](thalweg_packet::DropReason::OutputFailed).
     fn send(
         &mut self,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use output::{Incomplete, OutputFile, lock};
 pub use patient::PatientWriter;
 pub use place::Place;
-pub use replace::create;
+pub use replace::{create, end_of_links};
 pub use stop::Stop;
 
 /// A text file that a user wrote, kept whole so that errors can show its lines.

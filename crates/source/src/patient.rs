@@ -82,6 +82,8 @@ pub struct PatientWriter {
     file: File,
     /// Whether writing never waits for a reader.
     is_regular: bool,
+    /// Whether the wait for the reader was given up: later writes do not wait.
+    is_stalled: bool,
     stop: Stop,
 }
 
@@ -92,7 +94,7 @@ impl PatientWriter {
     /// When the system cannot describe the file.
     pub fn new(file: File, stop: Stop) -> io::Result<Self> {
         let is_regular = file.metadata()?.is_file();
-        Ok(Self { file, is_regular, stop })
+        Ok(Self { file, is_regular, is_stalled: false, stop })
     }
 
     /// A writer to standard output, past its buffer.
@@ -107,7 +109,7 @@ impl PatientWriter {
     /// Another writer to the same open file.
     pub(crate) fn another(&self) -> io::Result<Self> {
         let file = self.file.try_clone()?;
-        Ok(Self { file, is_regular: self.is_regular, stop: self.stop.clone() })
+        Ok(Self { file, stop: self.stop.clone(), ..*self })
     }
 
     /// Whether the file can be truncated, and never blocks.
@@ -150,7 +152,8 @@ impl Write for PatientWriter {
                     other => return other,
                 }
             }
-            if self.stop.is_requested() && since.elapsed() >= GRACE {
+            if self.stop.is_requested() && (self.is_stalled || since.elapsed() >= GRACE) {
+                self.is_stalled = true;
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "its reader has stalled"));
             }
         }

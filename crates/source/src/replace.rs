@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::output::{OutputFile, State, is_no_obstacle, lock, locked};
 use crate::patient::{Opened, PatientWriter, open};
 
+/// The most symbolic links that are followed, as in Linux.
+const MAX_LINKS: usize = 40;
+
 /// How often a file that another run has just renamed is created again.
 const ATTEMPTS: usize = 8;
 
@@ -24,7 +27,7 @@ impl OutputFile {
     ) -> io::Result<()> {
         let mut state = self.state();
         // The file that a symbolic link leads to, so that the link stays.
-        let path = self.path().canonicalize().unwrap_or_else(|_| self.path().to_owned());
+        let path = end_of_links(self.path());
         if matches!(*state, State::Closed) {
             match open(&path, false) {
                 Ok(Some(opened)) => *state = State::Claimed(locked(opened)?),
@@ -64,6 +67,16 @@ impl OutputFile {
             (Err(error), _) => Err(error),
         }
     }
+}
+
+/// The path that a symbolic link leads to, whether a file exists there or writing would create it.
+pub fn end_of_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or_else(|| Path::new("")).join(target);
+    }
+    path
 }
 
 fn fill(

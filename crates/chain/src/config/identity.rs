@@ -1,12 +1,10 @@
 //! The identity of a file: what two of its names have in common.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The most symbolic links that are followed, as in Linux.
-const MAX_LINKS: usize = 40;
+use thalweg_source::end_of_links;
 
 /// A file, whatever the name that leads to it: a relative path, a symbolic or a hard link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,16 +33,6 @@ impl Identity {
             _ => Self::Unknown(path),
         }
     }
-}
-
-/// The path that a symbolic link to a missing file leads to: the file that writing would create.
-fn end_of_links(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let Ok(target) = fs::read_link(&path) else { break };
-        path = path.parent().unwrap_or_else(|| Path::new("")).join(target);
-    }
-    path
 }
 
 /// How a file at `path` that is written excludes other uses.

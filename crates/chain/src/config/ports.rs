@@ -139,9 +139,9 @@ fn capture_source(
             }
             None
         }
-        Ok(_) => std::fs::File::open(&path)
-            .err()
-            .map(|e| format!("cannot open {}: {e}", path.display())),
+        Ok(_) => {
+            std::fs::File::open(&path).err().map(|e| format!("cannot open {}: {e}", path.display()))
+        }
         Err(e) => Some(format!("cannot open {}: {e}", path.display())),
     };
     if let Some(message) = problem {

@@ -227,9 +227,9 @@ impl CaptureOutput {
             self.file.append(&[], |_| 0).map(|()| 0)
         } else if self.gzip {
             // A member is in the file as a whole or not at all.
-            compress(&self.buffer[..due]).map_err(Incomplete::from).and_then(|member| {
-                self.file.append(&member, |_| 0).map(|()| member.len())
-            })
+            compress(&self.buffer[..due])
+                .map_err(Incomplete::from)
+                .and_then(|member| self.file.append(&member, |_| 0).map(|()| member.len()))
         } else {
             let ends = &self.pending;
             let whole = |n| ends.iter().map(|p| p.end).take_while(|end| *end <= n).last();
@@ -281,15 +281,16 @@ impl Output for CaptureOutput {
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
         let lanes = lanes.and(batch.lanes());
+        if self.failed {
+            drops.add(DropReason::OutputFailed, lanes.count() as u64);
+            return Ok(Lanes::NONE); // the failure was reported
+        }
         let mut sent = Lanes::NONE;
         for lane in lanes {
             let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.timestamp[lane]);
-            let had_failed = self.failed;
-            let appended = self.append(batch.bytes(lane), wire_len, timestamp);
-            if !had_failed {
-                sent.insert(lane); // if it failed now, this packet is among those that it lost
-            }
-            if let Err(failure) = appended {
+            // If this fails, the packet is among those that the failure lost.
+            sent.insert(lane);
+            if let Err(failure) = self.append(batch.bytes(lane), wire_len, timestamp) {
                 drops.add(DropReason::OutputFailed, lanes.without(sent).count() as u64);
                 return Err(OutputFailure { sent, ..failure });
             }
@@ -307,7 +308,8 @@ impl Output for CaptureOutput {
 
 impl Drop for CaptureOutput {
     fn drop(&mut self) {
-        if !self.failed
+        // One that was only claimed keeps the content of an earlier run.
+        if self.written > 0
             && let Err(error) = self.flush()
         {
             log::error!("{error}");

@@ -29,8 +29,7 @@ impl Exporter {
             self.json.write(&lines(records))?;
         }
         let Some(file) = &self.ipfix else { return Ok(()) };
-        let mut messages =
-            if self.has_templates { Vec::new() } else { self.messages.templates() };
+        let mut messages = if self.has_templates { Vec::new() } else { self.messages.templates() };
         messages.extend(self.messages.data(records));
         // A message is written as a whole or not at all.
         file.append(&messages, |_| 0).map_err(|e| failed(file, e.error))?;

@@ -43,7 +43,8 @@ impl<'a> StateFolders<'a> {
         workers: usize,
         options: &'a RunOptions,
     ) -> Result<Self, StateFolderError> {
-        let mut state = Self { plan, workers, import: None, export: None, locked: None, written: 0.into() };
+        let mut state =
+            Self { plan, workers, import: None, export: None, locked: None, written: 0.into() };
         if let Some(folder) = options.import_state.as_deref() {
             let entries = fs::read_dir(folder).map_err(cannot("read the state folder", folder))?;
             let manifest = Manifest::read(folder)?;
