@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use support::{Running, packets, pipe, succeeds, thalweg, wait, write};
 
+/// Of Linux.
+const O_NONBLOCK: i32 = 0o4000;
+
 /// A run that was to end takes this long at most; a stalled reader is given a second.
 const SOON: Duration = Duration::from_secs(4);
 
@@ -38,12 +41,7 @@ fn folder(chain: &str, packets: u32) -> tempfile::TempDir {
 /// Opens a pipe without waiting for its other end.
 fn open_pipe(path: &Path) -> File {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc_nonblock()).open(path).unwrap()
-}
-
-/// `O_NONBLOCK` of Linux.
-fn libc_nonblock() -> i32 {
-    0o4000
+    options.read(true).write(true).custom_flags(O_NONBLOCK).open(path).unwrap()
 }
 
 /// Interrupts a run, which must end soon, with all of its packets accounted for.
