@@ -203,4 +203,9 @@ impl Input for MemoryInput {
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
     }
+
+    fn upcoming(&self) -> Option<Nanoseconds> {
+        let next = self.packets.get(self.next)?;
+        Some(next.timestamp.plus(self.passes.shift()))
+    }
 }

@@ -27,6 +27,7 @@ pub(crate) struct Bytes {
     // One virtual call per refill of the buffer, not per record.
     source: Box<dyn Read + Send>,
     gzip: bool,
+    regular: bool,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -37,6 +38,7 @@ impl Bytes {
     /// Opens `path` and checks its first bytes for gzip.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
+        let regular = file.metadata()?.is_file();
         let mut magic = [0; 2];
         let got = read_up_to(&mut file, &mut magic)?;
         // Chained rather than rewound, so that pipes can be read as well.
@@ -47,7 +49,13 @@ impl Bytes {
         } else {
             Box::new(source)
         };
-        Ok(Self { source, gzip, buffer: vec![0; INITIAL_BUFFER], start: 0, end: 0, offset: 0 })
+        let buffer = vec![0; INITIAL_BUFFER];
+        Ok(Self { source, gzip, regular, buffer, start: 0, end: 0, offset: 0 })
+    }
+
+    /// Whether it is a regular file: all of it is there, and reading does not wait.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.regular
     }
 
     /// The start of the window, in bytes from the start of the decompressed file.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thalweg_packet::{Batch, DropCounts};
+use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 use super::link::to_ethernet;
 use super::record::{Reader, Record};
@@ -23,7 +23,7 @@ pub struct CaptureInput {
     reader: Reader,
     passes: Passes,
     intake: Intake,
-    /// A record that found no free frame in the last call.
+    /// A record that found no free frame in the last call, or that was read ahead.
     held: Option<Record>,
     /// Damage after packets that are delivered first.
     failure: Option<IoError>,
@@ -61,6 +61,24 @@ impl CaptureInput {
                 return Ok(None);
             }
             self.reader = Reader::open(self.reader.path())?;
+        }
+    }
+
+    /// Reads the record after those received, for its time. A pipe may not have it yet, and is not
+    /// waited for.
+    fn look_ahead(&mut self) {
+        if self.held.is_some() || self.ended || !self.reader.is_regular() {
+            return;
+        }
+        match self.next_record() {
+            Ok(next) => {
+                self.held = next;
+                self.ended = next.is_none();
+            }
+            Err(failure) => {
+                self.ended = true;
+                self.failure = Some(failure);
+            }
         }
     }
 
@@ -125,7 +143,12 @@ impl Input for CaptureInput {
                 }
             }
         }
+        self.look_ahead();
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
+    }
+
+    fn upcoming(&self) -> Option<Nanoseconds> {
+        self.held.map(|record| record.timestamp)
     }
 }

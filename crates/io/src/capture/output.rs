@@ -234,7 +234,7 @@ impl Output for CaptureOutput {
     ) -> Result<Lanes, IoError> {
         let lanes = lanes.and(batch.lanes());
         for lane in lanes {
-            let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.timestamp[lane]);
+            let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.captured(lane));
             self.write(batch.bytes(lane), wire_len, timestamp)?;
         }
         Ok(lanes)

@@ -93,6 +93,11 @@ impl Reader {
         Ok(record)
     }
 
+    /// Whether reading never waits for a writer.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.bytes.is_regular()
+    }
+
     /// The captured bytes of the record that was read last.
     pub(crate) fn data(&self, record: &Record) -> &[u8] {
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()

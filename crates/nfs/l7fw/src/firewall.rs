@@ -263,11 +263,12 @@ impl Firewall {
     fn packet(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
         let mut frame = std::mem::take(&mut self.frame);
         let vlan = vlan(batch, lane);
+        let at = (lane, batch.meta.timestamp[lane]);
         if let Some(tuple) = FiveTuple::of(batch, lane) {
             let (headers, bytes) = (batch.headers(lane), batch.bytes(lane));
-            self.in_flow(vlan, tuple, headers, bytes, lane, context);
+            self.in_flow(vlan, tuple, headers, bytes, at, context);
         } else if let Some(inner) = labels::take_off(batch, lane, &mut frame) {
-            self.in_flow(vlan, inner.tuple, &inner.headers, inner.frame, lane, context);
+            self.in_flow(vlan, inner.tuple, &inner.headers, inner.frame, at, context);
         }
         self.frame = frame;
     }
@@ -279,13 +280,12 @@ impl Firewall {
         tuple: FiveTuple,
         headers: &Headers,
         bytes: &[u8],
-        lane: usize,
+        (lane, now): (usize, Nanoseconds),
         context: &mut Context<'_>,
     ) {
         if headers.layer < Layer::Network || headers.fragment {
             return;
         }
-        let now = context.now();
         let id = (vlan, Conversation::of(&tuple).0);
         self.make_room(&id, now);
         let limits = self.flows.limits;
@@ -293,7 +293,7 @@ impl Firewall {
         if now.since(flow.last) >= limits.idle {
             *flow = begun(tuple, now, &self.policy);
         }
-        flow.last = flow.last.max(now);
+        flow.last = flow.last.follow(now);
         flow.packets += 1;
         if flow.inspection.is_some() {
             self.figures.inspected += 1;
