@@ -9,21 +9,22 @@ use crate::counters::NfCounters;
 /// The clock of a thread that processes batches.
 #[derive(Default)]
 pub(crate) struct Clock {
-    /// The newest time of the packets before the current batch.
+    /// The time reached before the current batch.
     pub(crate) before: Nanoseconds,
-    /// That of the packets up to its end.
+    /// The time reached at its end.
     reached: Option<Nanoseconds>,
 }
 
 impl Clock {
     /// Begins a batch.
     pub(crate) fn batch(&mut self, batch: &Batch) {
-        let lanes = batch.lanes();
-        let Some(first) = lanes.into_iter().next() else { return };
+        let (Some(first), Some(last)) = (batch.lanes().lowest(), batch.lanes().highest()) else {
+            return;
+        };
         let times = &batch.meta.timestamp;
         self.before = self.reached.unwrap_or(times[first]);
-        let reached = lanes.into_iter().fold(self.before, |t, lane| t.follow(times[lane]));
-        self.reached = Some(reached);
+        // Of a batch out of order, that may not be the newest; the next batch makes up for it.
+        self.reached = Some(self.before.follow(times[last]));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The clock of an input: which times of packets are believed.
 
-use thalweg_packet::{Batch, Nanoseconds};
+use thalweg_packet::{Batch, Lanes, Nanoseconds};
 
 /// A step forward that needs no second packet to be believed.
 const STEP: Nanoseconds = Nanoseconds::from_secs(1);
@@ -25,28 +25,34 @@ impl PacketClock {
     /// Dates the packets of `batch`, which were received in the order of their lanes; `next` is the
     /// captured time of the packet after them, if it is known.
     pub fn date(&mut self, batch: &mut Batch, next: Option<Nanoseconds>) {
-        let lanes = batch.lanes();
-        let Some(first) = lanes.into_iter().next() else { return };
-        let meta = &mut batch.meta;
-        let mut reached = self.reached.unwrap_or(meta.timestamp[first]);
-        let times = lanes.into_iter().map(|lane| meta.timestamp[lane]);
-        let (oldest, newest) =
-            times.fold((reached, reached), |(low, high), t| (low.min(t), high.max(t)));
-        if oldest == reached && newest.since(reached) <= STEP {
-            self.reached = Some(newest);
+        let packets = batch.len();
+        debug_assert!(batch.lanes() == Lanes::first(packets), "an input fills lanes in order");
+        let times = &batch.meta.timestamp[..packets];
+        let Some(first) = times.first() else { return };
+        let mut reached = self.reached.unwrap_or(*first);
+        if let Some(step) = small_step(reached, times) {
+            self.reached = Some(reached.plus(step));
             return;
         }
-        for lane in lanes {
-            let time = meta.timestamp[lane];
-            let after = lanes.into_iter().find(|after| *after > lane);
-            let after = after.map_or(next, |after| Some(meta.timestamp[after]));
+        for lane in 0..packets {
+            let time = batch.meta.timestamp[lane];
+            let after = batch.meta.timestamp[..packets].get(lane + 1).copied().or(next);
             match believe(reached, time, after) {
                 Some(newest) => reached = newest,
-                None => meta.date(lane, reached),
+                None => batch.meta.date(lane, reached),
             }
         }
         self.reached = Some(reached);
     }
+}
+
+/// From `reached` to the newest of `times`, if they are all from `reached` to [`STEP`] later, as in
+/// most batches.
+fn small_step(reached: Nanoseconds, times: &[Nanoseconds]) -> Option<Nanoseconds> {
+    let steps = times.iter().map(|time| time.0.wrapping_sub(reached.0));
+    // One that is older wraps to a large number.
+    let newest = steps.fold(0, u64::max);
+    Some(Nanoseconds(newest)).filter(|newest| *newest <= STEP)
 }
 
 /// The newest time after a packet of `time`, before which it was `reached`; `None` if the packet
@@ -68,7 +74,7 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use thalweg_packet::{BATCH, Lanes, Pool};
+    use thalweg_packet::{BATCH, Pool};
 
     use super::*;
 
