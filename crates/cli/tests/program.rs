@@ -100,11 +100,11 @@ fn strict_refuses_what_would_only_be_a_warning() {
         for command in ["check", "run"] {
             let lax = thalweg(folder.path(), &[command, "chain.toml"]);
             let warned = String::from_utf8(lax.stderr).unwrap();
-            assert!(lax.status.success() && warned.contains("t.rules:2:31: "), "{odd}: {warned}");
+            assert!(lax.status.success() && warned.contains("t.rules:2:"), "{odd}: {warned}");
             let strict = thalweg(folder.path(), &[command, "chain.toml", "--strict"]);
             let error = String::from_utf8(strict.stderr).unwrap();
             assert_eq!(strict.status.code(), Some(78), "{odd}: {error}");
-            assert!(error.contains("t.rules:2:31: "), "{odd}: {error}");
+            assert!(error.contains("t.rules:2:"), "{odd}: {error}");
             assert!(error.contains("1 mistake in 1 file"), "{odd}: {error}");
         }
     }

@@ -1,5 +1,6 @@
 //! What a set of rules as a whole is wrong about.
 
+use std::cmp::Ordering;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -42,10 +43,29 @@ type Index = (usize, usize);
 
 /// Finds rules that share a sid: an error, unless their revisions differ and the newest counts.
 fn replace(files: &mut [(&Source, Loaded)], findings: &mut Findings) {
+    let replaced = replaced(files, &mut findings.errors);
+    if let Some((file, rule)) = replaced.iter().min() {
+        let count = counted(replaced.len() as u64, "rule");
+        let verb = if replaced.len() == 1 { "is" } else { "are" };
+        let message = format!("{count} {verb} replaced by a newer revision of the same sid");
+        let (source, loaded) = &files[*file];
+        let place = loaded.places[*rule].sid.clone();
+        findings.warnings.push(source.error(place, message, "a unique sid"));
+    }
+    for (file, (_, loaded)) in files.iter_mut().enumerate() {
+        let stays: Vec<bool> =
+            (0..loaded.rules.len()).map(|rule| !replaced.contains(&(file, rule))).collect();
+        let (mut of_rules, mut of_places) = (stays.iter(), stays.iter());
+        loaded.rules.retain(|_| of_rules.next() == Some(&true));
+        loaded.places.retain(|_| of_places.next() == Some(&true));
+    }
+}
+
+/// The rules that a newer revision replaces; adds rules with the same revision to `errors`.
+fn replaced(files: &[(&Source, Loaded)], errors: &mut Vec<SourceError>) -> HashSet<Index> {
     let mut newest: HashMap<(u32, u32), Index> = HashMap::new();
-    let mut replaced: HashSet<Index> = HashSet::new();
     let mut lines: HashMap<usize, Vec<usize>> = HashMap::new();
-    let at = |(file, rule): Index| (&files[file].1.rules[rule], &files[file].1.places[rule].sid);
+    let mut replaced = HashSet::new();
     for (file, (source, loaded)) in files.iter().enumerate() {
         for (index, rule) in loaded.rules.iter().enumerate() {
             let this = (file, index);
@@ -57,38 +77,28 @@ fn replace(files: &mut [(&Source, Loaded)], findings: &mut Findings) {
                 Entry::Occupied(entry) => entry,
             };
             let other = *entry.get();
-            let (before, place) = at(other);
-            if before.rev == rule.rev {
-                let lines = lines.entry(other.0).or_insert_with(|| line_ends(files[other.0].0));
-                let line = 1 + lines.partition_point(|end| *end < place.start);
-                let path = files[other.0].0.path().display();
-                let message = format!("the rule at {path}:{line} has the same sid");
-                findings.errors.push(source.error(at(this).1.clone(), message, "a unique sid"));
-            } else if before.rev < rule.rev {
-                replaced.insert(other);
-                entry.insert(this);
-            } else {
-                replaced.insert(this);
+            let (path, before) = (files[other.0].0, &files[other.0].1);
+            match before.rules[other.1].rev.cmp(&rule.rev) {
+                Ordering::Less => {
+                    replaced.insert(other);
+                    entry.insert(this);
+                }
+                Ordering::Greater => {
+                    replaced.insert(this);
+                }
+                Ordering::Equal => {
+                    let ends = lines.entry(other.0).or_insert_with(|| line_ends(path));
+                    let begin = before.places[other.1].sid.start;
+                    let line = 1 + ends.partition_point(|end| *end < begin);
+                    let path = path.path().display();
+                    let message = format!("the rule at {path}:{line} has the same sid");
+                    let place = loaded.places[index].sid.clone();
+                    errors.push(source.error(place, message, "a unique sid"));
+                }
             }
         }
     }
-    let mut all: Vec<Index> = replaced.iter().copied().collect();
-    all.sort_unstable();
-    if let Some(first) = all.first() {
-        let count = counted(all.len() as u64, "rule");
-        let verb = if all.len() == 1 { "is" } else { "are" };
-        let message = format!("{count} {verb} replaced by a newer revision of the same sid");
-        let source = files[first.0].0;
-        findings.warnings.push(source.error(at(*first).1.clone(), message, "a unique sid"));
-    }
-    for (file, (_, loaded)) in files.iter_mut().enumerate() {
-        let mut index = 0..;
-        let mut stays = || index.next().is_some_and(|index| !replaced.contains(&(file, index)));
-        loaded.rules.retain(|_| stays());
-        let mut index = 0..;
-        let mut stays = || index.next().is_some_and(|index| !replaced.contains(&(file, index)));
-        loaded.places.retain(|_| stays());
-    }
+    replaced
 }
 
 /// The positions of the line ends of `source`.

@@ -91,9 +91,10 @@ fn masks_and_lists_that_look_odd_are_taken() {
 
 #[test]
 fn every_typo_is_counted() {
-    let rules: String = (1..=300)
-        .map(|n| format!("alert tcp any any -> any any (contnet:\"a\"; sid:{n};)\n"))
-        .collect();
+    let mut rules = String::new();
+    for sid in 1..=300 {
+        writeln!(rules, "alert tcp any any -> any any (contnet:\"a\"; sid:{sid};)").unwrap();
+    }
     assert_eq!(refused(&rules).len(), 300);
 }
 
