@@ -21,21 +21,28 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 /// into `b` (the optimal string alignment distance).
 fn edits(a: &[u8], b: &[u8]) -> usize {
     // Three rows of the table of distances between prefixes.
-    let (mut before, mut above) = (vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>());
+    let mut rows = [[0; LONGEST + 1]; 3];
+    for (j, distance) in rows[0].iter_mut().enumerate() {
+        *distance = j;
+    }
     for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
+        let [above, row, before] = [i - 1, i, i + 1].map(|row| row % 3);
+        rows[row][0] = i;
         for j in 1..=b.len() {
             let differ = !a[i - 1].eq_ignore_ascii_case(&b[j - 1]);
-            let mut least =
-                (above[j] + 1).min(row[j - 1] + 1).min(above[j - 1] + usize::from(differ));
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(before[j - 2] + 1);
+            let replaced = rows[above][j - 1] + usize::from(differ);
+            let mut least = (rows[above][j] + 1).min(rows[row][j - 1] + 1).min(replaced);
+            let exchanged = |x: &[u8], y: &[u8]| x[0].eq_ignore_ascii_case(&y[1]);
+            if i > 1 && j > 1 {
+                let (x, y) = (&a[i - 2..i], &b[j - 2..j]);
+                if exchanged(x, y) && exchanged(y, x) {
+                    least = least.min(rows[before][j - 2] + 1);
+                }
             }
-            row[j] = least;
+            rows[row][j] = least;
         }
-        (before, above) = (above, row);
     }
-    above[b.len()]
+    rows[a.len() % 3][b.len()]
 }
 
 #[cfg(test)]

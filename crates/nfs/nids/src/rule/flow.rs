@@ -4,6 +4,9 @@ use super::draft::Draft;
 use super::text::{Fault, Piece};
 use super::{FlowBit, View};
 
+/// The most tests and changes of flow bits in a rule, each of which is compared with all others.
+const MOST_BITS: usize = 128;
+
 /// Reads `established,to_server`.
 pub(super) fn flow(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
     fn settle<T: PartialEq>(given: &mut Option<T>, value: T, part: Piece<'_>) -> Result<(), Fault> {
@@ -92,6 +95,10 @@ pub(super) fn flow_bits(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault
     };
     let tests = bits.iter().filter(|b| matches!(b, FlowBit::IsSet(_))).count();
     draft.places.is_set.extend(std::iter::repeat_n(value.span(), tests));
+    if draft.rule.bits.len() + bits.len() > MOST_BITS {
+        let what = format!("a rule with more than {MOST_BITS} tests and changes of flow bits");
+        return Err(Fault::unsupported(value.span(), what));
+    }
     for bit in bits {
         check(&draft.rule.bits, &bit, value, &mut draft.warnings)?;
         draft.rule.bits.push(bit);

@@ -132,8 +132,11 @@ fn never_set(files: &[(&Source, Loaded)]) -> Vec<SourceError> {
     summed(warnings, "rule never matches", "rules never match")
 }
 
+/// The most messages that [`summed`] returns one by one.
+const SHOWN: usize = 50;
+
 /// The mistakes with the same message as one, the first, with their number and `singular` or
-/// `plural`.
+/// `plural`. If there are many messages, the last sums the rest.
 pub(in super::super) fn summed(
     mistakes: Vec<SourceError>,
     singular: &str,
@@ -152,5 +155,12 @@ pub(in super::super) fn summed(
         let message = format!("{}; {count} {what}", first.message());
         first.source_file().error(first.span(), message, first.expected())
     };
-    sums.into_iter().map(sum).collect()
+    let rest = sums.split_off(sums.len().min(SHOWN));
+    let of_rest = rest.first().map(|(first, _)| {
+        let count: u64 = rest.iter().map(|(_, count)| count).sum();
+        let what = if count == 1 { singular } else { plural };
+        let message = format!("{} like this; {count} {what}", counted(rest.len() as u64, "other"));
+        first.source_file().error(first.span(), message, first.expected())
+    });
+    sums.into_iter().map(sum).chain(of_rest).collect()
 }

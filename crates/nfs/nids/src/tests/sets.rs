@@ -59,6 +59,19 @@ fn a_flow_bit_that_no_rule_sets_is_told() {
 }
 
 #[test]
+fn many_different_warnings_end_with_their_sum() {
+    let mut rules = ONE.to_owned();
+    for sid in 2..=81 {
+        let rule = "alert udp any any -> any any (flowbits:isset,bit#; sid:#;)\n";
+        rules += &rule.replace('#', &sid.to_string());
+    }
+    let warnings = warnings(&rules, "");
+    assert_eq!(warnings.len(), 51);
+    let last = &warnings[50];
+    assert!(last.contains("t.rules:52:40: 30 others like this; 30 rules never match"), "{last}");
+}
+
+#[test]
 fn a_set_without_a_rule_is_an_error() {
     for text in ["", "# nothing\n\n"] {
         let error = refused(text, "").to_string();

@@ -101,6 +101,7 @@ fn every_typo_is_counted() {
 #[test]
 fn unsupported_rules_are_summed_by_name() {
     let mut rules = String::from("alert udp any any -> any any (content:\"x\"; sid:1;)\n");
+    let many_bits = "flowbits:set,a;".repeat(129);
     let unsupported = [
         ("ftp", "content:\"x\";"),
         ("tcp", "byte_math:bytes 1;"),
@@ -112,6 +113,7 @@ fn unsupported_rules_are_summed_by_name() {
         ("tcp", "pcre:\"/a/E\";"),
         ("http1:request_started", "content:\"a\";"),
         ("tcp", "flowbits:set,a|b;"),
+        ("tcp", many_bits.as_str()),
     ];
     for (i, (protocol, options)) in unsupported.iter().enumerate() {
         writeln!(rules, "alert {protocol} any any -> any any ({options} sid:{};)", i + 2).unwrap();
@@ -125,15 +127,16 @@ fn unsupported_rules_are_summed_by_name() {
         "t.rules:9:40: pcre flag 'E' is not supported; 1 rule is skipped",
         "t.rules:10:7: protocol 'http1:request_started' is not supported; 1 rule is skipped",
         "t.rules:11:40: flowbits 'set' of several bits joined by | or & is not supported",
+        "a rule with more than 128 tests and changes of flow bits is not supported; 1 rule",
     ];
     assert_eq!(warnings.len(), begins.len(), "{warnings:#?}");
     for (warning, begin) in warnings.iter().zip(begins) {
         assert!(warning.contains(begin), "{begin}: {warning}");
     }
     let figures = bench.drive.nf.figures();
-    assert!(figures.contains(&("rules_unsupported", 10)), "{figures:?}");
+    assert!(figures.contains(&("rules_unsupported", 11)), "{figures:?}");
     let refused = Bench::try_new(&rules, "unsupported = 'refuse'").err().unwrap();
-    assert_eq!(refused.0.len(), 10, "each rule: {refused}");
+    assert_eq!(refused.0.len(), 11, "each rule: {refused}");
 }
 
 #[test]
