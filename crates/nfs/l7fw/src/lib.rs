@@ -9,11 +9,31 @@ mod firewall;
 #[cfg(feature = "ndpi")]
 mod flows;
 #[cfg(feature = "ndpi")]
+mod head;
+#[cfg(feature = "ndpi")]
+mod hello;
+#[cfg(feature = "ndpi")]
+mod hold;
+#[cfg(feature = "ndpi")]
+mod host;
+#[cfg(feature = "ndpi")]
+mod inspect;
+#[cfg(feature = "ndpi")]
 mod labels;
 #[cfg(feature = "ndpi")]
 mod ndpi;
 #[cfg(feature = "ndpi")]
+mod record;
+#[cfg(feature = "ndpi")]
 mod report;
+#[cfg(feature = "ndpi")]
+mod rules;
+#[cfg(feature = "ndpi")]
+mod setup;
+#[cfg(feature = "ndpi")]
+mod stream;
+#[cfg(feature = "ndpi")]
+mod watch;
 
 use config::Options;
 use thalweg_nf::Kind;
@@ -33,7 +53,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     #[cfg(feature = "ndpi")]
-    build: firewall::build,
+    build: setup::build,
     #[cfg(not(feature = "ndpi"))]
     build: without_library,
 };
