@@ -178,9 +178,8 @@ impl Firewall {
         flow.packets += 1;
         let arrival = inspector.packet(vlan, flow, usize::from(from_low), packet);
         let names = &inspector.policy.names;
-        context.explain(lane, || {
-            format!("{}: {}", flow.action.name(), names.application(flow.seen))
-        });
+        context
+            .explain(lane, || format!("{}: {}", flow.action.name(), names.application(flow.seen)));
         if matches!(arrival, Some(Arrival::Contradicting | Arrival::NoRoom)) {
             flow.dropped += 1;
             context.explain(lane, || "contradicts or exceeds what was inspected".to_owned());

@@ -200,11 +200,9 @@ impl Head {
             }
             return true;
         }
-        if text.starts_with(b" ") || text.starts_with(b"\t") {
-            if fields.host {
-                host_name(text).map(&mut *found);
-            }
-            // Some servers read a field here instead.
+        if fields.host && (line.starts_with(b" ") || line.starts_with(b"\t")) {
+            // Other servers read a field here.
+            host_name(text).map(&mut *found);
         }
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return true };
         let (name, value) = (text[..colon].trim_ascii(), text[colon + 1..].trim_ascii());
@@ -292,7 +290,8 @@ impl Request {
         const METHODS: [&[u8]; 4] = [b"GET", b"HEAD", b"POST", b"CONNECT"];
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let (method, target) = (words.next()?, words.next()?);
-        let is_version = |word: &[u8]| word.get(..5).is_some_and(|w| w.eq_ignore_ascii_case(b"HTTP/"));
+        let is_version =
+            |word: &[u8]| word.get(..5).is_some_and(|w| w.eq_ignore_ascii_case(b"HTTP/"));
         let versioned = words.next_back().is_some_and(is_version);
         if !method.iter().copied().all(is_token) || !versioned && !METHODS.contains(&method) {
             return None;
@@ -354,8 +353,12 @@ mod tests {
                 let (hosts, head) = read(request.as_bytes(), step);
                 assert_eq!(hosts, ["a.example"], "{request:?} by {step}");
                 assert!(head.is_settled());
-                assert_eq!(head.protocol() == Some(Protocol::Http), request.ends_with("\n\n")
-                    || request.ends_with("\r\n\r\n") || request.ends_with("body"));
+                assert_eq!(
+                    head.protocol() == Some(Protocol::Http),
+                    request.ends_with("\n\n")
+                        || request.ends_with("\r\n\r\n")
+                        || request.ends_with("body")
+                );
             }
         }
     }
@@ -376,7 +379,10 @@ mod tests {
         for step in 1..whole.len() {
             for size in [1, 7, 60, 200] {
                 let (hosts, head) = read(&in_records(&whole, size), step);
-                assert_eq!((hosts, head.protocol()), (vec!["a.example".into()], Some(Protocol::Tls)));
+                assert_eq!(
+                    (hosts, head.protocol()),
+                    (vec!["a.example".into()], Some(Protocol::Tls))
+                );
                 assert_eq!(&*head.message(&[]), whole);
             }
             assert_eq!(read(&connect, step).0, ["b", "a.example"]);
@@ -397,8 +403,17 @@ mod tests {
     #[test]
     fn other_streams_are_given_up_at_once() {
         for text in [
-            "EHLO a.example\r\n", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n", "GET key x\r\n", "\x13Bit",
-            "RTSP / RTSP/1.0\r\n", "get key\r\n", "a\x01", "GET /\x00", "\x16\x02", "\x15\x03",
+            "EHLO a.example\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "SSH-2.0-x\r\n",
+            "GET key x\r\n",
+            "\x13Bit",
+            "RTSP / RTSP/1.0\r\n",
+            "get key\r\n",
+            "a\x01",
+            "GET /\x00",
+            "\x16\x02",
+            "\x15\x03",
         ] {
             let (hosts, head) = read(text.as_bytes(), 100);
             let known = text.starts_with("GET key");

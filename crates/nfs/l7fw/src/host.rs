@@ -24,7 +24,8 @@ pub(super) fn host_name(text: &[u8]) -> Option<Box<str>> {
     name.truncate(name.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1));
     // Rules compare the end of a name.
     name.drain(..name.len().saturating_sub(MOST_BYTES));
-    let ascii = |name: &[u8]| name.iter().map(|b| if b.is_ascii() { *b as char } else { '?' }).collect();
+    let ascii =
+        |name: &[u8]| name.iter().map(|b| if b.is_ascii() { *b as char } else { '?' }).collect();
     let mut name = String::from_utf8(name).unwrap_or_else(|error| ascii(error.as_bytes()));
     name.make_ascii_lowercase();
     (!name.is_empty()).then(|| name.into())
@@ -71,8 +72,18 @@ mod tests {
     fn names_are_compared_without_their_surroundings() {
         let name = |text: &str| host_name(text.as_bytes()).map(String::from);
         for text in [
-            "a.example", "A.Example", "\ta.example \r", "a.example.", "a.example..", "a.example:80",
-            "a.example.:80", "a.example:", "a.example :80", "a.example:80x", "u:p@a.example:80", "a.example/x?y",
+            "a.example",
+            "A.Example",
+            "\ta.example \r",
+            "a.example.",
+            "a.example..",
+            "a.example:80",
+            "a.example.:80",
+            "a.example:",
+            "a.example :80",
+            "a.example:80x",
+            "u:p@a.example:80",
+            "a.example/x?y",
             "\0a.example",
         ] {
             assert_eq!(name(text).as_deref(), Some("a.example"), "{text:?}");
@@ -94,6 +105,8 @@ mod tests {
         assert!(fits("A.example.", "a.example:443") && fits("2001:db8::1", "[2001:DB8::1]:80"));
         assert!(fits("*.example", "b.a.example") && fits("*.example", "example"));
         assert!(!fits("*.example", "badexample") && !fits("*.example", "ample"));
-        assert!(["", "*.", "a b", "*", "a/b", ".", "u@a"].iter().all(|p| HostPattern::new(p).is_none()));
+        assert!(
+            ["", "*.", "a b", "*", "a/b", ".", "u@a"].iter().all(|p| HostPattern::new(p).is_none())
+        );
     }
 }

@@ -216,8 +216,7 @@ impl Inspector {
         }
         if flow.inspection.is_none()
             && !hosts.is_empty()
-            && let Some((Action::Block, rule)) =
-                self.policy.verdict(Some(flow.seen), &hosts, false)
+            && let Some((Action::Block, rule)) = self.policy.verdict(Some(flow.seen), &hosts, false)
             && flow.action != Action::Block
         {
             (flow.action, flow.rule) = (Action::Block, rule);

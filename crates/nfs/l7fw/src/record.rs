@@ -46,7 +46,7 @@ impl Policy {
             application: name(flow.seen.application),
             category: self.names.category(flow.seen).to_owned(),
             guessed: flow.seen.guessed,
-            hosts: flow.hosts.iter().map(|host| host.to_string()).collect(),
+            hosts: flow.hosts.iter().map(ToString::to_string).collect(),
             opened: flow.opened,
         }
     }
@@ -57,8 +57,7 @@ impl Policy {
             self.names.find_application(name).ok_or_else(|| format!("unknown application '{name}'"))
         };
         let category = self.names.find_category(&record.category);
-        let category =
-            category.ok_or_else(|| format!("unknown category '{}'", record.category))?;
+        let category = category.ok_or_else(|| format!("unknown category '{}'", record.category))?;
         let is_host = |host: &String| {
             !host.is_empty()
                 && host.len() <= MOST_BYTES

@@ -42,13 +42,7 @@ struct Line<'a> {
 }
 
 /// Appends the line of a flow to `lines`.
-pub(super) fn line(
-    names: &Names,
-    vlan: u16,
-    flow: &Flow,
-    undecided: bool,
-    lines: &mut Vec<u8>,
-) {
+pub(super) fn line(names: &Names, vlan: u16, flow: &Flow, undecided: bool, lines: &mut Vec<u8>) {
     let tuple = &flow.tuple;
     let has_ports = matches!(tuple.protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
     let port = |port| has_ports.then_some(port);

@@ -79,13 +79,12 @@ impl Reader<'_> {
             }
         }
         for text in &options.host {
-            match HostPattern::new(text.get_ref()) {
-                Some(pattern) => rule.hosts.push(pattern),
-                None => {
-                    let expected = "a host such as www.example.com or *.example.com";
-                    self.errors.push(self.section.error(text.span(), "not a host name", expected));
-                }
+            let pattern = HostPattern::new(text.get_ref());
+            if pattern.is_none() {
+                let expected = "a host such as www.example.com or *.example.com";
+                self.errors.push(self.section.error(text.span(), "not a host name", expected));
             }
+            rule.hosts.extend(pattern);
         }
         rule
     }
@@ -137,11 +136,7 @@ impl Reader<'_> {
         hold::Limits {
             packets: section.in_range(&options.hold_packets, 1..=1024, errors) as usize,
             bytes: section.in_range(&options.hold_bytes, 65_536..=1 << 32, errors),
-            time: Nanoseconds::from_millis(section.in_range(
-                &options.hold_ms,
-                1..=60_000,
-                errors,
-            )),
+            time: Nanoseconds::from_millis(section.in_range(&options.hold_ms, 1..=60_000, errors)),
         }
     }
 }
@@ -176,7 +171,8 @@ impl FirewallBlueprint {
         let ready = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
         let library = ready.or_else(Library::new);
         let library = library.expect("there is memory for the library's tables");
-        let inspector = Inspector::new(self.policy.clone(), library, self.limits.packets, self.tells);
+        let inspector =
+            Inspector::new(self.policy.clone(), library, self.limits.packets, self.tells);
         Firewall::new(inspector, Flows::new(self.limits), Hold::new(self.hold), self.file.clone())
     }
 }

@@ -192,8 +192,7 @@ impl Stream {
     fn contradicts(&self, range: &Range<usize>, payload: &[u8]) -> bool {
         std::iter::once(&(0..self.next)).chain(&self.parts).any(|part| {
             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
-            start < end
-                && self.bytes[start..end] != payload[start - range.start..end - range.start]
+            start < end && self.bytes[start..end] != payload[start - range.start..end - range.start]
         })
     }
 

@@ -17,6 +17,10 @@ use thalweg_nf::{Environment, Verdict};
 use thalweg_testkit::Drive;
 use thalweg_testkit::data_folder;
 
+mod holds;
+mod starts;
+mod wire;
+
 struct Bench {
     drive: Drive,
     folder: tempfile::TempDir,

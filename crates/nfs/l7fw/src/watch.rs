@@ -5,6 +5,9 @@ use super::head::{Head, Protocol};
 use super::stream::{Arrival, MOST_BYTES, Stream};
 use thalweg_packet::wire::tcp_flags::{ACK, RST, SYN};
 
+/// The most bytes that the library is offered at once: those of the longest TLS record.
+const LONGEST_OFFER: usize = (1 << 14) + 5;
+
 /// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'a> {
@@ -197,12 +200,7 @@ impl Side {
     }
 
     /// Reads what arrived, and chooses what the library is offered.
-    fn offer(
-        &mut self,
-        sequence: u32,
-        length: usize,
-        found: &mut dyn FnMut(Box<str>),
-    ) -> Offer {
+    fn offer(&mut self, sequence: u32, length: usize, found: &mut dyn FnMut(Box<str>)) -> Offer {
         let bytes = self.stream.bytes();
         let fresh = bytes.len() > self.offered;
         if !fresh {
@@ -214,12 +212,15 @@ impl Side {
             && self.offered + length == bytes.len();
         let is_whole = !was_settled && self.head.protocol().is_some();
         let offer = if is_whole && (self.offered > 0 || !as_it_is || self.head.is_odd()) {
-            Offer::Afresh(self.stream.sequence(0), self.head.message(bytes).into_owned())
+            let mut message = self.head.message(bytes).into_owned();
+            message.truncate(LONGEST_OFFER);
+            Offer::Afresh(self.stream.sequence(0), message)
         } else if as_it_is {
             Offer::Packet
         } else {
             let from = self.offered;
-            Offer::Bytes(self.stream.sequence(from), bytes[from..].to_vec())
+            let to = bytes.len().min(from + LONGEST_OFFER);
+            Offer::Bytes(self.stream.sequence(from), bytes[from..to].to_vec())
         };
         self.offered = bytes.len();
         offer
