@@ -74,7 +74,7 @@ impl Action {
 }
 
 /// The action for packets of flows without a verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Undecided {
     /// They pass.

@@ -28,8 +28,9 @@ pub(super) struct Options {
     pub(super) hold_ms: Spanned<u64>,
     /// The action for packets of undecided flows that exceed one of these bounds.
     pub(super) hold_exceeded: Action,
-    /// Whether TCP segments with wrong checksums are not inspected. Needs to be false for captures
-    /// made on a host whose network card computes checksums.
+    /// Whether to leave out TCP segments with wrong checksums, which no receiver accepts, when the
+    /// hosts of a connection are read. A sender all of whose checksums are wrong has a network card
+    /// that computes them; false is for captures where that card merged only some segments.
     pub(super) checksums: bool,
     /// The rules; the first match decides.
     #[schemars(with = "Vec<RuleOptions>")]

@@ -27,13 +27,23 @@ enum State {
     Start,
     /// In the header fields of a request.
     Fields(Fields),
-    /// In the body of a request, which still has that many bytes.
-    Body(u64),
+    /// In the body of a request or a chunk of it.
+    Body(Body),
+    /// Before the size of a chunk.
+    Chunk,
     Hello(Hello),
     /// In a ClientHello that breaks the format.
     Search,
     /// Nothing more is read.
     Done,
+}
+
+#[derive(Debug)]
+struct Body {
+    /// How many bytes are still to come.
+    left: u64,
+    /// Whether chunks follow.
+    chunked: bool,
 }
 
 /// The fields of a request so far.
@@ -42,7 +52,6 @@ struct Fields {
     /// Whether the last one is Host; its value may continue on the next line.
     host: bool,
     length: u64,
-    /// Whether the end of the body is not known in advance.
     chunked: bool,
 }
 
@@ -124,16 +133,8 @@ impl Head {
             let goes_on = match &mut self.state {
                 State::Start => self.begin(bytes, found),
                 State::Fields(_) => self.field(bytes, found),
-                State::Body(left) => {
-                    let take = (bytes.len().saturating_sub(self.at) as u64).min(*left);
-                    *left -= take;
-                    self.at += take as usize;
-                    let ends = *left == 0;
-                    if ends {
-                        self.state = State::Start;
-                    }
-                    ends
-                }
+                State::Body(_) => self.body(bytes),
+                State::Chunk => self.chunk(bytes),
                 State::Hello(_) => self.hello(bytes, found),
                 State::Search => self.search(bytes, found),
                 State::Done => false,
@@ -191,13 +192,14 @@ impl Head {
         let State::Fields(fields) = &mut self.state else { return false };
         let text = line.trim_ascii_end();
         if text.is_empty() && !line.starts_with(b" ") && !line.starts_with(b"\t") {
-            let (length, chunked) = (fields.length, fields.chunked);
-            self.state = State::Body(length);
+            let left = fields.length;
+            self.state = if fields.chunked {
+                State::Chunk
+            } else {
+                State::Body(Body { left, chunked: false })
+            };
             self.settled = true;
             self.protocol = self.protocol.or(Some(Protocol::Http));
-            if chunked {
-                self.state = State::Done;
-            }
             return true;
         }
         if fields.host && (line.starts_with(b" ") || line.starts_with(b"\t")) {
@@ -216,6 +218,38 @@ impl Head {
         } else if is("transfer-encoding") {
             fields.chunked = true;
         }
+        true
+    }
+
+    /// Skips bytes of a body.
+    fn body(&mut self, bytes: &[u8]) -> bool {
+        let State::Body(body) = &mut self.state else { return false };
+        let take = (bytes.len().saturating_sub(self.at) as u64).min(body.left);
+        body.left -= take;
+        self.at += take as usize;
+        if body.left > 0 {
+            return false;
+        }
+        self.state = if body.chunked { State::Chunk } else { State::Start };
+        true
+    }
+
+    /// Reads the size of a chunk (RFC 9112 §7.1); trailer fields follow the last.
+    fn chunk(&mut self, bytes: &[u8]) -> bool {
+        let Some(line) = self.line(bytes) else { return false };
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let size = str::from_utf8(&line[..digits]).unwrap_or_default();
+        let Ok(size) = u32::from_str_radix(size, 16) else {
+            self.finish(None);
+            return false;
+        };
+        self.next_line(line.len());
+        self.state = if size == 0 {
+            State::Fields(Fields::default())
+        } else {
+            // The end of the line after the chunk belongs to it.
+            State::Body(Body { left: u64::from(size) + 2, chunked: true })
+        };
         true
     }
 
@@ -370,6 +404,19 @@ mod tests {
         for step in 1..=text.len() {
             assert_eq!(read(text.as_bytes(), step).0, ["a", "b", "c", "d"]);
         }
+    }
+
+    #[test]
+    fn requests_after_chunks_are_read() {
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                    9;x\r\nHost: no\n\r\nA\r\n0123456789\r\n0\r\nT: t\r\n\r\n\
+                    GET / HTTP/1.1\r\nHost: b\r\n\r\n";
+        for step in 1..=text.len() {
+            assert_eq!(read(text.as_bytes(), step).0, ["a", "b"]);
+        }
+        let wrong = text.replace("9;x", "x;9");
+        let (hosts, head) = read(wrong.as_bytes(), 200);
+        assert!(hosts == ["a"] && head.is_done() && head.is_settled());
     }
 
     #[test]

@@ -45,9 +45,22 @@ pub const KIND: Kind = Kind {
     state: Some("flows whose application is known, with what nDPI recognised"),
     limits: &[
         "needs the feature ndpi (Debian's libndpi-dev 4.2)",
+        "packets pass before the verdict: a TCP handshake, all segments of a request or ClientHello \
+         but the one that completes the host's name, and of other protocols the packets that nDPI \
+         needs. undecided = \"hold\" holds those that carry data until the verdict; what exceeds \
+         hold_packets, hold_bytes or hold_ms passes, unless hold_exceeded = \"block\"",
+        "packets that are held when the run ends or the state moves are lost",
+        "the first 64,000 bytes of each direction of a TCP connection are put in order; a host \
+         named later in one request, or after bytes that took another path, is not read",
+        "hosts are read from HTTP/1 requests, one after another on a connection, and from TLS \
+         ClientHellos; others (HTTP/2 without TLS, STARTTLS, encrypted \
+         ClientHello, QUIC whose ClientHello spans several Initial packets) as far as nDPI 4.2 \
+         reads them",
         "fragments are not inspected and pass, whatever the rules",
-        "a flow whose application is not known yet takes about 1 KiB, plus what nDPI collects of \
-         TLS handshakes; after a move to another instance its inspection restarts",
+        "a flow whose application is not known yet takes about 2 KiB, plus what nDPI collects of \
+         TLS handshakes, and unacknowledged bytes of its start (64 MiB per worker; then starts of \
+         more than 4 KiB are given up); after a move to another instance its inspection restarts, \
+         and requests after the first are not read",
         "max_flows flows per worker: when full, the least recently used half is evicted",
     ],
     chooses_output: false,

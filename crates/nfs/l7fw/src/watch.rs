@@ -8,6 +8,9 @@ use thalweg_packet::wire::tcp_flags::{ACK, RST, SYN};
 /// The most bytes that the library is offered at once: those of the longest TLS record.
 const LONGEST_OFFER: usize = (1 << 14) + 5;
 
+/// The bytes of a stream whose start was not seen that are kept, since earlier ones may follow.
+const MOST_GUESSED: usize = 4096;
+
 /// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'a> {
@@ -223,6 +226,12 @@ impl Side {
             Offer::Bytes(self.stream.sequence(from), bytes[from..to].to_vec())
         };
         self.offered = bytes.len();
+        let is_other = self.head.is_done() && self.head.protocol().is_none();
+        if is_other && (self.stream.is_certain() || self.offered > MOST_GUESSED) {
+            // These bytes name no host, whichever copy the receiver takes.
+            self.stream.forget(self.offered);
+            self.offered = 0;
+        }
         offer
     }
 
