@@ -31,7 +31,7 @@ enum State {
     Body(Body),
     /// Before the size of a chunk.
     Chunk,
-    Hello(Hello),
+    Hello(Box<Hello>),
     /// In a ClientHello that breaks the format.
     Search,
     /// Nothing more is read.
@@ -67,7 +67,7 @@ pub(super) struct Head {
     start: usize,
     /// The protocol of the first message, once it is whole.
     protocol: Option<Protocol>,
-    hello: Option<Hello>,
+    hello: Option<Box<Hello>>,
     settled: bool,
 }
 
@@ -124,7 +124,7 @@ impl Head {
 
     /// Whether the message differs from the bytes of the stream.
     pub(super) fn is_odd(&self) -> bool {
-        self.start > 0 || self.hello.as_ref().is_some_and(Hello::is_divided)
+        self.start > 0 || self.hello.as_ref().is_some_and(|hello| hello.is_divided())
     }
 
     /// Reads the bytes of the stream from where it stopped; passes hosts to `found`.
@@ -160,7 +160,7 @@ impl Head {
         if rest[0] == HANDSHAKE {
             match rest {
                 [_] => return false,
-                [_, 3, ..] => self.state = State::Hello(Hello::default()),
+                [_, 3, ..] => self.state = State::Hello(Box::default()),
                 _ => self.finish(None),
             }
             return true;

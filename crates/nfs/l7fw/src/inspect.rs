@@ -186,7 +186,8 @@ impl Inspector {
         if let Some(watch) = &mut flow.watch
             && let Some(segment) = &packet.segment
         {
-            if self.policy.checksums && !watch.believes(from, packet.is_damaged()) {
+            let is_damaged = || packet.is_damaged();
+            if self.policy.checksums && !watch.believes(from, segment, is_damaged) {
                 self.figures.damaged += 1;
                 step.offer = Offer::Nothing;
             } else {

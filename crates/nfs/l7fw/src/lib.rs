@@ -50,12 +50,11 @@ pub const KIND: Kind = Kind {
          needs. undecided = \"hold\" holds those that carry data until the verdict; what exceeds \
          hold_packets, hold_bytes or hold_ms passes, unless hold_exceeded = \"block\"",
         "packets that are held when the run ends or the state moves are lost",
-        "the first 64,000 bytes of each direction of a TCP connection are put in order; a host \
+        "the first 64,000 bytes of each direction of a TCP connection are reassembled; a host \
          named later in one request, or after bytes that took another path, is not read",
         "hosts are read from HTTP/1 requests, one after another on a connection, and from TLS \
-         ClientHellos; others (HTTP/2 without TLS, STARTTLS, encrypted \
-         ClientHello, QUIC whose ClientHello spans several Initial packets) as far as nDPI 4.2 \
-         reads them",
+         ClientHellos; others (QUIC, HTTP/2 without TLS, STARTTLS) as far as nDPI 4.2 \
+         reads them, and the name inside an encrypted ClientHello not at all",
         "fragments are not inspected and pass, whatever the rules",
         "a flow whose application is not known yet takes about 2 KiB, plus what nDPI collects of \
          TLS handshakes, and unacknowledged bytes of its start (64 MiB per worker; then starts of \

@@ -163,7 +163,8 @@ impl Inspection {
         // SAFETY: the flow lives.
         let text = unsafe { thalweg_ndpi_host(self.0.as_ptr()) };
         // SAFETY: the name is in the flow, and ends with a zero.
-        host_name(unsafe { CStr::from_ptr(text) }.to_bytes())
+        let text = unsafe { CStr::from_ptr(text) };
+        if text.is_empty() { None } else { host_name(text.to_bytes()) }
     }
 }
 

@@ -74,14 +74,14 @@ impl Policy {
             (false, []) => Some(Host::None),
             (false, _) => None,
         };
-        let all = hosts.iter().map(|host| Host::Name(host)).chain(last);
-        let all: Vec<_> = all.map(|host| self.by_host(seen, host)).collect();
-        let block = all.iter().flatten().find(|verdict| verdict.0 == Action::Block);
-        match block {
-            Some(block) => Some(*block),
-            None if all.contains(&None) => None,
-            None => all.first().copied().flatten(),
-        }
+        let mut all = hosts.iter().map(|host| Host::Name(host)).chain(last);
+        let first = self.by_host(seen, all.next()?);
+        let stricter = |former: Option<Verdict>, verdict: Option<Verdict>| match (former, verdict) {
+            (Some((Action::Block, _)), _) => former,
+            (_, Some((Action::Block, _))) | (Some(_), None) => verdict,
+            _ => former,
+        };
+        all.map(|host| self.by_host(seen, host)).fold(first, stricter)
     }
 
     fn by_host(&self, seen: Option<Seen>, host: Host<'_>) -> Option<Verdict> {

@@ -77,6 +77,15 @@ impl Stream {
         self.bytes.capacity()
     }
 
+    /// Moves past the bytes of a segment that need not be read, if they are the next and none are kept.
+    pub(super) fn pass(&mut self, sequence: u32, length: usize) -> bool {
+        let is_next = self.bytes.is_empty() && self.first == Some(sequence);
+        if is_next {
+            self.first = Some(sequence.wrapping_add(length as u32));
+        }
+        is_next
+    }
+
     /// Adds the bytes of a segment.
     pub(super) fn insert(&mut self, sequence: u32, payload: &[u8]) -> Arrival {
         let (mut at, mut payload, mut arrival) = (self.offset(sequence), payload, Arrival::Fresh);

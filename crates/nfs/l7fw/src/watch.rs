@@ -86,12 +86,22 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Whether to believe a packet from a side, by its checksum. If none was right so far, the
-    /// sender's network card computes them. A server's answer is not worth forging.
-    pub(super) fn believes(&mut self, from: usize, is_damaged: bool) -> bool {
+    /// Whether to believe a packet from a side: its checksum is right, or none was so far, since
+    /// the sender's network card computes them, or nothing depends on it.
+    pub(super) fn believes(
+        &mut self,
+        from: usize,
+        segment: &Segment<'_>,
+        is_damaged: impl FnOnce() -> bool,
+    ) -> bool {
         let [side, other] = self.sides_of(from);
+        let counts = segment.has(SYN) || !segment.payload.is_empty() && !side.is_other();
+        if !counts || other.head.protocol().is_some() {
+            return true;
+        }
+        let is_damaged = is_damaged();
         side.sums |= !is_damaged;
-        !is_damaged || !side.sums || other.head.protocol().is_some()
+        !is_damaged || !side.sums
     }
 
     /// Adds a segment from a side; passes the hosts that it completes to `found`.
@@ -108,6 +118,9 @@ impl Watch {
         }
         // The SYN takes the number before the first byte.
         let sequence = segment.sequence.wrapping_add(u32::from(segment.has(SYN)));
+        if side.is_other() && side.stream.pass(sequence, segment.payload.len()) {
+            return Step { offer: Offer::Packet, arrival: Some(Arrival::Fresh), lost };
+        }
         let mut arrival = side.stream.insert(sequence, segment.payload);
         let skipped = arrival == Arrival::NoRoom && side.make_room(sequence);
         if skipped {
@@ -226,13 +239,17 @@ impl Side {
             Offer::Bytes(self.stream.sequence(from), bytes[from..to].to_vec())
         };
         self.offered = bytes.len();
-        let is_other = self.head.is_done() && self.head.protocol().is_none();
-        if is_other && (self.stream.is_certain() || self.offered > MOST_GUESSED) {
+        if self.is_other() && (self.stream.is_certain() || self.offered > MOST_GUESSED) {
             // These bytes name no host, whichever copy the receiver takes.
             self.stream.forget(self.offered);
             self.offered = 0;
         }
         offer
+    }
+
+    /// Whether its bytes name no host, whatever follows.
+    fn is_other(&self) -> bool {
+        self.head.is_done() && self.head.protocol().is_none()
     }
 
     /// Forgets the bytes before `acknowledged`, unless they are still needed.
