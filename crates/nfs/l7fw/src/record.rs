@@ -92,3 +92,63 @@ impl Policy {
         Ok(((record.vlan, Conversation::of(&tuple).0), flow))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::application::{Names, Undecided};
+
+    fn record() -> Record {
+        Record {
+            vlan: 5,
+            ends: ([10, 0, 0, 1].into(), [192, 0, 2, 1].into(), 6, 40_000, 80),
+            first: Nanoseconds(1),
+            last: Nanoseconds(2),
+            packets: 9,
+            dropped: 3,
+            master: "HTTP".into(),
+            application: "Google".into(),
+            category: "Web".into(),
+            guessed: false,
+            hosts: vec!["a.example".into(), "b.example".into()],
+            opened: Some((1, 2)),
+        }
+    }
+
+    #[test]
+    fn only_possible_flows_are_imported() {
+        let policy = Policy {
+            rules: Vec::new(),
+            default: Action::Block,
+            undecided: Undecided::Allow,
+            hold_exceeded: Action::Allow,
+            checksums: true,
+            names: Names {
+                applications: ["Unknown", "HTTP", "Google"].map(Into::into).into(),
+                categories: vec!["Web".into()],
+            },
+        };
+        let (id, flow) = policy.flow(record()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((flow.seen.master, flow.seen.application), (1, 2));
+        assert_eq!((flow.action, flow.opened, flow.hosts.len()), (Action::Block, Some((1, 2)), 2));
+        assert_eq!(
+            serde_json::to_value(policy.record(&id, &flow)).unwrap(),
+            serde_json::to_value(record()).unwrap()
+        );
+        let changes: [fn(&mut Record); 8] = [
+            |r| r.master = "Gopher".into(),
+            |r| r.application = "Gopher".into(),
+            |r| r.category = "Fun".into(),
+            |r| r.hosts = vec![String::new()],
+            |r| r.hosts = vec!["A.example".into()],
+            |r| r.hosts = vec!["a".repeat(256)],
+            |r| r.hosts = vec!["a".into(); MOST_HOSTS + 1],
+            |r| r.last = Nanoseconds(0),
+        ];
+        for change in changes {
+            let mut record = record();
+            change(&mut record);
+            assert!(policy.flow(record).is_err());
+        }
+    }
+}
