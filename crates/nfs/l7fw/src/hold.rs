@@ -116,10 +116,15 @@ impl Hold {
 
     /// The next flow whose packets have been held for too long.
     pub(super) fn expired(&mut self, now: Nanoseconds) -> Option<FlowId> {
-        while let Some((until, id)) = self.due.front().copied().filter(|(until, _)| *until <= now) {
+        let time = self.limits.time;
+        // A clock that was set back would make them wait as long again.
+        let latest = now.plus(time).plus(Nanoseconds::REORDERING);
+        let is_over = |until: Nanoseconds| until <= now || until > latest;
+        while let Some((until, id)) = self.due.front().copied().filter(|(until, _)| is_over(*until))
+        {
             self.due.pop_front();
-            let since = |queue: &Queue| queue.since.plus(self.limits.time);
-            if self.queues.get(&id).is_some_and(|queue| since(queue) == until && !queue.leaves) {
+            let is_it = |queue: &Queue| queue.since.plus(time) == until && !queue.leaves;
+            if self.queues.get(&id).is_some_and(is_it) {
                 return Some(id);
             }
         }

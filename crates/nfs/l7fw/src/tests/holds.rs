@@ -120,6 +120,13 @@ fn holding_is_bounded() {
     let syn = &Wire::new(3).handshake()[0];
     assert_eq!(line.send(std::slice::from_ref(syn)), [syn.clone(), one(&wire, 0)]);
     assert_eq!(line.send(&[one(&wire, 1)]).len(), 1);
+    // A clock that is set back does not make them wait longer.
+    let mut line = Line::new("");
+    line.now = Nanoseconds::from_secs(10_000);
+    line.send(&wire.handshake());
+    assert!(line.send(&[one(&wire, 0)]).is_empty());
+    line.now = Nanoseconds::from_secs(9_000);
+    assert_eq!(line.send(std::slice::from_ref(syn)).len(), 2);
     // By bytes in all.
     let mut line = Line::new("hold_bytes = 65536");
     for client in 0..100 {
