@@ -6,11 +6,33 @@ use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds};
 
 use crate::counters::NfCounters;
 
+/// The clock of a thread that processes batches.
+#[derive(Default)]
+pub(crate) struct Clock {
+    /// The time reached before the current batch.
+    pub(crate) before: Nanoseconds,
+    /// The time reached at its end.
+    reached: Option<Nanoseconds>,
+}
+
+impl Clock {
+    /// Begins a batch.
+    pub(crate) fn batch(&mut self, batch: &Batch) {
+        let (Some(first), Some(last)) = (batch.lanes().lowest(), batch.lanes().highest()) else {
+            return;
+        };
+        let times = &batch.meta.timestamp;
+        self.before = self.reached.unwrap_or(times[first]);
+        // Of a batch out of order, that may not be the newest; the next batch makes up for it.
+        self.reached = Some(self.before.follow(times[last]));
+    }
+}
+
 /// One call of an NF: the packets, and the places for its results.
 pub(crate) struct Visit<'a> {
     pub(crate) batch: &'a mut Batch,
     pub(crate) lanes: Lanes,
-    pub(crate) now: Nanoseconds,
+    pub(crate) clock: Nanoseconds,
     pub(crate) emitted: &'a mut Emitted,
     pub(crate) trace: Option<&'a mut Vec<(usize, String)>>,
 }
@@ -35,7 +57,7 @@ pub(crate) fn process(
     counters.bytes += lanes.into_iter().map(|l| visit.batch.packet_len(l) as u64).sum::<u64>();
     let start = cycles::now();
     let trace = visit.trace.as_deref_mut();
-    let mut context = Context::new(visit.now, visit.emitted, trace);
+    let mut context = Context::new(visit.clock, visit.emitted, trace);
     function.process(visit.batch, lanes, &mut context);
     let dropped = context.dropped().and(lanes);
     let punted = context.punted().and(lanes);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use thalweg_classify::{Classifier, Lookup};
 use thalweg_nf::{Emitted, NetworkFunction};
-use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PacketType, Pool};
+use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, PacketType, Pool};
 
 use crate::counters::WorkerCounters;
 use crate::forwarding::{Exit, Queues, Routing};
 use crate::route_decider::NfIndex;
 use crate::trace::Tracer;
-use crate::visit::{Served, Visit, end_nf, process};
+use crate::visit::{Clock, Served, Visit, end_nf, process};
 use thalweg_cpu::cycles;
 
 /// The most NFs that a packet may pass; beyond that it is in a loop.
@@ -28,7 +28,7 @@ pub(crate) struct Worker {
     // Reused, so that a batch needs no allocation.
     spare: Vec<Emitted>,
     spare_rounds: Vec<Round>,
-    now: Nanoseconds,
+    clock: Clock,
     pub(crate) counters: WorkerCounters,
     pub(crate) tracer: Option<Tracer>,
     /// Whether each stage is timed.
@@ -58,7 +58,7 @@ impl Worker {
             pool,
             spare: Vec::new(),
             spare_rounds: Vec::new(),
-            now: Nanoseconds::default(),
+            clock: Clock::default(),
             counters,
             tracer: None,
             timed: false,
@@ -77,8 +77,7 @@ impl Worker {
         let lanes = batch.lanes();
         batch.parse(lanes, self.routing.decapsulate);
         self.counters.parse_cycles += self.reading().wrapping_sub(start);
-        let times = &batch.meta.timestamp;
-        self.now = lanes.into_iter().fold(self.now, |now, lane| now.max(times[lane]));
+        self.clock.batch(batch);
         if let Some(tracer) = &mut self.tracer {
             tracer.received(batch, &mut self.classifier);
         }
@@ -103,7 +102,13 @@ impl Worker {
 
     fn classify(&mut self, batch: &mut Batch, lanes: Lanes) {
         let mut found = [Lookup::default(); BATCH];
-        self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), self.now, &mut found);
+        self.classifier.classify_batch(
+            batch.keys(),
+            lanes,
+            batch.lens(),
+            self.clock.before,
+            &mut found,
+        );
         let Some(first) = lanes.into_iter().next() else { return };
         let packet_type = found[first].packet_type;
         let (mut alike, mut bytes) = (true, 0);
@@ -215,7 +220,7 @@ impl Worker {
         let trace = self.tracer.as_mut().map(|tracer| tracer.before(batch, nf));
         let Served { passed, verdict } = process(
             &mut *function,
-            &mut Visit { batch, lanes, now: self.now, emitted: &mut emitted, trace },
+            &mut Visit { batch, lanes, clock: self.clock.before, emitted: &mut emitted, trace },
             &mut self.counters.nfs[at],
         );
         self.nfs[at] = Some(function);

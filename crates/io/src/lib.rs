@@ -28,6 +28,7 @@
 //! ```
 
 mod capture;
+mod clock;
 mod discard;
 pub mod generate;
 mod intake;
@@ -42,6 +43,7 @@ mod passes;
 mod port;
 
 pub use capture::{CaptureInput, CaptureOutput};
+pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use interface::{InterfaceInput, InterfaceOutput, interfaces, may_use_interfaces};
 pub use memory::MemoryInput;

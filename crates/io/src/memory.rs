@@ -228,4 +228,9 @@ impl Input for MemoryInput {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.loading.as_ref().and_then(Reader::descriptor)
     }
+
+    fn upcoming(&self) -> Option<Nanoseconds> {
+        let next = self.packets.get(self.next)?;
+        Some(next.timestamp.plus(self.passes.shift()))
+    }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
-use thalweg_packet::{Batch, DropCounts, Lanes};
+use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
 /// An error of a port.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,11 @@ pub trait Input: Send {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError>;
+
+    /// The time of the packet after those received so far, as far as it is known.
+    fn upcoming(&self) -> Option<Nanoseconds> {
+        None
+    }
 
     /// The descriptor that becomes readable when packets arrive; `None` for a source that always
     /// has packets.

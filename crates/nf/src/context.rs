@@ -16,13 +16,13 @@ pub enum Verdict {
     Punt,
 }
 
-/// The NF's side of one `process` call: the time, its verdicts, the packets it
+/// The NF's side of one `process` call: the clock, its verdicts, the packets it
 /// generates, and, when the packet is traced, its explanations.
 ///
 /// Every packet is forwarded unless the NF gives another verdict.
 #[derive(Debug)]
 pub struct Context<'a> {
-    now: Nanoseconds,
+    clock: Nanoseconds,
     verdicts: [Verdict; BATCH],
     dropped: Lanes,
     punted: Lanes,
@@ -31,16 +31,16 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// A context at packet time `now` that collects new packets in `emitted`
+    /// A context after packets up to the time `clock` that collects new packets in `emitted`
     /// (empty) and explanations, by lane, in `trace`.
     #[inline]
     pub fn new(
-        now: Nanoseconds,
+        clock: Nanoseconds,
         emitted: &'a mut Emitted,
         trace: Option<&'a mut Vec<(usize, String)>>,
     ) -> Self {
         Self {
-            now,
+            clock,
             verdicts: [Verdict::Forward; BATCH],
             dropped: Lanes::NONE,
             punted: Lanes::NONE,
@@ -49,10 +49,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Packet time: the newest timestamp seen so far. Never runs backwards.
+    /// The newest time of the packets before this batch; of the first packet, if there were none.
+    ///
+    /// What has ended by then has ended for every packet of the batch, so sweeps go by it. What
+    /// depends on the time of a packet goes by its own, `batch.meta.timestamp[lane]`: a batch of a
+    /// quiet capture spans minutes.
     #[inline]
-    pub fn now(&self) -> Nanoseconds {
-        self.now
+    pub fn clock(&self) -> Nanoseconds {
+        self.clock
     }
 
     /// Drops the packet of `lane` for `reason`.
@@ -82,6 +86,7 @@ impl<'a> Context<'a> {
         let made = self.emitted.push(bytes)?;
         let (from, to, new) = (&batch.meta, &mut self.emitted.batch_of(made).meta, made.lane);
         to.timestamp[new] = from.timestamp[lane];
+        to.misdated[new] = from.misdated[lane];
         to.received_at[new] = from.received_at[lane];
         to.in_port[new] = from.in_port[lane];
         to.packet_type[new] = from.packet_type[lane];

@@ -46,6 +46,18 @@ impl Lanes {
         self.0 &= !Self::one(lane).0;
     }
 
+    /// The lowest lane of the set.
+    #[inline]
+    pub const fn lowest(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
+    }
+
+    /// The highest lane of the set.
+    #[inline]
+    pub const fn highest(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.ilog2() as usize) }
+    }
+
     /// How many lanes are in the set.
     #[inline]
     pub const fn count(self) -> usize {

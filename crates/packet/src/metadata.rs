@@ -45,8 +45,10 @@ pub struct Packet {
     pub(crate) len: u16,
     /// Bytes the packet had on the wire; more than its length when the capture truncated it.
     pub wire_len: u32,
-    /// When it was captured or received.
+    /// When it was captured or received: the time that timers go by.
     pub timestamp: Nanoseconds,
+    /// What to add to the timestamp, wrapping, for the time in its capture.
+    pub misdated: u64,
     /// Cycle counter at receive, for latency.
     pub received_at: u64,
     /// Its input port.
@@ -84,8 +86,11 @@ impl Packet {
 pub struct Metadata {
     /// Bytes the packet had on the wire.
     pub wire_len: [u32; BATCH],
-    /// When it was captured or received.
+    /// When it was captured or received: the time that timers go by.
     pub timestamp: [Nanoseconds; BATCH],
+    /// What to add to the timestamp, wrapping, for the time in its capture: not 0 for a packet whose
+    /// captured time was not believed.
+    pub misdated: [u64; BATCH],
     /// Cycle counter at receive.
     pub received_at: [u64; BATCH],
     /// Its input port.
@@ -96,4 +101,20 @@ pub struct Metadata {
     pub packet_type: [PacketType; BATCH],
     /// How it was fragmented.
     pub cut: [Cut; BATCH],
+}
+
+impl Metadata {
+    /// The time of `lane`'s packet as its capture has it.
+    #[inline]
+    pub fn captured(&self, lane: usize) -> Nanoseconds {
+        Nanoseconds(self.timestamp[lane].0.wrapping_add(self.misdated[lane]))
+    }
+
+    /// Sets the time that timers go by; the captured time stays.
+    #[inline]
+    pub fn date(&mut self, lane: usize, time: Nanoseconds) {
+        let captured = self.captured(lane);
+        self.timestamp[lane] = time;
+        self.misdated[lane] = captured.0.wrapping_sub(time.0);
+    }
 }

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Nanoseconds(pub u64);
 
 impl Nanoseconds {
+    /// By how much packets of one clock may be out of order in time: an older time than that means
+    /// that the clock was set back.
+    pub const REORDERING: Self = Self::from_secs(60);
+
     /// The span of `seconds` whole seconds, saturating.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
@@ -33,6 +37,14 @@ impl Nanoseconds {
     #[must_use]
     pub const fn plus(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
+    }
+
+    /// The newest time after a packet of time `now`: that time, or `self` if the packet is only out
+    /// of order. Unlike the maximum it follows a clock that was set back.
+    #[must_use]
+    pub const fn follow(self, now: Self) -> Self {
+        let is_late = now.0 < self.0 && self.0 - now.0 <= Self::REORDERING.0;
+        if is_late { self } else { now }
     }
 
     /// Whole seconds and the nanoseconds that remain.

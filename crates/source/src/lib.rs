@@ -1,5 +1,6 @@
 //! Files that a user writes, and errors that point into them; files that a run writes.
 
+mod nearest;
 mod output;
 mod patient;
 mod place;
@@ -12,6 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use nearest::nearest;
 pub use output::{Incomplete, OutputFile, lock};
 pub use patient::PatientWriter;
 pub use place::Place;

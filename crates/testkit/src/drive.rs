@@ -51,7 +51,8 @@ impl Drive {
         for packets in packets.chunks(BATCH) {
             let mut batch = Batch::new(self.pool.clone());
             for packet in packets {
-                batch.push_bytes(packet).unwrap();
+                let lane = batch.push_bytes(packet).unwrap();
+                batch.meta.timestamp[lane] = self.now;
             }
             verdicts.extend(self.batch(&mut batch));
         }
@@ -82,12 +83,12 @@ impl Drive {
         let lanes = batch.lanes();
         batch.parse(lanes, self.decapsulate);
         let newest = lanes.into_iter().map(|lane| batch.meta.timestamp[lane]).max();
-        self.now = self.now.max(newest.unwrap_or_default());
         let mut emitted = Emitted::new(self.pool.clone());
         let mut context = Context::new(self.now, &mut emitted, None);
         self.nf.process(batch, lanes, &mut context);
         let verdicts = lanes.into_iter().map(|lane| context.verdict(lane)).collect();
         batch.release(lanes);
+        self.now = self.now.max(newest.unwrap_or_default());
         verdicts
     }
 

@@ -11,7 +11,7 @@ use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
 pub type Fate = Result<Vec<u8>, DropReason>;
 
 /// Sends packets in one batch through `nf`, and checks that it marked what it changed; returns the
-/// fate of each, and the packets that `nf` emitted.
+/// fate of each, and the packets that `nf` emitted. All arrive at the time `now`.
 ///
 /// `frames` are the number and the size of the frames. `trace` collects explanations by lane.
 ///
@@ -27,7 +27,8 @@ pub fn pass(
     let pool = Arc::new(Pool::anonymous(frames.0, frames.1).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for packet in packets {
-        batch.push_bytes(packet.as_ref()).expect("the packet fits");
+        let lane = batch.push_bytes(packet.as_ref()).expect("the packet fits");
+        batch.meta.timestamp[lane] = now;
     }
     batch.parse(Lanes::ALL, Decapsulate::No);
     let lanes = batch.lanes();

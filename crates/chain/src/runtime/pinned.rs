@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use rtrb::Consumer;
 use thalweg_nf::{Emitted, NetworkFunction};
-use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Packet, Pool};
+use thalweg_packet::{Batch, Decapsulate, Packet, Pool};
 
 use super::drops::Published;
 use super::rings::{Alarm, Idle, Sender, Shared, fill};
 use super::state::StateFolders;
 use crate::counters::NfCounters;
 use crate::route_decider::NfIndex;
-use crate::visit::{Visit, end_nf, process};
+use crate::visit::{Clock, Visit, end_nf, process};
 use thalweg_cpu::cycles;
 
 /// An NF on its own worker.
@@ -51,7 +51,7 @@ impl PinnedThread {
         let mut counters = NfCounters::new();
         let mut batch = Batch::new(self.pool.clone());
         let mut emitted = Emitted::new(self.pool.clone());
-        let mut now = Nanoseconds::default();
+        let mut clock = Clock::default();
         let (mut idle, mut drops) = (Idle::default(), Published::default());
         let (mut exports, mut busy_cycles) = (0, 0);
         while !self.shared.end.load(Ordering::Acquire) {
@@ -60,7 +60,7 @@ impl PinnedThread {
             for ring in 0..self.rings.len() {
                 if fill(&mut batch, &mut self.rings[ring].0) {
                     worked = true;
-                    self.serve(&mut batch, &mut emitted, &mut now, &mut counters);
+                    self.serve(&mut batch, &mut emitted, &mut clock, &mut counters);
                     drops.publish(counters.drops.total(), &self.shared.drops);
                     let to = &mut self.rings[ring].1;
                     let mut send = |packets: &mut Batch| to.send_from(packets, packets.lanes());
@@ -88,13 +88,13 @@ impl PinnedThread {
         &mut self,
         batch: &mut Batch,
         emitted: &mut Emitted,
-        now: &mut Nanoseconds,
+        clock: &mut Clock,
         counters: &mut NfCounters,
     ) {
         let lanes = batch.lanes();
         batch.parse(lanes, self.decapsulate);
-        *now = lanes.into_iter().map(|l| batch.meta.timestamp[l]).fold(*now, Nanoseconds::max);
-        let visit = &mut Visit { batch, lanes, now: *now, emitted, trace: None };
+        clock.batch(batch);
+        let visit = &mut Visit { batch, lanes, clock: clock.before, emitted, trace: None };
         let served = process(&mut *self.function, visit, counters);
         batch.release(lanes.without(served.passed));
     }

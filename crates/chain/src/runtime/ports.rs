@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use thalweg_io::generate::GeneratorInput;
 use thalweg_io::{
     CaptureInput, CaptureOutput, DiscardOutput, Input, InterfaceInput, InterfaceOutput, IoError,
-    MemoryInput, Output, OutputFailure,
+    MemoryInput, Output, OutputFailure, PacketClock,
 };
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, PortIndex};
 use thalweg_source::poll::wait_readable;
@@ -70,6 +70,7 @@ fn check_loops(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
 /// All inputs, served in turn, a batch at a time.
 pub(super) struct Inputs {
     ports: Vec<Box<dyn Input>>,
+    clocks: Vec<PacketClock>,
     open: Vec<bool>,
     turn: usize,
     left: u64,
@@ -89,6 +90,7 @@ impl Inputs {
         let count = ports.len();
         Ok(Self {
             ports,
+            clocks: (0..count).map(|_| PacketClock::default()).collect(),
             open: vec![true; count],
             turn: 0,
             left: options.count.unwrap_or(u64::MAX),
@@ -149,6 +151,7 @@ impl Inputs {
                 self.failures.push(e.to_string());
             }
         }
+        self.clocks[turn].date(batch, self.ports[turn].upcoming());
         batch.unreserve();
         self.vain_looks = if came { 0 } else { self.vain_looks.saturating_add(1) };
         // All lanes alike: the values of lanes without a packet are not used.

@@ -143,3 +143,16 @@ pub fn packets(path: &Path) -> u64 {
         }
     }
 }
+
+/// Writes a pcap capture of packets, each with its time in milliseconds.
+pub fn capture(folder: &Path, name: &str, packets: &[(u64, Vec<u8>)]) {
+    let words = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for (time, packet) in packets {
+        let len = packet.len() as u32;
+        let head = [(time / 1000) as u32, (time % 1000 * 1000) as u32, len, len];
+        bytes.extend(head.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend_from_slice(packet);
+    }
+    std::fs::write(folder.join(name), bytes).expect("the test folder takes a file");
+}

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use thalweg_packet::{Batch, DropCounts};
+use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 use super::link::to_ethernet;
 use super::record::{Next, Reader, Record};
@@ -27,7 +27,7 @@ pub struct CaptureInput {
     reader: Reader,
     passes: Passes,
     intake: Intake,
-    /// A record that found no free frame in the last call.
+    /// A record that found no free frame in the last call, or that was read ahead.
     held: Option<Record>,
     /// Damage after packets that are delivered first.
     failure: Option<IoError>,
@@ -67,6 +67,23 @@ impl CaptureInput {
                 return Ok(Next::End);
             }
             self.reader = Reader::open(self.reader.path())?;
+        }
+    }
+
+    /// Reads the record after those received, for its time. A pipe may not have it yet, and is not
+    /// waited for.
+    fn look_ahead(&mut self) {
+        if self.held.is_some() || self.ended || self.reader.descriptor().is_some() {
+            return;
+        }
+        match self.next_record() {
+            Ok(Next::Record(next)) => self.held = Some(next),
+            Ok(Next::End) => self.ended = true,
+            Ok(Next::Later) => {}
+            Err(failure) => {
+                self.ended = true;
+                self.failure = Some(failure);
+            }
         }
     }
 
@@ -132,11 +149,16 @@ impl Input for CaptureInput {
                 }
             }
         }
+        self.look_ahead();
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.reader.descriptor()
+    }
+
+    fn upcoming(&self) -> Option<Nanoseconds> {
+        self.held.map(|record| record.timestamp)
     }
 }

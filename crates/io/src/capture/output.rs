@@ -287,7 +287,7 @@ impl Output for CaptureOutput {
         }
         let mut sent = Lanes::NONE;
         for lane in lanes {
-            let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.timestamp[lane]);
+            let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.captured(lane));
             // If this fails, the packet is among those that the failure lost.
             sent.insert(lane);
             if let Err(failure) = self.append(batch.bytes(lane), wire_len, timestamp) {

@@ -104,7 +104,7 @@ impl NetworkFunction for Acl {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         self.renew();
         let mut found = [Lookup::default(); BATCH];
-        let now = context.now();
+        let now = context.clock();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         for lane in lanes {
             let Lookup { rule, packet_type, .. } = found[lane];

@@ -220,7 +220,7 @@ impl Host {
             self.services.len() - 1
         });
         let service = &mut self.services[place];
-        service.last = service.last.max(now);
+        service.last = service.last.follow(now);
         (service, is_full)
     }
 

@@ -127,10 +127,9 @@ enum RecordRef<'a> {
 }
 
 impl NetworkFunction for Assets {
-    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, _context: &mut Context<'_>) {
         let known = self.fingerprints.load();
-        let now = context.now();
-        self.watcher.batch(&known, batch, lanes, now);
+        self.watcher.batch(&known, batch, lanes);
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {

@@ -59,7 +59,7 @@ impl Hosts {
         let Some((_, host)) = known.ok().and_then(|slot| self.table.at_mut(slot)) else {
             return R::default();
         };
-        host.last = host.last.max(now);
+        host.last = host.last.follow(now);
         let before = host.memory();
         let result = change(host);
         self.memory = self.memory + host.memory() - before;

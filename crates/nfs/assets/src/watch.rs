@@ -88,16 +88,10 @@ impl Watcher {
     }
 
     /// Records what the packets in `lanes` reveal.
-    pub(super) fn batch(
-        &mut self,
-        known: &Fingerprints,
-        batch: &Batch,
-        lanes: Lanes,
-        now: Nanoseconds,
-    ) {
+    pub(super) fn batch(&mut self, known: &Fingerprints, batch: &Batch, lanes: Lanes) {
         let slots = self.find(batch, lanes);
         for lane in lanes {
-            self.packet(known, batch, lane, slots[lane], now);
+            self.packet(known, batch, lane, slots[lane], batch.meta.timestamp[lane]);
         }
     }
 
@@ -225,7 +219,7 @@ impl Watcher {
         let Some((slot, watched)) = self.conversations.entry(segment.slot, id, fresh) else {
             return;
         };
-        watched.last = watched.last.max(segment.now);
+        watched.last = watched.last.follow(segment.now);
         if flags == SYN | ACK && !watched.is_sure {
             // The host that answers a SYN is the server, no matter which side was seen first.
             (watched.client_is_low, watched.is_sure) = (!from_low, true);

@@ -121,7 +121,7 @@ struct Defrag {
 
 impl NetworkFunction for Defrag {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        self.table.expire(context.now());
+        self.table.expire(context.clock());
         // Fragments inside a tunnel are reassembled after its end.
         let is_fragment = |lane: &usize| {
             batch.headers(*lane).fragment && batch.field(*lane, field::TUN_KIND) == 0
@@ -130,6 +130,7 @@ impl NetworkFunction for Defrag {
         let mut whole = Lanes::NONE;
         for lane in fragments {
             self.fragments += 1;
+            self.table.expire(batch.meta.timestamp[lane]);
             match self.fragment(batch, lane, context) {
                 Ok(()) => whole.insert(lane),
                 Err(reason) => {
@@ -194,7 +195,7 @@ impl Defrag {
             format!("fragment: bytes {from}..{} of packet {id:#x}", from + fragment.body.len())
         });
         let identification = fragment.id.identification;
-        match self.table.add(&fragment, context.now())? {
+        match self.table.add(&fragment, batch.meta.timestamp[lane])? {
             None => Err(DropReason::FragmentHeld),
             Some(datagram) => {
                 context.explain(lane, || {

@@ -80,7 +80,7 @@ struct Filter {
 impl NetworkFunction for Filter {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let mut found = [Lookup::default(); BATCH];
-        let now = context.now();
+        let now = context.clock();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         for lane in lanes {
             let action = Action::of(found[lane].packet_type);

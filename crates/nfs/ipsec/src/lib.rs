@@ -342,7 +342,7 @@ impl Ipsec {
         context: &mut Context<'_>,
     ) {
         let mut found = [Lookup::default(); BATCH];
-        let now = context.now();
+        let now = context.clock();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         let mut departures = Departures::new();
         // The later fragments, by the emitted batch that holds them.

@@ -106,6 +106,19 @@ struct Limits {
     active: Nanoseconds,
 }
 
+impl Limits {
+    /// Why a record of these counts ends before a packet at `now`.
+    fn reason(&self, counts: &Counts, now: Nanoseconds) -> Option<EndReason> {
+        if now.since(counts.last) >= self.idle {
+            Some(EndReason::IdleTimeout)
+        } else if now.since(counts.first) >= self.active {
+            Some(EndReason::ActiveTimeout)
+        } else {
+            None
+        }
+    }
+}
+
 struct MonitorBlueprint {
     limits: Limits,
     exporter: Arc<Mutex<Exporter>>,
@@ -138,8 +151,7 @@ struct Monitor {
 
 impl NetworkFunction for Monitor {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        let now = context.now();
-        self.sweep(now);
+        self.sweep(context.clock());
         let flows: ArrayVec<(usize, FlowId), BATCH> =
             lanes.into_iter().map(|lane| (lane, flow_of(batch, lane))).collect();
         let found = self.flows.find(flows.iter().map(|(_, flow)| *flow));
@@ -153,6 +165,7 @@ impl NetworkFunction for Monitor {
             let packets = self.add(found.slot(n), flow, packet);
             context.explain(lane, || format!("packet {packets} of its flow since the last export"));
         }
+        self.write_pending();
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
@@ -214,7 +227,12 @@ impl Monitor {
     /// the flow's packets since its last export.
     fn add(&mut self, slot: Option<Slot>, flow: FlowId, counts: Counts) -> u64 {
         if let Some(known) = self.flows.get_mut(slot, &flow) {
-            known.add(&counts);
+            if let Some(reason) = self.limits.reason(known, counts.first) {
+                let ended = std::mem::replace(known, counts);
+                self.pending.push(Record { flow, counts: ended, reason });
+            } else {
+                known.add(&counts);
+            }
             return known.packets;
         }
         // A full table is exported as a whole and cleared: memory is bounded, and no count is lost.
@@ -230,21 +248,13 @@ impl Monitor {
 
     /// Periodically exports flows that are idle, or active for long.
     fn sweep(&mut self, now: Nanoseconds) {
-        let Limits { idle, active, .. } = self.limits;
-        let period = Nanoseconds(idle.0.min(active.0) / 4);
-        if now.since(self.swept) < period {
+        let limits = self.limits;
+        // The difference, since the clock may be set back.
+        if now.0.abs_diff(self.swept.0) < limits.idle.0.min(limits.active.0) / 4 {
             return;
         }
         self.swept = now;
-        self.export(|counts| {
-            if now.since(counts.last) >= idle {
-                Some(EndReason::IdleTimeout)
-            } else if now.since(counts.first) >= active {
-                Some(EndReason::ActiveTimeout)
-            } else {
-                None
-            }
-        });
+        self.export(|counts| limits.reason(counts, now));
     }
 
     /// Exports and removes the flows that `reason` returns a reason for.
@@ -252,6 +262,11 @@ impl Monitor {
         let pending = &mut self.pending;
         let gone = |flow, counts, reason| pending.push(Record { flow, counts, reason });
         self.flows.extract_if(|_, counts| reason(counts), gone);
+        self.write_pending();
+    }
+
+    /// Writes the records that have ended.
+    fn write_pending(&mut self) {
         if self.pending.is_empty() {
             return;
         }

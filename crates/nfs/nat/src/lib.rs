@@ -113,13 +113,13 @@ struct Nat {
 
 impl NetworkFunction for Nat {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        let now = context.now();
-        self.mappings.expire(now);
-        self.fragments.expire(now);
         let directions = self.directions(batch, lanes);
         self.ask_for(batch, lanes, &directions);
         let mut changed = Lanes::NONE;
         for lane in lanes {
+            let now = batch.meta.timestamp[lane];
+            self.mappings.expire(now);
+            self.fragments.expire(now);
             match self.packet(batch, lane, directions[lane], now) {
                 Ok(Some(done)) => {
                     changed.insert(lane);

@@ -81,6 +81,8 @@ pub(super) struct Mappings {
     by_external: Index<1>,
     /// One entry for each session, not later than the session ends.
     due: BTreeSet<Due>,
+    /// The earliest time in `due`, or one before it.
+    next_due: Nanoseconds,
     pools: Pools,
     pub(super) created: u64,
     pub(super) expired: u64,
@@ -97,6 +99,7 @@ impl Mappings {
             by_inside: FlowTable::new(),
             by_external: flow_table::index(),
             due: BTreeSet::new(),
+            next_due: Nanoseconds(u64::MAX),
             pools: Pools::default(),
             created: 0,
             expired: 0,
@@ -208,6 +211,7 @@ impl Mappings {
         self.leave_alone(pool, inside, with, before);
         let due = (after.due, inside, with);
         self.due.insert(due);
+        self.next_due = self.next_due.min(after.due);
         if after.gives_way {
             self.pools.may_give_way(pool, due);
         }
@@ -357,7 +361,15 @@ impl Mappings {
     }
 
     /// Ends sessions that have been idle for long, and mappings without sessions.
+    #[inline]
     pub(super) fn expire(&mut self, now: Nanoseconds) {
+        if now >= self.next_due {
+            self.end_due(now);
+            self.next_due = self.due.first().map_or(Nanoseconds(u64::MAX), |due| due.0);
+        }
+    }
+
+    fn end_due(&mut self, now: Nanoseconds) {
         while let Some(&(due, inside, with)) = self.due.first()
             && due <= now
         {

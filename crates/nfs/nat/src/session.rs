@@ -90,14 +90,14 @@ impl Session {
         now: Nanoseconds,
     ) {
         if outward {
-            self.last_used = self.last_used.max(now);
+            self.last_used = self.last_used.follow(now);
         }
         if protocol == Protocol::Tcp {
             let before = self.life(protocol);
             self.segment(outward, flags);
             // A segment that closes an idle connection leaves it the timeout of a closing one.
             if (before, self.life(protocol)) == (Life::TcpEstablished, Life::TcpTransitory) {
-                self.last_used = self.last_used.max(now);
+                self.last_used = self.last_used.follow(now);
             }
         } else {
             self.answered |= !outward;

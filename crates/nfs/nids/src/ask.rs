@@ -198,9 +198,10 @@ impl Inspector {
             return;
         }
         let tuple = subject.tuple;
+        let now = subject.batch.meta.timestamp[subject.lane];
         let (mut acts, mut speaks) = (true, true);
         for filter in &rule.filters {
-            let allowed = self.counts.allow(number, filter, tuple.as_ref(), context.now());
+            let allowed = self.counts.allow(number, filter, tuple.as_ref(), now);
             speaks &= allowed;
             // Other filters suppress the alert only.
             acts &= allowed || filter.kind != FilterKind::Detection;
@@ -214,7 +215,7 @@ impl Inspector {
                 return;
             }
             let occasion = Occasion {
-                timestamp: subject.batch.meta.timestamp[subject.lane],
+                timestamp: subject.batch.meta.captured(subject.lane),
                 flow_hash: subject.batch.flow_hash(subject.lane),
                 tuple: tuple.as_ref(),
                 interface: subject.batch.meta.in_port[subject.lane].0,

@@ -93,7 +93,8 @@ impl Counts {
 
 impl Count {
     fn is_over(&self, now: Nanoseconds) -> bool {
-        now.since(self.begun) > Nanoseconds::from_secs(u64::from(self.seconds))
+        let set_back = self.begun.follow(now) < self.begun;
+        set_back || now.since(self.begun) > Nanoseconds::from_secs(u64::from(self.seconds))
     }
 }
 

@@ -190,7 +190,7 @@ impl Flows {
             self.memory -= flow.memory();
             *flow = fresh();
         }
-        flow.last = flow.last.max(now);
+        flow.last = flow.last.follow(now);
         let to_server = flow.is_to_server(from_low);
         // As in Suricata, the segment that completes the handshake does not belong to an
         // established connection yet; the first answer in UDP does.
@@ -327,7 +327,7 @@ impl Flow {
         policy: &Policy,
         now: Nanoseconds,
     ) -> (usize, usize) {
-        self.last = self.last.max(now);
+        self.last = self.last.follow(now);
         self.advance(Some(segment.flags), to_server);
         self.tracked.as_deref_mut().map_or((0, 0), |tracked| {
             let stream = &mut tracked.streams[usize::from(!to_server)];

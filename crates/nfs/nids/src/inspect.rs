@@ -120,8 +120,8 @@ impl Inspector {
         self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.literals);
         for lane in lanes {
             if self.ahead.connected.contains(lane) {
-                let quiet =
-                    !context.is_traced() && self.goes_on(engine, flows, batch, lane, context.now());
+                let quiet = !context.is_traced()
+                    && self.goes_on(engine, flows, batch, lane, batch.meta.timestamp[lane]);
                 if !quiet {
                     self.in_connection(engine, flows, batch, lane, context);
                 }
@@ -178,7 +178,7 @@ impl Inspector {
     ) {
         let segment = self.ahead.segment(lane);
         let counts = self.counts(batch, lane);
-        let (now, slot) = (context.now(), self.ahead.slot(lane));
+        let (now, slot) = (batch.meta.timestamp[lane], self.ahead.slot(lane));
         let conversation = self.ahead.conversation(lane);
         let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, segment, counts, now))
         else {

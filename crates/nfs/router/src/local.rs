@@ -101,7 +101,7 @@ impl Router {
         arp[8..14].copy_from_slice(&own);
         arp[14..18].copy_from_slice(&target.octets());
         let from = [arp[24], arp[25], arp[26], arp[27]];
-        self.asked_by(context, port, from.into(), sender);
+        self.asked_by(batch.meta.timestamp[lane], port, from.into(), sender);
         self.answered += 1;
         context.explain(lane, || format!("ARP request for {target}: answered"));
         self.leave_by(batch, context, lane, port, sender);
@@ -152,7 +152,7 @@ impl Router {
         let headers = *batch.headers(lane);
         fill(batch.bytes_mut(lane), &headers);
         if let Some(sender) = question.sender {
-            self.asked_by(context, port, sender.into(), question.sender_mac);
+            self.asked_by(batch.meta.timestamp[lane], port, sender.into(), question.sender_mac);
         }
         self.answered += 1;
         context

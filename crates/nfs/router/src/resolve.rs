@@ -94,8 +94,9 @@ impl Router {
             self.resolver.version = version;
             self.resolver.near.clear();
         }
-        let now = context.now();
-        if now >= self.resolver.next_look {
+        let now = context.clock();
+        // The second test: the clock was set back.
+        if now >= self.resolver.next_look || now.plus(PERIOD) < self.resolver.next_look {
             self.resolver.next_look = now.plus(PERIOD);
             let due = self.shared.neighbors.with(|neighbors| neighbors.due(now, MOST_AGAIN));
             due.into_iter().for_each(|neighbor| self.ask(batch, context, lane, neighbor));
@@ -119,7 +120,7 @@ impl Router {
         if !on.asks_for(address) {
             return Resolved::Never;
         }
-        let (neighbor, now) = ((port, address), context.now());
+        let (neighbor, now) = ((port, address), batch.meta.timestamp[lane]);
         if let Some((mac, until)) = self.resolver.near.get(&neighbor)
             && now < *until
         {
@@ -195,7 +196,7 @@ impl Router {
         let address = |field| IpAddr::V4((batch.field(lane, field) as u32).into());
         let mac = mac_in(batch.field(lane, field::ARP_SHA));
         let to = (address(field::NW_SRC), address(field::NW_DST));
-        self.answered_by(context, lane, to, mac);
+        self.answered_by(batch, context, lane, to, mac);
     }
 
     /// Handles a neighbour advertisement (RFC 4861 §7.1.2).
@@ -206,12 +207,13 @@ impl Router {
         }
         let address = |field| IpAddr::V6(key.get128(field).into());
         let to = (address(field::ND_TARGET), address(field::IPV6_DST));
-        self.answered_by(context, lane, to, mac_in(key.get(field::ARP_THA)));
+        self.answered_by(batch, context, lane, to, mac_in(key.get(field::ARP_THA)));
     }
 
     /// Records that `neighbor` answered the router's address `own` from `mac`.
     fn answered_by(
         &mut self,
+        batch: &Batch,
         context: &mut Context<'_>,
         lane: usize,
         (neighbor, own): (IpAddr, IpAddr),
@@ -223,7 +225,7 @@ impl Router {
         let (Some(mac), true) = (mac, self.shared.ports.get(port).asks_for(neighbor)) else {
             return context.drop(lane, DropReason::UnsupportedProtocol);
         };
-        let now = context.now();
+        let now = batch.meta.timestamp[lane];
         let held =
             self.shared.neighbors.with(|neighbors| neighbors.answer((port, neighbor), mac, now));
         self.release(held, mac);
@@ -231,10 +233,10 @@ impl Router {
         context.drop(lane, DropReason::Consumed);
     }
 
-    /// Records that `neighbor` requested the MAC address of the router's `port`, from `mac`.
+    /// Records that `neighbor` requested the MAC address of the router's `port`, from `mac`, at `now`.
     pub(super) fn asked_by(
         &mut self,
-        context: &Context<'_>,
+        now: Nanoseconds,
         port: RouterPort,
         neighbor: IpAddr,
         mac: Mac,
@@ -244,7 +246,6 @@ impl Router {
         let is_there = !neighbor.is_unspecified()
             && self.shared.table.lookup(neighbor) == NextHop::Direct { port };
         if is_there && on.asks_for(neighbor) && on.neighbor(neighbor).is_none() && is_station(mac) {
-            let now = context.now();
             let held = self
                 .shared
                 .neighbors

@@ -53,14 +53,72 @@ fn gateway(n: u8, v4: bool) -> NextHop {
     NextHop::Gateway { address, port: RouterPort(0), mac: Some([2, 0, 0, 0, 0, n]) }
 }
 
-fn hops_v4(table: &RouteTable, addresses: &[u32]) -> Vec<NextHop> {
-    let mut hops = vec![HopId::NO_ROUTE; addresses.len()];
-    table.lookup_v4(addresses, &mut hops);
-    hops.into_iter().map(|id| table.hop(id).clone()).collect()
+/// One of the two address families.
+trait Family: Address {
+    const LAST: Self;
+
+    /// Spreads the bits of a seed so that prefixes of every length differ.
+    fn spread(seed: u32) -> Self;
+
+    fn next(self) -> Self;
+
+    fn before(self) -> Self;
+
+    /// In the upper bits of 128.
+    fn left_aligned(self) -> u128;
+
+    fn hops(table: &RouteTable, addresses: &[Self]) -> Vec<NextHop>;
 }
 
-fn hops_v6(table: &RouteTable, addresses: &[u128]) -> Vec<NextHop> {
-    read_v6(table, &mut table.reader_v6(), addresses)
+impl Family for u32 {
+    const LAST: Self = Self::MAX;
+
+    fn spread(seed: u32) -> Self {
+        if seed < 16 { 0x0a00_0000 | (seed & 3) << 22 | (seed & 5) << 6 | seed } else { seed }
+    }
+
+    fn next(self) -> Self {
+        self.wrapping_add(1)
+    }
+
+    fn before(self) -> Self {
+        self.wrapping_sub(1)
+    }
+
+    fn left_aligned(self) -> u128 {
+        u128::from(self) << 96
+    }
+
+    fn hops(table: &RouteTable, addresses: &[Self]) -> Vec<NextHop> {
+        let mut hops = vec![HopId::NO_ROUTE; addresses.len()];
+        table.lookup_v4(addresses, &mut hops);
+        hops.into_iter().map(|id| table.hop(id).clone()).collect()
+    }
+}
+
+impl Family for u128 {
+    const LAST: Self = Self::MAX;
+
+    fn spread(seed: u32) -> Self {
+        let s = Self::from(seed);
+        0x2001 << 112 | (s & 3) << 95 | (s & 7) << 78 | (s & 15) << 62 | (s & 5) << 30 | s
+    }
+
+    fn next(self) -> Self {
+        self.wrapping_add(1)
+    }
+
+    fn before(self) -> Self {
+        self.wrapping_sub(1)
+    }
+
+    fn left_aligned(self) -> u128 {
+        self
+    }
+
+    fn hops(table: &RouteTable, addresses: &[Self]) -> Vec<NextHop> {
+        read_v6(table, &mut table.reader_v6(), addresses)
+    }
 }
 
 fn read_v6(table: &RouteTable, reader: &mut ReaderV6, addresses: &[u128]) -> Vec<NextHop> {
@@ -74,16 +132,9 @@ fn read_v6(table: &RouteTable, reader: &mut ReaderV6, addresses: &[u128]) -> Vec
 }
 
 /// The addresses at the ends of `prefix` and next to them.
-fn edges<A: Address>(first: A, last: A, step: impl Fn(A, bool) -> A) -> [A; 4] {
-    [first, last, step(first, false), step(last, true)]
-}
-
-fn edges_v4(p: Prefix<u32>) -> [u32; 4] {
-    edges(p.first(), p.last(), |a, up| if up { a.wrapping_add(1) } else { a.wrapping_sub(1) })
-}
-
-fn edges_v6(p: Prefix<u128>) -> [u128; 4] {
-    edges(p.first(), p.last(), |a, up| if up { a.wrapping_add(1) } else { a.wrapping_sub(1) })
+fn edges<A: Family>(prefix: Prefix<A>) -> [A; 4] {
+    let (first, last) = (prefix.first(), prefix.last());
+    [first, last, first.before(), last.next()]
 }
 
 /// Sets or removes a route; few bits vary, so that routes nest and collide.
@@ -95,16 +146,6 @@ fn changes(bits: u8) -> impl Strategy<Value = Vec<Change>> {
     proptest::collection::vec(change, 1..60)
 }
 
-/// Spreads the bits of a seed so that prefixes of every length differ.
-fn spread_v4(seed: u32) -> u32 {
-    if seed < 16 { 0x0a00_0000 | (seed & 3) << 22 | (seed & 5) << 6 | seed } else { seed }
-}
-
-fn spread_v6(seed: u32) -> u128 {
-    let s = u128::from(seed);
-    0x2001 << 112 | (s & 3) << 95 | (s & 7) << 78 | (s & 15) << 62 | (s & 5) << 30 | s
-}
-
 /// One IPv4 table for all cases: it must be as empty at the end of each as it
 /// was at the beginning.
 fn shared_table() -> &'static Mutex<RouteTable> {
@@ -112,69 +153,53 @@ fn shared_table() -> &'static Mutex<RouteTable> {
     TABLE.get_or_init(Mutex::default)
 }
 
+/// Makes the changes one by one, compares with the trie after each, and removes what is left.
+fn change_routes<A: Family>(changes: Vec<Change>) -> Result<(), TestCaseError>
+where
+    Prefix<A>: Into<IpPrefix>,
+{
+    let table = shared_table().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut oracle = PlainTrie::default();
+    let mut routes = BTreeMap::new();
+    let mut probes = vec![A::LAST.next(), A::LAST];
+    for (seed, len, hop) in changes {
+        let prefix = Prefix::holding(A::spread(seed), len);
+        let hop = hop.map(|n| gateway(n, A::BITS == 32));
+        let old = match hop.clone() {
+            Some(hop) => table.add(prefix, hop).unwrap(),
+            None => table.remove(prefix),
+        };
+        let known = match hop.clone() {
+            Some(hop) => routes.insert(prefix, hop),
+            None => routes.remove(&prefix),
+        };
+        prop_assert_eq!(old, known);
+        oracle.set(prefix.first().left_aligned(), len, hop);
+        probes.extend(edges(prefix));
+        let expected: Vec<_> = probes.iter().map(|a| oracle.lookup(a.left_aligned())).collect();
+        prop_assert_eq!(A::hops(&table, &probes), expected);
+    }
+    let (v4, v6) = table.len();
+    prop_assert_eq!(if A::BITS == 32 { (v4, v6) } else { (v6, v4) }, (routes.len(), 0));
+    for prefix in routes.keys() {
+        prop_assert!(table.remove(*prefix).is_some());
+    }
+    prop_assert!(A::hops(&table, &probes).iter().all(|hop| *hop == NextHop::Unreachable));
+    prop_assert!(table.is_empty());
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(60)))]
 
     #[test]
     fn any_changes_of_ipv4_routes_leave_what_the_plain_trie_says(changes in changes(32)) {
-        let table = shared_table().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut oracle = PlainTrie::default();
-        let mut routes = BTreeMap::new();
-        let mut probes = vec![0, u32::MAX];
-        for (seed, len, hop) in changes {
-            let prefix = Prefix::holding(spread_v4(seed), len);
-            let hop = hop.map(|n| gateway(n, true));
-            let old = match hop.clone() {
-                Some(hop) => table.add(prefix, hop).unwrap(),
-                None => table.remove(prefix),
-            };
-            let known = match hop.clone() {
-                Some(hop) => routes.insert(prefix, hop),
-                None => routes.remove(&prefix),
-            };
-            prop_assert_eq!(old, known);
-            oracle.set(u128::from(prefix.first()) << 96, len, hop);
-            probes.extend(edges_v4(prefix));
-            let expected: Vec<_> =
-                probes.iter().map(|a| oracle.lookup(u128::from(*a) << 96)).collect();
-            prop_assert_eq!(hops_v4(&table, &probes), expected);
-        }
-        prop_assert_eq!(table.len(), (routes.len(), 0));
-        for prefix in routes.keys() {
-            prop_assert!(table.remove(*prefix).is_some());
-        }
-        prop_assert!(hops_v4(&table, &probes).iter().all(|hop| *hop == NextHop::Unreachable));
-        prop_assert!(table.is_empty());
+        change_routes::<u32>(changes)?;
     }
 
     #[test]
     fn any_changes_of_ipv6_routes_leave_what_the_plain_trie_says(changes in changes(128)) {
-        let table = shared_table().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut oracle = PlainTrie::default();
-        let mut routes = BTreeMap::new();
-        let mut probes = vec![0, u128::MAX];
-        for (seed, len, hop) in changes {
-            let prefix = Prefix::holding(spread_v6(seed), len);
-            let hop = hop.map(|n| gateway(n, false));
-            let old = match hop.clone() {
-                Some(hop) => table.add(prefix, hop).unwrap(),
-                None => table.remove(prefix),
-            };
-            let known = match hop.clone() {
-                Some(hop) => routes.insert(prefix, hop),
-                None => routes.remove(&prefix),
-            };
-            prop_assert_eq!(old, known);
-            oracle.set(prefix.first(), len, hop);
-            probes.extend(edges_v6(prefix));
-            let expected: Vec<_> = probes.iter().map(|a| oracle.lookup(*a)).collect();
-            prop_assert_eq!(hops_v6(&table, &probes), expected);
-        }
-        prop_assert_eq!(table.len(), (0, routes.len()));
-        for prefix in routes.keys() {
-            prop_assert!(table.remove(*prefix).is_some());
-        }
-        prop_assert!(hops_v6(&table, &probes).iter().all(|hop| *hop == NextHop::Unreachable));
+        change_routes::<u128>(changes)?;
     }
 
     #[test]
@@ -186,8 +211,8 @@ proptest! {
             let (mut list, mut routes) = (RouteList::default(), BTreeMap::new());
             for (seed, len, hop) in changes {
                 let hop = hop.map_or(NextHop::Blackhole, |n| gateway(n, true));
-                let v4 = Prefix::holding(spread_v4(*seed), *len);
-                let v6 = Prefix::holding(spread_v6(*seed), len * 4);
+                let v4 = Prefix::holding(u32::spread(*seed), *len);
+                let v6 = Prefix::holding(u128::spread(*seed), len * 4);
                 list.push(v4, hop.clone());
                 list.push(v6, hop.clone());
                 routes.insert(IpPrefix::V4(v4), hop.clone());
@@ -215,11 +240,11 @@ proptest! {
         }
         for prefix in old_routes.keys().chain(new_routes.keys()) {
             match prefix {
-                IpPrefix::V4(p) => for a in edges_v4(*p) {
+                IpPrefix::V4(p) => for a in edges(*p) {
                     let expected = oracle4.lookup(u128::from(a) << 96);
                     prop_assert_eq!(table.lookup(Ipv4Addr::from(a).into()), expected);
                 },
-                IpPrefix::V6(p) => for a in edges_v6(*p) {
+                IpPrefix::V6(p) => for a in edges(*p) {
                     let expected = oracle6.lookup(a);
                     prop_assert_eq!(table.lookup(Ipv6Addr::from(a).into()), expected);
                 },
@@ -301,7 +326,7 @@ fn readers_see_the_old_or_the_new_next_hop_and_no_other() {
                 v4[i as usize] = base4(i.into()) | u32::from(random.random::<u8>() & 0x7f);
                 v6[i as usize] = base6(i.into()) | u128::from(random.random::<u8>() & 0x7f) << 64;
             }
-            for (i, hop) in (0..).zip(hops_v4(&table, &v4)) {
+            for (i, hop) in (0..).zip(u32::hops(&table, &v4)) {
                 assert!(hop == gateway(i, true) || hop == gateway(100 + i, true), "{i}: {hop:?}");
             }
             for (i, hop) in (0..).zip(read_v6(&table, &mut reader, &v6)) {
@@ -418,9 +443,9 @@ fn agrees_with_a_plain_trie(text: &str, n: usize) {
         })
         .collect();
     let ends: Vec<u32> =
-        all4.iter().step_by(all4.len().div_ceil(n)).flat_map(|p| edges_v4(*p)).collect();
+        all4.iter().step_by(all4.len().div_ceil(n)).flat_map(|p| edges(*p)).collect();
     for (kind, addresses) in [(0, anywhere), (1, inside), (0, ends)] {
-        let hops = hops_v4(&table, &addresses);
+        let hops = u32::hops(&table, &addresses);
         addresses.iter().zip(hops).for_each(|(address, hop)| check4(*address, hop, kind));
     }
     let mut check6 = |address: u128, hop: NextHop, kind: usize| {
@@ -437,9 +462,9 @@ fn agrees_with_a_plain_trie(text: &str, n: usize) {
         })
         .collect();
     let ends: Vec<u128> =
-        all6.iter().step_by(all6.len().div_ceil(n)).flat_map(|p| edges_v6(*p)).collect();
+        all6.iter().step_by(all6.len().div_ceil(n)).flat_map(|p| edges(*p)).collect();
     for (kind, addresses) in [(2, anywhere), (3, inside), (2, ends)] {
-        let hops = hops_v6(&table, &addresses);
+        let hops = u128::hops(&table, &addresses);
         addresses.iter().zip(hops).for_each(|(address, hop)| check6(*address, hop, kind));
     }
     assert_eq!((found[1], found[3]), (n, n), "every address inside a prefix has a route");

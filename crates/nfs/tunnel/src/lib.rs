@@ -229,7 +229,7 @@ impl TunnelEnds {
         context: &mut Context<'_>,
     ) {
         let (mut found, mut changed) = ([Lookup::default(); BATCH], Lanes::NONE);
-        let now = context.now();
+        let now = context.clock();
         self.classifier.classify_batch(batch.keys(), lanes, batch.lens(), now, &mut found);
         for lane in lanes {
             let number = usize::from(found[lane].packet_type.0);

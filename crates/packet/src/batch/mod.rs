@@ -129,6 +129,7 @@ impl Batch {
         self.lens[lane] = packet.len;
         self.meta.wire_len[lane] = packet.wire_len;
         self.meta.timestamp[lane] = packet.timestamp;
+        self.meta.misdated[lane] = packet.misdated;
         self.meta.received_at[lane] = packet.received_at;
         self.meta.in_port[lane] = packet.in_port;
         self.meta.out_port[lane] = packet.out_port;
@@ -151,6 +152,7 @@ impl Batch {
             len: self.lens[lane],
             wire_len: self.meta.wire_len[lane],
             timestamp: self.meta.timestamp[lane],
+            misdated: self.meta.misdated[lane],
             received_at: self.meta.received_at[lane],
             in_port: self.meta.in_port[lane],
             out_port: self.meta.out_port[lane],
@@ -219,6 +221,7 @@ impl Batch {
     #[inline]
     fn reset_lane(&mut self, lane: usize) {
         self.meta.timestamp[lane] = Nanoseconds::default();
+        self.meta.misdated[lane] = 0;
         self.meta.received_at[lane] = 0;
         self.meta.in_port[lane] = PortIndex::NONE;
         self.meta.out_port[lane] = PortIndex::NONE;
@@ -230,6 +233,7 @@ impl Batch {
     /// The same for all lanes.
     fn reset_lanes(&mut self) {
         self.meta.timestamp.fill(Nanoseconds::default());
+        self.meta.misdated.fill(0);
         self.meta.received_at.fill(0);
         self.meta.in_port.fill(PortIndex::NONE);
         self.meta.out_port.fill(PortIndex::NONE);

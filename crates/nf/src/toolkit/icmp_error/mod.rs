@@ -284,7 +284,7 @@ impl RateLimit {
     /// Takes one token at packet time `now`, when there is one.
     pub fn allow(&mut self, now: Nanoseconds) -> bool {
         let earned = now.since(self.last).0.saturating_mul(u64::from(self.per_second));
-        self.last = self.last.max(now);
+        self.last = self.last.follow(now);
         self.credit = self.credit.saturating_add(earned).min(u64::from(self.burst) * TOKEN);
         let allowed = self.credit >= TOKEN;
         if allowed {
@@ -331,7 +331,7 @@ impl IcmpSender {
     ) -> Result<Made, Suppressed> {
         let built = build(batch, lane, kind, source, &mut self.packet);
         let sent = built.and_then(|()| {
-            if !self.limit.allow(context.now()) {
+            if !self.limit.allow(batch.meta.timestamp[lane]) {
                 return Err(Suppressed::RateLimit);
             }
             context.emit(batch, lane, &self.packet).ok_or(Suppressed::NoFrame)

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use thalweg_cpu::Isa;
+use thalweg_testkit::cases;
 
 use super::*;
 use crate::suite::{Aes, HEADER, Hash};
@@ -81,7 +82,7 @@ fn run(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
     #[test]
     fn all_engines_seal_and_open_alike(
         packets in packets(), forged in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
@@ -123,7 +124,7 @@ fn alike() -> impl Strategy<Value = Vec<Packet>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
     #[test]
     fn all_engines_seal_alike_what_is_in_step(packets in alike()) {
         let ciphers = ciphers();

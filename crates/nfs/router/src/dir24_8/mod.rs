@@ -99,6 +99,16 @@ impl Dir24_8 {
         }
     }
 
+    /// Uses the vectors of another level.
+    #[cfg(test)]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no vectors"))]
+    fn use_vectors(&mut self, isa: Isa) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            self.lanes = isa.avx512();
+        }
+    }
+
     /// Looks up `addresses` into `hops`, which is of the same length.
     #[inline]
     pub(super) fn lookup_batch(&self, addresses: &[u32], hops: &mut [HopId]) {
@@ -312,6 +322,7 @@ fn segments(store: &PrefixStore<u32>, within: Prefix<u32>, mut each: impl FnMut(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use thalweg_testkit::cases;
 
     use super::*;
 
@@ -372,8 +383,8 @@ mod tests {
     }
 
     proptest! {
-        // Each case paints tables of 48 MiB.
-        #![proptest_config(ProptestConfig::with_cases(50))]
+        // Each case paints a table of 48 MiB.
+        #![proptest_config(ProptestConfig::with_cases(cases(50)))]
 
         #[test]
         fn all_ways_to_look_up_agree(
@@ -384,9 +395,10 @@ mod tests {
             let addresses: Vec<u32> = edges.chain(others).collect();
             let longest = |a: &u32| store.longest(*a, 32).map_or(HopId::NO_ROUTE, |(_, hop)| hop);
             let expected: Vec<HopId> = addresses.iter().map(longest).collect();
+            let mut table = Dir24_8::at(Isa::Scalar);
+            table.repaint(&mut Groups::default(), &store, prefix(0, 0));
             for isa in Isa::available() {
-                let table = Dir24_8::at(isa);
-                table.repaint(&mut Groups::default(), &store, prefix(0, 0));
+                table.use_vectors(isa);
                 for len in [1, 15, 16, 17, 31, 32, 33, 48, 63, 79, addresses.len().max(1)] {
                     let mut hops = vec![HopId::test(0x7fff); addresses.len()];
                     for (addresses, hops) in addresses.chunks(len).zip(hops.chunks_mut(len)) {

@@ -58,6 +58,7 @@ impl Live {
         batch.meta.packet_type[0] = thalweg_packet::PacketType(7);
         batch.parse(Lanes::ALL, Decapsulate::No);
         let now = Nanoseconds(self.tenths * 100_000_000);
+        batch.meta.timestamp[0] = now;
         let mut context = Context::new(now, &mut emitted, None);
         self.routers[worker].process(&mut batch, Lanes::ALL, &mut context);
         let left = |batch: &Batch, lane| (batch.bytes(lane).to_vec(), batch.meta.out_port[lane]);

@@ -1,0 +1,141 @@
+//! The clock of an input: which times of packets are believed.
+
+use thalweg_packet::{Batch, Lanes, Nanoseconds};
+
+/// A step forward that needs no second packet to be believed.
+const STEP: Nanoseconds = Nanoseconds::from_secs(1);
+
+/// Dates the packets of one input.
+///
+/// Timers go by packets' times, so one wrong time could end every flow, or stop all timers for good.
+/// A packet that is up to a second newer than all before it, or up to a minute
+/// ([`Nanoseconds::REORDERING`]) older, is believed: captures are a little out of order. A larger
+/// step, forward or back, is believed if the next packet is nearer to the new time than to the old
+/// one, or if the next packet is not known. Otherwise the packet gets the newest time before it, so
+/// that it moves no timer; its captured time stays for outputs ([`Metadata::captured`]).
+///
+/// [`Metadata::captured`]: thalweg_packet::Metadata::captured
+#[derive(Debug, Default)]
+pub struct PacketClock {
+    /// The newest time believed since the clock was last set back.
+    reached: Option<Nanoseconds>,
+}
+
+impl PacketClock {
+    /// Dates the packets of `batch`, which were received in the order of their lanes; `next` is the
+    /// captured time of the packet after them, if it is known.
+    pub fn date(&mut self, batch: &mut Batch, next: Option<Nanoseconds>) {
+        let packets = batch.len();
+        debug_assert!(batch.lanes() == Lanes::first(packets), "an input fills lanes in order");
+        let times = &batch.meta.timestamp[..packets];
+        let Some(first) = times.first() else { return };
+        let mut reached = self.reached.unwrap_or(*first);
+        if let Some(step) = small_step(reached, times) {
+            self.reached = Some(reached.plus(step));
+            return;
+        }
+        for lane in 0..packets {
+            let time = batch.meta.timestamp[lane];
+            let after = batch.meta.timestamp[..packets].get(lane + 1).copied().or(next);
+            match believe(reached, time, after) {
+                Some(newest) => reached = newest,
+                None => batch.meta.date(lane, reached),
+            }
+        }
+        self.reached = Some(reached);
+    }
+}
+
+/// From `reached` to the newest of `times`, if they are all from `reached` to [`STEP`] later, as in
+/// most batches.
+fn small_step(reached: Nanoseconds, times: &[Nanoseconds]) -> Option<Nanoseconds> {
+    let steps = times.iter().map(|time| time.0.wrapping_sub(reached.0));
+    // One that is older wraps to a large number.
+    let newest = steps.fold(0, u64::max);
+    Some(Nanoseconds(newest)).filter(|newest| *newest <= STEP)
+}
+
+/// The newest time after a packet of `time`, before which it was `reached`; `None` if the packet
+/// before `next` is not believed.
+fn believe(
+    reached: Nanoseconds,
+    time: Nanoseconds,
+    next: Option<Nanoseconds>,
+) -> Option<Nanoseconds> {
+    if reached.since(time) <= Nanoseconds::REORDERING && time.since(reached) <= STEP {
+        return Some(reached.max(time));
+    }
+    let is_nearer = |next: Nanoseconds| next.0.abs_diff(time.0) <= next.0.abs_diff(reached.0);
+    next.is_none_or(is_nearer).then_some(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use thalweg_packet::{BATCH, Pool};
+
+    use super::*;
+
+    /// The times that packets get that arrive in batches of `many`, in seconds.
+    fn dated(seconds: &[u64], many: usize) -> Vec<u64> {
+        let mut batch = Batch::new(Arc::new(Pool::anonymous(64, 2048).unwrap()));
+        let mut clock = PacketClock::default();
+        let mut times = Vec::new();
+        for (at, chunk) in seconds.chunks(many).enumerate() {
+            for time in chunk {
+                let lane = batch.push_bytes(&[0; 64]).unwrap();
+                batch.meta.timestamp[lane] = Nanoseconds::from_secs(*time);
+            }
+            let next = seconds.get((at + 1) * many).map(|t| Nanoseconds::from_secs(*t));
+            clock.date(&mut batch, next);
+            for (lane, time) in batch.lanes().into_iter().zip(chunk) {
+                assert_eq!(batch.meta.captured(lane), Nanoseconds::from_secs(*time));
+                times.push(batch.meta.timestamp[lane].split().0);
+            }
+            batch.release(Lanes::ALL);
+        }
+        times
+    }
+
+    #[test]
+    fn every_packet_keeps_its_own_time() {
+        let slow = [0, 70, 140, 7000, 7001, 100_000];
+        let reordered = [100, 101, 99, 101, 42, 102];
+        for many in [1, 2, 32] {
+            assert_eq!(dated(&slow, many), slow);
+            assert_eq!(dated(&reordered, many), reordered);
+        }
+    }
+
+    #[test]
+    fn one_wrong_time_moves_nothing() {
+        for many in [1, 2, 3, 32] {
+            assert_eq!(dated(&[10, 11, 4_000_000_000, 12, 13], many), [10, 11, 11, 12, 13]);
+            assert_eq!(dated(&[1000, 1001, 0, 1002], many), [1000, 1001, 1001, 1002]);
+            assert_eq!(dated(&[10, 11, 500, 12, 900, 13], many), [10, 11, 11, 12, 12, 13]);
+        }
+    }
+
+    #[test]
+    fn two_packets_set_the_clock_forward_or_back() {
+        for many in [1, 2, 32] {
+            let far = [10, 5000, 5001, 11, 12, 13];
+            assert_eq!(dated(&far, many), far);
+            let first = [4_000_000_000, 10, 11, 12];
+            assert_eq!(dated(&first, many), first);
+        }
+    }
+
+    proptest! {
+        /// How packets fall into batches changes nothing.
+        #[test]
+        fn batches_do_not_matter(
+            seconds in prop::collection::vec(prop_oneof![0u64..5, 50u64..70, 0u64..10_000], 1..80),
+            many in 1..=BATCH,
+        ) {
+            prop_assert_eq!(dated(&seconds, many), dated(&seconds, BATCH));
+        }
+    }
+}
