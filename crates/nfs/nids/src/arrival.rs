@@ -12,26 +12,59 @@ const PADDING: u8 = 1;
 const LOOSE_ROUTE: u8 = 131;
 const STRICT_ROUTE: u8 = 137;
 
-/// Why the receiver's network layer drops the packet of a lane, if it does. Packets with a smaller
-/// TTL or hop limit than `min_ttl` end before it.
+/// What the receiver's network layer makes of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delivery {
+    /// Why it drops the packet, if it does.
+    pub(super) refused: Option<Reason>,
+    /// The checksum of the IPv4 header is wrong. Packets that a host captures of its own may not
+    /// have got it yet, so this alone does not decide.
+    pub(super) unsummed: bool,
+}
+
+impl Delivery {
+    /// Whether nothing is wrong with the packet.
+    #[inline]
+    pub(super) fn is_plain(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// What the receiver makes of the packet of a lane. Packets with a smaller TTL or hop limit than
+/// `min_ttl` end before it.
 #[inline]
-pub(super) fn refusal(batch: &Batch, lane: usize, checksums: bool, min_ttl: u8) -> Option<Reason> {
+pub(super) fn delivery(batch: &Batch, lane: usize, checksums: bool, min_ttl: u8) -> Delivery {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+    let refused = |reason| Delivery { refused: Some(reason), unsummed: false };
     if min_ttl > 0 && batch.field(lane, field::NW_TTL) < u64::from(min_ttl) {
-        return Some(Reason::Unreachable);
+        return refused(Reason::Unreachable);
     }
     if headers.fragment {
-        return Some(Reason::Fragment);
+        return refused(Reason::Fragment);
     }
     // The receiver had what the capture did not keep.
-    let is_captured = batch.meta.wire_len[lane] as usize <= bytes.len();
-    if headers.status != ParseStatus::Complete && (is_captured || headers.l4 == 0)
+    let is_damaged = headers.status != ParseStatus::Complete;
+    if is_damaged && (missing(batch, lane) == 0 || headers.l4 == 0)
         || !options_are_valid(bytes, headers)
     {
-        return Some(Reason::Length);
+        return refused(Reason::Length);
     }
-    let wrong = [ChecksumStatus::BadHeader, ChecksumStatus::BadTransport];
-    (checksums && wrong.contains(&checksum::verify(bytes, headers))).then_some(Reason::Checksum)
+    if !checksums {
+        return Delivery::default();
+    }
+    let mut status = checksum::verify(bytes, headers);
+    let unsummed = status == ChecksumStatus::BadHeader;
+    if unsummed {
+        status = checksum::verify_transport(bytes, headers);
+    }
+    let wrong = status == ChecksumStatus::BadTransport;
+    Delivery { refused: wrong.then_some(Reason::Checksum), unsummed }
+}
+
+/// Bytes of a packet that its capture did not keep.
+#[inline]
+pub(super) fn missing(batch: &Batch, lane: usize) -> usize {
+    (batch.meta.wire_len[lane] as usize).saturating_sub(batch.bytes(lane).len())
 }
 
 /// Whether hosts process the options of an IPv4 header (RFC 1122, 3.2.1.8).

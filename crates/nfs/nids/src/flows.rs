@@ -11,6 +11,7 @@ use thalweg_nf::toolkit::eviction::median;
 use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
 
 use super::app::App;
+use super::arrival::Delivery;
 use super::buffer::Protocol;
 use super::engine::Engine;
 use super::receiver::{Ends, Reason, Target};
@@ -45,6 +46,7 @@ pub(super) struct Flow {
     seen: [bool; 2],
     /// Sides that have ended their stream.
     ended: [bool; 2],
+    sums: [Sums; 2],
     last: Nanoseconds,
     /// The decision of a rule for all packets.
     pub(super) verdict: Option<Verdict>,
@@ -53,6 +55,16 @@ pub(super) struct Flow {
     /// Rules that alert once for each direction and have done so.
     pub(super) said: BTreeSet<(u32, bool)>,
     pub(super) tracked: Option<Box<Tracked>>,
+}
+
+/// The IPv4 header checksums in the segments of one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Sums {
+    Unknown,
+    /// All are wrong: the segments were captured before the network card computed them.
+    Wrong,
+    /// They are right, and receivers drop a segment whose checksum is wrong.
+    Right,
 }
 
 /// A rule's decision for all packets of a connection.
@@ -115,8 +127,9 @@ impl Tracked {
 pub(super) struct Arrival<'a> {
     pub(super) segment: Option<Segment>,
     pub(super) payload: &'a [u8],
-    /// Why its receiver does not even look at it.
-    pub(super) refused: Option<Reason>,
+    /// Bytes after the payload that its capture did not keep.
+    pub(super) missing: usize,
+    pub(super) delivery: Delivery,
 }
 
 /// How connections are followed.
@@ -237,7 +250,7 @@ impl Flows {
         // established connection yet; the first answer in UDP does.
         let begins_again = flow.phase == Phase::Closed && segment.is_some_and(|s| s.has(SYN, ACK));
         let handshake_done = flow.is_established() && !begins_again;
-        let taken = match arrival.refused {
+        let taken = match flow.refuses(arrival, to_server) {
             None => flow.receive(arrival, to_server, how),
             Some(reason) => Err(reason),
         };
@@ -344,6 +357,7 @@ impl Flow {
             phase: Phase::None,
             seen: [false; 2],
             ended: [false; 2],
+            sums: [Sums::Unknown; 2],
             last: now,
             verdict: None,
             bits: BTreeSet::new(),
@@ -357,7 +371,7 @@ impl Flow {
     /// answer does; it shows that the server took the SYN. The verdict to drop stays, because the
     /// ends of a dropped connection do not learn that it ended.
     fn reopened(&self, from_low: bool, arrival: &Arrival<'_>, now: Nanoseconds) -> Option<Self> {
-        let segment = arrival.segment.as_ref().filter(|_| arrival.refused.is_none())?;
+        let segment = arrival.segment.as_ref().filter(|_| arrival.delivery.refused.is_none())?;
         if !segment.is_syn() || matches!(self.verdict, Some(Verdict::Drop { .. })) {
             return None;
         }
@@ -375,6 +389,30 @@ impl Flow {
         flow.seen = [true, false];
         flow.tracked = Some(Box::new(Tracked { ends, streams, ..Tracked::default() }));
         Some(flow)
+    }
+
+    /// Why the receiver does not even look at a packet. A side whose checksums are right from some
+    /// segment of the handshake on has sent nothing that was taken before it.
+    fn refuses(&mut self, arrival: &Arrival<'_>, to_server: bool) -> Option<Reason> {
+        let Delivery { refused, unsummed } = arrival.delivery;
+        if refused.is_some() || arrival.segment.is_none() {
+            return refused;
+        }
+        let (own, established) = (usize::from(!to_server), self.is_established());
+        match (self.sums[own], unsummed) {
+            (Sums::Right, true) => return Some(Reason::Checksum),
+            (Sums::Unknown, true) => self.sums[own] = Sums::Wrong,
+            (Sums::Unknown, false) => self.sums[own] = Sums::Right,
+            (Sums::Wrong, false) if !established => {
+                self.sums[own] = Sums::Right;
+                if let Some(tracked) = self.tracked.as_deref_mut() {
+                    tracked.streams[own] = Stream::default();
+                    tracked.ends.forget(to_server);
+                }
+            }
+            (Sums::Wrong, _) | (Sums::Right, false) => {}
+        }
+        None
     }
 
     /// Advances the connection by a packet; returns how many bytes of the payload the receiver
@@ -395,7 +433,7 @@ impl Flow {
         }
         let established = self.is_established();
         let has_data = !arrival.payload.is_empty();
-        let taken = self.judge(segment, arrival.payload, to_server, how)?;
+        let taken = self.judge(segment, arrival, to_server, how)?;
         if how.midstream && has_data && segment.has(0, SYN | RST) {
             self.join();
         }
@@ -417,10 +455,11 @@ impl Flow {
     fn judge(
         &mut self,
         segment: &Segment,
-        payload: &[u8],
+        arrival: &Arrival<'_>,
         to_server: bool,
         how: Handling,
     ) -> Result<usize, Reason> {
+        let Arrival { payload, missing, .. } = *arrival;
         if how.target.refuses_flags(segment) {
             return Err(Reason::Flags);
         }
@@ -447,7 +486,7 @@ impl Flow {
         if !established && ends.is_open() {
             ends.choose(to_server, segment, streams);
         }
-        ends.sends(to_server, segment, payload.len(), streams);
+        ends.sends(to_server, segment, payload.len() + missing, streams);
         ends.judge(to_server, segment, payload.len(), streams, how.target)
     }
 

@@ -8,7 +8,7 @@ use super::ahead::Ahead;
 #[cfg(test)]
 use super::ahead::BLIND;
 use super::app::App;
-use super::arrival;
+use super::arrival::{self, Delivery};
 use super::engine::Engine;
 use super::events::{self, Events};
 use super::filters::Counts;
@@ -184,7 +184,7 @@ impl Inspector {
         let payload = payload(batch, lane);
         let target = self.settings.target;
         if !flow.only_goes_on(to_server, &segment, payload.len(), past, engine, target)
-            || self.refusal(batch, lane).is_some()
+            || !self.delivery(batch, lane).is_plain()
         {
             return false;
         }
@@ -208,14 +208,15 @@ impl Inspector {
     ) {
         let segment = self.ahead.segment(lane);
         let (now, slot) = (batch.meta.timestamp[lane], self.ahead.slot(lane));
-        let refused = self.refusal(batch, lane);
-        let arrival = Arrival { segment, payload: payload(batch, lane), refused };
+        let delivery = self.delivery(batch, lane);
+        let missing = arrival::missing(batch, lane);
+        let arrival = Arrival { segment, payload: payload(batch, lane), missing, delivery };
         let how = self.settings.handling(engine);
         let conversation = self.ahead.conversation(lane);
         let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, &arrival, how, now))
         else {
             if batch.headers(lane).ip_proto == ip_proto::TCP {
-                self.reject(refused, lane, context);
+                self.reject(delivery.refused, lane, context);
             }
             self.search(engine, batch, lane, None);
             return self.alone(engine, batch, lane, context);
@@ -319,11 +320,11 @@ impl Inspector {
         self.ahead.take(lane, &mut self.found);
     }
 
-    /// Why the packet does not reach the transport protocol of its receiver, if it does not; then
-    /// it changes no connection.
-    fn refusal(&self, batch: &Batch, lane: usize) -> Option<Reason> {
+    /// What the receiver's network layer makes of the packet; one that it drops changes no
+    /// connection.
+    fn delivery(&self, batch: &Batch, lane: usize) -> Delivery {
         let Settings { checksums, min_ttl, .. } = self.settings;
-        arrival::refusal(batch, lane, checksums, min_ttl)
+        arrival::delivery(batch, lane, checksums, min_ttl)
     }
 
     /// Adds a packet's segment to its stream, and the new bytes to its application. `stretch`
@@ -381,7 +382,8 @@ impl Inspector {
             && taken == payload.len()
             && self.ahead.searched_behind(lane, own, engine.reach);
         let ended = own.has_ended();
-        let is_last = segment.is_last() && !segment.is_reset() && taken == payload.len();
+        let is_whole = taken == payload.len() && arrival::missing(batch, lane) == 0;
+        let is_last = segment.is_last() && !segment.is_reset() && is_whole;
         let fresh =
             own.segment(segment.sequence, &payload[..taken], is_last, &policy, notes, stretch);
         if fresh.gap {

@@ -304,6 +304,12 @@ impl Ends {
         streams[other].hold(&theirs.data);
     }
 
+    /// Forgets what a side has sent, and what was agreed from it.
+    pub(super) fn forget(&mut self, to_server: bool) {
+        self.sides[usize::from(!to_server)] = Side::default();
+        self.agreed = None;
+    }
+
     /// Drops the SYNs that were not chosen.
     pub(super) fn settle(&mut self) {
         self.sides.iter_mut().for_each(|side| side.offers.clear());
@@ -356,7 +362,7 @@ impl Ends {
                 return Err(Reason::Window);
             }
             let end = segment.sequence.wrapping_add(length as u32);
-            if stream.has_ended() && distance(next, end) > 0 {
+            if stream.has_ended() && length > 0 && distance(next, end) > 0 {
                 return Err(Reason::Closed);
             }
         }

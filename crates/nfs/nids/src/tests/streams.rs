@@ -260,7 +260,12 @@ fn state_that_nobody_has_is_refused() {
         };
         let id = thalweg_nf::toolkit::conversation::Conversation::of(&tuple);
         let syn = segment::Segment { flags: 2, sequence: 7, ..segment::Segment::default() };
-        let arrival = flows::Arrival { segment: Some(syn), payload: b"", refused: None };
+        let arrival = flows::Arrival {
+            segment: Some(syn),
+            payload: b"",
+            missing: 0,
+            delivery: arrival::Delivery::default(),
+        };
         let how = flows::Handling { target: Target::Linux, midstream: false, streams: true };
         let seen = table.packet(None, id, &arrival, how, Nanoseconds(1)).unwrap();
         let mut tracked = flows::Tracked::default();
