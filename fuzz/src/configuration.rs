@@ -32,7 +32,7 @@ pub fn configuration(data: &[u8]) {
     if let Some(file) = parts.next() {
         std::fs::write(folder.path().join("file.txt"), file).expect("the file can be written");
     }
-    match Plan::load(&path, &kinds, PlanOptions { dry_run: true }) {
+    match Plan::load(&path, &kinds, PlanOptions { dry_run: true, ..PlanOptions::default() }) {
         Ok(plan) => assert!(!plan.graph().to_tree().is_empty()),
         Err(errors) => {
             assert!(!errors.is_empty());

@@ -72,7 +72,10 @@ fn the_chain_that_the_tests_break_is_whole() {
 #[test]
 fn frames_shorter_than_an_nf_needs_are_told() {
     let chain = CHAIN.replace("kind = \"test\"\nnumber = 0", "kind = \"defrag\"");
-    let warnings = |chain: &str| folder(chain).load().unwrap().warnings();
+    let warnings = |chain: &str| {
+        let warnings = folder(chain).load().unwrap().warnings();
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
     assert_eq!(warnings(&chain), Vec::<String>::new());
     assert_eq!(warnings(&format!("{chain}[memory]\nframe_size = 10496\n")), Vec::<String>::new());
     let warnings = warnings(&format!("{chain}[memory]\nframe_size = 2048\n"));

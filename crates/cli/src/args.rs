@@ -159,6 +159,9 @@ pub struct Run {
     /// Export the NF state to FOLDER at the end; creates the folder if it is missing
     #[arg(long, value_name = "FOLDER")]
     pub export_state: Option<PathBuf>,
+    /// Treat warnings about the configuration, such as skipped rules, as errors
+    #[arg(long)]
+    pub strict: bool,
 }
 
 /// Arguments of `thalweg check`.
@@ -172,6 +175,9 @@ pub struct Check {
     /// Print the chain as JSON (schema thalweg.check/1)
     #[arg(long)]
     pub json: bool,
+    /// Treat warnings about the configuration, such as skipped rules, as errors
+    #[arg(long)]
+    pub strict: bool,
 }
 
 /// How `thalweg check` shows a chain.

@@ -12,11 +12,11 @@ use crate::report::write_json;
 
 /// Loads the chain file, which checks it as a whole, and prints its graph.
 pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
-    let plan = load(&options.chain, kinds, PlanOptions { dry_run: true })?;
+    let plan = load(&options.chain, kinds, PlanOptions { dry_run: true, strict: options.strict })?;
     let graph = plan.graph();
     let mut out = io::stdout().lock();
     if options.json {
-        let warnings = plan.warnings();
+        let warnings: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();
         let document = json!({ "schema": "thalweg.check/1", "graph": graph, "warnings": warnings });
         write_json(&mut out, &document)?;
         return Ok(());

@@ -16,7 +16,8 @@ use crate::summary;
 
 /// Runs the chain to its end and prints the report.
 pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failure> {
-    let plan = load(&options.chain, kinds, PlanOptions::default())?;
+    let plan_options = PlanOptions { strict: options.strict, ..PlanOptions::default() };
+    let plan = load(&options.chain, kinds, plan_options)?;
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let run_options = RunOptions {

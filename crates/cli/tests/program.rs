@@ -88,6 +88,31 @@ fn bad_configuration_is_shown_with_file_line_and_expectation() {
 }
 
 #[test]
+fn strict_refuses_what_would_only_be_a_warning() {
+    let folder = folder();
+    let chain = CHAIN.replace("'monitor'", "'nids'\nrules = ['t.rules']");
+    write(folder.path(), "chain.toml", &chain);
+    let rule =
+        |options: &str, sid: u8| format!("alert tcp any any -> any any ({options} sid:{sid};)\n");
+    let odd = ["byte_math:bytes 1;", "classtype:misc-activty;", "flowbits:isset,never;"];
+    for odd in odd {
+        write(folder.path(), "t.rules", &format!("{}{}", rule("content:\"a\";", 1), rule(odd, 2)));
+        for command in ["check", "run"] {
+            let lax = thalweg(folder.path(), &[command, "chain.toml"]);
+            let warned = String::from_utf8(lax.stderr).unwrap();
+            assert!(lax.status.success() && warned.contains("t.rules:2:"), "{odd}: {warned}");
+            let strict = thalweg(folder.path(), &[command, "chain.toml", "--strict"]);
+            let error = String::from_utf8(strict.stderr).unwrap();
+            assert_eq!(strict.status.code(), Some(78), "{odd}: {error}");
+            assert!(error.contains("t.rules:2:"), "{odd}: {error}");
+            assert!(error.contains("1 mistake in 1 file"), "{odd}: {error}");
+        }
+    }
+    write(folder.path(), "t.rules", &rule("content:\"a\";", 1));
+    succeeds(folder.path(), &["check", "chain.toml", "--strict"]);
+}
+
+#[test]
 fn counts_loops_and_workers_are_obeyed() {
     let folder = folder();
     let f = folder.path();

@@ -1,5 +1,6 @@
 //! Files that a user writes, and errors that point into them.
 
+mod nearest;
 mod place;
 
 use std::fmt;
@@ -7,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use nearest::nearest;
 pub use place::Place;
 
 /// A text file that a user wrote, kept whole so that errors can show its lines.

@@ -60,12 +60,16 @@ pub(super) struct Memory {
     /// `None`: as large as the NFs need.
     pub(super) frame_size: Option<Spanned<usize>>,
     pub(super) frames: Spanned<usize>,
-    pub(super) huge_pages: bool,
+    pub(super) huge_pages: Spanned<bool>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { frame_size: None, frames: Spanned::new(0..0, 8192), huge_pages: false }
+        Self {
+            frame_size: None,
+            frames: Spanned::new(0..0, 8192),
+            huge_pages: Spanned::new(0..0, false),
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) const MAX_WORKERS: usize = 256;
 pub struct PlanOptions {
     /// Write no files: the chain is only shown or traced.
     pub dry_run: bool,
+    /// Treat warnings as mistakes.
+    pub strict: bool,
 }
 
 /// An NF of a plan.
@@ -61,7 +63,7 @@ pub struct Plan {
     pub(crate) routing: Arc<Routing>,
     pub(crate) workers: usize,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<SourceError>,
 }
 
 impl Plan {
@@ -73,7 +75,7 @@ impl Plan {
     /// Loads the chain file at `path`, whose NFs are of `kinds`, and all files it names.
     ///
     /// # Errors
-    /// Every mistake found, with its place.
+    /// Every mistake found, with its place; with `strict`, else every warning.
     pub fn load(
         path: &Path,
         kinds: &Kinds,
@@ -103,10 +105,17 @@ impl Plan {
         let mut notes = Vec::new();
         let pool = make_pool(&source, &file.memory, &nfs, &mut notes, &mut errors);
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
-            errors.sort_by_key(|e| (e.source_file().path() != path, e.line()));
+            // By file, the chain file first, and by position: a line would have to be counted.
+            errors.sort_by(|a, b| {
+                let [a, b] = [a, b].map(|e| {
+                    let file = e.source_file().path();
+                    (file != path, file, e.span().start)
+                });
+                a.cmp(&b)
+            });
             return Err(errors);
         };
-        notes.extend(routes.unused.iter().map(ToString::to_string));
+        notes.extend(routes.unused);
         let decapsulate =
             if file.classify.decapsulate { Decapsulate::Yes } else { Decapsulate::No };
         let routing = Arc::new(Routing {
@@ -119,7 +128,7 @@ impl Plan {
         });
         let rules = Arc::new(SharedRules::new(classes.table));
         let types = classes.types;
-        Ok(Self {
+        let plan = Self {
             source,
             kinds: kinds.clone(),
             inputs,
@@ -132,14 +141,16 @@ impl Plan {
             workers,
             pool,
             notes,
-        })
+        };
+        let warnings = if options.strict { plan.warnings() } else { Vec::new() };
+        if warnings.is_empty() { Ok(plan) } else { Err(warnings) }
     }
 
     /// The requests of the file that are not supported, each with its place, and the resources
     /// that the system could not provide.
-    pub fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<SourceError> {
         let unsupported = self.nfs.iter().flat_map(|nf| nf.blueprint.warnings());
-        unsupported.map(ToString::to_string).chain(self.notes.iter().cloned()).collect()
+        unsupported.chain(&self.notes).cloned().collect()
     }
 
     /// Reads the rules of `[[class]]` and the files of the NFs again, and publishes them to running
@@ -284,7 +295,7 @@ fn frame_size(
     source: &Source,
     memory: &Memory,
     nfs: &[NfPlan],
-    notes: &mut Vec<String>,
+    notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
 ) -> Option<usize> {
     let needs = nfs.iter().map(|nf| nf.blueprint.frame_size());
@@ -303,7 +314,7 @@ fn frame_size(
     for (nf, needed) in nfs.iter().zip(needs).filter(|(_, needed)| *needed > enough) {
         let message = format!("frames may be too small for packets of NF '{}'", nf.name);
         let expected = format!("{needed} bytes, the default for this chain");
-        notes.push(source.error(said.span(), message, expected).to_string());
+        notes.push(source.error(said.span(), message, expected));
     }
     Some(size)
 }
@@ -312,7 +323,7 @@ fn make_pool(
     source: &Source,
     memory: &Memory,
     nfs: &[NfPlan],
-    notes: &mut Vec<String>,
+    notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
 ) -> Option<Arc<Pool>> {
     let (size, frames) =
@@ -321,13 +332,15 @@ fn make_pool(
         errors.push(source.error(memory.frames.span(), "bad number of frames", "128 to 16777216"));
         return None;
     }
-    let huge = memory.huge_pages.then(|| PacketMemory::huge_pages(Pool::region_len(frames, size)));
+    let huge = memory
+        .huge_pages
+        .get_ref()
+        .then(|| PacketMemory::huge_pages(Pool::region_len(frames, size)));
     let pool = match huge {
         Some(Ok(region)) => Pool::new(region, size),
         Some(Err(e)) => {
-            notes.push(format!(
-                "cannot use huge pages for packet memory ({e}); using ordinary pages"
-            ));
+            let message = format!("cannot use huge pages ({e}); using ordinary pages");
+            notes.push(source.error(memory.huge_pages.span(), message, "huge pages set aside"));
             Pool::anonymous(frames, size)
         }
         None => Pool::anonymous(frames, size),

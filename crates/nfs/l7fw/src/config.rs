@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::application::Action;
+use super::application::{Action, Undecided};
 
 /// The options of a layer-7 firewall.
 #[derive(Deserialize, JsonSchema)]
@@ -14,8 +14,24 @@ use super::application::Action;
 pub(super) struct Options {
     /// The action for flows whose application is known and that no rule matches.
     pub(super) default: Action,
-    /// The action for packets while the application of their flow is not known.
-    pub(super) undecided: Action,
+    /// The action for packets while the application of their flow is not known, or the host that
+    /// it begins to name.
+    pub(super) undecided: Undecided,
+    /// The most packets of a flow that are held, with undecided = "hold".
+    #[schemars(with = "u32", range(min = 1, max = 1024))]
+    pub(super) hold_packets: Spanned<u32>,
+    /// The most bytes of packets per worker that are held.
+    #[schemars(with = "usize", range(min = 65_536, max = 4_294_967_296_u64))]
+    pub(super) hold_bytes: Spanned<usize>,
+    /// Milliseconds that the first packet of a flow is held at most.
+    #[schemars(with = "u64", range(min = 1, max = 60_000))]
+    pub(super) hold_ms: Spanned<u64>,
+    /// The action for packets of undecided flows that exceed one of these bounds.
+    pub(super) hold_exceeded: Action,
+    /// Whether to leave out TCP segments with wrong checksums, which no receiver accepts, when the
+    /// hosts of a connection are read. A sender all of whose checksums are wrong has a network card
+    /// that computes them; false is for captures where that card merged only some segments.
+    pub(super) checksums: bool,
     /// The rules; the first match decides.
     #[schemars(with = "Vec<RuleOptions>")]
     pub(super) rule: Vec<Spanned<RuleOptions>>,
@@ -40,7 +56,12 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             default: Action::Allow,
-            undecided: Action::Allow,
+            undecided: Undecided::Allow,
+            hold_packets: Spanned::new(0..0, 32),
+            hold_bytes: Spanned::new(0..0, 16 << 20),
+            hold_ms: Spanned::new(0..0, 1000),
+            hold_exceeded: Action::Allow,
+            checksums: true,
             rule: Vec::new(),
             flows: None,
             tcp_packets: Spanned::new(0..0, 80),

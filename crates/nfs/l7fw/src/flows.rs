@@ -5,11 +5,15 @@ use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::application::{Action, Seen};
 use super::ndpi::Inspection;
+use super::watch::Watch;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
 
 /// The identity of a flow: the VLAN and the two ends.
 pub(super) type FlowId = (u16, Conversation);
+
+/// The most hosts that are remembered of a flow.
+pub(super) const MOST_HOSTS: usize = 32;
 
 /// A flow, in both directions.
 pub(super) struct Flow {
@@ -20,12 +24,57 @@ pub(super) struct Flow {
     pub(super) packets: u64,
     pub(super) dropped: u64,
     pub(super) seen: Seen,
-    pub(super) host: Option<Box<str>>,
+    /// The hosts that it names, by our own readers or, if these find none, by the library.
+    pub(super) hosts: Vec<Box<str>>,
+    /// The acknowledgment and sequence numbers of the SYN that opened its TCP connection.
+    pub(super) opened: Option<(u32, u32)>,
     /// The current action for its packets, and the rule that decided it.
     pub(super) action: Action,
     pub(super) rule: Option<u32>,
     /// Present while its packets are inspected.
     pub(super) inspection: Option<Inspection>,
+    /// The packets that the inspection has had.
+    pub(super) inspected: u64,
+    /// The start of a TCP connection, while it may name hosts.
+    pub(super) watch: Option<Box<Watch>>,
+    /// Whether its packets are held.
+    pub(super) holds: bool,
+}
+
+impl Flow {
+    /// A flow without packets, of which nothing is known and that is not inspected.
+    pub(super) fn new(tuple: FiveTuple, first: Nanoseconds) -> Self {
+        Self {
+            tuple,
+            first,
+            last: first,
+            packets: 0,
+            dropped: 0,
+            seen: Seen::default(),
+            hosts: Vec::new(),
+            opened: None,
+            action: Action::Allow,
+            rule: None,
+            inspection: None,
+            inspected: 0,
+            watch: None,
+            holds: false,
+        }
+    }
+
+    /// Its hosts: if our own readers found none, that of the library.
+    pub(super) fn all_hosts(&self, inspection: Option<&Inspection>) -> Vec<Box<str>> {
+        let library = || inspection.and_then(Inspection::host_name).into_iter().collect();
+        if self.hosts.is_empty() { library() } else { self.hosts.clone() }
+    }
+
+    /// Adds a host, unless it is known. When there are too many, the last gives way.
+    pub(super) fn add_host(&mut self, host: Box<str>) {
+        if !self.hosts.contains(&host) {
+            self.hosts.truncate(MOST_HOSTS - 1);
+            self.hosts.push(host);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

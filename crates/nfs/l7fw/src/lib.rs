@@ -9,11 +9,31 @@ mod firewall;
 #[cfg(feature = "ndpi")]
 mod flows;
 #[cfg(feature = "ndpi")]
+mod head;
+#[cfg(feature = "ndpi")]
+mod hello;
+#[cfg(feature = "ndpi")]
+mod hold;
+#[cfg(feature = "ndpi")]
+mod host;
+#[cfg(feature = "ndpi")]
+mod inspect;
+#[cfg(feature = "ndpi")]
 mod labels;
 #[cfg(feature = "ndpi")]
 mod ndpi;
 #[cfg(feature = "ndpi")]
+mod record;
+#[cfg(feature = "ndpi")]
 mod report;
+#[cfg(feature = "ndpi")]
+mod rules;
+#[cfg(feature = "ndpi")]
+mod setup;
+#[cfg(feature = "ndpi")]
+mod stream;
+#[cfg(feature = "ndpi")]
+mod watch;
 
 use config::Options;
 use thalweg_nf::Kind;
@@ -25,15 +45,27 @@ pub const KIND: Kind = Kind {
     state: Some("flows whose application is known, with what nDPI recognised"),
     limits: &[
         "needs the feature ndpi (Debian's libndpi-dev 4.2)",
+        "packets pass before the verdict: a TCP handshake, all segments of a request or ClientHello \
+         but the one that completes the host's name, and of other protocols the packets that nDPI \
+         needs. undecided = \"hold\" holds those that carry data until the verdict; what exceeds \
+         hold_packets, hold_bytes or hold_ms passes, unless hold_exceeded = \"block\"",
+        "packets that are held when the run ends or the state moves are lost",
+        "the first 64,000 bytes of each direction of a TCP connection are reassembled; a host \
+         named later in one request, or after bytes that took another path, is not read",
+        "hosts are read from HTTP/1 requests, one after another on a connection, and from TLS \
+         ClientHellos; others (QUIC, HTTP/2 without TLS, STARTTLS) as far as nDPI 4.2 \
+         reads them, and the name inside an encrypted ClientHello not at all",
         "fragments are not inspected and pass, whatever the rules",
-        "a flow whose application is not known yet takes about 1 KiB, plus what nDPI collects of \
-         TLS handshakes; after a move to another instance its inspection restarts",
+        "a flow whose application is not known yet takes about 2 KiB, plus what nDPI collects of \
+         TLS handshakes, and unacknowledged bytes of its start (64 MiB per worker; then starts of \
+         more than 4 KiB are given up); after a move to another instance its inspection restarts, \
+         and requests after the first are not read",
         "max_flows flows per worker: when full, the least recently used half is evicted",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     #[cfg(feature = "ndpi")]
-    build: firewall::build,
+    build: setup::build,
     #[cfg(not(feature = "ndpi"))]
     build: without_library,
 };

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use super::application::Seen;
+use super::host::host_name;
 
 /// The opaque types that pointers of ndpi.c refer to.
 #[repr(C)]
@@ -158,12 +159,12 @@ impl Inspection {
     }
 
     /// The name of the host that the flow addresses, if it is known.
-    pub(super) fn host(&self) -> Option<String> {
+    pub(super) fn host_name(&self) -> Option<Box<str>> {
         // SAFETY: the flow lives.
         let text = unsafe { thalweg_ndpi_host(self.0.as_ptr()) };
         // SAFETY: the name is in the flow, and ends with a zero.
         let text = unsafe { CStr::from_ptr(text) };
-        (!text.is_empty()).then(|| text.to_string_lossy().into_owned())
+        if text.is_empty() { None } else { host_name(text.to_bytes()) }
     }
 }
 

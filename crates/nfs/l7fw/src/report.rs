@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use serde::Serialize;
-use thalweg_packet::FiveTuple;
 use thalweg_packet::wire::ip_proto;
 
 use super::application::{Action, Names};
@@ -43,14 +42,8 @@ struct Line<'a> {
 }
 
 /// Appends the line of a flow to `lines`.
-pub(super) fn line(
-    names: &Names,
-    tuple: &FiveTuple,
-    vlan: u16,
-    flow: &Flow,
-    undecided: bool,
-    lines: &mut Vec<u8>,
-) {
+pub(super) fn line(names: &Names, vlan: u16, flow: &Flow, undecided: bool, lines: &mut Vec<u8>) {
+    let tuple = &flow.tuple;
     let has_ports = matches!(tuple.protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
     let port = |port| has_ports.then_some(port);
     let line = Line {
@@ -63,7 +56,7 @@ pub(super) fn line(
         vlan: (vlan != 0).then_some(vlan),
         application: names.application(flow.seen),
         category: names.category(flow.seen),
-        host: flow.host.as_deref(),
+        host: flow.hosts.first().map(|host| &**host),
         guessed: flow.seen.guessed,
         undecided,
         verdict: flow.action,

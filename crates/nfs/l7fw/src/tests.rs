@@ -17,6 +17,10 @@ use thalweg_nf::{Environment, Verdict};
 use thalweg_testkit::Drive;
 use thalweg_testkit::data_folder;
 
+mod holds;
+mod starts;
+mod wire;
+
 struct Bench {
     drive: Drive,
     folder: tempfile::TempDir,
@@ -216,25 +220,28 @@ fn applications_are_those_that_ndpi_publishes_but_for_its_version() {
     assert!(differ.len() * 10 <= count, "{} of {count}: {differ:#?}", differ.len());
 }
 
-/// A segment of a client (to port 80) or of its server.
-fn segment(client: u16, by_client: bool, flags: u8, payload: &str) -> Vec<u8> {
+/// A segment of a client (to port 80) or of its server, at an offset in its stream. The number of
+/// the SYN is 100.
+fn segment(client: u16, by_client: bool, flags: u8, at: u32, payload: &str) -> Vec<u8> {
     let (a, b) = ([10, 0, (client >> 8) as u8, client as u8].into(), [192, 0, 2, 1].into());
     let (from, to, ports) = if by_client { (a, b, (40_000, 80)) } else { (b, a, (80, 40_000)) };
     let (src_port, dst_port) = ports;
-    let segment = TcpSegment { src_port, dst_port, seq: 1, ack: 1, flags, window: 64_240 };
+    let seq = 100 + u32::from(flags & 2 == 0) + at;
+    let segment = TcpSegment { src_port, dst_port, seq, ack: 101, flags, window: 64_240 };
     PacketBuilder::new([2; 6], [4; 6]).ip(from, to).tcp(segment).build(payload.as_bytes())
 }
 
 /// A handshake, a request for `host`, and what follows it.
 fn exchange(client: u16, host: &str) -> [Vec<u8>; 6] {
     let get = format!("GET / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: x\r\n\r\n");
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     [
-        segment(client, true, 2, ""),
-        segment(client, false, 0x12, ""),
-        segment(client, true, 0x10, ""),
-        segment(client, true, 0x18, &get),
-        segment(client, false, 0x18, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-        segment(client, true, 0x10, ""),
+        segment(client, true, 2, 0, ""),
+        segment(client, false, 0x12, 0, ""),
+        segment(client, true, 0x10, 0, ""),
+        segment(client, true, 0x18, 0, &get),
+        segment(client, false, 0x18, 0, response),
+        segment(client, true, 0x10, get.len() as u32, ""),
     ]
 }
 
@@ -289,7 +296,7 @@ fn the_default_and_what_is_undecided_may_be_blocked() {
         Bench::new("default = 'block'\nrule = [{ action = 'allow', application = ['HTTP'] }]");
     assert_eq!(request(&mut bench, 1, "a.test"), PASSED);
     let mut bench = Bench::new("undecided = 'block'");
-    assert_eq!(bench.send(&segment(1, true, 2, "")), Verdict::Drop(DropReason::Application));
+    assert_eq!(bench.send(&segment(1, true, 2, 0, "")), Verdict::Drop(DropReason::Application));
 }
 
 #[test]
@@ -297,25 +304,25 @@ fn a_verdict_moves_with_its_flow() {
     let options = "rule = [{ action = 'block', host = ['bad.example'] }]";
     let mut first = Bench::new(options);
     assert_eq!(request(&mut first, 1, "bad.example"), STOPPED);
-    first.send(&segment(2, true, 2, ""));
+    first.send(&segment(2, true, 2, 0, ""));
     let mut bytes = Vec::new();
-    let mut writer = StateWriter::new(&mut bytes, "l7fw", 1).unwrap();
+    let mut writer = StateWriter::new(&mut bytes, "l7fw", 2).unwrap();
     first.drive.nf.export_state(&mut writer).unwrap();
     assert_eq!(writer.finish().unwrap(), 1, "what is not decided begins anew");
     let mut second = Bench::new(options);
     second
         .drive
         .nf
-        .import_state(&mut StateReader::new(&mut &bytes[..], "l7fw", 1).unwrap())
+        .import_state(&mut StateReader::new(&mut &bytes[..], "l7fw", 2).unwrap())
         .unwrap();
     assert_eq!(
-        second.send(&segment(1, true, 0x18, "more")),
+        second.send(&segment(1, true, 0x18, 70, "more")),
         Verdict::Drop(DropReason::Application)
     );
     let mut third = Bench::new("");
     for cut in 0..bytes.len() {
         let mut rest = &bytes[..cut];
-        let reader = StateReader::new(&mut rest, "l7fw", 1);
+        let reader = StateReader::new(&mut rest, "l7fw", 2);
         assert!(reader.and_then(|mut reader| third.drive.nf.import_state(&mut reader)).is_err());
     }
     assert_eq!(third.figure("flows"), 0);
@@ -325,7 +332,7 @@ fn a_verdict_moves_with_its_flow() {
 fn flows_stay_within_their_number_and_none_is_lost_untold() {
     let mut bench = Bench::new("max_flows = 100");
     for client in 0..2_000 {
-        bench.send(&segment(client, true, 2, ""));
+        bench.send(&segment(client, true, 2, 0, ""));
         assert!(bench.figure("flows") <= 100);
     }
     assert!(bench.figure("flows_evicted") >= 1_900);

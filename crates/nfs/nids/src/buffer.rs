@@ -49,6 +49,10 @@ macro_rules! buffers {
             /// The number of buffers.
             pub(super) const COUNT: usize = 1 $(+ { let _ = Self::$variant; 1 })*;
 
+            /// The names of options that select a buffer.
+            #[cfg(test)]
+            pub(super) const NAMES: &[&str] = &[$($name, $($old,)*)* "pkt_data", "file_data"];
+
             /// The buffer that the option `name` selects for the tests after it ("sticky").
             pub(super) fn sticky(name: &str) -> Option<Self> {
                 match name {

@@ -10,7 +10,7 @@ use super::buffer::Buffer;
 use super::events::Events;
 use super::flows::Seen;
 use super::matcher::{Outcome, verify};
-use super::rule::{Endpoint, FlowBit, Part, Protocol, Rule, Sides, StreamSize, Transform, View};
+use super::rule::{Endpoint, FlowBit, Protocol, Rule, Sides, StreamSize, Transform, View};
 use super::stream::Stream;
 
 /// A packet as rules see it.
@@ -108,7 +108,7 @@ impl Rule {
         for part in self.parts.iter().filter(|p| p.buffer != Buffer::Payload) {
             let mut of_part = Outcome::NoMatch;
             for bytes in message.all(part.buffer) {
-                match verify(&part.tests, &transformed(part, bytes)) {
+                match verify(&part.tests, &transformed(&part.transforms, bytes)) {
                     Outcome::NoMatch => {}
                     Outcome::GaveUp => of_part = Outcome::GaveUp,
                     Outcome::Match => {
@@ -172,7 +172,7 @@ impl Rule {
         let set = |name: &String| seen.is_some_and(|s| s.flow.bits.contains(name));
         self.bits.iter().all(|bit| match bit {
             FlowBit::IsSet(names) => names.iter().any(set),
-            FlowBit::IsNotSet(names) => !names.iter().any(set),
+            FlowBit::IsNotSet(names) => !names.iter().all(set),
             _ => true,
         })
     }
@@ -226,10 +226,10 @@ fn protocol_fits(protocol: Protocol, headers: &Headers) -> bool {
     }
 }
 
-/// The bytes after the part's transformations.
-fn transformed<'a>(part: &Part, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+/// The bytes after the transformations.
+pub(super) fn transformed<'a>(transforms: &[Transform], bytes: &'a [u8]) -> Cow<'a, [u8]> {
     let mut now = Cow::Borrowed(bytes);
-    for transform in &part.transforms {
+    for transform in transforms {
         let blank = |b: &u8| b.is_ascii_whitespace() || *b == 0x0b;
         now = Cow::Owned(match transform {
             Transform::ToLowercase => now.to_ascii_lowercase(),

@@ -98,7 +98,7 @@ struct Options {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Unsupported {
-    /// Skip them, each with a warning.
+    /// Skip them, with one warning for each unsupported feature.
     #[default]
     Skip,
     /// Report them as errors.
@@ -227,13 +227,6 @@ impl Blueprint for NidsBlueprint {
     fn reload(&self) -> Result<(), BuildError> {
         let sources = self.setup.files.iter().map(Source::read).collect::<Result<Vec<_>, _>>()?;
         let compiled = self.setup.compile(&sources)?;
-        let before = self.engine.load().rules.len();
-        if compiled.engine.rules.is_empty() && before > 0 {
-            // A file looks like this, too, while it is being written.
-            let message = format!("no rules left (before: {before})");
-            let error = |s: &Source| s.error(0..0, message.as_str(), "at least one rule");
-            return Err(BuildError(sources.iter().map(error).collect()));
-        }
         compiled.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         self.engine.store(Arc::new(compiled.engine));
         Ok(())

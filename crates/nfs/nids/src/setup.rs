@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Source, SourceError, counted};
 use toml::Spanned;
 
 use super::engine::Engine;
-use super::rule::{Variables, load, warnings};
+use super::rule::{Findings, Variables, examine, load, summed};
 use thalweg_nf::{BuildError, Section};
 
 /// The settings for reading the rules, also on reload.
@@ -26,20 +26,38 @@ pub(super) struct Compiled {
 }
 
 impl Setup {
+    /// Compiles the rules of `sources`.
+    ///
+    /// # Errors
+    /// The invalid rules, and a set of which no rule is left.
     pub(super) fn compile(&self, sources: &[Source]) -> Result<Compiled, BuildError> {
         let mut files: Vec<_> =
             sources.iter().map(|s| (s, load(s, &self.variables, self.refuse))).collect();
-        let errors: Vec<_> = files.iter_mut().flat_map(|(_, l)| l.errors.drain(..)).collect();
+        let mut errors: Vec<_> = files.iter_mut().flat_map(|(_, l)| l.errors.drain(..)).collect();
+        let Findings { errors: more, warnings: of_the_set } = examine(&mut files);
+        errors.extend(more);
         if !errors.is_empty() {
             return Err(BuildError(errors));
         }
-        let of_the_set = warnings(&files);
-        let (mut rules, mut warnings) = (Vec::new(), Vec::new());
+        let (mut rules, mut skipped, mut oddities) = (Vec::new(), Vec::new(), Vec::new());
         for (_, loaded) in files {
             rules.extend(loaded.rules);
-            warnings.extend(loaded.unsupported);
+            skipped.extend(loaded.unsupported);
+            oddities.extend(loaded.oddities);
         }
-        let unsupported = warnings.len();
+        let unsupported = skipped.len();
+        let mut warnings = summed(skipped, "rule is skipped", "rules are skipped");
+        if rules.is_empty() {
+            let skipped = match unsupported {
+                0 => String::new(),
+                n => format!("; {} skipped", counted(n as u64, "rule")),
+            };
+            let message = format!("no rules left{skipped}");
+            let none = |s: &Source| s.error(0..0, message.as_str(), "at least one supported rule");
+            warnings.splice(0..0, sources.first().map(none));
+            return Err(BuildError(warnings));
+        }
+        warnings.extend(summed(oddities, "rule", "rules"));
         warnings.extend(of_the_set);
         Ok(Compiled { engine: Engine::new(rules), unsupported, warnings })
     }

@@ -1,8 +1,9 @@
 //! Address and port lists with variables.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use super::names::suggested;
 use super::text::{Fault, Piece};
 
 /// The maximum nesting depth of lists and variables.
@@ -215,12 +216,20 @@ fn collect<T: Interval>(
     }
     if let Some(name) = text.strip_prefix('$') {
         let value = variables.0.get(name);
-        let value = value.ok_or_else(|| format!("a defined variable; '{name}' is not defined"))?;
+        let undefined = || {
+            let names = variables.0.keys().map(String::as_str);
+            let mut names: Vec<&str> = names.collect();
+            names.sort_unstable();
+            suggested(&format!("a defined variable; '{name}' is not defined"), name, names)
+        };
+        let value = value.ok_or_else(undefined)?;
         return collect(value, variables, one, depth + 1, items);
     }
     if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
-        if split(inner).next().is_none() {
-            return Err("at least one item in the list".into());
+        // One comma may end a list.
+        let inner = inner.trim_end().strip_suffix(',').unwrap_or(inner);
+        if split(inner).any(|item| item.trim().is_empty()) {
+            return Err("an item on both sides of each comma in a list".into());
         }
         return split(inner).try_for_each(|t| collect(t, variables, one, depth + 1, items));
     }
@@ -240,7 +249,6 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
         }
         c == ',' && depth == 0
     })
-    .filter(|t| !t.trim().is_empty())
 }
 
 fn address(text: &str) -> Result<Option<Prefix>, String> {
@@ -264,8 +272,11 @@ fn address(text: &str) -> Result<Option<Prefix>, String> {
     let bits: u32 = if v4 { 32 } else { 128 };
     let length = match length {
         Some(mask) if mask.contains('.') => {
-            let (_, mask) = number(mask)?;
-            (mask as u32).count_ones()
+            let mask = mask.parse::<Ipv4Addr>().map_err(|_| wrong())?.to_bits();
+            if !v4 || mask.leading_ones() != mask.count_ones() {
+                return Err("a mask with all ones before all zeros, such as 255.255.0.0".into());
+            }
+            mask.leading_ones()
         }
         Some(length) => length.parse().ok().filter(|l| *l <= bits).ok_or_else(wrong)?,
         None => bits,

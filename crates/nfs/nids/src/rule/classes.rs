@@ -1,10 +1,14 @@
 //! Rule classes (`classtype`).
 
-/// Category and severity of a class, from Suricata's classification.config. An
-/// unlisted class has no category and severity 3.
-pub(super) fn classification(class: &str) -> (String, u8) {
+/// Category and severity of a class, from Suricata's classification.config.
+pub(super) fn classification(class: &str) -> Option<(&'static str, u8)> {
     let found = CLASSES.iter().find(|(name, ..)| *name == class);
-    found.map_or((String::new(), 3), |(_, category, severity)| ((*category).to_owned(), *severity))
+    found.map(|(_, category, severity)| (*category, *severity))
+}
+
+/// The names of the classes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    CLASSES.iter().map(|(name, ..)| *name)
 }
 
 const CLASSES: &[(&str, &str, u8)] = &[

@@ -104,6 +104,16 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// Whether a condition on fragment bits holds for these; `true` for other conditions.
+    pub(super) fn suits_fragment_bits(&self, there: u8) -> bool {
+        match *self {
+            Self::FragmentBits { bits, how } => bits_match(there, bits, how),
+            _ => true,
+        }
+    }
+}
+
 fn has_option(bytes: &[u8], headers: &Headers, number: Option<u8>) -> bool {
     let start = usize::from(headers.l3);
     let Some(first) = bytes.get(start).filter(|_| headers.is_ipv4()) else { return false };

@@ -1,6 +1,7 @@
 //! Payload tests.
 
 use super::super::buffer::Buffer;
+use super::contents::has_upper_case;
 use super::text::{Fault, Piece};
 
 /// A test of the payload, in the order of the rule.
@@ -90,6 +91,8 @@ pub(in super::super) struct Content {
     pub(in super::super) within: Option<Number>,
     pub(in super::super) ends_with: bool,
     pub(in super::super) fast_pattern: bool,
+    /// Whether `fast_pattern:only` excludes a position.
+    pub(in super::super) anywhere: bool,
 }
 
 impl Content {
@@ -199,12 +202,14 @@ pub(super) fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
+/// The value without the exclamation mark before it, and whether there was one.
+pub(super) fn negation(value: Piece<'_>) -> (Piece<'_>, bool) {
+    value.strip('!').map_or((value, false), |rest| (rest, true))
+}
+
 /// Reads `"/pattern/flags"`; a flag may name the buffer to search.
 pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> {
-    let (piece, negated) = match piece.strip('!') {
-        Some(rest) => (rest, true),
-        None => (piece, false),
-    };
+    let (piece, negated) = negation(piece);
     let inner = piece.unquoted();
     let expected = "\"/pattern/flags\"";
     let body = inner.strip('/').ok_or_else(|| piece.fault("bad pcre", expected))?;
@@ -212,10 +217,13 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
     let (pattern, flags) = (body.to(end), body.from(end + 1));
     let mut builder = pcre2::bytes::RegexBuilder::new();
     builder.jit_if_available(true);
-    let (mut relative, mut prefix, mut buffer) = (false, String::new(), None);
+    let (mut relative, mut prefix, mut buffer, mut caseless) = (false, String::new(), None, false);
     for flag in flags.text.chars() {
         match flag {
-            'i' => _ = builder.caseless(true),
+            'i' => {
+                builder.caseless(true);
+                caseless = true;
+            }
             's' => _ = builder.dotall(true),
             'm' => _ = builder.multi_line(true),
             'x' => _ = builder.extended(true),
@@ -224,9 +232,26 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
             'R' => relative = true,
             // Our limits always apply; payloads are always raw.
             'O' | 'B' => {}
-            other if Buffer::of_flag(other).is_some() => buffer = Buffer::of_flag(other),
-            other => return Err(Fault::unsupported(flags.span(), format!("pcre flag '{other}'"))),
+            // Names of variables follow, into which Suricata captures text.
+            ',' => return Err(Fault::unsupported(flags.span(), "pcre with variables")),
+            'E' | 'K' => {
+                return Err(Fault::unsupported(flags.span(), format!("pcre flag '{flag}'")));
+            }
+            _ => match Buffer::of_flag(flag) {
+                Some(_) if buffer.is_some() => {
+                    return Err(flags.fault("flags for two buffers", "one buffer for each pcre"));
+                }
+                Some(of_flag) => buffer = Some(of_flag),
+                None => {
+                    let expected = "flags from ismxAEGROBKUIPQHDMCSYVW";
+                    return Err(flags.fault(format!("unknown pcre flag '{flag}'"), expected));
+                }
+            },
         }
+    }
+    if buffer == Some(Buffer::HttpHost) && !caseless && has_upper_case(pattern.text) {
+        let message = "no packet can match: http.host is in lower case";
+        return Err(pattern.fault(message, "a pattern in lower case"));
     }
     // The rule syntax requires semicolons and quotes to be escaped.
     let pattern = pattern.text.replace("\\;", ";").replace("\\\"", "\"");

@@ -15,7 +15,8 @@ impl Rule {
     pub(super) fn may_fit_a_packet(&self) -> bool {
         let by_ip = |v4| (0..=255).any(|transport| self.may_be_carried(v4, transport));
         let flags = (0..=255).any(|flags| self.conditions.iter().all(|c| c.suits_flags(flags)));
-        (by_ip(true) || by_ip(false)) && flags && !self.has_disjoint_ranges()
+        let bits = (0..8).any(|bits| self.conditions.iter().all(|c| c.suits_fragment_bits(bits)));
+        (by_ip(true) || by_ip(false)) && flags && bits && !self.has_disjoint_ranges()
     }
 
     /// Whether IPv4 packets (or IPv6 packets) of this transport protocol can match.
@@ -27,14 +28,23 @@ impl Rule {
             && self.application.into_iter().chain(applications).all(|p| may_carry(transport, p))
     }
 
-    /// Whether one field must lie in two disjoint ranges.
+    /// Whether one field must lie in two disjoint ranges, or both inside and outside one.
     fn has_disjoint_ranges(&self) -> bool {
         let ranges: Vec<_> = self.conditions.iter().filter_map(Condition::range).collect();
-        ranges.iter().enumerate().any(|(i, (what, range))| {
-            let disjoint =
-                |other: &Range<u64>| range.start >= other.end || other.start >= range.end;
-            ranges[..i].iter().any(|(other, theirs)| other == what && disjoint(theirs))
-        })
+        let excluded = self.conditions.iter().any(|c| match c {
+            Condition::Range { what, low, high, negated: true } => {
+                ranges.iter().any(|(other, range)| {
+                    other == what && *low <= range.start && range.end - 1 <= *high
+                })
+            }
+            _ => false,
+        });
+        excluded
+            || ranges.iter().enumerate().any(|(i, (what, range))| {
+                let disjoint =
+                    |other: &Range<u64>| range.start >= other.end || other.start >= range.end;
+                ranges[..i].iter().any(|(other, theirs)| other == what && disjoint(theirs))
+            })
     }
 }
 

@@ -4,6 +4,7 @@ use thalweg_packet::wire::ip_proto;
 
 use super::super::events::Event;
 use super::condition::{Condition, What};
+use super::names::{EVENTS, suggested};
 use super::text::{Fault, Piece};
 use super::{Sides, StreamSize};
 
@@ -52,7 +53,13 @@ pub(super) fn ip_option(value: Piece<'_>) -> Result<Condition, Fault> {
 pub(super) fn event(value: Piece<'_>) -> Result<Condition, Fault> {
     match Event::named(value.text) {
         Some(event) => Ok(Condition::Event(event)),
-        None => Err(Fault::unsupported(value.span(), format!("event '{}'", value.text))),
+        None if EVENTS.contains(&value.text) => {
+            Err(Fault::unsupported(value.span(), format!("event '{}'", value.text)))
+        }
+        None => {
+            let expected = suggested("an event of Suricata", value.text, EVENTS.iter().copied());
+            Err(value.fault("unknown event", expected))
+        }
     }
 }
 
@@ -183,6 +190,9 @@ pub(super) fn tcp_flags(value: Piece<'_>) -> Result<Condition, Fault> {
         None => (value.trim(), ""),
     };
     let (how, asked) = letters(asked);
+    if asked.is_empty() {
+        return Err(value.fault("bad TCP flags", "letters from FSRPAUEC, or 0"));
+    }
     let bits = |text: &str| {
         text.chars().try_fold(0u8, |bits, letter| {
             let bit = match letter.to_ascii_uppercase() {
@@ -211,5 +221,8 @@ pub(super) fn fragment_bits(value: Piece<'_>) -> Result<Condition, Fault> {
         'M' => Ok(bits | 1),
         _ => Err(value.fault("bad fragment bits", "letters from MDR")),
     })?;
+    if asked.is_empty() {
+        return Err(value.fault("bad fragment bits", "letters from MDR"));
+    }
     Ok(Condition::FragmentBits { bits, how })
 }

@@ -4,9 +4,15 @@ mod address;
 mod classes;
 mod condition;
 mod content;
+mod contents;
 mod contradiction;
 mod draft;
+mod filter;
+mod flow;
 mod header;
+mod keywords;
+mod modifier;
+mod names;
 mod number;
 mod option;
 mod parse;
@@ -20,7 +26,7 @@ pub(super) use content::{
     Regex, Transform, VARIABLES,
 };
 pub(super) use parse::{Loaded, load};
-pub(super) use set::warnings;
+pub(super) use set::{Findings, examine, summed};
 
 use super::buffer::{self, Buffer};
 
@@ -93,7 +99,7 @@ pub(super) enum FlowBit {
     Toggle(String),
     /// At least one of these is set.
     IsSet(Vec<String>),
-    /// None of these is set.
+    /// At least one of these is not set.
     IsNotSet(Vec<String>),
 }
 

@@ -1,17 +1,24 @@
 //! Reads the options of a rule one by one.
 
 use super::super::buffer::{Buffer, Protocol};
-use super::classes::classification;
+use super::Rule;
+use super::classes;
 use super::condition::{Condition, What};
-use super::content::{self, Content, Number, PayloadTest, Transform};
+use super::content::{self, Content, PayloadTest, Transform};
 use super::draft::Draft;
+use super::filter::filter;
+use super::flow::{flow, flow_bits};
 use super::header;
+use super::modifier::modifier;
+use super::names::{PROTOCOLS, SUPPORTED_PROTOCOLS, suggested};
 use super::number;
 use super::text::{Fault, Piece};
-use super::{Filter, FilterKind, FlowBit, Rule, Track, UniqueOn, View};
 
 /// Options that describe the rule, not packets.
-const REMARKS: &[&str] = &["reference", "metadata", "target", "requires", "prefilter", "rawbytes"];
+const REMARKS: &[&str] = &["reference", "metadata", "requires"];
+
+/// Options that a rule has at most once.
+const ONCE: &[&str] = &["msg", "sid", "rev", "flow", "dsize", "app-layer-protocol"];
 
 /// Options without a value, in addition to the names of buffers.
 const ALONE: &[&str] = &[
@@ -35,41 +42,37 @@ pub(super) fn option(
     name: Piece<'_>,
     value: Option<Piece<'_>>,
 ) -> Result<(), Fault> {
-    let needed =
-        || value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"));
+    let needed = || needed(name, value);
     let is_buffer = || Buffer::sticky(name.text).is_some() || Buffer::modifier(name.text).is_some();
     if let Some(value) = value
         && (ALONE.contains(&name.text) || is_buffer())
     {
         return Err(value.fault(format!("'{}' takes no value", name.text), "the name alone"));
     }
+    if let Some(once) = ONCE.iter().find(|n| **n == name.text) {
+        draft.once(once, name)?;
+    }
     let rule = &mut draft.rule;
     match name.text {
         "msg" => rule.message = unescape(needed()?.unquoted().text),
         "sid" => {
             let value = needed()?;
-            rule.sid = value.number()?;
+            rule.sid = positive(value)?;
             draft.places.sid = value.span();
         }
         "gid" => rule.gid = needed()?.number()?,
-        "rev" => rule.rev = needed()?.number()?,
-        "classtype" => {
-            let severity;
-            (rule.category, severity) = classification(needed()?.text);
-            // The rule's own priority takes precedence, wherever it stands.
-            if !rule.prioritised {
-                rule.severity = severity;
-            }
-        }
-        "priority" => {
-            rule.severity = needed()?.number()?;
-            rule.prioritised = true;
-        }
+        "rev" => rule.rev = positive(needed()?)?,
+        "classtype" => class(draft, needed()?),
+        "priority" => priority(draft, needed()?)?,
+        "target" => target(draft, needed()?)?,
         "noalert" => rule.no_alert = true,
-        "flow" => flow(rule, needed()?)?,
+        "flow" => flow(draft, needed()?)?,
         "flowbits" => flow_bits(draft, needed()?)?,
-        "threshold" => rule.filters.push(filter(needed()?, false)?),
-        "detection_filter" => rule.filters.push(filter(needed()?, true)?),
+        "threshold" | "detection_filter" => {
+            let filter = filter(needed()?, name.text == "detection_filter")?;
+            draft.once("threshold' or 'detection_filter", name)?;
+            draft.rule.filters.push(filter);
+        }
         "app-layer-protocol" => application(rule, needed()?)?,
         "stream_size" => rule.stream_sizes.push(header::stream_size(needed()?)?),
         "ipopts" => rule.conditions.push(header::ip_option(needed()?)?),
@@ -77,7 +80,8 @@ pub(super) fn option(
         "sameip" => rule.conditions.push(Condition::SameAddress),
         "flags" | "tcp.flags" => rule.conditions.push(header::tcp_flags(needed()?)?),
         "fragbits" => rule.conditions.push(header::fragment_bits(needed()?)?),
-        remark if REMARKS.contains(&remark) => {}
+        "prefilter" | "rawbytes" => {}
+        remark if REMARKS.contains(&remark) => _ = needed()?,
         text => {
             if let Some(what) = header::field(text) {
                 let value = needed()?;
@@ -93,6 +97,63 @@ pub(super) fn option(
     Ok(())
 }
 
+fn needed<'a>(name: Piece<'_>, value: Option<Piece<'a>>) -> Result<Piece<'a>, Fault> {
+    let value = value.filter(|value| !value.text.is_empty());
+    value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"))
+}
+
+fn positive(value: Piece<'_>) -> Result<u32, Fault> {
+    match value.number()? {
+        0 => Err(value.fault("bad number", "a number above 0")),
+        number => Ok(number),
+    }
+}
+
+/// Reads `classtype`. The most severe of several classes counts.
+fn class(draft: &mut Draft, value: Piece<'_>) {
+    let again = !draft.is_first("classtype");
+    if again {
+        let message = "a second 'classtype'; the more severe one counts";
+        draft.warnings.push(value.fault(message, "one class for each rule"));
+    }
+    let Some((category, severity)) = classes::classification(value.text) else {
+        let expected = "a class of Suricata's classification.config";
+        let expected = suggested(expected, value.text, classes::names());
+        let message = format!("unknown class '{}', without a category", value.text);
+        draft.warnings.push(value.fault(message, expected));
+        return;
+    };
+    if draft.severity_of_class.is_none_or(|before| severity < before) {
+        draft.severity_of_class = Some(severity);
+        category.clone_into(&mut draft.rule.category);
+        // The rule's own priority takes precedence, wherever it stands.
+        if !draft.rule.prioritised {
+            draft.rule.severity = severity;
+        }
+    }
+}
+
+/// Reads `priority`. The most severe of several counts.
+fn priority(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
+    let severity = value.number()?;
+    let rule = &mut draft.rule;
+    if rule.prioritised {
+        let message = "a second 'priority'; the more severe one counts";
+        draft.warnings.push(value.fault(message, "one priority for each rule"));
+    }
+    rule.severity = if rule.prioritised { rule.severity.min(severity) } else { severity };
+    rule.prioritised = true;
+    Ok(())
+}
+
+/// Reads `target`, which describes the rule.
+fn target(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
+    match value.text {
+        "src_ip" | "dest_ip" | "none" => draft.once("target", value),
+        _ => Err(value.fault("bad target", "src_ip, dest_ip or none")),
+    }
+}
+
 /// Reads an option that tests the payload or a buffer, or selects the buffer; returns `false` for
 /// any other option.
 fn payload_test(
@@ -100,15 +161,18 @@ fn payload_test(
     name: Piece<'_>,
     value: Option<Piece<'_>>,
 ) -> Result<bool, Fault> {
-    let needed =
-        || value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"));
+    let needed = || needed(name, value);
     match name.text {
-        "content" => draft.test(new_content(needed()?)?),
-        "uricontent" => draft.test_of(Buffer::HttpUri, new_content(needed()?)?),
-        "pcre" => match content::regex(needed()?)? {
-            (regex, Some(buffer)) => draft.test_of(buffer, PayloadTest::Regex(regex)),
-            (regex, None) => draft.test(PayloadTest::Regex(regex)),
-        },
+        "content" => {
+            let value = needed()?;
+            draft.add_content(new_content(value)?, value)?;
+        }
+        "uricontent" => {
+            let value = needed()?;
+            draft.test_of(Buffer::HttpUri, PayloadTest::Content(new_content(value)?));
+            draft.contents.push(value.span());
+        }
+        "pcre" => pcre(draft, needed()?)?,
         "byte_test" => {
             let test = number::byte_test(needed()?, &draft.variables)?;
             draft.follow(PayloadTest::ByteTest(test));
@@ -128,37 +192,64 @@ fn payload_test(
         }
         "base64_decode" => draft.follow(number::base64_decode(value)?),
         "base64_data" => {
+            draft.check_tested()?;
             if !draft.stick_to_decoded() {
                 let expected = "a base64_decode before it";
                 return Err(name.fault("'base64_data' without base64_decode", expected));
             }
         }
-        "bsize" if draft.is_stuck() => {
+        "bsize" => {
             let value = needed()?;
+            if !draft.is_stuck() {
+                let expected = "a buffer such as http.uri before it, or dsize";
+                return Err(name.fault("'bsize' needs a buffer to measure", expected));
+            }
             draft.test(size(value)?);
             draft.note_size(value.span());
         }
         "urilen" => {
             let value = needed()?;
-            let (value, raw) = match value.split_once(',') {
-                Some((value, form)) => (value.trim(), form.trim().text == "raw"),
-                None => (value, false),
+            let (value, form) = match value.split_once(',') {
+                Some((value, form)) => (value.trim(), form.trim()),
+                None => (value, value.from(value.text.len())),
             };
-            let buffer = if raw { Buffer::HttpRawUri } else { Buffer::HttpUri };
+            let buffer = match form.text {
+                "raw" => Buffer::HttpRawUri,
+                "" | "norm" => Buffer::HttpUri,
+                _ => return Err(form.fault("bad form of urilen", "norm or raw")),
+            };
             draft.test_of(buffer, size(value)?);
             draft.note_size(value.span());
         }
-        "to_lowercase" => draft.transform(Transform::ToLowercase),
-        "to_uppercase" => draft.transform(Transform::ToUppercase),
-        "strip_whitespace" => draft.transform(Transform::StripWhitespace),
-        "compress_whitespace" => draft.transform(Transform::CompressWhitespace),
-        "dotprefix" => draft.transform(Transform::DotPrefix),
+        "to_lowercase" => draft.transform(Transform::ToLowercase, name)?,
+        "to_uppercase" => draft.transform(Transform::ToUppercase, name)?,
+        "strip_whitespace" => draft.transform(Transform::StripWhitespace, name)?,
+        "compress_whitespace" => draft.transform(Transform::CompressWhitespace, name)?,
+        "dotprefix" => draft.transform(Transform::DotPrefix, name)?,
         text => match Buffer::sticky(text) {
-            Some(buffer) => draft.stick_to(buffer),
+            Some(buffer) => draft.stick_to(buffer, name)?,
             None => return Ok(false),
         },
     }
     Ok(true)
+}
+
+/// Reads `pcre`, which a flag may direct to another buffer than the current one.
+fn pcre(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
+    let (regex, buffer) = content::regex(value)?;
+    let relative = regex.relative;
+    match buffer {
+        Some(buffer) if draft.is_stuck() && draft.current_buffer() != buffer => {
+            let message = "a flag for another buffer than the one selected before";
+            return Err(value.fault(message, "pkt_data before it, or no such flag"));
+        }
+        Some(buffer) => draft.test_of(buffer, PayloadTest::Regex(regex)),
+        None => draft.test(PayloadTest::Regex(regex)),
+    }
+    if !relative {
+        draft.regexes.push((draft.last_part(), value.span()));
+    }
+    Ok(())
 }
 
 fn size(value: Piece<'_>) -> Result<PayloadTest, Fault> {
@@ -176,125 +267,17 @@ fn application(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
             rule.application = Some(protocol);
             Ok(())
         }
-        None => Err(Fault::unsupported(value.span(), format!("protocol '{}'", value.text))),
-    }
-}
-
-/// Reads an option that modifies the content before it.
-fn modifier(draft: &mut Draft, name: Piece<'_>, value: Option<Piece<'_>>) -> Result<(), Fault> {
-    const MODIFIERS: &[&str] = &[
-        "nocase",
-        "offset",
-        "depth",
-        "distance",
-        "within",
-        "fast_pattern",
-        "startswith",
-        "endswith",
-    ];
-    let without = || {
-        let message = format!("'{}' needs a content to modify", name.text);
-        name.fault(message, "a content before it")
-    };
-    if let Some(buffer) = Buffer::modifier(name.text) {
-        return if draft.move_content(buffer) { Ok(()) } else { Err(without()) };
-    }
-    if !MODIFIERS.contains(&name.text) {
-        return Err(Fault::unsupported(name.span(), format!("option '{}'", name.text)));
-    }
-    let needed =
-        || value.ok_or_else(|| name.fault(format!("'{}' needs a value", name.text), "a value"));
-    let variables = std::mem::take(&mut draft.variables);
-    let signed = || {
-        let value = needed()?;
-        match number::variable(value, &variables)? {
-            Some(variable) => Ok(variable),
-            None => Ok(Number::Literal(value.number()?)),
-        }
-    };
-    let length = || match signed()? {
-        Number::Literal(..0) => Err(name.fault("a negative number", "0 or more")),
-        number => Ok(number),
-    };
-    let content = draft.content().ok_or_else(without)?;
-    let least = content.bytes.len() as i64;
-    let room = |number: Number| match number {
-        Number::Literal(n) if n < least => {
-            let message = format!("'{}' is shorter than its content", name.text);
-            Err(value.unwrap_or(name).fault(message, format!("{least} or more")))
-        }
-        number => Ok(number),
-    };
-    match name.text {
-        "nocase" => {
-            content.nocase = true;
-            content.bytes.make_ascii_lowercase();
-        }
-        "offset" => content.offset = Some(length()?),
-        "depth" => content.depth = Some(room(length()?)?),
-        "distance" => content.distance = Some(signed()?),
-        "within" => content.within = Some(room(signed()?)?),
-        "startswith" => {
-            content.offset = Some(Number::Literal(0));
-            content.depth = Some(Number::Literal(least));
-        }
-        "endswith" => content.ends_with = true,
-        // `only` and `offset,length` control the prefilter, which does not change
-        // what matches.
-        _ => content.fast_pattern = true,
-    }
-    draft.variables = variables;
-    Ok(())
-}
-
-/// Reads `type limit, track by_src, count 1, seconds 60`.
-fn filter(value: Piece<'_>, detection: bool) -> Result<Filter, Fault> {
-    let shape = "type limit|threshold|both, track by_src|by_dst|by_rule|by_both|by_flow, count N, \
-                 seconds S (no type for detection_filter)";
-    let (mut kind, mut track, mut count, mut seconds, mut unique_on) =
-        (detection.then_some(FilterKind::Detection), None, None, None, None);
-    for part in value.split(',') {
-        let Some((word, what)) = part.split_once(' ') else {
-            return Err(part.fault("bad filter", shape));
-        };
-        let what = what.trim();
-        match word.text {
-            "type" if !detection => {
-                kind = Some(match what.text {
-                    "limit" => FilterKind::Limit,
-                    "threshold" => FilterKind::Threshold,
-                    "both" => FilterKind::Both,
-                    "backoff" => return Err(Fault::unsupported(what.span(), "type 'backoff'")),
-                    _ => return Err(what.fault("bad type", shape)),
-                });
+        None => {
+            let (name, _) = content::negation(value.split(',').next().unwrap_or(value));
+            let known = PROTOCOLS.contains(&name.text)
+                || Protocol::named(name.text).is_some()
+                || matches!(name.text, "failed" | "unknown");
+            if known {
+                return Err(Fault::unsupported(value.span(), format!("protocol '{}'", value.text)));
             }
-            "track" => {
-                track = Some(match what.text {
-                    "by_src" => Track::Source,
-                    "by_dst" => Track::Destination,
-                    "by_rule" => Track::Rule,
-                    "by_both" => Track::Both,
-                    "by_flow" => Track::Flow,
-                    _ => return Err(what.fault("bad track", shape)),
-                });
-            }
-            "count" => count = Some(what.number()?),
-            "seconds" => seconds = Some(what.number()?),
-            "unique_on" => {
-                unique_on = Some(match what.text {
-                    "src_port" => UniqueOn::SourcePort,
-                    "dst_port" => UniqueOn::DestinationPort,
-                    _ => return Err(what.fault("bad unique_on", "src_port or dst_port")),
-                });
-            }
-            _ => return Err(word.fault("bad filter", shape)),
+            let names = PROTOCOLS.iter().chain(SUPPORTED_PROTOCOLS).copied();
+            Err(value.fault("unknown protocol", suggested("a protocol", name.text, names)))
         }
-    }
-    match (kind, track, count, seconds) {
-        (Some(kind), Some(track), Some(count), Some(seconds)) if count > 0 => {
-            Ok(Filter { kind, track, count, seconds, unique_on })
-        }
-        _ => Err(value.fault("bad filter", shape)),
     }
 }
 
@@ -312,74 +295,8 @@ fn unescape(text: &str) -> String {
     out
 }
 
-fn new_content(value: Piece<'_>) -> Result<PayloadTest, Fault> {
-    let (value, negated) = match value.strip('!') {
-        Some(rest) => (rest, true),
-        None => (value, false),
-    };
+fn new_content(value: Piece<'_>) -> Result<Content, Fault> {
+    let (value, negated) = content::negation(value);
     let bytes = content::bytes(value)?;
-    Ok(PayloadTest::Content(Content { bytes, negated, ..Content::default() }))
-}
-
-fn flow(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
-    fn settle<T: PartialEq>(asked: &mut Option<T>, value: T, part: Piece<'_>) -> Result<(), Fault> {
-        if asked.as_ref().is_some_and(|before| *before != value) {
-            return Err(part.fault("this contradicts an earlier 'flow' keyword", "one of the two"));
-        }
-        *asked = Some(value);
-        Ok(())
-    }
-    for part in value.split(',') {
-        match part.text {
-            "to_server" | "from_client" => settle(&mut rule.flow.to_server, true, part)?,
-            "to_client" | "from_server" => settle(&mut rule.flow.to_server, false, part)?,
-            "established" => settle(&mut rule.flow.established, true, part)?,
-            "not_established" => settle(&mut rule.flow.established, false, part)?,
-            "stateless" => {}
-            "no_stream" => settle(&mut rule.view, View::Packet, part)?,
-            "only_stream" => settle(&mut rule.view, View::Stream, part)?,
-            "no_frag" | "only_frag" => {
-                return Err(Fault::unsupported(part.span(), format!("flow '{}'", part.text)));
-            }
-            _ => {
-                let expected = "to_server, from_client, to_client, from_server, established, \
-                                not_established, stateless, no_stream or only_stream";
-                return Err(part.fault("bad flow", expected));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn flow_bits(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
-    let rule = &mut draft.rule;
-    let (command, names) = match value.split_once(',') {
-        Some((command, names)) => (command.trim(), names.trim().text),
-        None => (value.trim(), ""),
-    };
-    let list = || names.split('|').map(|n| n.trim().to_owned()).collect::<Vec<_>>();
-    let one = || names.to_owned();
-    let bit = match command.text {
-        "noalert" => {
-            rule.no_alert = true;
-            return Ok(());
-        }
-        _ if names.is_empty() => {
-            return Err(value.fault("flowbits without a name", "COMMAND,NAME such as set,NAME"));
-        }
-        "set" => FlowBit::Set(one()),
-        "unset" => FlowBit::Unset(one()),
-        "toggle" => FlowBit::Toggle(one()),
-        "isset" => {
-            draft.places.is_set.push(value.span());
-            FlowBit::IsSet(list())
-        }
-        "isnotset" => FlowBit::IsNotSet(list()),
-        _ => {
-            let expected = "set, unset, toggle, isset, isnotset or noalert";
-            return Err(command.fault("bad flowbits", expected));
-        }
-    };
-    rule.bits.push(bit);
-    Ok(())
+    Ok(Content { bytes, negated, ..Content::default() })
 }

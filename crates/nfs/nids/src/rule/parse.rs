@@ -6,8 +6,11 @@ use super::super::buffer::{self, Buffer};
 use super::address::{Variables, addresses, ports};
 use super::condition::Endpoint;
 use super::content::{Content, Part, PayloadTest};
+use super::contents::check_opposites;
 use super::contradiction::check_sizes;
 use super::draft::Draft;
+use super::keywords;
+use super::names::{ACTIONS, PROTOCOLS, SUPPORTED_PROTOCOLS, suggested};
 use super::option::option;
 use super::set::Places;
 use super::text::{Fault, Piece, options};
@@ -21,6 +24,8 @@ pub(in super::super) struct Loaded {
     pub(in super::super) places: Vec<Places>,
     /// Rules that need an unsupported feature, each once.
     pub(in super::super) unsupported: Vec<SourceError>,
+    /// Oddities of rules that are taken nevertheless.
+    pub(in super::super) oddities: Vec<SourceError>,
     pub(in super::super) errors: Vec<SourceError>,
 }
 
@@ -35,19 +40,16 @@ impl Loaded {
 /// with `refuse`.
 pub(in super::super) fn load(source: &Source, variables: &Variables, refuse: bool) -> Loaded {
     let mut loaded = Loaded::default();
+    let error = |fault: Fault| source.error(fault.span, fault.message, fault.expected);
     for piece in rule_texts(source) {
         match rule(piece, variables) {
-            Ok((rule, places)) => {
+            Ok((rule, places, oddities)) => {
                 loaded.rules.push(rule);
                 loaded.places.push(places);
+                loaded.oddities.extend(oddities.into_iter().map(error));
             }
-            Err(fault) if fault.unsupported && !refuse => {
-                let message = format!("{}; the rule is skipped", fault.message);
-                loaded.unsupported.push(source.error(fault.span, message, fault.expected));
-            }
-            Err(fault) => {
-                loaded.errors.push(source.error(fault.span, fault.message, fault.expected));
-            }
+            Err(fault) if fault.unsupported && !refuse => loaded.unsupported.push(error(fault)),
+            Err(fault) => loaded.errors.push(error(fault)),
         }
     }
     loaded
@@ -77,13 +79,17 @@ fn rule_texts(source: &Source) -> Vec<Piece<'_>> {
     pieces
 }
 
-fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault> {
+fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places, Vec<Fault>), Fault> {
     let shape = "ACTION PROTOCOL ADDRESS PORT -> ADDRESS PORT (OPTIONS)";
     let open = piece.text.find('(').ok_or_else(|| piece.fault("not a rule", shape))?;
     let list = piece.from(open + 1);
     let close = list.text.rfind(')').filter(|at| list.text[at + 1..].trim().is_empty());
     let close =
         close.ok_or_else(|| piece.fault("unterminated options", "a closing parenthesis"))?;
+    let list = list.to(close);
+    let options = options(list)?;
+    // A typo is an error even in a rule that is not supported.
+    options.iter().try_for_each(|option| keywords::check(*option))?;
     let words = words(piece.to(open));
     let [action, protocol, source, sports, arrow, destination, dports] = &words[..] else {
         return Err(piece.to(open).fault("bad rule header", shape));
@@ -126,8 +132,10 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault
         fast_pattern: FastPattern::default(),
     };
     let mut draft = Draft::new(rule);
-    read_options(&mut draft, list.to(close))?;
-    let Draft { mut rule, sized, places, .. } = draft;
+    read_options(&mut draft, &options)?;
+    draft.check_tested()?;
+    check_opposites(&draft, list)?;
+    let Draft { mut rule, sized, places, warnings, .. } = draft;
     if rule.sid == 0 {
         return Err(piece.to(open).fault("a rule without a sid", "sid:NUMBER;"));
     }
@@ -136,16 +144,18 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places), Fault
     rule.parts.retain(|p| !p.tests.is_empty());
     settle_direction(&mut rule, piece.to(open))?;
     rule.fast_pattern = fast_pattern(&rule);
-    Ok((rule, places))
+    Ok((rule, places, warnings))
 }
 
-fn read_options(draft: &mut Draft, list: Piece<'_>) -> Result<(), Fault> {
-    for part in options(list)? {
+fn read_options(draft: &mut Draft, options: &[Piece<'_>]) -> Result<(), Fault> {
+    for part in options {
         let (name, value) = match part.split_once(':') {
             Some((name, value)) => (name.trim(), Some(value.trim())),
-            None => (part, None),
+            None => (*part, None),
         };
-        option(draft, name, value)?;
+        // Keywords may be in upper case, as in Suricata.
+        let lower = name.text.to_ascii_lowercase();
+        option(draft, Piece { text: &lower, start: name.start }, value)?;
         if !draft.rule.may_fit_a_packet() {
             let expected = "options compatible with each other and with the rule's protocol";
             let message = "no packet can match this option and the rule before it";
@@ -167,7 +177,8 @@ fn settle_direction(rule: &mut Rule, head: Piece<'_>) -> Result<(), Fault> {
         }
         let Some(to_server) = part.buffer.to_server() else { continue };
         if rule.flow.to_server.is_some_and(|d| d != to_server) {
-            return Err(Fault::unsupported(head.span(), "a rule with buffers of both directions"));
+            let message = "buffers of one direction in a rule for the other, or for both";
+            return Err(head.fault(message, "a rule for each direction"));
         }
         rule.flow.to_server = Some(to_server);
     }
@@ -212,14 +223,17 @@ fn words(header: Piece<'_>) -> Vec<Piece<'_>> {
 }
 
 fn read_action(word: Piece<'_>) -> Result<Action, Fault> {
-    match word.text {
+    match word.text.to_ascii_lowercase().as_str() {
         "alert" => Ok(Action::Alert),
         "drop" => Ok(Action::Drop),
         "pass" => Ok(Action::Pass),
-        "reject" | "rejectsrc" | "rejectdst" | "rejectboth" | "log" | "sdrop" | "config" => {
-            Err(Fault::unsupported(word.span(), format!("action '{}'", word.text)))
+        known if ACTIONS.contains(&known) => {
+            Err(Fault::unsupported(word.span(), format!("action '{known}'")))
         }
-        _ => Err(word.fault("bad action", "alert, drop or pass")),
+        other => {
+            let names = ["alert", "drop", "pass"].iter().chain(ACTIONS).copied();
+            Err(word.fault("bad action", suggested("alert, drop or pass", other, names)))
+        }
     }
 }
 
@@ -241,10 +255,17 @@ fn read_protocol(word: Piece<'_>) -> Result<(Protocol, Option<buffer::Protocol>)
         "sctp" => Protocol::Sctp,
         "icmp" | "icmpv4" => Protocol::Icmp,
         "icmpv6" => Protocol::Icmpv6,
-        other if other.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-            return Err(Fault::unsupported(word.span(), format!("protocol '{other}'")));
+        other => {
+            // Suricata 8 may name a state of the protocol, as in `http1:request_started`.
+            let name = other.split(':').next().unwrap_or(other);
+            let supported = SUPPORTED_PROTOCOLS.contains(&name);
+            if PROTOCOLS.contains(&name) || supported && name != other {
+                return Err(Fault::unsupported(word.span(), format!("protocol '{other}'")));
+            }
+            let names = PROTOCOLS.iter().chain(SUPPORTED_PROTOCOLS).copied();
+            let expected = suggested("a protocol such as ip, tcp, udp or icmp", name, names);
+            return Err(word.fault("unknown protocol", expected));
         }
-        _ => return Err(word.fault("bad protocol", "a protocol such as ip, tcp, udp or icmp")),
     };
     Ok((protocol, None))
 }

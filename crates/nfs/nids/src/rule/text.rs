@@ -127,9 +127,11 @@ pub(super) fn options(list: Piece<'_>) -> Result<Vec<Piece<'_>>, Fault> {
             '"' => quoted = !quoted,
             ';' if !quoted => {
                 let part = list.from(start).to(at - start).trim();
-                if !part.text.is_empty() {
-                    parts.push(part);
+                if part.text.is_empty() {
+                    let semicolon = list.from(at).to(1);
+                    return Err(semicolon.fault("empty option", "an option before each semicolon"));
                 }
+                parts.push(part);
                 start = at + 1;
             }
             _ => {}

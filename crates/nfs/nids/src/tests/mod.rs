@@ -242,7 +242,7 @@ fn unsupported_rules_are_named_once_and_wrong_ones_refused() {
         warnings[0]
     );
     assert!(warnings[1].contains("t.rules:2:") && warnings[1].contains("'ftp.command'"));
-    assert!(warnings.iter().all(|w| w.contains("the rule is skipped")), "{warnings:?}");
+    assert!(warnings.iter().all(|w| w.contains("; 1 rule is skipped")), "{warnings:?}");
     let refused = Bench::try_new(rules, "unsupported = 'refuse'").err().unwrap().to_string();
     assert_eq!(refused.matches(" is not supported: '").count(), 2, "{refused}");
     assert!(!refused.contains("skipped"), "{refused}");
@@ -330,3 +330,4 @@ mod contradictions;
 mod sets;
 mod streams;
 mod suricata;
+mod typos;

@@ -8,13 +8,35 @@ fn warnings(rules: &str, options: &str) -> Vec<String> {
     Bench::try_new(rules, options).unwrap_or_else(|e| panic!("{e}")).1
 }
 
+fn refused(rules: &str, options: &str) -> BuildError {
+    Bench::try_new(rules, options).err().unwrap_or_else(|| panic!("accepted: {rules}"))
+}
+
 #[test]
-fn a_number_that_two_rules_have_is_told_with_both_lines() {
+fn two_rules_of_one_sid_are_an_error_with_both_lines() {
     let other = "alert udp any any -> any any (gid:2; sid:1;)\n";
-    let warnings = warnings(&format!("{ONE}{other}\n{ONE}"), "");
-    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(warning.contains("t.rules:4:48: the rule at "), "{warning}");
-    assert!(warning.contains("t.rules:1 has the same sid: '1'"), "{warning}");
+    let error = refused(&format!("{ONE}{other}\n{ONE}"), "");
+    let [error] = &error.0[..] else { panic!("{error}") };
+    let error = error.to_string();
+    assert!(error.contains("t.rules:4:48: the rule at "), "{error}");
+    assert!(error.contains("t.rules:1 has the same sid: '1'"), "{error}");
+    assert_eq!(refused(&ONE.repeat(5), "").0.len(), 4, "each rule but the first");
+}
+
+#[test]
+fn the_newest_revision_of_a_rule_counts() {
+    let rule = |text: &str, rev: u8| {
+        format!("alert udp any any -> any any (content:\"{text}\"; sid:1; rev:{rev};)\n")
+    };
+    for rules in [[("a", 1), ("b", 3), ("c", 2)], [("b", 3), ("a", 1), ("c", 2)]] {
+        let rules = rules.map(|(text, rev)| rule(text, rev)).concat();
+        let (mut bench, warnings) = Bench::try_new(&rules, "").unwrap_or_else(|e| panic!("{e}"));
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.contains("2 rules are replaced by a newer revision"), "{warning}");
+        bench.send(&[udp(b"ac"), udp(b"b")]);
+        assert_eq!(bench.sids(), [1]);
+        assert_eq!(bench.alerts()[0]["alert"]["rev"], 3);
+    }
 }
 
 #[test]
@@ -32,21 +54,50 @@ fn a_flow_bit_that_no_rule_sets_is_told() {
     ];
     let warnings = warnings(&rules.concat(), "");
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(warning.contains("t.rules:1:53: no rule sets this flow bit"), "{warning}");
+    assert!(warning.contains("t.rules:1:53: no rule sets flow bit 'x'; 1 rule never"), "{warning}");
     assert!(warning.contains("'isset,x'"), "{warning}");
 }
 
 #[test]
-fn a_file_without_rules_is_told() {
-    for text in ["", "# nothing\n\n"] {
-        let warnings = warnings(text, "");
-        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-        assert!(warning.contains("t.rules:1:1: the file has no rules"), "{warning}");
+fn many_different_warnings_end_with_their_sum() {
+    let mut rules = ONE.to_owned();
+    for sid in 2..=81 {
+        let rule = "alert udp any any -> any any (flowbits:isset,bit#; sid:#;)\n";
+        rules += &rule.replace('#', &sid.to_string());
     }
-    let unsupported = "alert ftp any any -> any any (sid:1;)\n";
-    assert_eq!(warnings(unsupported, "").len(), 1, "the only warning is that it is skipped");
+    let warnings = warnings(&rules, "");
+    assert_eq!(warnings.len(), 51);
+    let last = &warnings[50];
+    assert!(last.contains("t.rules:52:40: 30 others like this; 30 rules never match"), "{last}");
+}
+
+#[test]
+fn a_set_without_a_rule_is_an_error() {
+    for text in ["", "# nothing\n\n"] {
+        let error = refused(text, "").to_string();
+        assert!(error.contains("t.rules:1:1: no rules left; expected at least one"), "{error}");
+    }
+    let unsupported = "alert ftp any any -> any any (sid:1;)\n\
+        alert tcp any any -> any any (byte_math:bytes 1; sid:2;)\n\
+        alert ftp any any -> any any (sid:3;)\n";
+    let error = refused(unsupported, "");
+    let errors: Vec<_> = error.0.iter().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors[0].contains("no rules left; 3 rules skipped"), "{errors:?}");
+    assert!(errors[1].contains("protocol 'ftp' is not supported; 2 rules are"), "{errors:?}");
     let error = KIND.build_alone("rules = []").err();
     assert!(error.unwrap().to_string().starts_with("chain.toml:1:9: no rule files"));
+}
+
+#[test]
+fn one_of_several_files_without_rules_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), ONE).unwrap();
+    std::fs::write(folder.path().join("b"), "# nothing\n").unwrap();
+    let at = folder.path().display();
+    let blueprint = KIND.build_alone(&format!("rules = ['{at}/a', '{at}/b']")).unwrap();
+    let [warning] = blueprint.warnings() else { panic!("{:?}", blueprint.warnings()) };
+    assert!(warning.to_string().contains("b:1:1: the file has no rules"), "{warning}");
 }
 
 #[test]
@@ -58,9 +109,9 @@ fn a_set_that_has_become_empty_is_not_taken_up() {
     let blueprint = KIND.build_alone(&text).unwrap();
     std::fs::write(&file, "# being written\n").unwrap();
     let error = blueprint.reload().unwrap_err().to_string();
-    assert!(error.contains("t.rules:1:1: no rules left (before: 1)"), "{error}");
+    assert!(error.contains("t.rules:1:1: no rules left"), "{error}");
     assert!(blueprint.describe().starts_with("1 rule,"), "{}", blueprint.describe());
-    std::fs::write(&file, ONE.repeat(2)).unwrap();
+    std::fs::write(&file, [ONE, &ONE.replace("sid:1", "sid:2")].concat()).unwrap();
     blueprint.reload().unwrap();
     assert!(blueprint.describe().starts_with("2 rules,"), "{}", blueprint.describe());
 }
