@@ -55,7 +55,7 @@ fn packet(how: u8, place: u8, payload: &[u8]) -> Vec<u8> {
         seq: 1000 + u32::from(place) * if how & 8 == 0 { 1 } else { 64 },
         ack: 1000 + u32::from(how & 16) * 8,
         flags,
-        window: 99,
+        window: u16::MAX,
     };
     builder.tcp(segment).build(payload)
 }

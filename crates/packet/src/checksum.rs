@@ -151,6 +151,12 @@ pub fn verify(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
     if ipv4_header(bytes, headers).is_some_and(|header| checksum(header) != 0) {
         return ChecksumStatus::BadHeader;
     }
+    verify_transport(bytes, headers)
+}
+
+/// Checks the transport's checksum alone: never returns [`ChecksumStatus::BadHeader`].
+#[inline]
+pub fn verify_transport(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
     let Some((segment, field)) = transport(bytes, headers) else {
         return ChecksumStatus::Unchecked;
     };

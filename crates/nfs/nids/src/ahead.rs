@@ -16,6 +16,7 @@ use thalweg_packet::{BATCH, Batch, Lanes, field};
 use super::engine::Engine;
 use super::flows::Flows;
 use super::literals::Found;
+use super::segment::Segment;
 use super::stream::Stream;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
@@ -23,14 +24,6 @@ use thalweg_nf::toolkit::view::payload;
 
 /// Entries for the last segments of streams in a batch.
 const PLACES: usize = 64;
-
-/// The fields of a TCP segment that its stream needs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Segment {
-    pub(super) flags: u8,
-    pub(super) sequence: u32,
-    pub(super) acknowledged: u32,
-}
 
 /// The text expected to be searched for a packet.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +125,8 @@ impl Ahead {
             if headers.has_transport(TCP) {
                 self.segmented.insert(lane);
                 let flags = batch.field(lane, field::TCP_FLAGS) as u8;
-                self.segments[lane] = Segment::new(&batch.bytes(lane)[l4..], flags);
+                let header = batch.bytes(lane).get(l4..usize::from(headers.payload));
+                self.segments[lane] = Segment::new(header.unwrap_or(&[]), flags);
             }
             if let Some((conversation, from_low)) = Conversation::in_lane(batch, lane) {
                 self.tracked.insert(lane);
@@ -258,15 +252,5 @@ impl Ahead {
     pub(super) fn searched_behind(&self, lane: usize, stream: &Stream, reach: usize) -> bool {
         let Text::Joined(past) = &self.texts[lane] else { return false };
         stream.past(reach) == &self.joined[past.clone()]
-    }
-}
-
-impl Segment {
-    /// Reads the TCP header at the beginning of `bytes`, which the parser found complete.
-    fn new(bytes: &[u8], flags: u8) -> Self {
-        let number = |at: usize| {
-            bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
-        };
-        Self { flags, sequence: number(4), acknowledged: number(8) }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
-use super::flows::Seen;
+use super::buffer::Protocol;
 use super::rule::Rule;
 
 /// The facts about the packet that an alert reports.
@@ -17,7 +17,8 @@ pub(super) struct Occasion<'a> {
     /// `None` if the packet is not IP.
     pub(super) tuple: Option<&'a FiveTuple>,
     pub(super) interface: u16,
-    pub(super) seen: Option<&'a Seen<'a>>,
+    /// Whether it goes to the server, and the application of its connection, if known.
+    pub(super) side: Option<(bool, Option<Protocol>)>,
 }
 
 /// The part of an alert that is the same for every match of the rule.
@@ -63,10 +64,10 @@ fn write_line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) -> std::io
             write!(out, ",\"{first}\":{src_port},\"{second}\":{dst_port}")?;
         }
     }
-    if let Some(seen) = occasion.seen {
-        let direction = if seen.to_server { "to_server" } else { "to_client" };
+    if let Some((to_server, application)) = occasion.side {
+        let direction = if to_server { "to_server" } else { "to_client" };
         write!(out, ",\"direction\":\"{direction}\"")?;
-        if let Some(application) = seen.application {
+        if let Some(application) = application {
             write!(out, ",\"app_proto\":\"{}\"", application.name())?;
         }
     }

@@ -1,9 +1,7 @@
-//! Evaluates rules for payloads, streams and messages, and carries out their actions.
+//! Evaluates rules for payloads, streams and messages.
 
-use thalweg_packet::wire::tcp_flags::FIN;
-use thalweg_packet::{DropReason, FiveTuple};
+use thalweg_packet::FiveTuple;
 
-use super::alert::{self, Occasion};
 use super::app::{Message, Progress};
 use super::buffer::Buffer;
 use super::engine::Engine;
@@ -11,7 +9,8 @@ use super::flows::Seen;
 use super::heads::Suiting;
 use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
-use super::rule::{Action, FilterKind, Rule};
+use super::matches::Match;
+use super::rule::{Action, Rule};
 
 /// The maximum number of rules per direction that wait for further data.
 const OPEN: usize = 16;
@@ -62,7 +61,8 @@ impl Inspector {
             match rule.payload_matches(&packet.subject) {
                 Outcome::Match => {
                     close(seen.as_deref_mut(), *number);
-                    self.matched(*number, packet, seen.as_deref_mut());
+                    let of_flow = rule.holds_for_flow(&packet.subject);
+                    self.matched(*number, packet, seen.as_deref_mut(), of_flow);
                 }
                 Outcome::GaveUp => self.figures.gave_up += 1,
                 Outcome::NoMatch if put_together => {
@@ -74,12 +74,13 @@ impl Inspector {
         self.found = found;
     }
 
-    /// Evaluates rules for the messages that a segment completed or extended.
+    /// Evaluates rules for the messages that a segment completed or extended, the last one if it
+    /// ended its stream.
     pub(super) fn messages(
         &mut self,
         packet: &mut Packet<'_, '_, '_>,
         seen: &mut Seen<'_>,
-        flags: u8,
+        ended: bool,
     ) {
         let to_server = seen.to_server;
         while let Some(tracked) = seen.flow.tracked.as_deref_mut() {
@@ -88,20 +89,22 @@ impl Inspector {
             }
             self.message_of(packet, seen);
         }
-        let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
-        if flags & FIN != 0
-            && !tracked.streams[usize::from(!to_server)].is_waiting()
-            && tracked.app.end(to_server)
-        {
+        let tracked = seen.flow.tracked.as_deref_mut().filter(|_| ended);
+        if tracked.is_some_and(|tracked| tracked.app.end(to_server)) {
             self.message_of(packet, seen);
         }
+    }
+
+    /// Evaluates rules for the messages that a reset ended: those of both directions, whichever
+    /// side sent it.
+    pub(super) fn reset_messages(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
         if !seen.reset {
             return;
         }
+        let to_server = seen.to_server;
         for direction in [true, false] {
             let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
             if tracked.app.end(direction) {
-                // A reset ends both directions, whichever side sent it.
                 let tuple = packet.subject.tuple;
                 if direction != to_server {
                     packet.subject.tuple = tuple.map(FiveTuple::reversed);
@@ -164,7 +167,7 @@ impl Inspector {
             match outcome {
                 Outcome::Match => {
                     message.fired.push(*number);
-                    self.matched(*number, packet, Some(seen));
+                    self.matched(*number, packet, Some(seen), true);
                 }
                 Outcome::GaveUp => self.figures.gave_up += 1,
                 Outcome::NoMatch => message.candidates.push(*number),
@@ -174,12 +177,14 @@ impl Inspector {
         self.found = found;
     }
 
-    /// Handles a rule that matched, subject to its flow bits and filters.
-    pub(super) fn matched(
+    /// Handles a rule that matched, subject to its flow bits; its action waits for the other rules
+    /// that match the packet. `of_flow`: it looked at more than the packet.
+    fn matched(
         &mut self,
         number: u32,
         packet: &mut Packet<'_, '_, '_>,
         mut seen: Option<&mut Seen<'_>>,
+        of_flow: bool,
     ) {
         let rule = &packet.engine.rules[number as usize];
         if !rule.bits_fit(seen.as_deref()) {
@@ -191,39 +196,15 @@ impl Inspector {
             }
             rule.change_bits(seen);
         }
-        let (context, subject) = (&mut *packet.context, &packet.subject);
-        context.explain(subject.lane, || format!("rule {}: {}", rule.sid, rule.message));
-        if rule.action == Action::Pass {
-            packet.passed = true;
-            return;
-        }
-        let tuple = subject.tuple;
-        let now = subject.batch.meta.timestamp[subject.lane];
-        let (mut acts, mut speaks) = (true, true);
-        for filter in &rule.filters {
-            let allowed = self.counts.allow(number, filter, tuple.as_ref(), now);
-            speaks &= allowed;
-            // Other filters suppress the alert only.
-            acts &= allowed || filter.kind != FilterKind::Detection;
-        }
-        if rule.action == Action::Drop && acts {
-            context.drop(subject.lane, DropReason::Intrusion);
-        }
-        if !rule.no_alert && speaks {
-            self.figures.alerts += 1;
-            if !self.settings.writes {
-                return;
-            }
-            let occasion = Occasion {
-                timestamp: subject.batch.meta.captured(subject.lane),
-                flow_hash: subject.batch.flow_hash(subject.lane),
-                tuple: tuple.as_ref(),
-                interface: subject.batch.meta.in_port[subject.lane].0,
-                seen: seen.as_deref(),
-            };
-            let rule = &packet.engine.alerts[number as usize];
-            alert::line(rule, &occasion, &mut self.lines);
-        }
+        let lane = packet.subject.lane;
+        packet.context.explain(lane, || format!("rule {}: {}", rule.sid, rule.message));
+        packet.passed |= rule.action == Action::Pass;
+        self.matches.add(Match {
+            rule: number,
+            tuple: packet.subject.tuple,
+            side: seen.as_deref().map(|seen| (seen.to_server, seen.application)),
+            of_flow,
+        });
     }
 }
 

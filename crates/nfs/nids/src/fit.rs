@@ -87,6 +87,21 @@ impl Rule {
         }
     }
 
+    /// Whether a match of the packet's headers and payload holds for its connection, as in
+    /// Suricata: if the rule is about addresses or the application alone, or its payload tests
+    /// hold in the stream.
+    pub(super) fn holds_for_flow(&self, subject: &Subject<'_>) -> bool {
+        let Some(part) = self.parts.iter().find(|p| p.buffer == Buffer::Payload) else {
+            return self.is_ip_only() || self.application.is_some() && self.conditions.is_empty();
+        };
+        let Some(stream) = subject.stream.filter(Stretch::has_grown) else { return false };
+        match self.view {
+            Some(View::Packet) => false,
+            Some(View::Both) => verify(&part.tests, stream.bytes) == Outcome::Match,
+            _ => true,
+        }
+    }
+
     /// Whether its tests of buffers hold in `message`.
     pub(super) fn message_matches(&self, message: &Message) -> Outcome {
         let mut outcome = Outcome::Match;

@@ -1,22 +1,24 @@
 //! Inspects a packet: its connection, its stream, its application; on the way, the rules are
 //! [evaluated](super::ask).
 
-use thalweg_packet::checksum::{self, ChecksumStatus};
 use thalweg_packet::wire::ip_proto;
-use thalweg_packet::wire::tcp_flags::{ACK, RST, SYN};
-use thalweg_packet::{Batch, FiveTuple, Lanes, Layer, Nanoseconds, field};
+use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds, field};
 
+use super::ahead::Ahead;
 #[cfg(test)]
 use super::ahead::BLIND;
-use super::ahead::{Ahead, Segment};
 use super::app::App;
+use super::arrival::{self, Delivery};
 use super::engine::Engine;
 use super::events::{self, Events};
 use super::filters::Counts;
 use super::fit::{Stretch, Subject};
-use super::flows::{Flow, Flows, Seen, Tracked};
+use super::flows::{Arrival, Flows, Handling, Seen, Tracked, Verdict};
 use super::literals::Found;
-use super::stream::{Notes, Overlaps, Policy};
+use super::matches::Matches;
+use super::receiver::{Reason, Target};
+use super::segment::Segment;
+use super::stream::{Fresh, Notes, Overlaps, Policy};
 use thalweg_nf::Context;
 use thalweg_nf::toolkit::view::payload;
 
@@ -27,6 +29,7 @@ const WAITING: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) checksums: bool,
+    pub(super) target: Target,
     pub(super) overlaps: Overlaps,
     pub(super) midstream: bool,
     pub(super) min_ttl: u8,
@@ -38,6 +41,11 @@ impl Settings {
     fn policy(&self, engine: &Engine) -> Policy {
         Policy { overlaps: self.overlaps, tail: engine.needs.tail, waiting: WAITING }
     }
+
+    fn handling(&self, engine: &Engine) -> Handling {
+        let Self { target, midstream, .. } = *self;
+        Handling { target, midstream, streams: engine.needs.streams }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +54,10 @@ pub(super) struct Figures {
     pub(super) verified: u64,
     pub(super) gave_up: u64,
     pub(super) notes: Notes,
+    /// Segments that their receiver would not take, by reason.
+    pub(super) rejected: [u64; Reason::FIGURES.len()],
+    /// Packets for which their connection's verdict decided: to drop, and to pass.
+    pub(super) decided: [u64; 2],
 }
 
 /// The inspection on one worker.
@@ -53,6 +65,7 @@ pub(super) struct Inspector {
     pub(super) settings: Settings,
     pub(super) literals: Found,
     pub(super) counts: Counts,
+    pub(super) matches: Matches,
     /// The engine to which the rule numbers belong.
     engine: usize,
     /// A stream's past and the bytes that the packet added; reused.
@@ -77,9 +90,14 @@ pub(super) struct Packet<'a, 'c, 'e> {
 
 /// The bytes that a segment added to its stream.
 struct Brought<'a> {
-    stretch: Stretch<'a>,
+    /// `None` if they are inspected by themselves.
+    stretch: Option<Stretch<'a>>,
     /// The hits found ahead apply to it.
     foreseen: bool,
+    /// It ended its stream.
+    ended: bool,
+    /// Bytes of the other direction that waited and no longer do.
+    late: Fresh,
 }
 
 impl Inspector {
@@ -88,6 +106,7 @@ impl Inspector {
             settings,
             literals: Found::default(),
             counts: Counts::new(counts),
+            matches: Matches::default(),
             engine: 0,
             stretch: Vec::new(),
             late: Vec::new(),
@@ -129,10 +148,17 @@ impl Inspector {
             }
             self.take_found(lane);
             if !self.found.is_empty() {
-                let subject = subject(engine, batch, lane);
-                self.ask(&mut Packet { subject, context, engine, passed: false }, None);
+                self.alone(engine, batch, lane, context);
             }
         }
+    }
+
+    /// Evaluates the rules that were found for a packet without a connection.
+    fn alone(&mut self, engine: &Engine, batch: &Batch, lane: usize, context: &mut Context<'_>) {
+        let subject = subject(engine, batch, lane);
+        let mut packet = Packet { subject, context, engine, passed: false };
+        self.ask(&mut packet, None);
+        self.act(&mut packet, None);
     }
 
     /// Accepts a segment that continues its stream as expected and for which no rule must be
@@ -155,11 +181,15 @@ impl Inspector {
         };
         let Some(flow) = flows.at(slot, &id, now) else { return false };
         let to_server = flow.is_to_server(from_low);
-        if !flow.only_goes_on(to_server, segment, past, engine) || !self.counts(batch, lane) {
+        let payload = payload(batch, lane);
+        let target = self.settings.target;
+        if !flow.only_goes_on(to_server, &segment, payload.len(), past, engine, target)
+            || !self.delivery(batch, lane).is_plain()
+        {
             return false;
         }
         let policy = self.settings.policy(engine);
-        let (before, after) = flow.go_on(to_server, segment, payload(batch, lane), &policy, now);
+        let (before, after) = flow.go_on(to_server, &segment, payload, &policy, now);
         if self.settings.midstream {
             flow.join();
         }
@@ -177,28 +207,34 @@ impl Inspector {
         context: &mut Context<'_>,
     ) {
         let segment = self.ahead.segment(lane);
-        let counts = self.counts(batch, lane);
         let (now, slot) = (batch.meta.timestamp[lane], self.ahead.slot(lane));
+        let delivery = self.delivery(batch, lane);
+        let missing = arrival::missing(batch, lane);
+        let arrival = Arrival { segment, payload: payload(batch, lane), missing, delivery };
+        let how = self.settings.handling(engine);
         let conversation = self.ahead.conversation(lane);
-        let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, segment, counts, now))
+        let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, &arrival, how, now))
         else {
+            if batch.headers(lane).ip_proto == ip_proto::TCP {
+                self.reject(delivery.refused, lane, context);
+            }
             self.search(engine, batch, lane, None);
-            let subject = subject(engine, batch, lane);
-            self.ask(&mut Packet { subject, context, engine, passed: false }, None);
-            return;
+            return self.alone(engine, batch, lane, context);
         };
+        if segment.is_some() {
+            self.reject(seen.taken.err(), lane, context);
+        }
         let mut stretch = std::mem::take(&mut self.stretch);
-        let before = seen.flow.memory();
         let (mut brought, mut datagram) = (None, None);
         match segment {
-            Some(segment) if counts && engine.needs.streams => {
+            Some(segment) if engine.needs.streams => {
                 brought = self.stream(engine, &mut seen, batch, lane, segment, &mut stretch);
             }
             None if engine.needs.applications
                 && batch.headers(lane).has_transport(ip_proto::UDP) =>
             {
                 if let Some((protocol, message)) =
-                    App::datagram(payload(batch, lane), ports(batch, lane))
+                    App::datagram(arrival.payload, ports(batch, lane))
                 {
                     seen.application = Some(protocol);
                     datagram = Some(message);
@@ -206,22 +242,54 @@ impl Inspector {
             }
             _ => {}
         }
-        self.search(engine, batch, lane, brought.as_ref());
-        let stream = brought.map(|brought| brought.stretch);
-        let subject = Subject { stream, ..subject(engine, batch, lane) };
-        let mut packet = Packet { subject, context, engine, passed: false };
-        self.ask(&mut packet, Some(&mut seen));
-        if !self.late.is_empty() {
-            self.ask_late(&mut packet, &mut seen);
+        if !self.is_decided(&seen, lane, context) {
+            let subject = subject(engine, batch, lane);
+            let mut packet = Packet { subject, context, engine, passed: false };
+            if let Some(late) = brought.as_ref().map(|brought| brought.late) {
+                self.inspect_late(&mut packet, &mut seen, late);
+            }
+            if seen.flow.verdict.is_none() {
+                self.search(engine, batch, lane, brought.as_ref());
+                packet.subject.stream = brought.as_ref().and_then(|brought| brought.stretch);
+                self.ask(&mut packet, Some(&mut seen));
+                if let Some(message) = &mut datagram {
+                    self.message(&mut packet, &mut seen, message);
+                } else if let Some(Brought { ended, .. }) = brought {
+                    self.messages(&mut packet, &mut seen, ended);
+                    self.reset_messages(&mut packet, &mut seen);
+                }
+                self.act(&mut packet, Some(&mut seen));
+            }
         }
-        if let Some(message) = &mut datagram {
-            self.message(&mut packet, &mut seen, message);
-        } else if let Some(segment) = segment.filter(|_| counts && engine.needs.applications) {
-            self.messages(&mut packet, &mut seen, segment.flags);
-        }
-        let after = seen.flow.memory();
+        let (before, after) = (seen.before, seen.flow.memory());
         flows.book(before, after);
         self.stretch = stretch;
+    }
+
+    /// Counts and explains a segment that its receiver would not take.
+    fn reject(&mut self, reason: Option<Reason>, lane: usize, context: &mut Context<'_>) {
+        let Some(reason) = reason else { return };
+        self.figures.rejected[reason as usize] += 1;
+        context.explain(lane, || {
+            format!("not part of the stream: its receiver would not take it ({})", reason.text())
+        });
+    }
+
+    /// Whether an earlier decision holds for the packet; carries it out.
+    fn is_decided(&mut self, seen: &Seen<'_>, lane: usize, context: &mut Context<'_>) -> bool {
+        let Some(verdict) = seen.flow.verdict else { return false };
+        match verdict {
+            Verdict::Drop { sid } => {
+                self.figures.decided[0] += 1;
+                context.explain(lane, || format!("dropped: rule {sid} dropped its connection"));
+                context.drop(lane, DropReason::Intrusion);
+            }
+            Verdict::Pass { sid } => {
+                self.figures.decided[1] += 1;
+                context.explain(lane, || format!("no rules: rule {sid} passed its connection"));
+            }
+        }
+        true
     }
 
     /// Finds the rules that may match the bytes that a packet added to its stream, or its payload.
@@ -232,11 +300,12 @@ impl Inspector {
         lane: usize,
         brought: Option<&Brought<'_>>,
     ) {
-        let grown = brought.filter(|brought| brought.stretch.has_grown());
-        if grown.map_or_else(|| self.ahead.searched_payload(lane), |grown| grown.foreseen) {
+        let grown = brought.and_then(|b| b.stretch.filter(Stretch::has_grown));
+        let foreseen = brought.is_some_and(|brought| brought.foreseen);
+        if grown.map_or_else(|| self.ahead.searched_payload(lane), |_| foreseen) {
             return self.take_found(lane);
         }
-        let stretch = grown.map(|grown| (grown.stretch.bytes, grown.stretch.fresh));
+        let stretch = grown.map(|grown| (grown.bytes, grown.fresh));
         let (bytes, from) = stretch.unwrap_or_else(|| (payload(batch, lane), 0));
         #[cfg(test)]
         if BLIND.get() {
@@ -251,20 +320,16 @@ impl Inspector {
         self.ahead.take(lane, &mut self.found);
     }
 
-    /// Whether the packet reaches its receiver and is accepted there; otherwise it changes no
+    /// What the receiver's network layer makes of the packet; one that it drops changes no
     /// connection.
-    fn counts(&self, batch: &Batch, lane: usize) -> bool {
+    fn delivery(&self, batch: &Batch, lane: usize) -> Delivery {
         let Settings { checksums, min_ttl, .. } = self.settings;
-        let wrong = || {
-            let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
-            checksum::verify(bytes, headers) == ChecksumStatus::BadTransport
-        };
-        let arrives = min_ttl == 0 || batch.field(lane, field::NW_TTL) >= u64::from(min_ttl);
-        arrives && !(checksums && wrong())
+        arrival::delivery(batch, lane, checksums, min_ttl)
     }
 
     /// Adds a packet's segment to its stream, and the new bytes to its application. `stretch`
-    /// becomes the stream's past with the new bytes. `None` if the connection is not reassembled.
+    /// becomes the stream's past with the new bytes. `None` if the connection is not reassembled or
+    /// the receiver would not take the segment.
     fn stream<'a>(
         &mut self,
         engine: &Engine,
@@ -274,60 +339,88 @@ impl Inspector {
         segment: Segment,
         stretch: &'a mut Vec<u8>,
     ) -> Option<Brought<'a>> {
-        // The payload of a reset is not data but a diagnostic text.
-        let payload = if segment.flags & RST == 0 { payload(batch, lane) } else { &[] };
         let policy = self.settings.policy(engine);
         let to_server = seen.to_server;
-        begin(seen.flow, segment, !payload.is_empty(), to_server, self.settings.midstream);
         seen.established |= self.settings.midstream && seen.flow.is_established();
         let tracked = seen.flow.tracked.as_deref_mut()?;
         tracked.renumber(engine.fingerprint);
-        let notes = &mut self.figures.notes;
-        let [to_the_server, to_the_client] = &mut tracked.streams;
+        let Tracked { streams: [to_the_server, to_the_client], ends, app, .. } = tracked;
         let (own, other) =
             if to_server { (to_the_server, to_the_client) } else { (to_the_client, to_the_server) };
-        if segment.flags & ACK != 0 {
-            // Bytes that the other side has and we do not will not arrive any more.
-            let fresh = other.acknowledged(segment.acknowledged, &policy, notes, &mut self.late);
-            if fresh.gap {
-                tracked.app.gap(!to_server);
+        let payload = payload(batch, lane);
+        let taken = match seen.taken {
+            Ok(taken) => taken,
+            Err(reason) => {
+                if reason.may_be_wrong() && !segment.is_syn() {
+                    let acknowledged = segment.acknowledges().then_some(segment.acknowledged);
+                    own.doubt(segment.sequence, acknowledged, payload, &policy);
+                }
+                return None;
             }
+        };
+        let notes = &mut self.figures.notes;
+        let mut late = Fresh::default();
+        if segment.acknowledges() {
+            // Bytes that the other side has and we do not will not arrive any more.
+            late = other.acknowledged(segment.acknowledged, &policy, notes, &mut self.late);
+            if let Some(believed) = late.believed {
+                ends.has_sent(to_server, believed);
+                ends.forget_timestamps([!to_server, to_server]);
+            }
+            if late.gap {
+                app.gap(!to_server);
+            }
+            if engine.needs.applications && self.late.len() > late.from {
+                let port = ports(batch, lane)[usize::from(!to_server)];
+                app.data(!to_server, &self.late[late.from..], port);
+            }
+        } else {
+            self.late.clear();
         }
-        let sequence = segment.sequence.wrapping_add(u32::from(segment.flags & SYN != 0));
-        let foreseen = own.goes_on_at(sequence)
-            && !payload.is_empty()
+        let foreseen = own.goes_on_at(segment.sequence)
+            && taken > 0
+            && taken == payload.len()
             && self.ahead.searched_behind(lane, own, engine.reach);
-        let fresh = own.segment(sequence, payload, &policy, notes, stretch);
+        let ended = own.has_ended();
+        let is_whole = taken == payload.len() && arrival::missing(batch, lane) == 0;
+        let is_last = segment.is_last() && !segment.is_reset() && is_whole;
+        let fresh =
+            own.segment(segment.sequence, &payload[..taken], is_last, &policy, notes, stretch);
         if fresh.gap {
-            tracked.app.gap(to_server);
+            app.gap(to_server);
         }
         let stretch = Stretch { bytes: stretch, fresh: fresh.from };
         let new = &stretch.bytes[stretch.fresh..];
         if engine.needs.applications && !new.is_empty() {
-            tracked.app.data(to_server, new, ports(batch, lane)[usize::from(to_server)]);
-            seen.application = tracked.app.protocol();
+            app.data(to_server, new, ports(batch, lane)[usize::from(to_server)]);
         }
+        seen.application = app.protocol();
         // A segment that fills a gap given up earlier is inspected by itself.
         let fills = own.has_gaps() && new.is_empty() && !own.is_waiting();
-        (!fills).then_some(Brought { stretch, foreseen })
+        let ended = own.has_ended() && !ended;
+        Some(Brought { stretch: (!fills).then_some(stretch), foreseen, ended, late })
     }
 
-    /// Evaluates the rules for bytes of the other direction that waited for bytes that will not
-    /// arrive.
-    fn ask_late(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
+    /// Evaluates the rules for bytes of the other direction that waited: for bytes that will not
+    /// arrive, or for their receiver to acknowledge them.
+    fn inspect_late(&mut self, packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>, fresh: Fresh) {
         let late = std::mem::take(&mut self.late);
-        let subject = Subject {
-            tuple: packet.subject.tuple.map(FiveTuple::reversed),
-            payload: &[],
-            stream: Some(Stretch { bytes: &late, fresh: 0 }),
-            ..packet.subject
-        };
-        let mut other =
-            Packet { subject, context: packet.context, engine: packet.engine, passed: false };
-        seen.to_server = !seen.to_server;
-        self.search_bytes(packet.engine, &late, 0, None);
-        self.ask(&mut other, Some(seen));
-        seen.to_server = !seen.to_server;
+        if late.len() > fresh.from {
+            let subject = Subject {
+                tuple: packet.subject.tuple.map(FiveTuple::reversed),
+                payload: &[],
+                stream: Some(Stretch { bytes: &late, fresh: fresh.from }),
+                ..packet.subject
+            };
+            let mut other =
+                Packet { subject, context: packet.context, engine: packet.engine, passed: false };
+            seen.to_server = !seen.to_server;
+            self.search_bytes(packet.engine, &late, fresh.from, None);
+            self.ask(&mut other, Some(seen));
+            self.messages(&mut other, seen, false);
+            self.act(&mut other, Some(seen));
+            seen.to_server = !seen.to_server;
+        }
         self.late = late;
         self.late.clear();
     }
@@ -349,36 +442,4 @@ fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
 /// Source port and destination port.
 fn ports(batch: &Batch, lane: usize) -> [u16; 2] {
     [field::TP_SRC, field::TP_DST].map(|place| batch.field(lane, place) as u16)
-}
-
-/// Begins the streams of a connection if the segment determines their sequence numbers.
-fn begin(flow: &mut Flow, segment: Segment, has_data: bool, to_server: bool, midstream: bool) {
-    let established = flow.is_established();
-    if flow.tracked.is_none() {
-        let first = segment.flags & SYN != 0 && !established;
-        let middle = midstream && has_data;
-        if !first && !middle {
-            return;
-        }
-        flow.tracked = Some(Box::default());
-    }
-    if midstream && has_data && segment.flags & SYN == 0 {
-        flow.join();
-    }
-    let Some(Tracked { streams, .. }) = flow.tracked.as_deref_mut() else { return };
-    let (own, other) = (usize::from(!to_server), usize::from(to_server));
-    if segment.flags & SYN != 0 {
-        // Until both sides have agreed, the last proposal counts.
-        let next = segment.sequence.wrapping_add(1);
-        if established {
-            streams[own].begin(next);
-        } else {
-            streams[own].restart(next);
-        }
-    } else if midstream && has_data {
-        streams[own].begin(segment.sequence);
-    }
-    if segment.flags & (SYN | ACK) == SYN | ACK {
-        streams[other].begin(segment.acknowledged);
-    }
 }

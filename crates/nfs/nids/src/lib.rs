@@ -6,6 +6,7 @@
 mod ahead;
 mod alert;
 mod app;
+mod arrival;
 mod ask;
 mod buffer;
 mod engine;
@@ -17,7 +18,10 @@ mod heads;
 mod inspect;
 mod literals;
 mod matcher;
+mod matches;
+mod receiver;
 mod rule;
+mod segment;
 mod setup;
 mod stream;
 
@@ -34,6 +38,7 @@ use toml::Spanned;
 use engine::Engine;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
+use receiver::{Reason, Target};
 use setup::{Compiled, Setup};
 use stream::Overlaps;
 use thalweg_nf::NfError;
@@ -58,7 +63,8 @@ struct Options {
     /// How to treat rules that need an unsupported feature.
     #[serde(default)]
     unsupported: Unsupported,
-    /// Whether to keep packets with a wrong checksum out of streams and connection state.
+    /// Whether to keep packets with a wrong checksum, of the IPv4 or the transport header, out of
+    /// streams and connection state.
     #[serde(default = "yes")]
     checksums: bool,
     /// At most this many connections; if more arrive, the least recently used half is evicted.
@@ -74,6 +80,9 @@ struct Options {
     #[serde(default = "stream_memory")]
     #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
     stream_memory_mib: Spanned<usize>,
+    /// The system of the receivers: segments that it would not take join no stream.
+    #[serde(default)]
+    target: Target,
     /// Which of two overlapping segments counts while both wait for earlier bytes.
     #[serde(default)]
     overlaps: Overlaps,
@@ -116,7 +125,7 @@ fn stream_memory() -> Spanned<usize> {
 pub const KIND: Kind = Kind {
     name: "nids",
     summary: "intrusion detection by Snort-syntax rules",
-    state: Some("connections, flow bits, streams, messages"),
+    state: Some("connections, verdicts, flow bits, streams, messages"),
     limits: &[
         "IP fragments are inspected one by one (put a defrag before it)",
         "rules with several tests reach back 4096 bytes in a stream; 64 KiB per direction wait for \
@@ -170,6 +179,7 @@ fn build(
         limits: Limits { flows, idle: Nanoseconds::from_secs(idle), memory: memory << 20 },
         settings: Settings {
             checksums: options.checksums,
+            target: options.target,
             overlaps: options.overlaps,
             midstream: options.midstream,
             min_ttl: options.min_ttl,
@@ -264,13 +274,13 @@ impl NetworkFunction for Nids {
     }
 
     fn state_version(&self) -> u16 {
-        2
+        3
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let figures = &self.inspector.figures;
         let rules = if self.first { self.engine.load().rules.len() as u64 } else { 0 };
-        vec![
+        let mut all = vec![
             ("rules", rules),
             ("rules_unsupported", self.unsupported),
             ("alerts", figures.alerts),
@@ -278,13 +288,16 @@ impl NetworkFunction for Nids {
             ("gave_up", figures.gave_up),
             ("segments_contradicting", figures.notes.contradictions),
             ("stream_bytes_missing", figures.notes.gaps),
-            ("segments_outside", figures.notes.outside),
+            ("packets_dropped_by_flow", figures.decided[0]),
+            ("packets_passed_by_flow", figures.decided[1]),
             ("streams_evicted", self.flows.streams_evicted),
             ("stream_memory", self.flows.memory as u64),
             ("flows", self.flows.len() as u64),
             ("flows_evicted", self.flows.evicted),
             ("filter_counts_evicted", self.inspector.counts.evicted),
-        ]
+        ];
+        all.extend(Reason::FIGURES.into_iter().zip(figures.rejected));
+        all
     }
 
     fn flush(&mut self) -> Result<(), NfError> {

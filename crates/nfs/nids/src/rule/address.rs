@@ -119,10 +119,6 @@ impl Ports {
         let ranges = self.include.iter().chain(&self.exclude);
         ranges.flat_map(|(low, high)| [Some(*low), high.checked_add(1)]).flatten()
     }
-
-    pub(in super::super) fn is_any(&self) -> bool {
-        self.include.is_empty() && self.exclude.is_empty()
-    }
 }
 
 pub(super) fn addresses(piece: Piece<'_>, variables: &Variables) -> Result<Addresses, Fault> {

@@ -20,7 +20,7 @@ mod set;
 mod text;
 
 pub(super) use address::Variables;
-pub(super) use condition::{Condition, Endpoint};
+pub(super) use condition::{Condition, Endpoint, What};
 pub(super) use content::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, Part, PayloadTest, Place,
     Regex, Transform, VARIABLES,
@@ -214,19 +214,21 @@ pub(super) struct FastPattern {
 }
 
 impl Rule {
-    /// Whether the rule has address conditions only: such a rule alerts once for each
-    /// direction of a flow, not for each packet.
+    /// Whether the rule has conditions on addresses, ports and protocol only, as Suricata sees it:
+    /// such a rule decides once for each direction of a flow, not for each packet.
     pub(super) fn is_ip_only(&self) -> bool {
-        self.conditions.is_empty()
+        let of_protocol = |condition: &Condition| {
+            matches!(condition, Condition::Range { what: What::IpProtocol, .. })
+        };
+        self.conditions.iter().all(of_protocol)
             && self.stream_sizes.is_empty()
             && self.parts.is_empty()
             && self.application.is_none()
-            && self.bits.is_empty()
+            && self.bits.iter().all(|bit| matches!(bit, FlowBit::Set(_)))
             && self.flow == FlowTest::default()
-            && self.source.ports.is_any()
-            && self.destination.ports.is_any()
-            && matches!(self.protocol, Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6)
+            && self.protocol != Protocol::Any
     }
+
     /// Whether the result of the rule depends on the packet's connection.
     pub(super) fn asks_for_connections(&self) -> bool {
         self.flow != FlowTest::default()

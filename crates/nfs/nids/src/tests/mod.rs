@@ -111,7 +111,7 @@ fn segment_of(
         seq: sequence,
         ack: acknowledged,
         flags,
-        window: 99,
+        window: u16::MAX,
     };
     PacketBuilder::new([2; 6], [4; 6]).ip(a.0.into(), b.0.into()).tcp(segment).build(payload)
 }
@@ -219,12 +219,12 @@ fn state_taken_over_gives_the_same_verdicts() {
     let mut first = Bench::new(rules, "");
     first.send(&before);
     let mut stream = Vec::new();
-    let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
+    let mut writer = StateWriter::new(&mut stream, "nids", 3).unwrap();
     first.drive.nf.export_state(&mut writer).unwrap();
     writer.finish().unwrap();
     let mut second = Bench::new(rules, "");
     let mut input = &stream[..];
-    second.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap()).unwrap();
+    second.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 3).unwrap()).unwrap();
     assert_eq!(second.send(&after), expected);
     assert_eq!(second.sids(), whole.sids()[1..]);
 }

@@ -102,11 +102,11 @@ proptest! {
 
 fn hand_over(from: &Bench, to: &mut Bench) {
     let mut stream = Vec::new();
-    let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
+    let mut writer = StateWriter::new(&mut stream, "nids", 3).unwrap();
     from.drive.nf.export_state(&mut writer).unwrap();
     writer.finish().unwrap();
     let mut input = &stream[..];
-    to.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap()).unwrap();
+    to.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 3).unwrap()).unwrap();
 }
 
 #[test]
@@ -259,8 +259,15 @@ fn state_that_nobody_has_is_refused() {
             dst_port: 80,
         };
         let id = thalweg_nf::toolkit::conversation::Conversation::of(&tuple);
-        let syn = ahead::Segment { flags: 2, sequence: 7, ..ahead::Segment::default() };
-        let seen = table.packet(None, id, Some(syn), true, Nanoseconds(1)).unwrap();
+        let syn = segment::Segment { flags: 2, sequence: 7, ..segment::Segment::default() };
+        let arrival = flows::Arrival {
+            segment: Some(syn),
+            payload: b"",
+            missing: 0,
+            delivery: arrival::Delivery::default(),
+        };
+        let how = flows::Handling { target: Target::Linux, midstream: false, streams: true };
+        let seen = table.packet(None, id, &arrival, how, Nanoseconds(1)).unwrap();
         let mut tracked = flows::Tracked::default();
         tracked.app.data(true, b"GET / HTTP/1.1\r\n", 80);
         change(&mut tracked);
@@ -274,11 +281,11 @@ fn state_that_nobody_has_is_refused() {
     assert_eq!(forge(&|t| t.app.message(false).unwrap().fired.push(7)), Some(0));
     let mut bench = Bench::new(HTTP, "");
     let mut stream = Vec::new();
-    let mut writer = StateWriter::new(&mut stream, "nids", 2).unwrap();
+    let mut writer = StateWriter::new(&mut stream, "nids", 3).unwrap();
     writer.record([], &"no connection").unwrap();
     writer.finish().unwrap();
     let mut input = &stream[..];
-    let read = bench.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 2).unwrap());
+    let read = bench.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 3).unwrap());
     assert!(matches!(read, Err(StateError::Record { index: 0, .. })), "{read:?}");
 }
 

@@ -1,0 +1,100 @@
+//! The rules that match a packet, and their actions.
+//!
+//! A packet is evaluated in turns: its payload or its stream, then messages. The actions of all
+//! turns are carried out together, in the order of the rules: a rule that passes takes precedence
+//! over one that drops, whatever each of them looked at.
+
+use thalweg_packet::{DropReason, FiveTuple};
+
+use super::alert::{self, Occasion};
+use super::buffer::Protocol;
+use super::flows::{Seen, Verdict};
+use super::inspect::{Inspector, Packet};
+use super::rule::{Action, FilterKind};
+
+/// A rule that matched.
+#[derive(Clone, Debug)]
+pub(super) struct Match {
+    pub(super) rule: u32,
+    /// `None` if the packet is not IP.
+    pub(super) tuple: Option<FiveTuple>,
+    /// Whether it matched data to the server, and the application of the connection.
+    pub(super) side: Option<(bool, Option<Protocol>)>,
+    /// Its action holds for the connection.
+    pub(super) of_flow: bool,
+}
+
+/// The matches of the current packet; reused.
+#[derive(Debug, Default)]
+pub(super) struct Matches(Vec<Match>);
+
+impl Matches {
+    pub(super) fn add(&mut self, found: Match) {
+        self.0.push(found);
+    }
+}
+
+impl Inspector {
+    /// Carries out the actions of the rules that matched the packet, subject to their filters. A
+    /// `pass` ends them.
+    pub(super) fn act(&mut self, packet: &mut Packet<'_, '_, '_>, mut seen: Option<&mut Seen<'_>>) {
+        if self.matches.0.is_empty() {
+            return;
+        }
+        let mut matches = std::mem::take(&mut self.matches);
+        matches.0.sort_by_key(|found| found.rule);
+        for found in &matches.0 {
+            let rule = &packet.engine.rules[found.rule as usize];
+            let sid = rule.sid;
+            // A segment that its receiver would not take decides for itself alone.
+            let flow = seen
+                .as_deref_mut()
+                .filter(|seen| found.of_flow && (seen.taken.is_ok() || rule.is_ip_only()));
+            if rule.action == Action::Pass {
+                if let Some(seen) = flow {
+                    seen.flow.decide(Verdict::Pass { sid });
+                }
+                break;
+            }
+            let acts = self.alert(found, packet);
+            if rule.action == Action::Drop && acts {
+                packet.context.drop(packet.subject.lane, DropReason::Intrusion);
+                if let Some(seen) = flow.filter(|seen| seen.flow.verdict.is_none()) {
+                    seen.flow.decide(Verdict::Drop { sid });
+                }
+            }
+        }
+        matches.0.clear();
+        self.matches = matches;
+    }
+
+    /// Alerts unless the rule's filters suppress it. Returns whether they let it act.
+    fn alert(&mut self, found: &Match, packet: &Packet<'_, '_, '_>) -> bool {
+        let (number, tuple) = (found.rule, found.tuple.as_ref());
+        let rule = &packet.engine.rules[number as usize];
+        let (batch, lane) = (packet.subject.batch, packet.subject.lane);
+        let now = batch.meta.timestamp[lane];
+        let (mut acts, mut speaks) = (true, true);
+        for filter in &rule.filters {
+            let allowed = self.counts.allow(number, filter, tuple, now);
+            speaks &= allowed;
+            // Other filters suppress the alert only.
+            acts &= allowed || filter.kind != FilterKind::Detection;
+        }
+        if rule.no_alert || !speaks {
+            return acts;
+        }
+        self.figures.alerts += 1;
+        if self.settings.writes {
+            let occasion = Occasion {
+                timestamp: batch.meta.captured(lane),
+                flow_hash: batch.flow_hash(lane),
+                tuple,
+                interface: batch.meta.in_port[lane].0,
+                side: found.side,
+            };
+            alert::line(&packet.engine.alerts[number as usize], &occasion, &mut self.lines);
+        }
+        acts
+    }
+}
