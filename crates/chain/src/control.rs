@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use thalweg_source::Stop;
+
 /// Controls a run, from the thread of signals or a test.
 #[derive(Debug, Default)]
 pub struct Control {
-    stop: AtomicBool,
+    stop: Stop,
     export: AtomicBool,
     reload: AtomicBool,
     pub(crate) packets_in: AtomicU64,
@@ -30,12 +32,17 @@ pub struct Progress {
 impl Control {
     /// Ends the run: no more packets are received, and those under way finish.
     pub fn stop(&self) {
-        self.stop.store(true, Relaxed);
+        self.stop.request();
     }
 
     /// Whether the run should end.
     pub fn is_stopping(&self) -> bool {
-        self.stop.load(Relaxed)
+        self.stop.is_requested()
+    }
+
+    /// The request to end, for threads that wait for a file.
+    pub fn stop_request(&self) -> Stop {
+        self.stop.clone()
     }
 
     /// Requests that NFs and outputs write what they hold.

@@ -27,7 +27,7 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
         bytes += packet.len() as u64;
         output.write(packet, packet.len() as u32, time).map_err(failed)?;
     }
-    output.flush().map_err(failed)?;
+    output.flush().map_err(|failure| failed(failure.error))?;
     let mut out = io::stdout().lock();
     let file = options.output.display().to_string();
     if options.json {

@@ -38,6 +38,7 @@ pub use registry::built_in_kinds;
 pub fn main(kinds: &Kinds) -> ExitCode {
     let arguments = Arguments::parse();
     start_log(&arguments);
+    signals::survive_file_limit();
     if let Err(e) = Isa::from_environment() {
         let failure = Failure::Usage(e.to_string());
         failure.show();

@@ -1,10 +1,11 @@
 //! `thalweg run`: sends traffic through a chain.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 
-use thalweg_chain::{Control, PlanOptions, RunOptions};
+use thalweg_chain::{Control, PlanOptions, Report, RunError, RunOptions};
 use thalweg_nf::Kinds;
+use thalweg_source::{PatientWriter, Stop};
 
 use crate::args;
 use crate::check::load;
@@ -32,14 +33,12 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     let progress = ProgressLine::start(control.clone(), quiet);
     let outcome = thalweg_chain::run(plan, &run_options, &control);
     drop(progress);
-    let report = outcome.map_err(|e| Failure::Run(e.to_string()))?;
+    let report = outcome.map_err(|e| match e {
+        RunError::Loops => Failure::Usage(e.to_string()),
+        other => Failure::Run(other.to_string()),
+    })?;
 
-    let mut out = io::stdout().lock();
-    if options.json {
-        write_json(&mut out, &report)?;
-    } else {
-        summary::show(&mut out, &report)?;
-    }
+    let shown = show(&report, options.json, control.stop_request());
     for warning in &report.warnings {
         log::warn!("{warning}");
     }
@@ -49,5 +48,16 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         }
         return Err(Failure::Told);
     }
-    Ok(())
+    Ok(shown?)
+}
+
+/// Prints the report. A request to end the run also ends the wait for a stalled reader.
+fn show(report: &Report, json: bool, stop: Stop) -> io::Result<()> {
+    let mut text = Vec::new();
+    if json {
+        write_json(&mut text, report)?;
+    } else {
+        summary::show(&mut text, report)?;
+    }
+    PatientWriter::stdout(stop)?.write_all(&text)
 }

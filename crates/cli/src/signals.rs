@@ -4,9 +4,16 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use thalweg_chain::Control;
+
+/// Lets a write past the limit of file sizes fail, as one to a full disk does, rather than kill the
+/// program.
+pub fn survive_file_limit() {
+    // The flag is not used; without a handler the signal kills.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
 
 /// Lets signals steer `control` from now on: SIGINT and SIGTERM stop the run (a
 /// second one ends the program at once), SIGHUP reloads, SIGUSR1 exports.

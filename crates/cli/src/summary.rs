@@ -94,15 +94,18 @@ fn nfs(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 fn figures(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    let with_figures: Vec<_> = report.nfs.iter().filter(|nf| !nf.figures.is_empty()).collect();
-    if with_figures.is_empty() {
+    // Some NFs have dozens; the JSON report has those that are 0 too.
+    let lines: Vec<String> = report
+        .nfs
+        .iter()
+        .map(|nf| (nf, list(nf.figures.iter().filter(|(_, figure)| **figure > 0))))
+        .filter(|(_, figures)| !figures.is_empty())
+        .map(|(nf, figures)| format!("{}: {figures}", nf.name))
+        .collect();
+    if lines.is_empty() {
         return Ok(());
     }
-    writeln!(out)?;
-    for nf in with_figures {
-        writeln!(out, "{}: {}", nf.name, list(&nf.figures))?;
-    }
-    Ok(())
+    writeln!(out, "\n{}", lines.join("\n"))
 }
 
 fn types(out: &mut impl Write, report: &Report) -> io::Result<()> {

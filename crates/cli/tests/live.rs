@@ -311,7 +311,7 @@ fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
     assert_eq!(told, "ended with 1\nended with 78\n");
     let report = read(folder.path(), "from.json");
     assert_eq!(report["inputs"][0]["packets"], 100, "{report}");
-    let failure = "interface far: there is no such interface";
+    let failure = "interface far: it was removed";
     assert_eq!(report["failures"], serde_json::json!([failure]));
     let told = std::fs::read_to_string(folder.path().join("from.err")).unwrap();
     assert!(told.contains("interface far: Network is down"), "{told}");
@@ -332,8 +332,63 @@ fn so_does_one_that_was_down_when_it_went() {
     );
     let Some(told) = laboratory(folder.path(), &script) else { return };
     assert_eq!(told, "ended with 1\n");
-    let failure = "interface far: there is no such interface";
+    let failure = "interface far: it was removed";
     assert_eq!(read(folder.path(), "from.json")["failures"], serde_json::json!([failure]));
+}
+
+/// Also if the other inputs still have packets, and if the interface is an output that no packet is
+/// for.
+#[test]
+fn one_of_several_that_is_removed_ends_the_run() {
+    let chain = "routes = 'routes.csv'\n[input.i]\ninterface = 'left'\n\
+        [input.j]\ninterface = 'right'\n[output.o]\ninterface = 'right'\n";
+    let output = "routes = 'routes.csv'\n[input.i]\ninterface = 'left'\n\
+        [output.o]\ninterface = 'right'\n";
+    let endless = "routes = 'routes.csv'\n[input.i]\ninterface = 'right'\n\
+        [input.j]\ncapture = 'in.pcapng'\nloop = 0\n[output.o]\ndiscard = true\n";
+    let files = [
+        ("both.toml", chain),
+        ("output.toml", output),
+        ("endless.toml", endless),
+        ("routes.csv", "*,ingress,egress\n"),
+    ];
+    let folder = folder(&files);
+    support::succeeds(folder.path(), &["gen", "in.pcapng", "--packets", "100"]);
+    for (chain, sockets) in [("both", 3), ("output", 2), ("endless", 1)] {
+        for workers in [1, 2] {
+            let script = format!(
+                "host left 1; host right 2\n\
+                 timeout 10 $THALWEG run {chain}.toml --json --workers {workers} > report.json &\n\
+                 run=$!\nopened {sockets}\nip link del right\n\
+                 wait $run || echo ended with $?\n"
+            );
+            let Some(told) = laboratory(folder.path(), &script) else { return };
+            assert_eq!(told, "ended with 1\n", "{chain}");
+            let report = read(folder.path(), "report.json");
+            let failures = report["failures"].as_array().unwrap();
+            assert!(failures.iter().all(|f| f == "interface right: it was removed"), "{report}");
+            assert!(!failures.is_empty() && report["conserved"] == true, "{report}");
+        }
+    }
+}
+
+/// Without CAP_NET_ADMIN the buffer grows to the system's maximum rather than not at all.
+#[test]
+fn a_receive_buffer_is_as_large_as_the_system_permits() {
+    let files = [("from.toml", FROM_WIRE), ("routes.csv", "*,ingress,egress\n")];
+    let folder = folder(&files);
+    let script = format!(
+        "{BETWEEN}\n\
+         setpriv --bounding-set=-net_admin --inh-caps=-net_admin \
+         $THALWEG run from.toml > /dev/null & run=$!\nopened 1\n\
+         ss --packet --memory | grep -o 'rb[0-9]*'\ncat /proc/sys/net/core/rmem_max\n\
+         kill -INT $run\nwait $run\n"
+    );
+    let Some(told) = laboratory(folder.path(), &script) else { return };
+    let numbers: Vec<u64> =
+        told.lines().map(|line| line.trim_start_matches("rb").parse().unwrap()).collect();
+    // The kernel doubles what is requested, for its own use.
+    assert!(numbers[0] >= 2 * numbers[1].min(32 << 20), "{told}");
 }
 
 #[test]

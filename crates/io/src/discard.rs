@@ -2,7 +2,7 @@
 
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
-use crate::port::{IoError, Output};
+use crate::port::{Output, OutputFailure};
 
 /// Accepts packets and discards them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,11 +14,11 @@ impl Output for DiscardOutput {
         _batch: &Batch,
         lanes: Lanes,
         _drops: &mut DropCounts,
-    ) -> Result<Lanes, IoError> {
+    ) -> Result<Lanes, OutputFailure> {
         Ok(lanes)
     }
 
-    fn flush(&mut self) -> Result<(), IoError> {
+    fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
     }
 }

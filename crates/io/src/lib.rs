@@ -45,6 +45,6 @@ mod port;
 pub use capture::{CaptureInput, CaptureOutput};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
-pub use interface::{InterfaceInput, InterfaceOutput, interfaces, may_use_interfaces, wait_any};
+pub use interface::{InterfaceInput, InterfaceOutput, interfaces, may_use_interfaces};
 pub use memory::MemoryInput;
-pub use port::{Input, IoError, Output, Received};
+pub use port::{Input, IoError, Lost, Output, OutputFailure, Received};

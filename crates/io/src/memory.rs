@@ -1,10 +1,11 @@
 //! Packets replayed from memory, for benchmarks and tests.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
-use crate::capture::{Reader, Unfit, to_ethernet};
+use crate::capture::{Next, Reader, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
 use crate::port::{Input, IoError, Received};
@@ -12,9 +13,11 @@ use crate::port::{Input, IoError, Received};
 /// Replays packets that were loaded before: receiving a packet is one copy into a
 /// frame and no other work.
 ///
-/// All bytes of the capture are in memory at once.
-#[derive(Debug)]
+/// All bytes of the capture are in memory at once. A pipe is loaded as its bytes arrive, and
+/// replayed when it has ended.
 pub struct MemoryInput {
+    /// The pipe that is being loaded.
+    loading: Option<Reader>,
     bytes: Vec<u8>,
     packets: Vec<Stored>,
     /// The next packet, as an index into `packets`.
@@ -44,22 +47,35 @@ impl MemoryInput {
     /// # Errors
     /// As [`CaptureInput::open`](crate::CaptureInput::open).
     pub fn load(path: &Path, loops: u64) -> Result<Self, IoError> {
-        let mut reader = Reader::open(path)?;
-        let mut input = Self::empty(loops);
+        let mut input = Self { loading: Some(Reader::open(path)?), ..Self::empty(loops) };
+        input.load_more();
+        Ok(input)
+    }
+
+    /// Loads the packets that have arrived.
+    fn load_more(&mut self) {
+        let Some(mut reader) = self.loading.take() else { return };
         loop {
             let record = match reader.next() {
-                Ok(Some(record)) => record,
-                Ok(None) => return Ok(input),
-                Err(failure) => return Ok(Self { failure: Some(failure), ..input }),
+                Ok(Next::Record(record)) => record,
+                Ok(Next::Later) => {
+                    self.loading = Some(reader);
+                    return;
+                }
+                Ok(Next::End) => return,
+                Err(failure) => {
+                    self.failure = Some(failure);
+                    return;
+                }
             };
             let data = reader.data(&record);
             match to_ethernet(record.link, data) {
-                Ok(converted) => input.store(
+                Ok(converted) => self.store(
                     &[converted.header(), converted.rest(data)],
                     converted.wire_len(record.wire_len),
                     record.timestamp,
                 ),
-                Err(unfit) => input.keep(Stored {
+                Err(unfit) => self.keep(Stored {
                     start: 0,
                     len: Err(unfit),
                     wire_len: record.wire_len,
@@ -90,6 +106,7 @@ impl MemoryInput {
 
     fn empty(loops: u64) -> Self {
         Self {
+            loading: None,
             bytes: Vec::new(),
             packets: Vec::new(),
             next: 0,
@@ -181,6 +198,10 @@ impl Input for MemoryInput {
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
         let mut received = Received { packets: 0, bytes: 0, ended: false };
+        self.load_more();
+        if self.loading.is_some() {
+            return Ok(received);
+        }
         while !self.ended && received.packets < most && !batch.is_full() {
             if self.is_over() {
                 self.ended = true;
@@ -202,6 +223,10 @@ impl Input for MemoryInput {
         }
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.loading.as_ref().and_then(Reader::descriptor)
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {

@@ -2,12 +2,10 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
-use crate::port::{Input, IoError, Output, Received};
+use crate::port::{Input, IoError, Output, OutputFailure, Received};
 
 /// A network interface as an input; only on Linux.
 pub struct InterfaceInput(Infallible);
@@ -57,11 +55,11 @@ impl Output for InterfaceOutput {
         _batch: &Batch,
         _lanes: Lanes,
         _drops: &mut DropCounts,
-    ) -> Result<Lanes, IoError> {
+    ) -> Result<Lanes, OutputFailure> {
         match self.0 {}
     }
 
-    fn flush(&mut self) -> Result<(), IoError> {
+    fn flush(&mut self) -> Result<(), OutputFailure> {
         match self.0 {}
     }
 }
@@ -77,9 +75,4 @@ pub fn interfaces() -> Vec<String> {
 /// Always.
 pub fn may_use_interfaces() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "live interfaces need Linux"))
-}
-
-/// Waits for `most`, since there are no live inputs.
-pub fn wait_any<'a>(_inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
-    std::thread::sleep(most);
 }

@@ -85,23 +85,59 @@ pub trait Input: Send {
     }
 }
 
+/// The failure of an output, which accepts no more packets.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct OutputFailure {
+    /// The reason.
+    pub error: IoError,
+    /// The packets of the call that were sent.
+    pub sent: Lanes,
+    /// The packets that were reported as sent, by this call or earlier ones, and were lost.
+    pub lost: Lost,
+}
+
+/// Packets that an output lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl From<IoError> for OutputFailure {
+    fn from(error: IoError) -> Self {
+        Self { error, sent: Lanes::NONE, lost: Lost::default() }
+    }
+}
+
 /// A target of packets.
 pub trait Output: Send {
     /// Sends the packets of `lanes`; returns those that were sent. Others are counted in `drops`.
     /// All stay in the batch; the caller releases them.
     ///
     /// # Errors
-    /// If the output accepts no more packets. Then none of them was counted.
+    /// Once, if the output accepts no more packets. Those of `lanes` that it did not send are counted in
+    /// `drops` then too, as [`OutputFailed`](thalweg_packet::DropReason::OutputFailed).
     fn send(
         &mut self,
         batch: &Batch,
         lanes: Lanes,
         drops: &mut DropCounts,
-    ) -> Result<Lanes, IoError>;
+    ) -> Result<Lanes, OutputFailure>;
 
     /// Makes everything sent so far visible to readers.
     ///
     /// # Errors
     /// If it cannot be written.
-    fn flush(&mut self) -> Result<(), IoError>;
+    fn flush(&mut self) -> Result<(), OutputFailure>;
+
+    /// Checks that the target still exists; cheap enough for every few milliseconds.
+    ///
+    /// # Errors
+    /// If it does not, so that a run without packets for it can end.
+    fn check(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
 }

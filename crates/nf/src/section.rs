@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{OutputFile, Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
@@ -39,7 +39,7 @@ pub struct NamedFiles {
     /// Files that are read.
     pub read: Vec<PathBuf>,
     /// Files that are written, and the spans of their options.
-    pub written: Vec<(PathBuf, Range<usize>)>,
+    pub written: Vec<(OutputFile, Range<usize>)>,
 }
 
 impl<'a> Section<'a> {
@@ -107,8 +107,8 @@ impl<'a> Section<'a> {
         path
     }
 
-    /// The path of the output file that `option` names; `None` without the option, or in a dry
-    /// run.
+    /// The output file that `option` names, which a run opens before its first packet; `None`
+    /// without the option, or in a dry run.
     ///
     /// # Errors
     /// When no file can be written there.
@@ -116,14 +116,15 @@ impl<'a> Section<'a> {
         &self,
         option: Option<&Spanned<String>>,
         environment: &Environment<'_>,
-    ) -> Result<Option<PathBuf>, SourceError> {
+    ) -> Result<Option<OutputFile>, SourceError> {
         let Some(option) = option else { return Ok(None) };
         let path = self.beside(option.get_ref());
         if let Some((message, expected)) = unwritable(&path) {
             return Err(self.error(option.span(), message, expected));
         }
-        self.files.borrow_mut().written.push((path.clone(), option.span()));
-        Ok((!environment.dry_run).then_some(path))
+        let file = OutputFile::new(path);
+        self.files.borrow_mut().written.push((file.clone(), option.span()));
+        Ok((!environment.dry_run).then_some(file))
     }
 
     fn beside(&self, path: impl AsRef<Path>) -> PathBuf {

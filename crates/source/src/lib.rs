@@ -1,7 +1,12 @@
-//! Files that a user writes, and errors that point into them.
+//! Files that a user writes, and errors that point into them; files that a run writes.
 
 mod nearest;
+mod output;
+mod patient;
 mod place;
+pub mod poll;
+mod replace;
+mod stop;
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use nearest::nearest;
+pub use output::{Incomplete, OutputFile, lock};
+pub use patient::PatientWriter;
 pub use place::Place;
+pub use replace::{create, end_of_links};
+pub use stop::Stop;
 
 /// A text file that a user wrote, kept whole so that errors can show its lines.
 #[derive(Clone, Debug)]

@@ -1,21 +1,25 @@
 //! The files that a chain reads and writes: none may be overwritten that has another use.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{OutputFile, Source, SourceError};
+
+use super::identity::{Exclusion, Identity};
 
 /// All files that a chain file names.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    /// Each path, and what it is: "the file that input 'a' reads".
-    read: Vec<(PathBuf, String)>,
+pub(crate) struct Files {
+    /// Each file, and what it is: "the file that input 'a' reads".
+    read: Vec<(Identity, String)>,
     written: Vec<Written>,
+    of_nfs: Vec<OutputFile>,
 }
 
 #[derive(Debug)]
 struct Written {
-    path: PathBuf,
+    identity: Identity,
+    exclusion: Exclusion,
     /// What another writer would overwrite: "the file that output 'a' writes".
     what: String,
     /// The option that names it.
@@ -24,38 +28,56 @@ struct Written {
 
 impl Files {
     pub(super) fn read(&mut self, path: &Path, what: impl Into<String>) {
-        self.read.push((same_file(path), what.into()));
+        self.read.push((Identity::of(path), what.into()));
     }
 
     pub(super) fn written(&mut self, path: &Path, span: Range<usize>, what: impl Into<String>) {
-        // Devices and pipes lose nothing when they are opened for writing.
-        if path.exists() && !path.is_file() {
-            return;
-        }
-        self.written.push(Written { path: same_file(path), what: what.into(), span });
+        let (identity, exclusion) = (Identity::of(path), Exclusion::of(path));
+        self.written.push(Written { identity, exclusion, what: what.into(), span });
+    }
+
+    /// Adds a file that an NF writes.
+    pub(super) fn written_by_nf(&mut self, file: OutputFile, span: Range<usize>, nf: &str) {
+        self.written(file.path(), span, format!("the file that NF '{nf}' writes"));
+        self.of_nfs.push(file);
+    }
+
+    /// The files that NFs write.
+    pub(crate) fn outputs_of_nfs(&self) -> &[OutputFile] {
+        &self.of_nfs
     }
 
     /// Adds an error for each file that would be overwritten.
     pub(super) fn check(&self, source: &Source, errors: &mut Vec<SourceError>) {
-        for (n, Written { path, span, .. }) in self.written.iter().enumerate() {
-            let read = self.read.iter().map(|(path, what)| (path, what));
-            let written = self.written[..n].iter().map(|before| (&before.path, &before.what));
-            if let Some((_, what)) = read.chain(written).find(|(other, _)| *other == path) {
+        for (n, Written { identity, exclusion, span, .. }) in self.written.iter().enumerate() {
+            let before = if *exclusion == Exclusion::File { &self.written[..n] } else { &[] };
+            let what = match exclusion {
+                Exclusion::None => None,
+                _ => self.read_as(identity).or_else(|| written_as(before, identity)),
+            };
+            if let Some(what) = what {
                 let message = format!("this would overwrite {what}");
                 errors.push(source.error(span.clone(), message, "a file of its own"));
             }
         }
     }
+
+    /// What the chain uses the file at `path` for, if it reads or writes it.
+    pub(crate) fn usage(&self, path: &Path) -> Option<&str> {
+        let identity = Identity::of(path);
+        self.read_as(&identity).or_else(|| written_as(&self.written, &identity))
+    }
+
+    /// What the chain writes to the file at `path`, if it does.
+    pub(crate) fn written_to(&self, path: &Path) -> Option<&str> {
+        written_as(&self.written, &Identity::of(path))
+    }
+
+    fn read_as(&self, identity: &Identity) -> Option<&str> {
+        self.read.iter().find(|(other, _)| other == identity).map(|(_, what)| &**what)
+    }
 }
 
-/// The canonical path of the file at `path`, whether it exists yet or not.
-fn same_file(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let folder = folder.unwrap_or_else(|| Path::new(".")).canonicalize();
-        match (folder, path.file_name()) {
-            (Ok(folder), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
-        }
-    })
+fn written_as<'a>(files: &'a [Written], identity: &Identity) -> Option<&'a str> {
+    files.iter().find(|file| file.identity == *identity).map(|file| &*file.what)
 }

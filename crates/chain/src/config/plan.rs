@@ -63,6 +63,7 @@ pub struct Plan {
     pub(crate) routing: Arc<Routing>,
     pub(crate) workers: usize,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) files: Files,
     pub(crate) notes: Vec<SourceError>,
 }
 
@@ -140,6 +141,7 @@ impl Plan {
             routing,
             workers,
             pool,
+            files,
             notes,
         };
         let warnings = if options.strict { plan.warnings() } else { Vec::new() };
@@ -230,8 +232,8 @@ fn build_nfs(
         for path in named.read {
             files.read(&path, format!("the file that NF '{}' reads", nf.name));
         }
-        for (path, span) in named.written {
-            files.written(&path, span, format!("the file that NF '{}' writes", nf.name));
+        for (file, span) in named.written {
+            files.written_by_nf(file, span, &nf.name);
         }
         match built {
             Ok(blueprint) => {

@@ -77,7 +77,9 @@ pub(super) fn inputs(
             (None, Some(capture), None) => {
                 refuse(&of_interfaces, "a capture", "no such key");
                 let in_memory = input.memory.is_some_and(Spanned::into_inner);
-                capture_source(source, &capture, in_memory, errors)
+                let passes = input.r#loop.as_ref().filter(|loops| *loops.get_ref() != 1);
+                let passes = passes.map(Spanned::span);
+                capture_source(source, &capture, in_memory, passes, errors)
             }
             (None, None, Some(spec)) => {
                 let expected = "packets = N in generate";
@@ -118,17 +120,28 @@ fn interface_name(
     interface.into_inner()
 }
 
+/// `passes` is the place of a number of passes other than 1.
 fn capture_source(
     source: &Source,
     capture: &Spanned<String>,
     in_memory: bool,
+    passes: Option<Range<usize>>,
     errors: &mut Vec<SourceError>,
 ) -> InputSource {
     let path = resolve(source, capture.get_ref());
-    let opened = std::fs::File::open(&path).and_then(|file| file.metadata());
-    let problem = match opened {
+    // A pipe is not opened, since its writer would lose its reader when it is closed again.
+    let problem = match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Some(format!("{} is a folder", path.display())),
-        Ok(_) => None,
+        Ok(metadata) if !metadata.is_file() => {
+            if let Some(span) = passes.filter(|_| !in_memory) {
+                let message = format!("{} can be read only once: it is no file", path.display());
+                errors.push(source.error(span, message, "loop = 1, or memory = true"));
+            }
+            None
+        }
+        Ok(_) => {
+            std::fs::File::open(&path).err().map(|e| format!("cannot open {}: {e}", path.display()))
+        }
         Err(e) => Some(format!("cannot open {}: {e}", path.display())),
     };
     if let Some(message) = problem {

@@ -99,6 +99,7 @@ impl Dispatch<'_> {
         let mut drops = Published::default();
         let mut last = cycles::now();
         loop {
+            self.outputs.check(self.control);
             let ended = self.inputs.ended(self.control);
             let mut worked = !ended && self.receive();
             worked |= self.transmit();

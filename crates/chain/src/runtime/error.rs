@@ -18,6 +18,9 @@ pub enum RunError {
     /// More workers are requested than the maximum.
     #[error("bad number of workers: {0}; expected 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// No input can be read several times.
+    #[error("--loop applies to none of the inputs; expected an input that is a capture file")]
+    Loops,
     /// State cannot be imported or exported.
     #[error(transparent)]
     State(#[from] StateFolderError),

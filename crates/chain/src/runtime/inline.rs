@@ -41,7 +41,7 @@ pub(super) fn run(
     let mut inputs = Inputs::open(plan, options)?;
     let mut worker = begin_worker(plan, 0, 1, state)?;
     // Last, because it empties files.
-    let mut exit = InlineExit { outputs: Outputs::open(plan)?, control };
+    let mut exit = InlineExit { outputs: Outputs::open(plan, options, control)?, control };
     if options.stages {
         worker.take_time();
     }
@@ -95,6 +95,7 @@ fn serve(
     let (mut drops, mut idle) = (Published::default(), 0);
     while !inputs.ended(control) {
         let begin = cycles::now();
+        exit.outputs.check(control);
         if inputs.receive(&mut batch, control) {
             worker.ingress(&mut batch, exit);
         } else {

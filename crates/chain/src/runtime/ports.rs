@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use thalweg_io::generate::GeneratorInput;
 use thalweg_io::{
-    CaptureInput, CaptureOutput, DiscardOutput, Input, InterfaceInput, InterfaceOutput,
-    MemoryInput, Output, PacketClock, wait_any,
+    CaptureInput, CaptureOutput, DiscardOutput, Input, InterfaceInput, InterfaceOutput, IoError,
+    MemoryInput, Output, OutputFailure, PacketClock,
 };
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, PortIndex};
+use thalweg_source::poll::wait_readable;
 
 use super::error::RunError;
 use super::options::RunOptions;
@@ -17,7 +18,7 @@ use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use thalweg_cpu::cycles;
 
-/// Batches between two readings of the clock.
+/// Batches between two readings of the clock, and between two checks of the outputs.
 const CLOCK_PERIOD: u32 = 64;
 /// Polls of the inputs without a packet before the thread waits for them.
 const VAIN_LOOKS: u32 = 256;
@@ -47,6 +48,25 @@ pub(super) fn open_inputs(
     plan.inputs.iter().map(open).collect()
 }
 
+/// Refuses a number of passes that no input obeys, and warns of inputs that do not.
+fn check_loops(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
+    let Some(loops) = options.loops else { return Ok(()) };
+    let loops_none = |input: &&InputPlan| match &input.source {
+        InputSource::Interface { .. } | InputSource::Generate(_) => true,
+        InputSource::Capture { path, in_memory } => {
+            loops != 1 && !in_memory && !path.metadata().is_ok_and(|file| file.is_file())
+        }
+    };
+    let ignoring: Vec<_> = plan.inputs.iter().filter(loops_none).map(|i| &*i.name).collect();
+    if ignoring.len() == plan.inputs.len() {
+        return Err(RunError::Loops);
+    }
+    for name in ignoring {
+        log::warn!("--loop does not apply to input '{name}': it is not a capture file");
+    }
+    Ok(())
+}
+
 /// All inputs, served in turn, a batch at a time.
 pub(super) struct Inputs {
     ports: Vec<Box<dyn Input>>,
@@ -65,6 +85,7 @@ pub(super) struct Inputs {
 
 impl Inputs {
     pub(super) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
+        check_loops(plan, options)?;
         let ports = open_inputs(plan, options)?;
         let count = ports.len();
         Ok(Self {
@@ -122,7 +143,13 @@ impl Inputs {
             }
             // The packets before the damage were delivered; later calls return
             // that the input has ended.
-            Err(e) => self.failures.push(e.to_string()),
+            Err(e) => {
+                // The other captures are read to their ends; a removed interface ends the run.
+                if matches!(e, IoError::Interface { .. }) {
+                    control.stop();
+                }
+                self.failures.push(e.to_string());
+            }
         }
         self.clocks[turn].date(batch, self.ports[turn].upcoming());
         batch.unreserve();
@@ -150,7 +177,7 @@ pub(super) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) -> bool {
     let open = inputs.iter().zip(open).filter(|(_, open)| **open);
     let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
     let Some(descriptors) = descriptors else { return false };
-    wait_any(descriptors.into_iter(), WAIT);
+    wait_readable(descriptors.into_iter(), WAIT);
     true
 }
 
@@ -159,22 +186,41 @@ pub(super) struct Outputs {
     ports: Vec<Box<dyn Output>>,
     pub(super) counters: Vec<PortCounters>,
     pub(super) latency: Latencies,
+    /// Calls of [`check`](Self::check) until it looks again.
+    until_check: u32,
     pub(super) failures: Vec<String>,
 }
 
 impl Outputs {
-    pub(super) fn open(plan: &Plan) -> Result<Self, RunError> {
+    /// Opens and locks all files that the run writes, its NFs included, and then empties the
+    /// captures: a run that cannot start leaves them as they are.
+    pub(super) fn open(
+        plan: &Plan,
+        options: &RunOptions,
+        control: &Control,
+    ) -> Result<Self, RunError> {
+        let stop = control.stop_request().after(options.duration);
         let open = |output: &OutputPlan| -> Result<Box<dyn Output>, RunError> {
             Ok(match &output.target {
                 OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
-                OutputTarget::Capture(path) => Box::new(CaptureOutput::create(path)?),
+                OutputTarget::Capture(path) => Box::new(CaptureOutput::claim(path, &stop)?),
                 OutputTarget::Discard => Box::new(DiscardOutput),
             })
         };
+        let mut ports = plan.outputs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        for file in plan.files.outputs_of_nfs() {
+            file.stop_with(&stop);
+            let failed = |source| IoError::File { path: file.path().to_owned(), source };
+            file.claim().map_err(failed)?;
+        }
+        for port in &mut ports {
+            port.flush().map_err(|failure| failure.error)?;
+        }
         Ok(Self {
-            ports: plan.outputs.iter().map(open).collect::<Result<_, _>>()?,
+            ports,
             counters: vec![PortCounters::default(); plan.outputs.len()],
             latency: Latencies::new(),
+            until_check: CLOCK_PERIOD,
             failures: Vec::new(),
         })
     }
@@ -183,19 +229,20 @@ impl Outputs {
     /// fails they are dropped with that reason, and the run is stopped.
     pub(super) fn send(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
         let counters = &mut self.counters[output];
-        let lanes = match self.ports[output].send(batch, lanes, &mut counters.drops) {
-            Ok(sent) => {
-                control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
-                sent
-            }
-            Err(e) => {
-                let packets = lanes.count() as u64;
-                counters.drops.add(DropReason::OutputFailed, packets);
-                control.drops.fetch_add(packets, Relaxed);
-                self.fail(e.to_string(), control);
-                return;
-            }
+        let (sent, failure) = match self.ports[output].send(batch, lanes, &mut counters.drops) {
+            Ok(sent) => (sent, None),
+            Err(failure) => (failure.sent, Some(failure)),
         };
+        control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
+        self.count_sent(output, batch, sent, control);
+        if let Some(failure) = failure {
+            self.fail(output, failure, control);
+        }
+    }
+
+    /// Counts the packets of `lanes`, which `output` has sent.
+    fn count_sent(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
+        let counters = &mut self.counters[output];
         let packets = lanes.count() as u64;
         let Some(first) = lanes.into_iter().next() else { return };
         let received_at = &batch.meta.received_at;
@@ -220,13 +267,36 @@ impl Outputs {
 
     pub(super) fn flush(&mut self, control: &Control) {
         for at in 0..self.ports.len() {
-            if let Err(e) = self.ports[at].flush() {
-                self.fail(e.to_string(), control);
+            if let Err(failure) = self.ports[at].flush() {
+                self.fail(at, failure, control);
             }
         }
     }
 
-    fn fail(&mut self, failure: String, control: &Control) {
+    /// Ends the run if the target of an output no longer exists, which is looked up now and then.
+    pub(super) fn check(&mut self, control: &Control) {
+        self.until_check = self.until_check.checked_sub(1).unwrap_or(CLOCK_PERIOD);
+        if self.until_check > 0 {
+            return;
+        }
+        for at in 0..self.ports.len() {
+            if let Err(error) = self.ports[at].check() {
+                self.fail(at, error.into(), control);
+            }
+        }
+    }
+
+    /// Ends the run. The packets that the output has lost, which were counted as sent, are counted
+    /// as dropped.
+    fn fail(&mut self, output: usize, failure: OutputFailure, control: &Control) {
+        let OutputFailure { error, lost, .. } = failure;
+        let counters = &mut self.counters[output];
+        counters.packets -= lost.packets;
+        counters.bytes -= lost.bytes;
+        counters.drops.add(DropReason::OutputFailed, lost.packets);
+        control.packets_out.fetch_sub(lost.packets, Relaxed);
+        control.drops.fetch_add(lost.packets, Relaxed);
+        let failure = error.to_string();
         // Each failure is reported once; the counts show how often it occurred.
         if !self.failures.contains(&failure) {
             self.failures.push(failure);

@@ -105,7 +105,7 @@ pub(super) fn run(
     let inputs = Inputs::open(plan, options)?;
     let (threads, pinned, ends) = build(plan, workers, &shared, state)?;
     // Last, because it empties files.
-    let outputs = Outputs::open(plan)?;
+    let outputs = Outputs::open(plan, options, control)?;
     // Frames reserved for packets that NFs generate and for batches being filled.
     let reserve = (2 * BATCH * (1 + workers + pinned.len())).min(plan.pool.frames() / 2);
     let mut dispatch = Dispatch {

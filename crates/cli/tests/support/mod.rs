@@ -2,16 +2,19 @@
 #![allow(dead_code)] // each test file uses a part
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Runs `thalweg` with `arguments` in `folder`.
 pub fn thalweg(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_thalweg"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("NO_COLOR", "1")
-        .output()
-        .expect("the program starts")
+    command(folder, arguments).output().expect("the program starts")
+}
+
+/// The command `thalweg` with `arguments` in `folder`.
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    command.args(arguments).current_dir(folder).env("NO_COLOR", "1");
+    command
 }
 
 /// Standard output of a run that must succeed.
@@ -33,6 +36,112 @@ pub fn report(folder: &Path, arguments: &[&str]) -> (serde_json::Value, i32, Str
 
 pub fn write(folder: &Path, name: &str, text: &str) {
     std::fs::write(folder.join(name), text).expect("the test folder takes a file");
+}
+
+/// Makes a named pipe.
+pub fn pipe(folder: &Path, name: &str) {
+    let made = Command::new("mkfifo").arg(folder.join(name)).status();
+    assert!(made.expect("mkfifo starts").success());
+}
+
+/// A run under way, with its report and messages in the files `report` and `error` of its folder.
+pub struct Running<'a> {
+    folder: &'a Path,
+    child: Child,
+}
+
+impl<'a> Running<'a> {
+    /// Starts `thalweg run chain.toml --json` with more `arguments`.
+    pub fn start(folder: &'a Path, arguments: &[&str], stdin: Stdio) -> Self {
+        let file = |name| std::fs::File::create(folder.join(name)).unwrap();
+        let child = command(folder, &[&["run", "chain.toml", "--json"], arguments].concat())
+            .stdin(stdin)
+            .stdout(file("report"))
+            .stderr(file("error"))
+            .spawn()
+            .expect("the program starts");
+        let run = Self { folder, child };
+        // Its handlers are installed after the signals' thread has started.
+        wait(|| run.has_thread("signals"));
+        std::thread::sleep(Duration::from_millis(20));
+        run
+    }
+
+    fn has_thread(&self, name: &str) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let mut tasks = tasks.into_iter().flatten().flatten();
+        tasks.any(|task| {
+            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+        })
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    pub fn signal(&self, signal: &str) {
+        // The shell's own kill: a bare system has no other.
+        let kill = format!("kill -{signal} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits for the end; fails if the run does not end.
+    pub fn end(mut self) -> Ended {
+        let mut status = None;
+        wait(|| {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let text = |name| std::fs::read_to_string(self.folder.join(name)).unwrap();
+        Ended { status: status.unwrap(), report: text("report"), error: text("error") }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A run that has ended.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub report: String,
+    pub error: String,
+}
+
+impl Ended {
+    pub fn report(&self) -> serde_json::Value {
+        serde_json::from_str(&self.report).unwrap_or_else(|e| panic!("{e}: {}", self.error))
+    }
+}
+
+/// Waits until `done`, for some seconds at most.
+#[track_caller]
+pub fn wait(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(8), "waited without success");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The number of packets in a capture, which must be whole.
+pub fn packets(path: &Path) -> u64 {
+    use thalweg_io::Input;
+    let mut input = thalweg_io::CaptureInput::open(path, 1).unwrap();
+    let pool = std::sync::Arc::new(thalweg_packet::Pool::anonymous(64, 16 * 1024).unwrap());
+    let mut batch = thalweg_packet::Batch::new(pool);
+    let (mut packets, mut drops) = (0, thalweg_packet::DropCounts::default());
+    loop {
+        let received = input.receive(&mut batch, 32, &mut drops).unwrap();
+        packets += received.packets as u64;
+        batch.release(batch.lanes());
+        if received.ended {
+            return packets;
+        }
+    }
 }
 
 /// Writes a pcap capture of packets, each with its time in milliseconds.

@@ -1,10 +1,12 @@
 //! The byte stream of a capture: buffered, decompressed, and with its offset.
 
-use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+
+use super::stream::Stream;
 
 /// The initial size of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
 const INITIAL_BUFFER: usize = 128 * 1024;
@@ -22,12 +24,22 @@ pub(crate) enum Fault {
     Io(io::Error),
 }
 
+impl Fault {
+    /// Whether a pipe has no bytes yet: reading continues where it stopped.
+    pub(crate) fn is_wait(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
 /// A capture's bytes after decompression: a window that slides over them.
 pub(crate) struct Bytes {
+    file: Stream,
+    /// The first bytes, which show whether the rest is compressed.
+    magic: [u8; 2],
+    magic_len: usize,
     // One virtual call per refill of the buffer, not per record.
-    source: Box<dyn Read + Send>,
+    source: Option<Box<dyn Read + Send>>,
     gzip: bool,
-    regular: bool,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -35,27 +47,51 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// Opens `path` and checks its first bytes for gzip.
+    /// Opens `path`. Nothing is read yet, since a pipe may be empty.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        let regular = file.metadata()?.is_file();
-        let mut magic = [0; 2];
-        let got = read_up_to(&mut file, &mut magic)?;
-        // Chained rather than rewound, so that pipes can be read as well.
-        let source = Cursor::new(magic).take(got as u64).chain(file);
-        let gzip = magic == [0x1f, 0x8b] && got == 2;
-        let source: Box<dyn Read + Send> = if gzip {
+        Ok(Self {
+            file: Stream::open(path)?,
+            magic: [0; 2],
+            magic_len: 0,
+            source: None,
+            gzip: false,
+            buffer: vec![0; INITIAL_BUFFER],
+            start: 0,
+            end: 0,
+            offset: 0,
+        })
+    }
+
+    /// The file, if it is one whose next bytes may come later.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.descriptor()
+    }
+
+    /// Reads the first bytes, and decides by them whether the file is decompressed.
+    fn begin(&mut self) -> io::Result<()> {
+        while self.source.is_none() {
+            match self.file.read(&mut self.magic[self.magic_len..]) {
+                Ok(n) if n > 0 && self.magic_len + n < self.magic.len() => self.magic_len += n,
+                Ok(n) => {
+                    self.magic_len += n;
+                    self.source = Some(self.chained());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first bytes and the rest, chained rather than rewound, so that pipes can be read.
+    fn chained(&mut self) -> Box<dyn Read + Send> {
+        let source = Cursor::new(self.magic).take(self.magic_len as u64).chain(self.file.clone());
+        self.gzip = self.magic == [0x1f, 0x8b];
+        if self.gzip {
             Box::new(MultiGzDecoder::new(BufReader::with_capacity(INITIAL_BUFFER, source)))
         } else {
             Box::new(source)
-        };
-        let buffer = vec![0; INITIAL_BUFFER];
-        Ok(Self { source, gzip, regular, buffer, start: 0, end: 0, offset: 0 })
-    }
-
-    /// Whether it is a regular file: all of it is there, and reading does not wait.
-    pub(crate) fn is_regular(&self) -> bool {
-        self.regular
+        }
     }
 
     /// The start of the window, in bytes from the start of the decompressed file.
@@ -88,7 +124,11 @@ impl Bytes {
             self.buffer.resize(want.next_power_of_two(), 0);
         }
         while self.end < want {
-            match self.source.read(&mut self.buffer[self.end..]) {
+            if self.source.is_none() {
+                self.begin().map_err(|error| self.fault(error))?;
+            }
+            let Some(source) = &mut self.source else { break };
+            match source.read(&mut self.buffer[self.end..]) {
                 Ok(0) => break,
                 Ok(n) => self.end += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -101,7 +141,8 @@ impl Bytes {
     /// Distinguishes damage from I/O errors: a decompressor reports damage in the file as an I/O
     /// error without a system error code.
     fn fault(&self, error: io::Error) -> Fault {
-        if self.gzip && error.raw_os_error().is_none() {
+        let is_wait = error.kind() == io::ErrorKind::WouldBlock;
+        if self.gzip && error.raw_os_error().is_none() && !is_wait {
             let offset = self.offset + (self.end - self.start) as u64;
             return Fault::Damaged { offset, what: format!("the gzip data is damaged: {error}") };
         }
@@ -115,30 +156,18 @@ impl Bytes {
         self.offset += n as u64;
     }
 
-    /// Advances by `n` bytes without keeping them; returns `false` if the file ends before.
-    pub(crate) fn skip(&mut self, mut n: u64) -> Result<bool, Fault> {
-        while n > 0 {
+    /// Advances by `n` bytes without keeping them, and counts down `n`; returns `false` if the file
+    /// ends before.
+    pub(crate) fn skip(&mut self, n: &mut u64) -> Result<bool, Fault> {
+        while *n > 0 {
             let available = self.ahead(1)?.len();
             if available == 0 {
                 return Ok(false);
             }
-            let step = available.min(usize::try_from(n).unwrap_or(usize::MAX));
+            let step = available.min(usize::try_from(*n).unwrap_or(usize::MAX));
             self.consume(step);
-            n -= step as u64;
+            *n -= step as u64;
         }
         Ok(true)
     }
-}
-
-fn read_up_to(file: &mut File, into: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < into.len() {
-        match file.read(&mut into[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
 }

@@ -1,11 +1,12 @@
 //! A capture file as an input.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 use super::link::to_ethernet;
-use super::record::{Reader, Record};
+use super::record::{Next, Reader, Record};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
 use crate::port::{Input, IoError, Received};
@@ -16,6 +17,9 @@ use crate::port::{Input, IoError, Received};
 /// lengths on the wire are kept; link types other than Ethernet get an
 /// Ethernet header, or are dropped as
 /// [`UnsupportedLinkType`](thalweg_packet::DropReason::UnsupportedLinkType).
+///
+/// A pipe is read as packets arrive: a call returns those that have arrived whole, and
+/// [`descriptor`](Input::descriptor) is the pipe. It is read once, whatever the number of passes.
 ///
 /// No packet is lost when no frame is free, unless none becomes free for a second:
 /// the packet is held back for the next call.
@@ -49,16 +53,18 @@ impl CaptureInput {
     }
 
     /// The next record of this pass or, at its end, of the next one.
-    fn next_record(&mut self) -> Result<Option<Record>, IoError> {
+    fn next_record(&mut self) -> Result<Next, IoError> {
         loop {
-            if let Some(record) = self.reader.next()? {
-                return Ok(Some(Record {
-                    timestamp: self.passes.timestamp(record.timestamp),
-                    ..record
-                }));
+            match self.reader.next()? {
+                Next::Record(record) => {
+                    let timestamp = self.passes.timestamp(record.timestamp);
+                    return Ok(Next::Record(Record { timestamp, ..record }));
+                }
+                Next::Later => return Ok(Next::Later),
+                Next::End => {}
             }
-            if !self.passes.next_pass() {
-                return Ok(None);
+            if self.reader.descriptor().is_some() || !self.passes.next_pass() {
+                return Ok(Next::End);
             }
             self.reader = Reader::open(self.reader.path())?;
         }
@@ -67,14 +73,13 @@ impl CaptureInput {
     /// Reads the record after those received, for its time. A pipe may not have it yet, and is not
     /// waited for.
     fn look_ahead(&mut self) {
-        if self.held.is_some() || self.ended || !self.reader.is_regular() {
+        if self.held.is_some() || self.ended || self.reader.descriptor().is_some() {
             return;
         }
         match self.next_record() {
-            Ok(next) => {
-                self.held = next;
-                self.ended = next.is_none();
-            }
+            Ok(Next::Record(next)) => self.held = Some(next),
+            Ok(Next::End) => self.ended = true,
+            Ok(Next::Later) => {}
             Err(failure) => {
                 self.ended = true;
                 self.failure = Some(failure);
@@ -123,17 +128,18 @@ impl Input for CaptureInput {
         // capture holds no usable packet.
         while !self.ended && received.packets < most && !batch.is_full() {
             let next = match self.held.take() {
-                Some(record) => Ok(Some(record)),
+                Some(record) => Ok(Next::Record(record)),
                 None => self.next_record(),
             };
             match next {
-                Ok(Some(record)) => {
+                Ok(Next::Record(record)) => {
                     if self.take(&record, batch, drops, &mut received) == Taken::Later {
                         self.held = Some(record);
                         break;
                     }
                 }
-                Ok(None) => self.ended = true,
+                Ok(Next::Later) => break,
+                Ok(Next::End) => self.ended = true,
                 Err(failure) => {
                     self.ended = true;
                     if received.packets == 0 {
@@ -146,6 +152,10 @@ impl Input for CaptureInput {
         self.look_ahead();
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.reader.descriptor()
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {

@@ -8,12 +8,13 @@ mod output;
 mod pcap;
 mod pcapng;
 mod record;
+mod stream;
 
 pub use input::CaptureInput;
 pub use output::CaptureOutput;
 
 pub(crate) use link::{Unfit, to_ethernet};
-pub(crate) use record::Reader;
+pub(crate) use record::{Next, Reader};
 
 #[cfg(test)]
 mod tests;

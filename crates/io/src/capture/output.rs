@@ -9,18 +9,21 @@
 //! only a record that crosses a page boundary can be truncated.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
+use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Nanoseconds};
+use thalweg_source::{Incomplete, OutputFile, Stop};
 
-use crate::port::{IoError, Output};
+use crate::port::{IoError, Lost, Output, OutputFailure};
 
 /// Bytes of records that are compressed into one gzip member.
 const MEMBER: usize = 64 * 1024;
+
+/// The error of an output that had one before.
+const STOPPED: &str = "writing stopped after an earlier error";
 
 /// The smallest size of a memory page.
 const PAGE: u64 = 4096;
@@ -118,14 +121,25 @@ fn pcapng_header() -> Vec<u8> {
 /// Dropping it flushes; call [`flush`](Output::flush) to see the error.
 #[derive(Debug)]
 pub struct CaptureOutput {
-    path: PathBuf,
-    file: File,
+    file: OutputFile,
     format: Format,
     gzip: bool,
+    /// Whole records that are not in the file yet; at first the file header.
     buffer: Vec<u8>,
+    /// The packets of these records.
+    pending: Vec<Pending>,
     /// Bytes of whole records in the file.
     written: u64,
     failed: bool,
+}
+
+/// A packet in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    /// The end of its record, in bytes from the start of the buffer.
+    end: usize,
+    /// Its length in bytes.
+    len: usize,
 }
 
 impl CaptureOutput {
@@ -135,24 +149,34 @@ impl CaptureOutput {
     /// [`IoError::Format`] if the name does not end in `.pcap`, `.pcapng`,
     /// `.pcap.gz` or `.pcapng.gz`; [`IoError::File`] if the file cannot be written.
     pub fn create(path: &Path) -> Result<Self, IoError> {
+        let mut output = Self::claim(path, &Stop::default())?;
+        output.flush().map_err(|failure| failure.error)?;
+        Ok(output)
+    }
+
+    /// Opens and locks the capture at `path`, which the first flush empties. Waits for the reader
+    /// of a pipe until `stop`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn claim(path: &Path, stop: &Stop) -> Result<Self, IoError> {
         let Some((format, gzip)) = Format::of_path(path) else {
             let what = "unknown capture format; expected a name that ends in .pcap, .pcapng, \
                         .pcap.gz or .pcapng.gz";
             return Err(IoError::Format { path: path.into(), what: what.into() });
         };
-        let file =
-            File::create(path).map_err(|source| IoError::File { path: path.into(), source })?;
-        let mut output = Self {
-            path: path.into(),
+        let file = OutputFile::new(path);
+        file.stop_with(stop);
+        file.claim().map_err(|source| IoError::File { path: path.into(), source })?;
+        Ok(Self {
             file,
             format,
             gzip,
             buffer: format.file_header(),
+            pending: Vec::new(),
             written: 0,
             failed: false,
-        };
-        output.flush()?;
-        Ok(output)
+        })
     }
 
     /// Adds one Ethernet packet that had `wire_len` bytes on the wire.
@@ -165,9 +189,22 @@ impl CaptureOutput {
         wire_len: u32,
         timestamp: Nanoseconds,
     ) -> Result<(), IoError> {
+        self.append(packet, wire_len, timestamp).map_err(|failure| failure.error)
+    }
+
+    fn append(
+        &mut self,
+        packet: &[u8],
+        wire_len: u32,
+        timestamp: Nanoseconds,
+    ) -> Result<(), OutputFailure> {
+        if self.failed {
+            return Err(self.error(io::Error::other(STOPPED)).into());
+        }
         let wire_len = wire_len.max(packet.len() as u32);
         let before = self.buffer.len();
         self.format.append(&mut self.buffer, packet, wire_len, timestamp);
+        self.pending.push(Pending { end: self.buffer.len(), len: packet.len() });
         let due = if self.gzip { self.member_is_full() } else { self.page_is_full(before) };
         due.map_or(Ok(()), |due| self.write_out(due))
     }
@@ -185,37 +222,48 @@ impl CaptureOutput {
     }
 
     /// Writes the first `due` bytes of the buffer, which are whole records.
-    fn write_out(&mut self, due: usize) -> Result<(), IoError> {
-        if due == 0 {
-            return Ok(());
-        }
-        let result = if self.failed {
-            Err(io::Error::other("writing stopped after an earlier error"))
+    fn write_out(&mut self, due: usize) -> Result<(), OutputFailure> {
+        let written = if due == 0 {
+            self.file.append(&[], |_| 0).map(|()| 0)
         } else if self.gzip {
-            compress(&self.buffer[..due]).and_then(|member| self.commit(&member))
+            // A member is in the file as a whole or not at all.
+            compress(&self.buffer[..due])
+                .map_err(Incomplete::from)
+                .and_then(|member| self.file.append(&member, |_| 0).map(|()| member.len()))
         } else {
-            let buffer = std::mem::take(&mut self.buffer);
-            let result = self.commit(&buffer[..due]);
-            self.buffer = buffer;
-            result
+            let ends = &self.pending;
+            let whole = |n| ends.iter().map(|p| p.end).take_while(|end| *end <= n).last();
+            self.file.append(&self.buffer[..due], |n| whole(n).unwrap_or(0)).map(|()| due)
         };
-        self.buffer.drain(..due);
-        result.map_err(|source| {
-            self.failed = true;
-            self.buffer.clear();
-            IoError::File { path: self.path.clone(), source }
-        })
+        match written {
+            Ok(bytes) => {
+                self.written += bytes as u64;
+                self.take_out(due);
+                Ok(())
+            }
+            Err(Incomplete { kept, error }) => {
+                self.take_out(kept);
+                let lost = Lost {
+                    packets: self.pending.len() as u64,
+                    bytes: self.pending.drain(..).map(|packet| packet.len as u64).sum(),
+                };
+                self.buffer.clear();
+                self.failed = true;
+                Err(OutputFailure { error: self.error(error), sent: Lanes::NONE, lost })
+            }
+        }
     }
 
-    fn commit(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(bytes) {
-            // A full disk accepts part of a write: truncate the file to whole records.
-            // Other files (a pipe) cannot be truncated, and need not be.
-            let _ = self.file.set_len(self.written);
-            return Err(error);
-        }
-        self.written += bytes.len() as u64;
-        Ok(())
+    /// Removes the first `bytes` of the buffer, which are in the file.
+    fn take_out(&mut self, bytes: usize) {
+        self.buffer.drain(..bytes);
+        let packets = self.pending.partition_point(|packet| packet.end <= bytes);
+        self.pending.drain(..packets);
+        self.pending.iter_mut().for_each(|packet| packet.end -= bytes);
+    }
+
+    fn error(&self, source: io::Error) -> IoError {
+        IoError::File { path: self.file.path().to_owned(), source }
     }
 }
 
@@ -230,24 +278,38 @@ impl Output for CaptureOutput {
         &mut self,
         batch: &Batch,
         lanes: Lanes,
-        _drops: &mut DropCounts,
-    ) -> Result<Lanes, IoError> {
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
         let lanes = lanes.and(batch.lanes());
+        if self.failed {
+            drops.add(DropReason::OutputFailed, lanes.count() as u64);
+            return Ok(Lanes::NONE); // the failure was reported
+        }
+        let mut sent = Lanes::NONE;
         for lane in lanes {
             let (wire_len, timestamp) = (batch.meta.wire_len[lane], batch.meta.captured(lane));
-            self.write(batch.bytes(lane), wire_len, timestamp)?;
+            // If this fails, the packet is among those that the failure lost.
+            sent.insert(lane);
+            if let Err(failure) = self.append(batch.bytes(lane), wire_len, timestamp) {
+                drops.add(DropReason::OutputFailed, lanes.without(sent).count() as u64);
+                return Err(OutputFailure { sent, ..failure });
+            }
         }
         Ok(lanes)
     }
 
-    fn flush(&mut self) -> Result<(), IoError> {
+    fn flush(&mut self) -> Result<(), OutputFailure> {
+        if self.failed {
+            return Ok(()); // reported, and nothing is left
+        }
         self.write_out(self.buffer.len())
     }
 }
 
 impl Drop for CaptureOutput {
     fn drop(&mut self) {
-        if !self.failed
+        // One that was only claimed keeps the content of an earlier run.
+        if self.written > 0
             && let Err(error) = self.flush()
         {
             log::error!("{error}");

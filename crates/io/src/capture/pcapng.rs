@@ -75,9 +75,12 @@ pub(crate) struct PcapNg {
     interfaces: Vec<Interface>,
     /// Simple Packet Blocks carry no time; they get the time of the previous packet.
     last_timestamp: Nanoseconds,
+    /// A block without packets that is being skipped, and its bytes left.
+    skipped: Option<(Block, u64)>,
 }
 
 /// Header of one block.
+#[derive(Clone, Copy, Debug)]
 struct Block {
     kind: u32,
     len: usize,
@@ -96,6 +99,7 @@ impl PcapNg {
             order: ByteOrder::Little,
             interfaces: Vec::new(),
             last_timestamp: Nanoseconds::default(),
+            skipped: None,
         };
         if let Some(block) = file.block(bytes)? {
             file.whole(bytes, &block)?;
@@ -107,7 +111,9 @@ impl PcapNg {
 
     /// The next packet, `None` at the end of the file.
     pub(crate) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Record>, Fault> {
-        while let Some(block) = self.block(bytes)? {
+        loop {
+            self.pass_over(bytes)?;
+            let Some(block) = self.block(bytes)? else { return Ok(None) };
             match block.kind {
                 ENHANCED_PACKET | PACKET | SIMPLE_PACKET => {
                     self.whole(bytes, &block)?;
@@ -122,10 +128,9 @@ impl PcapNg {
                     }
                     bytes.consume(block.len);
                 }
-                _ => self.pass_over(bytes, &block)?,
+                _ => self.skipped = Some((block, block.len as u64 - 4)),
             }
         }
-        Ok(None)
     }
 
     /// Reads the next block's header; a section header sets the byte order.
@@ -175,14 +180,17 @@ impl PcapNg {
         check_second_length(self.order.u32(there, len - 4), block)
     }
 
-    /// Skips a block that holds no packet, of any length.
-    fn pass_over(&self, bytes: &mut Bytes, block: &Block) -> Result<(), Fault> {
-        let whole = bytes.skip(block.len as u64 - 4)? && bytes.ahead(4)?.len() >= 4;
+    /// Skips the block, of any length, that holds no packet.
+    fn pass_over(&mut self, bytes: &mut Bytes) -> Result<(), Fault> {
+        let Some((block, left)) = &mut self.skipped else { return Ok(()) };
+        let whole = bytes.skip(left)? && bytes.ahead(4)?.len() >= 4;
+        let block = *block;
+        self.skipped = None;
         if !whole {
             let what = format!("the block of {} bytes is truncated", block.len);
             return damaged(block.offset, &what);
         }
-        check_second_length(self.order.u32(bytes.window(), 0), block)?;
+        check_second_length(self.order.u32(bytes.window(), 0), &block)?;
         bytes.consume(4);
         Ok(())
     }

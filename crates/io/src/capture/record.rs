@@ -6,6 +6,7 @@
 //! the file where it stopped.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use thalweg_packet::Nanoseconds;
@@ -40,34 +41,58 @@ enum Format {
     PcapNg(PcapNg),
 }
 
+/// What follows in a capture.
+pub(crate) enum Next {
+    Record(Record),
+    /// Nothing whole yet: the capture is a pipe, and its writer is slower.
+    Later,
+    End,
+}
+
 /// Iterates over the records of a capture file of either format.
 pub(crate) struct Reader {
     path: PathBuf,
     bytes: Bytes,
-    format: Format,
+    /// `None` until the file header has arrived.
+    format: Option<Format>,
     /// Bytes of the record that was read last; the next read skips them,
     /// so that the record's data stays in the window until then.
     current: usize,
 }
 
 impl Reader {
-    /// Opens a capture and reads its file header.
+    /// Opens a capture and reads its file header, unless it is a pipe.
     pub(crate) fn open(path: &Path) -> Result<Self, IoError> {
         let file = |source: io::Error| IoError::File { path: path.into(), source };
-        let mut bytes = Bytes::open(path).map_err(file)?;
-        let format = Self::format(&mut bytes, path)?;
-        Ok(Self { path: path.into(), bytes, format, current: 0 })
+        let bytes = Bytes::open(path).map_err(file)?;
+        let mut reader = Self { path: path.into(), bytes, format: None, current: 0 };
+        if reader.descriptor().is_none() {
+            reader.read_header()?;
+        }
+        Ok(reader)
     }
 
-    fn format(bytes: &mut Bytes, path: &Path) -> Result<Format, IoError> {
-        let fault = |fault| in_file(path, fault);
-        let first = bytes.ahead(4).map_err(fault)?;
+    /// Reads the file header; returns whether it has arrived.
+    fn read_header(&mut self) -> Result<bool, IoError> {
+        if self.format.is_some() {
+            return Ok(true);
+        }
+        match Self::format(&mut self.bytes) {
+            Ok(Ok(format)) => self.format = Some(format),
+            Ok(Err(what)) => return Err(IoError::Format { path: self.path.clone(), what }),
+            Err(fault) if fault.is_wait() => return Ok(false),
+            Err(fault) => return Err(in_file(&self.path, fault)),
+        }
+        Ok(true)
+    }
+
+    /// The format, or what was found instead of one.
+    fn format(bytes: &mut Bytes) -> Result<Result<Format, String>, Fault> {
+        let first = bytes.ahead(4)?;
         match first.first_chunk().copied() {
-            Some(magic) if Pcap::recognizes(magic) => {
-                Pcap::open(bytes).map(Format::Pcap).map_err(fault)
-            }
+            Some(magic) if Pcap::recognizes(magic) => Ok(Ok(Format::Pcap(Pcap::open(bytes)?))),
             Some(magic) if PcapNg::recognizes(magic) => {
-                PcapNg::open(bytes).map(Format::PcapNg).map_err(fault)
+                Ok(Ok(Format::PcapNg(PcapNg::open(bytes)?)))
             }
             _ => {
                 let found: Vec<String> = first.iter().take(4).map(|b| format!("{b:02x}")).collect();
@@ -76,26 +101,36 @@ impl Reader {
                 } else {
                     format!("not a pcap or pcapng capture: it begins with {}", found.join(" "))
                 };
-                Err(IoError::Format { path: path.into(), what })
+                Ok(Err(what))
             }
         }
     }
 
-    /// The next record, `None` at the end of the file.
-    pub(crate) fn next(&mut self) -> Result<Option<Record>, IoError> {
+    /// The next record.
+    pub(crate) fn next(&mut self) -> Result<Next, IoError> {
+        if self.format.is_none() && !self.read_header()? {
+            return Ok(Next::Later);
+        }
         self.bytes.consume(std::mem::take(&mut self.current));
         let record = match &mut self.format {
-            Format::Pcap(pcap) => pcap.next(&mut self.bytes),
-            Format::PcapNg(pcapng) => pcapng.next(&mut self.bytes),
+            Some(Format::Pcap(pcap)) => pcap.next(&mut self.bytes),
+            Some(Format::PcapNg(pcapng)) => pcapng.next(&mut self.bytes),
+            None => Ok(None),
         };
-        let record = record.map_err(|fault| in_file(&self.path, fault))?;
-        self.current = record.map_or(0, |record| record.total);
-        Ok(record)
+        match record {
+            Ok(Some(record)) => {
+                self.current = record.total;
+                Ok(Next::Record(record))
+            }
+            Ok(None) => Ok(Next::End),
+            Err(fault) if fault.is_wait() => Ok(Next::Later),
+            Err(fault) => Err(in_file(&self.path, fault)),
+        }
     }
 
-    /// Whether reading never waits for a writer.
-    pub(crate) fn is_regular(&self) -> bool {
-        self.bytes.is_regular()
+    /// The file, if it is one whose next bytes may come later: a pipe or a terminal.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.bytes.descriptor()
     }
 
     /// The captured bytes of the record that was read last.

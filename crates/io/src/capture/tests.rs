@@ -119,3 +119,92 @@ fn other_byte_orders_resolutions_and_link_types_are_read() {
     assert_eq!(packets[0].2, 102_000_000_000);
     assert_eq!(packets[0].0, [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 9, 8, 0, 0x41, 0x42]);
 }
+
+/// The packets that have arrived, and whether the capture has ended.
+fn arrived(input: &mut dyn Input) -> (usize, bool) {
+    let mut batch = Batch::new(Arc::new(Pool::anonymous(40, 2048).unwrap()));
+    let received = input.receive(&mut batch, BATCH, &mut DropCounts::default()).unwrap();
+    batch.release(batch.lanes());
+    (received.packets, received.ended)
+}
+
+/// A capture of some packets with a block before each that holds none, and the end of each packet.
+fn with_other_blocks() -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = Vec::new();
+    let put = |bytes: &mut Vec<u8>, words: &[u32]| {
+        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+    };
+    put(&mut bytes, &[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+    put(&mut bytes, &[1, 20, 1, 0, 20]);
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        put(&mut bytes, &[0xbad, 24, 1, 2, 3, 24]);
+        put(&mut bytes, &[6, 48, 0, 0, 7, 14, 14, 0, 0, 0, 0, 48]);
+        ends.push(bytes.len());
+    }
+    (bytes, ends)
+}
+
+#[test]
+fn a_pipe_delivers_each_packet_with_its_last_byte() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut captures = vec![with_other_blocks()];
+    for name in &NAMES[..2] {
+        let path = folder.path().join(name);
+        let mut ends = Vec::new();
+        let mut output = CaptureOutput::create(&path).unwrap();
+        for (bytes, wire_len, time) in some_packets() {
+            output.write(&bytes, wire_len, Nanoseconds(time)).unwrap();
+            output.flush().unwrap();
+            ends.push(std::fs::metadata(&path).unwrap().len() as usize);
+        }
+        captures.push((std::fs::read(&path).unwrap(), ends));
+    }
+    for (bytes, ends) in captures {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        let mut input = CaptureInput::open(Path::new(&path), 1).unwrap();
+        assert!(input.descriptor().is_some());
+        assert_eq!(arrived(&mut input), (0, false));
+        for (at, byte) in bytes.iter().enumerate() {
+            writer.write_all(&[*byte]).unwrap();
+            let due = usize::from(ends.contains(&(at + 1)));
+            assert_eq!(arrived(&mut input), (due, false), "after byte {at}");
+        }
+        drop(writer);
+        assert_eq!(arrived(&mut input), (0, true));
+    }
+}
+
+/// What the writer has flushed is there, also within a gzip member.
+#[test]
+fn a_compressed_pipe_delivers_what_was_flushed() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    let (bytes, ends) = with_other_blocks();
+    for members in [false, true] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        let mut input = CaptureInput::open(Path::new(&path), 1).unwrap();
+        let level = flate2::Compression::fast();
+        let mut out = flate2::write::GzEncoder::new(writer, level);
+        let mut start = 0;
+        for end in &ends {
+            out.write_all(&bytes[start..*end]).unwrap();
+            start = *end;
+            if members {
+                out = flate2::write::GzEncoder::new(out.finish().unwrap(), level);
+            } else {
+                out.flush().unwrap();
+            }
+            assert_eq!(arrived(&mut input), (1, false), "{members}");
+            assert_eq!(arrived(&mut input), (0, false), "{members}");
+        }
+        drop(out.finish().unwrap());
+        assert_eq!(arrived(&mut input), (0, true), "{members}");
+    }
+}

@@ -7,7 +7,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason};
 use super::arrivals::{Arrivals, LONG, Sink};
 use super::ring::Ring;
 use super::socket::{self, PacketSocket};
-use super::{bind, failed, gone, open};
+use super::{bind, failed, open, removed, set_buffer};
 use crate::intake::Taken;
 use crate::port::{Input, IoError, Received};
 
@@ -23,7 +23,6 @@ const KEPT: usize = 256 * LONG;
 /// [`offload`](crate::offload). Each packet has the time at which the kernel received it.
 pub struct InterfaceInput {
     name: String,
-    index: i32,
     socket: PacketSocket,
     ring: Ring,
     arrivals: Arrivals,
@@ -48,8 +47,7 @@ impl InterfaceInput {
             .map_err(|e| failed("cannot enable offload headers", e))?;
         set(libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)
             .map_err(|e| failed("cannot enable copies of long packets", e))?;
-        // This needs CAP_NET_ADMIN; without it the buffer keeps `rmem_default`.
-        let _ = set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, KEPT);
+        set_buffer(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, KEPT as libc::c_int);
         // Since Linux 4.20. Earlier kernels deliver them, and they are skipped here.
         let _ = set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
         let mtu = socket::mtu(&socket, name).map_err(|e| failed("cannot read its MTU", e))?;
@@ -61,7 +59,6 @@ impl InterfaceInput {
         }
         Ok(Self {
             name: name.to_owned(),
-            index,
             socket,
             ring,
             arrivals: Arrivals::default(),
@@ -84,9 +81,9 @@ impl InterfaceInput {
     fn check(&mut self) -> Result<(), IoError> {
         let error = self.socket.take_error();
         self.down |= error.is_some();
-        if self.down && !socket::exists(self.index) {
+        if self.down && !self.socket.has_interface() {
             self.ended = true;
-            return Err(gone(&self.name));
+            return Err(removed(&self.name));
         }
         if let Some(error) = error {
             log::warn!("interface {}: {error}", self.name);

@@ -11,7 +11,7 @@ mod socket;
 
 pub use input::InterfaceInput;
 pub use output::InterfaceOutput;
-pub use socket::{interfaces, wait_any};
+pub use socket::interfaces;
 
 use std::io;
 
@@ -46,6 +46,19 @@ fn bind(socket: &PacketSocket, name: &str, index: i32, receives: bool) -> Result
 
 fn gone(name: &str) -> IoError {
     IoError::Interface { name: name.to_owned(), what: "there is no such interface".into() }
+}
+
+/// Sets a buffer of the socket to `bytes`; without CAP_NET_ADMIN, to at most the system's maximum
+/// (`rmem_max`, `wmem_max`).
+fn set_buffer(socket: &PacketSocket, force: libc::c_int, plain: libc::c_int, bytes: libc::c_int) {
+    let set = |option| socket.set(libc::SOL_SOCKET, option, bytes);
+    // If both fail, the buffer keeps the system's default.
+    let _ = set(force).or_else(|_| set(plain));
+}
+
+/// The error of a port whose interface was removed.
+fn removed(name: &str) -> IoError {
+    IoError::Interface { name: name.to_owned(), what: "it was removed".into() }
 }
 
 fn failed(name: &str, what: &str, error: &io::Error) -> IoError {

@@ -8,8 +8,8 @@ use thalweg_packet::wire::header_len;
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
 
 use super::socket::PacketSocket;
-use super::{bind, failed, open};
-use crate::port::{IoError, Output};
+use super::{bind, failed, open, removed, set_buffer};
+use crate::port::{IoError, Lost, Output, OutputFailure};
 
 /// The longest wait for room in the interface's queue.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,8 +40,7 @@ impl InterfaceOutput {
     /// As [`InterfaceInput::open`](super::InterfaceInput::open).
     pub fn open(name: &str) -> Result<Self, IoError> {
         let (socket, index) = open(name)?;
-        // This needs CAP_NET_ADMIN; without it the buffer keeps `wmem_default`.
-        let _ = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, QUEUE);
+        set_buffer(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, QUEUE);
         bind(&socket, name, index, false)?;
         Ok(Self { name: name.to_owned(), socket, stuck: false, told: false })
     }
@@ -67,6 +66,9 @@ impl InterfaceOutput {
                 Ok(None)
             }
             Some(libc::EMSGSIZE) => Ok(Some(DropReason::TooBig)),
+            Some(libc::ENXIO | libc::ENODEV) if !self.socket.has_interface() => {
+                Err(removed(&self.name))
+            }
             Some(libc::ENXIO | libc::ENODEV) => Err(failed(&self.name, "cannot send", error)),
             _ => {
                 if !std::mem::replace(&mut self.told, true) {
@@ -84,7 +86,7 @@ impl Output for InterfaceOutput {
         batch: &Batch,
         lanes: Lanes,
         drops: &mut DropCounts,
-    ) -> Result<Lanes, IoError> {
+    ) -> Result<Lanes, OutputFailure> {
         let there = lanes.and(batch.lanes());
         let whole =
             there.into_iter().filter(|lane| batch.packet_len(*lane) >= header_len::ETHERNET);
@@ -107,14 +109,10 @@ impl Output for InterfaceOutput {
                             drops.add(reason, 1);
                             next += 1;
                         }
-                        Err(failure) if next == 0 && lanes.len() == there.count() => {
-                            return Err(failure);
-                        }
-                        // The next call reports the failure.
-                        Err(_) => {
+                        Err(error) => {
                             let left = (packets.len() - next) as u64;
                             drops.add(DropReason::OutputFailed, left);
-                            return Ok(sent);
+                            return Err(OutputFailure { error, sent, lost: Lost::default() });
                         }
                     }
                 }
@@ -123,7 +121,11 @@ impl Output for InterfaceOutput {
         Ok(sent)
     }
 
-    fn flush(&mut self) -> Result<(), IoError> {
+    fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), IoError> {
+        if self.socket.has_interface() { Ok(()) } else { Err(removed(&self.name)) }
     }
 }

@@ -13,9 +13,20 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use libc::{c_int, c_void, socklen_t};
 use thalweg_packet::BATCH;
+use thalweg_source::poll::wait_writable;
 
 /// Every protocol, in the byte order that a packet socket expects.
 const EVERY_PROTOCOL: u16 = (libc::ETH_P_ALL as u16).to_be();
+
+const NO_ADDRESS: libc::sockaddr_ll = libc::sockaddr_ll {
+    sll_family: libc::AF_PACKET as u16,
+    sll_protocol: 0,
+    sll_ifindex: 0,
+    sll_hatype: 0,
+    sll_pkttype: 0,
+    sll_halen: 0,
+    sll_addr: [0; 8],
+};
 
 /// A raw packet socket.
 #[derive(Debug)]
@@ -34,22 +45,32 @@ impl PacketSocket {
     /// Binds it to an interface, to receive all of its packets or none; returns the interface's
     /// ARP hardware type.
     pub(super) fn bind(&self, index: c_int, receives: bool) -> io::Result<u16> {
-        let mut address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
+        let address = libc::sockaddr_ll {
             sll_protocol: if receives { EVERY_PROTOCOL } else { 0 },
             sll_ifindex: index,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
+            ..NO_ADDRESS
         };
-        let mut len = size_of::<libc::sockaddr_ll>() as socklen_t;
-        let place = (&raw mut address).cast::<libc::sockaddr>();
+        let len = size_of::<libc::sockaddr_ll>() as socklen_t;
+        let place = (&raw const address).cast::<libc::sockaddr>();
         // SAFETY: the address has the length passed.
         checked(unsafe { libc::bind(self.raw(), place, len) })?;
-        // SAFETY: as above; it is written to, up to that length.
+        Ok(self.address()?.sll_hatype)
+    }
+
+    /// The address that it is bound to.
+    fn address(&self) -> io::Result<libc::sockaddr_ll> {
+        let mut address = NO_ADDRESS;
+        let mut len = size_of::<libc::sockaddr_ll>() as socklen_t;
+        let place = (&raw mut address).cast::<libc::sockaddr>();
+        // SAFETY: the address is written to, up to the length passed.
         checked(unsafe { libc::getsockname(self.raw(), place, &raw mut len) })?;
-        Ok(address.sll_hatype)
+        Ok(address)
+    }
+
+    /// Whether the interface that it is bound to still exists: the kernel unbinds the sockets of
+    /// one that it removes, or moves to another network namespace.
+    pub(super) fn has_interface(&self) -> bool {
+        self.address().is_ok_and(|address| address.sll_ifindex > 0)
     }
 
     /// Sets an option to a value, which is a C integer or a structure of the option.
@@ -133,7 +154,7 @@ impl PacketSocket {
 
     /// Waits until packets can be sent, at most for `most`.
     pub(super) fn wait_for_room(&self, most: Duration) {
-        poll(&mut [waiting(self.0.as_fd(), libc::POLLOUT)], most);
+        wait_writable(&self.0, most);
     }
 
     pub(super) fn raw(&self) -> RawFd {
@@ -147,37 +168,12 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Waits until one of several inputs may have packets, at most for `most`.
-pub fn wait_any<'a>(inputs: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
-    let mut all: Vec<_> = inputs.map(|fd| waiting(fd, libc::POLLIN)).collect();
-    poll(&mut all, most);
-}
-
-fn waiting(fd: BorrowedFd<'_>, events: i16) -> libc::pollfd {
-    libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
-}
-
-/// Polls. The result is not used, even of an interrupted call: the callers check themselves.
-fn poll(all: &mut [libc::pollfd], most: Duration) {
-    let milliseconds = c_int::try_from(most.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: the length passed is that of the slice.
-    unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, milliseconds) };
-}
-
 /// The index of the interface with this name.
 pub(super) fn index_of(name: &str) -> Option<c_int> {
     let name = CString::new(name).ok()?;
     // SAFETY: the name ends with zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     c_int::try_from(index).ok().filter(|index| *index != 0)
-}
-
-/// Whether an interface still exists.
-pub(super) fn exists(index: c_int) -> bool {
-    let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the maximum length of a name.
-    let found = unsafe { libc::if_indextoname(index as u32, name.as_mut_ptr()) };
-    !found.is_null()
 }
 
 /// The MTU of an interface, in bytes after the link header.

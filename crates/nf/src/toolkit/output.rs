@@ -1,43 +1,42 @@
 //! Files that NFs write, whole lines at a time.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use thalweg_source::PatientWriter;
 
 use crate::function::NfError;
 
-/// A file to which all workers append lines. The first write creates it.
+pub use thalweg_source::OutputFile;
+
+/// A file to which all workers append lines. The run creates it at its start.
 #[derive(Debug)]
-pub struct LineFile {
-    path: Option<PathBuf>,
-    file: Option<File>,
-}
+pub struct LineFile(Option<OutputFile>);
 
 impl LineFile {
-    /// A file at `path`; without a path nothing is written.
-    pub fn new(path: Option<PathBuf>) -> Self {
-        Self { path, file: None }
+    /// The file that [`Section::output`](crate::Section::output) returned; without one nothing is
+    /// written.
+    pub fn new(file: Option<OutputFile>) -> Self {
+        Self(file)
     }
 
     /// Whether lines are written at all.
     pub fn is_wanted(&self) -> bool {
-        self.path.is_some()
+        self.0.is_some()
     }
 
-    /// Appends `lines`; creates the file if it does not exist yet.
+    /// Appends `lines`; creates the file if it does not exist yet. After an error the file ends
+    /// with the last line that it accepted whole.
     pub fn write(&mut self, lines: &[u8]) -> Result<(), NfError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let failed = |source| NfError::Write { path: path.clone(), source };
-        if self.file.is_none() {
-            self.file = Some(File::create(path).map_err(failed)?);
-        }
-        match &mut self.file {
-            Some(file) if !lines.is_empty() => file.write_all(lines).map_err(failed),
-            _ => Ok(()),
-        }
+        let Some(file) = &self.0 else { return Ok(()) };
+        let whole = |n: usize| lines[..n].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        file.append(lines, whole).map_err(|e| failed(file, e.error))
     }
+}
+
+/// The error of writing `file`.
+pub fn failed(file: &OutputFile, source: io::Error) -> NfError {
+    NfError::Write { path: file.path().to_owned(), source }
 }
 
 /// Writes `value` as a line of JSON.
@@ -46,19 +45,10 @@ pub fn json_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()>
     out.write_all(b"\n")
 }
 
-/// Replaces the file at `path` as a whole, so that a reader never sees a part of it.
+/// Replaces the content of `file` as a whole, so that a reader never sees a part of it.
 pub fn replace(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    file: &OutputFile,
+    write: impl FnOnce(&mut BufWriter<PatientWriter>) -> io::Result<()>,
 ) -> Result<(), NfError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let replaced = || -> io::Result<()> {
-        let mut out = BufWriter::new(File::create(&new)?);
-        write(&mut out)?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        fs::rename(&new, path)
-    };
-    replaced().map_err(|source| NfError::Write { path: path.to_owned(), source })
+    file.replace(write).map_err(|source| failed(file, source))
 }

@@ -5,7 +5,6 @@
 
 mod rules;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -15,7 +14,7 @@ use thalweg_source::SourceError;
 
 use rules::{Action, Options, Rules};
 use thalweg_nf::NfError;
-use thalweg_nf::toolkit::output::{json_line, replace};
+use thalweg_nf::toolkit::output::{OutputFile, json_line, replace};
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 
 /// The kind, for the registry of a program.
@@ -36,8 +35,8 @@ fn build(
     let options: Options = section.parse()?;
     let rules = Rules::read(section, &options)?;
     let shared = Arc::new(SharedRules::new(rules.table()));
-    let path = section.output(options.hits.as_ref(), environment)?;
-    let file = HitFile { path, table: shared.load(), workers: Vec::new() };
+    let file = section.output(options.hits.as_ref(), environment)?.map(OutputFile::replaced);
+    let file = HitFile { file, table: shared.load(), workers: Vec::new() };
     let hits = Arc::new(Mutex::new(file));
     Ok(Box::new(AclBlueprint { rules, shared, hits }))
 }
@@ -158,7 +157,7 @@ impl Acl {
 
 /// The hits of all workers, and the file that reports them.
 struct HitFile {
-    path: Option<PathBuf>,
+    file: Option<OutputFile>,
     /// The rules that were hit.
     table: Arc<RuleTable>,
     workers: Vec<Vec<Hits>>,
@@ -184,7 +183,7 @@ impl HitFile {
         hits: &[Hits],
         table: &Arc<RuleTable>,
     ) -> Result<(), NfError> {
-        let Some(path) = &self.path else { return Ok(()) };
+        let Some(file) = &self.file else { return Ok(()) };
         if !Arc::ptr_eq(&self.table, table) {
             self.table = table.clone();
             self.workers.clear();
@@ -193,7 +192,7 @@ impl HitFile {
             self.workers.resize(worker + 1, Vec::new());
         }
         self.workers[worker] = hits.to_vec();
-        replace(path, |out| {
+        replace(file, |out| {
             for id in 0..table.next_id().0 {
                 if let Some(rule) = table.rule(RuleId(id)) {
                     json_line(out, &line(rule, &self.workers))?;

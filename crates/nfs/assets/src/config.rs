@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::fingerprint::{Fingerprints, Loader};
 use super::networks::Networks;
 use super::table::Limits;
+use thalweg_nf::toolkit::output::OutputFile;
 use thalweg_nf::{BuildError, Environment, Section};
 
 /// The options of an asset detection.
@@ -70,7 +71,7 @@ impl Default for Options {
 
 /// The checked options.
 pub(super) struct Config {
-    pub(super) inventory: Option<PathBuf>,
+    pub(super) inventory: Option<OutputFile>,
     pub(super) limits: Limits,
     pub(super) networks: Networks,
     pub(super) files: Files,

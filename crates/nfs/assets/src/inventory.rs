@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -11,22 +10,23 @@ use super::attributes::Attributes;
 use super::fingerprint::Fingerprints;
 use super::host::{Basis, Evidence, Host, HostId, Role, Service, System};
 use thalweg_nf::NfError;
-use thalweg_nf::toolkit::output::{json_line, replace};
+use thalweg_nf::toolkit::output::{OutputFile, json_line, replace};
 
 /// The hosts of each worker at its last update, and the file that lists them.
 pub(super) struct Inventory {
-    path: Option<PathBuf>,
+    file: Option<OutputFile>,
     workers: BTreeMap<usize, Vec<(HostId, Host)>>,
     most_services: usize,
 }
 
 impl Inventory {
-    pub(super) fn new(path: Option<PathBuf>, most_services: usize) -> Self {
-        Self { path, workers: BTreeMap::new(), most_services }
+    pub(super) fn new(file: Option<OutputFile>, most_services: usize) -> Self {
+        let file = file.map(OutputFile::replaced);
+        Self { file, workers: BTreeMap::new(), most_services }
     }
 
     pub(super) fn is_wanted(&self) -> bool {
-        self.path.is_some()
+        self.file.is_some()
     }
 
     /// Stores the hosts of a worker, and writes those of all workers. The file is replaced as a
@@ -37,7 +37,7 @@ impl Inventory {
         hosts: Vec<(HostId, Host)>,
         known: &Fingerprints,
     ) -> Result<(), NfError> {
-        let Some(path) = &self.path else { return Ok(()) };
+        let Some(file) = &self.file else { return Ok(()) };
         self.workers.insert(worker, hosts);
         let mut all: BTreeMap<HostId, Host> = BTreeMap::new();
         for (id, host) in self.workers.values().flatten() {
@@ -48,7 +48,7 @@ impl Inventory {
                 None => drop(all.insert(*id, host.clone())),
             }
         }
-        replace(path, |out| {
+        replace(file, |out| {
             all.iter().try_for_each(|(id, host)| json_line(out, &line(*id, host, known)))
         })
     }

@@ -1,63 +1,39 @@
 //! The files that records are exported to.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use thalweg_nf::NfError;
+use thalweg_nf::toolkit::output::{LineFile, OutputFile, failed, json_line};
 
 use super::ipfix::Messages;
 use super::record::{JsonRecord, Record};
-use thalweg_nf::NfError;
-use thalweg_nf::toolkit::output::json_line;
 
-/// The record files of one monitor, shared by its instances. The first record or
-/// flush creates the files; each write holds whole records only.
+/// The record files of one monitor, shared by its instances. The run creates them; each write
+/// holds whole records only.
 #[derive(Debug)]
 pub(super) struct Exporter {
-    json: Option<Target>,
-    ipfix: Option<Target>,
+    json: LineFile,
+    ipfix: Option<OutputFile>,
     messages: Messages,
-}
-
-#[derive(Debug)]
-struct Target {
-    path: PathBuf,
-    file: Option<File>,
-}
-
-impl Target {
-    /// The open file, and whether it was just created.
-    fn open(&mut self) -> io::Result<(&mut File, bool)> {
-        let new = self.file.is_none();
-        if new {
-            self.file = Some(File::create(&self.path)?);
-        }
-        self.file.as_mut().map(|file| (file, new)).ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
+    /// Whether the IPFIX file has the templates.
+    has_templates: bool,
 }
 
 impl Exporter {
-    pub(super) fn new(json: Option<PathBuf>, ipfix: Option<PathBuf>) -> Self {
-        let target = |path: Option<PathBuf>| path.map(|path| Target { path, file: None });
-        Self { json: target(json), ipfix: target(ipfix), messages: Messages::default() }
+    pub(super) fn new(json: Option<OutputFile>, ipfix: Option<OutputFile>) -> Self {
+        let json = LineFile::new(json);
+        Self { json, ipfix, messages: Messages::default(), has_templates: false }
     }
 
     /// Appends records.
     pub(super) fn write(&mut self, records: &[Record]) -> Result<(), NfError> {
-        if let Some(target) = &mut self.json {
-            let lines = lines(records);
-            target.open().and_then(|(file, _)| file.write_all(&lines)).map_err(failed(target))?;
+        if self.json.is_wanted() {
+            self.json.write(&lines(records))?;
         }
-        if let Some(target) = &mut self.ipfix {
-            let templates = self.messages.templates();
-            let data = self.messages.data(records);
-            let write = |(file, new): (&mut File, bool)| {
-                if new {
-                    file.write_all(&templates)?;
-                }
-                file.write_all(&data)
-            };
-            target.open().and_then(write).map_err(failed(target))?;
-        }
+        let Some(file) = &self.ipfix else { return Ok(()) };
+        let mut messages = if self.has_templates { Vec::new() } else { self.messages.templates() };
+        messages.extend(self.messages.data(records));
+        // A message is written as a whole or not at all.
+        file.append(&messages, |_| 0).map_err(|e| failed(file, e.error))?;
+        self.has_templates = true;
         Ok(())
     }
 
@@ -65,11 +41,6 @@ impl Exporter {
     pub(super) fn flush(&mut self) -> Result<(), NfError> {
         self.write(&[])
     }
-}
-
-fn failed(target: &Target) -> impl FnOnce(io::Error) -> NfError {
-    let path = Path::to_owned(&target.path);
-    move |source| NfError::Write { path, source }
 }
 
 fn lines(records: &[Record]) -> Vec<u8> {

@@ -272,10 +272,12 @@ impl Monitor {
         }
         // So that the report does not depend on the order of a hash table.
         self.pending.sort_by_key(|r| (r.counts.first, r.flow));
-        self.exported += self.pending.len() as u64;
         let pending = std::mem::take(&mut self.pending);
         let written = self.exporter().write(&pending);
-        self.failure = self.failure.take().or(written.err());
+        match written {
+            Ok(()) => self.exported += pending.len() as u64,
+            Err(failure) => drop(self.failure.get_or_insert(failure)),
+        }
         self.pending = pending;
         self.pending.clear();
     }

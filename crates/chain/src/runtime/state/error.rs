@@ -91,6 +91,14 @@ pub enum StateFolderError {
         /// The NF.
         nf: String,
     },
+    /// The chain reads or writes the file itself.
+    #[error("{path}: this state file is also {what}; expected a folder of its own")]
+    InUse {
+        /// The state file.
+        path: PathBuf,
+        /// What the chain uses it for.
+        what: String,
+    },
     /// The state of an instance was not written.
     #[error("{folder}: not all state was written; the state from before is unchanged")]
     Unfinished {

@@ -1,11 +1,13 @@
 //! The manifest of a state folder: `state.json`, which exists only while the state is complete.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+
+use thalweg_source::create;
 
 use super::error::StateFolderError;
 use crate::config::MAX_WORKERS;
@@ -66,9 +68,9 @@ impl Manifest {
         let partial = path(folder).with_extension("partial");
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let mut file = File::create(&partial)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
+        let mut file = create(&partial)?;
+        let written = file.write_all(&text).and_then(|()| file.sync_all());
+        written.inspect_err(|_| drop(fs::remove_file(&partial)))?;
         Ok(partial)
     }
 

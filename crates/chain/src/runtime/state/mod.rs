@@ -19,7 +19,7 @@ use crate::config::{NfPlan, Plan};
 use crate::route_decider::NfIndex;
 use error::cannot;
 use manifest::{Left, Manifest};
-use thalweg_source::counted;
+use thalweg_source::{counted, create, lock};
 
 pub use error::StateFolderError;
 
@@ -30,6 +30,8 @@ pub(super) struct StateFolders<'a> {
     /// The folder, and its manifest.
     import: Option<(&'a Path, Manifest)>,
     export: Option<&'a Path>,
+    /// The folder that is exported to, locked for this run.
+    locked: Option<File>,
     /// Instances whose state was written.
     written: AtomicUsize,
 }
@@ -41,11 +43,16 @@ impl<'a> StateFolders<'a> {
         workers: usize,
         options: &'a RunOptions,
     ) -> Result<Self, StateFolderError> {
-        let mut state = Self { plan, workers, import: None, export: None, written: 0.into() };
+        let mut state =
+            Self { plan, workers, import: None, export: None, locked: None, written: 0.into() };
         if let Some(folder) = options.import_state.as_deref() {
             let entries = fs::read_dir(folder).map_err(cannot("read the state folder", folder))?;
             let manifest = Manifest::read(folder)?;
             state.check(folder, &manifest)?;
+            for file in manifest.files().map(|name| folder.join(name)) {
+                let what = plan.files.written_to(&file);
+                refuse(&file, what)?;
+            }
             warn_of_others(folder, entries, &manifest);
             state.import = Some((folder, manifest));
         }
@@ -55,6 +62,13 @@ impl<'a> StateFolders<'a> {
                 return Err(StateFolderError::Name { nf: nf.name.clone() });
             }
             fs::create_dir_all(folder).map_err(cannot("create the state folder", folder))?;
+            for file in state.exported(folder) {
+                for path in [partial(&file), file] {
+                    refuse(&path, plan.files.usage(&path))?;
+                }
+            }
+            let locked = File::open(folder).and_then(|open| lock(&open).map(|()| open));
+            state.locked = Some(locked.map_err(cannot("use the state folder", folder))?);
             state.export = Some(folder);
         }
         Ok(state)
@@ -125,19 +139,33 @@ impl<'a> StateFolders<'a> {
     /// nothing; returns whether another run can import it.
     pub(super) fn commit(&self) -> Result<bool, StateFolderError> {
         let Some(folder) = self.export else { return Ok(false) };
-        let nfs = self.plan.nfs.iter().filter(|nf| is_stateful(nf));
-        let manifest = Manifest::new(nfs.map(|nf| {
-            (nf.name.clone(), Left { kind: nf.kind.name.to_owned(), instances: self.instances(nf) })
-        }));
+        let manifest = self.manifest();
         let files: Vec<PathBuf> = manifest.files().map(|name| folder.join(name)).collect();
         if self.written.load(Ordering::Relaxed) != files.len() {
             files.iter().for_each(|file| drop(fs::remove_file(partial(file))));
             return Err(StateFolderError::Unfinished { folder: folder.into() });
         }
-        let new = manifest.write(folder).map_err(cannot("write to the state folder", folder))?;
+        let new = manifest.write(folder).inspect_err(|_| {
+            files.iter().for_each(|file| drop(fs::remove_file(partial(file))));
+        });
+        let new = new.map_err(cannot("write to the state folder", folder))?;
         let replaced = replace(folder, &new, &files);
         replaced.map_err(cannot("write to the state folder", folder))?;
         Ok(true)
+    }
+
+    /// The manifest of the state that this run exports.
+    fn manifest(&self) -> Manifest {
+        let nfs = self.plan.nfs.iter().filter(|nf| is_stateful(nf));
+        Manifest::new(nfs.map(|nf| {
+            (nf.name.clone(), Left { kind: nf.kind.name.to_owned(), instances: self.instances(nf) })
+        }))
+    }
+
+    /// The files that this run exports to `folder`.
+    fn exported(&self, folder: &Path) -> Vec<PathBuf> {
+        let states = self.manifest().files().map(|name| folder.join(name)).collect::<Vec<_>>();
+        states.into_iter().chain([manifest::path(folder)]).collect()
     }
 
     fn instances(&self, nf: &NfPlan) -> usize {
@@ -147,6 +175,12 @@ impl<'a> StateFolders<'a> {
     fn stateful(&self, nf: NfIndex) -> Option<&'a NfPlan> {
         self.plan.nfs.get(usize::from(nf.0)).filter(|nf| is_stateful(nf))
     }
+}
+
+/// Refuses a state file that the chain uses for something else.
+fn refuse(path: &Path, what: Option<&str>) -> Result<(), StateFolderError> {
+    let refused = |what: &str| StateFolderError::InUse { path: path.into(), what: what.into() };
+    what.map_or(Ok(()), |what| Err(refused(what)))
 }
 
 fn is_stateful(nf: &NfPlan) -> bool {
@@ -213,7 +247,7 @@ fn read(
 }
 
 fn write(path: &Path, nf: &NfPlan, function: &dyn NetworkFunction) -> Result<(), StateFolderError> {
-    let mut out = BufWriter::new(File::create(path).map_err(cannot("write", path))?);
+    let mut out = BufWriter::new(create(path).map_err(cannot("write", path))?);
     let give = |out: &mut BufWriter<File>| -> Result<(), StateError> {
         let mut writer = StateWriter::new(out, nf.kind.name, function.state_version())?;
         function.export_state(&mut writer)?;

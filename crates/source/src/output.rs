@@ -1,0 +1,199 @@
+//! A file that a run writes: no other run writes it meanwhile, and it never ends within a record.
+//!
+//! The file is locked (flock(2)) before it is emptied, and stays locked while it is open. A file
+//! that grows is not written elsewhere and renamed: a reader may follow it (`tail -f`), the
+//! folder may be read-only, and a name like /dev/stdout must not be replaced. Pipes and devices
+//! are not locked.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::patient::{Opened, PatientWriter, open, open_patiently};
+use crate::stop::Stop;
+
+/// A file that a run writes. Clones refer to the same open file.
+#[derive(Clone, Debug)]
+pub struct OutputFile(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    stop: OnceLock<Stop>,
+    /// Whether its content is replaced as a whole.
+    is_replaced: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    #[default]
+    Closed,
+    /// Open and locked; the content is still that of an earlier run.
+    Claimed(Opened),
+    /// Emptied by this run, which continues it.
+    Begun(PatientWriter),
+}
+
+/// Why a write failed, and how much of it the file holds.
+#[derive(Debug)]
+pub struct Incomplete {
+    /// The bytes of the write that are in the file, all of whole records.
+    pub kept: usize,
+    /// The system's error.
+    pub error: io::Error,
+}
+
+impl From<io::Error> for Incomplete {
+    fn from(error: io::Error) -> Self {
+        Self { kept: 0, error }
+    }
+}
+
+impl OutputFile {
+    /// The file at `path`, which is not opened yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(Arc::new(Shared {
+            path: path.into(),
+            stop: OnceLock::new(),
+            is_replaced: AtomicBool::new(false),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// The same file, whose content [`replace`](Self::replace) writes as a whole.
+    #[must_use]
+    pub fn replaced(self) -> Self {
+        self.0.is_replaced.store(true, Relaxed);
+        self
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Lets writes wait for a reader until `stop` only.
+    pub fn stop_with(&self, stop: &Stop) {
+        self.0.stop.get_or_init(|| stop.clone());
+    }
+
+    /// Opens the file and locks it for this run; its content stays until the first write. A file
+    /// that is replaced as a whole is not created, and a named pipe may have no reader yet.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another run writes it.
+    pub fn claim(&self) -> io::Result<()> {
+        let mut state = self.state();
+        if !matches!(*state, State::Closed) {
+            return Ok(());
+        }
+        let is_replaced = self.0.is_replaced.load(Relaxed);
+        match open(self.path(), !is_replaced) {
+            Ok(Some(opened)) => *state = State::Claimed(locked(opened)?),
+            Ok(None) => {}
+            // A new file takes its place, whether it exists and is writable or not.
+            Err(error) if is_replaced && is_no_obstacle(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Appends `bytes` to what this run has written; the first call empties the file. Without
+    /// bytes, only creates it.
+    ///
+    /// # Errors
+    /// When the file accepts only the first `n` bytes. It is then truncated to `whole(n)` of them,
+    /// unless it is a pipe.
+    pub fn append(
+        &self,
+        bytes: &[u8],
+        whole: impl FnOnce(usize) -> usize,
+    ) -> Result<(), Incomplete> {
+        if bytes.is_empty() {
+            self.claim()?;
+        }
+        let mut state = self.state();
+        if bytes.is_empty() && matches!(*state, State::Closed) {
+            return Ok(()); // nothing for the reader of a named pipe to wait for
+        }
+        let writer = self.begin(&mut state)?;
+        let (accepted, result) = writer.write_counted(bytes);
+        result.map_err(|error| {
+            let kept = whole(accepted);
+            if writer.is_regular() && kept < accepted {
+                // This fails only where the write would have failed before its first byte.
+                let _ = retract(writer.file(), (accepted - kept) as u64);
+            }
+            Incomplete { kept, error }
+        })
+    }
+
+    /// The open file, emptied if this is its first use.
+    pub(crate) fn begin<'a>(&self, state: &'a mut State) -> io::Result<&'a mut PatientWriter> {
+        if !matches!(state, State::Begun(_)) {
+            let stop = self.stop();
+            let opened = match std::mem::take(state) {
+                State::Claimed(opened) => opened,
+                _ => locked(open_patiently(self.path(), &stop)?)?,
+            };
+            let is_standard = opened.is_standard;
+            let mut writer = PatientWriter::new(opened.file, stop)?;
+            if writer.is_regular() && !is_standard {
+                writer.file().set_len(0)?;
+            }
+            *state = State::Begun(writer);
+        }
+        match state {
+            State::Begun(writer) => Ok(writer),
+            _ => unreachable!("it was begun above"),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stop(&self) -> Stop {
+        self.0.stop.get().cloned().unwrap_or_default()
+    }
+}
+
+/// Whether a file that cannot be opened for writing can be replaced by another all the same.
+pub(crate) fn is_no_obstacle(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+/// Locks a regular file until it is closed.
+pub(crate) fn locked(opened: Opened) -> io::Result<Opened> {
+    if !opened.is_standard && opened.file.metadata()?.is_file() {
+        lock(&opened.file)?;
+    }
+    Ok(opened)
+}
+
+/// Locks a file or a folder until it is closed.
+///
+/// # Errors
+/// When another run has locked it. A file system without locks is not an error.
+pub fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another run"))
+        }
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Truncates the last `excess` bytes that were written to `file`.
+fn retract(file: &mut File, excess: u64) -> io::Result<()> {
+    let end = file.stream_position()?;
+    // Another process may have appended to a file that is shared with it.
+    if file.metadata()?.len() == end {
+        file.set_len(end - excess)?;
+        file.seek(SeekFrom::Start(end - excess))?;
+    }
+    Ok(())
+}
