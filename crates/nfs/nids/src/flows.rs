@@ -387,7 +387,7 @@ impl Flow {
         let mut flow = Self::new(!from_low, now);
         flow.phase = Phase::Syn;
         flow.seen = [true, false];
-        flow.tracked = Some(Box::new(Tracked { ends, streams, ..Tracked::default() }));
+        flow.tracked = Some(Box::new(Tracked { streams, ends, ..Tracked::default() }));
         Some(flow)
     }
 

@@ -415,10 +415,14 @@ impl Inspector {
             let mut other =
                 Packet { subject, context: packet.context, engine: packet.engine, passed: false };
             seen.to_server = !seen.to_server;
+            // Data of a SYN is acknowledged before the handshake is over; as in Suricata, it belongs
+            // to an established connection.
+            let established = std::mem::replace(&mut seen.established, true);
             self.search_bytes(packet.engine, &late, fresh.from, None);
             self.ask(&mut other, Some(seen));
             self.messages(&mut other, seen, false);
             self.act(&mut other, Some(seen));
+            seen.established = established;
             seen.to_server = !seen.to_server;
         }
         self.late = late;

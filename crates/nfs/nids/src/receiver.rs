@@ -372,10 +372,12 @@ impl Ends {
             return Err(Reason::Signature);
         }
         match segment.stamps {
-            Some([stamp, _]) if agreed.timestamps && sender.recent != 0 => {
-                if distance(stamp, sender.recent) > target.slack() {
-                    return Err(Reason::Timestamp);
-                }
+            Some([stamp, _])
+                if agreed.timestamps
+                    && sender.recent != 0
+                    && distance(stamp, sender.recent) > target.slack() =>
+            {
+                return Err(Reason::Timestamp);
             }
             None if agreed.timestamps && target == Target::Bsd => return Err(Reason::Timestamp),
             _ => {}
@@ -486,7 +488,7 @@ impl Ends {
                 && side.offers.len() <= OFFERS
                 && side.largest <= MOST_WINDOW
                 && offers.clone().all(|o| o.scale.is_none_or(is_scale))
-                && offers.map(|o| o.data.len()).all(|length| length <= usize::from(u16::MAX))
+                && offers.map(|o| o.data.len()).all(|length| u16::try_from(length).is_ok())
         })
     }
 }

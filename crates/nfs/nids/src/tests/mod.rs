@@ -327,7 +327,9 @@ fn a_rules_own_priority_counts_before_that_of_its_class() {
 
 mod batches;
 mod contradictions;
+mod insertion;
 mod sets;
 mod streams;
 mod suricata;
 mod typos;
+mod verdicts;

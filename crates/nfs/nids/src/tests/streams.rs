@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-fn hand_over(from: &Bench, to: &mut Bench) {
+pub(super) fn hand_over(from: &Bench, to: &mut Bench) {
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "nids", 3).unwrap();
     from.drive.nf.export_state(&mut writer).unwrap();
