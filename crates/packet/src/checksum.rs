@@ -145,10 +145,20 @@ fn ipv4_header<'a>(bytes: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     bytes.get(l3..l3 + length).filter(|_| headers.is_ipv4() && length >= 20)
 }
 
+/// Whether a parsed packet has an IPv4 header whose checksum is wrong.
+///
+/// Receivers drop it (RFC 1122, section 3.2.1.2). An NF that opens the packet, or writes its header
+/// anew, must drop it as well; one that updates the checksum by what it changes (RFC 1624) leaves it
+/// wrong.
+#[inline]
+pub fn is_ipv4_header_bad(bytes: &[u8], headers: &Headers) -> bool {
+    ipv4_header(bytes, headers).is_some_and(|header| checksum(header) != 0)
+}
+
 /// Checks the IPv4 header's and the transport's checksum of a parsed packet.
 #[inline]
 pub fn verify(bytes: &[u8], headers: &Headers) -> ChecksumStatus {
-    if ipv4_header(bytes, headers).is_some_and(|header| checksum(header) != 0) {
+    if is_ipv4_header_bad(bytes, headers) {
         return ChecksumStatus::BadHeader;
     }
     verify_transport(bytes, headers)

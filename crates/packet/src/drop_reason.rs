@@ -111,7 +111,8 @@ reasons! {
     /// A fragment whose first fragment was not seen.
     UnknownFragment = "unknown-fragment",
     // Defrag.
-    /// A fragment held until its packet is reassembled and forwarded.
+    /// A fragment held until its packet is complete, or its first fragment arrives: then it is
+    /// forwarded, as a part of that packet or as a copy.
     FragmentHeld = "fragment-held",
     /// A duplicate fragment.
     FragmentDuplicate = "fragment-duplicate",

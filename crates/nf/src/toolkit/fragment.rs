@@ -150,6 +150,7 @@ fn fragment_ipv4(
 ) -> bool {
     let header_len = usize::from(packet[0] & 0x0f) * 4;
     let (first_header, data) = packet.split_at(header_len);
+    let is_valid = checksum(first_header) == 0;
     let old = u16::from_be_bytes([packet[6], packet[7]]);
     let (later_header, later_len) = header_of_later(first_header);
     let mut at = 0;
@@ -164,7 +165,7 @@ fn fragment_ipv4(
         buffer.extend_from_slice(link);
         buffer.extend_from_slice(header);
         buffer.extend_from_slice(&data[at..at + take]);
-        seal(&mut buffer[link.len()..], header.len(), place | more | old & DONT);
+        seal(&mut buffer[link.len()..], header.len(), place | more | old & DONT, is_valid);
         if !each(buffer) {
             return false;
         }
@@ -225,13 +226,14 @@ fn room(how: Cut, headers: usize) -> usize {
     (usize::from(how.longest).saturating_sub(headers) & !7).max(8)
 }
 
-/// Writes the fields that differ from fragment to fragment.
-fn seal(packet: &mut [u8], header_len: usize, flags: u16) {
+/// Writes the fields that differ from fragment to fragment. The checksum is wrong unless that of the
+/// whole packet `is_valid`, so that no damage is hidden.
+fn seal(packet: &mut [u8], header_len: usize, flags: u16, is_valid: bool) {
     let total = packet.len() as u16;
     packet[2..4].copy_from_slice(&total.to_be_bytes());
     packet[6..8].copy_from_slice(&flags.to_be_bytes());
     packet[10..12].fill(0);
-    let sum = checksum(&packet[..header_len]);
+    let sum = checksum(&packet[..header_len]) ^ u16::from(!is_valid);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -271,7 +273,7 @@ mod tests {
         packet.extend_from_slice(options);
         packet.extend((0..data).map(|i| i as u8));
         let header_len = 20 + options.len();
-        seal(&mut packet, header_len, flags);
+        seal(&mut packet, header_len, flags, true);
         packet
     }
 

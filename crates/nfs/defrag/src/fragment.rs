@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::checksum::checksum;
+use thalweg_packet::checksum::{checksum, is_ipv4_header_bad};
 use thalweg_packet::wire::header_len;
 use thalweg_packet::wire::ip_proto::{AH, FRAGMENT};
 use thalweg_packet::{Batch, DropReason, FiveTuple, PacketType, field};
@@ -110,10 +110,14 @@ impl<'a> Fragment<'a> {
     /// The packet of `lane`, which the parser marked as a fragment.
     ///
     /// # Errors
-    /// When it is truncated, or no sender can have generated it.
+    /// When it is truncated or damaged, or no sender can have generated it.
     pub(super) fn of(batch: &'a Batch, lane: usize) -> Result<Self, DropReason> {
         let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
         let l3 = usize::from(headers.l3);
+        // The whole packet gets a new checksum, which must not hide a wrong one.
+        if is_ipv4_header_bad(bytes, headers) {
+            return Err(DropReason::BadChecksum);
+        }
         let vlan = |f| batch.field(lane, f) as u16;
         let vlans = [vlan(field::VLAN_TCI), vlan(field::VLAN2_TCI)];
         let read = if headers.is_ipv4() { Self::ipv4 } else { Self::ipv6 };

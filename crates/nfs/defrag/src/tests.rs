@@ -181,6 +181,28 @@ fn what_no_sender_makes_is_malformed() {
 }
 
 #[test]
+fn a_damaged_header_is_not_put_right() {
+    let whole = packet(false, 400, 1);
+    let all = parts(&whole, 1, 200);
+    for damaged in 0..all.len() {
+        for at in [18 + 1, 18 + 8, 18 + 10] {
+            let mut nf = defrag("");
+            for (n, part) in all.iter().enumerate() {
+                let mut part = part.clone();
+                if n == damaged {
+                    part[at] ^= 1;
+                    assert_eq!(pass(&mut *nf, &part, 0), Err(DropReason::BadChecksum));
+                } else {
+                    assert_eq!(pass(&mut *nf, &part, 0), Err(DropReason::FragmentHeld));
+                }
+            }
+            // The sender repeats it.
+            assert_eq!(pass(&mut *nf, &all[damaged], 0), Ok(whole.clone()));
+        }
+    }
+}
+
+#[test]
 fn the_whole_is_of_the_type_of_its_first_fragment() {
     let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));

@@ -1,6 +1,7 @@
 //! Taking packets out of tunnels: sequence number, inner packet, congestion.
 
-use thalweg_packet::wire::{ethertype, ip_proto};
+use thalweg_packet::checksum::is_ipv4_header_bad;
+use thalweg_packet::wire::{ethertype, header_len, ip_proto};
 use thalweg_packet::{Batch, Cut, DropReason, field};
 
 use super::sa::Inbound;
@@ -29,6 +30,9 @@ impl<'a> Arrival<'a> {
         lane: usize,
         (start, end): (usize, usize),
     ) -> Result<Self, DropReason> {
+        if is_ipv4_header_bad(batch.bytes(lane), batch.headers(lane)) {
+            return Err(DropReason::BadChecksum);
+        }
         let low = batch.bytes(lane).get(start + 4..start + HEADER);
         let low = low.and_then(|n| n.first_chunk()).ok_or(DropReason::Malformed)?;
         let low = u32::from_be_bytes(*low);
@@ -105,9 +109,52 @@ fn inside(body: &[u8]) -> Result<(u16, usize), DropReason> {
     let counted = rest[len..].iter().zip(1u8..).all(|(byte, n)| *byte == n);
     match *next {
         _ if !counted => Err(DropReason::BadInnerPacket),
-        ip_proto::IPV4 => Ok((ethertype::IPV4, len)),
-        ip_proto::IPV6 => Ok((ethertype::IPV6, len)),
+        ip_proto::IPV4 => Ok((ethertype::IPV4, without_padding(&rest[..len], 0, 2)?)),
+        ip_proto::IPV6 => {
+            Ok((ethertype::IPV6, without_padding(&rest[..len], header_len::IPV6, 4)?))
+        }
         ip_proto::NO_NEXT_HEADER => Err(DropReason::DummyPacket),
         _ => Err(DropReason::BadInnerPacket),
+    }
+}
+
+/// The length of the IP packet at the beginning of `body`, whose field at `at` counts the bytes
+/// after the first `uncounted`: what follows it hides its length (RFC 4303, section 2.7).
+fn without_padding(body: &[u8], uncounted: usize, at: usize) -> Result<usize, DropReason> {
+    let field = body.get(at..at + 2).and_then(<[u8]>::first_chunk);
+    let counted = field.map(|field| usize::from(u16::from_be_bytes(*field)));
+    let len = counted.map(|counted| uncounted + counted).filter(|len| *len <= body.len());
+    len.ok_or(DropReason::BadInnerPacket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ESP body: a packet of a length field's value in `bytes` bytes, and the trailer.
+    fn body(v6: bool, field: u16, bytes: usize) -> Vec<u8> {
+        let mut body = vec![0; bytes];
+        let at = if v6 { 4 } else { 2 };
+        body[at..at + 2].copy_from_slice(&field.to_be_bytes());
+        body.extend_from_slice(&[1, 2, 2, if v6 { 41 } else { 4 }]);
+        body
+    }
+
+    #[test]
+    fn padding_that_hides_the_length_is_cut() {
+        for (v6, field, bytes, len) in [
+            (false, 48, 48, Some(48)),
+            (false, 48, 148, Some(48)),
+            (false, 20, 1400, Some(20)),
+            (false, 49, 48, None),
+            (true, 8, 48, Some(48)),
+            (true, 8, 300, Some(48)),
+            (true, 0, 60, Some(40)),
+            (true, 9, 48, None),
+        ] {
+            let found = inside(&body(v6, field, bytes)).map(|(_, len)| len);
+            assert_eq!(found, len.ok_or(DropReason::BadInnerPacket), "{v6} {field} {bytes}");
+        }
+        assert_eq!(inside(&[1, 1, 4]), Err(DropReason::BadInnerPacket));
     }
 }

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use thalweg_packet::{Batch, Nanoseconds, field};
 
 /// How long the first fragment of a packet is remembered.
-const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
+pub(super) const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
 /// The most fragmented packets that are tracked at a time; beyond that the oldest is
 /// evicted.
 const MOST: usize = 4096;
@@ -33,6 +33,18 @@ impl FragmentId {
             protocol: batch.field(lane, field::NW_PROTO) as u8,
             identification: u16::from_be_bytes(*identification),
         })
+    }
+}
+
+impl FragmentId {
+    /// The address of the sender.
+    pub(super) fn source(&self) -> u32 {
+        self.source
+    }
+
+    #[cfg(test)]
+    pub(super) fn test(source: u32, identification: u16) -> Self {
+        Self { source, destination: 2, protocol: 17, identification }
     }
 }
 
@@ -82,7 +94,7 @@ mod tests {
     use super::*;
 
     fn id(identification: u16) -> FragmentId {
-        FragmentId { source: 1, destination: 2, protocol: 17, identification }
+        FragmentId::test(1, identification)
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod mapping;
 mod pool;
 mod session;
 mod translate;
+mod waiting;
 
 use std::net::Ipv4Addr;
 
@@ -21,13 +22,14 @@ use thalweg_packet::wire::ethertype;
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, field};
 
 use config::{Config, Options};
-use fragments::Fragments;
+use fragments::{FragmentId, Fragments};
 use mapping::{EndPoint, Mappings, Record};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::{
     Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing,
 };
 use translate::{Direction, Done};
+use waiting::Waiting;
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -40,6 +42,8 @@ pub const KIND: Kind = Kind {
          answered are evicted",
         "answered mappings are never evicted: without room or a free port a new one is refused",
         "4096 fragmented packets, each for 30 s: beyond that the oldest is evicted",
+        "4096 fragments wait for the first of their packet, in 4 MiB: 64 of a packet, 256 of a source",
+        "1024 external addresses",
         "a single instance: with several workers it runs on its own worker",
     ],
     chooses_output: false,
@@ -67,6 +71,7 @@ impl Blueprint for NatBlueprint {
         Box::new(Nat {
             mappings: Mappings::new(self.0.clone()),
             fragments: Fragments::default(),
+            waiting: Waiting::default(),
             config: self.0.clone(),
             untouched: 0,
         })
@@ -108,6 +113,7 @@ struct Nat {
     config: Config,
     mappings: Mappings,
     fragments: Fragments,
+    waiting: Waiting,
     untouched: u64,
 }
 
@@ -120,12 +126,18 @@ impl NetworkFunction for Nat {
             let now = batch.meta.timestamp[lane];
             self.mappings.expire(now);
             self.fragments.expire(now);
+            self.waiting.expire(now);
+            let fragment = FragmentId::of(batch, lane).zip(directions[lane]);
             match self.packet(batch, lane, directions[lane], now) {
                 Ok(Some(done)) => {
                     changed.insert(lane);
                     context.explain(lane, || done.to_string());
+                    if let Some((id, direction)) = fragment {
+                        self.resume(batch, lane, (id, direction), context);
+                    }
                 }
                 Ok(None) => self.untouched += 1,
+                Err(DropReason::UnknownFragment) => self.wait(batch, lane, fragment, context),
                 Err(reason) => context.drop(lane, reason),
             }
         }
@@ -158,6 +170,9 @@ impl NetworkFunction for Nat {
             ("sessions_evicted", self.mappings.sessions_evicted),
             ("refused", self.mappings.refused),
             ("fragments_evicted", self.fragments.evicted),
+            ("fragments_held", self.waiting.held),
+            ("fragments_resumed", self.waiting.resumed),
+            ("fragments_lost", self.waiting.lost),
             ("untouched", self.untouched),
         ]
     }
@@ -216,12 +231,61 @@ impl Nat {
             if !self.config.hairpinning {
                 return Err(DropReason::NoMapping);
             }
+            // An identifier belongs to the sender of an echo request and does not name another
+            // host; the answer would be its sender's own request.
+            if translate::is_echo_request(batch, lane) {
+                return Err(DropReason::NoMapping);
+            }
             // Outward by the mapping of the sender, then inward by that of the receiver.
             self.translate(batch, lane, Direction::Out, now)?;
             batch.parse(Lanes::one(lane), Decapsulate::No);
         }
         let last = if direction == Direction::Out { direction } else { Direction::In };
         self.translate(batch, lane, last, now).map(Some)
+    }
+
+    /// Keeps a copy of a later fragment until its first one arrives.
+    fn wait(
+        &mut self,
+        batch: &Batch,
+        lane: usize,
+        fragment: Option<(FragmentId, Direction)>,
+        context: &mut Context<'_>,
+    ) {
+        let waits = fragment.is_some_and(|(id, _)| self.waiting.hold(id, batch, lane));
+        context.explain(lane, || {
+            let how = if waits { "waits" } else { "no room to wait" };
+            format!("{how} for the first fragment")
+        });
+        let reason = if waits { DropReason::FragmentHeld } else { DropReason::UnknownFragment };
+        context.drop(lane, reason);
+    }
+
+    /// Translates and emits the fragments that waited for the first one, which is in `lane`.
+    fn resume(
+        &mut self,
+        batch: &Batch,
+        lane: usize,
+        (id, direction): (FragmentId, Direction),
+        context: &mut Context<'_>,
+    ) {
+        for held in self.waiting.take(&id) {
+            let Some(made) = context.emit(batch, lane, &held.bytes) else {
+                self.waiting.lost += 1;
+                continue;
+            };
+            let (emitted, new) = (context.emitted().batch_of(made), made.lane);
+            emitted.meta.wire_len[new] = held.wire_len;
+            emitted.parse(Lanes::one(new), Decapsulate::No);
+            let now = batch.meta.timestamp[lane];
+            if self.packet(emitted, new, Some(direction), now).is_ok() {
+                self.waiting.resumed += 1;
+                emitted.mark_changed(Lanes::one(new));
+            } else {
+                self.waiting.lost += 1;
+                emitted.release(Lanes::one(new));
+            }
+        }
     }
 
     fn translate(

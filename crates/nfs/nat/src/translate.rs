@@ -96,6 +96,13 @@ fn unsupported(batch: &Batch, lane: usize) -> DropReason {
     }
 }
 
+/// Whether the packet in `lane` is an ICMP echo request, or its first fragment.
+pub(super) fn is_echo_request(batch: &Batch, lane: usize) -> bool {
+    batch.headers(lane).layer >= Layer::Transport
+        && batch.field(lane, field::NW_PROTO) as u8 == ICMP
+        && batch.field(lane, field::TP_SRC) == 8
+}
+
 type Ends = (Protocol, End, End);
 
 /// Protocol and both ends of the packet in `lane`; an echo's identifier belongs to the requesting

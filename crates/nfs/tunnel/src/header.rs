@@ -8,6 +8,8 @@ use thalweg_packet::wire::ethertype;
 
 /// Flag of VXLAN: there is an identifier.
 const WITH_ID: u8 = 0x08;
+/// Flag of Geneve: a control packet.
+const CONTROL: u8 = 0x80;
 /// Flag of Geneve: there are options that must be understood.
 const CRITICAL: u8 = 0x40;
 /// Flags of GRE: checksum, routing, key, sequence number.
@@ -87,12 +89,12 @@ impl Header {
         Ok(Self { id, ether_type: ethertype::TRANSPARENT_ETHERNET, len: 8 })
     }
 
-    /// The header of Geneve. We support no options: a packet with critical options must be dropped (RFC 8926,
-    /// section 3.5).
+    /// The header of Geneve. We support no options: a packet with critical options must be dropped
+    /// (RFC 8926, section 3.5), as must control messages, which are not to be forwarded (3.4).
     pub(super) fn geneve(bytes: &[u8]) -> Result<Self, DropReason> {
         let [version, flags, t0, t1, i0, i1, i2, _] = *first(bytes)?;
         let len = 8 + usize::from(version & 0x3f) * 4;
-        if version >> 6 != 0 || flags & CRITICAL != 0 {
+        if version >> 6 != 0 || flags & (CONTROL | CRITICAL) != 0 {
             return Err(DropReason::UnsupportedProtocol);
         }
         if len > bytes.len() {

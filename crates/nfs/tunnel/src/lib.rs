@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
-use thalweg_packet::checksum::{ChecksumStatus, verify};
+use thalweg_packet::checksum::{ChecksumStatus, is_ipv4_header_bad, verify};
 use thalweg_packet::wire::ethertype::{self, TRANSPARENT_ETHERNET};
 use thalweg_packet::wire::header_len;
 use thalweg_packet::wire::ip_proto::{GRE, UDP};
@@ -145,6 +145,9 @@ fn arrival<'a>(
         return Err(DropReason::Malformed);
     }
     let bytes = batch.bytes(lane);
+    if is_ipv4_header_bad(bytes, &headers) {
+        return Err(DropReason::BadChecksum);
+    }
     let (at, mut end) = (usize::from(headers.payload), usize::from(headers.end));
     if protocol == UDP {
         if verify(bytes, &headers) == ChecksumStatus::BadTransport {

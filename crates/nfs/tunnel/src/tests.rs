@@ -129,12 +129,14 @@ fn other_packets_pass_and_wrong_ones_do_not() {
         .udp(9, 4789)
         .build(&[8, 0, 0, 0, 0, 0x12, 0x67, 0, 1, 2, 3]);
     assert_eq!(pass_one(&mut *there, &short), Err(DropReason::BadInnerPacket));
-    // Geneve with an option that must be understood.
+    // Geneve with an option that must be understood, of another version, and a control packet.
     let geneve = pass_one(&mut *end("geneve", false, true), &packet(false, false, 0, 40)).unwrap();
-    let mut critical = geneve;
-    critical[14 + 20 + 8 + 1] |= 0x40;
-    let fate = pass_one(&mut *end("geneve", false, false), &critical);
-    assert_eq!(fate, Err(DropReason::UnsupportedProtocol));
+    for (at, bit) in [(1, 0x40), (0, 0x40), (1, 0x80), (1, 0xc0)] {
+        let mut wrong = geneve.clone();
+        wrong[14 + 20 + 8 + at] |= bit;
+        let fate = pass_one(&mut *end("geneve", false, false), &wrong);
+        assert_eq!(fate, Err(DropReason::UnsupportedProtocol), "{at} {bit}");
+    }
     // A tunnel that carries only IP cannot carry ARP.
     let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
     let fate = pass_one(&mut *end("gre", false, true), &arp);
@@ -143,6 +145,21 @@ fn other_packets_pass_and_wrong_ones_do_not() {
         pass_one(&mut *end("gretap", false, true), &arp).map(|p| p.len()),
         Ok(60 + 14 + 20 + 8)
     );
+}
+
+#[test]
+fn a_packet_whose_outer_header_is_damaged_is_not_opened() {
+    for protocol in PROTOCOLS {
+        let sent =
+            pass_one(&mut *end(protocol, false, true), &packet(false, false, 0, 40)).unwrap();
+        for at in [14 + 1, 14 + 8, 14 + 10, 14 + 11] {
+            let mut damaged = sent.clone();
+            damaged[at] ^= 4;
+            let fate = pass_one(&mut *end(protocol, false, false), &damaged);
+            assert_eq!(fate, Err(DropReason::BadChecksum), "{protocol} {at}");
+        }
+        assert!(pass_one(&mut *end(protocol, false, false), &sent).is_ok());
+    }
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl Parser<'_> {
 
     fn geneve(&self, at: usize) -> Result<Inner, ParseStatus> {
         let header = self.array::<8>(at).ok_or(ParseStatus::Truncated)?;
-        if header[0] >> 6 != 0 {
+        // The payload of a control packet is the end point's own (RFC 8926, section 3.4).
+        if header[0] >> 6 != 0 || header[1] & 0x80 != 0 {
             return Err(ParseStatus::Unknown);
         }
         let next = at + 8 + usize::from(header[0] & 0x3f) * 4;
