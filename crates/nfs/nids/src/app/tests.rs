@@ -83,6 +83,117 @@ fn bodies_come_out_of_their_codings() {
     assert!(response("Content-Encoding: gzip", &gzip(&vec![b'x'; 40 << 20])).len() <= 1 << 21);
 }
 
+/// Oddities of responses from the tests of HTTP Evader (<https://noxxi.de/research/http-evader.html>),
+/// as browsers and Suricata read them.
+#[test]
+fn odd_responses_are_read_as_browsers_do() {
+    const FILE: &str = "MARKER-OF-A-DOWNLOAD";
+    const CHUNKS: &str = "4\r\nMARK\r\n8\r\nER-OF-A-\r\n8\r\nDOWNLOAD\r\n0\r\n\r\n";
+    let plain = |head: &str| format!("{head}{FILE}").into_bytes();
+    let chunked = |head: &str| format!("{head}{CHUNKS}").into_bytes();
+    let ok = "HTTP/1.1 200 OK\r\n";
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        // Ends of lines.
+        ("CR ends the status line", chunked("HTTP/1.1 200 OK\rTransfer-Encoding: chunked\r\nX: y\r\n\r\n")),
+        ("CR ends every line", chunked("HTTP/1.1 200 OK\rX: y\rTransfer-Encoding: chunked\r\r")),
+        ("LF ends every line", plain("HTTP/1.1 200 OK\nContent-Length: 20\n\n")),
+        ("LF CR CR LF ends the head", plain(&format!("{ok}Content-Length: 20\n\r\r\n"))),
+        ("CR CR LF ends lines", plain("HTTP/1.1 200 OK\r\r\nContent-Length: 20\r\r\n\r\r\n")),
+        ("LF CR LF ends the head", plain(&format!("{ok}Content-Length: 20\n\r\n"))),
+        ("line ends before the status line", plain(&format!("\r\n\n{ok}Content-Length: 20\r\n\r\n"))),
+        // Folded lines.
+        ("a field in a folded line", chunked(&format!("{ok}X: y\r\n Transfer-Encoding: chunked\r\n\r\n"))),
+        ("a folded value", chunked(&format!("{ok}Transfer-Encoding:\r\n chunked\r\n\r\n"))),
+        ("the first field is folded", chunked(&format!("{ok}\tTransfer-Encoding: chunked\r\n\r\n"))),
+        (
+            "a folded colon",
+            chunked(&format!("{ok}Transfer-Encoding\n :chunked\r\nY: z\r\n\r\n")),
+        ),
+        (
+            "a line before the status line",
+            chunked(&format!(" SIP/2.0 200 ok\r\n{ok}Transfer-Encoding: chunked\r\n\r\n")),
+        ),
+        // Characters that receivers skip.
+        ("NUL in a value", chunked(&format!("{ok}Transfer-Encoding: chu\0nked\r\n\r\n"))),
+        ("NUL after a name", chunked(&format!("{ok}Transfer-Encoding\0: chunked\r\n\r\n"))),
+        ("NUL in a name", chunked(&format!("{ok}Transfer\0-Encoding: chunked\r\n\r\n"))),
+        ("control characters", chunked(&format!("{ok}Transfer-Encoding: \x0b\x01chunked\x7f\r\n\r\n"))),
+        ("a blank before the colon", chunked(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n"))),
+        ("several values", chunked(&format!("{ok}Transfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n\r\n"))),
+        // Chunks.
+        ("LF before a size", [&chunked(&format!("{ok}Transfer-Encoding: chunked\r\n\r\n\n"))[..]].concat()),
+        ("CRLF before each size", format!("{ok}Transfer-Encoding: chunked\r\n\r\n\r\n4\r\nMARK\r\n\r\n10\r\nER-OF-A-DOWNLOAD\r\n\r\n0\r\n\r\n").into_bytes()),
+        ("blanks, zeros and extensions", format!("{ok}Transfer-Encoding: chunked\r\n\r\n \t0004 ;x=y\r\nMARK\r\n000000000000000000010\nER-OF-A-DOWNLOAD\n0\n\n").into_bytes()),
+        ("not chunked at all", plain(&format!("{ok}Transfer-Encoding: chunked\r\n\r\n"))),
+        // Status codes that have no body.
+        ("100", plain("HTTP/1.1 100 OK\r\nContent-Length: 20\r\n\r\n")),
+        ("101", plain("HTTP/1.1 101 OK\r\nContent-Length: 20\r\n\r\n")),
+        ("204", plain("HTTP/1.1 204 OK\r\nContent-Length: 20\r\n\r\n")),
+        ("0204", plain("HTTP/1.1 0204 OK\r\nContent-Length: 20\r\n\r\n")),
+        ("204 chunked", chunked("HTTP/1.1 204 OK\r\nTransfer-Encoding: chunked\r\n\r\n")),
+        ("304 until the end", plain("HTTP/1.1 304 OK\r\n\r\n")),
+        ("205", plain("HTTP/1.1 205 OK\r\nContent-Length: 20\r\n\r\n")),
+        ("no status", plain("HTTP/1.1\r\nContent-Length: 20\r\n\r\n")),
+        ("no head", plain("")),
+        // Lengths.
+        ("two numbers", plain(&format!("{ok}Content-Length: 10 20\r\n\r\n"))),
+        ("two lengths", plain(&format!("{ok}Content-Length: 10\r\nContent-Length: 20\r\n\r\n"))),
+        ("a sign", plain(&format!("{ok}Content-Length: +20\r\n\r\n"))),
+        ("no number", plain(&format!("{ok}Content-Length: twenty\r\n\r\n"))),
+        ("too short", plain(&format!("{ok}Content-Length: 3\r\n\r\n"))),
+        ("too long", plain(&format!("{ok}Content-Length: 300\r\n\r\n"))),
+        ("negative", plain(&format!("{ok}Content-Length: -1\r\n\r\n"))),
+    ];
+    for (name, response) in cases {
+        assert_eq!(file(&response), FILE, "{name}");
+    }
+}
+
+#[test]
+fn codings_of_the_transfer_are_decoded_and_names_may_be_odd() {
+    let gzip = |data: &[u8]| {
+        [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &compressed(data, false), &[0; 8]].concat()
+    };
+    let coded = gzip(b"a file with a file in it");
+    let chunked = [format!("{:x}\r\n", coded.len()).as_bytes(), &coded, b"\r\n0\r\n\r\n"].concat();
+    for fields in [
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+    ] {
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+        assert_eq!(file(&[head.as_bytes(), &chunked].concat()), "a file with a file in it");
+    }
+    for field in [
+        "Transfer-Encoding: gzip",
+        "Content\0-Encoding: gzip",
+        "Content-Encoding: g\0zip",
+        "Content-Encoding\0: x-gzip",
+        "Content-Encoding:\r\n\tgzip",
+    ] {
+        let head = format!("HTTP/1.1 200 OK\r\n{field}\r\n\r\n");
+        assert_eq!(
+            file(&[head.as_bytes(), &coded].concat()),
+            "a file with a file in it",
+            "{field:?}"
+        );
+    }
+}
+
+#[test]
+fn what_follows_a_body_belongs_to_it_unless_it_is_a_response() {
+    let mut app = App::default();
+    messages(&mut app, true, &[b"GET / HTTP/1.1\r\n\r\n"]);
+    // The last body is longer than declared; a line between responses does not hide the second.
+    let responses = b"HTTP/1.1 304 No\r\nContent-Length: 9\r\n\r\n\r\nHTTP/1.1 200 A\r\n\
+        Content-Length: 2\r\n\r\nhi there\r\nhttp/1.1 201 B\r\nContent-Length: 3\r\n\r\nyou and more";
+    let seen = messages(&mut app, false, &[responses]);
+    let codes: Vec<_> = seen.iter().map(|m| text(m, Buffer::HttpStatusCode).unwrap()).collect();
+    assert_eq!(codes, ["304", "200", "201"]);
+    let files: Vec<_> =
+        seen.iter().map(|m| text(m, Buffer::FileData).unwrap_or_default()).collect();
+    assert_eq!(files, ["", "hi there\r\n", "you and more"]);
+}
+
 #[test]
 fn requests_behind_each_other_are_told_apart() {
     let mut app = App::default();

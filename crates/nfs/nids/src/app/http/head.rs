@@ -18,18 +18,37 @@ pub(super) fn line_end(bytes: &[u8]) -> usize {
     memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1)
 }
 
-/// The end of the head, after the first empty line.
-pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    while let Some(at) = memchr::memchr(b'\n', &bytes[from..]) {
-        let behind = from + at + 1;
-        match bytes.get(behind..)? {
-            [b'\n', ..] => return Some(behind + 1),
-            [b'\r', b'\n', ..] => return Some(behind + 2),
-            _ => from = behind,
+/// The end of the first line of a head, after its line end: a line feed, or in a response a lone
+/// carriage return, too, as in browsers.
+pub(super) fn first_line_end(head: &[u8], to_server: bool) -> usize {
+    let end = line_end(head);
+    let lone = |at: &usize| !to_server && head.get(at + 1).is_some_and(|next| *next != b'\n');
+    memchr::memchr(b'\r', &head[..end]).filter(lone).map_or(end, |at| at + 1)
+}
+
+/// The end of the head, after the first empty line. Carriage returns before a line feed belong to
+/// it; in a response, any other carriage return ends a line as well.
+pub(super) fn head_end(bytes: &[u8], to_server: bool) -> Option<usize> {
+    let mut at = 0;
+    // Whether the current line is empty so far. The first line is not.
+    let mut is_empty = false;
+    loop {
+        at += memchr::memchr2(b'\r', b'\n', &bytes[at..]).inspect(|n| is_empty &= *n == 0)?;
+        let returns = bytes[at..].iter().take_while(|b| **b == b'\r').count();
+        let end = match bytes.get(at + returns)? {
+            b'\n' => at + returns + 1,
+            _ if to_server => {
+                (at, is_empty) = (at + returns, false);
+                continue;
+            }
+            _ if returns > 1 => return Some(at + returns),
+            _ => at + returns,
+        };
+        if is_empty {
+            return Some(end);
         }
+        (at, is_empty) = (end, true);
     }
-    None
 }
 
 /// The position of the protocol in a request line.
@@ -39,12 +58,15 @@ pub(super) fn protocol_at(line: &[u8]) -> Option<usize> {
 }
 
 /// The head's fields with folded lines joined. A lone carriage return ends a line, too, as in
-/// some browsers.
-pub(super) fn unfolded(raw: &[u8]) -> Vec<Vec<u8>> {
+/// some browsers. In a response, a folded line with a colon after a whole field is a field of its
+/// own, as in Suricata and in browsers that do not fold.
+pub(super) fn unfolded(raw: &[u8], to_server: bool) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     for line in raw.split(|b| matches!(b, b'\r' | b'\n')).filter(|l| !l.is_empty()) {
-        let goes_on = matches!(line[0], b' ' | b'\t');
-        if let Some(last) = lines.last_mut().filter(|_| goes_on) {
+        let is_folded = matches!(line[0], b' ' | b'\t');
+        let is_field = !to_server && line.contains(&b':');
+        let goes_on = |last: &&mut Vec<u8>| is_folded && !(is_field && last.contains(&b':'));
+        if let Some(last) = lines.last_mut().filter(goes_on) {
             last.push(b' ');
             last.extend_from_slice(trim(line));
         } else if lines.len() < FIELDS {
@@ -78,6 +100,22 @@ pub(super) fn trim(mut text: &[u8]) -> &[u8] {
         text = rest;
     }
     text
+}
+
+/// Text without the characters that receivers skip within a name or a value: NULs and other control
+/// characters.
+fn visible(text: &[u8]) -> Vec<u8> {
+    text.iter().copied().filter(|b| *b >= b' ' && *b != 0x7f).collect()
+}
+
+/// As [`joined`], for fields that decide how a body is read: whatever a receiver may skip is skipped.
+fn framing(fields: &[Field<'_>], name: &[u8]) -> Option<Vec<u8>> {
+    let is = |field: &&Field<'_>| {
+        field.name.eq_ignore_ascii_case(name)
+            || trim(&visible(field.name)).eq_ignore_ascii_case(name)
+    };
+    let values: Vec<_> = fields.iter().filter(is).map(|field| visible(field.value)).collect();
+    (!values.is_empty()).then(|| values.join(&b", "[..]))
 }
 
 /// The values of all fields of a name, joined by commas.
@@ -181,19 +219,21 @@ pub(super) fn put_fields(message: &mut Message, to_server: bool, fields: &[Field
 }
 
 pub(super) fn is_chunked(fields: &[Field<'_>]) -> bool {
-    let coding = joined(fields, b"transfer-encoding").unwrap_or_default().to_ascii_lowercase();
+    let coding = framing(fields, b"transfer-encoding").unwrap_or_default().to_ascii_lowercase();
     memchr::memmem::find(&coding, b"chunked").is_some()
 }
 
-/// The value of Content-Length; `None` if there is none or it is not a number.
+/// The first number in Content-Length; `None` without one.
 pub(super) fn length(fields: &[Field<'_>]) -> Option<u64> {
-    let value = fields.iter().find(|f| f.name.eq_ignore_ascii_case(b"content-length"))?.value;
-    let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
-    std::str::from_utf8(&value[..digits]).ok()?.parse().ok()
+    let value = framing(fields, b"content-length")?;
+    let first = value.iter().position(u8::is_ascii_digit)?;
+    let digits = value[first..].iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&value[first..][..digits]).ok()?.parse().ok()
 }
 
+/// The codings of the content and of its transfer, in the order in which they were applied.
 pub(super) fn codings(fields: &[Field<'_>]) -> Vec<Coding> {
-    let value = joined(fields, b"content-encoding").unwrap_or_default();
-    let words = value.split(|b| matches!(b, b',' | b' ' | b';'));
+    let values = [&b"content-encoding"[..], b"transfer-encoding"].map(|name| framing(fields, name));
+    let words = values.iter().flatten().flat_map(|v| v.split(|b| matches!(b, b',' | b' ' | b';')));
     words.filter_map(Coding::named).take(CODINGS).collect()
 }

@@ -10,8 +10,8 @@ use super::body::{self, Coding};
 use super::{BODY, Guess, HEAD, Input, Message, Progress, message_size};
 use crate::buffer::{Buffer, Protocol};
 use head::{
-    Field, codings, head_end, is_chunked, joined, length, line_end, method, protocol_at,
-    put_fields, put_host, put_request_line, put_response, read_fields, trim, unfolded,
+    Field, codings, first_line_end, head_end, is_chunked, joined, length, line_end, method,
+    protocol_at, put_fields, put_host, put_request_line, put_response, read_fields, trim, unfolded,
 };
 
 /// A body is inspected each time it grows until it has this many bytes, then each time it has
@@ -19,6 +19,8 @@ use head::{
 const EACH_TIME: usize = 8192;
 /// Requests that may wait for their responses.
 const PIPELINED: usize = 64;
+/// Bytes of a body that are kept after its end, in case that the sender goes on.
+const KEPT: usize = 4096;
 /// The longest size line of a chunk.
 const SIZE_LINE: usize = 1024;
 
@@ -95,6 +97,17 @@ struct Side {
     line_shown: bool,
     /// The message is over; the next bytes begin another.
     over: bool,
+    /// How bytes are read that follow the message and are no status line.
+    rest: Rest,
+}
+
+/// The body that a response declares but should not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Rest {
+    #[default]
+    UntilClose,
+    Length(u64),
+    Chunked,
 }
 
 pub(super) fn guess(bytes: &[u8], to_server: bool) -> Guess {
@@ -131,9 +144,29 @@ impl Http {
             let side = &mut self.sides[usize::from(!to_server)];
             match side.state {
                 State::Head => {
+                    if !to_server && !side.input.0.is_empty() {
+                        match status_line(&side.input.0) {
+                            Some(true) => {}
+                            Some(false) => match junk_line(&side.input.0) {
+                                Some(0) => {
+                                    side.go_on();
+                                    continue;
+                                }
+                                Some(end) => {
+                                    let line = side.input.take(end);
+                                    side.keep(&line[..if side.over { end } else { 0 }]);
+                                    if side.look(false) {
+                                        return Progress::New;
+                                    }
+                                    continue;
+                                }
+                                None => return Progress::More,
+                            },
+                            None => return Progress::More,
+                        }
+                    }
                     if side.over && !side.input.0.is_empty() {
-                        side.over = false;
-                        side.message = Message::default();
+                        side.begin();
                     }
                     let Some(head) = side.take_head(to_server) else {
                         return side.show_line(to_server);
@@ -155,6 +188,13 @@ impl Http {
     pub(super) fn end(&mut self, to_server: bool) -> bool {
         let side = &mut self.sides[usize::from(!to_server)];
         match side.state {
+            State::Head if !to_server && status_line(&side.input.0) == Some(false) => {
+                side.go_on();
+                let rest = side.input.take_all();
+                side.keep(&rest);
+                side.state = State::Lost;
+                side.look(false)
+            }
             State::Head if !side.over && !side.input.0.is_empty() => {
                 let head = side.input.take_all();
                 self.head(to_server, &head);
@@ -181,9 +221,9 @@ impl Http {
 
     /// Reads the head of a message.
     fn head(&mut self, to_server: bool, head: &[u8]) {
-        let (line, raw) = head.split_at(line_end(head));
+        let (line, raw) = head.split_at(first_line_end(head, to_server));
         let line = line.trim_ascii();
-        let text = unfolded(raw);
+        let text = unfolded(raw, to_server);
         let fields = read_fields(&text);
         let side = &mut self.sides[usize::from(!to_server)];
         let shown = std::mem::take(&mut side.line_shown);
@@ -210,8 +250,9 @@ impl Http {
                 self.asked.pop_front()
             };
             side.codings = codings(&fields);
+            side.rest = declared(&fields);
             side.state = response_body(status, asked.unwrap_or(Asked::Other), &fields);
-            if asked == Some(Asked::Connect) && (200..300).contains(&status) || status == 101 {
+            if side.state == State::Lost {
                 self.sides[0].lose();
             }
         }
@@ -224,6 +265,26 @@ impl Side {
     fn lose(&mut self) {
         self.state = State::Lost;
         self.input.take_all();
+    }
+
+    /// Begins the next message.
+    fn begin(&mut self) {
+        self.over = false;
+        self.message = Message::default();
+        self.looked_at = 0;
+        self.body.clear();
+        self.codings.clear();
+    }
+
+    /// Reads on though no head begins: a response without one (HTTP/0.9), a body where there should
+    /// be none, or more of it than declared. Receivers take it all the same.
+    fn go_on(&mut self) {
+        self.over = false;
+        self.state = match std::mem::take(&mut self.rest) {
+            Rest::UntilClose => State::UntilClose,
+            Rest::Length(length) => State::Length(length),
+            Rest::Chunked => State::ChunkSize,
+        };
     }
 
     /// Adds the request line before the header fields have arrived.
@@ -252,7 +313,7 @@ impl Side {
             && line > 0
             && rest[line - 1] == b'\n'
             && protocol_at(rest[..line].trim_ascii()).is_none();
-        let end = if only_line { Some(line) } else { head_end(rest) };
+        let end = if only_line { Some(line) } else { head_end(rest, to_server) };
         let Some(end) = end else {
             if rest.len() > HEAD {
                 self.lose();
@@ -278,7 +339,13 @@ impl Side {
             }
             State::ChunkSize => {
                 let line = line_end(&self.input.0);
-                let digit = self.input.0.iter().find(|b| !b.is_ascii_whitespace());
+                let blank = self.input.0.iter().take_while(|b| is_blank(**b)).count();
+                if blank > 0 {
+                    // Receivers skip line ends and blanks before a size.
+                    self.input.take(blank);
+                    return None;
+                }
+                let digit = self.input.0.first();
                 if digit.is_some_and(|b| !b.is_ascii_hexdigit()) || line > SIZE_LINE {
                     // The body is not chunked, whatever the header claims.
                     self.state = State::UntilClose;
@@ -377,9 +444,12 @@ impl Side {
         self.look(to_server);
         self.state = State::Head;
         self.over = true;
-        self.looked_at = 0;
-        self.body.clear();
+        let may_go_on = !to_server && self.codings.is_empty();
+        self.body.drain(..self.body.len() - if may_go_on { self.body.len().min(KEPT) } else { 0 });
+        self.body.shrink_to_fit();
+        self.looked_at = self.body.len();
         self.codings.clear();
+        self.rest = Rest::UntilClose;
         Progress::Complete
     }
 }
@@ -402,13 +472,47 @@ fn request_body(fields: &[Field<'_>]) -> State {
 
 fn response_body(status: u16, asked: Asked, fields: &[Field<'_>]) -> State {
     match status {
-        101 => State::Lost,
+        101 if declared(fields) == Rest::UntilClose => State::Lost,
         100..200 | 204 | 304 => State::Head,
         200..300 if asked == Asked::Connect => State::Lost,
         _ if asked == Asked::Head => State::Head,
         _ if is_chunked(fields) => State::ChunkSize,
         _ => length(fields).map_or(State::UntilClose, State::Length),
     }
+}
+
+/// The body that a response declares.
+fn declared(fields: &[Field<'_>]) -> Rest {
+    match length(fields) {
+        _ if is_chunked(fields) => Rest::Chunked,
+        Some(length @ 1..) => Rest::Length(length),
+        _ => Rest::UntilClose,
+    }
+}
+
+/// Whether bytes after which a response may begin are a status line; `None` if they are too few.
+fn status_line(bytes: &[u8]) -> Option<bool> {
+    const WORD: &[u8] = b"HTTP";
+    let blank = bytes.iter().take_while(|b| is_blank(**b)).count();
+    let begin = &bytes[blank..][..WORD.len().min(bytes.len() - blank)];
+    let is = WORD[..begin.len()].eq_ignore_ascii_case(begin);
+    (!is || begin.len() == WORD.len()).then_some(is)
+}
+
+/// The end of a line that is no status line but has one after it, which receivers skip; 0 if there
+/// is none after it, `None` if that is not known yet.
+fn junk_line(bytes: &[u8]) -> Option<usize> {
+    let blank = bytes.iter().take_while(|b| is_blank(**b)).count();
+    let end = blank + line_end(&bytes[blank..]);
+    if end > SIZE_LINE {
+        return Some(0);
+    }
+    let is_whole = bytes[end - 1] == b'\n';
+    status_line(&bytes[end..]).filter(|_| is_whole).map(|is| if is { end } else { 0 })
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
 }
 
 /// The size at the beginning of a chunk's size line.
