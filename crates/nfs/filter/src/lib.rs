@@ -17,7 +17,7 @@ use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Headers, Lanes};
 
 use rules::{Action, Options, Rules};
-use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
+use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender, RateLimit};
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 
 /// The kind, for the registry of a program.
@@ -27,7 +27,7 @@ pub const KIND: Kind = Kind {
     state: None,
     limits: &[
         "stateless; no port ranges (use masks), no in_port",
-        "1000 resets and ICMP errors per second and worker",
+        "1000 resets and 1000 ICMP errors per second and worker",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -53,8 +53,10 @@ impl Blueprint for FilterBlueprint {
         Box::new(Filter {
             classifier: Classifier::new(self.shared.clone(), Config::default()),
             icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),
+            reset_limit: RateLimit::new(IcmpSender::DEFAULT_RATE, IcmpSender::BURST),
             packet: Vec::new(),
             resets: 0,
+            resets_suppressed: 0,
         })
     }
 
@@ -73,8 +75,11 @@ impl Blueprint for FilterBlueprint {
 struct Filter {
     classifier: Classifier,
     icmp: IcmpSender,
+    reset_limit: RateLimit,
     packet: Vec<u8>,
     resets: u64,
+    /// Resets over the rate limit, or without a frame to send them in.
+    resets_suppressed: u64,
 }
 
 impl NetworkFunction for Filter {
@@ -103,6 +108,7 @@ impl NetworkFunction for Filter {
     fn figures(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("resets_sent", self.resets),
+            ("resets_suppressed", self.resets_suppressed),
             ("icmp_sent", self.icmp.sent()),
             ("icmp_suppressed", self.icmp.suppressed()),
         ]
@@ -114,8 +120,11 @@ impl Filter {
     fn reject(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
         let Some(tuple) = FiveTuple::from_key(&batch.key(lane)) else { return };
         if batch.headers(lane).has_transport(TCP) {
-            if self.reset(batch, lane, tuple) && context.emit(batch, lane, &self.packet).is_some() {
-                self.resets += 1;
+            if self.reset(batch, lane, tuple) {
+                let sent = self.reset_limit.allow(batch.meta.timestamp[lane])
+                    && context.emit(batch, lane, &self.packet).is_some();
+                self.resets += u64::from(sent);
+                self.resets_suppressed += u64::from(!sent);
             }
             return;
         }

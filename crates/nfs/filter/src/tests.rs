@@ -92,6 +92,33 @@ fn a_rejected_datagram_is_answered_by_icmp_but_not_to_many() {
     assert!(made.is_empty());
 }
 
+/// A flood of segments must not make the filter reflect as many resets to a forged sender.
+#[test]
+fn resets_are_limited_in_rate_and_counted() {
+    let mut filter = built("default = \"reject\"").unwrap().instance(0);
+    let pool = Arc::new(Pool::anonymous(256, 2048).unwrap());
+    let mut send = |batches: u64, at: Nanoseconds| {
+        let mut emitted = Emitted::new(pool.clone());
+        for _ in 0..batches {
+            let mut batch = Batch::new(pool.clone());
+            for lane in 0..BATCH {
+                batch.push_bytes(&tcp(81, SYN)).unwrap();
+                batch.meta.timestamp[lane] = at;
+            }
+            batch.parse(Lanes::ALL, Decapsulate::No);
+            let lanes = batch.lanes();
+            filter.process(&mut batch, lanes, &mut Context::new(at, &mut emitted, None));
+        }
+        let figures = filter.figures();
+        let figure = |name: &str| figures.iter().find(|(n, _)| *n == name).unwrap().1;
+        (emitted.packets().count(), figure("resets_sent"), figure("resets_suppressed"))
+    };
+    let start = Nanoseconds::from_secs(5);
+    assert_eq!(send(3, start), (50, 50, 46));
+    // 20 more within 20 ms.
+    assert_eq!(send(1, start.plus(Nanoseconds::from_millis(20))), (20, 70, 58));
+}
+
 #[test]
 fn packets_without_ip_meet_the_default() {
     let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
