@@ -187,7 +187,7 @@ impl Inspector {
         of_flow: bool,
     ) {
         let rule = &packet.engine.rules[number as usize];
-        if !rule.bits_fit(seen.as_deref()) {
+        if !rule.bits_fit(seen.as_deref()) || !rule.numbers_fit(seen.as_deref()) {
             return;
         }
         if let Some(seen) = &mut seen {
@@ -195,6 +195,7 @@ impl Inspector {
                 return;
             }
             rule.change_bits(seen);
+            rule.change_numbers(seen);
         }
         let lane = packet.subject.lane;
         packet.context.explain(lane, || format!("rule {}: {}", rule.sid, rule.message));

@@ -33,7 +33,7 @@ impl Protocol {
 }
 
 macro_rules! buffers {
-    ($($variant:ident $protocol:ident $to_server:ident $name:literal $($old:literal)*,)*) => {
+    ($($variant:ident $protocol:ident $to_server:ident $($name:literal $($old:literal)*)?,)*) => {
         /// The data in which a rule's content is searched.
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -51,12 +51,12 @@ macro_rules! buffers {
 
             /// The names of options that select a buffer.
             #[cfg(test)]
-            pub(super) const NAMES: &[&str] = &[$($name, $($old,)*)* "pkt_data", "file_data"];
+            pub(super) const NAMES: &[&str] = &[$($($name, $($old,)*)?)* "pkt_data", "file_data"];
 
             /// The buffer that the option `name` selects for the tests after it ("sticky").
             pub(super) fn sticky(name: &str) -> Option<Self> {
                 match name {
-                    $($name => Some(Self::$variant),)*
+                    $($($name => Some(Self::$variant),)?)*
                     "pkt_data" => Some(Self::Payload),
                     "file_data" | "http.response_body" => Some(Self::FileData),
                     "dns_query" => Some(Self::DnsQuery),
@@ -70,7 +70,7 @@ macro_rules! buffers {
             /// The buffer to which the option `name` moves the content before it.
             pub(super) fn modifier(name: &str) -> Option<Self> {
                 match name {
-                    $($($old => Some(Self::$variant),)*)*
+                    $($($($old => Some(Self::$variant),)*)?)*
                     _ => None,
                 }
             }
@@ -135,6 +135,8 @@ buffers! {
     TlsCertSerial Tls response "tls.cert_serial",
     SshProto Ssh both "ssh.proto",
     SshSoftware Ssh both "ssh.software",
+    // The name of an oddity, for which `app-layer-event` asks.
+    HttpEvent Http both,
 }
 
 impl Buffer {
@@ -144,6 +146,7 @@ impl Buffer {
             self,
             Self::HttpRequestHeader
                 | Self::HttpResponseHeader
+                | Self::HttpEvent
                 | Self::DnsQuery
                 | Self::DnsQueryName
         )

@@ -10,7 +10,10 @@ use super::buffer::Buffer;
 use super::events::Events;
 use super::flows::Seen;
 use super::matcher::{Outcome, verify};
-use super::rule::{Endpoint, FlowBit, Protocol, Rule, Sides, StreamSize, Transform, View};
+use super::rule::{
+    Endpoint, FlowBit, FlowNumber, Operand, Protocol, Rule, Sides, Step, StreamSize, Transform,
+    View,
+};
 use super::stream::Stream;
 
 /// A packet as rules see it.
@@ -130,13 +133,16 @@ impl Rule {
         self.application.is_none_or(|p| seen.is_some_and(|s| s.application == Some(p)))
     }
 
-    /// The rank that orders rules which set flow bits before those that test
-    /// them, and rules that only unset them last.
+    /// The rank that orders rules which set flow bits or numbers before those that test
+    /// them, and rules that only unset bits last.
     pub(super) fn bits_rank(&self) -> u8 {
         let any = |test: fn(&FlowBit) -> bool| self.bits.iter().any(test);
-        if any(|b| matches!(b, FlowBit::IsSet(_) | FlowBit::IsNotSet(_))) {
+        let asks = self.numbers.iter().any(|number| number.what.is_test());
+        if asks || any(|b| matches!(b, FlowBit::IsSet(_) | FlowBit::IsNotSet(_))) {
             1
-        } else if any(|b| matches!(b, FlowBit::Set(_) | FlowBit::Toggle(_))) {
+        } else if !self.numbers.is_empty()
+            || any(|b| matches!(b, FlowBit::Set(_) | FlowBit::Toggle(_)))
+        {
             0
         } else if any(|b| matches!(b, FlowBit::Unset(_))) {
             2
@@ -193,6 +199,42 @@ impl Rule {
             }
         }
     }
+
+    /// Whether the rule's conditions on the connection's numbers hold.
+    pub(super) fn numbers_fit(&self, seen: Option<&Seen<'_>>) -> bool {
+        let number = |name: &String| seen.and_then(|s| s.flow.numbers.get(name).copied());
+        self.numbers.iter().all(|FlowNumber { name, what }| {
+            let operand = what.operand().map(|operand| value(operand, number));
+            match (what, operand) {
+                (_, Some(None)) => false,
+                (Step::Is(comparison, _), Some(Some(other))) => {
+                    number(name).is_some_and(|number| comparison.holds(number, other))
+                }
+                (Step::IsSet, _) => number(name).is_some(),
+                (Step::IsNotSet, _) => number(name).is_none(),
+                _ => true,
+            }
+        })
+    }
+
+    /// Applies the rule's changes to the connection's numbers.
+    pub(super) fn change_numbers(&self, seen: &mut Seen<'_>) {
+        let numbers = &mut seen.flow.numbers;
+        for FlowNumber { name, what } in &self.numbers {
+            let number = |name: &String| numbers.get(name).copied();
+            let before = number(name).unwrap_or(0);
+            let Some(other) = what.operand().and_then(|operand| value(operand, number)) else {
+                continue;
+            };
+            let after = match what {
+                Step::Set(_) => other,
+                Step::Add(_) => before.saturating_add(other),
+                Step::Subtract(_) => before.saturating_sub(other),
+                Step::Is(..) | Step::IsSet | Step::IsNotSet => continue,
+            };
+            numbers.insert(name.clone(), after);
+        }
+    }
 }
 
 impl StreamSize {
@@ -206,6 +248,14 @@ impl StreamSize {
             Sides::Both => fits(client) && fits(server),
             Sides::Either => fits(client) || fits(server),
         }
+    }
+}
+
+/// The value of an operand, if it is set; `number` is that of a name.
+fn value(operand: &Operand, number: impl Fn(&String) -> Option<u32>) -> Option<u32> {
+    match operand {
+        Operand::Literal(value) => Some(*value),
+        Operand::Named(name) => number(name),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections: the state that `flow` and `flowbits` test, their streams and their application.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
@@ -52,6 +52,8 @@ pub(super) struct Flow {
     pub(super) verdict: Option<Verdict>,
     /// Names of the bits that are set.
     pub(super) bits: BTreeSet<String>,
+    /// The numbers that rules set.
+    pub(super) numbers: BTreeMap<String, u32>,
     /// Rules that alert once for each direction and have done so.
     pub(super) said: BTreeSet<(u32, bool)>,
     pub(super) tracked: Option<Box<Tracked>>,
@@ -361,6 +363,7 @@ impl Flow {
             last: now,
             verdict: None,
             bits: BTreeSet::new(),
+            numbers: BTreeMap::new(),
             said: BTreeSet::new(),
             tracked: None,
         }

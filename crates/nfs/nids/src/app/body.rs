@@ -29,22 +29,39 @@ impl Coding {
     }
 }
 
+/// What the codings of a body hide.
+pub(super) struct Decoded {
+    pub(super) bytes: Vec<u8>,
+    /// The bytes of a coding are not in that coding.
+    pub(super) failed: bool,
+    /// Only the first bytes were decoded, and they became over 500 times as many.
+    pub(super) is_bomb: bool,
+}
+
 /// Decodes the codings of a body, the last applied first. Data that does not decode stays as it
 /// is, as in receivers.
-pub(super) fn decode(body: &[u8], codings: &[Coding]) -> Vec<u8> {
-    let mut now = body.to_vec();
+pub(super) fn decode(body: &[u8], codings: &[Coding]) -> Decoded {
+    let mut now = Decoded { bytes: body.to_vec(), failed: false, is_bomb: false };
     for _ in codings {
         // The bytes identify the coding; headers often name the wrong one.
-        let decoded = if let Some(at) = gzip_header(&now) {
-            inflate(&now[at..], false)
+        let coded = &now.bytes;
+        let decoded = if let Some(at) = gzip_header(coded) {
+            inflate(&coded[at..], false)
         } else {
-            let zlib = inflate(&now, true);
-            if zlib.is_empty() { inflate(&now, false) } else { zlib }
+            let zlib = inflate(coded, true);
+            if zlib.bytes.is_empty() {
+                let raw = inflate(coded, false);
+                Decoded { failed: zlib.failed && raw.failed, ..raw }
+            } else {
+                zlib
+            }
         };
-        if decoded.is_empty() {
+        if decoded.bytes.is_empty() {
+            now.failed = decoded.failed;
             break;
         }
-        now = decoded;
+        // An error behind the first bytes is not one of the coding.
+        now = Decoded { failed: false, ..decoded };
     }
     now
 }
@@ -72,8 +89,8 @@ fn gzip_header(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// Decompresses `bytes` up to the first error in them.
-fn inflate(bytes: &[u8], zlib: bool) -> Vec<u8> {
+/// Decompresses `bytes` up to the first error in them, if there is one.
+fn inflate(bytes: &[u8], zlib: bool) -> Decoded {
     let mut inflater = Decompress::new(zlib);
     let mut out = Vec::with_capacity(bytes.len().saturating_mul(4).clamp(256, DECODED));
     loop {
@@ -84,13 +101,14 @@ fn inflate(bytes: &[u8], zlib: bool) -> Vec<u8> {
         match status {
             Ok(Status::Ok | Status::BufError) if !stuck || out.len() == out.capacity() => {
                 if out.len() >= DECODED {
-                    return out;
+                    let is_bomb = out.len() / 500 > inflater.total_in() as usize;
+                    return Decoded { bytes: out, failed: false, is_bomb };
                 }
                 if out.len() == out.capacity() {
                     out.reserve(out.len());
                 }
             }
-            _ => return out,
+            _ => return Decoded { bytes: out, failed: status.is_err(), is_bomb: false },
         }
     }
 }

@@ -14,6 +14,7 @@ mod uri;
 use serde::{Deserialize, Serialize};
 
 use super::buffer::{Buffer, Protocol};
+pub(super) use http::Oddity;
 
 /// The maximum number of bytes of a direction examined before its protocol is known.
 const UNDECIDED: usize = 256;
@@ -32,6 +33,8 @@ pub(super) struct Message {
     pub(super) fired: Vec<u32>,
     /// The number of buffers that were searched for patterns.
     pub(super) searched: usize,
+    /// An oddity was added since the message was last inspected.
+    is_odd: bool,
 }
 
 impl Message {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::buffer::Buffer;
 use super::Rule;
-use super::content::{Content, Part, PayloadTest, Transform};
+use super::content::{Content, Number, Part, PayloadTest, Transform};
 use super::contents;
 use super::set::Places;
 use super::text::{Fault, Piece};
@@ -186,6 +186,16 @@ impl Draft {
         }
         self.last = self.part(buffer);
         self.rule.parts[self.last].tests.push(test);
+    }
+
+    /// Requires an event, which is one of the messages' buffers. It can be combined with any other
+    /// test, and no option after it changes it.
+    pub(super) fn event(&mut self, name: &str) {
+        let length = Some(Number::Literal(name.len() as i64));
+        let whole =
+            Content { bytes: name.into(), depth: length, ends_with: true, ..Content::default() };
+        let tests = vec![PayloadTest::Content(whole)];
+        self.rule.parts.push(Part { buffer: Buffer::HttpEvent, tests, ..Part::default() });
     }
 
     /// Records that the last test, at `span`, tests the size.

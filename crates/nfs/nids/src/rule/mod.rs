@@ -9,6 +9,7 @@ mod contradiction;
 mod draft;
 mod filter;
 mod flow;
+mod flow_number;
 mod header;
 mod keywords;
 mod modifier;
@@ -25,6 +26,7 @@ pub(super) use content::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, Part, PayloadTest, Place,
     Regex, Transform, VARIABLES,
 };
+pub(super) use flow_number::{FlowNumber, Operand, Step};
 pub(super) use parse::{Loaded, load};
 pub(super) use set::{Findings, examine, summed};
 
@@ -192,6 +194,7 @@ pub(super) struct Rule {
     pub(super) prioritised: bool,
     pub(super) flow: FlowTest,
     pub(super) bits: Vec<FlowBit>,
+    pub(super) numbers: Vec<FlowNumber>,
     pub(super) no_alert: bool,
     pub(super) conditions: Vec<Condition>,
     pub(super) stream_sizes: Vec<StreamSize>,
@@ -225,6 +228,7 @@ impl Rule {
             && self.parts.is_empty()
             && self.application.is_none()
             && self.bits.iter().all(|bit| matches!(bit, FlowBit::Set(_)))
+            && self.numbers.is_empty()
             && self.flow == FlowTest::default()
             && self.protocol != Protocol::Any
     }
@@ -233,6 +237,7 @@ impl Rule {
     pub(super) fn asks_for_connections(&self) -> bool {
         self.flow != FlowTest::default()
             || !self.bits.is_empty()
+            || !self.numbers.is_empty()
             || !self.stream_sizes.is_empty()
             || self.application.is_some()
             || self.is_of_messages()

@@ -83,6 +83,30 @@ pub(super) const EVENTS: &[&str] = &[
     "vntag.unknown_type", "vxlan.unknown_payload_type",
 ];
 
+/// Events of `app-layer-event` of HTTP in Suricata that are not supported.
+#[rustfmt::skip]
+pub(super) const HTTP_EVENTS: &[&str] = &[
+    "compression_bomb_limit_reached", "double_encoded_uri", "failed_protocol_change",
+    "file_name_too_long", "invalid_authority_port", "invalid_server_port_in_request",
+    "invalid_transfer_encoding_value_in_response", "lzma_memlimit_reached",
+    "multipart_generic_error", "multipart_invalid_header", "multipart_no_filedata",
+    "request_chunk_extension", "request_header_repetition", "request_line_incomplete",
+    "request_line_invalid", "request_line_missing_protocol",
+    "request_server_port_tcp_port_mismatch", "response_chunk_extension", "response_field_too_long",
+    "response_header_repetition", "response_multipart_byteranges", "too_many_warnings",
+    "unknown_error",
+];
+
+/// Events of `app-layer-event` in Suricata that belong to no protocol.
+pub(super) const APPLICATION_EVENTS: &[&str] = &[
+    "applayer_detect_protocol_only_one_direction",
+    "applayer_mismatch_protocol_both_directions",
+    "applayer_no_tls_after_starttls",
+    "applayer_proto_detection_skipped",
+    "applayer_unexpected_protocol",
+    "applayer_wrong_direction_first_data",
+];
+
 /// What was expected, with the name that `text` is probably a misspelling of.
 pub(super) fn suggested<'a>(
     expected: &str,

@@ -1,5 +1,6 @@
 //! Reads the options of a rule one by one.
 
+use super::super::app::Oddity;
 use super::super::buffer::{Buffer, Protocol};
 use super::Rule;
 use super::classes;
@@ -8,9 +9,10 @@ use super::content::{self, Content, PayloadTest, Transform};
 use super::draft::Draft;
 use super::filter::filter;
 use super::flow::{flow, flow_bits};
+use super::flow_number::flow_number;
 use super::header;
 use super::modifier::modifier;
-use super::names::{PROTOCOLS, SUPPORTED_PROTOCOLS, suggested};
+use super::names::{APPLICATION_EVENTS, HTTP_EVENTS, PROTOCOLS, SUPPORTED_PROTOCOLS, suggested};
 use super::number;
 use super::text::{Fault, Piece};
 
@@ -74,6 +76,8 @@ pub(super) fn option(
             draft.rule.filters.push(filter);
         }
         "app-layer-protocol" => application(rule, needed()?)?,
+        "app-layer-event" => application_event(draft, needed()?)?,
+        "flowint" => flow_number(draft, needed()?)?,
         "stream_size" => rule.stream_sizes.push(header::stream_size(needed()?)?),
         "ipopts" => rule.conditions.push(header::ip_option(needed()?)?),
         "decode-event" => rule.conditions.push(header::event(needed()?)?),
@@ -278,6 +282,37 @@ fn application(rule: &mut Rule, value: Piece<'_>) -> Result<(), Fault> {
             let names = PROTOCOLS.iter().chain(SUPPORTED_PROTOCOLS).copied();
             Err(value.fault("unknown protocol", suggested("a protocol", name.text, names)))
         }
+    }
+}
+
+/// Reads `app-layer-event:http.missing_host_header`.
+fn application_event(draft: &mut Draft, value: Piece<'_>) -> Result<(), Fault> {
+    let unsupported = || Fault::unsupported(value.span(), format!("event '{}'", value.text));
+    let Some((protocol, name)) = value.split_once('.') else {
+        // An event of any protocol, such as applayer_mismatch_protocol_both_directions.
+        let known = APPLICATION_EVENTS.contains(&value.text);
+        let expected = || {
+            let names = APPLICATION_EVENTS.iter().copied();
+            suggested("PROTOCOL.EVENT", value.text, names)
+        };
+        let unknown = || value.fault("unknown event", expected());
+        return Err(if known { unsupported() } else { unknown() });
+    };
+    match Protocol::named(protocol.text) {
+        Some(Protocol::Http) if Oddity::NAMES.contains(&name.text) => {
+            draft.event(name.text);
+            Ok(())
+        }
+        Some(Protocol::Http) if !HTTP_EVENTS.contains(&name.text) => {
+            let names = Oddity::NAMES.iter().chain(HTTP_EVENTS).copied();
+            Err(name.fault("unknown event", suggested("an event of http", name.text, names)))
+        }
+        None if !PROTOCOLS.contains(&protocol.text) => {
+            let names = PROTOCOLS.iter().chain(SUPPORTED_PROTOCOLS).copied();
+            let expected = suggested("a protocol", protocol.text, names);
+            Err(protocol.fault("unknown protocol", expected))
+        }
+        _ => Err(unsupported()),
     }
 }
 

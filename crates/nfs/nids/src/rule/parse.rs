@@ -122,6 +122,7 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places, Vec<Fa
         prioritised: false,
         flow: FlowTest::default(),
         bits: Vec::new(),
+        numbers: Vec::new(),
         no_alert: false,
         conditions: Vec::new(),
         stream_sizes: Vec::new(),

@@ -2,15 +2,16 @@
 
 use super::super::body::{CODINGS, Coding};
 use super::super::{Message, uri};
+use super::oddity::number;
 use crate::buffer::Buffer;
 
-/// The maximum number of header fields of a message.
-const FIELDS: usize = 256;
+/// The maximum number of header fields of a message; of more, one is read, which tells that there are.
+pub(super) const FIELDS: usize = 1024;
 
 /// A header field.
 pub(super) struct Field<'a> {
-    name: &'a [u8],
-    value: &'a [u8],
+    pub(super) name: &'a [u8],
+    pub(super) value: &'a [u8],
 }
 
 /// The end of the first line, after its line feed; the whole length if there is none.
@@ -69,7 +70,7 @@ pub(super) fn unfolded(raw: &[u8], to_server: bool) -> Vec<Vec<u8>> {
         if let Some(last) = lines.last_mut().filter(goes_on) {
             last.push(b' ');
             last.extend_from_slice(trim(line));
-        } else if lines.len() < FIELDS {
+        } else if lines.len() <= FIELDS {
             lines.push(line.to_vec());
         }
     }
@@ -225,10 +226,7 @@ pub(super) fn is_chunked(fields: &[Field<'_>]) -> bool {
 
 /// The first number in Content-Length; `None` without one.
 pub(super) fn length(fields: &[Field<'_>]) -> Option<u64> {
-    let value = framing(fields, b"content-length")?;
-    let first = value.iter().position(u8::is_ascii_digit)?;
-    let digits = value[first..].iter().take_while(|b| b.is_ascii_digit()).count();
-    std::str::from_utf8(&value[first..][..digits]).ok()?.parse().ok()
+    number(&framing(fields, b"content-length")?)
 }
 
 /// The codings of the content and of its transfer, in the order in which they were applied.

@@ -1,6 +1,9 @@
 //! HTTP/1: requests and responses (RFC 9112), parsed as leniently as servers and browsers do.
 
+mod framing;
 mod head;
+mod line;
+mod oddity;
 
 use std::collections::VecDeque;
 
@@ -9,10 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::body::{self, Coding};
 use super::{BODY, Guess, HEAD, Input, Message, Progress, message_size};
 use crate::buffer::{Buffer, Protocol};
+use framing::{Asked, Rest, State, asked, declared, request_body, response_body};
 use head::{
-    Field, codings, first_line_end, head_end, is_chunked, joined, length, line_end, method,
-    protocol_at, put_fields, put_host, put_request_line, put_response, read_fields, trim, unfolded,
+    codings, first_line_end, head_end, joined, line_end, protocol_at, put_fields, put_host,
+    put_request_line, put_response, read_fields, unfolded,
 };
+use line::{chunk_size, is_blank, junk_line, status_line};
+pub(in super::super) use oddity::Oddity;
 
 /// A body is inspected each time it grows until it has this many bytes, then each time it has
 /// doubled: in total, inspection covers less than twice the body.
@@ -56,32 +62,6 @@ pub(in super::super) struct Http {
     asked: VecDeque<Asked>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Asked {
-    Head,
-    Connect,
-    Other,
-}
-
-/// The expected next element of a direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
-    #[default]
-    Head,
-    /// This number of body bytes.
-    Length(u64),
-    ChunkSize,
-    /// This number of bytes of a chunk.
-    Chunk(u64),
-    /// The line end after a chunk.
-    ChunkEnd,
-    Trailer,
-    /// Body up to the end of the connection.
-    UntilClose,
-    /// No longer parseable as HTTP.
-    Lost,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Side {
     state: State,
@@ -93,27 +73,29 @@ struct Side {
     content_type: Vec<u8>,
     /// The number of body bytes inspected so far.
     looked_at: usize,
+    /// The body so far is in none of its codings.
+    undecodable: bool,
     /// The rules have inspected the first line of the current message.
     line_shown: bool,
     /// The message is over; the next bytes begin another.
     over: bool,
     /// How bytes are read that follow the message and are no status line.
     rest: Rest,
-}
-
-/// The body that a response declares but should not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Rest {
-    #[default]
-    UntilClose,
-    Length(u64),
-    Chunked,
+    /// The message before this one was of HTTP/1.
+    follows: bool,
+    /// A response told the sender of a body to continue, and the final one has not come.
+    continued: bool,
 }
 
 pub(super) fn guess(bytes: &[u8], to_server: bool) -> Guess {
     let bytes = bytes.trim_ascii_start();
     let words: &[&[u8]] = if to_server { METHODS } else { &[b"HTTP/1."] };
-    if words.iter().any(|w| bytes.starts_with(w)) {
+    let tab = |w: &&[u8]| {
+        w.strip_suffix(b" ")
+            .and_then(|w| bytes.strip_prefix(w))
+            .is_some_and(|r| r.starts_with(b"\t"))
+    };
+    if words.iter().any(|w| bytes.starts_with(w) || tab(w)) {
         Guess::Is(Protocol::Http)
     } else if words.iter().any(|w| w.starts_with(bytes)) {
         Guess::TooShort
@@ -140,6 +122,13 @@ impl Http {
     }
 
     pub(super) fn advance(&mut self, to_server: bool) -> Progress {
+        let progress = self.parse(to_server);
+        let is_odd = std::mem::take(&mut self.message(to_server).is_odd);
+        if progress == Progress::More && is_odd { Progress::New } else { progress }
+    }
+
+    /// Parses on until there is something to inspect.
+    fn parse(&mut self, to_server: bool) -> Progress {
         loop {
             let side = &mut self.sides[usize::from(!to_server)];
             match side.state {
@@ -165,7 +154,7 @@ impl Http {
                             None => return Progress::More,
                         }
                     }
-                    if side.over && !side.input.0.is_empty() {
+                    if side.over && !side.input.0.trim_ascii_start().is_empty() {
                         side.begin();
                     }
                     let Some(head) = side.take_head(to_server) else {
@@ -208,7 +197,9 @@ impl Http {
                     side.keep(&rest);
                 }
                 side.state = State::Lost;
-                side.look(to_server)
+                let grew = side.look(to_server);
+                side.judge_coding();
+                grew || std::mem::take(&mut side.message.is_odd)
             }
         }
     }
@@ -221,16 +212,23 @@ impl Http {
 
     /// Reads the head of a message.
     fn head(&mut self, to_server: bool, head: &[u8]) {
-        let (line, raw) = head.split_at(first_line_end(head, to_server));
-        let line = line.trim_ascii();
+        let (whole, raw) = head.split_at(first_line_end(head, to_server));
+        let line = whole.trim_ascii();
         let text = unfolded(raw, to_server);
         let fields = read_fields(&text);
+        let requests = &self.sides[0];
+        let all_read = requests.state != State::Lost && requests.input.0.is_empty();
         let side = &mut self.sides[usize::from(!to_server)];
         let shown = std::mem::take(&mut side.line_shown);
         side.message.put(Buffer::HttpStart, head);
         put_fields(&mut side.message, to_server, &fields, raw);
         side.content_type = joined(&fields, b"content-type").unwrap_or_default();
         if to_server {
+            oddity::of_request(whole, raw, &text, &fields, &mut |odd| side.message.odd(odd));
+            let follows = std::mem::replace(&mut side.follows, protocol_at(line).is_some());
+            if follows && whole.ends_with(b"\n") && oddity::is_no_request(line) {
+                side.message.odd(Oddity::RequestBody);
+            }
             if !shown {
                 put_request_line(&mut side.message, line);
             }
@@ -243,7 +241,14 @@ impl Http {
                 self.asked.pop_front();
             }
         } else {
+            oddity::of_response(whole, &text, &fields, &mut |odd| side.message.odd(odd));
             let status = put_response(&mut side.message, line);
+            if all_read && self.asked.is_empty() {
+                side.message.odd(Oddity::Unasked);
+            }
+            if std::mem::replace(&mut side.continued, status == 100) && side.continued {
+                side.message.odd(Oddity::Continued);
+            }
             let asked = if (100..200).contains(&status) {
                 self.asked.front().copied()
             } else {
@@ -316,6 +321,9 @@ impl Side {
         let end = if only_line { Some(line) } else { head_end(rest, to_server) };
         let Some(end) = end else {
             if rest.len() > HEAD {
+                if to_server {
+                    self.message.odd(Oddity::RequestLong);
+                }
                 self.lose();
             }
             return None;
@@ -348,13 +356,18 @@ impl Side {
                 let digit = self.input.0.first();
                 if digit.is_some_and(|b| !b.is_ascii_hexdigit()) || line > SIZE_LINE {
                     // The body is not chunked, whatever the header claims.
+                    self.message.odd(oddity::of_chunk(to_server));
                     self.state = State::UntilClose;
                     return None;
                 }
                 if line == 0 || self.input.0[line - 1] != b'\n' {
                     return Some(self.pause(to_server));
                 }
-                self.state = match chunk_size(&self.input.0[..line]) {
+                let size = chunk_size(&self.input.0[..line]);
+                if size.is_none_or(|size| size > oddity::LARGE_CHUNK) {
+                    self.message.odd(oddity::of_chunk(to_server));
+                }
+                self.state = match size {
                     Some(0) => State::Trailer,
                     Some(size) => State::Chunk(size),
                     None => State::UntilClose,
@@ -388,6 +401,9 @@ impl Side {
                 let trailer = self.input.take(line);
                 if trailer.trim_ascii().is_empty() {
                     return Some(self.complete(to_server));
+                }
+                if !trailer.contains(&b':') {
+                    self.message.odd(oddity::of_trailer(to_server));
                 }
             }
             State::Head | State::Lost => {}
@@ -429,7 +445,12 @@ impl Side {
             return false;
         }
         self.looked_at = self.body.len();
-        let decoded = body::decode(&self.body, &self.codings);
+        let body::Decoded { bytes: decoded, failed, is_bomb } =
+            body::decode(&self.body, &self.codings);
+        self.undecodable = failed;
+        if is_bomb {
+            self.message.odd(Oddity::Bomb);
+        }
         if to_server {
             let file = body::files(&self.content_type, &decoded);
             self.message.replace(Buffer::FileData, file.unwrap_or(decoded));
@@ -440,8 +461,16 @@ impl Side {
         true
     }
 
+    /// At the end of a body: whether it was in its codings.
+    fn judge_coding(&mut self) {
+        if std::mem::take(&mut self.undecodable) {
+            self.message.odd(Oddity::Undecodable);
+        }
+    }
+
     fn complete(&mut self, to_server: bool) -> Progress {
         self.look(to_server);
+        self.judge_coding();
         self.state = State::Head;
         self.over = true;
         let may_go_on = !to_server && self.codings.is_empty();
@@ -452,73 +481,4 @@ impl Side {
         self.rest = Rest::UntilClose;
         Progress::Complete
     }
-}
-
-fn asked(line: &[u8]) -> Asked {
-    match method(line) {
-        b"HEAD" => Asked::Head,
-        b"CONNECT" => Asked::Connect,
-        _ => Asked::Other,
-    }
-}
-
-fn request_body(fields: &[Field<'_>]) -> State {
-    match length(fields) {
-        _ if is_chunked(fields) => State::ChunkSize,
-        None | Some(0) => State::Head,
-        Some(length) => State::Length(length),
-    }
-}
-
-fn response_body(status: u16, asked: Asked, fields: &[Field<'_>]) -> State {
-    match status {
-        101 if declared(fields) == Rest::UntilClose => State::Lost,
-        100..200 | 204 | 304 => State::Head,
-        200..300 if asked == Asked::Connect => State::Lost,
-        _ if asked == Asked::Head => State::Head,
-        _ if is_chunked(fields) => State::ChunkSize,
-        _ => length(fields).map_or(State::UntilClose, State::Length),
-    }
-}
-
-/// The body that a response declares.
-fn declared(fields: &[Field<'_>]) -> Rest {
-    match length(fields) {
-        _ if is_chunked(fields) => Rest::Chunked,
-        Some(length @ 1..) => Rest::Length(length),
-        _ => Rest::UntilClose,
-    }
-}
-
-/// Whether bytes after which a response may begin are a status line; `None` if they are too few.
-fn status_line(bytes: &[u8]) -> Option<bool> {
-    const WORD: &[u8] = b"HTTP";
-    let blank = bytes.iter().take_while(|b| is_blank(**b)).count();
-    let begin = &bytes[blank..][..WORD.len().min(bytes.len() - blank)];
-    let is = WORD[..begin.len()].eq_ignore_ascii_case(begin);
-    (!is || begin.len() == WORD.len()).then_some(is)
-}
-
-/// The end of a line that is no status line but has one after it, which receivers skip; 0 if there
-/// is none after it, `None` if that is not known yet.
-fn junk_line(bytes: &[u8]) -> Option<usize> {
-    let blank = bytes.iter().take_while(|b| is_blank(**b)).count();
-    let end = blank + line_end(&bytes[blank..]);
-    if end > SIZE_LINE {
-        return Some(0);
-    }
-    let is_whole = bytes[end - 1] == b'\n';
-    status_line(&bytes[end..]).filter(|_| is_whole).map(|is| if is { end } else { 0 })
-}
-
-fn is_blank(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || byte == 0x0b
-}
-
-/// The size at the beginning of a chunk's size line.
-fn chunk_size(line: &[u8]) -> Option<u64> {
-    let line = trim(line);
-    let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    let text = std::str::from_utf8(&line[..digits]).ok()?;
-    u64::from_str_radix(text, 16).ok()
 }
