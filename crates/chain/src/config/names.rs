@@ -62,7 +62,7 @@ fn check_one(
     } else if name.is_empty() || name.trim() != name {
         add(span, "the name is empty or has blanks around it".into(), expected);
     } else if name.contains(|c: char| matches!(c, ',' | '#' | '"') || !is_visible(c)) {
-        let expected = "a name of visible characters, without commas, quotes and '#'";
+        let expected = "a name without commas, quotes and '#'";
         add(span, format!("'{name}' cannot be used in routes"), expected);
     }
 }
