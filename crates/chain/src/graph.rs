@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use thalweg_packet::{PacketType, PortIndex};
 
-use thalweg_source::counted;
+use thalweg_source::{counted, visible};
 
 use crate::config::{InputSource, OutputTarget, Plan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
@@ -100,7 +100,7 @@ impl Graph {
     pub fn to_tree(&self) -> String {
         let mut text = String::new();
         for port in &self.inputs {
-            let _ = writeln!(text, "input {}: {}", port.name, port.what);
+            let _ = writeln!(text, "input {}: {}", port.name, visible(&port.what));
         }
         let _ = writeln!(
             text,
@@ -120,13 +120,13 @@ impl Graph {
                 let what = self.nfs.iter().find(|nf| nf.name == *step);
                 let what = what.map_or(String::new(), |nf| {
                     let pinned = if nf.pinned { ", on its own worker" } else { "" };
-                    format!(" ({}: {}{pinned})", nf.kind, nf.what)
+                    format!(" ({}: {}{pinned})", nf.kind, visible(&nf.what))
                 });
                 let _ = writeln!(text, "{indent}{}└─ {step}{what}", "   ".repeat(depth));
             }
         }
         for port in &self.outputs {
-            let _ = writeln!(text, "output {}: {}", port.name, port.what);
+            let _ = writeln!(text, "output {}: {}", port.name, visible(&port.what));
         }
         text
     }

@@ -14,20 +14,20 @@ use thalweg_packet::wire::ethertype;
 use thalweg_packet::{FlowKey, PacketType, field};
 
 use crate::rule::{Match, Rule, RuleId};
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 /// Reads the rules of a filter file. They are numbered from `first`; the first
 /// line gets the priority `top` and each further line one less.
 ///
 /// # Errors
-/// Every line that is no rule.
+/// The lines that are no rules.
 pub fn parse(
     source: &Source,
     first: RuleId,
     top: u32,
     packet_type: PacketType,
 ) -> Result<Vec<Rule>, Vec<SourceError>> {
-    let (mut rules, mut errors) = (Vec::new(), Vec::new());
+    let (mut rules, mut errors) = (Vec::new(), Mistakes::default());
     for (span, line) in source.lines() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
@@ -45,7 +45,7 @@ pub fn parse(
             Err(e) => errors.push(e),
         }
     }
-    if errors.is_empty() { Ok(rules) } else { Err(errors) }
+    if errors.is_empty() { Ok(rules) } else { Err(errors.into_vec()) }
 }
 
 struct Line<'a> {

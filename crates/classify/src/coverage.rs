@@ -55,7 +55,8 @@ impl Passages {
         if let Some((at, _)) = covered.next() {
             let more = 1 + covered.count();
             let rules = if more == 1 { "rule" } else { "rules" };
-            told.push(at.error(format!("{more} more {rules} can never match"), EXPECTED));
+            let rest = at.error(format!("{more} more {rules} can never match"), EXPECTED);
+            told.push(rest.standing_for(more as u64));
         }
         told
     }

@@ -108,6 +108,25 @@ Signals during the run:
     },
 }
 
+impl Command {
+    /// Whether the command prints its result as JSON, and so its failure too.
+    pub fn wants_json(&self) -> bool {
+        match self {
+            Self::Run(options) => options.json,
+            Self::Check(options) => options.json,
+            Self::Gen(options) => options.json,
+            Self::Trace(options) => options.json,
+            Self::Profile(options) => options.json,
+            Self::Nf(Nf::List { json } | Nf::Show { json, .. }) => *json,
+            Self::Sim(Sim::Run(options)) => options.json,
+            Self::Sim(Sim::Race(options)) => options.json,
+            Self::Sim(Sim::Predict(options)) => options.json,
+            Self::Doctor(options) => options.json,
+            Self::Sim(_) | Self::Completions { .. } | Self::Man { .. } => false,
+        }
+    }
+}
+
 /// Commands of `thalweg nf`.
 #[derive(Debug, Subcommand)]
 pub enum Nf {
@@ -138,7 +157,7 @@ pub enum Nf {
 pub struct Run {
     /// The chain file
     pub chain: PathBuf,
-    /// Print the report as JSON (schema thalweg.run/1)
+    /// Print the report as JSON (schema thalweg.run/1); mistakes in files too (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,
     /// Stop after TIME: a number with ms, s, m or h; without a unit, seconds
@@ -172,7 +191,7 @@ pub struct Check {
     /// The output format
     #[arg(long, value_enum, default_value_t = GraphFormat::Tree, conflicts_with = "json")]
     pub format: GraphFormat,
-    /// Print the chain as JSON (schema thalweg.check/1)
+    /// Print the chain as JSON (schema thalweg.check/1), or its mistakes (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors
@@ -199,7 +218,7 @@ pub struct Trace {
     /// The packet to explain, counted from 1 in the order received
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub packet: u64,
-    /// Print the trace as JSON (schema thalweg.trace/1)
+    /// Print the trace as JSON (schema thalweg.trace/1); mistakes in files too (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,
 }

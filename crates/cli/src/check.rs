@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::json;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_nf::Kinds;
+use thalweg_source::visible_lines;
 
 use crate::args::{self, GraphFormat};
 use crate::errors::Failure;
@@ -12,7 +13,8 @@ use crate::report::write_json;
 
 /// Loads the chain file, which checks it as a whole, and prints its graph.
 pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
-    let plan = load(&options.chain, kinds, PlanOptions { dry_run: true, strict: options.strict })?;
+    let how = PlanOptions { dry_run: true, strict: options.strict, ..PlanOptions::default() };
+    let plan = load(&options.chain, kinds, how)?;
     let graph = plan.graph();
     let mut out = io::stdout().lock();
     if options.json {
@@ -26,7 +28,7 @@ pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
         GraphFormat::Dot => graph.to_dot(),
         GraphFormat::Mermaid => graph.to_mermaid(),
     };
-    write!(out, "{picture}")?;
+    write!(out, "{}", visible_lines(&picture))?;
     Ok(())
 }
 

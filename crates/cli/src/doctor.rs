@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
+use thalweg_source::visible;
 
 use crate::args;
 use crate::errors::Failure;
@@ -56,7 +57,13 @@ fn show(out: &mut impl Write, diagnosis: &Diagnosis) -> io::Result<()> {
     for f in &diagnosis.findings {
         let heading = if f.group == group { "" } else { f.group };
         group = f.group;
-        table.add_row([heading, f.name, if f.found { "yes" } else { "no" }, &f.detail, f.gain]);
+        table.add_row([
+            heading,
+            f.name,
+            if f.found { "yes" } else { "no" },
+            &visible(&f.detail),
+            f.gain,
+        ]);
     }
     writeln!(out, "{table}")
 }

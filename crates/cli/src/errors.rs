@@ -1,15 +1,28 @@
 //! The ways in which a command fails, and how each is shown.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
-use std::ops::Range;
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, NamedSource, Report};
-use thalweg_source::SourceError;
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError,
+    MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents,
+};
+use serde::Serialize;
+use serde_json::json;
+use thalweg_source::{Excerpt, SourceError, count, counted, shortened};
 
-use thalweg_source::counted;
+use crate::report::write_json;
 
 /// The most mistakes that are shown; the rest are only counted.
 const SHOWN: usize = 20;
+
+/// The most mistakes in a JSON document.
+const SHOWN_AS_JSON: usize = 1000;
+
+/// The most characters of the wrong text in a JSON document, which has its place too.
+const QUOTED: usize = 200;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -45,60 +58,163 @@ impl Failure {
         }
     }
 
-    /// Shows the failure on standard error.
-    pub fn show(&self) {
+    /// Shows the failure on standard error; with `json`, also as a document on standard output,
+    /// which has the mistakes in place of standard error.
+    pub fn show(&self, json: bool) {
+        // That standard output is closed changes nothing about the failure.
+        let mut out = io::stdout().lock();
+        let _ = match self {
+            Self::Configuration(mistakes) if json => write_json(&mut out, &document(mistakes)),
+            Self::Usage(_) | Self::Simulation(_) | Self::Run(_) if json => {
+                let message = self.to_string();
+                let document = json!({ "schema": "thalweg.failure/1", "message": message });
+                write_json(&mut out, &document)
+            }
+            _ => Ok(()),
+        };
         match self {
-            Self::Configuration(mistakes) => show_mistakes(mistakes),
+            Self::Configuration(mistakes) => {
+                let shown = if json { 0 } else { SHOWN };
+                for mistake in mistakes.iter().take(shown) {
+                    eprintln!("{:?}", Report::new(Mistake::new(mistake)));
+                }
+                let most = if json { SHOWN_AS_JSON } else { SHOWN };
+                log::error!("{}; nothing was started", summary(mistakes, most));
+            }
             Self::Told => {}
             other => log::error!("{other}"),
         }
     }
 }
 
-/// Shows mistakes, each with its line of the file.
-fn show_mistakes(mistakes: &[SourceError]) {
-    for mistake in mistakes.iter().take(SHOWN) {
-        eprintln!("{:?}", Report::new(Mistake::new(mistake)));
-    }
-    let files: std::collections::BTreeSet<_> =
-        mistakes.iter().map(|m| m.source_file().path()).collect();
-    let (n, files) = (mistakes.len(), files.len());
-    let unseen = n.saturating_sub(SHOWN);
+/// The number of mistakes, and of those beyond the first `most` that were kept.
+fn summary(mistakes: &[SourceError], most: usize) -> String {
+    let unseen = count(mistakes) - mistakes.len().min(most) as u64;
     let unseen = if unseen > 0 { format!(" ({unseen} not shown)") } else { String::new() };
-    log::error!(
-        "{} in {}{unseen}; nothing was started",
-        counted(n, "mistake"),
-        counted(files, "file"),
-    );
+    let (all, files) = (counted(count(mistakes), "mistake"), counted(files(mistakes), "file"));
+    format!("{all} in {files}{unseen}")
+}
+
+fn files(mistakes: &[SourceError]) -> usize {
+    mistakes.iter().map(|m| m.source_file().path()).collect::<BTreeSet<_>>().len()
+}
+
+/// The mistakes as JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    /// All mistakes, also those that are not in the list.
+    total: u64,
+    shown: usize,
+    files: usize,
+    mistakes: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    file: Cow<'a, str>,
+    line: usize,
+    column: usize,
+    /// The first wrong byte of the file, and the first after it.
+    span: [usize; 2],
+    text: Cow<'a, str>,
+    message: &'a str,
+    expected: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    fn new(mistake: &'a SourceError) -> Self {
+        Self {
+            file: mistake.source_file().path().to_string_lossy(),
+            line: mistake.line(),
+            column: mistake.column(),
+            span: [mistake.span().start, mistake.span().end],
+            text: shortened(mistake.text(), QUOTED),
+            message: mistake.message(),
+            expected: mistake.expected(),
+        }
+    }
+}
+
+fn document(mistakes: &[SourceError]) -> Document<'_> {
+    let list: Vec<_> = mistakes.iter().take(SHOWN_AS_JSON).map(Entry::new).collect();
+    Document {
+        schema: "thalweg.mistakes/1",
+        total: count(mistakes),
+        shown: list.len(),
+        files: files(mistakes),
+        mistakes: list,
+    }
 }
 
 /// The handler that draws reports, with or without colour.
 pub fn handler(colour: bool) -> Box<dyn miette::ReportHandler> {
     let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-    Box::new(GraphicalReportHandler::new_themed(theme).with_context_lines(1))
+    // The message has the place, and the excerpt its own neighbours.
+    let handler = GraphicalReportHandler::new_themed(theme).without_primary_span_start();
+    Box::new(handler.with_context_lines(1))
 }
 
-#[derive(Debug, thiserror::Error, Diagnostic)]
-#[error("{message}")]
+/// A mistake as a report: the place in the message, and the lines around it.
+#[derive(Debug)]
 struct Mistake {
     message: String,
-    #[source_code]
-    source_code: NamedSource<String>,
-    #[label("here")]
-    span: Range<usize>,
-    #[help]
     expected: String,
+    excerpt: Option<Lines>,
 }
 
 impl Mistake {
     fn new(error: &SourceError) -> Self {
-        let file = error.source_file();
-        let place = format!("{}:{}:{}", file.path().display(), error.line(), error.column());
         Self {
-            message: format!("{place}: {}", error.message()),
-            source_code: NamedSource::new(file.path().display().to_string(), file.text().into()),
-            span: error.span(),
+            message: format!("{}: {}", error.place(), error.message()),
             expected: format!("expected {}", error.expected()),
+            excerpt: error.excerpt().map(Lines),
         }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl Diagnostic for Mistake {
+    fn help(&self) -> Option<Box<dyn fmt::Display + '_>> {
+        Some(Box::new(&self.expected))
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.excerpt.as_ref().map(|lines| lines as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let Lines(excerpt) = self.excerpt.as_ref()?;
+        let here = LabeledSpan::new_with_span(Some("here".into()), excerpt.span.clone());
+        Some(Box::new(std::iter::once(here)))
+    }
+}
+
+/// An excerpt, with the numbers that its lines have in their file.
+#[derive(Debug)]
+struct Lines(Excerpt);
+
+impl SourceCode for Lines {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let part = self.0.text.read_span(span, before, after)?;
+        Ok(Box::new(MietteSpanContents::new(
+            part.data(),
+            *part.span(),
+            part.line() + self.0.first_line - 1,
+            part.column(),
+            part.line_count(),
+        )))
     }
 }

@@ -9,7 +9,7 @@ use thalweg_io::{CaptureOutput, IoError, Output};
 use crate::args::{Filling, Gen};
 use crate::errors::Failure;
 use crate::report::write_json;
-use thalweg_source::counted;
+use thalweg_source::{counted, visible};
 
 /// Generates the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
     } else {
         let (packets, bytes) = (counted(packets, "packet"), counted(bytes, "byte"));
         let flows = counted(spec.flows, "flow");
-        writeln!(out, "{file}: {packets}, {bytes}, {flows}")?;
+        writeln!(out, "{}: {packets}, {bytes}, {flows}", visible(&file))?;
     }
     Ok(())
 }

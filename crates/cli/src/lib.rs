@@ -22,6 +22,7 @@ mod simulate;
 mod summary;
 mod trace;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -31,19 +32,24 @@ use args::{Arguments, Command};
 use errors::Failure;
 use thalweg_cpu::Isa;
 use thalweg_nf::Kinds;
+use thalweg_source::{is_visible, message_lines, shortened};
 
 pub use registry::built_in_kinds;
 
+/// The most characters of a line about arguments, which may be long.
+const LONGEST_LINE: usize = 1000;
+
 /// Runs the program, whose chains may have NFs of `kinds`; returns its exit code.
 pub fn main(kinds: &Kinds) -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|e| refuse(&e));
     start_log(&arguments);
     signals::survive_file_limit();
     if let Err(e) = Isa::from_environment() {
         let failure = Failure::Usage(e.to_string());
-        failure.show();
+        failure.show(false);
         return ExitCode::from(failure.exit_code());
     }
+    let json = arguments.command.wants_json();
     let outcome = match &arguments.command {
         Command::Run(options) => run::run(options, kinds, arguments.quiet),
         Command::Check(options) => check::check(options, kinds),
@@ -61,10 +67,24 @@ pub fn main(kinds: &Kinds) -> ExitCode {
         // The reader of our output has closed it: the output ends early, without an error.
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.show();
+            failure.show(json);
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Ends the program with the help that was requested, or with what is wrong about the arguments.
+fn refuse(error: &clap::Error) -> ! {
+    let text = error.to_string();
+    let shown: Vec<_> = text.lines().map(|line| shortened(line, LONGEST_LINE)).collect();
+    // On a terminal, clap prints its own colours, and those of an argument too.
+    let is_plain = |argument: OsString| argument.to_string_lossy().chars().all(is_visible);
+    let is_short = text.lines().eq(shown.iter().map(|line| &**line));
+    if !error.use_stderr() || is_short && std::env::args_os().all(is_plain) {
+        error.exit();
+    }
+    eprintln!("{}", shown.join("\n"));
+    std::process::exit(error.exit_code());
 }
 
 fn start_log(arguments: &Arguments) {
@@ -80,7 +100,7 @@ fn start_log(arguments: &Arguments) {
         .format(|out, record| {
             let style = out.default_level_style(record.level());
             let level = record.level().as_str().to_lowercase();
-            writeln!(out, "{style}{level}{style:#}: {}", record.args())
+            writeln!(out, "{style}{level}{style:#}: {}", message_lines(&record.args().to_string()))
         })
         .init();
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use thalweg_source::VisibleJson;
 
 /// Writes a document as indented JSON, with a newline at its end.
 pub fn write_json(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, document)?;
+    serde_json::to_writer_pretty(VisibleJson(&mut *out), document)?;
     writeln!(out)
 }
 

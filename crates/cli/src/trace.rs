@@ -12,8 +12,8 @@ use crate::report::write_json;
 
 /// Sends packets through the chain until the requested one, and prints its path.
 pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
-    let plan =
-        load(&options.chain, kinds, PlanOptions { dry_run: true, ..PlanOptions::default() })?;
+    let how = PlanOptions { dry_run: true, without_outputs: true, ..PlanOptions::default() };
+    let plan = load(&options.chain, kinds, how)?;
     let trace = thalweg_chain::trace(plan, options.packet, &RunOptions::default())
         .map_err(|e| Failure::Run(e.to_string()))?;
     let mut out = io::stdout().lock();

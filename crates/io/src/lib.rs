@@ -45,6 +45,8 @@ mod port;
 pub use capture::{CaptureInput, CaptureOutput};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
-pub use interface::{InterfaceInput, InterfaceOutput, interfaces, may_use_interfaces};
+pub use interface::{
+    InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
+};
 pub use memory::MemoryInput;
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received};

@@ -69,6 +69,14 @@ pub fn interfaces() -> Vec<String> {
     Vec::new()
 }
 
+/// Returns an error, since interfaces need Linux.
+///
+/// # Errors
+/// Always.
+pub fn check_interface(name: &str) -> Result<(), IoError> {
+    Err(unsupported(name))
+}
+
 /// Whether interfaces can be used.
 ///
 /// # Errors

@@ -46,6 +46,17 @@ pub enum IoError {
     },
 }
 
+impl IoError {
+    /// What is wrong, without the name of the file or interface.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Damaged { offset, what, .. } => format!("at byte {offset}: {what}"),
+            Self::File { source, .. } => source.to_string(),
+            Self::Format { what, .. } | Self::Interface { what, .. } => what.clone(),
+        }
+    }
+}
+
 /// The result of one [`Input::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

@@ -23,4 +23,4 @@ pub use context::{Context, Verdict};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{Build, Kind, Kinds};
-pub use section::{NamedFiles, Section, unwritable};
+pub use section::{NamedFiles, Section, misplaced};

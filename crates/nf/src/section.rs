@@ -12,14 +12,13 @@ use toml::de::{DeValue, ValueDeserializer};
 
 use crate::Environment;
 
-/// Why no file can be written at `path`, and what was expected.
-pub fn unwritable(path: &Path) -> Option<(String, &'static str)> {
+/// Why no file can have this path, and what was expected.
+pub fn misplaced(path: &Path) -> Option<(&'static str, &'static str)> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     if folder.is_some_and(|f| !f.is_dir()) {
-        let message = format!("no such folder for {}", path.display());
-        return Some((message, "a path in an existing folder"));
+        return Some(("no such folder for this file", "a path in an existing folder"));
     }
-    path.is_dir().then(|| (format!("{} is a folder", path.display()), "a file"))
+    path.is_dir().then_some(("this is a folder", "a file"))
 }
 
 /// The options of one NF, with their places in the chain file.
@@ -117,12 +116,33 @@ impl<'a> Section<'a> {
         option: Option<&Spanned<String>>,
         environment: &Environment<'_>,
     ) -> Result<Option<OutputFile>, SourceError> {
+        self.output_file(option, environment, |file| file)
+    }
+
+    /// The same for a file whose content is replaced as a whole.
+    ///
+    /// # Errors
+    /// When no file can be written there.
+    pub fn replaced_output(
+        &self,
+        option: Option<&Spanned<String>>,
+        environment: &Environment<'_>,
+    ) -> Result<Option<OutputFile>, SourceError> {
+        self.output_file(option, environment, OutputFile::replaced)
+    }
+
+    fn output_file(
+        &self,
+        option: Option<&Spanned<String>>,
+        environment: &Environment<'_>,
+        kind: fn(OutputFile) -> OutputFile,
+    ) -> Result<Option<OutputFile>, SourceError> {
         let Some(option) = option else { return Ok(None) };
         let path = self.beside(option.get_ref());
-        if let Some((message, expected)) = unwritable(&path) {
+        if let Some((message, expected)) = misplaced(&path) {
             return Err(self.error(option.span(), message, expected));
         }
-        let file = OutputFile::new(path);
+        let file = kind(OutputFile::new(path));
         self.files.borrow_mut().written.push((file.clone(), option.span()));
         Ok((!environment.dry_run).then_some(file))
     }
@@ -144,7 +164,7 @@ impl<'a> Section<'a> {
         let path = self.resolve(path);
         Source::read(&path).map_err(|e| {
             if e.source_file().text().is_empty() {
-                self.error(span, format!("{}: {}", path.display(), e.message()), "a readable file")
+                self.error(span, e.message(), "a readable file")
             } else {
                 e
             }

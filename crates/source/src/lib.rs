@@ -1,5 +1,8 @@
 //! Files that a user writes, and errors that point into them; files that a run writes.
 
+mod access;
+mod excerpt;
+mod mistakes;
 mod nearest;
 mod output;
 mod patient;
@@ -7,18 +10,25 @@ mod place;
 pub mod poll;
 mod replace;
 mod stop;
+mod visible;
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use access::check_readable;
+pub use excerpt::Excerpt;
+pub use mistakes::{Mistakes, count};
 pub use nearest::nearest;
 pub use output::{Incomplete, OutputFile, lock};
 pub use patient::PatientWriter;
 pub use place::Place;
 pub use replace::{create, end_of_links};
 pub use stop::Stop;
+pub use visible::{VisibleJson, is_visible, message_lines, shortened, visible, visible_lines};
+
+use visible::{QUOTED, abridged};
 
 /// A text file that a user wrote, kept whole so that errors can show its lines.
 #[derive(Clone, Debug)]
@@ -80,8 +90,9 @@ impl Source {
         SourceError(Box::new(Problem {
             source: self.clone(),
             span,
-            message: message.into(),
-            expected: expected.into(),
+            message: abridged(message.into(), MESSAGE.0, MESSAGE.1),
+            expected: abridged(expected.into(), EXPECTED.0, EXPECTED.1),
+            count: 1,
         }))
     }
 }
@@ -121,11 +132,23 @@ struct Problem {
     span: Range<usize>,
     message: String,
     expected: String,
+    count: u64,
 }
+
+/// The characters at the start and the end of a message that are kept. It may hold values of the
+/// file, which no limit bounds.
+const MESSAGE: (usize, usize) = (180, 80);
+
+/// The same for what was expected, which may list names.
+const EXPECTED: (usize, usize) = (320, 40);
+
+/// The same for a path.
+const PATH: (usize, usize) = (160, 160);
 
 /// A mistake in a file that a user wrote: where, what, and what was expected.
 ///
-/// Displays as `file:line:column: message: 'text'; expected ...`.
+/// Displays as `file:line:column: message: 'text'; expected ...`, without line ends and other
+/// characters that a terminal would obey, and bounded whatever the file holds.
 #[derive(Clone, Debug)]
 pub struct SourceError(Box<Problem>);
 
@@ -159,6 +182,25 @@ impl SourceError {
         1 + self.before().rsplit('\n').next().unwrap_or("").chars().count()
     }
 
+    /// The number of mistakes that it stands for: 1, unless a reader counted others with it.
+    pub fn count(&self) -> u64 {
+        self.0.count
+    }
+
+    /// The same mistake, which stands for `count`.
+    #[must_use]
+    pub fn standing_for(mut self, count: u64) -> Self {
+        self.0.count = count;
+        self
+    }
+
+    /// The path, line and column.
+    pub fn place(&self) -> String {
+        let path = self.0.source.path().to_string_lossy().into_owned();
+        let path = abridged(path, PATH.0, PATH.1);
+        format!("{path}:{}:{}", self.line(), self.column())
+    }
+
     /// What is wrong.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -181,11 +223,10 @@ impl SourceError {
 
 impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.0.source.path().display();
-        write!(f, "{path}:{}:{}: {}", self.line(), self.column(), self.message())?;
+        write!(f, "{}: {}", self.place(), self.message())?;
         let text = self.text().lines().next().unwrap_or("");
         if !text.is_empty() {
-            write!(f, ": '{text}'")?;
+            write!(f, ": '{}'", shortened(text, QUOTED))?;
         }
         write!(f, "; expected {}", self.expected())
     }
@@ -209,6 +250,16 @@ mod tests {
         let (line, _) = source.lines().nth(1).unwrap();
         let error = source.error(line.start + 11..line.end, "bad port", "0 to 65535");
         assert_eq!(error.to_string(), "a.flows:2:12: bad port: 'x'; expected 0 to 65535");
+    }
+
+    #[test]
+    fn a_message_is_visible_and_short() {
+        let value = format!("{}\u{1b}[31m{}", "a".repeat(1 << 20), "b".repeat(1 << 20));
+        let source = Source::new("a\nb\u{9b}", value.as_str());
+        let message = format!("unknown word '{value}'");
+        let error = source.error(0..value.len(), message, value.as_str()).to_string();
+        assert!(error.starts_with("a\\nb\\u{9b}:1:1: unknown word 'aaaa"), "{error}");
+        assert!(error.chars().all(is_visible) && error.len() < 900, "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::access::check_writable;
 use crate::patient::{Opened, PatientWriter, open, open_patiently};
 use crate::stop::Stop;
 
@@ -78,6 +79,14 @@ impl OutputFile {
     /// Lets writes wait for a reader until `stop` only.
     pub fn stop_with(&self, stop: &Stop) {
         self.0.stop.get_or_init(|| stop.clone());
+    }
+
+    /// Checks that a run can write the file, as far as that is known without an effect.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub fn check(&self) -> io::Result<()> {
+        check_writable(self.path(), self.0.is_replaced.load(Relaxed))
     }
 
     /// Opens the file and locks it for this run; its content stays until the first write. A file

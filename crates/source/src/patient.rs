@@ -48,7 +48,7 @@ pub(crate) fn open(path: &Path, create: bool) -> io::Result<Option<Opened>> {
 }
 
 /// Standard output or standard error, if `path` leads there.
-fn standard(path: &Path) -> Option<File> {
+pub(crate) fn standard(path: &Path) -> Option<File> {
     let metadata = path.metadata().ok()?;
     let clone = |fd: BorrowedFd<'_>| {
         let file = File::from(fd.try_clone_to_owned().ok()?);

@@ -5,7 +5,7 @@ use thalweg_classify::flow_syntax::{self, FlowError};
 use thalweg_classify::{Match, Rule, RuleTable, classbench};
 use thalweg_nf::toolkit::rules::RuleList;
 use thalweg_packet::{PacketType, field};
-use thalweg_source::{Place, Source, SourceError};
+use thalweg_source::{Mistakes, Place, Source, SourceError};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};
@@ -60,13 +60,18 @@ impl Reader<'_> {
             let expected = "rules = [...], file = \"FILE\" or classbench = \"FILE\"";
             self.errors.push(self.source.error(class.span(), "this class has no rules", expected));
         }
+        let mut mistakes = Mistakes::default();
         for rule in rules {
-            self.flow(&Place::of_string(self.source, rule.get_ref(), rule.span()), rule.get_ref());
+            let place = Place::of_string(self.source, rule.get_ref(), rule.span());
+            mistakes.extend(self.flow(&place, rule.get_ref()).err());
         }
+        self.errors.extend(mistakes.into_vec());
         if let Some(file) = file
             && let Some(source) = self.open(file)
         {
-            source.rules().for_each(|(place, text)| self.flow(&place, text));
+            let mut mistakes = Mistakes::default();
+            mistakes.extend(source.rules().filter_map(|(at, text)| self.flow(&at, text).err()));
+            self.errors.extend(mistakes.into_vec());
         }
         if let Some(file) = classbench
             && let Some(source) = self.open(file)
@@ -80,13 +85,13 @@ impl Reader<'_> {
     }
 
     /// Reads the flow `text` at `place`.
-    fn flow(&mut self, place: &Place<'_>, text: &str) {
+    fn flow(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
         let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
         let parsed = flow_syntax::parse(text, &port);
-        match parsed.and_then(|flow| self.check(text, &flow.pattern).map(|()| flow)) {
-            Ok(flow) => self.rules.add(place, text, flow, self.packet_type),
-            Err(e) => self.errors.push(e.in_rule(place, 0)),
-        }
+        let checked = parsed.and_then(|flow| self.check(text, &flow.pattern).map(|()| flow));
+        let flow = checked.map_err(|e| e.in_rule(place, 0))?;
+        self.rules.add(place, text, flow, self.packet_type);
+        Ok(())
     }
 
     /// Checks that packets of this chain can match `pattern`.

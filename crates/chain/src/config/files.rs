@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use thalweg_nf::misplaced;
 use thalweg_source::{OutputFile, Source, SourceError};
 
 use super::identity::{Exclusion, Identity};
@@ -18,6 +19,7 @@ pub(crate) struct Files {
 
 #[derive(Debug)]
 struct Written {
+    file: OutputFile,
     identity: Identity,
     exclusion: Exclusion,
     /// What another writer would overwrite: "the file that output 'a' writes".
@@ -31,14 +33,14 @@ impl Files {
         self.read.push((Identity::of(path), what.into()));
     }
 
-    pub(super) fn written(&mut self, path: &Path, span: Range<usize>, what: impl Into<String>) {
-        let (identity, exclusion) = (Identity::of(path), Exclusion::of(path));
-        self.written.push(Written { identity, exclusion, what: what.into(), span });
+    pub(super) fn written(&mut self, file: OutputFile, span: Range<usize>, what: String) {
+        let (identity, exclusion) = (Identity::of(file.path()), Exclusion::of(file.path()));
+        self.written.push(Written { file, identity, exclusion, what, span });
     }
 
     /// Adds a file that an NF writes.
     pub(super) fn written_by_nf(&mut self, file: OutputFile, span: Range<usize>, nf: &str) {
-        self.written(file.path(), span, format!("the file that NF '{nf}' writes"));
+        self.written(file.clone(), span, format!("the file that NF '{nf}' writes"));
         self.of_nfs.push(file);
     }
 
@@ -58,6 +60,18 @@ impl Files {
             if let Some(what) = what {
                 let message = format!("this would overwrite {what}");
                 errors.push(source.error(span.clone(), message, "a file of its own"));
+            }
+        }
+    }
+
+    /// Adds an error for each file that a run may not write.
+    pub(super) fn check_access(&self, source: &Source, errors: &mut Vec<SourceError>) {
+        // Others are reported already.
+        let placed = self.written.iter().filter(|written| misplaced(written.file.path()).is_none());
+        for Written { file, span, .. } in placed {
+            if let Err(e) = file.check() {
+                let message = format!("cannot write this file: {e}");
+                errors.push(source.error(span.clone(), message, "a writable file"));
             }
         }
     }

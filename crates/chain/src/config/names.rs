@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use indexmap::IndexSet;
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Source, SourceError, is_visible};
 
 use super::file::ChainFile;
 
@@ -61,7 +61,7 @@ fn check_one(
         add(span, format!("'{name}' is reserved in routes"), expected);
     } else if name.is_empty() || name.trim() != name {
         add(span, "the name is empty or has blanks around it".into(), expected);
-    } else if name.contains(|c: char| matches!(c, ',' | '#' | '"') || c.is_control()) {
+    } else if name.contains(|c: char| matches!(c, ',' | '#' | '"') || !is_visible(c)) {
         let expected = "a name without commas, quotes and '#'";
         add(span, format!("'{name}' cannot be used in routes"), expected);
     }

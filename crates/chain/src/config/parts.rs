@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use thalweg_nf::Kinds;
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
@@ -23,7 +23,9 @@ pub(super) fn read<'a>(
         let expected = "TOML 1.0";
         let place =
             |e: &toml::de::Error| source.error(e.span().unwrap_or(0..0), e.message(), expected);
-        return Err(errors.iter().map(place).collect());
+        let mut mistakes = Mistakes::default();
+        errors.iter().for_each(|e| mistakes.push_with(|| place(e)));
+        return Err(mistakes.into_vec());
     }
     let mut parts = Parts { source, table: document.into_inner(), errors: Vec::new() };
     if !parts.table.contains_key("routes") {

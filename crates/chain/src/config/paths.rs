@@ -22,8 +22,7 @@ pub(super) fn read_named(
     match Source::read(&path) {
         Ok(file) => Some(file),
         Err(e) if e.source_file().text().is_empty() => {
-            let message = format!("{}: {}", path.display(), e.message());
-            errors.push(source.error(name.span(), message, expected));
+            errors.push(source.error(name.span(), e.message(), expected));
             None
         }
         Err(e) => {

@@ -31,6 +31,8 @@ pub struct PlanOptions {
     pub dry_run: bool,
     /// Treat warnings as mistakes.
     pub strict: bool,
+    /// Open no outputs: whether this would be permitted is not checked.
+    pub without_outputs: bool,
 }
 
 /// An NF of a plan.
@@ -89,7 +91,9 @@ impl Plan {
         let mut names = names_of(&file);
         let inputs = inputs(&source, std::mem::take(&mut file.inputs), &mut errors);
         let mut files = files_read(&source, &file, &inputs);
-        let outputs = outputs(&source, std::mem::take(&mut file.outputs), &mut files, &mut errors);
+        let opens = !options.without_outputs;
+        let outputs = std::mem::take(&mut file.outputs);
+        let outputs = self::outputs(&source, outputs, opens, &mut files, &mut errors);
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,
@@ -98,6 +102,9 @@ impl Plan {
         let sections = std::mem::take(&mut file.nfs);
         let nfs = build_nfs(&source, sections, &environment, &mut files, &mut errors);
         files.check(&source, &mut errors);
+        if opens {
+            files.check_access(&source, &mut errors);
+        }
         let classes = classes(&source, &file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
         let routes = load_routes(&source, &file, &names, &mut errors);

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thalweg_io::generate::Spec;
-use thalweg_source::{Source, SourceError};
+use thalweg_io::{CaptureInput, IoError};
+use thalweg_source::{OutputFile, Source, SourceError, check_readable};
 use toml::Spanned;
 
 use super::file::{Input, Named, Output};
@@ -71,7 +72,7 @@ pub(super) fn inputs(
             (Some(interface), None, None) => {
                 refuse(&of_captures, "an interface", "--duration or --count to end the run");
                 let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
-                let name = interface_name(source, interface, errors);
+                let name = interface_name(source, interface, true, errors);
                 InputSource::Interface { name, promiscuous }
             }
             (None, Some(capture), None) => {
@@ -103,9 +104,11 @@ pub(super) fn inputs(
 /// A key of an input, and its place if the file has it.
 type Key = (&'static str, Option<Range<usize>>);
 
+/// Checks that there is such an interface and, if the run `opens` it, that it may.
 fn interface_name(
     source: &Source,
     interface: Spanned<String>,
+    opens: bool,
     errors: &mut Vec<SourceError>,
 ) -> String {
     let names = thalweg_io::interfaces();
@@ -116,6 +119,9 @@ fn interface_name(
             message,
             format!("one of {}", names.join(", ")),
         ));
+    } else if opens && let Err(e) = thalweg_io::check_interface(interface.get_ref()) {
+        let message = format!("interface '{}': {}", interface.get_ref(), e.what());
+        errors.push(source.error(interface.span(), message, "an interface that can be opened"));
     }
     interface.into_inner()
 }
@@ -129,20 +135,23 @@ fn capture_source(
     errors: &mut Vec<SourceError>,
 ) -> InputSource {
     let path = resolve(source, capture.get_ref());
+    let cannot_read = |e| Some(format!("cannot read this capture: {e}"));
     // A pipe is not opened, since its writer would lose its reader when it is closed again.
     let problem = match path.metadata() {
-        Ok(metadata) if metadata.is_dir() => Some(format!("{} is a folder", path.display())),
+        Ok(metadata) if metadata.is_dir() => Some("this is a folder".into()),
         Ok(metadata) if !metadata.is_file() => {
             if let Some(span) = passes.filter(|_| !in_memory) {
-                let message = format!("{} can be read only once: it is no file", path.display());
+                let message = "the capture can be read only once, since it is not a file";
                 errors.push(source.error(span, message, "loop = 1, or memory = true"));
             }
-            None
+            check_readable(&path).err().and_then(cannot_read)
         }
-        Ok(_) => {
-            std::fs::File::open(&path).err().map(|e| format!("cannot open {}: {e}", path.display()))
-        }
-        Err(e) => Some(format!("cannot open {}: {e}", path.display())),
+        Ok(_) => match CaptureInput::open(&path, 1) {
+            Ok(_) => None,
+            Err(IoError::File { source, .. }) => cannot_read(source),
+            Err(other) => Some(other.what()),
+        },
+        Err(e) => cannot_read(e),
     };
     if let Some(message) = problem {
         errors.push(source.error(capture.span(), message, "a readable capture"));
@@ -161,9 +170,11 @@ fn generator_source(
     InputSource::Generate(Box::new(spec.into_inner()))
 }
 
+/// `opens`: the outputs are opened later, so check that this is permitted.
 pub(super) fn outputs(
     source: &Source,
     outputs: Vec<Named<Output>>,
+    opens: bool,
     files: &mut Files,
     errors: &mut Vec<SourceError>,
 ) -> Vec<OutputPlan> {
@@ -177,7 +188,7 @@ pub(super) fn outputs(
         let output = output.into_inner();
         let target = match (output.interface, output.capture, output.discard) {
             (Some(interface), None, false) => {
-                OutputTarget::Interface(interface_name(source, interface, errors))
+                OutputTarget::Interface(interface_name(source, interface, opens, errors))
             }
             (None, Some(capture), false) => {
                 let path = resolve(source, capture.get_ref());
@@ -185,7 +196,7 @@ pub(super) fn outputs(
                     errors.push(source.error(capture.span(), message, expected));
                 }
                 let what = format!("the file that output '{}' writes", name.get_ref());
-                files.written(&path, capture.span(), what);
+                files.written(OutputFile::new(&path), capture.span(), what);
                 OutputTarget::Capture(path)
             }
             (None, None, true) => OutputTarget::Discard,
@@ -201,8 +212,8 @@ pub(super) fn outputs(
 }
 
 /// Why no capture can be written to `path`, and what would be accepted.
-fn unwritable(path: &Path) -> Option<(String, &'static str)> {
-    if let Some(why) = thalweg_nf::unwritable(path) {
+fn unwritable(path: &Path) -> Option<(&'static str, &'static str)> {
+    if let Some(why) = thalweg_nf::misplaced(path) {
         return Some(why);
     }
     let is = |path: &Path, known: &[&str]| {
@@ -211,7 +222,6 @@ fn unwritable(path: &Path) -> Option<(String, &'static str)> {
     let plain = if is(path, &["gz"]) { path.with_extension("") } else { path.to_owned() };
     let known = is(&plain, &["pcap", "pcapng"]);
     (!known).then(|| {
-        let expected = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz";
-        ("unknown capture format".into(), expected)
+        ("unknown capture format", "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz")
     })
 }

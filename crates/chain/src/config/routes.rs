@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use thalweg_packet::{PacketType, PortIndex};
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::names::Names;
 use super::table::{From, Line, Table, Which};
@@ -29,7 +29,7 @@ type Word = (Range<usize>, String);
 /// # Errors
 /// Every mistake, with its place.
 pub fn read_routes(source: &Source, names: &Names) -> Result<Routes, Vec<SourceError>> {
-    let mut reader = Reader { source, names, table: Table::default(), errors: Vec::new() };
+    let mut reader = Reader { source, names, table: Table::default(), errors: Mistakes::default() };
     let mut heading = true;
     for (span, line) in source.lines() {
         let text = line.split('#').next().unwrap_or("");
@@ -42,7 +42,7 @@ pub fn read_routes(source: &Source, names: &Names) -> Result<Routes, Vec<SourceE
     }
     let Reader { table, errors, .. } = reader;
     if !errors.is_empty() {
-        return Err(errors);
+        return Err(errors.into_vec());
     }
     let decider = decider(&table, names);
     let ways = ways::check(source, names, &table, &decider)?;
@@ -60,7 +60,7 @@ struct Reader<'a> {
     source: &'a Source,
     names: &'a Names,
     table: Table,
-    errors: Vec<SourceError>,
+    errors: Mistakes,
 }
 
 impl Reader<'_> {
@@ -79,18 +79,28 @@ impl Reader<'_> {
             return;
         };
         if let Some(before) = self.table.get(packet_type, current) {
-            let line = self.source.error(before.span.clone(), "", "").line();
-            let message = format!("duplicate route; the first is in line {line}");
-            self.errors.push(self.source.error(whole, message, "one route per type and NF"));
+            let (source, before) = (self.source, before.span.clone());
+            self.errors.push_with(|| {
+                let line = source.error(before, "", "").line();
+                let message = format!("duplicate route; the first is in line {line}");
+                source.error(whole, message, "one route per type and NF")
+            });
             return;
         }
         self.table.insert(packet_type, current, Line { next, span: whole });
     }
 
-    fn unknown<T>(&mut self, word: &Word, what: &str, known: &[&str]) -> Option<T> {
-        let message = format!("unknown {what}");
-        let expected = format!("one of: {}", known.join(", "));
-        self.errors.push(self.source.error(word.0.clone(), message, expected));
+    fn unknown<'n, T>(
+        &mut self,
+        word: &Word,
+        what: &str,
+        known: impl Iterator<Item = &'n str>,
+    ) -> Option<T> {
+        self.errors.push_with(|| {
+            let known: Vec<_> = known.collect();
+            let expected = format!("one of: {}", known.join(", "));
+            self.source.error(word.0.clone(), format!("unknown {what}"), expected)
+        });
         None
     }
 
@@ -101,8 +111,8 @@ impl Reader<'_> {
         if let Some(number) = self.names.types.get_index_of(&word.1) {
             return Some(Which::One(PacketType(number as u16)));
         }
-        let known: Vec<_> = self.names.types.iter().map(String::as_str).chain(["*"]).collect();
-        self.unknown(word, "packet type", &known)
+        let known = self.names.types.iter().map(String::as_str).chain(["*"]);
+        self.unknown(word, "packet type", known)
     }
 
     fn current(&mut self, word: &Word) -> Option<From> {
@@ -116,8 +126,7 @@ impl Reader<'_> {
             return Some(From::Stage(Stage::Behind(nf)));
         }
         let known = self.names.inputs.iter().chain(&self.names.nfs).map(String::as_str);
-        let known: Vec<_> = ["ingress"].into_iter().chain(known).collect();
-        self.unknown(word, "NF or input", &known)
+        self.unknown(word, "NF or input", ["ingress"].into_iter().chain(known))
     }
 
     fn next(&mut self, word: &Word) -> Option<Next> {
@@ -133,8 +142,7 @@ impl Reader<'_> {
             return Some(Next::Output(output as u16));
         }
         let known = self.names.nfs.iter().chain(&self.names.outputs).map(String::as_str);
-        let known: Vec<_> = known.chain(["egress", "drop"]).collect();
-        self.unknown(word, "NF or output", &known)
+        self.unknown(word, "NF or output", known.chain(["egress", "drop"]))
     }
 
     fn nf(&self, name: &str) -> Option<NfIndex> {

@@ -1,10 +1,10 @@
 //! The paths that packets take through a route table, and the check that they end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use thalweg_packet::{PacketType, PortIndex};
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::names::Names;
 use super::table::Table;
@@ -34,7 +34,8 @@ pub(super) fn check(
         table,
         depth: vec![0; names.nfs.len()],
         taken: BTreeSet::new(),
-        errors: Vec::new(),
+        reported: HashSet::new(),
+        errors: Mistakes::default(),
     };
     for (number, name) in names.types.iter().enumerate() {
         let packet_type = PacketType(number as u16);
@@ -68,7 +69,9 @@ struct Walk<'a> {
     depth: Vec<usize>,
     /// The places of the lines that some packet takes.
     taken: BTreeSet<usize>,
-    errors: Vec<SourceError>,
+    /// The places and messages of `errors`.
+    reported: HashSet<(usize, String)>,
+    errors: Mistakes,
 }
 
 impl Walk<'_> {
@@ -141,15 +144,14 @@ impl Walk<'_> {
     fn error(&mut self, span: Range<usize>, message: String, expected: impl Into<String>) {
         let error = self.source.error(span, message, expected);
         // Several types may share a line: its error is added once.
-        let text = error.to_string();
-        if !self.errors.iter().any(|e| e.to_string() == text) {
+        if self.reported.insert((error.span().start, error.message().to_owned())) {
             self.errors.push(error);
         }
     }
 
     fn finish(self) -> Result<Ways, Vec<SourceError>> {
         if !self.errors.is_empty() {
-            return Err(self.errors);
+            return Err(self.errors.into_vec());
         }
         let nfs = 0..self.names.nfs.len();
         let mut order: Vec<NfIndex> = nfs.map(|n| NfIndex(n as u16)).collect();

@@ -2,8 +2,13 @@
 
 use std::thread::{Scope, ScopedJoinHandle};
 
+use thalweg_source::{count, counted};
+
 use crate::config::Plan;
 use crate::control::Control;
+
+/// The most mistakes of a reload that are reported one by one; the rest are counted.
+const SHOWN: usize = 20;
 
 /// Reloads on their own thread, one at a time: the packet path does not wait for files. Workers
 /// use the published rules and tables from their next batch on.
@@ -58,10 +63,13 @@ fn reload(plan: &Plan) -> Vec<String> {
             Vec::new()
         }
         Err(mistakes) => {
-            for mistake in &mistakes {
-                log::error!("reload: {mistake}");
+            let mut told: Vec<_> = mistakes.iter().take(SHOWN).map(ToString::to_string).collect();
+            let more = count(&mistakes) - told.len() as u64;
+            if more > 0 {
+                told.push(counted(more, "more mistake"));
             }
-            mistakes.iter().map(|mistake| format!("not reloaded: {mistake}")).collect()
+            told.iter().for_each(|mistake| log::error!("reload: {mistake}"));
+            told.iter().map(|mistake| format!("not reloaded: {mistake}")).collect()
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
+use thalweg_source::visible;
+
 use super::path::{Step, Trace};
 use super::words::Change;
 
@@ -16,7 +18,7 @@ impl Display for Trace {
         writeln!(f, "parsed: {}", self.parsed)?;
         writeln!(f)?;
         writeln!(f, "classification ({})", self.layer)?;
-        writeln!(f, "    rule: {}", self.rule.as_deref().unwrap_or("none, default type"))?;
+        writeln!(f, "    rule: {}", visible(self.rule.as_deref().unwrap_or("none, default type")))?;
         let megaflow = if self.megaflow.is_empty() { "every packet" } else { &self.megaflow };
         writeln!(f, "    megaflow: {megaflow}")?;
         writeln!(f, "    type: {}", self.packet_type)?;
@@ -34,7 +36,7 @@ impl Display for Trace {
 fn step(f: &mut Formatter<'_>, step: &Step, length: usize) -> fmt::Result {
     writeln!(f, "{}", step.nf)?;
     for text in &step.explanations {
-        writeln!(f, "    {text}")?;
+        writeln!(f, "    {}", visible(text))?;
     }
     for Change { offset, before, after } in &step.changes {
         writeln!(f, "    changed at {offset}: {} -> {}", shown(before), shown(after))?;
@@ -46,9 +48,9 @@ fn step(f: &mut Formatter<'_>, step: &Step, length: usize) -> fmt::Result {
         writeln!(f, "    flow: {flow}")?;
     }
     for emitted in &step.emitted {
-        writeln!(f, "    generated a packet of {emitted}")?;
+        writeln!(f, "    generated a packet of {}", visible(emitted))?;
     }
-    writeln!(f, "    -> {}", step.verdict)
+    writeln!(f, "    -> {}", visible(&step.verdict))
 }
 
 fn shown(hex: &str) -> Cow<'_, str> {

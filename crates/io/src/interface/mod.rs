@@ -26,6 +26,15 @@ pub fn may_use_interfaces() -> io::Result<()> {
     PacketSocket::new().map(drop)
 }
 
+/// Checks that the interface `name` can be opened, without receiving from it.
+///
+/// # Errors
+/// As [`InterfaceInput::open`].
+pub fn check_interface(name: &str) -> Result<(), IoError> {
+    let (socket, index) = open(name)?;
+    bind(&socket, name, index, false)
+}
+
 /// Opens a socket, which is not bound yet, and finds the index of its interface.
 fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
     let index = socket::index_of(name).ok_or_else(|| gone(name))?;

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
-use thalweg_source::PatientWriter;
+use thalweg_source::{PatientWriter, VisibleJson};
 
 use crate::function::NfError;
 
@@ -39,10 +39,20 @@ pub fn failed(file: &OutputFile, source: io::Error) -> NfError {
     NfError::Write { path: file.path().to_owned(), source }
 }
 
-/// Writes `value` as a line of JSON.
+/// Writes `value` as a line of JSON, without characters that a terminal would obey.
 pub fn json_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    serde_json::to_writer(VisibleJson(&mut *out), value)?;
     out.write_all(b"\n")
+}
+
+/// The same as a part of a line.
+///
+/// # Panics
+/// When `value` has no form in JSON.
+pub fn json_text(value: &impl Serialize) -> String {
+    let mut text = Vec::new();
+    serde_json::to_writer(VisibleJson(&mut text), value).expect("the value has a form in JSON");
+    String::from_utf8(text).expect("JSON is UTF-8")
 }
 
 /// Replaces the content of `file` as a whole, so that a reader never sees a part of it.

@@ -3,7 +3,7 @@
 use thalweg_classify::flow_syntax::{Flow, FlowError};
 use thalweg_classify::{Passages, Rule, RuleId, RuleTable};
 use thalweg_packet::PacketType;
-use thalweg_source::{Place, Source, SourceError};
+use thalweg_source::{Mistakes, Place, Source, SourceError};
 use toml::Spanned;
 
 use crate::Section;
@@ -79,18 +79,20 @@ impl RuleList {
         rules: &[Spanned<String>],
         syntax: &Syntax<'_>,
     ) -> Vec<SourceError> {
-        let mut errors = Vec::new();
+        let mut errors = Mistakes::default();
         for rule in rules {
             let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
             errors.extend(self.read(&place, rule.get_ref(), syntax).err());
         }
         self.own = self.rules.len();
-        errors
+        errors.into_vec()
     }
 
     /// Adds the rules of a file, one per line; returns the mistakes.
     pub fn add_lines(&mut self, source: &Source, syntax: &Syntax<'_>) -> Vec<SourceError> {
-        source.rules().filter_map(|(place, text)| self.read(&place, text, syntax).err()).collect()
+        let mut errors = Mistakes::default();
+        errors.extend(source.rules().filter_map(|(at, text)| self.read(&at, text, syntax).err()));
+        errors.into_vec()
     }
 
     fn read(

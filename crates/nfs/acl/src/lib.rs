@@ -35,7 +35,7 @@ fn build(
     let options: Options = section.parse()?;
     let rules = Rules::read(section, &options)?;
     let shared = Arc::new(SharedRules::new(rules.table()));
-    let file = section.output(options.hits.as_ref(), environment)?.map(OutputFile::replaced);
+    let file = section.replaced_output(options.hits.as_ref(), environment)?;
     let file = HitFile { file, table: shared.load(), workers: Vec::new() };
     let hits = Arc::new(Mutex::new(file));
     Ok(Box::new(AclBlueprint { rules, shared, hits }))

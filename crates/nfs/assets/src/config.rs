@@ -167,7 +167,7 @@ pub(super) fn read(
     }
     let resolve = |path: &Spanned<String>| section.resolve(path.get_ref());
     Ok(Config {
-        inventory: section.output(options.inventory.as_ref(), environment)?,
+        inventory: section.replaced_output(options.inventory.as_ref(), environment)?,
         limits,
         networks,
         files: Files {
@@ -186,12 +186,12 @@ fn xml_files(path: &Path) -> Result<Vec<PathBuf>, String> {
         return Ok(vec![path.to_owned()]);
     }
     let entries = path.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.map_err(|e| format!("{}: {e}", path.display()))?;
+    let entries = entries.map_err(|e| format!("cannot read the folder: {e}"))?;
     let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|e| e == "xml"));
     files.sort();
     if files.is_empty() {
-        return Err(format!("{}: the folder holds no XML file", path.display()));
+        return Err("the folder holds no XML file".into());
     }
     Ok(files)
 }

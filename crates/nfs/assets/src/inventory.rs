@@ -21,7 +21,6 @@ pub(super) struct Inventory {
 
 impl Inventory {
     pub(super) fn new(file: Option<OutputFile>, most_services: usize) -> Self {
-        let file = file.map(OutputFile::replaced);
         Self { file, workers: BTreeMap::new(), most_services }
     }
 

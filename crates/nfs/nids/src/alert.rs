@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use serde_json::json;
+use thalweg_nf::toolkit::output::json_text;
 use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
@@ -23,7 +24,7 @@ pub(super) struct Occasion<'a> {
 
 /// The part of an alert that is the same for every match of the rule.
 pub(super) fn of_rule(rule: &Rule) -> String {
-    let alert = json!({
+    json_text(&json!({
         "action": rule.action.verdict(),
         "gid": rule.gid,
         "signature_id": rule.sid,
@@ -31,8 +32,7 @@ pub(super) fn of_rule(rule: &Rule) -> String {
         "signature": rule.message,
         "category": rule.category,
         "severity": rule.severity,
-    });
-    alert.to_string()
+    }))
 }
 
 /// Appends the alert of a rule as a line; `rule` is its constant [part](of_rule).

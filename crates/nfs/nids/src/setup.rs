@@ -7,7 +7,7 @@ use thalweg_source::{Source, SourceError, counted};
 use toml::Spanned;
 
 use super::engine::Engine;
-use super::rule::{Findings, Variables, examine, load, summed};
+use super::rule::{Findings, Loaded, Variables, examine, load, summed};
 use thalweg_nf::{BuildError, Section};
 
 /// The settings for reading the rules, also on reload.
@@ -33,9 +33,10 @@ impl Setup {
     pub(super) fn compile(&self, sources: &[Source]) -> Result<Compiled, BuildError> {
         let mut files: Vec<_> =
             sources.iter().map(|s| (s, load(s, &self.variables, self.refuse))).collect();
-        let mut errors: Vec<_> = files.iter_mut().flat_map(|(_, l)| l.errors.drain(..)).collect();
+        let of_file = |(_, l): &mut (_, Loaded)| std::mem::take(&mut l.errors).into_vec();
+        let mut errors: Vec<_> = files.iter_mut().flat_map(of_file).collect();
         let Findings { errors: more, warnings: of_the_set } = examine(&mut files);
-        errors.extend(more);
+        errors.extend(more.into_vec());
         if !errors.is_empty() {
             return Err(BuildError(errors));
         }

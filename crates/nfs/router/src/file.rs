@@ -2,17 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::ops::Range;
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::config::Ports;
 use super::prefix::{Address, IpPrefix, Prefix};
 use super::table::{NextHop, RouteList, RouterPort, Ways};
-
-/// The number of mistakes of one file that are reported one by one; a file with
-/// more is probably not a route file at all.
-const MAX_REPORTED: usize = 100;
 
 /// The line number of routes that are not from the file: the router's own addresses.
 const NO_LINE: u32 = u32::MAX;
@@ -32,14 +27,14 @@ pub struct ParsedRoutes {
 /// Reads the route file `source` of a router with `ports`.
 ///
 /// # Errors
-/// Its mistakes: the first hundred one by one, and the number of the others.
+/// Its mistakes, each once: an unknown next hop is one, however many routes name it.
 pub fn parse_routes(source: &Source, ports: &Ports) -> Result<ParsedRoutes, Vec<SourceError>> {
     let mut parser = Parser::new(source, ports);
     parser.own_addresses();
     for (number, (span, line)) in (0..).zip(source.lines()) {
         if let Err(mistake) = parser.line(number, line) {
             let at = span.start + mistake.at(line);
-            parser.errors.add(source, at..at + mistake.text.len(), &mistake);
+            parser.errors.push_with(|| mistake.in_file(source, at));
         }
     }
     parser.finish()
@@ -57,8 +52,8 @@ struct Parser<'a> {
     hops: HashMap<(&'a str, &'a str), Option<u32>>,
     v4: Vec<Line<u32>>,
     v6: Vec<Line<u128>>,
-    errors: Problems,
-    warnings: Problems,
+    errors: Mistakes,
+    warnings: Mistakes,
 }
 
 /// A mistake in a line: the wrong part, the reason, and what was expected.
@@ -77,30 +72,10 @@ impl<'a> Mistake<'a> {
     fn at(&self, line: &str) -> usize {
         self.text.as_ptr() as usize - line.as_ptr() as usize
     }
-}
 
-/// The mistakes that are reported, and the number of those that are not.
-#[derive(Default)]
-struct Problems {
-    reported: Vec<SourceError>,
-    more: usize,
-}
-
-impl Problems {
-    fn add(&mut self, source: &Source, span: Range<usize>, mistake: &Mistake<'_>) {
-        if self.reported.len() < MAX_REPORTED {
-            self.reported.push(source.error(span, &mistake.message, &mistake.expected));
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn finish(mut self, source: &Source) -> Vec<SourceError> {
-        if self.more > 0 {
-            let message = format!("and {} more like these", self.more);
-            self.reported.push(source.error(0..0, message, FORM));
-        }
-        self.reported
+    /// The mistake, whose text is at the byte `at` of the file.
+    fn in_file(&self, source: &Source, at: usize) -> SourceError {
+        source.error(at..at + self.text.len(), self.message.as_str(), self.expected.as_str())
     }
 }
 
@@ -113,8 +88,8 @@ impl<'a> Parser<'a> {
             hops: HashMap::new(),
             v4: Vec::new(),
             v6: Vec::new(),
-            errors: Problems::default(),
-            warnings: Problems::default(),
+            errors: Mistakes::default(),
+            warnings: Mistakes::default(),
         }
     }
 
@@ -260,7 +235,7 @@ impl<'a> Parser<'a> {
         let (mut v4, mut v6) = (std::mem::take(&mut self.v4), std::mem::take(&mut self.v6));
         self.find_repeated(&mut v4);
         self.find_repeated(&mut v6);
-        let errors = self.errors.finish(self.source);
+        let errors = self.errors.into_vec();
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -271,7 +246,7 @@ impl<'a> Parser<'a> {
         for (prefix, hop, _) in v6 {
             list.push_interned(prefix.into(), hop);
         }
-        Ok(ParsedRoutes { list, warnings: self.warnings.finish(self.source) })
+        Ok(ParsedRoutes { list, warnings: self.warnings.into_vec() })
     }
 
     /// Sorts `routes`; a repeated prefix is a mistake if its next hops differ,
@@ -292,12 +267,14 @@ impl<'a> Parser<'a> {
                 (&mut self.errors, format!("line {before} routes this prefix to another next hop"))
             };
             // Own addresses come before the file's routes, and the sort is stable.
-            let Some((span, line)) = self.source.lines().nth(again as usize) else { continue };
-            let word = line.split_ascii_whitespace().next().unwrap_or(line);
-            let expected = "one line for each prefix, with all of its next hops";
-            let mistake = Mistake::new(word, message, expected);
-            let at = span.start + mistake.at(line);
-            problems.add(self.source, at..at + word.len(), &mistake);
+            let source = self.source;
+            problems.push_with(|| {
+                let (span, line) = source.lines().nth(again as usize).unwrap_or((0..0, ""));
+                let word = line.split_ascii_whitespace().next().unwrap_or(line);
+                let expected = "one line for each prefix, with all of its next hops";
+                let mistake = Mistake::new(word, message, expected);
+                mistake.in_file(source, span.start + mistake.at(line))
+            });
         }
     }
 }
@@ -427,13 +404,15 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_reported_up_to_a_hundred() {
+    fn mistakes_are_reported_up_to_a_hundred_and_counted_in_full() {
         let errors = parse("x\n10.0.0.0/8 10.0.0.1 lan\ny/1 direct lan\n").unwrap_err();
         assert_eq!(errors.len(), 2);
         assert!(errors[1].starts_with("r.txt:3:1: not an IP address: 'y'"), "{}", errors[1]);
         let errors = parse(&"x\n".repeat(250)).unwrap_err();
         assert_eq!(errors.len(), 101);
-        assert!(errors[100].contains("and 150 more"), "{}", errors[100]);
+        assert!(errors[100].contains("; 149 more mistakes"), "{}", errors[100]);
+        let errors = parse_routes(&Source::new("r.txt", "x\n".repeat(160_147)), &ports());
+        assert_eq!(thalweg_source::count(&errors.unwrap_err()), 160_147);
         // An unknown port is one mistake, however many routes name it.
         let many: Vec<_> = (0..50).map(|i| format!("10.{i}.0.0/16 10.0.0.1 dmz")).collect();
         assert_eq!(parse(&many.join("\n")).unwrap_err().len(), 1);

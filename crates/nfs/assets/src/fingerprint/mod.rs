@@ -13,7 +13,7 @@ mod tests;
 use hashbrown::HashMap;
 use std::path::Path;
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::attributes::Attributes;
 use super::dhcp::Request;
@@ -84,19 +84,24 @@ pub(super) struct Loader {
 impl Loader {
     /// Reads a file in the project's own format.
     pub(super) fn own(&mut self, source: &Source) {
-        own::read(source, &mut self.fingerprints, &mut self.errors);
+        let mut errors = Mistakes::default();
+        own::read(source, &mut self.fingerprints, &mut errors);
+        self.errors.extend(errors.into_vec());
     }
 
     /// Reads p0f 3's file.
     pub(super) fn p0f(&mut self, source: &Source) {
-        p0f::read(source, &mut self.fingerprints, &mut self.warnings);
+        let mut warnings = Mistakes::default();
+        p0f::read(source, &mut self.fingerprints, &mut warnings);
+        self.warnings.extend(warnings.into_vec());
     }
 
     /// Reads one of recog's files.
     pub(super) fn recog(&mut self, source: &Source) {
-        if let Err(e) = recog::read(source, &mut self.fingerprints, &mut self.warnings) {
-            self.errors.push(e);
-        }
+        let mut warnings = Mistakes::default();
+        let read = recog::read(source, &mut self.fingerprints, &mut warnings);
+        self.warnings.extend(warnings.into_vec());
+        self.errors.extend(read.err());
     }
 
     /// Reads PRADS's folder; returns whether it holds one of PRADS's files.
@@ -112,7 +117,9 @@ impl Loader {
             match std::fs::read(&path) {
                 Ok(bytes) => {
                     let source = Source::new(path, String::from_utf8_lossy(&bytes).into_owned());
-                    prads::read(&source, reads, &mut self.fingerprints, &mut self.warnings);
+                    let mut warnings = Mistakes::default();
+                    prads::read(&source, reads, &mut self.fingerprints, &mut warnings);
+                    self.warnings.extend(warnings.into_vec());
                 }
                 Err(e) => {
                     let source = Source::new(path, "");

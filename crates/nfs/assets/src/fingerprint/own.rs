@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 use toml::Spanned;
 
 use super::super::attributes::Attributes;
@@ -81,7 +81,7 @@ struct Ports {
 }
 
 /// Reads `source` into `into`.
-pub(super) fn read(source: &Source, into: &mut Fingerprints, errors: &mut Vec<SourceError>) {
+pub(super) fn read(source: &Source, into: &mut Fingerprints, errors: &mut Mistakes) {
     let file: File = match toml::from_str(source.text()) {
         Ok(file) => file,
         Err(e) => {
@@ -122,7 +122,7 @@ fn attributes(set: &BTreeMap<String, String>) -> Attributes {
     set.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-fn tcp(source: &Source, entry: Tcp, into: &mut Fingerprints, errors: &mut Vec<SourceError>) {
+fn tcp(source: &Source, entry: Tcp, into: &mut Fingerprints, errors: &mut Mistakes) {
     let side = match entry.on {
         Side::Syn => Handshake::Syn,
         Side::SynAck => Handshake::SynAck,
@@ -135,7 +135,7 @@ fn tcp(source: &Source, entry: Tcp, into: &mut Fingerprints, errors: &mut Vec<So
                 signature.says = says.clone();
                 into.handshakes[side as usize].push(signature);
             }
-            Err(e) => errors.push(source.error(text.span(), e, p0f::FORM)),
+            Err(e) => errors.push_with(|| source.error(text.span(), e, p0f::FORM)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Files of p0f 3, and its notation of signatures.
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source};
 
 use super::super::attributes::Attributes;
 use super::super::handshake::{QUIRKS, option, quirk};
@@ -12,7 +12,7 @@ pub(super) const FORM: &str = "version:ttl:options:mss:window,scale:layout:quirk
 
 /// Reads `source` into `into`. Skips the sections about HTTP, which match the order of header
 /// fields.
-pub(super) fn read(source: &Source, into: &mut Fingerprints, problems: &mut Vec<SourceError>) {
+pub(super) fn read(source: &Source, into: &mut Fingerprints, problems: &mut Mistakes) {
     let mut reader = Reader { section: Section::Other, label: None, mtu_label: None };
     for (span, line) in source.lines() {
         let line = line.trim();
@@ -20,7 +20,7 @@ pub(super) fn read(source: &Source, into: &mut Fingerprints, problems: &mut Vec<
             continue;
         }
         if let Err((message, expected)) = reader.line(line, into) {
-            problems.push(source.error(span, message, expected));
+            problems.push_with(|| source.error(span, message, expected));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! PRADS's files: handshakes in p0f 2's notation, services in PADS's, DHCP, hardware vendors.
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source};
 
 use super::super::attributes::Attributes;
 use super::super::handshake::{option, quirk};
@@ -32,14 +32,14 @@ pub(super) fn read(
     source: &Source,
     reads: fn(&str, &mut Fingerprints) -> Result<(), Mistake>,
     into: &mut Fingerprints,
-    problems: &mut Vec<SourceError>,
+    problems: &mut Mistakes,
 ) {
     for (span, line) in source.lines() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
         if let Err((message, expected)) = reads(line, into) {
-            problems.push(source.error(span, message, expected));
+            problems.push_with(|| source.error(span, message, expected));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use roxmltree::{Document, Node};
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::super::text::Text;
 use super::Fingerprints;
@@ -16,7 +16,7 @@ use super::pattern::{Pattern, Reading, Template};
 pub(super) fn read(
     source: &Source,
     into: &mut Fingerprints,
-    problems: &mut Vec<SourceError>,
+    problems: &mut Mistakes,
 ) -> Result<(), SourceError> {
     let document = Document::parse(source.text()).map_err(|e| {
         let at = line_start(source, e.pos().row);
@@ -41,7 +41,7 @@ pub(super) fn read(
             Err((span, message)) => {
                 let expected =
                     "<fingerprint pattern=\"...\"> with <param pos=... name=... value=.../>";
-                problems.push(source.error(span, message, expected));
+                problems.push_with(|| source.error(span, message, expected));
             }
         }
     }

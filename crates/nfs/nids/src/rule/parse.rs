@@ -1,6 +1,6 @@
 //! Parses rule files into rules.
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::super::buffer::{self, Buffer};
 use super::address::{Variables, addresses, ports};
@@ -26,7 +26,7 @@ pub(in super::super) struct Loaded {
     pub(in super::super) unsupported: Vec<SourceError>,
     /// Oddities of rules that are taken nevertheless.
     pub(in super::super) oddities: Vec<SourceError>,
-    pub(in super::super) errors: Vec<SourceError>,
+    pub(in super::super) errors: Mistakes,
 }
 
 impl Loaded {
@@ -49,7 +49,7 @@ pub(in super::super) fn load(source: &Source, variables: &Variables, refuse: boo
                 loaded.oddities.extend(oddities.into_iter().map(error));
             }
             Err(fault) if fault.unsupported && !refuse => loaded.unsupported.push(error(fault)),
-            Err(fault) => loaded.errors.push(error(fault)),
+            Err(fault) => loaded.errors.push_with(|| error(fault)),
         }
     }
     loaded

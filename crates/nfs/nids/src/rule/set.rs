@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use thalweg_source::{Source, SourceError, counted};
+use thalweg_source::{Mistakes, Source, SourceError, counted};
 
 use super::{FlowBit, Loaded};
 
@@ -21,7 +21,7 @@ pub(in super::super) struct Places {
 #[derive(Default)]
 pub(in super::super) struct Findings {
     /// Pairs of rules that share a sid.
-    pub(in super::super) errors: Vec<SourceError>,
+    pub(in super::super) errors: Mistakes,
     /// Files without rules, replaced rules, and flow bits that no rule sets.
     pub(in super::super) warnings: Vec<SourceError>,
 }
@@ -62,7 +62,7 @@ fn replace(files: &mut [(&Source, Loaded)], findings: &mut Findings) {
 }
 
 /// The rules that a newer revision replaces; adds rules with the same revision to `errors`.
-fn replaced(files: &[(&Source, Loaded)], errors: &mut Vec<SourceError>) -> HashSet<Index> {
+fn replaced(files: &[(&Source, Loaded)], errors: &mut Mistakes) -> HashSet<Index> {
     let mut newest: HashMap<(u32, u32), Index> = HashMap::new();
     let mut lines: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut replaced = HashSet::new();
@@ -90,10 +90,16 @@ fn replaced(files: &[(&Source, Loaded)], errors: &mut Vec<SourceError>) -> HashS
                     let ends = lines.entry(other.0).or_insert_with(|| line_ends(path));
                     let begin = before.places[other.1].sid.start;
                     let line = 1 + ends.partition_point(|end| *end < begin);
-                    let path = path.path().display();
-                    let message = format!("the rule at {path}:{line} has the same sid");
                     let place = loaded.places[index].sid.clone();
-                    errors.push(source.error(place, message, "a unique sid"));
+                    errors.push_with(|| {
+                        let message = if other.0 == file {
+                            format!("the rule in line {line} has the same sid")
+                        } else {
+                            let path = path.path().display();
+                            format!("the rule at {path}:{line} has the same sid")
+                        };
+                        source.error(place, message, "a unique sid")
+                    });
                 }
             }
         }
