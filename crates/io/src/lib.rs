@@ -47,4 +47,4 @@ pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use interface::{InterfaceInput, InterfaceOutput, interfaces, may_use_interfaces};
 pub use memory::MemoryInput;
-pub use port::{Input, IoError, Lost, Output, OutputFailure, Received};
+pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};
