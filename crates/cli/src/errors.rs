@@ -1,12 +1,14 @@
 //! The ways in which a command fails, and how each is shown.
 
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, NamedSource, Report};
 use thalweg_source::SourceError;
 
 use thalweg_source::counted;
+
+use crate::terminal::Messages;
 
 /// The most mistakes that are shown; the rest are only counted.
 const SHOWN: usize = 20;
@@ -58,7 +60,8 @@ impl Failure {
 /// Shows mistakes, each with its line of the file.
 fn show_mistakes(mistakes: &[SourceError]) {
     for mistake in mistakes.iter().take(SHOWN) {
-        eprintln!("{:?}", Report::new(Mistake::new(mistake)));
+        let text = format!("{:?}\n", Report::new(Mistake::new(mistake)));
+        let _ = Messages.write_all(text.as_bytes());
     }
     let files: std::collections::BTreeSet<_> =
         mistakes.iter().map(|m| m.source_file().path()).collect();
