@@ -14,10 +14,12 @@ pub struct Control {
     pub(crate) bytes_in: AtomicU64,
     pub(crate) packets_out: AtomicU64,
     pub(crate) drops: AtomicU64,
+    /// The bits of the share of the work that is done; 0 if it is unknown.
+    share: AtomicU64,
 }
 
 /// The progress of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Packets received.
     pub packets_in: u64,
@@ -27,6 +29,9 @@ pub struct Progress {
     pub packets_out: u64,
     /// Packets dropped.
     pub drops: u64,
+    /// The share of the work that is done, from 0 to 1; `None` if the end is unknown, as with an
+    /// interface or a pipe. An estimate with several inputs, or with a compressed one.
+    pub share: Option<f64>,
 }
 
 impl Control {
@@ -70,6 +75,11 @@ impl Control {
             bytes_in: self.bytes_in.load(Relaxed),
             packets_out: self.packets_out.load(Relaxed),
             drops: self.drops.load(Relaxed),
+            share: Some(f64::from_bits(self.share.load(Relaxed))).filter(|share| *share > 0.0),
         }
+    }
+
+    pub(crate) fn set_share(&self, share: Option<f64>) {
+        self.share.store(share.unwrap_or(0.0).to_bits(), Relaxed);
     }
 }

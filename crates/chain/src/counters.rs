@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use thalweg_classify::{LayerCycles, LayerStats};
+use thalweg_io::Shortfall;
 use thalweg_packet::DropCounts;
 
 /// A histogram of times in cycles, to three digits.
@@ -79,6 +80,8 @@ pub(crate) struct PortCounters {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) drops: DropCounts,
+    /// What kept packets from passing whole; known at the end, and not summed.
+    pub(crate) shortfall: Shortfall,
 }
 
 impl PortCounters {

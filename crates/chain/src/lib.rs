@@ -6,6 +6,7 @@
 //! file as a whole, [`run`] sends traffic through it, [`trace()`] explains the
 //! path of one packet.
 
+mod advice;
 mod config;
 mod control;
 mod counters;

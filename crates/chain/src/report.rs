@@ -5,6 +5,7 @@ use serde::Serialize;
 use thalweg_cpu::Isa;
 use thalweg_packet::DropCounts;
 
+use crate::advice::advice;
 use crate::config::Plan;
 use crate::counters::{Latencies, PortCounters, WorkerCounters};
 
@@ -39,8 +40,8 @@ pub struct Report {
     pub packets_per_second: f64,
     /// Bits received per second.
     pub bits_per_second: f64,
-    /// Cycles per packet from receive to transmit, both included; with several threads, the sum
-    /// of their busy cycles.
+    /// Cycles per packet from receive to transmit, both included, without those in which the run
+    /// waited for packets; with several threads, their sum. 0 without packets.
     pub cycles_per_packet: f64,
     /// Cycles per packet in each stage, if requested and with one worker thread; `other` is the
     /// rest of `cycles_per_packet`.
@@ -105,7 +106,7 @@ pub struct NfReport {
     pub generated: u64,
     /// Packets it dropped, by reason.
     pub drops: IndexMap<&'static str, u64>,
-    /// Cycles per packet.
+    /// Cycles per packet; 0 without packets.
     pub cycles_per_packet: f64,
     /// The time that packets spent in the NF: that of their batch.
     pub latency_ns: LatencyReport,
@@ -178,9 +179,11 @@ impl Report {
             failures
                 .push(format!("frames that did not return to the pool: {}", totals.leaked_frames));
         }
+        let mut warnings = totals.warnings;
+        warnings.extend(advice(plan, &inputs, &outputs, &counters, !failures.is_empty()));
         let ns = totals.nanoseconds_per_cycle;
         let per_second = 1.0 / totals.duration_s.max(1e-9);
-        let cycles = (counters.busy_cycles + totals.port_cycles) as f64;
+        let cycles = counters.busy_cycles + totals.port_cycles;
         let ports = |names: Vec<&String>, counts: &[PortCounters]| {
             names
                 .into_iter()
@@ -208,7 +211,7 @@ impl Report {
             leaked_frames: totals.leaked_frames,
             packets_per_second: all_in.packets as f64 * per_second,
             bits_per_second: all_in.bytes as f64 * 8.0 * per_second,
-            cycles_per_packet: cycles / all_in.packets.max(1) as f64,
+            cycles_per_packet: per_packet(cycles, all_in.packets),
             stages: if totals.stages {
                 stages(&counters, totals.port_cycles, all_in.packets)
             } else {
@@ -222,7 +225,7 @@ impl Report {
             chain_drops: by_name(&counters.chain_drops),
             types: types(plan, &counters),
             classification: counters.layers.counts().collect(),
-            warnings: totals.warnings,
+            warnings,
             failures,
         }
     }
@@ -248,7 +251,7 @@ fn nfs(plan: &Plan, counters: &WorkerCounters, ns: f64) -> Vec<NfReport> {
         bytes: c.bytes,
         generated: c.generated,
         drops: by_name(&c.drops),
-        cycles_per_packet: c.cycles as f64 / c.packets.max(1) as f64,
+        cycles_per_packet: per_packet(c.cycles, c.packets),
         latency_ns: LatencyReport::of(&c.latency, ns),
         figures: c.figures.iter().copied().collect(),
     };
@@ -261,6 +264,11 @@ fn types(plan: &Plan, counters: &WorkerCounters) -> IndexMap<String, TypeReport>
         .iter()
         .map(|(packets, bytes)| TypeReport { packets: *packets, bytes: *bytes });
     plan.types.iter().cloned().zip(counts).collect()
+}
+
+/// The share of each packet; 0 without packets.
+fn per_packet(cycles: u64, packets: u64) -> f64 {
+    if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 }
 }
 
 /// Cycles per packet in each stage of the path.
@@ -282,6 +290,6 @@ fn stages(
     ];
     let all = port_cycles + counters.busy_cycles;
     let other = all.saturating_sub(known.iter().map(|(_, cycles)| cycles).sum());
-    let a_packet = |cycles: u64| cycles as f64 / packets.max(1) as f64;
-    known.into_iter().chain([("other", other)]).map(|(name, n)| (name, a_packet(n))).collect()
+    let all = known.into_iter().chain([("other", other)]);
+    all.map(|(name, cycles)| (name, per_packet(cycles, packets))).collect()
 }

@@ -349,8 +349,22 @@ fn an_input_that_is_not_there() {
     is_told(
         "\"udp\"",
         "\"in_port=1,udp\"",
-        "chain.toml:9:40: unknown input: 'in_port=1'; expected the name of an input, or 0 to 0",
+        "chain.toml:9:40: unknown input: 'in_port=1'; expected an input: 'in'",
     );
+    is_told(
+        "\"udp\"",
+        "\"udp,in_port=nope\"",
+        "chain.toml:9:52: unknown input: 'nope'; expected an input: 'in'",
+    );
+    is_told(
+        "\"udp\"",
+        "\"in_port=ni,udp\"",
+        "chain.toml:9:48: unknown input: 'ni'; expected an input: 'in'; did you mean 'in'?",
+    );
+    let other = "[input.uplink]\ncapture = \"in.pcap\"\n";
+    let chain = CHAIN.replace("\"udp\"", "\"in_port=upink\"");
+    let told = folder(&format!("{chain}{other}")).mistakes().join("\n");
+    assert!(told.contains("an input: 'in', 'uplink'; did you mean 'uplink'?"), "{told}");
     assert!(folder(&CHAIN.replace("\"udp\"", "\"in_port=0,udp\", \"in_port=in\"")).load().is_ok());
 }
 

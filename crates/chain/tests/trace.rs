@@ -55,7 +55,7 @@ fn a_packet_is_followed_through_pinned_nfs_to_its_output() {
     assert_eq!(trace.input, "left");
     assert_eq!(trace.timestamp_ns, 1_000_002_000);
     assert_eq!(trace.length, 55);
-    assert!(trace.flow.starts_with("udp,in_port=0,"), "{}", trace.flow);
+    assert!(trace.flow.starts_with("udp,in_port=left,"), "{}", trace.flow);
     assert!(trace.flow.contains("nw_src=10.0.0.2,nw_dst=192.0.2.1"), "{}", trace.flow);
     assert!(trace.flow.ends_with("tp_src=20002,tp_dst=1002"), "{}", trace.flow);
     assert!(trace.parsed.contains("up to the transport layer, complete, network header at 14"));

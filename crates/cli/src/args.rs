@@ -53,7 +53,12 @@ Signals during the run:
                    rules stay as they were (everything does if the file is not
                    TOML); after one in an NF's file, that NF does. The report
                    warns of each mistake
-  SIGUSR1          make NFs and outputs write what they hold")]
+  SIGUSR1          make NFs and outputs write what they hold
+
+Progress is a line on standard error if that is a terminal, else, with -v, a message
+every 10 seconds. It has the percentage done and the time left where the end is known:
+with files, generated traffic, --count or --duration. Tables fit the terminal; for
+other outputs they are as wide as needed, unless COLUMNS gives a width")]
     Run(Run),
     /// Check a chain file and show the chain, without running it
     #[command(after_help = "Examples:

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError,
@@ -14,6 +14,8 @@ use serde_json::json;
 use thalweg_source::{Excerpt, SourceError, count, counted, shortened};
 
 use crate::report::write_json;
+
+use crate::terminal::Messages;
 
 /// The most mistakes that are shown; the rest are only counted.
 const SHOWN: usize = 20;
@@ -76,7 +78,8 @@ impl Failure {
             Self::Configuration(mistakes) => {
                 let shown = if json { 0 } else { SHOWN };
                 for mistake in mistakes.iter().take(shown) {
-                    eprintln!("{:?}", Report::new(Mistake::new(mistake)));
+                    let text = format!("{:?}\n", Report::new(Mistake::new(mistake)));
+                    let _ = Messages.write_all(text.as_bytes());
                 }
                 let most = if json { SHOWN_AS_JSON } else { SHOWN };
                 log::error!("{}; nothing was started", summary(mistakes, most));

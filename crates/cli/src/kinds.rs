@@ -7,7 +7,7 @@ use thalweg_nf::{Kind, Kinds};
 
 use crate::args;
 use crate::errors::Failure;
-use crate::report::{plain_table, write_json};
+use crate::report::{columns, plain_table, wrapped, write_json};
 
 /// Runs the command that `options` names.
 pub fn show_kinds(options: &args::Nf, kinds: &Kinds) -> Result<(), Failure> {
@@ -60,10 +60,11 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
     for option in options(&schema, &schema, "") {
         table.add_row([option.name, option.takes, option.default, option.meaning]);
     }
-    writeln!(out, "{}: {}\n\n{table}\n", kind.name, kind.summary)?;
-    writeln!(out, "State that is exported and imported: {}", state(kind))?;
+    let prose = |lead: &str, text: &str| wrapped(lead, text.split(' '), " ", columns());
+    writeln!(out, "{}\n\n{table}\n", prose(&format!("{}: ", kind.name), kind.summary))?;
+    writeln!(out, "{}", prose("State that is exported and imported: ", state(kind)))?;
     writeln!(out, "Limits:")?;
-    kind.limits.iter().try_for_each(|limit| writeln!(out, "  - {limit}"))
+    kind.limits.iter().try_for_each(|limit| writeln!(out, "{}", prose("  - ", limit)))
 }
 
 /// One row of the table of options.

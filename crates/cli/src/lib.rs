@@ -20,7 +20,9 @@ mod run;
 mod signals;
 mod simulate;
 mod summary;
+mod terminal;
 mod trace;
+mod units;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -95,15 +97,18 @@ fn start_log(arguments: &Arguments) {
         (false, 2) => log::LevelFilter::Debug,
         (false, _) => log::LevelFilter::Trace,
     };
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let style = if colour { env_logger::WriteStyle::Always } else { env_logger::WriteStyle::Never };
     env_logger::Builder::new()
         .filter_level(level)
+        .target(env_logger::Target::Pipe(Box::new(terminal::Messages)))
+        .write_style(style)
         .format(|out, record| {
             let style = out.default_level_style(record.level());
             let level = record.level().as_str().to_lowercase();
             writeln!(out, "{style}{level}{style:#}: {}", message_lines(&record.args().to_string()))
         })
         .init();
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     // Fails only when a handler is set already, and this is the only place that sets one.
     let _ = miette::set_hook(Box::new(move |_| errors::handler(colour)));
 }

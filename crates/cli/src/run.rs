@@ -10,8 +10,8 @@ use thalweg_source::{PatientWriter, Stop};
 use crate::args;
 use crate::check::load;
 use crate::errors::Failure;
-use crate::progress::ProgressLine;
-use crate::report::write_json;
+use crate::progress::Shown;
+use crate::report::{columns, write_json};
 use crate::signals;
 use crate::summary;
 
@@ -30,7 +30,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
     };
-    let progress = ProgressLine::start(control.clone(), quiet);
+    let progress = Shown::start(control.clone(), quiet);
     let outcome = thalweg_chain::run(plan, &run_options, &control);
     drop(progress);
     let report = outcome.map_err(|e| match e {
@@ -57,7 +57,7 @@ fn show(report: &Report, json: bool, stop: Stop) -> io::Result<()> {
     if json {
         write_json(&mut text, report)?;
     } else {
-        summary::show(&mut text, report)?;
+        summary::show(&mut text, report, columns())?;
     }
     PatientWriter::stdout(stop)?.write_all(&text)
 }

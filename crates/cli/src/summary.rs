@@ -5,29 +5,37 @@ use std::io::{self, Write};
 
 use thalweg_chain::Report;
 
-use crate::report::{number_table, plain_table};
+use crate::report::{TextTable, number_table, plain_table, wrapped};
+use crate::units::{rate, time};
 use thalweg_source::counted;
 
-/// Writes the report as tables.
-pub fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    headline(out, report)?;
-    nfs(out, report)?;
-    figures(out, report)?;
-    types(out, report)?;
-    ports(out, report)
+/// Writes the report as tables and lists in `width` columns.
+pub fn show(out: &mut impl Write, report: &Report, width: Option<usize>) -> io::Result<()> {
+    headline(out, report, width)?;
+    let table = |table: TextTable| Some(table.within(width).to_string());
+    let sections = [
+        nfs(report).and_then(table),
+        figures(report, width),
+        table(types(report)),
+        table(ports(report)),
+        chain_drops(report, width),
+    ];
+    sections.into_iter().flatten().try_for_each(|section| writeln!(out, "\n{section}"))
 }
 
-fn headline(out: &mut impl Write, r: &Report) -> io::Result<()> {
-    writeln!(
-        out,
-        "{} in {:.3} s on {}: {:.2} Mpps, {:.2} Gbit/s, {:.0} cycles per packet",
+fn headline(out: &mut impl Write, r: &Report, width: Option<usize>) -> io::Result<()> {
+    let seconds = time((r.duration_s * 1e9) as u64);
+    let begin = format!(
+        "{} in {seconds} on {}: ",
         counted(r.packets_in, "packet"),
-        r.duration_s,
         counted(r.workers, "worker"),
-        r.packets_per_second / 1e6,
-        r.bits_per_second / 1e9,
-        r.cycles_per_packet
-    )?;
+    );
+    let speed = [
+        rate(r.packets_per_second, "pps"),
+        rate(r.bits_per_second, "bit/s"),
+        format!("{:.0} cycles per packet", r.cycles_per_packet),
+    ];
+    writeln!(out, "{}", wrapped(&begin, speed, ", ", width))?;
     let sign = if r.conserved { "=" } else { "is NOT" };
     writeln!(
         out,
@@ -35,48 +43,39 @@ fn headline(out: &mut impl Write, r: &Report) -> io::Result<()> {
         r.packets_in, r.generated, r.packets_out, r.packets_dropped
     )?;
     let l = r.latency_ns;
-    writeln!(
-        out,
-        "latency p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
-        time(l.p50),
-        time(l.p90),
-        time(l.p99),
-        time(l.p999),
-        time(l.max)
-    )?;
+    let latency =
+        [("p50", l.p50), ("p90", l.p90), ("p99", l.p99), ("p99.9", l.p999), ("max", l.max)];
+    let latency = latency.map(|(name, ns)| format!("{name} {}", time(ns)));
+    writeln!(out, "{}", wrapped("latency ", latency, ", ", width))?;
     let c = |name: &str| r.classification.get(name).copied().unwrap_or(0);
-    writeln!(
-        out,
-        "classified by exact-match cache {}, megaflow {}, rule table {}",
-        c("emc_hits"),
-        c("megaflow_hits"),
-        c("rule_lookups")
-    )
+    let layers = [
+        format!("exact-match cache {}", c("emc_hits")),
+        format!("megaflow {}", c("megaflow_hits")),
+        format!("rule table {}", c("rule_lookups")),
+    ];
+    writeln!(out, "{}", wrapped("classified by ", layers, ", ", width))
 }
 
-fn nfs(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn nfs(report: &Report) -> Option<TextTable> {
     if report.nfs.is_empty() {
-        return Ok(());
+        return None;
     }
-    let mut table = number_table(
-        &[
-            "NF",
-            "kind",
-            "packets",
-            "bytes",
-            "dropped",
-            "generated",
-            "cycles",
-            "p50",
-            "p99",
-            "drops by reason",
-        ],
-        2,
-    );
-    if let Some(column) = table.column_mut(9) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Left);
-    }
+    let headings = [
+        "NF",
+        "kind",
+        "packets",
+        "bytes",
+        "dropped",
+        "generated",
+        "cycles",
+        "p50",
+        "p99",
+        "drops by reason",
+    ];
+    let mut table = plain_table(&headings).with_numbers(2..9);
     for nf in &report.nfs {
+        // An NF without packets has no time for one.
+        let of_packets = |text: String| if nf.packets == 0 { "-".to_owned() } else { text };
         table.add_row([
             nf.name.clone(),
             nf.kind.clone(),
@@ -84,40 +83,37 @@ fn nfs(out: &mut impl Write, report: &Report) -> io::Result<()> {
             nf.bytes.to_string(),
             nf.drops.values().sum::<u64>().to_string(),
             nf.generated.to_string(),
-            format!("{:.0}", nf.cycles_per_packet),
-            time(nf.latency_ns.p50),
-            time(nf.latency_ns.p99),
-            list(&nf.drops),
+            of_packets(format!("{:.0}", nf.cycles_per_packet)),
+            of_packets(time(nf.latency_ns.p50)),
+            of_packets(time(nf.latency_ns.p99)),
+            list(&nf.drops).join(", "),
         ]);
     }
-    writeln!(out, "\n{table}")
+    Some(table)
 }
 
-fn figures(out: &mut impl Write, report: &Report) -> io::Result<()> {
+/// The figures of each NF that has some.
+fn figures(report: &Report, width: Option<usize>) -> Option<String> {
     // Some NFs have dozens; the JSON report has those that are 0 too.
-    let lines: Vec<String> = report
-        .nfs
-        .iter()
-        .map(|nf| (nf, list(nf.figures.iter().filter(|(_, figure)| **figure > 0))))
-        .filter(|(_, figures)| !figures.is_empty())
-        .map(|(nf, figures)| format!("{}: {figures}", nf.name))
-        .collect();
-    if lines.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n{}", lines.join("\n"))
+    let of_nf = |nf: &thalweg_chain::NfReport| {
+        let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
+        (!figures.is_empty()).then(|| wrapped(&format!("{}: ", nf.name), figures, ", ", width))
+    };
+    let lists: Vec<String> = report.nfs.iter().filter_map(of_nf).collect();
+    (!lists.is_empty()).then(|| lists.join("\n"))
 }
 
-fn types(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn types(report: &Report) -> TextTable {
     let mut table = number_table(&["packet type", "packets", "bytes"], 1);
     for (name, t) in &report.types {
         table.add_row([name.clone(), t.packets.to_string(), t.bytes.to_string()]);
     }
-    writeln!(out, "\n{table}")
+    table
 }
 
-fn ports(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    let mut table = plain_table(&["port", "", "packets", "bytes", "drops by reason"]);
+fn ports(report: &Report) -> TextTable {
+    let headings = ["port", "", "packets", "bytes", "drops by reason"];
+    let mut table = plain_table(&headings).with_numbers(2..4);
     for (what, ports) in [("in", &report.inputs), ("out", &report.outputs)] {
         for p in ports {
             table.add_row([
@@ -125,29 +121,20 @@ fn ports(out: &mut impl Write, report: &Report) -> io::Result<()> {
                 what.into(),
                 p.packets.to_string(),
                 p.bytes.to_string(),
-                list(&p.drops),
+                list(&p.drops).join(", "),
             ]);
         }
     }
-    writeln!(out, "\n{table}")?;
-    if !report.chain_drops.is_empty() {
-        writeln!(out, "\ndropped between NFs: {}", list(&report.chain_drops))?;
-    }
-    Ok(())
+    table
 }
 
-fn list<'a, V: Display + 'a>(map: impl IntoIterator<Item = (&'a &'static str, &'a V)>) -> String {
-    let parts: Vec<_> = map.into_iter().map(|(name, n)| format!("{name} {n}")).collect();
-    parts.join(", ")
+fn chain_drops(report: &Report, width: Option<usize>) -> Option<String> {
+    let drops = list(&report.chain_drops);
+    (!drops.is_empty()).then(|| wrapped("dropped between NFs: ", drops, ", ", width))
 }
 
-/// A time in its handiest unit.
-fn time(nanoseconds: u64) -> String {
-    let n = nanoseconds as f64;
-    match nanoseconds {
-        0..1_000 => format!("{nanoseconds} ns"),
-        1_000..1_000_000 => format!("{:.1} us", n / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", n / 1e6),
-        _ => format!("{:.2} s", n / 1e9),
-    }
+fn list<'a, V: Display + 'a>(
+    map: impl IntoIterator<Item = (&'a &'static str, &'a V)>,
+) -> Vec<String> {
+    map.into_iter().map(|(name, n)| format!("{name} {n}")).collect()
 }

@@ -132,6 +132,44 @@ fn packets_pass_a_slow_pipe_one_by_one() {
 }
 
 #[test]
+fn cycles_per_packet_are_those_of_work_and_not_of_waiting() {
+    for workers in ["1", "2"] {
+        let folder = folder(&chain(FIFO, DISCARD, "[nf.n]\nkind = 'monitor'\n"), 6);
+        let path = folder.path();
+        pipe(path, "fifo");
+        let input = std::fs::read(path.join("in.pcap")).unwrap();
+        // Another program may take the processor away in the middle of the work, but not always.
+        let cycles = (0..6).map(|_| {
+            let run = Running::start(path, &["--workers", workers], Stdio::null());
+            let mut writer = OpenOptions::new().write(true).open(path.join("fifo")).unwrap();
+            writer.write_all(&input[..24]).unwrap();
+            for record in input[24..].chunks(76) {
+                std::thread::sleep(Duration::from_millis(37));
+                writer.write_all(record).unwrap();
+            }
+            drop(writer);
+            let report = run.end().report();
+            assert_eq!(report["packets_in"], 6);
+            report["cycles_per_packet"].as_f64().unwrap()
+        });
+        let least = cycles.fold(f64::INFINITY, f64::min);
+        assert!(least > 0.0 && least < 1e6, "{workers} workers: {least} cycles per packet");
+    }
+}
+
+#[test]
+fn a_run_without_packets_has_no_cycles_per_packet() {
+    for workers in ["1", "2"] {
+        let folder = folder(&chain(FIFO, DISCARD, "[nf.n]\nkind = 'monitor'\n"), 1);
+        pipe(folder.path(), "fifo");
+        let arguments = ["--duration", "300ms", "--workers", workers];
+        let report = Running::start(folder.path(), &arguments, Stdio::null()).end().report();
+        assert_eq!(report["cycles_per_packet"], 0.0);
+        assert_eq!(report["nfs"][0]["cycles_per_packet"], 0.0);
+    }
+}
+
+#[test]
 fn pipes_are_read_to_their_end_whoever_opens_first() {
     // The writer waits for the run.
     let folder = folder(&chain(FIFO, DISCARD, ""), 3000);

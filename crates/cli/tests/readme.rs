@@ -45,15 +45,16 @@ fn demo() -> String {
 /// A line with single blanks, as the widths of columns vary with their figures, and with a mask for
 /// each figure that varies:
 ///
-/// - times and speeds: numbers before a unit, and an NF's cycles, which stand before its times;
+/// - times and speeds: numbers before a unit and the unit, and an NF's cycles, which stand before its times;
 /// - how many packets the first two layers classified: the exact-match cache turns itself on and
 ///   off by the cycles that it measures.
 fn masked(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let word = |at: usize| words.get(at).map_or("", |word| word.trim_end_matches(','));
     let is_number = |at| word(at).parse::<f64>().is_ok();
-    let is_time = |at| matches!(word(at), "ns" | "us" | "ms" | "s");
-    let is_unit = |at| is_time(at) || matches!(word(at), "Mpps" | "Gbit/s" | "cycles");
+    let is_rate = |at| word(at).ends_with("pps") || word(at).ends_with("bit/s");
+    let is_time = |at| matches!(word(at), "ns" | "us" | "ms" | "s") || is_rate(at);
+    let is_unit = |at| is_time(at) || word(at) == "cycles";
     let is_layer = |at: usize| at > 0 && matches!(word(at - 1), "cache" | "megaflow");
     let varies = |at| {
         is_number(at) && (is_unit(at + 1) || is_number(at + 1) && is_time(at + 2) || is_layer(at))
@@ -80,7 +81,7 @@ fn figures_that_vary_are_masked_and_others_are_not() {
     let cases = [
         (
             "98 packets in 0.184 s on 1 worker: 1.09 Mpps, 23 cycles per packet",
-            "98 packets in # # on 1 worker: # Mpps, # cycles per packet",
+            "98 packets in # # on 1 worker: # # # cycles per packet",
         ),
         ("latency p50 25.4 us, max 1.2 ms", "latency p50 # # max # #"),
         (

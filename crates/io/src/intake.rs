@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
 
-use crate::port::Received;
+use crate::port::{Received, Shortfall};
 
 /// The time for which an input waits for a frame before it drops packets. Packets in
 /// flight free frames within microseconds; a second without a free one means that
@@ -36,6 +36,7 @@ pub(crate) enum Taken {
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
     starved_since: Option<Instant>,
+    shortfall: Shortfall,
 }
 
 impl Intake {
@@ -51,6 +52,7 @@ impl Intake {
         let len = arrival.header.len() + arrival.rest.len();
         if len > batch.capacity() {
             drops.add(DropReason::FrameTooSmall, 1);
+            self.shortfall.longest = self.shortfall.longest.max(len);
         } else if let Some(lane) = push(&arrival, batch, len) {
             if self.starved_since.is_some() {
                 self.starved_since = None;
@@ -64,6 +66,17 @@ impl Intake {
         }
         count(received, arrival.wire_len);
         Taken::Settled
+    }
+
+    /// What kept arrivals from being taken in whole.
+    pub(crate) fn shortfall(&self) -> Shortfall {
+        self.shortfall
+    }
+
+    /// Counts an arrival that its capture does not hold whole.
+    #[inline]
+    pub(crate) fn count_truncated(&mut self) {
+        self.shortfall.truncated += 1;
     }
 
     fn is_worth_waiting(&mut self, batch: &Batch) -> bool {

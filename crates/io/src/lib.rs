@@ -49,4 +49,4 @@ pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
 pub use memory::MemoryInput;
-pub use port::{Input, IoError, Lost, Output, OutputFailure, Received};
+pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};

@@ -8,7 +8,7 @@ use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 use crate::capture::{Next, Reader, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
-use crate::port::{Input, IoError, Received};
+use crate::port::{Input, IoError, Received, Shortfall};
 
 /// Replays packets that were loaded before: receiving a packet is one copy into a
 /// frame and no other work.
@@ -38,6 +38,8 @@ struct Stored {
     len: Result<u32, Unfit>,
     wire_len: u32,
     timestamp: Nanoseconds,
+    /// Whether the capture holds fewer bytes than were on the wire.
+    truncated: bool,
 }
 
 impl MemoryInput {
@@ -80,6 +82,7 @@ impl MemoryInput {
                     len: Err(unfit),
                     wire_len: record.wire_len,
                     timestamp: record.timestamp,
+                    truncated: false,
                 }),
             }
         }
@@ -124,7 +127,8 @@ impl MemoryInput {
             self.bytes.extend_from_slice(part);
         }
         let len = Ok((self.bytes.len() - start) as u32);
-        self.keep(Stored { start, len, wire_len, timestamp });
+        let truncated = self.bytes.len() - start < wire_len as usize;
+        self.keep(Stored { start, len, wire_len, timestamp, truncated });
     }
 
     fn keep(&mut self, packet: Stored) {
@@ -232,5 +236,21 @@ impl Input for MemoryInput {
     fn upcoming(&self) -> Option<Nanoseconds> {
         let next = self.packets.get(self.next)?;
         Some(next.timestamp.plus(self.passes.shift()))
+    }
+
+    fn share(&self) -> Option<f64> {
+        if self.loading.is_some() {
+            return None;
+        }
+        self.passes.share(self.next as f64 / self.packets.len().max(1) as f64)
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        let truncated = |packets: &[Stored]| packets.iter().filter(|p| p.truncated).count() as u64;
+        let before = self.passes.done().saturating_mul(truncated(&self.packets));
+        Shortfall {
+            truncated: before + truncated(&self.packets[..self.next]),
+            ..self.intake.shortfall()
+        }
     }
 }

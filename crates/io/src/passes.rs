@@ -8,6 +8,8 @@ use thalweg_packet::Nanoseconds;
 pub(crate) struct Passes {
     /// The passes left after the current one; `None` means forever.
     left: Option<u64>,
+    /// The passes before the current one.
+    done: u64,
     shift: Nanoseconds,
     pass: Span,
 }
@@ -37,7 +39,7 @@ impl Span {
 impl Passes {
     /// Creates the counter of `passes` passes over the capture; 0 means forever.
     pub(crate) fn new(passes: u64) -> Self {
-        Self { left: passes.checked_sub(1), shift: Nanoseconds(0), pass: Span::default() }
+        Self { left: passes.checked_sub(1), done: 0, shift: Nanoseconds(0), pass: Span::default() }
     }
 
     /// The time of a packet that was captured at `captured`, in this pass.
@@ -45,6 +47,18 @@ impl Passes {
     pub(crate) fn timestamp(&mut self, captured: Nanoseconds) -> Nanoseconds {
         self.pass.add(captured);
         captured.plus(self.shift)
+    }
+
+    /// The passes before the current one.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// The share of all passes that is done, after the share `pass` of the current one; `None` if
+    /// they have no end.
+    pub(crate) fn share(&self, pass: f64) -> Option<f64> {
+        let all = self.done + 1 + self.left?;
+        Some((self.done as f64 + pass) / all as f64)
     }
 
     /// The time that is added in this pass to the times of capture.
@@ -68,6 +82,7 @@ impl Passes {
             return false;
         }
         self.left = self.left.map(|left| left - 1);
+        self.done += 1;
         let span = pass.last.since(pass.first);
         let gap = Nanoseconds((span.0 / (pass.packets - 1).max(1)).max(1));
         self.shift = self.shift.plus(span).plus(gap);
@@ -90,6 +105,16 @@ mod tests {
             }
         }
         assert_eq!(times, [100, 110, 130, 145, 155, 175, 190, 200, 220]);
+    }
+
+    #[test]
+    fn passes_know_how_far_they_are() {
+        let mut passes = Passes::new(4);
+        assert_eq!(passes.share(0.5), Some(0.125));
+        passes.timestamp(Nanoseconds(5));
+        passes.next_pass();
+        assert_eq!((passes.done(), passes.share(1.0)), (1, Some(0.5)));
+        assert_eq!(Passes::new(0).share(0.5), None);
     }
 
     #[test]

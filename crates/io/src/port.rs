@@ -68,6 +68,16 @@ pub struct Received {
     pub ended: bool,
 }
 
+/// What kept an input or output from handling packets whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The length in bytes of the longest packet that was dropped because it was too long; 0 if
+    /// there was none.
+    pub longest: usize,
+    /// Packets received of which the capture holds fewer bytes than were on the wire.
+    pub truncated: u64,
+}
+
 /// A source of packets.
 pub trait Input: Send {
     /// Receives up to `most` packets that are available into the empty lanes of
@@ -87,6 +97,17 @@ pub trait Input: Send {
     /// The time of the packet after those received so far, as far as it is known.
     fn upcoming(&self) -> Option<Nanoseconds> {
         None
+    }
+
+    /// The share of the packets that was received, from 0 to 1; `None` if their number is unknown.
+    /// For a file, how far it was read, so that a few packets may still be to come at 1.
+    fn share(&self) -> Option<f64> {
+        None
+    }
+
+    /// What kept packets from being received whole, for the advice at the end of a run.
+    fn shortfall(&self) -> Shortfall {
+        Shortfall::default()
     }
 
     /// The descriptor that becomes readable when packets arrive; `None` for a source that always
@@ -143,6 +164,11 @@ pub trait Output: Send {
     /// # Errors
     /// If it cannot be written.
     fn flush(&mut self) -> Result<(), OutputFailure>;
+
+    /// What kept packets from being sent, for the advice at the end of a run.
+    fn shortfall(&self) -> Shortfall {
+        Shortfall::default()
+    }
 
     /// Checks that the target still exists; cheap enough for every few milliseconds.
     ///

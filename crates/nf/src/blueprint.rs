@@ -25,6 +25,8 @@ pub struct Environment<'a> {
     pub inputs: &'a [String],
     /// Names of the chain's outputs, by port index.
     pub outputs: &'a [String],
+    /// Names of the chain's packet types, by number.
+    pub types: &'a [String],
     /// Write no files: the chain is only checked or traced.
     pub dry_run: bool,
 }

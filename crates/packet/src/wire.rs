@@ -72,6 +72,28 @@ pub mod ip_proto {
     pub const HOST_IDENTITY: u8 = 139;
     /// Shim6 (RFC 5533).
     pub const SHIM6: u8 = 140;
+
+    /// The name of a protocol in lower case, as in flow syntax and `/etc/protocols`; its number if
+    /// it is not one of these.
+    pub fn name(protocol: u8) -> std::borrow::Cow<'static, str> {
+        let name = match protocol {
+            ICMP => "icmp",
+            IGMP => "igmp",
+            IPV4 => "ipip",
+            TCP => "tcp",
+            UDP => "udp",
+            IPV6 => "ipv6",
+            GRE => "gre",
+            ESP => "esp",
+            AH => "ah",
+            ICMPV6 => "icmpv6",
+            89 => "ospf",
+            112 => "vrrp",
+            SCTP => "sctp",
+            other => return other.to_string().into(),
+        };
+        name.into()
+    }
 }
 
 /// TCP flags (RFC 9293; ECE and CWR: RFC 3168), in byte 13 of the header.

@@ -1,11 +1,13 @@
 //! Packet types and their rules.
 
+use std::ops::Range;
+
 use indexmap::IndexSet;
 use thalweg_classify::flow_syntax::{self, FlowError};
 use thalweg_classify::{Match, Rule, RuleTable, classbench};
 use thalweg_nf::toolkit::rules::RuleList;
 use thalweg_packet::{PacketType, field};
-use thalweg_source::{Mistakes, Place, Source, SourceError};
+use thalweg_source::{Mistakes, Place, Source, SourceError, nearest};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};
@@ -20,20 +22,26 @@ pub(super) struct Classes {
     pub(super) table: RuleTable,
 }
 
-/// Reads all classes. Type 0 is the default.
+/// The names of the packet types, by number. Type 0 is the default.
+pub(super) fn type_names(file: &ChainFile<'_>) -> IndexSet<String> {
+    let default = file.default_type.as_ref().map_or(DEFAULT_TYPE, |name| name.get_ref());
+    let classes = file.classes.iter().map(|class| class.get_ref().r#type.get_ref().as_str());
+    std::iter::once(default).chain(classes).map(str::to_owned).collect()
+}
+
+/// Reads all classes.
 pub(super) fn classes(
     source: &Source,
     file: &ChainFile<'_>,
     inputs: &[String],
     errors: &mut Vec<SourceError>,
 ) -> Classes {
-    let mut types = IndexSet::new();
-    types.insert(file.default_type.as_ref().map_or(DEFAULT_TYPE.into(), |t| t.get_ref().clone()));
+    let types = type_names(file);
     // With the places of flows; lines of ClassBench files that can never match are common.
     let mut rules = RuleList::default();
     for class in &file.classes {
-        let (number, _) = types.insert_full(class.get_ref().r#type.get_ref().clone());
-        let Ok(number) = u16::try_from(number) else {
+        let number = types.get_index_of(class.get_ref().r#type.get_ref());
+        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
             errors.push(source.error(class.span(), "too many packet types", "at most 65536"));
             break;
         };
@@ -87,7 +95,7 @@ impl Reader<'_> {
     /// Reads the flow `text` at `place`.
     fn flow(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
         let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
-        let parsed = flow_syntax::parse(text, &port);
+        let parsed = flow_syntax::parse(text, &port).map_err(|e| self.of_input(text, e));
         let checked = parsed.and_then(|flow| self.check(text, &flow.pattern).map(|()| flow));
         let flow = checked.map_err(|e| e.in_rule(place, 0))?;
         self.rules.add(place, text, flow, self.packet_type);
@@ -100,14 +108,28 @@ impl Reader<'_> {
         if pattern.value().get(field::IN_PORT) <= self.inputs.len() as u64 {
             return Ok(());
         }
-        Err(FlowError {
-            span: flow_syntax::place_of(text, "in_port").unwrap_or_default(),
-            message: "unknown input".into(),
-            expected: format!(
-                "the name of an input, or 0 to {}",
-                self.inputs.len().saturating_sub(1)
-            ),
-        })
+        let span = flow_syntax::place_of(text, "in_port").unwrap_or_default();
+        Err(self.unknown_input(span, ""))
+    }
+
+    /// An error of the flow `text`; about the value of `in_port`, one that names the inputs.
+    fn of_input(&self, text: &str, error: FlowError) -> FlowError {
+        let start =
+            flow_syntax::place_of(text, "in_port").map(|place| place.start + "in_port=".len());
+        match text.get(error.span.clone()) {
+            Some(name) if start == Some(error.span.start) && !name.is_empty() => {
+                self.unknown_input(error.span, name)
+            }
+            _ => error,
+        }
+    }
+
+    fn unknown_input(&self, span: Range<usize>, name: &str) -> FlowError {
+        let names: Vec<_> = self.inputs.iter().map(|input| format!("'{input}'")).collect();
+        let near = nearest(name, self.inputs.iter().map(String::as_str));
+        let meant = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+        let expected = format!("an input: {}{meant}", names.join(", "));
+        FlowError { span, message: "unknown input".into(), expected }
     }
 
     fn classbench(&mut self, source: &Source) {

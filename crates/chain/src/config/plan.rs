@@ -11,7 +11,7 @@ use thalweg_packet::{
 };
 use thalweg_source::{Source, SourceError};
 
-use super::classes::classes;
+use super::classes::{classes, type_names};
 use super::file::{ChainFile, Class, Memory, NfSection};
 use super::files::Files;
 use super::names::{self, Names};
@@ -94,9 +94,11 @@ impl Plan {
         let opens = !options.without_outputs;
         let outputs = std::mem::take(&mut file.outputs);
         let outputs = self::outputs(&source, outputs, opens, &mut files, &mut errors);
+        let types = type_names(&file).into_iter().collect::<Vec<_>>();
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,
+            types: &types,
             dry_run: options.dry_run,
         };
         let sections = std::mem::take(&mut file.nfs);

@@ -111,7 +111,6 @@ impl Dispatch<'_> {
             }
             let now = cycles::now();
             self.busy_cycles += if worked { now.wrapping_sub(last) } else { 0 };
-            last = now;
             // Every packet under way holds a frame, on whatever thread it is.
             let settled = !worked && self.plan.pool.in_use() == 0;
             if settled && ended || shared.end.load(Ordering::Acquire) {
@@ -120,6 +119,8 @@ impl Dispatch<'_> {
             if !settled || !self.inputs.rest() {
                 idle.worked(worked);
             }
+            // The wait is no work of the next round.
+            last = if worked { now } else { cycles::now() };
         }
     }
 }

@@ -47,28 +47,27 @@ pub(super) fn run(
     }
     let mut failures = Vec::new();
     let clock = Clock::start();
-    let start = cycles::now();
-    let (idle, warnings) = std::thread::scope(|scope| {
+    let (busy, warnings) = std::thread::scope(|scope| {
         let mut reloads = Reloads::new(scope, plan);
-        let idle = serve(plan, &mut inputs, &mut worker, &mut exit, &mut reloads, &mut failures);
-        (idle, reloads.finish())
+        let busy = serve(plan, &mut inputs, &mut worker, &mut exit, &mut reloads, &mut failures);
+        (busy, reloads.finish())
     });
-    let total = cycles::now().wrapping_sub(start);
     let duration_s = clock.elapsed().as_secs_f64();
     exit.outputs.flush(control);
     export_state(&mut worker, 0, state, &mut failures);
     let is_left = leave_state(state, &mut failures);
     let counters = end_worker(worker, is_left, &mut failures);
-    let outputs = exit.outputs;
-    failures.extend(inputs.failures);
+    let (inputs, failed) = inputs.finish();
+    let outputs = exit.outputs.finish();
+    failures.extend(failed);
     failures.extend(outputs.failures);
     let totals = Totals {
         workers: 1,
         duration_s,
         stages: options.stages,
         nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
-        port_cycles: total.saturating_sub(idle + counters.busy_cycles),
-        inputs: inputs.counters,
+        port_cycles: busy.saturating_sub(counters.busy_cycles),
+        inputs,
         outputs: outputs.counters,
         counters,
         latency: outputs.latency,
@@ -79,8 +78,8 @@ pub(super) fn run(
     Ok(Report::new(plan, totals))
 }
 
-/// Takes batch after batch through the chain until the inputs end; returns the cycles without a
-/// batch.
+/// Takes batch after batch through the chain until the inputs end; returns the cycles of the rounds
+/// that had one.
 fn serve(
     plan: &Plan,
     inputs: &mut Inputs,
@@ -92,15 +91,15 @@ fn serve(
     let control = exit.control;
     let mut batch = Batch::new(plan.pool.clone());
     batch.recycle();
-    let (mut drops, mut idle) = (Published::default(), 0);
+    let (mut drops, mut busy) = (Published::default(), 0);
+    let mut last = cycles::now();
     while !inputs.ended(control) {
-        let begin = cycles::now();
         exit.outputs.check(control);
-        if inputs.receive(&mut batch, control) {
+        let came = inputs.receive(&mut batch, control);
+        if came {
             worker.ingress(&mut batch, exit);
         } else {
             inputs.rest();
-            idle += cycles::now().wrapping_sub(begin);
         }
         drops.publish(worker.drops(), &control.drops);
         reloads.poll(control);
@@ -108,6 +107,9 @@ fn serve(
             worker.flush(failures);
             exit.outputs.flush(control);
         }
+        let now = cycles::now();
+        busy += if came { now.wrapping_sub(last) } else { 0 };
+        last = now;
     }
-    idle
+    busy
 }

@@ -73,14 +73,15 @@ pub(super) struct Inputs {
     clocks: Vec<PacketClock>,
     open: Vec<bool>,
     turn: usize,
+    count: Option<u64>,
     left: u64,
     duration: Option<Duration>,
     /// The start of the run: its first poll for packets.
     began: Option<Instant>,
     until_clock: u32,
     vain_looks: u32,
-    pub(super) counters: Vec<PortCounters>,
-    pub(super) failures: Vec<String>,
+    counters: Vec<PortCounters>,
+    failures: Vec<String>,
 }
 
 impl Inputs {
@@ -93,6 +94,7 @@ impl Inputs {
             clocks: (0..count).map(|_| PacketClock::default()).collect(),
             open: vec![true; count],
             turn: 0,
+            count: options.count,
             left: options.count.unwrap_or(u64::MAX),
             duration: options.duration,
             began: None,
@@ -107,13 +109,41 @@ impl Inputs {
     pub(super) fn ended(&mut self, control: &Control) -> bool {
         if self.until_clock == 0 {
             self.until_clock = CLOCK_PERIOD;
-            let began = *self.began.get_or_insert_with(Instant::now);
-            if self.duration.is_some_and(|most| began.elapsed() >= most) {
+            let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
+            if self.duration.is_some_and(|most| elapsed >= most) {
                 self.left = 0;
             }
+            control.set_share(self.share(elapsed));
         }
         self.until_clock -= 1;
         self.left == 0 || control.is_stopping() || !self.open.contains(&true)
+    }
+
+    /// The share of the run that is done after `elapsed`: what is nearer to its end, the inputs or
+    /// the time. `None` if both are unknown.
+    fn share(&self, elapsed: Duration) -> Option<f64> {
+        let of_time = self.duration.map(|most| elapsed.as_secs_f64() / most.as_secs_f64());
+        let received: u64 = self.counters.iter().map(|input| input.packets).sum();
+        // Inputs are of different kinds and sizes: the packets of each are what it has received,
+        // and as many more as the rest of it will have.
+        let expected = |at: usize| {
+            let share = if self.open[at] { self.ports[at].share()? } else { 1.0 };
+            (share > 0.0).then_some(self.counters[at].packets as f64 / share)
+        };
+        let expected: Option<f64> = (0..self.ports.len()).map(expected).sum();
+        let most = self.count.map_or(f64::INFINITY, |count| count as f64);
+        let most = most.min(expected.unwrap_or(f64::INFINITY));
+        let of_packets = (most.is_finite() && most > 0.0).then(|| received as f64 / most);
+        let share = of_time.into_iter().chain(of_packets).reduce(f64::max)?;
+        Some(share.clamp(0.0, 1.0))
+    }
+
+    /// Ends the inputs; returns their counts and failures.
+    pub(super) fn finish(mut self) -> (Vec<PortCounters>, Vec<String>) {
+        for (input, counts) in self.ports.iter().zip(&mut self.counters) {
+            counts.shortfall = input.shortfall();
+        }
+        (self.counters, self.failures)
     }
 
     /// Fills `batch` (empty) from the next input in turn; returns whether anything arrived, or the
@@ -184,10 +214,17 @@ pub(super) fn wait(inputs: &[Box<dyn Input>], open: &[bool]) -> bool {
 /// All outputs.
 pub(super) struct Outputs {
     ports: Vec<Box<dyn Output>>,
-    pub(super) counters: Vec<PortCounters>,
-    pub(super) latency: Latencies,
+    counters: Vec<PortCounters>,
+    latency: Latencies,
     /// Calls of [`check`](Self::check) until it looks again.
     until_check: u32,
+    failures: Vec<String>,
+}
+
+/// The counts of all outputs.
+pub(super) struct OutputTotals {
+    pub(super) counters: Vec<PortCounters>,
+    pub(super) latency: Latencies,
     pub(super) failures: Vec<String>,
 }
 
@@ -223,6 +260,15 @@ impl Outputs {
             until_check: CLOCK_PERIOD,
             failures: Vec::new(),
         })
+    }
+
+    /// Ends the outputs; returns their counts.
+    pub(super) fn finish(mut self) -> OutputTotals {
+        for (output, counts) in self.ports.iter().zip(&mut self.counters) {
+            counts.shortfall = output.shortfall();
+        }
+        let Self { counters, latency, failures, .. } = self;
+        OutputTotals { counters, latency, failures }
     }
 
     /// Sends the packets of `lanes`, which stay in the batch. When the output

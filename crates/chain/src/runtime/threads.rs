@@ -132,7 +132,9 @@ pub(super) fn run(
     let Dispatch { inputs, outputs, batch, outgoing, ends, busy_cycles, .. } = dispatch;
     drop((batch, outgoing, ends));
     let mut failures = shared.take_failures();
-    failures.extend(inputs.failures);
+    let (inputs, failed) = inputs.finish();
+    let outputs = outputs.finish();
+    failures.extend(failed);
     failures.extend(outputs.failures);
     let totals = Totals {
         workers,
@@ -140,7 +142,7 @@ pub(super) fn run(
         stages: false,
         nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
         port_cycles: busy_cycles + counted.busy_cycles,
-        inputs: inputs.counters,
+        inputs,
         outputs: outputs.counters,
         counters: counted.counters,
         latency: outputs.latency,

@@ -113,6 +113,7 @@ fn take_through(
 
 fn labels(plan: &Plan) -> Labels {
     Labels {
+        inputs: plan.inputs.iter().map(|input| input.name.clone()).collect(),
         nfs: plan.nfs.iter().map(|nf| nf.name.clone()).collect(),
         outputs: plan.outputs.iter().map(|output| output.name.clone()).collect(),
         types: plan.types.iter().cloned().collect(),

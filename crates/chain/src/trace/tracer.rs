@@ -8,11 +8,24 @@ use super::path::{Step, Trace};
 use super::words::{changes, flow, parsed};
 use crate::route_decider::NfIndex;
 
-/// The names of NFs, outputs and packet types, by number.
+/// The names of inputs, NFs, outputs and packet types, by number.
 pub(crate) struct Labels {
+    pub(crate) inputs: Vec<String>,
     pub(crate) nfs: Vec<String>,
     pub(crate) outputs: Vec<String>,
     pub(crate) types: Vec<String>,
+}
+
+impl Labels {
+    /// A pattern in flow syntax, with the name of its input instead of the number.
+    fn named(&self, flow: &str) -> String {
+        let name = |part: &str| {
+            let number = part.strip_prefix("in_port=")?.parse::<usize>().ok()?;
+            self.inputs.get(number).map(|name| format!("in_port={name}"))
+        };
+        let parts = flow.split(',').map(|part| name(part).unwrap_or_else(|| part.to_owned()));
+        parts.collect::<Vec<_>>().join(",")
+    }
 }
 
 /// Records what happens to the one packet of a batch.
@@ -62,12 +75,12 @@ impl Tracer {
         let t = &mut self.trace;
         t.timestamp_ns = batch.meta.timestamp[lane].0;
         t.length = batch.packet_len(lane);
-        t.flow = flow(&batch.key(lane));
+        t.flow = self.labels.named(&flow(&batch.key(lane)));
         t.parsed = parsed(batch.headers(lane));
         let explanation = classifier.explain(&batch.key(lane));
         t.layer = explanation.lookup.layer.name();
         t.rule = explanation.rule_text;
-        t.megaflow = explanation.megaflow.to_string();
+        t.megaflow = self.labels.named(&explanation.megaflow.to_string());
         let number = usize::from(explanation.lookup.packet_type.0);
         t.packet_type = self.labels.types.get(number).cloned().unwrap_or_default();
     }
@@ -93,7 +106,7 @@ impl Tracer {
             step.changes = changes(&self.before, batch.bytes(lane));
             step.length = batch.packet_len(lane);
             let key = batch.key(lane);
-            step.flow = (key != self.key_before).then(|| flow(&key));
+            step.flow = (key != self.key_before).then(|| self.labels.named(&flow(&key)));
         }
         let lost = match verdict {
             Verdict::Forward => None,

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::hint::black_box;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Instant;
 
 use memmap2::{Advice, MmapMut};
@@ -13,6 +13,7 @@ use super::load;
 use crate::args;
 use crate::errors::Failure;
 use crate::report::number_table;
+use crate::terminal::{self, Line};
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -44,19 +45,16 @@ pub(super) fn calibrate(options: &args::SimCalibrate, quiet: bool) -> Result<(),
 /// Chases through up to `most` bytes, several times: other load on the machine takes its caches
 /// for a while, and not always at the same size.
 fn measure(most: u64, quiet: bool) -> Result<Measured, Failure> {
-    let (ghz, shown) = (clock(), !quiet && io::stderr().is_terminal());
+    let (ghz, line) = (clock(), Line::start(quiet));
     let mut chase: Vec<(u64, f64)> =
         calibrate::sizes(most).map(|bytes| (bytes, f64::INFINITY)).collect();
     for sweep in 1..=SWEEPS {
         for (bytes, least) in &mut chase {
-            if shown {
-                eprint!("\r\x1b[K{sweep} of {SWEEPS}: {} KiB", *bytes >> 10);
+            if let Some(line) = &line {
+                line.draw(&[format!("{sweep} of {SWEEPS}: {} KiB", *bytes >> 10)]);
             }
             *least = least.min(step_ns(*bytes).map_err(|e| Failure::Run(e.to_string()))?);
         }
-    }
-    if shown {
-        eprint!("\r\x1b[K");
     }
     // A chase through less memory does not take longer.
     let mut later = f64::INFINITY;
@@ -112,7 +110,8 @@ fn step_ns(bytes: u64) -> io::Result<f64> {
 
 /// A table of the measured times beside the simulated ones.
 fn beside(config: &Config, measured: &Measured) -> String {
-    let mut table = number_table(&["KiB", "ns", "simulated"], 0);
+    let mut table =
+        number_table(&["KiB", "ns", "simulated"], 0).within(terminal::columns(&io::stderr()));
     for (bytes, ns) in measured.chase.iter().filter(|(bytes, _)| bytes.is_power_of_two()) {
         let simulated = calibrate::simulated_chase(config, *bytes) / config.core.ghz;
         table.add_row([(bytes >> 10).to_string(), format!("{ns:.1}"), format!("{simulated:.1}")]);

@@ -15,7 +15,7 @@ use thalweg_sim::experiment::{self, Report, StoreError};
 
 use crate::args;
 use crate::errors::Failure;
-use crate::report::{number_table, write_json};
+use crate::report::{columns, number_table, wrapped, write_json};
 use thalweg_source::counted;
 
 /// Runs the command that `options` names.
@@ -117,14 +117,15 @@ fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     } else {
         format!("{} units of the other thread's work, each reported as a lookup", first.lookups)
     };
-    writeln!(
-        out,
+    let prose = |text: &str| wrapped("", text.split(' '), " ", columns());
+    let keys = format!(
         "{} of {} bytes in {} ({:.1} MiB), {measured}",
         counted(first.keys, "key"),
         work.key_bytes,
         counted(work.tuples, "table"),
         first.table_bytes as f64 / f64::from(1 << 20),
-    )?;
+    );
+    writeln!(out, "{}", prose(&keys))?;
     let reference = reports.iter().find(|r| r.config.workload.method == Method::LockFree);
     let headings = [
         "method",
@@ -158,9 +159,7 @@ fn show(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{table}")?;
-    writeln!(
-        out,
-        "cycles and counts are means per lookup; speed-up is over lock-free;\n\
-         query: cycles from the core's instruction to the result"
-    )
+    let means = "cycles and counts are means per lookup; speed-up is over lock-free;";
+    let query = "query: cycles from the core's instruction to the result";
+    writeln!(out, "{}\n{}", prose(means), prose(query))
 }

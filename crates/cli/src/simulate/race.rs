@@ -7,7 +7,7 @@ use thalweg_sim::experiment::{self, Race};
 use super::load;
 use crate::args;
 use crate::errors::Failure;
-use crate::report::{number_table, write_json};
+use crate::report::{columns, number_table, wrapped, write_json};
 
 pub(super) fn race(options: &args::SimRace) -> Result<(), Failure> {
     let config = load(options.config.file.as_deref(), &options.config.settings)?;
@@ -48,5 +48,6 @@ fn show(out: &mut impl Write, races: &[Race]) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{table}")?;
-    writeln!(out, "missed: lookups that did not find a key that was in the table all the time")
+    let missed = "missed: lookups that did not find a key that was in the table all the time";
+    writeln!(out, "{}", wrapped("", missed.split(' '), " ", columns()))
 }

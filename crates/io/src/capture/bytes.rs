@@ -94,6 +94,13 @@ impl Bytes {
         }
     }
 
+    /// The share of the file that was consumed; of a compressed file, that was read.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let (read, size) = self.file.position()?;
+        let ahead = if self.gzip { 0 } else { (self.end - self.start) as u64 };
+        Some(read.saturating_sub(ahead) as f64 / size as f64)
+    }
+
     /// The start of the window, in bytes from the start of the decompressed file.
     pub(crate) fn offset(&self) -> u64 {
         self.offset

@@ -9,7 +9,7 @@ use super::link::to_ethernet;
 use super::record::{Next, Reader, Record};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
-use crate::port::{Input, IoError, Received};
+use crate::port::{Input, IoError, Received, Shortfall};
 
 /// Reads a pcap or pcapng capture, plain or gzip-compressed, as a stream.
 ///
@@ -109,7 +109,11 @@ impl CaptureInput {
             wire_len: converted.wire_len(record.wire_len),
             timestamp: record.timestamp,
         };
-        self.intake.take(arrival, batch, drops, received)
+        let taken = self.intake.take(arrival, batch, drops, received);
+        if taken == Taken::Settled && (record.len as u64) < u64::from(record.wire_len) {
+            self.intake.count_truncated();
+        }
+        taken
     }
 }
 
@@ -160,5 +164,13 @@ impl Input for CaptureInput {
 
     fn upcoming(&self) -> Option<Nanoseconds> {
         self.held.map(|record| record.timestamp)
+    }
+
+    fn share(&self) -> Option<f64> {
+        self.passes.share(self.reader.share()?)
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        self.intake.shortfall()
     }
 }

@@ -133,6 +133,11 @@ impl Reader {
         self.bytes.descriptor()
     }
 
+    /// The share of the file that was read.
+    pub(crate) fn share(&self) -> Option<f64> {
+        self.bytes.share()
+    }
+
     /// The captured bytes of the record that was read last.
     pub(crate) fn data(&self, record: &Record) -> &[u8] {
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! A file that is read from its start to its end, without waiting for what a pipe does not hold yet.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -18,6 +18,8 @@ pub(super) struct Stream {
     kind: Kind,
     /// Whether bytes have arrived.
     has_begun: Arc<AtomicBool>,
+    /// Its bytes, if they are all there.
+    size: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,18 +34,28 @@ impl Stream {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // Without O_NONBLOCK, opening a named pipe waits for its writer.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let kind = match file.metadata()?.file_type() {
+        let metadata = file.metadata()?;
+        let kind = match metadata.file_type() {
             kind if kind.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             kind if kind.is_file() || kind.is_block_device() => Kind::Regular,
             kind if kind.is_fifo() => Kind::Pipe,
             _ => Kind::Other,
         };
-        Ok(Self { file: Arc::new(file), kind, has_begun: Arc::default() })
+        Ok(Self { file: Arc::new(file), kind, has_begun: Arc::default(), size: metadata.len() })
     }
 
     /// The file, if its next bytes may come later.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.kind != Kind::Regular).then(|| self.file.as_fd())
+    }
+
+    /// How many bytes were read, and how many there are; `None` if that is unknown.
+    pub(super) fn position(&self) -> Option<(u64, u64)> {
+        if self.kind != Kind::Regular || self.size == 0 {
+            return None;
+        }
+        let read = (&*self.file).stream_position().ok()?;
+        Some((read.min(self.size), self.size))
     }
 }
 

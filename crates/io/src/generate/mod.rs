@@ -19,7 +19,7 @@ pub use sizes::Sizes;
 pub use spec::{Payload, Protocols, Spec, SpecError};
 
 use crate::intake::{Arrival, Intake, Taken};
-use crate::port::{Input, IoError, Received};
+use crate::port::{Input, IoError, Received, Shortfall};
 use flow::Flow;
 use popularity::Popularity;
 use spec::Addresses;
@@ -149,6 +149,14 @@ impl Input for GeneratorInput {
             self.waiting = false;
         }
         Ok(received)
+    }
+
+    fn share(&self) -> Option<f64> {
+        Some(self.made as f64 / self.spec.packets.max(1) as f64)
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        self.intake.shortfall()
     }
 }
 

@@ -6,7 +6,7 @@ use super::ring::{OFFLOAD, Slot};
 use super::socket::PacketSocket;
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::offload::{Offload, Segments};
-use crate::port::Received;
+use crate::port::{Received, Shortfall};
 
 /// The longest packet that is read from the socket, in bytes.
 pub(super) const LONG: usize = 1 << 17;
@@ -46,6 +46,11 @@ struct Long {
 type Tag = (u16, u16);
 
 impl Arrivals {
+    /// What kept packets from being taken in.
+    pub(super) fn shortfall(&self) -> Shortfall {
+        self.intake.shortfall()
+    }
+
     /// Whether segments are left for [`take_cut`](Self::take_cut), which come first.
     pub(super) fn is_cutting(&self) -> bool {
         self.long.is_some()

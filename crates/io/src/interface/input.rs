@@ -9,7 +9,7 @@ use super::ring::Ring;
 use super::socket::{self, PacketSocket};
 use super::{bind, failed, open, removed, set_buffer};
 use crate::intake::Taken;
-use crate::port::{Input, IoError, Received};
+use crate::port::{Input, IoError, Received, Shortfall};
 
 /// Receive buffer of the socket, for packets too long for the ring, in bytes.
 const KEPT: usize = 256 * LONG;
@@ -129,5 +129,9 @@ impl Input for InterfaceInput {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        self.arrivals.shortfall()
     }
 }

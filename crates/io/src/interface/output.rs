@@ -9,7 +9,7 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
 
 use super::socket::PacketSocket;
 use super::{bind, failed, open, removed, set_buffer};
-use crate::port::{IoError, Lost, Output, OutputFailure};
+use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
 /// The longest wait for room in the interface's queue.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -29,6 +29,8 @@ pub struct InterfaceOutput {
     socket: PacketSocket,
     /// Whether the queue was full for longer than packets wait.
     stuck: bool,
+    /// The longest packet dropped because of the MTU, in bytes.
+    longest: usize,
     /// Whether the warning that the interface accepts no packets was logged.
     told: bool,
 }
@@ -42,7 +44,7 @@ impl InterfaceOutput {
         let (socket, index) = open(name)?;
         set_buffer(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, QUEUE);
         bind(&socket, name, index, false)?;
-        Ok(Self { name: name.to_owned(), socket, stuck: false, told: false })
+        Ok(Self { name: name.to_owned(), socket, stuck: false, longest: 0, told: false })
     }
 
     /// Returns the reason for dropping a packet that the interface did not accept; `None` to try
@@ -107,6 +109,9 @@ impl Output for InterfaceOutput {
                         Ok(None) => {}
                         Ok(Some(reason)) => {
                             drops.add(reason, 1);
+                            if reason == DropReason::TooBig {
+                                self.longest = self.longest.max(packets[next].len());
+                            }
                             next += 1;
                         }
                         Err(error) => {
@@ -123,6 +128,10 @@ impl Output for InterfaceOutput {
 
     fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        Shortfall { longest: self.longest, ..Shortfall::default() }
     }
 
     fn check(&mut self) -> Result<(), IoError> {

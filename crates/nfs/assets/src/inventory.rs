@@ -1,10 +1,12 @@
 //! The inventory: all hosts that the workers know, as lines of JSON.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use thalweg_packet::wire::ip_proto;
 
 use super::attributes::Attributes;
 use super::fingerprint::Fingerprints;
@@ -90,8 +92,7 @@ struct SystemLine<'a> {
 
 #[derive(Serialize)]
 struct ServiceLine<'a> {
-    #[serde(serialize_with = "protocol")]
-    protocol: u8,
+    protocol: Cow<'static, str>,
     port: u16,
     role: Role,
     by: Basis,
@@ -110,14 +111,6 @@ impl Serialize for Says<'_> {
             map.serialize_entry(name, value)?;
         }
         map.end()
-    }
-}
-
-fn protocol<S: Serializer>(protocol: &u8, out: S) -> Result<S::Ok, S::Error> {
-    match protocol {
-        6 => out.serialize_str("tcp"),
-        17 => out.serialize_str("udp"),
-        other => out.serialize_u8(*other),
     }
 }
 
@@ -154,7 +147,7 @@ fn line<'a>(id: HostId, host: &'a Host, known: &'a Fingerprints) -> Line<'a> {
         services: services
             .into_iter()
             .map(|s| ServiceLine {
-                protocol: s.protocol,
+                protocol: ip_proto::name(s.protocol),
                 port: s.port,
                 role: s.role,
                 by: s.basis,

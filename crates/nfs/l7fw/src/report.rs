@@ -1,5 +1,6 @@
 //! Flows as lines of JSON.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -15,7 +16,7 @@ struct Line<'a> {
     /// The five-tuple of the first packet.
     src: IpAddr,
     dst: IpAddr,
-    protocol: u8,
+    protocol: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     src_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,10 +48,10 @@ pub(super) fn line(names: &Names, vlan: u16, flow: &Flow, undecided: bool, lines
     let has_ports = matches!(tuple.protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
     let port = |port| has_ports.then_some(port);
     let line = Line {
-        schema: "thalweg.l7fw/1",
+        schema: "thalweg.l7fw/2",
         src: tuple.src,
         dst: tuple.dst,
-        protocol: tuple.protocol,
+        protocol: ip_proto::name(tuple.protocol),
         src_port: port(tuple.src_port),
         dst_port: port(tuple.dst_port),
         vlan: (vlan != 0).then_some(vlan),

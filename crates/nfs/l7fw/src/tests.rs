@@ -120,11 +120,11 @@ fn ours(path: &Path) -> Applications {
         let end = |address: &str, port: &str| {
             let address = flow[address].as_str().unwrap().parse().unwrap();
             // The reader reports no ports of SCTP.
-            let port = flow[port].as_u64().filter(|_| flow["protocol"] != 132);
+            let port = flow[port].as_u64().filter(|_| flow["protocol"] != "sctp");
             SocketAddr::new(address, port.unwrap_or(0) as u16)
         };
         let (a, b) = (end("src", "src_port"), end("dst", "dst_port"));
-        let protocol = flow["protocol"].to_string();
+        let protocol = flow["protocol"].as_str().unwrap().to_uppercase();
         let protocol = protocol_name(&protocol);
         let name = flow["application"].as_str().unwrap().to_owned();
         flows.entry(ends(a, b, protocol)).or_default().push(name);

@@ -4,7 +4,7 @@ use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::{LineFile, OutputFile, failed, json_line};
 
 use super::ipfix::Messages;
-use super::record::{JsonRecord, Record};
+use super::record::{JsonRecord, Labels, Record};
 
 /// The record files of one monitor, shared by its instances. The run creates them; each write
 /// holds whole records only.
@@ -13,20 +13,21 @@ pub(super) struct Exporter {
     json: LineFile,
     ipfix: Option<OutputFile>,
     messages: Messages,
+    labels: Labels,
     /// Whether the IPFIX file has the templates.
     has_templates: bool,
 }
 
 impl Exporter {
-    pub(super) fn new(json: Option<OutputFile>, ipfix: Option<OutputFile>) -> Self {
+    pub(super) fn new(json: Option<OutputFile>, ipfix: Option<OutputFile>, labels: Labels) -> Self {
         let json = LineFile::new(json);
-        Self { json, ipfix, messages: Messages::default(), has_templates: false }
+        Self { json, ipfix, messages: Messages::default(), labels, has_templates: false }
     }
 
     /// Appends records.
     pub(super) fn write(&mut self, records: &[Record]) -> Result<(), NfError> {
         if self.json.is_wanted() {
-            self.json.write(&lines(records))?;
+            self.json.write(&lines(records, &self.labels))?;
         }
         let Some(file) = &self.ipfix else { return Ok(()) };
         let mut messages = if self.has_templates { Vec::new() } else { self.messages.templates() };
@@ -43,11 +44,11 @@ impl Exporter {
     }
 }
 
-fn lines(records: &[Record]) -> Vec<u8> {
+fn lines(records: &[Record], labels: &Labels) -> Vec<u8> {
     let mut lines = Vec::new();
     for record in records {
         // Writing to memory does not fail, and every field has a JSON form.
-        let _ = json_line(&mut lines, &JsonRecord::from(record));
+        let _ = json_line(&mut lines, &JsonRecord::new(record, labels));
     }
     lines
 }

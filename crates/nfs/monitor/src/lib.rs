@@ -20,7 +20,7 @@ use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, Nanoseconds, field};
 use toml::Spanned;
 
 use export::Exporter;
-use record::{Counts, EndReason, FlowId, Record, Subject};
+use record::{Counts, EndReason, FlowId, Labels, Record, Subject};
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
@@ -90,7 +90,8 @@ fn build(
         return Err(BuildError(errors));
     }
     let file = |option: &Option<_>| section.output(option.as_ref(), environment);
-    let exporter = Exporter::new(file(&options.json)?, file(&options.ipfix)?);
+    let labels = Labels { inputs: environment.inputs.into(), types: environment.types.into() };
+    let exporter = Exporter::new(file(&options.json)?, file(&options.ipfix)?, labels);
     let limits = Limits {
         flows: *options.max_flows.get_ref(),
         idle: Nanoseconds::from_secs(*options.idle_timeout_s.get_ref()),

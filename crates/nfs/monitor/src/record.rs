@@ -1,9 +1,11 @@
 //! Flows, their counts, and the records that report them.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{FiveTuple, Nanoseconds, address_bits};
+use thalweg_packet::wire::ip_proto;
+use thalweg_packet::{FiveTuple, Nanoseconds, PortIndex, address_bits};
 
 use thalweg_nf::toolkit::flow_table::FlowWords;
 
@@ -87,22 +89,24 @@ pub(super) struct Record {
 
 /// A record as a line of JSON.
 #[derive(Debug, Serialize)]
-pub(super) struct JsonRecord {
+pub(super) struct JsonRecord<'a> {
     schema: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     src: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dst: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    protocol: Option<u8>,
+    protocol: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     src_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dst_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ether_type: Option<u16>,
-    in_port: u16,
-    packet_type: u16,
+    /// None for packets that an NF generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_port: Option<Cow<'a, str>>,
+    packet_type: Cow<'a, str>,
     packets: u64,
     bytes: u64,
     start_ns: u64,
@@ -111,23 +115,39 @@ pub(super) struct JsonRecord {
     end_reason: EndReason,
 }
 
-impl From<&Record> for JsonRecord {
-    fn from(record: &Record) -> Self {
+/// The names of the chain's inputs and packet types, by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Labels {
+    pub(super) inputs: Vec<String>,
+    pub(super) types: Vec<String>,
+}
+
+impl Labels {
+    /// The name of a number; the number itself if it has none, as in the state of another chain.
+    fn name(names: &[String], number: u16) -> Cow<'_, str> {
+        let name = names.get(usize::from(number)).map(|name| Cow::Borrowed(name.as_str()));
+        name.unwrap_or_else(|| number.to_string().into())
+    }
+}
+
+impl<'a> JsonRecord<'a> {
+    pub(super) fn new(record: &Record, labels: &'a Labels) -> Self {
         let (tuple, ether_type) = match record.flow.subject {
             Subject::Ip(tuple) => (Some(tuple), None),
             Subject::Other(ether_type) => (None, Some(ether_type)),
         };
         let counts = record.counts;
         Self {
-            schema: "thalweg.monitor/1",
+            schema: "thalweg.monitor/2",
             src: tuple.map(|t| t.src),
             dst: tuple.map(|t| t.dst),
-            protocol: tuple.map(|t| t.protocol),
+            protocol: tuple.map(|t| ip_proto::name(t.protocol)),
             src_port: tuple.map(|t| t.src_port),
             dst_port: tuple.map(|t| t.dst_port),
             ether_type,
-            in_port: record.flow.in_port,
-            packet_type: record.flow.packet_type,
+            in_port: (record.flow.in_port != PortIndex::NONE.0)
+                .then(|| Labels::name(&labels.inputs, record.flow.in_port)),
+            packet_type: Labels::name(&labels.types, record.flow.packet_type),
             packets: counts.packets,
             bytes: counts.bytes,
             start_ns: counts.first.0,

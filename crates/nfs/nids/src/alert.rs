@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::Arc;
 
 use serde_json::json;
 use thalweg_nf::toolkit::output::json_text;
 use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
-use thalweg_packet::{FiveTuple, Nanoseconds};
+use thalweg_packet::{FiveTuple, Nanoseconds, PortIndex};
 
 use super::buffer::Protocol;
 use super::rule::Rule;
@@ -17,9 +18,30 @@ pub(super) struct Occasion<'a> {
     pub(super) flow_hash: u32,
     /// `None` if the packet is not IP.
     pub(super) tuple: Option<&'a FiveTuple>,
-    pub(super) interface: u16,
+    /// The name of the input as JSON; `None` for a packet that an NF generated.
+    pub(super) interface: Option<Cow<'a, str>>,
     /// Whether it goes to the server, and the application of its connection, if known.
     pub(super) side: Option<(bool, Option<Protocol>)>,
+}
+
+/// The names of the chain's inputs, each as JSON.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InputNames(Arc<[String]>);
+
+impl InputNames {
+    pub(super) fn new(inputs: &[String]) -> Self {
+        Self(inputs.iter().map(|name| json!(name).to_string()).collect())
+    }
+
+    /// The name of an input as JSON; its number if the chain does not name it. `None` if no input
+    /// received the packet.
+    pub(super) fn name(&self, port: PortIndex) -> Option<Cow<'_, str>> {
+        if port == PortIndex::NONE {
+            return None;
+        }
+        let name = self.0.get(usize::from(port.0)).map(|name| Cow::Borrowed(name.as_str()));
+        Some(name.unwrap_or_else(|| format!("\"{}\"", port.0).into()))
+    }
 }
 
 /// The part of an alert that is the same for every match of the rule.
@@ -45,10 +67,11 @@ fn write_line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) -> std::io
     let Occasion { flow_hash, interface, .. } = occasion;
     out.extend_from_slice(b"{\"timestamp\":\"");
     timestamp(occasion.timestamp, out)?;
-    write!(
-        out,
-        "\",\"flow_id\":{flow_hash},\"in_iface\":\"{interface}\",\"event_type\":\"alert\",\"alert\":"
-    )?;
+    write!(out, "\",\"flow_id\":{flow_hash},")?;
+    if let Some(interface) = interface {
+        write!(out, "\"in_iface\":{interface},")?;
+    }
+    out.extend_from_slice(b"\"event_type\":\"alert\",\"alert\":");
     out.extend_from_slice(rule.as_bytes());
     if let Some(FiveTuple { src, dst, protocol: number, src_port, dst_port }) = occasion.tuple {
         write!(

@@ -7,6 +7,7 @@ use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds, fi
 use super::ahead::Ahead;
 #[cfg(test)]
 use super::ahead::BLIND;
+use super::alert::InputNames;
 use super::app::App;
 use super::arrival::{self, Delivery};
 use super::engine::Engine;
@@ -63,6 +64,7 @@ pub(super) struct Figures {
 /// The inspection on one worker.
 pub(super) struct Inspector {
     pub(super) settings: Settings,
+    pub(super) inputs: InputNames,
     pub(super) literals: Found,
     pub(super) counts: Counts,
     pub(super) matches: Matches,
@@ -101,9 +103,10 @@ struct Brought<'a> {
 }
 
 impl Inspector {
-    pub(super) fn new(settings: Settings, counts: usize) -> Self {
+    pub(super) fn new(settings: Settings, inputs: InputNames, counts: usize) -> Self {
         Self {
             settings,
+            inputs,
             literals: Found::default(),
             counts: Counts::new(counts),
             matches: Matches::default(),

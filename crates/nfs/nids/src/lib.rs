@@ -35,6 +35,7 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds};
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
+use alert::InputNames;
 use engine::Engine;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
@@ -185,6 +186,7 @@ fn build(
             min_ttl: options.min_ttl,
             writes: alerts.is_wanted(),
         },
+        inputs: InputNames::new(environment.inputs),
         alerts: Arc::new(Mutex::new(alerts)),
     }))
 }
@@ -198,6 +200,7 @@ struct NidsBlueprint {
     alerts: Arc<Mutex<LineFile>>,
     limits: Limits,
     settings: Settings,
+    inputs: InputNames,
 }
 
 impl Blueprint for NidsBlueprint {
@@ -205,7 +208,7 @@ impl Blueprint for NidsBlueprint {
         Box::new(Nids {
             engine: self.engine.clone(),
             flows: Flows::new(self.limits),
-            inspector: Inspector::new(self.settings, self.limits.flows),
+            inspector: Inspector::new(self.settings, self.inputs.clone(), self.limits.flows),
             alerts: self.alerts.clone(),
             failure: None,
             // The figures of the workers are added up; worker 0 alone reports what all share.

@@ -90,7 +90,7 @@ impl Inspector {
                 timestamp: batch.meta.captured(lane),
                 flow_hash: batch.flow_hash(lane),
                 tuple,
-                interface: batch.meta.in_port[lane].0,
+                interface: self.inputs.name(batch.meta.in_port[lane]),
                 side: found.side,
             };
             alert::line(&packet.engine.alerts[number as usize], &occasion, &mut self.lines);

@@ -371,7 +371,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Config, Vec<String>> {
         let outputs = ["lan".to_owned(), "out".to_owned()];
-        let environment = Environment { inputs: &[], outputs: &outputs, dry_run: false };
+        let environment = Environment { outputs: &outputs, ..Environment::default() };
         Section::parse_text(text, |section| Config::read(section, &environment))
             .map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }

@@ -115,7 +115,7 @@ fn build_in(
 
 fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
     let outputs = ["out".to_owned(), "lan".to_owned()];
-    KIND.build_in(text, &Environment { inputs: &[], outputs: &outputs, dry_run: false })
+    KIND.build_in(text, &Environment { outputs: &outputs, ..Environment::default() })
 }
 
 impl Fate {
