@@ -59,7 +59,8 @@ Signals during the run:
     #[command(after_help = "Examples:
   thalweg check chain.toml
   thalweg check chain.toml --format dot | dot -Tsvg > chain.svg
-  thalweg check chain.toml --format mermaid")]
+  thalweg check chain.toml --format mermaid
+  thalweg check examples/live-gateway/chain.toml --any-interface")]
     Check(Check),
     /// Generate synthetic traffic
     #[command(after_help = "Examples:
@@ -175,6 +176,9 @@ pub struct Check {
     /// Print the chain as JSON (schema thalweg.check/1)
     #[arg(long)]
     pub json: bool,
+    /// Accept interfaces that this machine does not have, to check a chain for another one
+    #[arg(long)]
+    pub any_interface: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,

@@ -12,7 +12,9 @@ use crate::report::write_json;
 
 /// Loads the chain file, which checks it as a whole, and prints its graph.
 pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
-    let plan = load(&options.chain, kinds, PlanOptions { dry_run: true, strict: options.strict })?;
+    let plan_options =
+        PlanOptions { dry_run: true, strict: options.strict, any_interface: options.any_interface };
+    let plan = load(&options.chain, kinds, plan_options)?;
     let graph = plan.graph();
     let mut out = io::stdout().lock();
     if options.json {

@@ -31,6 +31,8 @@ pub struct PlanOptions {
     pub dry_run: bool,
     /// Treat warnings as mistakes.
     pub strict: bool,
+    /// Accept interfaces that this machine does not have: the chain is for another one.
+    pub any_interface: bool,
 }
 
 /// An NF of a plan.
@@ -87,9 +89,12 @@ impl Plan {
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&source, &file, &mut errors);
         let mut names = names_of(&file);
-        let inputs = inputs(&source, std::mem::take(&mut file.inputs), &mut errors);
+        let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
+        let known = interfaces.as_deref();
+        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut errors);
         let mut files = files_read(&source, &file, &inputs);
-        let outputs = outputs(&source, std::mem::take(&mut file.outputs), &mut files, &mut errors);
+        let named = std::mem::take(&mut file.outputs);
+        let outputs = outputs(&source, named, known, &mut files, &mut errors);
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,

@@ -42,9 +42,11 @@ pub(crate) struct OutputPlan {
     pub(crate) target: OutputTarget,
 }
 
+/// The inputs. `interfaces` are those that there are; without them, any name is accepted.
 pub(super) fn inputs(
     source: &Source,
     inputs: Vec<Named<Input>>,
+    interfaces: Option<&[String]>,
     errors: &mut Vec<SourceError>,
 ) -> Vec<InputPlan> {
     if inputs.is_empty() {
@@ -71,7 +73,7 @@ pub(super) fn inputs(
             (Some(interface), None, None) => {
                 refuse(&of_captures, "an interface", "--duration or --count to end the run");
                 let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
-                let name = interface_name(source, interface, errors);
+                let name = interface_name(source, interface, interfaces, errors);
                 InputSource::Interface { name, promiscuous }
             }
             (None, Some(capture), None) => {
@@ -106,10 +108,12 @@ type Key = (&'static str, Option<Range<usize>>);
 fn interface_name(
     source: &Source,
     interface: Spanned<String>,
+    interfaces: Option<&[String]>,
     errors: &mut Vec<SourceError>,
 ) -> String {
-    let names = thalweg_io::interfaces();
-    if !names.contains(interface.get_ref()) {
+    if let Some(names) = interfaces
+        && !names.contains(interface.get_ref())
+    {
         let message = format!("there is no interface '{}'", interface.get_ref());
         errors.push(source.error(
             interface.span(),
@@ -161,9 +165,11 @@ fn generator_source(
     InputSource::Generate(Box::new(spec.into_inner()))
 }
 
+/// The outputs. `interfaces` are those that there are; without them, any name is accepted.
 pub(super) fn outputs(
     source: &Source,
     outputs: Vec<Named<Output>>,
+    interfaces: Option<&[String]>,
     files: &mut Files,
     errors: &mut Vec<SourceError>,
 ) -> Vec<OutputPlan> {
@@ -177,7 +183,7 @@ pub(super) fn outputs(
         let output = output.into_inner();
         let target = match (output.interface, output.capture, output.discard) {
             (Some(interface), None, false) => {
-                OutputTarget::Interface(interface_name(source, interface, errors))
+                OutputTarget::Interface(interface_name(source, interface, interfaces, errors))
             }
             (None, Some(capture), false) => {
                 let path = resolve(source, capture.get_ref());
