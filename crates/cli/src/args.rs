@@ -81,6 +81,7 @@ Signals during the run:
     #[command(after_help = "Examples:
   thalweg profile
   thalweg profile --svg profile.svg
+  thalweg profile --samples 15
   thalweg profile --emc-entries 0 --json")]
     Profile(Profile),
     /// Simulate flow lookups: software, near-cache accelerators, ternary memory
@@ -217,13 +218,18 @@ pub struct Profile {
     /// Draw the profile as stacked bars in this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Packets to send for each kind of traffic
-    #[arg(long, value_name = "N", default_value_t = 8_000_000,
+    /// Packets to send for each sample of a kind of traffic
+    #[arg(long, value_name = "N", default_value_t = 2_000_000,
         value_parser = clap::value_parser!(u64).range(1000..))]
     pub packets: u64,
+    /// How often to measure each kind of traffic; the median and the spread are shown
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub samples: u16,
     /// Entries of the exact-match cache, 0 to turn it off
-    #[arg(long, value_name = "N", default_value_t = 8192)]
-    pub emc_entries: usize,
+    #[arg(long, value_name = "N", default_value_t = 8192,
+        value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub emc_entries: u32,
 }
 
 /// The commands of `thalweg sim`.
