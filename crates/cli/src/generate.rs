@@ -14,8 +14,9 @@ use thalweg_source::counted;
 /// Generates the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
     let spec = spec(options)?;
-    let mut generator =
-        GeneratorInput::new(spec.clone()).map_err(|e| Failure::Usage(e.to_string()))?;
+    let mut generator = GeneratorInput::new(spec.clone()).map_err(|e| {
+        Failure::Usage(format!("{}: {}; expected {}", option(e.field), e.what, e.expected))
+    })?;
     let mut output = CaptureOutput::create(&options.output).map_err(|e| match e {
         IoError::Format { .. } => Failure::Usage(e.to_string()),
         other => Failure::Run(other.to_string()),
@@ -41,6 +42,15 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
         writeln!(out, "{file}: {packets}, {bytes}, {flows}")?;
     }
     Ok(())
+}
+
+/// The option, as typed, that sets a field of the specification.
+fn option(field: &str) -> String {
+    match field {
+        "protocols" => "--tcp, --udp, --icmp, --sctp".to_owned(),
+        "vlans" => "--vlan".to_owned(),
+        other => format!("--{}", other.replace('_', "-")),
+    }
 }
 
 /// The specification that the arguments describe.
