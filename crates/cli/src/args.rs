@@ -92,6 +92,13 @@ Signals during the run:
   thalweg doctor
   thalweg doctor --json")]
     Doctor(Doctor),
+    /// Print the JSON Schema of a document that the program writes, or list them all
+    #[command(after_help = "Examples:
+  thalweg schema
+  thalweg schema run > run.schema.json
+  thalweg schema thalweg.trace/1
+  thalweg schema --out schemas")]
+    Schema(Schema),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   thalweg completions bash > /etc/bash_completion.d/thalweg
@@ -194,6 +201,16 @@ pub enum GraphFormat {
     Dot,
     /// Mermaid
     Mermaid,
+}
+
+/// Arguments of `thalweg schema`.
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// The document, as its field `schema` names it; thalweg. and the version may be left out
+    pub name: Option<String>,
+    /// Write all schemas to files in FOLDER; creates the folder if it is missing
+    #[arg(long, value_name = "FOLDER", conflicts_with = "name")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `thalweg trace`.
@@ -358,7 +375,7 @@ pub struct SimPredict {
 pub struct SimRace {
     #[command(flatten)]
     pub config: SimConfig,
-    /// Print the results as JSON
+    /// Print the results as JSON (schema thalweg.sim.race/1)
     #[arg(long)]
     pub json: bool,
 }

@@ -1,8 +1,10 @@
 //! `thalweg gen`: writes synthetic traffic to a capture.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use thalweg_io::generate::{GeneratorInput, Payload, Spec};
 use thalweg_io::{CaptureOutput, IoError, Output};
 
@@ -10,6 +12,19 @@ use crate::args::{Filling, Gen};
 use crate::errors::Failure;
 use crate::report::write_json;
 use thalweg_source::counted;
+
+/// A capture of generated traffic.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Generated {
+    #[schemars(extend("const" = "thalweg.gen/1"))]
+    schema: &'static str,
+    file: String,
+    packets: u64,
+    bytes: u64,
+    /// The whole specification, as `generate` in a chain file takes it.
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    spec: Spec,
+}
 
 /// Generates the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
@@ -32,10 +47,8 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let file = options.output.display().to_string();
     if options.json {
-        let document = json!({
-            "schema": "thalweg.gen/1", "file": file, "packets": packets, "bytes": bytes, "spec": spec,
-        });
-        write_json(&mut out, &document)?;
+        let schema = "thalweg.gen/1";
+        write_json(&mut out, &Generated { schema, file, packets, bytes, spec })?;
     } else {
         let (packets, bytes) = (counted(packets, "packet"), counted(bytes, "byte"));
         let flows = counted(spec.flows, "flow");

@@ -7,6 +7,7 @@ mod tests;
 use std::fmt::Write;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_packet::{PacketType, PortIndex};
 
@@ -16,7 +17,7 @@ use crate::config::{InputSource, OutputTarget, Plan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and the path of each packet type.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Graph {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -28,7 +29,7 @@ pub struct Graph {
     rules: usize,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct Port {
     name: String,
     kind: PortKind,
@@ -37,7 +38,7 @@ struct Port {
 }
 
 /// The kind of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum PortKind {
     Interface,
@@ -52,7 +53,7 @@ impl Port {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct Nf {
     name: String,
     kind: String,
@@ -62,7 +63,7 @@ struct Nf {
     pinned: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct TypeWay {
     name: String,
     /// The steps from `ingress`, or from an input where inputs differ, to the end.

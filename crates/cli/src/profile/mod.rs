@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_chain::{Control, PlanOptions, Report, RunOptions};
 use thalweg_nf::Kinds;
@@ -33,8 +34,10 @@ const STAGES: [(&str, &str); 6] = [
     ("other", "other"),
 ];
 
-#[derive(Debug, Serialize)]
-struct Profile {
+/// The measurements of all mixes.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Profile {
+    #[schemars(extend("const" = "thalweg.profile/1"))]
     schema: &'static str,
     /// The level of vector instructions: scalar, avx2 or avx512.
     isa: &'static str,
@@ -42,7 +45,7 @@ struct Profile {
 }
 
 /// The measurements of one mix: its median sample, and the spread of all.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Profiled {
     name: &'static str,
     flows: u32,
@@ -58,7 +61,7 @@ struct Profiled {
 }
 
 /// One measurement of a mix.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct Sample {
     packets: u64,
     cycles_per_packet: f64,
@@ -70,7 +73,7 @@ struct Sample {
     rule_lookups: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 struct Spread {
     min: f64,
     max: f64,

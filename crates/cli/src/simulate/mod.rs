@@ -7,6 +7,9 @@ mod progress;
 mod race;
 mod sweep;
 
+pub use predict::Predictions;
+pub use race::Races;
+
 use std::io::{self, Write};
 use std::path::Path;
 

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufWriter, Write};
 
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use thalweg_source::PatientWriter;
 
@@ -43,6 +45,12 @@ pub fn failed(file: &OutputFile, source: io::Error) -> NfError {
 pub fn json_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
+}
+
+/// The JSON Schema of what `T` is written as.
+pub fn schema_of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
 }
 
 /// Replaces the content of `file` as a whole, so that a reader never sees a part of it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -55,8 +56,9 @@ impl Inventory {
 }
 
 /// A host as a line of JSON.
-#[derive(Serialize)]
-struct Line<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Line<'a> {
+    #[schemars(extend("const" = "thalweg.assets/1"))]
     schema: &'static str,
     address: IpAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,24 +82,27 @@ struct Line<'a> {
     services: Vec<ServiceLine<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SystemLine<'a> {
     by: Evidence,
     signature: &'a str,
     seen: u64,
     fuzzy: bool,
+    #[schemars(with = "BTreeMap<String, String>")]
     says: Says<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ServiceLine<'a> {
     #[serde(serialize_with = "protocol")]
+    #[schemars(schema_with = "protocol_schema")]
     protocol: u8,
     port: u16,
     role: Role,
     by: Basis,
     first_ns: u64,
     last_ns: u64,
+    #[schemars(with = "BTreeMap<String, String>")]
     says: Says<'a>,
 }
 
@@ -120,6 +125,10 @@ fn protocol<S: Serializer>(protocol: &u8, out: S) -> Result<S::Ok, S::Error> {
         17 => out.serialize_str("udp"),
         other => out.serialize_u8(*other),
     }
+}
+
+fn protocol_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "enum": ["tcp", "udp"] }, { "type": "integer" }] })
 }
 
 fn line<'a>(id: HostId, host: &'a Host, known: &'a Fingerprints) -> Line<'a> {

@@ -70,6 +70,11 @@ pub const KIND: Kind = Kind {
     build,
 };
 
+/// The JSON Schema of a line of `json`: a record of a flow.
+pub fn line_schema() -> schemars::Schema {
+    thalweg_nf::toolkit::output::schema_of::<record::JsonRecord>()
+}
+
 fn build(
     section: &Section<'_>,
     environment: &Environment<'_>,
