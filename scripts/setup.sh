@@ -120,6 +120,7 @@ need_peers() {
     have ping || missing+=(iputils-ping)
     have sysctl || missing+=(procps)
     have ovs-ofctl || missing+=(openvswitch-common)
+    have dot || missing+=(graphviz)
     /usr/bin/python3 -c 'import scapy.all, cryptography, jsonschema' 2>/dev/null ||
         missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)
     # librte_ipsec is held against ours.

@@ -7,8 +7,6 @@ thalweg=${THALWEG:-../../target/release/thalweg}
 mkdir -p out
 
 echo '== The chain'
-# The branch office's tunnel traffic is an input of this chain, so it is generated first.
-"$thalweg" run branch-office.toml --json >out/branch-office.json
 "$thalweg" check chain.toml
 echo
 echo '== The run'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records branch.pcap again: real programs communicate over a pair of virtual
+# Records branch.pcap again, and branch-esp.pcapng from it: real programs communicate over a pair of virtual
 # interfaces between two private network namespaces, and dumpcap captures the
 # traffic. Needs root and iproute2, dumpcap (Debian: wireshark-common), curl,
 # openssl, python3, dnsmasq, ping.
@@ -65,4 +65,6 @@ sleep 1
 kill %1
 wait %1 2>/dev/null || true
 cp "$work/branch.pcap" branch.pcap
+"${THALWEG:-../../target/release/thalweg}" run branch-office.toml
+cp out/branch-esp.pcapng branch-esp.pcapng
 echo "branch.pcap: $(stat -c %s branch.pcap) bytes"

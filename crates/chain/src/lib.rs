@@ -24,5 +24,5 @@ pub use control::{Control, Progress};
 pub use graph::Graph;
 pub use report::{LatencyReport, NfReport, PortReport, Report};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
-pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, trace};
+pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use trace::{Change, Step, Trace};

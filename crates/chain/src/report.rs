@@ -1,6 +1,7 @@
 //! The report of a run, which accounts for every packet.
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_cpu::Isa;
 use thalweg_packet::DropCounts;
@@ -10,9 +11,10 @@ use crate::config::Plan;
 use crate::counters::{Latencies, PortCounters, WorkerCounters};
 
 /// The report of a run. Its JSON form is versioned by `schema`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// `thalweg.run/1`.
+    #[schemars(extend("const" = "thalweg.run/1"))]
     pub schema: &'static str,
     /// Duration of the run, in seconds.
     pub duration_s: f64,
@@ -70,7 +72,7 @@ pub struct Report {
 }
 
 /// Packets of one packet type.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct TypeReport {
     /// Packets.
     pub packets: u64,
@@ -79,7 +81,7 @@ pub struct TypeReport {
 }
 
 /// The counts of a port.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PortReport {
     /// Its name.
     pub name: String,
@@ -92,7 +94,7 @@ pub struct PortReport {
 }
 
 /// The counts of an NF.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NfReport {
     /// Its name.
     pub name: String,
@@ -115,7 +117,7 @@ pub struct NfReport {
 }
 
 /// Percentiles of a time, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct LatencyReport {
     /// Median.
     pub p50: u64,

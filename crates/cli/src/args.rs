@@ -64,7 +64,8 @@ other outputs they are as wide as needed, unless COLUMNS gives a width")]
     #[command(after_help = "Examples:
   thalweg check chain.toml
   thalweg check chain.toml --format dot | dot -Tsvg > chain.svg
-  thalweg check chain.toml --format mermaid")]
+  thalweg check chain.toml --format mermaid
+  thalweg check examples/live-gateway/chain.toml --any-interface")]
     Check(Check),
     /// Generate synthetic traffic
     #[command(after_help = "Examples:
@@ -85,6 +86,7 @@ other outputs they are as wide as needed, unless COLUMNS gives a width")]
     #[command(after_help = "Examples:
   thalweg profile
   thalweg profile --svg profile.svg
+  thalweg profile --samples 15
   thalweg profile --emc-entries 0 --json")]
     Profile(Profile),
     /// Simulate flow lookups: software, near-cache accelerators, ternary memory
@@ -95,6 +97,13 @@ other outputs they are as wide as needed, unless COLUMNS gives a width")]
   thalweg doctor
   thalweg doctor --json")]
     Doctor(Doctor),
+    /// Print the JSON Schema of a document that the program writes, or list them all
+    #[command(after_help = "Examples:
+  thalweg schema
+  thalweg schema run > run.schema.json
+  thalweg schema thalweg.trace/1
+  thalweg schema --out schemas")]
+    Schema(Schema),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   thalweg completions bash > /etc/bash_completion.d/thalweg
@@ -127,7 +136,7 @@ impl Command {
             Self::Sim(Sim::Race(options)) => options.json,
             Self::Sim(Sim::Predict(options)) => options.json,
             Self::Doctor(options) => options.json,
-            Self::Sim(_) | Self::Completions { .. } | Self::Man { .. } => false,
+            Self::Sim(_) | Self::Schema(_) | Self::Completions { .. } | Self::Man { .. } => false,
         }
     }
 }
@@ -199,6 +208,9 @@ pub struct Check {
     /// Print the chain as JSON (schema thalweg.check/1), or its mistakes (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,
+    /// Accept interfaces that this machine does not have, to check a chain for another one
+    #[arg(long)]
+    pub any_interface: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,
@@ -213,6 +225,16 @@ pub enum GraphFormat {
     Dot,
     /// Mermaid
     Mermaid,
+}
+
+/// Arguments of `thalweg schema`.
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// The document, as its field `schema` names it; thalweg. and the version may be left out
+    pub name: Option<String>,
+    /// Write all schemas to files in FOLDER; creates the folder if it is missing
+    #[arg(long, value_name = "FOLDER", conflicts_with = "name")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `thalweg trace`.
@@ -237,13 +259,18 @@ pub struct Profile {
     /// Draw the profile as stacked bars in this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Packets to send for each kind of traffic
-    #[arg(long, value_name = "N", default_value_t = 8_000_000,
+    /// Packets to send for each sample of a kind of traffic
+    #[arg(long, value_name = "N", default_value_t = 2_000_000,
         value_parser = clap::value_parser!(u64).range(1000..))]
     pub packets: u64,
+    /// How often to measure each kind of traffic; the median and the spread are shown
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub samples: u16,
     /// Entries of the exact-match cache, 0 to turn it off
-    #[arg(long, value_name = "N", default_value_t = 8192)]
-    pub emc_entries: usize,
+    #[arg(long, value_name = "N", default_value_t = 8192,
+        value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub emc_entries: u32,
 }
 
 /// The commands of `thalweg sim`.
@@ -372,7 +399,7 @@ pub struct SimPredict {
 pub struct SimRace {
     #[command(flatten)]
     pub config: SimConfig,
-    /// Print the results as JSON
+    /// Print the results as JSON (schema thalweg.sim.race/1)
     #[arg(long)]
     pub json: bool,
 }

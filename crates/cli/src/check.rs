@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use serde_json::json;
-use thalweg_chain::{Plan, PlanOptions};
+use schemars::JsonSchema;
+use serde::Serialize;
+use thalweg_chain::{Graph, Plan, PlanOptions};
 use thalweg_nf::Kinds;
 use thalweg_source::visible_lines;
 
@@ -11,16 +12,31 @@ use crate::args::{self, GraphFormat};
 use crate::errors::Failure;
 use crate::report::write_json;
 
+/// A chain that `run` would start.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Checked {
+    #[schemars(extend("const" = "thalweg.check/1"))]
+    schema: &'static str,
+    graph: Graph,
+    /// What `--strict` would refuse.
+    warnings: Vec<String>,
+}
+
 /// Loads the chain file, which checks it as a whole, and prints its graph.
 pub fn check(options: &args::Check, kinds: &Kinds) -> Result<(), Failure> {
-    let how = PlanOptions { dry_run: true, strict: options.strict, ..PlanOptions::default() };
+    let how = PlanOptions {
+        dry_run: true,
+        strict: options.strict,
+        any_interface: options.any_interface,
+        ..PlanOptions::default()
+    };
     let plan = load(&options.chain, kinds, how)?;
     let graph = plan.graph();
     let mut out = io::stdout().lock();
     if options.json {
-        let warnings: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();
-        let document = json!({ "schema": "thalweg.check/1", "graph": graph, "warnings": warnings });
-        write_json(&mut out, &document)?;
+        let warnings = plan.warnings().iter().map(ToString::to_string).collect();
+        let schema = "thalweg.check/1";
+        write_json(&mut out, &Checked { schema, graph, warnings })?;
         return Ok(());
     }
     let picture = match options.format {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_source::visible;
 
@@ -12,15 +13,17 @@ use crate::args;
 use crate::errors::Failure;
 use crate::report::{plain_table, write_json};
 
-#[derive(Debug, Serialize)]
-struct Diagnosis {
+/// What this machine has.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Diagnosis {
+    #[schemars(extend("const" = "thalweg.doctor/1"))]
     schema: &'static str,
     version: &'static str,
     architecture: &'static str,
     findings: Vec<Finding>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Finding {
     group: &'static str,
     name: &'static str,

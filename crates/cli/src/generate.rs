@@ -1,8 +1,10 @@
 //! `thalweg gen`: writes synthetic traffic to a capture.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use thalweg_io::generate::{GeneratorInput, Payload, Spec};
 use thalweg_io::{CaptureOutput, IoError, Output};
 
@@ -11,11 +13,25 @@ use crate::errors::Failure;
 use crate::report::write_json;
 use thalweg_source::{counted, visible};
 
+/// A capture of generated traffic.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Generated {
+    #[schemars(extend("const" = "thalweg.gen/1"))]
+    schema: &'static str,
+    file: String,
+    packets: u64,
+    bytes: u64,
+    /// The whole specification, as `generate` in a chain file takes it.
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    spec: Spec,
+}
+
 /// Generates the traffic and writes it.
 pub fn generate(options: &Gen) -> Result<(), Failure> {
     let spec = spec(options)?;
-    let mut generator =
-        GeneratorInput::new(spec.clone()).map_err(|e| Failure::Usage(e.to_string()))?;
+    let mut generator = GeneratorInput::new(spec.clone()).map_err(|e| {
+        Failure::Usage(format!("{}: {}; expected {}", option(e.field), e.what, e.expected))
+    })?;
     let mut output = CaptureOutput::create(&options.output).map_err(|e| match e {
         IoError::Format { .. } => Failure::Usage(e.to_string()),
         other => Failure::Run(other.to_string()),
@@ -31,16 +47,23 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let file = options.output.display().to_string();
     if options.json {
-        let document = json!({
-            "schema": "thalweg.gen/1", "file": file, "packets": packets, "bytes": bytes, "spec": spec,
-        });
-        write_json(&mut out, &document)?;
+        let schema = "thalweg.gen/1";
+        write_json(&mut out, &Generated { schema, file, packets, bytes, spec })?;
     } else {
         let (packets, bytes) = (counted(packets, "packet"), counted(bytes, "byte"));
         let flows = counted(spec.flows, "flow");
         writeln!(out, "{}: {packets}, {bytes}, {flows}", visible(&file))?;
     }
     Ok(())
+}
+
+/// The option, as typed, that sets a field of the specification.
+fn option(field: &str) -> String {
+    match field {
+        "protocols" => "--tcp, --udp, --icmp, --sctp".to_owned(),
+        "vlans" => "--vlan".to_owned(),
+        other => format!("--{}", other.replace('_', "-")),
+    }
 }
 
 /// The specification that the arguments describe.

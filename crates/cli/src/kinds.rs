@@ -2,12 +2,44 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use thalweg_nf::{Kind, Kinds};
 
 use crate::args;
 use crate::errors::Failure;
 use crate::report::{columns, plain_table, wrapped, write_json};
+
+/// The kinds of network function.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KindList {
+    #[schemars(extend("const" = "thalweg.nf.list/1"))]
+    schema: &'static str,
+    kinds: Vec<Listed>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Listed {
+    kind: &'static str,
+    summary: &'static str,
+    /// The state that it exports, in words.
+    state: &'static str,
+}
+
+/// A kind of network function.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ShownKind {
+    #[schemars(extend("const" = "thalweg.nf/1"))]
+    schema: &'static str,
+    kind: &'static str,
+    summary: &'static str,
+    /// The state that it exports, in words.
+    state: &'static str,
+    limits: Vec<&'static str>,
+    /// The JSON Schema of its section in a chain file.
+    options: Value,
+}
 
 /// Runs the command that `options` names.
 pub fn show_kinds(options: &args::Nf, kinds: &Kinds) -> Result<(), Failure> {
@@ -26,9 +58,10 @@ pub fn show_kinds(options: &args::Nf, kinds: &Kinds) -> Result<(), Failure> {
 fn list(kinds: &Kinds, json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
-        let describe = |kind: &Kind| json!({ "kind": kind.name, "summary": kind.summary, "state": state(kind) });
-        let kinds: Vec<Value> = kinds.iter().map(describe).collect();
-        return write_json(&mut out, &json!({ "schema": "thalweg.nf.list/1", "kinds": kinds }));
+        let describe =
+            |kind: &Kind| Listed { kind: kind.name, summary: kind.summary, state: state(kind) };
+        let kinds = kinds.iter().map(describe).collect();
+        return write_json(&mut out, &KindList { schema: "thalweg.nf.list/1", kinds });
     }
     let mut table = plain_table(&["kind", "what it does", "exported state"]);
     for kind in kinds.iter() {
@@ -46,15 +79,15 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let schema = kind.schema().to_value();
     if json {
-        let document = json!({
-            "schema": "thalweg.nf/1",
-            "kind": kind.name,
-            "summary": kind.summary,
-            "state": state(kind),
-            "limits": kind.limits,
-            "options": schema,
-        });
-        return write_json(&mut out, &document);
+        let shown = ShownKind {
+            schema: "thalweg.nf/1",
+            kind: kind.name,
+            summary: kind.summary,
+            state: state(kind),
+            limits: kind.limits.to_vec(),
+            options: schema,
+        };
+        return write_json(&mut out, &shown);
     }
     let mut table = plain_table(&["option", "takes", "default", "meaning"]);
     for option in options(&schema, &schema, "") {

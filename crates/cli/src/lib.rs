@@ -17,6 +17,7 @@ mod progress;
 mod registry;
 mod report;
 mod run;
+mod schema;
 mod signals;
 mod simulate;
 mod summary;
@@ -60,6 +61,7 @@ pub fn main(kinds: &Kinds) -> ExitCode {
         Command::Nf(options) => kinds::show_kinds(options, kinds),
         Command::Profile(options) => profile::profile(options, kinds, arguments.quiet),
         Command::Sim(options) => simulate::simulate(options, arguments.quiet),
+        Command::Schema(options) => schema::schema(options),
         Command::Doctor(options) => doctor::doctor(options),
         Command::Completions { shell } => completions(*shell),
         Command::Man { command } => man(command.as_deref()),

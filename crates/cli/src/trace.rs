@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use thalweg_chain::{PlanOptions, RunOptions};
+use thalweg_chain::{PlanOptions, RunOptions, TraceError};
 use thalweg_nf::Kinds;
 
 use crate::args;
@@ -14,8 +14,12 @@ use crate::report::write_json;
 pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
     let how = PlanOptions { dry_run: true, without_outputs: true, ..PlanOptions::default() };
     let plan = load(&options.chain, kinds, how)?;
-    let trace = thalweg_chain::trace(plan, options.packet, &RunOptions::default())
-        .map_err(|e| Failure::Run(e.to_string()))?;
+    let failure = |e| match e {
+        TraceError::Run(_) => Failure::Run(e.to_string()),
+        _ => Failure::Run(format!("--packet: {e}")),
+    };
+    let trace =
+        thalweg_chain::trace(plan, options.packet, &RunOptions::default()).map_err(failure)?;
     let mut out = io::stdout().lock();
     if options.json {
         write_json(&mut out, &trace)?;

@@ -18,7 +18,9 @@ fn folder() -> tempfile::TempDir {
 fn every_command_has_help_with_examples() {
     let folder = folder();
     let all = succeeds(folder.path(), &["--help"]);
-    for command in ["run", "check", "gen", "trace", "profile", "doctor", "completions", "man"] {
+    for command in
+        ["run", "check", "gen", "trace", "profile", "schema", "doctor", "completions", "man"]
+    {
         assert!(all.contains(command), "{command}");
         let help = succeeds(folder.path(), &[command, "--help"]);
         assert!(help.contains("Examples:"), "{command}: {help}");
@@ -184,4 +186,38 @@ fn an_interrupt_ends_a_run_with_its_report_and_readable_output() {
         }
     }
     assert_eq!(Some(packets), report["packets_out"].as_u64());
+}
+
+#[test]
+fn mistakes_in_arguments_name_the_option_as_typed() {
+    let folder = folder();
+    let mistakes: [(&[&str], &str); 22] = [
+        (&["gen", "x.pcap", "--ipv6", "7"], "--ipv6: 7; expected a share"),
+        (&["gen", "x.pcap", "--vlan-share", "2"], "--vlan-share: 2;"),
+        (&["gen", "x.pcap", "--qinq-share=-1"], "--qinq-share: -1;"),
+        (&["gen", "x.pcap", "--malformed", "1.5"], "--malformed: 1.5;"),
+        (&["gen", "x.pcap", "--hostile=NaN"], "--hostile: NaN;"),
+        (&["gen", "x.pcap", "--tcp=-1"], "--tcp, --udp, --icmp, --sctp: "),
+        (&["gen", "x.pcap", "--flows", "0"], "--flows: 0;"),
+        (&["gen", "x.pcap", "--rate", "0"], "--rate: 0;"),
+        (&["gen", "x.pcap", "--zipf=-1"], "--zipf: -1;"),
+        (&["gen", "x.pcap", "--vlan", "5000"], "--vlan: [5000];"),
+        (&["gen", "x.pcap", "--clients", "lan"], "--clients: 'lan'"),
+        (&["gen", "x.pcap", "--servers", "::/0"], "--servers: no IPv4 prefix"),
+        (&["gen", "x.pcap", "--size", "big"], "--size: "),
+        (&["gen", "x.pcap", "--packets", "many"], "--packets"),
+        (&["run", "chain.toml", "--loop", "3"], "--loop applies to none"),
+        (&["trace", "chain.toml", "--packet", "5000"], "--packet: there is no packet 5000"),
+        (&["profile", "--emc-entries", "9999999"], "--emc-entries"),
+        (&["sim", "run", "--method", "fast"], "--method: unknown method 'fast'"),
+        (&["sim", "run", "--set", "core"], "--set: invalid setting 'core'"),
+        (&["sim", "run", "--set", "core.wide=1"], "--set: setting 'core.wide=1'"),
+        (&["sim", "sweep", "--over", "core", "x.jsonl"], "--over: 'core' is not a setting"),
+        (&["sim", "sweep", "--over", "core.width=a", "x.jsonl"], "--over: setting 'core.width=a'"),
+    ];
+    for (arguments, expected) in mistakes {
+        let output = thalweg(folder.path(), arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(expected), "{arguments:?}: {error}");
+    }
 }

@@ -47,7 +47,8 @@ fn a_race_misses_keys_only_without_a_guard() {
     let arguments: Vec<&str> = ["sim", "race", "--json"].into_iter().chain(settings).collect();
     let races: serde_json::Value =
         serde_json::from_str(&succeeds(folder.path(), &arguments)).unwrap();
-    let missed = |n: usize| races[n]["false_negatives"].as_u64().unwrap();
+    assert_eq!(races["schema"], "thalweg.sim.race/1");
+    let missed = |n: usize| races["races"][n]["false_negatives"].as_u64().unwrap();
     assert_eq!((missed(1), missed(3)), (0, 0), "{races}");
     assert!(missed(0) + missed(2) > 0, "{races}");
     let table = succeeds(folder.path(), &["sim", "race", "--set", "sim.measured_lookups=2000"]);

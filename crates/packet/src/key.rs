@@ -178,4 +178,13 @@ pub mod field {
     pub const ARP_THA: Field = Field::new(20, 16, 48);
     /// ND target address.
     pub const ND_TARGET: [Field; 2] = [Field::new(21, 0, 64), Field::new(22, 0, 64)];
+
+    /// All fields of up to 64 bits.
+    pub const NARROW: [Field; 29] = [
+        TUN_ID, TUN_SRC, TUN_DST, IN_PORT, TUN_KIND, METADATA, DL_DST, DL_TYPE, DL_SRC, VLAN_TCI,
+        VLAN_TPID, VLAN2_TCI, VLAN2_TPID, MPLS_LSE, MPLS_LSE2, MPLS_LSE3, NW_PROTO, NW_TOS, NW_TTL,
+        NW_FRAG, NW_SRC, NW_DST, IPV6_LABEL, TP_SRC, TP_DST, TCP_FLAGS, ICMP_ID, ARP_SHA, ARP_THA,
+    ];
+    /// All fields of 128 bits.
+    pub const WIDE: [[Field; 2]; 5] = [TUN_IPV6_SRC, TUN_IPV6_DST, IPV6_SRC, IPV6_DST, ND_TARGET];
 }

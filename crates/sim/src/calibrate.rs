@@ -33,7 +33,7 @@ pub enum CalibrateError {
     /// The slowest steps are too fast to reach memory.
     #[error(
         "the slowest steps of the pointer chase take {ns:.1} ns, less than any memory \
-         ({MEMORY_NS} ns); measure larger sizes"
+         ({MEMORY_NS} ns); measure larger sizes (--most)"
     )]
     Memory {
         /// The time of a step of the last level.

@@ -8,6 +8,7 @@ mod output;
 mod patient;
 mod place;
 pub mod poll;
+mod read;
 mod replace;
 mod stop;
 mod visible;
@@ -41,24 +42,6 @@ impl Source {
     /// A source of `text`, reported as `path`.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<Arc<str>>) -> Self {
         Self { path: path.into().into(), text: text.into() }
-    }
-
-    /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is not UTF-8; the error shows the first
-    /// bad byte's place.
-    pub fn read(path: impl Into<PathBuf>) -> Result<Self, SourceError> {
-        let path = path.into();
-        let bytes = std::fs::read(&path).map_err(|e| {
-            let empty = Self::new(path.clone(), "");
-            empty.error(0..0, format!("cannot read the file: {e}"), "a readable text file")
-        })?;
-        String::from_utf8(bytes).map(|text| Self::new(path.clone(), text)).map_err(|e| {
-            let good = e.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(e.as_bytes()).into_owned();
-            Self::new(path, text).error(good..good, "the text is not UTF-8", "UTF-8 text")
-        })
     }
 
     /// Where the source was read from.

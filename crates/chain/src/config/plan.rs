@@ -33,6 +33,8 @@ pub struct PlanOptions {
     pub strict: bool,
     /// Open no outputs: whether this would be permitted is not checked.
     pub without_outputs: bool,
+    /// Accept interfaces that this machine does not have: the chain is for another one.
+    pub any_interface: bool,
 }
 
 /// An NF of a plan.
@@ -89,11 +91,13 @@ impl Plan {
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&source, &file, &mut errors);
         let mut names = names_of(&file);
-        let inputs = inputs(&source, std::mem::take(&mut file.inputs), &mut errors);
+        let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
+        let known = interfaces.as_deref();
+        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut errors);
         let mut files = files_read(&source, &file, &inputs);
         let opens = !options.without_outputs;
         let outputs = std::mem::take(&mut file.outputs);
-        let outputs = self::outputs(&source, outputs, opens, &mut files, &mut errors);
+        let outputs = self::outputs(&source, outputs, known, opens, &mut files, &mut errors);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
         let environment = Environment {
             inputs: &names.inputs,

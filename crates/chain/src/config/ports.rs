@@ -43,9 +43,11 @@ pub(crate) struct OutputPlan {
     pub(crate) target: OutputTarget,
 }
 
+/// The inputs. `interfaces` are those that there are; without them, any name is accepted.
 pub(super) fn inputs(
     source: &Source,
     inputs: Vec<Named<Input>>,
+    interfaces: Option<&[String]>,
     errors: &mut Vec<SourceError>,
 ) -> Vec<InputPlan> {
     if inputs.is_empty() {
@@ -72,7 +74,7 @@ pub(super) fn inputs(
             (Some(interface), None, None) => {
                 refuse(&of_captures, "an interface", "--duration or --count to end the run");
                 let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
-                let name = interface_name(source, interface, true, errors);
+                let name = interface_name(source, interface, interfaces, true, errors);
                 InputSource::Interface { name, promiscuous }
             }
             (None, Some(capture), None) => {
@@ -108,10 +110,11 @@ type Key = (&'static str, Option<Range<usize>>);
 fn interface_name(
     source: &Source,
     interface: Spanned<String>,
+    interfaces: Option<&[String]>,
     opens: bool,
     errors: &mut Vec<SourceError>,
 ) -> String {
-    let names = thalweg_io::interfaces();
+    let Some(names) = interfaces else { return interface.into_inner() };
     if !names.contains(interface.get_ref()) {
         let message = format!("there is no interface '{}'", interface.get_ref());
         errors.push(source.error(
@@ -170,10 +173,12 @@ fn generator_source(
     InputSource::Generate(Box::new(spec.into_inner()))
 }
 
-/// `opens`: the outputs are opened later, so check that this is permitted.
+/// The outputs. `interfaces` are those that there are; without them, any name is accepted. `opens`:
+/// the outputs are opened later, so check that this is permitted.
 pub(super) fn outputs(
     source: &Source,
     outputs: Vec<Named<Output>>,
+    interfaces: Option<&[String]>,
     opens: bool,
     files: &mut Files,
     errors: &mut Vec<SourceError>,
@@ -187,9 +192,9 @@ pub(super) fn outputs(
         let span = output.span();
         let output = output.into_inner();
         let target = match (output.interface, output.capture, output.discard) {
-            (Some(interface), None, false) => {
-                OutputTarget::Interface(interface_name(source, interface, opens, errors))
-            }
+            (Some(interface), None, false) => OutputTarget::Interface(interface_name(
+                source, interface, interfaces, opens, errors,
+            )),
             (None, Some(capture), false) => {
                 let path = resolve(source, capture.get_ref());
                 if let Some((message, expected)) = unwritable(&path) {

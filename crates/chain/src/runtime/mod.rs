@@ -22,7 +22,7 @@ use state::StateFolders;
 
 pub use error::RunError;
 pub use options::RunOptions;
-pub use state::StateFolderError;
+pub use state::{StateFolderError, state_schema};
 pub use trace::{TraceError, trace};
 
 /// Sends the plan's traffic through its chain, to its end or until `control`

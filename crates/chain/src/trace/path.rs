@@ -1,14 +1,16 @@
 //! The recorded path of a packet.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::words::Change;
 
 /// The path of one packet. Its JSON form is versioned by `schema`, its `Display` form is for a
 /// person.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Trace {
     /// `thalweg.trace/1`.
+    #[schemars(extend("const" = "thalweg.trace/1"))]
     pub schema: &'static str,
     /// The packet's number, from 1, in the order received.
     pub packet: u64,
@@ -37,7 +39,7 @@ pub struct Trace {
 }
 
 /// The effect of one NF on the packet.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Step {
     /// The NF.
     pub nf: String,

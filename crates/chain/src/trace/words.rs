@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_classify::Match;
 use thalweg_packet::wire::{ethertype, ip_proto};
-use thalweg_packet::{Field, FlowKey, Headers, Layer, ParseStatus, field};
+use thalweg_packet::{FlowKey, Headers, Layer, ParseStatus, field};
 
 /// Bytes that an NF changed: those from `offset` on were `before` and are
 /// `after`, in hexadecimal. The two differ in length when the packet grew or
 /// shrank there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Change {
     /// Bytes from the Ethernet header's first to the first changed.
     pub offset: usize,
@@ -20,56 +21,26 @@ pub struct Change {
     pub after: String,
 }
 
-/// The fields that flow syntax can express, except those below.
-const FIELDS: [Field; 21] = [
-    field::IN_PORT,
-    field::METADATA,
-    field::TUN_ID,
-    field::TUN_SRC,
-    field::TUN_DST,
-    field::DL_SRC,
-    field::DL_DST,
-    field::DL_TYPE,
-    field::VLAN_TCI,
-    field::MPLS_LSE,
-    field::NW_SRC,
-    field::NW_DST,
-    field::NW_PROTO,
-    field::NW_TOS,
-    field::NW_TTL,
-    field::NW_FRAG,
-    field::IPV6_LABEL,
-    field::TP_SRC,
-    field::TP_DST,
-    field::ARP_SHA,
-    field::ARP_THA,
-];
-
-/// Fields of 128 bits.
-const WIDE_FIELDS: [[Field; 2]; 5] =
-    [field::IPV6_SRC, field::IPV6_DST, field::ND_TARGET, field::TUN_IPV6_SRC, field::TUN_IPV6_DST];
-
 /// The fields of a key that are not zero, in flow syntax.
 pub(super) fn flow(key: &FlowKey) -> String {
     let mut mask = FlowKey::default();
-    for place in FIELDS.into_iter().filter(|place| key.get(*place) != 0) {
+    for place in field::NARROW.into_iter().filter(|place| key.get(*place) != 0) {
         mask.set(place, place.max());
     }
-    for place in WIDE_FIELDS.into_iter().filter(|place| key.get128(*place) != 0) {
+    for place in field::WIDE.into_iter().filter(|place| key.get128(*place) != 0) {
         mask.set128(place, u128::MAX);
     }
-    if matches!(key.get(field::DL_TYPE) as u16, ethertype::IPV4 | ethertype::IPV6) {
+    let is_ip = matches!(key.get(field::DL_TYPE) as u16, ethertype::IPV4 | ethertype::IPV6);
+    if is_ip && key.get(field::NW_FRAG) & field::FRAG_LATER == 0 {
         use ip_proto::{ICMP, ICMPV6, SCTP, TCP, UDP};
         let protocol = key.get(field::NW_PROTO) as u8;
         // Zero is a value in these: a port, an ICMP type, no flags.
-        if matches!(protocol, ICMP | TCP | UDP | ICMPV6 | SCTP)
-            && key.get(field::NW_FRAG) & field::FRAG_LATER == 0
-        {
+        if matches!(protocol, ICMP | TCP | UDP | ICMPV6 | SCTP) {
             mask.set(field::TP_SRC, field::TP_SRC.max());
             mask.set(field::TP_DST, field::TP_DST.max());
         }
         if protocol == TCP {
-            mask.set(field::TCP_FLAGS, 0x1ff);
+            mask.set(field::TCP_FLAGS, field::TCP_FLAGS.max());
         }
     }
     Match::new(*key, mask).to_string()
@@ -146,6 +117,29 @@ mod tests {
             text.replace_range(at..at + c.before.len(), &c.after);
         }
         text
+    }
+
+    #[test]
+    fn all_fields_of_a_key_are_named() {
+        let mut key = FlowKey::default();
+        key.set(field::DL_TYPE, u64::from(ethertype::IPV4));
+        key.set(field::NW_PROTO, u64::from(ip_proto::TCP));
+        key.set(field::NW_FRAG, field::FRAG_ANY | field::FRAG_LATER);
+        assert_eq!(flow(&key), "tcp,ip_frag=later");
+        key.set(field::NW_FRAG, field::FRAG_ANY);
+        assert_eq!(flow(&key), "tcp,ip_frag=first,tp_src=0,tp_dst=0,tcp_flags=0");
+        key.set(field::DL_TYPE, u64::from(ethertype::IPV6));
+        key.set(field::NW_FRAG, 0);
+        key.set(field::IPV6_LABEL, 0x12345);
+        key.set(field::TCP_FLAGS, 0x12);
+        let named = "tcp6,ipv6_label=0x12345,tp_src=0,tp_dst=0,tcp_flags=syn|ack";
+        assert_eq!(flow(&key), named);
+        key.set(field::VLAN_TCI, field::VLAN_PRESENT | 5);
+        key.set(field::VLAN2_TCI, field::VLAN_PRESENT | 6);
+        assert_eq!(
+            flow(&key),
+            named.replace("tcp6,", "tcp6,dl_vlan=5,dl_vlan_pcp=0,") + ",vlan_tci1=0x1006"
+        );
     }
 
     #[test]

@@ -230,7 +230,7 @@ pub(super) const FIELDS: &[Definition] = &[
     part(&["ip_dscp"], &[field::NW_TOS], (2, 6), NUMBER, Needs::Ip),
     part(&["nw_ecn", "ip_ecn"], &[field::NW_TOS], (0, 2), NUMBER, Needs::Ip),
     define(&["nw_ttl"], &[field::NW_TTL], Form::Number, false, Needs::Ip),
-    define(&["ip_frag", "nw_frag"], &[field::NW_FRAG], Form::Fragment, false, Needs::Ip),
+    part(&["ip_frag", "nw_frag"], &[field::NW_FRAG], (0, 2), (Form::Fragment, false), Needs::Ip),
     define(&["icmp_type"], &[field::TP_SRC], Form::Octet, false, Needs::Icmp),
     define(&["icmp_code"], &[field::TP_DST], Form::Octet, false, Needs::Icmp),
     define(&["icmpv6_type", "icmp_type"], &[field::TP_SRC], Form::Octet, false, Needs::Icmpv6),
@@ -247,6 +247,18 @@ pub(super) const FIELDS: &[Definition] = &[
     define(&["sctp_src"], &[field::TP_SRC], Form::Number, true, Needs::Sctp),
     define(&["sctp_dst"], &[field::TP_DST], Form::Number, true, Needs::Sctp),
     part(&["tcp_flags"], &[field::TCP_FLAGS], (0, 12), (Form::TcpFlags, true), Needs::Tcp),
+];
+
+/// The fields of the key that rules cannot match, so they are only printed. Open vSwitch numbers
+/// inner tags and labels from 1 too.
+pub(super) const ONLY_PRINTED: &[Definition] = &[
+    define(&["tun_kind"], &[field::TUN_KIND], Form::Number, true, Needs::Nothing),
+    define(&["vlan_tpid"], &[field::VLAN_TPID], Form::Hex, true, Needs::Nothing),
+    define(&["vlan_tci1"], &[field::VLAN2_TCI], Form::Hex, true, Needs::Nothing),
+    define(&["vlan_tpid1"], &[field::VLAN2_TPID], Form::Hex, true, Needs::Nothing),
+    define(&["mpls_lse1"], &[field::MPLS_LSE2], Form::Hex, true, Needs::Nothing),
+    define(&["mpls_lse2"], &[field::MPLS_LSE3], Form::Hex, true, Needs::Nothing),
+    define(&["icmp_id"], &[field::ICMP_ID], Form::Number, true, Needs::Nothing),
 ];
 
 /// Protocol names: EtherType, and IP protocol where the name implies one. Of two

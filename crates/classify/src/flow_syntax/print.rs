@@ -3,28 +3,27 @@
 use std::fmt::{self, Formatter};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use thalweg_packet::field::{VLAN_PRESENT, VLAN_TCI};
+use thalweg_packet::field::{FRAG_ANY, FRAG_LATER, VLAN_PRESENT, VLAN_TCI};
 use thalweg_packet::{FlowKey, field};
 
-use super::fields::{Definition, FIELDS, Form, Needs, PROTOCOLS, TCP_FLAGS};
-use super::value;
+use super::fields::{Definition, FIELDS, Form, Needs, ONLY_PRINTED, PROTOCOLS, TCP_FLAGS};
 use crate::rule::Match;
 
 /// Writes `pattern` so that parsing returns it, if parsing can produce it at all.
 ///
 /// The pattern of a megaflow can be one that no rule has: a search may have
 /// looked at the ports of an ARP packet. Such fields are printed although their
-/// prerequisite is missing, and bits that no field has as
-/// `word<i>=value/mask`; neither is read back.
+/// prerequisite is missing, and so are fields that rules cannot match; neither
+/// is read back. Bits that no field uses are zero in every packet and are not
+/// printed.
 pub(crate) fn print(pattern: &Match, f: &mut Formatter<'_>) -> fmt::Result {
     let mut printer = Printer { pattern, left: *pattern.mask(), parts: Vec::new() };
     printer.protocol();
-    printer.fields(|needs| needs.met(pattern.value(), pattern.mask()));
-    printer.fields(|needs| matches!(needs, Needs::Ip | Needs::Ipv4OrArp | Needs::Transport));
-    printer.fields(|_| true);
-    for (i, mask) in printer.left.words.iter().enumerate().filter(|(_, m)| **m != 0) {
-        printer.parts.push(format!("word{i}={:#x}/{mask:#x}", pattern.value().words[i] & mask));
-    }
+    printer.fields(FIELDS, |needs| needs.met(pattern.value(), pattern.mask()));
+    printer
+        .fields(FIELDS, |needs| matches!(needs, Needs::Ip | Needs::Ipv4OrArp | Needs::Transport));
+    printer.fields(FIELDS, |_| true);
+    printer.fields(ONLY_PRINTED, |_| true);
     f.write_str(&printer.parts.join(","))
 }
 
@@ -54,18 +53,17 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints what is left of the fields whose need is `wanted`.
-    fn fields(&mut self, wanted: impl Fn(Needs) -> bool) {
-        for definition in FIELDS.iter().filter(|d| wanted(d.needs)) {
+    /// Prints what is left of those `fields` whose need is `wanted`.
+    fn fields(&mut self, fields: &[Definition], wanted: impl Fn(Needs) -> bool) {
+        for definition in fields.iter().filter(|d| wanted(d.needs)) {
             if definition.form.is_vlan() {
                 self.vlan();
                 continue;
             }
             let mask = definition.get(&self.left);
             let value = definition.get(self.pattern.value()) & mask;
-            if mask != 0
-                && let Some(text) = text(definition, value, mask)
-            {
+            if mask != 0 {
+                let text = text(definition, value, mask);
                 self.parts.push(format!("{}={text}", definition.names[0]));
                 for (place, taken) in definition.split(mask) {
                     self.left.set(place, self.left.get(place) & !taken);
@@ -98,27 +96,22 @@ impl Printer<'_> {
     }
 }
 
-/// The value under its mask, or `None` when this form cannot express it.
-fn text(definition: &Definition, v: u128, m: u128) -> Option<String> {
+/// The value under its mask. A mask that rules cannot set is printed all the same.
+fn text(definition: &Definition, v: u128, m: u128) -> String {
     let exact = m == definition.ones();
-    if !exact && !definition.maskable && definition.form != Form::Fragment {
-        return None;
-    }
-    Some(match definition.form {
-        Form::Number if exact => v.to_string(),
-        Form::Hex if exact && definition.place == [field::DL_TYPE] => format!("{v:#06x}"),
-        Form::Hex if exact => format!("{v:#x}"),
-        Form::Number | Form::Hex => format!("{v:#x}/{m:#x}"),
-        Form::Octet => u8::try_from(v).ok()?.to_string(),
+    match definition.form {
+        Form::Fragment => fragment(v, m).to_owned(),
         Form::Mac if exact => mac(v),
         Form::Mac => format!("{}/{}", mac(v), mac(m)),
         Form::Ipv4 => address(v, m, 32, |a| Ipv4Addr::from(a as u32).to_string()),
         Form::Ipv6 => address(v, m, 128, |a| Ipv6Addr::from(a).to_string()),
-        Form::Port => v.checked_sub(1)?.to_string(),
         Form::TcpFlags => tcp_flags(v, m, exact),
-        Form::Fragment => fragment(v, m)?.to_owned(),
-        Form::Vid | Form::Pcp | Form::PresentVid | Form::Tci => return None,
-    })
+        Form::Port if exact => v.checked_sub(1).map_or("none".to_owned(), |port| port.to_string()),
+        Form::Hex if exact && definition.place == [field::DL_TYPE] => format!("{v:#06x}"),
+        Form::Hex if exact => format!("{v:#x}"),
+        Form::Number | Form::Octet if exact => v.to_string(),
+        _ => format!("{v:#x}/{m:#x}"),
+    }
 }
 
 fn mac(address: u128) -> String {
@@ -157,8 +150,18 @@ fn tcp_flags(value: u128, mask: u128, exact: bool) -> String {
     text
 }
 
-fn fragment(value: u128, mask: u128) -> Option<&'static str> {
-    ["no", "yes", "first", "later", "not_later"]
-        .into_iter()
-        .find(|name| value::fragment(name) == Ok((value, mask)))
+/// Which fragments match, by the name that Open vSwitch prints. A later fragment is a fragment, so
+/// that one bit may decide.
+fn fragment(value: u128, mask: u128) -> &'static str {
+    let [any, later] = [FRAG_ANY, FRAG_LATER].map(|bit| {
+        let bit = u128::from(bit);
+        (mask & bit != 0).then_some(value & bit != 0)
+    });
+    match (any, later) {
+        (_, Some(true)) => "later",
+        (Some(false), _) => "no",
+        (Some(true), Some(false)) => "first",
+        (Some(true), None) => "yes",
+        (None, _) => "not_later",
+    }
 }

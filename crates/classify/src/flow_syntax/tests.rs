@@ -1,7 +1,9 @@
 //! Flows and what they become.
 
+use super::fields::{FIELDS, ONLY_PRINTED, PROTOCOLS};
 use super::*;
-use thalweg_packet::field;
+use crate::Match;
+use thalweg_packet::{FlowKey, field};
 
 fn flow(text: &str) -> Flow {
     parse(text, &|name| (name == "lan").then_some(3)).unwrap()
@@ -158,5 +160,68 @@ fn a_megaflow_that_looked_at_ports_of_an_arp_packet_is_still_readable() {
     mask.set(field::TP_DST, 0xffff);
     mask.set(field::VLAN2_TPID, 0xff00);
     let printed = crate::Match::new(value, mask).to_string();
-    assert_eq!(printed, "arp,arp_op=0,tp_dst=0,word9=0x0/0xff00");
+    assert_eq!(printed, "arp,arp_op=0,tp_dst=0,vlan_tpid1=0x0/0xff00");
+}
+
+/// Keys as parsing makes them: by the protocols that the prerequisites of fields need.
+fn kinds() -> impl Iterator<Item = FlowKey> {
+    PROTOCOLS.iter().map(|(_, ether_type, protocol)| {
+        let mut key = FlowKey::default();
+        key.set(field::DL_TYPE, u64::from(*ether_type));
+        key.set(field::NW_PROTO, protocol.map_or(0, u64::from));
+        key
+    })
+}
+
+/// The printed names, without a protocol's.
+fn names(pattern: &Match) -> Vec<String> {
+    let text = pattern.to_string();
+    text.split(',').filter_map(|part| Some(part.split_once('=')?.0.to_owned())).collect()
+}
+
+#[test]
+fn every_bit_of_every_field_is_printed_under_a_name() {
+    let known: Vec<&str> =
+        FIELDS.iter().chain(ONLY_PRINTED).flat_map(|d| d.names.iter().copied()).collect();
+    let places = field::NARROW.into_iter().chain(field::WIDE.into_iter().flatten());
+    for key in kinds() {
+        for place in places.clone() {
+            let bits = (0..place.bits).map(|bit| 1 << bit);
+            for bits in bits.chain([place.max()]) {
+                for value in [0, bits] {
+                    let (mut value, wanted) = (FlowKey { ..key }, value);
+                    let mut mask = FlowKey::default();
+                    value.set(place, wanted);
+                    mask.set(place, bits);
+                    let names = names(&Match::new(value, mask));
+                    let all_known = names.iter().all(|name| known.contains(&name.as_str()));
+                    assert!(all_known, "{place:?} {bits:#x}: {names:?}");
+                    let is_used = FIELDS.iter().chain(ONLY_PRINTED).any(|d| d.get(&mask) != 0);
+                    assert_eq!(names.is_empty(), !is_used, "{place:?} {bits:#x}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn fragments_are_printed_as_open_vswitch_prints_them() {
+    let (any, later) = (field::FRAG_ANY, field::FRAG_LATER);
+    let cases = [
+        (0, any | later, "no"),
+        (any, any | later, "first"),
+        (any | later, any | later, "later"),
+        (any, any, "yes"),
+        (0, any, "no"),
+        (later, later, "later"),
+        (0, later, "not_later"),
+        // The whole field, as of a packet's own key.
+        (any | later, 0xff, "later"),
+    ];
+    for (value, mask, name) in cases {
+        let (mut v, mut m) = (FlowKey::default(), FlowKey::default());
+        v.set(field::NW_FRAG, value);
+        m.set(field::NW_FRAG, mask);
+        assert_eq!(Match::new(v, m).to_string(), format!("ip_frag={name}"), "{value} {mask:#x}");
+    }
 }

@@ -135,7 +135,7 @@ fn tcp_flags(text: &str, all: u128) -> Masked {
 }
 
 /// Which fragments `text` names, over the bits of `NW_FRAG`.
-pub(super) fn fragment(text: &str) -> Masked {
+fn fragment(text: &str) -> Masked {
     let (any, later) = (u128::from(FRAG_ANY), u128::from(FRAG_LATER));
     match text {
         "no" => Ok((0, any | later)),

@@ -1,6 +1,8 @@
 //! The kinds of traffic that are profiled.
 
 use std::fmt::Write;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use thalweg_io::generate::{GeneratorInput, Protocols, Spec};
@@ -37,20 +39,28 @@ pub(super) const MIXES: [Mix; 6] = [
 ];
 
 impl Mix {
-    /// Writes the traffic and a chain for it to `folder`; returns the chain's path.
-    pub(super) fn prepare(&self, folder: &Path, emc_entries: usize) -> Result<PathBuf, Failure> {
+    /// Writes the traffic and a chain for it to the new `folder`; returns the chain's path.
+    ///
+    /// The traffic is as long as `most` packets at most: no more are sent.
+    pub(super) fn prepare(
+        &self,
+        folder: &Path,
+        emc_entries: u32,
+        most: u64,
+    ) -> Result<PathBuf, Failure> {
+        let failed = |path: &Path, e: io::Error| Failure::Run(format!("{}: {e}", path.display()));
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
-            std::fs::write(&path, text)
-                .map_err(|e| Failure::Run(format!("{}: {e}", path.display())))?;
+            fs::write(&path, text).map_err(|e| failed(&path, e))?;
             Ok::<PathBuf, Failure>(path)
         };
-        self.write_traffic(&folder.join("traffic.pcap"))?;
+        fs::create_dir(folder).map_err(|e| failed(folder, e))?;
+        self.write_traffic(&folder.join("traffic.pcap"), most)?;
         write("routes.csv", "*, ingress, egress\n")?;
         write("chain.toml", &self.chain(emc_entries))
     }
 
-    fn chain(&self, emc_entries: usize) -> String {
+    fn chain(&self, emc_entries: u32) -> String {
         let mut text = format!(
             "routes = 'routes.csv'\n\
              [classify]\nemc_entries = {emc_entries}\n\
@@ -73,11 +83,11 @@ impl Mix {
         format!("ip,{untagged}nw_src=10.0.0.0/{length},nw_dst=198.18.{rule}.0/24")
     }
 
-    fn write_traffic(&self, path: &Path) -> Result<(), Failure> {
+    fn write_traffic(&self, path: &Path, most: u64) -> Result<(), Failure> {
         let failed = |e: &dyn std::fmt::Display| Failure::Run(e.to_string());
         let spec = Spec {
             flows: self.flows,
-            packets: (u64::from(self.flows) * PACKETS_A_FLOW).max(LEAST_PACKETS),
+            packets: (u64::from(self.flows) * PACKETS_A_FLOW).max(LEAST_PACKETS).min(most),
             zipf: self.zipf,
             size: "64".parse().map_err(|e| failed(&e))?,
             protocols: Protocols { tcp: 1.0, udp: 1.0, icmp: 0.0, sctp: 0.0 },

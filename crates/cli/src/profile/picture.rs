@@ -1,8 +1,9 @@
-//! The profile as a picture: a bar for each mix, stacked by stage.
+//! The profile as a picture: a bar for each mix, stacked by stage, with the spread of its samples.
 
 use std::error::Error;
 
 use plotters::prelude::*;
+use thalweg_source::counted;
 
 use super::{Profile, STAGES};
 
@@ -23,10 +24,13 @@ pub(super) fn draw(profile: &Profile) -> Result<String, Box<dyn Error>> {
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let most = profile.mixes.iter().map(|m| m.cycles_per_packet).fold(1.0, f64::max);
+        let most = profile.mixes.iter().map(|m| m.spread.max).fold(1.0, f64::max);
+        let samples = profile.mixes.first().map_or(0, |m| m.samples.len());
+        let samples = counted(samples as u64, "sample");
+        let caption = format!("Cycles per packet by stage, median of {samples} ({})", profile.isa);
         let bars = profile.mixes.len();
         let mut chart = ChartBuilder::on(&area)
-            .caption(format!("Cycles per packet by stage ({})", profile.isa), ("sans-serif", 20))
+            .caption(caption, ("sans-serif", 20))
             .margin(16)
             .x_label_area_size(40)
             .y_label_area_size(56)
@@ -44,10 +48,10 @@ pub(super) fn draw(profile: &Profile) -> Result<String, Box<dyn Error>> {
         for (stage, (_, name)) in STAGES.iter().enumerate() {
             let style = COLOURS[stage].filled();
             let bars = profile.mixes.iter().enumerate().map(|(at, mix)| {
-                let below: f64 = mix.stages[..stage].iter().sum();
+                let below: f64 = mix.median.stages[..stage].iter().sum();
                 let corners = [
                     (SegmentValue::Exact(at), below),
-                    (SegmentValue::Exact(at + 1), below + mix.stages[stage]),
+                    (SegmentValue::Exact(at + 1), below + mix.median.stages[stage]),
                 ];
                 let mut bar = Rectangle::new(corners, style);
                 bar.set_margin(0, 0, 24, 24);
@@ -58,6 +62,12 @@ pub(super) fn draw(profile: &Profile) -> Result<String, Box<dyn Error>> {
                 .label(*name)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
         }
+        // The least and the most of all samples.
+        let whiskers = profile.mixes.iter().enumerate().filter(|(_, m)| m.samples.len() > 1);
+        chart.draw_series(whiskers.map(|(at, mix)| {
+            let (x, middle) = (SegmentValue::CenterOf(at), mix.median.cycles_per_packet);
+            ErrorBar::new_vertical(x, mix.spread.min, middle, mix.spread.max, BLACK.filled(), 12)
+        }))?;
         chart
             .configure_series_labels()
             .position(SeriesLabelPosition::UpperLeft)

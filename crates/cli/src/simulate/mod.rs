@@ -7,6 +7,9 @@ mod progress;
 mod race;
 mod sweep;
 
+pub use predict::Predictions;
+pub use race::Races;
+
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -39,6 +42,11 @@ pub fn simulate(options: &args::Sim, quiet: bool) -> Result<(), Failure> {
 
 /// The configuration of a file and settings.
 fn load(file: Option<&Path>, settings: &[String]) -> Result<Config, Failure> {
+    load_by("--set", file, settings)
+}
+
+/// As [`load`], with settings that `option` gave.
+fn load_by(option: &str, file: Option<&Path>, settings: &[String]) -> Result<Config, Failure> {
     let text = match file {
         Some(path) => std::fs::read_to_string(path)
             .map_err(|e| Failure::Simulation(format!("{}: {e}", path.display())))?,
@@ -46,6 +54,7 @@ fn load(file: Option<&Path>, settings: &[String]) -> Result<Config, Failure> {
     };
     Config::with_settings(&text, settings).map_err(|e| {
         let place = match (&e, file) {
+            (ConfigError::Setting { .. } | ConfigError::Refused { .. }, _) => format!("{option}: "),
             (ConfigError::Syntax(_) | ConfigError::Range { .. }, Some(path)) => {
                 format!("{}: ", path.display())
             }
@@ -78,7 +87,8 @@ fn methods(names: &[String], table: Table) -> Result<Vec<Method>, Failure> {
         let known = Method::ALL.into_iter().find(|method| method.name() == wanted);
         known.ok_or_else(|| {
             let all = Method::ALL.map(Method::name);
-            Failure::Usage(format!("unknown method '{wanted}'; expected one of {}", all.join(", ")))
+            let all = all.join(", ");
+            Failure::Usage(format!("--method: unknown method '{wanted}'; expected one of {all}"))
         })
     };
     names.iter().map(of).collect()

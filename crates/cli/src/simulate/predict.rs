@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::io::{self, Write};
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_classify::cuckoo::{Reader, STEP};
 use thalweg_cpu::Isa;
@@ -30,7 +31,7 @@ const TOGETHER: usize = 8 * STEP;
 type Buffer = [u64; 32];
 
 /// The dependence between lookups, and how each kind is simulated.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Lookups {
     Independent,
@@ -63,7 +64,7 @@ impl Lookups {
 }
 
 /// The times of one kind of lookups in a table of one size.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 struct Row {
     places: u64,
     lookups: Lookups,
@@ -71,8 +72,10 @@ struct Row {
     predicted_ns: f64,
 }
 
-#[derive(Debug, Serialize)]
-struct Predictions {
+/// Measured and simulated times.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Predictions {
+    #[schemars(extend("const" = "thalweg.sim.predict/1"))]
     schema: &'static str,
     rows: Vec<Row>,
 }

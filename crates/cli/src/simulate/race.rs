@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use thalweg_sim::experiment::{self, Race};
 
 use super::load;
@@ -9,12 +11,20 @@ use crate::args;
 use crate::errors::Failure;
 use crate::report::{columns, number_table, wrapped, write_json};
 
+/// The results under each guard.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Races {
+    #[schemars(extend("const" = "thalweg.sim.race/1"))]
+    schema: &'static str,
+    races: Vec<Race>,
+}
+
 pub(super) fn race(options: &args::SimRace) -> Result<(), Failure> {
     let config = load(options.config.file.as_deref(), &options.config.settings)?;
     let races = experiment::race(&config).map_err(|e| Failure::Simulation(e.to_string()))?;
     let mut out = io::stdout().lock();
     if options.json {
-        return Ok(write_json(&mut out, &races)?);
+        return Ok(write_json(&mut out, &Races { schema: "thalweg.sim.race/1", races })?);
     }
     Ok(show(&mut out, &races)?)
 }

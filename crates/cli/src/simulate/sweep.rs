@@ -4,7 +4,7 @@ use thalweg_sim::config::Config;
 use thalweg_sim::experiment::Store;
 
 use super::progress::Progress;
-use super::{failure, load, threads};
+use super::{failure, load, load_by, threads};
 use crate::args;
 use crate::errors::Failure;
 
@@ -24,10 +24,14 @@ pub(super) fn sweep(options: &args::SimSweep, quiet: bool) -> Result<(), Failure
 
 /// All combinations, each checked before anything runs.
 fn points(options: &args::SimSweep) -> Result<Vec<Config>, Failure> {
+    let file = options.grid.config.as_deref();
+    // A mistake in what all combinations share is one of --set.
+    load(file, &options.grid.settings)?;
     let mut combinations = vec![options.grid.settings.clone()];
     for over in &options.over {
         let (key, values) = over.split_once('=').ok_or_else(|| {
-            Failure::Usage(format!("'{over}' is not a setting; expected table.key=value,value"))
+            let expected = "TABLE.KEY=VALUE,...";
+            Failure::Usage(format!("--over: '{over}' is not a setting; expected {expected}"))
         })?;
         let with = |settings: &Vec<String>, value: &str| {
             let mut settings = settings.clone();
@@ -39,5 +43,5 @@ fn points(options: &args::SimSweep) -> Result<Vec<Config>, Failure> {
             .flat_map(|settings| values.split(',').map(move |value| with(settings, value)))
             .collect();
     }
-    combinations.iter().map(|settings| load(options.grid.config.as_deref(), settings)).collect()
+    combinations.iter().map(|settings| load_by("--over", file, settings)).collect()
 }

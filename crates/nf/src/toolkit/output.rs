@@ -2,6 +2,8 @@
 
 use std::io::{self, BufWriter, Write};
 
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use thalweg_source::{PatientWriter, VisibleJson};
 
@@ -53,6 +55,12 @@ pub fn json_text(value: &impl Serialize) -> String {
     let mut text = Vec::new();
     serde_json::to_writer(VisibleJson(&mut text), value).expect("the value has a form in JSON");
     String::from_utf8(text).expect("JSON is UTF-8")
+}
+
+/// The JSON Schema of what `T` is written as.
+pub fn schema_of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
 }
 
 /// Replaces the content of `file` as a whole, so that a reader never sees a part of it.

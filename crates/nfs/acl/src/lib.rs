@@ -7,6 +7,7 @@ mod rules;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_classify::{Classifier, Config, Lookup, Rule, RuleId, RuleTable, SharedRules};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes};
@@ -27,6 +28,11 @@ pub const KIND: Kind = Kind {
     options: || schemars::schema_for!(Options),
     build,
 };
+
+/// The JSON Schema of a line of `hits`: a rule with its hits.
+pub fn line_schema() -> schemars::Schema {
+    thalweg_nf::toolkit::output::schema_of::<Line<'_>>()
+}
 
 fn build(
     section: &Section<'_>,
@@ -164,8 +170,9 @@ struct HitFile {
 }
 
 /// A rule as a line of JSON.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Line<'a> {
+    #[schemars(extend("const" = "thalweg.acl/1"))]
     schema: &'static str,
     rule: u32,
     priority: u32,

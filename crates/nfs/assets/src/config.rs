@@ -188,7 +188,9 @@ fn xml_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = path.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let entries = entries.map_err(|e| format!("cannot read the folder: {e}"))?;
     let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|e| e == "xml"));
+    let is_xml = |path: &Path| path.extension().is_some_and(|e| e == "xml");
+    let is_gz = |path: &Path| path.extension().is_some_and(|e| e == "gz");
+    files.retain(|file| is_xml(file) || is_gz(file) && is_xml(&file.with_extension("")));
     files.sort();
     if files.is_empty() {
         return Err("the folder holds no XML file".into());

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{FiveTuple, Nanoseconds, address_bits, address_of};
 
@@ -65,7 +66,9 @@ pub(super) struct Host {
 }
 
 /// The evidence that identified a system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Evidence {
     Syn,
@@ -88,7 +91,9 @@ pub(super) struct System {
 }
 
 /// Which side of a service a host is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
     Server,
@@ -96,7 +101,9 @@ pub(super) enum Role {
 }
 
 /// What identified a service, from the weakest to the strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Basis {
     /// It is not identified.
@@ -123,7 +130,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Takes over the attributes `says`, unless the current basis is stronger.
+    /// Takes over these attributes, unless the current basis is stronger.
     pub(super) fn learn(&mut self, basis: Basis, says: Attributes) {
         if basis >= self.basis && !says.is_empty() {
             (self.basis, self.says) = (basis, says);

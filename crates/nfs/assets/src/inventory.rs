@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use thalweg_packet::wire::ip_proto;
@@ -56,8 +57,9 @@ impl Inventory {
 }
 
 /// A host as a line of JSON.
-#[derive(Serialize)]
-struct Line<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Line<'a> {
+    #[schemars(extend("const" = "thalweg.assets/1"))]
     schema: &'static str,
     address: IpAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,16 +83,17 @@ struct Line<'a> {
     services: Vec<ServiceLine<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SystemLine<'a> {
     by: Evidence,
     signature: &'a str,
     seen: u64,
     fuzzy: bool,
+    #[schemars(with = "BTreeMap<String, String>")]
     says: Says<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ServiceLine<'a> {
     protocol: Cow<'static, str>,
     port: u16,
@@ -98,6 +101,7 @@ struct ServiceLine<'a> {
     by: Basis,
     first_ns: u64,
     last_ns: u64,
+    #[schemars(with = "BTreeMap<String, String>")]
     says: Says<'a>,
 }
 

@@ -54,6 +54,11 @@ pub const KIND: Kind = Kind {
     build,
 };
 
+/// The JSON Schema of a line of `inventory`: a host.
+pub fn line_schema() -> schemars::Schema {
+    thalweg_nf::toolkit::output::schema_of::<inventory::Line<'_>>()
+}
+
 fn build(
     section: &Section<'_>,
     environment: &Environment<'_>,

@@ -35,7 +35,7 @@ pub(super) struct Options {
     /// The rules; the first match decides.
     #[schemars(with = "Vec<RuleOptions>")]
     pub(super) rule: Vec<Spanned<RuleOptions>>,
-    /// A file for flows as lines of JSON (schema thalweg.l7fw/1).
+    /// A file for flows as lines of JSON (schema thalweg.l7fw/2).
     #[schemars(with = "Option<String>")]
     pub(super) flows: Option<Spanned<String>>,
     /// Packets of a TCP flow that nDPI inspects before it gives up.

@@ -20,6 +20,8 @@ mod host;
 mod inspect;
 #[cfg(feature = "ndpi")]
 mod labels;
+#[cfg_attr(not(feature = "ndpi"), allow(dead_code))]
+mod line;
 #[cfg(feature = "ndpi")]
 mod ndpi;
 #[cfg(feature = "ndpi")]
@@ -69,6 +71,11 @@ pub const KIND: Kind = Kind {
     #[cfg(not(feature = "ndpi"))]
     build: without_library,
 };
+
+/// The JSON Schema of a line of `flows`: a flow with its verdict.
+pub fn line_schema() -> schemars::Schema {
+    thalweg_nf::toolkit::output::schema_of::<line::Line<'_>>()
+}
 
 /// Reports that this program was built without the library.
 #[cfg(not(feature = "ndpi"))]

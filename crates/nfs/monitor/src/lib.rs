@@ -30,7 +30,7 @@ use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunct
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Options {
-    /// A file for records as lines of JSON (schema thalweg.monitor/1).
+    /// A file for records as lines of JSON (schema thalweg.monitor/2).
     #[schemars(with = "Option<String>")]
     json: Option<Spanned<String>>,
     /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
@@ -69,6 +69,11 @@ pub const KIND: Kind = Kind {
     options: || schemars::schema_for!(Options),
     build,
 };
+
+/// The JSON Schema of a line of `json`: a record of a flow.
+pub fn line_schema() -> schemars::Schema {
+    thalweg_nf::toolkit::output::schema_of::<record::JsonRecord>()
+}
 
 fn build(
     section: &Section<'_>,

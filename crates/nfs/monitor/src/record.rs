@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::wire::ip_proto;
 use thalweg_packet::{FiveTuple, Nanoseconds, PortIndex, address_bits};
@@ -69,7 +70,7 @@ impl Counts {
 }
 
 /// Why a record was exported: the values of IPFIX's flowEndReason (RFC 5102).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub(super) enum EndReason {
@@ -88,8 +89,9 @@ pub(super) struct Record {
 }
 
 /// A record as a line of JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct JsonRecord<'a> {
+    #[schemars(extend("const" = "thalweg.monitor/2"))]
     schema: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     src: Option<IpAddr>,

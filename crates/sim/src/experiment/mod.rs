@@ -14,6 +14,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigError, Method, Table};
@@ -26,20 +29,22 @@ pub use race::{Race, race};
 pub use statistics::Mean;
 pub use store::{Store, StoreError};
 
-/// What a run has shown. Counts and times are of the measured lookups, those of a
-/// lookup where they are said to be.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The results of a run. Counts and times are those of all measured lookups, or of one lookup
+/// where that is stated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Form of this report.
+    #[schemars(extend("const" = "thalweg.sim.run/2"))]
     pub schema: String,
-    /// The whole configuration.
+    /// The whole configuration, as `thalweg sim config` prints it.
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, serde_json::Value>>")]
     pub config: Config,
     /// Keys in the tables.
     pub keys: u64,
     /// Bytes of all buckets and keys.
     pub table_bytes: u64,
-    /// Lookups measured; units of the other thread's work where there is one, and all that
-    /// is said of a lookup is said of those.
+    /// Lookups measured; where there is another thread, units of its work, and all figures of a
+    /// lookup are figures of such a unit.
     pub lookups: u64,
     /// Lookups meanwhile that found their key.
     pub hits: u64,
@@ -49,12 +54,12 @@ pub struct Report {
     pub batches: Vec<f64>,
     /// The first of the measured lookups that are not like the rest, by MSER-5.
     pub warm_up: u64,
-    /// The same, a lookup.
+    /// Means per lookup.
     pub per_lookup: PerLookup,
 }
 
 /// Means over the lookups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PerLookup {
     /// Micro-operations.
     pub operations: f64,
@@ -80,9 +85,9 @@ pub struct PerLookup {
     pub queries: f64,
     /// Accesses of accelerators.
     pub accelerator_accesses: f64,
-    /// Of those, from main memory.
+    /// Those of them from main memory.
     pub accelerator_misses: f64,
-    /// Of those, from the core's caches.
+    /// Those of them from the core's caches.
     pub snoops: f64,
     /// Cycles of queries: decoding, hashing, comparing.
     pub query_compute: f64,
@@ -106,9 +111,9 @@ impl PerLookup {
 /// A configuration's tables and warm caches, from which runs begin.
 #[derive(Clone, Debug)]
 enum Prepared {
-    /// Of tables that simulated methods have in common.
+    /// Tables that simulated methods have in common.
     Common(Box<Lookups>),
-    /// Of our own.
+    /// Our own tables.
     Own(Box<OwnLookups>),
 }
 

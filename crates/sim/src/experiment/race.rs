@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::calendar::Cycle;
@@ -21,7 +22,7 @@ use crate::random::Random;
 use crate::table::{HashTable, Room, bucket_of};
 
 /// How readers guard themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guard {
     /// Software that does not.
@@ -56,7 +57,7 @@ impl Guard {
 }
 
 /// The results under one guard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Race {
     /// The guard.
     pub guard: Guard,
@@ -120,13 +121,13 @@ struct Reader {
 /// Where the writer is.
 #[derive(Clone, Debug)]
 enum Writer {
-    /// A key is to be removed.
+    /// It removes a key next.
     Remove,
-    /// A key is to be put in, in the place of one that was removed.
+    /// It puts a key in next, in the place of one that was removed.
     Plan,
-    /// The next copy is announced by the counter; it is that of so many.
+    /// The counter announces the next copy, which has this number.
     Announce(Room, usize),
-    /// It is made; behind the last one the key is put in.
+    /// The copy is made; after the last one the key is put in.
     Move(Room, usize),
 }
 
@@ -267,7 +268,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The end of a lookup, or of a try; when the reader goes on.
+    /// The end of a lookup, or of a try; when the reader continues.
     fn end(&mut self, reader: usize, now: Cycle) -> Cycle {
         let id = CoreId(reader);
         let Reader { key, begun, counter, found, .. } = self.readers[reader];

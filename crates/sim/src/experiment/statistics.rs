@@ -1,9 +1,10 @@
 //! Means and how sure they are.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A mean with its 95 % confidence interval: `mean` plus or minus `half_width`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mean {
     /// The mean.
     pub mean: f64,
@@ -12,7 +13,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Of batches that are as good as independent.
+    /// The mean of batches that are as good as independent.
     pub fn of(batches: &[f64]) -> Self {
         let n = batches.len() as f64;
         let mean = batches.iter().sum::<f64>() / n;
@@ -41,7 +42,7 @@ fn warm_up(observations: &[f64]) -> usize {
 /// Stretches of the first round that are observed.
 const STRETCHES: u64 = 200;
 
-/// Cycles of a lookup over stretches of the first measured ones, which tell whether they
+/// Cycles of a lookup over stretches of the first measured ones, which show whether they
 /// were warm.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
@@ -54,7 +55,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Of a round of so many lookups that begins now.
+    /// The observation of a round of `lookups` lookups that begins now.
     pub(super) fn begin(lookups: u64, now: u64) -> Self {
         Self { every: (lookups / STRETCHES).max(1), start: now, ..Self::default() }
     }
@@ -68,7 +69,7 @@ impl Observed {
         }
     }
 
-    /// The round has ended; what comes is not observed.
+    /// Ends the round; later lookups are not observed.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }

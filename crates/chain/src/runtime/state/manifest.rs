@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use thalweg_source::create;
@@ -15,14 +16,15 @@ use crate::config::MAX_WORKERS;
 const SCHEMA: &str = "thalweg.state/1";
 
 /// The NFs whose state the folder holds.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Manifest {
+    #[schemars(extend("const" = "thalweg.state/1"))]
     schema: String,
     pub(super) nfs: IndexMap<String, Left>,
 }
 
 /// The exported state of an NF.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Left {
     /// Its kind.
     pub(super) kind: String,
@@ -63,7 +65,7 @@ impl Manifest {
         Ok(self)
     }
 
-    /// Writes it beside its final path; returns where.
+    /// Writes it next to its final path; returns where.
     pub(super) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         let partial = path(folder).with_extension("partial");
         let mut text = serde_json::to_vec_pretty(self)?;

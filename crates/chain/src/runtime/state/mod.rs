@@ -23,6 +23,11 @@ use thalweg_source::{counted, create, lock};
 
 pub use error::StateFolderError;
 
+/// The JSON Schema of `state.json` in a folder of exported state.
+pub fn state_schema() -> schemars::Schema {
+    thalweg_nf::toolkit::output::schema_of::<Manifest>()
+}
+
 /// The folders that state is imported from and exported to.
 pub(super) struct StateFolders<'a> {
     plan: &'a Plan,

@@ -108,24 +108,17 @@ impl Loader {
     pub(super) fn prads(&mut self, folder: &Path) -> bool {
         let mut found = false;
         for (name, reads) in prads::FILES {
-            let path = folder.join(name);
-            if !path.is_file() {
-                continue;
-            }
+            let names = [folder.join(name), folder.join(format!("{name}.gz"))];
+            let Some(path) = names.into_iter().find(|path| path.is_file()) else { continue };
             found = true;
             // Some of their comments are in Latin-1.
-            match std::fs::read(&path) {
-                Ok(bytes) => {
-                    let source = Source::new(path, String::from_utf8_lossy(&bytes).into_owned());
+            match Source::read_lossy(path) {
+                Ok(source) => {
                     let mut warnings = Mistakes::default();
                     prads::read(&source, reads, &mut self.fingerprints, &mut warnings);
                     self.warnings.extend(warnings.into_vec());
                 }
-                Err(e) => {
-                    let source = Source::new(path, "");
-                    let message = format!("cannot read the file: {e}");
-                    self.errors.push(source.error(0..0, message, "a readable file"));
-                }
+                Err(e) => self.errors.push(e),
             }
         }
         found

@@ -1,8 +1,13 @@
 //! A chain as a graph, for `thalweg check`.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+mod draw;
+#[cfg(test)]
+mod tests;
 
+use std::fmt::Write;
+use std::path::Path;
+
+use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_packet::{PacketType, PortIndex};
 
@@ -12,31 +17,53 @@ use crate::config::{InputSource, OutputTarget, Plan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and the path of each packet type.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Graph {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     nfs: Vec<Nf>,
+    /// The path of each packet type; one for each input where inputs differ.
     types: Vec<TypeWay>,
     packet_types: usize,
+    /// The number of rules of all classes.
     rules: usize,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct Port {
     name: String,
+    kind: PortKind,
+    /// The interface, the file or the traffic.
     what: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+/// The kind of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum PortKind {
+    Interface,
+    Capture,
+    Generator,
+    Discard,
+}
+
+impl Port {
+    fn new(name: &str, kind: PortKind, what: String) -> Self {
+        Self { name: name.to_owned(), kind, what }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct Nf {
     name: String,
     kind: String,
+    /// Its options, in words.
     what: String,
+    /// Whether it runs on its own worker.
     pinned: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct TypeWay {
     name: String,
     /// The steps from `ingress`, or from an input where inputs differ, to the end.
@@ -52,24 +79,27 @@ impl Plan {
 
 impl Graph {
     fn of(plan: &Plan) -> Self {
-        let inputs = plan.inputs.iter().map(|p| Port {
-            name: p.name.clone(),
-            what: match &p.source {
-                InputSource::Interface { name, .. } => format!("interface {name}"),
-                InputSource::Capture { path, .. } => path.display().to_string(),
+        let interface = |name: &str| (PortKind::Interface, format!("interface {name}"));
+        let capture = |path: &Path| (PortKind::Capture, path.display().to_string());
+        let inputs = plan.inputs.iter().map(|p| {
+            let (kind, what) = match &p.source {
+                InputSource::Interface { name, .. } => interface(name),
+                InputSource::Capture { path, .. } => capture(path),
                 InputSource::Generate(spec) => {
                     let flows = counted(spec.flows, "flow");
-                    format!("{} in {flows}", counted(spec.packets, "generated packet"))
+                    let packets = counted(spec.packets, "generated packet");
+                    (PortKind::Generator, format!("{packets} in {flows}"))
                 }
-            },
+            };
+            Port::new(&p.name, kind, what)
         });
-        let outputs = plan.outputs.iter().map(|p| Port {
-            name: p.name.clone(),
-            what: match &p.target {
-                OutputTarget::Interface(name) => format!("interface {name}"),
-                OutputTarget::Capture(path) => path.display().to_string(),
-                OutputTarget::Discard => "discard".into(),
-            },
+        let outputs = plan.outputs.iter().map(|p| {
+            let (kind, what) = match &p.target {
+                OutputTarget::Interface(name) => interface(name),
+                OutputTarget::Capture(path) => capture(path),
+                OutputTarget::Discard => (PortKind::Discard, "discard".into()),
+            };
+            Port::new(&p.name, kind, what)
         });
         let nfs = plan.nfs.iter().map(|nf| Nf {
             name: nf.name.clone(),
@@ -130,66 +160,6 @@ impl Graph {
         }
         text
     }
-
-    /// A directed graph for Graphviz.
-    pub fn to_dot(&self) -> String {
-        let mut text = String::from("digraph chain {\n  rankdir=LR;\n  node [shape=box];\n");
-        for nf in &self.nfs {
-            let _ = writeln!(
-                text,
-                "  {} [label={}];",
-                quote(&nf.name),
-                quote(&format!("{}\n{}", nf.name, nf.kind))
-            );
-        }
-        for ((from, to), types) in self.edges() {
-            let _ = writeln!(
-                text,
-                "  {} -> {} [label={}];",
-                quote(from),
-                quote(to),
-                quote(&types.join(", "))
-            );
-        }
-        text.push_str("}\n");
-        text
-    }
-
-    /// A flowchart for Mermaid.
-    pub fn to_mermaid(&self) -> String {
-        let mut names: Vec<&str> = Vec::new();
-        let mut lines = String::new();
-        for ((from, to), types) in self.edges() {
-            let mut id = |name| {
-                let at = names.iter().position(|n| *n == name).unwrap_or_else(|| {
-                    names.push(name);
-                    names.len() - 1
-                });
-                format!("n{at}")
-            };
-            let (from, to) = (id(from), id(to));
-            let _ = writeln!(lines, "  {from} -->|{}| {to}", types.join(", "));
-        }
-        let mut text = String::from("flowchart LR\n");
-        for (i, name) in names.iter().enumerate() {
-            let _ = writeln!(text, "  n{i}[{name}]");
-        }
-        text + &lines
-    }
-
-    /// Each hop once, with the packet types that take it.
-    fn edges(&self) -> BTreeMap<(&str, &str), Vec<&str>> {
-        let mut edges: BTreeMap<_, Vec<&str>> = BTreeMap::new();
-        for packet_type in &self.types {
-            for hop in packet_type.way.windows(2) {
-                edges
-                    .entry((hop[0].as_str(), hop[1].as_str()))
-                    .or_default()
-                    .push(&packet_type.name);
-            }
-        }
-        edges
-    }
 }
 
 fn way(plan: &Plan, packet_type: PacketType, input: Option<PortIndex>) -> Vec<String> {
@@ -218,8 +188,4 @@ fn way(plan: &Plan, packet_type: PacketType, input: Option<PortIndex>) -> Vec<St
         }
     }
     way
-}
-
-fn quote(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

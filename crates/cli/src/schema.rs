@@ -1,0 +1,151 @@
+//! `thalweg schema`: the JSON Schemas of all JSON that the program writes.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use schemars::{JsonSchema, Schema};
+use serde_json::Value;
+use thalweg_nf::toolkit::output::schema_of;
+use thalweg_source::nearest;
+
+use crate::args;
+use crate::check::Checked;
+use crate::doctor::Diagnosis;
+use crate::errors::Failure;
+use crate::generate::Generated;
+use crate::kinds::{KindList, ShownKind};
+use crate::profile::Profile;
+use crate::report::{plain_table, write_json};
+use crate::simulate::{Predictions, Races};
+
+/// A document, or a line, that the program writes.
+struct Document {
+    /// Its name with its version: what its field `schema` holds.
+    name: &'static str,
+    /// The command or the option that writes it.
+    written_by: &'static str,
+    schema: fn() -> Schema,
+}
+
+const fn document<T: JsonSchema>(name: &'static str, written_by: &'static str) -> Document {
+    Document { name, written_by, schema: schema_of::<T> }
+}
+
+/// A written schema, which the documentation holds.
+macro_rules! written {
+    ($file:literal) => {
+        || {
+            let text = include_str!(concat!("../../../docs/schemas/", $file));
+            serde_json::from_str(text).expect("a test reads every written schema")
+        }
+    };
+}
+
+const DOCUMENTS: &[Document] = &[
+    document::<thalweg_chain::Report>("thalweg.run/1", "run --json"),
+    document::<Checked>("thalweg.check/1", "check --json"),
+    Document {
+        name: "thalweg.mistakes/1",
+        written_by: "check --json and run --json, if the configuration has mistakes",
+        schema: written!("thalweg.mistakes-1.json"),
+    },
+    document::<thalweg_chain::Trace>("thalweg.trace/1", "trace --json"),
+    document::<Generated>("thalweg.gen/1", "gen --json"),
+    document::<KindList>("thalweg.nf.list/1", "nf list --json"),
+    document::<ShownKind>("thalweg.nf/1", "nf show --json"),
+    document::<Profile>("thalweg.profile/1", "profile --json"),
+    document::<Diagnosis>("thalweg.doctor/1", "doctor --json"),
+    document::<thalweg_sim::experiment::Report>(
+        "thalweg.sim.run/2",
+        "sim run --json, in a list; sim sweep and sim claims, a line each",
+    ),
+    document::<Races>("thalweg.sim.race/1", "sim race --json"),
+    document::<Predictions>("thalweg.sim.predict/1", "sim predict --json"),
+    Document {
+        name: "thalweg.state/1",
+        written_by: "state.json of run --export-state",
+        schema: thalweg_chain::state_schema,
+    },
+    Document {
+        name: "thalweg.acl/1",
+        written_by: "hits of an acl, a line each",
+        schema: thalweg_acl::line_schema,
+    },
+    Document {
+        name: "thalweg.assets/1",
+        written_by: "inventory of an assets, a line each",
+        schema: thalweg_assets::line_schema,
+    },
+    Document {
+        name: "thalweg.l7fw/2",
+        written_by: "flows of an l7fw, a line each",
+        schema: thalweg_l7fw::line_schema,
+    },
+    Document {
+        name: "thalweg.monitor/2",
+        written_by: "json of a monitor, a line each",
+        schema: thalweg_monitor::line_schema,
+    },
+    Document {
+        name: "thalweg.nids.alert/1",
+        written_by: "alerts of a nids, a line each (event_type alert, no field schema)",
+        schema: written!("thalweg.nids.alert-1.json"),
+    },
+];
+
+/// Prints the schema that is named, writes all of them, or lists their names.
+pub fn schema(options: &args::Schema) -> Result<(), Failure> {
+    if let Some(folder) = &options.out {
+        return write_all(folder);
+    }
+    let mut out = io::stdout().lock();
+    let Some(name) = &options.name else {
+        let mut table = plain_table(&["schema", "written by"]);
+        for document in DOCUMENTS {
+            table.add_row([document.name, document.written_by]);
+        }
+        return Ok(writeln!(out, "{table}")?);
+    };
+    let known = DOCUMENTS.iter().find(|d| d.name == name || d.short_name() == name);
+    let document = known.ok_or_else(|| {
+        let near = nearest(name, DOCUMENTS.iter().flat_map(|d| [d.name, d.short_name()]));
+        let expected = match near {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => "expected one that 'thalweg schema' lists".into(),
+        };
+        Failure::Usage(format!("unknown schema '{name}'; {expected}"))
+    })?;
+    Ok(write_json(&mut out, &document.published())?)
+}
+
+fn write_all(folder: &Path) -> Result<(), Failure> {
+    let failed = |path: &Path, e: io::Error| Failure::Run(format!("{}: {e}", path.display()));
+    fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    for document in DOCUMENTS {
+        let path = folder.join(document.file_name());
+        let mut text = Vec::new();
+        write_json(&mut text, &document.published())?;
+        fs::write(&path, text).map_err(|e| failed(&path, e))?;
+    }
+    Ok(())
+}
+
+impl Document {
+    /// Its name without the prefix that all have, and without the version.
+    fn short_name(&self) -> &'static str {
+        let name = self.name.strip_prefix("thalweg.").unwrap_or(self.name);
+        name.split_once('/').map_or(name, |(name, _)| name)
+    }
+
+    fn file_name(&self) -> String {
+        format!("{}.json", self.name.replace('/', "-"))
+    }
+
+    /// The schema, under the name of the document.
+    fn published(&self) -> Value {
+        let mut schema = (self.schema)();
+        schema.insert("title".into(), self.name.into());
+        schema.to_value()
+    }
+}
