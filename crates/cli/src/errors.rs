@@ -9,8 +9,8 @@ use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError,
     MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use thalweg_source::{Excerpt, SourceError, count, counted, shortened};
 
 use crate::report::write_json;
@@ -69,8 +69,7 @@ impl Failure {
             Self::Configuration(mistakes) if json => write_json(&mut out, &document(mistakes)),
             Self::Usage(_) | Self::Simulation(_) | Self::Run(_) if json => {
                 let message = self.to_string();
-                let document = json!({ "schema": "thalweg.failure/1", "message": message });
-                write_json(&mut out, &document)
+                write_json(&mut out, &Failed { schema: "thalweg.failure/1", message })
             }
             _ => Ok(()),
         };
@@ -102,9 +101,10 @@ fn files(mistakes: &[SourceError]) -> usize {
     mistakes.iter().map(|m| m.source_file().path()).collect::<BTreeSet<_>>().len()
 }
 
-/// The mistakes as JSON.
-#[derive(Serialize)]
-struct Document<'a> {
+/// The mistakes in the user's files.
+#[derive(Serialize, JsonSchema)]
+pub struct MistakesFound<'a> {
+    #[schemars(extend("const" = "thalweg.mistakes/1"))]
     schema: &'static str,
     /// All mistakes, also those that are not in the list.
     total: u64,
@@ -113,13 +113,24 @@ struct Document<'a> {
     mistakes: Vec<Entry<'a>>,
 }
 
-#[derive(Serialize)]
+/// Any other failure.
+#[derive(Serialize, JsonSchema)]
+pub struct Failed {
+    #[schemars(extend("const" = "thalweg.failure/1"))]
+    schema: &'static str,
+    message: String,
+}
+
+/// A mistake.
+#[derive(Serialize, JsonSchema)]
 struct Entry<'a> {
+    /// The path.
     file: Cow<'a, str>,
     line: usize,
     column: usize,
     /// The first wrong byte of the file, and the first after it.
     span: [usize; 2],
+    /// The start of what is wrong.
     text: Cow<'a, str>,
     message: &'a str,
     expected: &'a str,
@@ -139,9 +150,9 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn document(mistakes: &[SourceError]) -> Document<'_> {
+fn document(mistakes: &[SourceError]) -> MistakesFound<'_> {
     let list: Vec<_> = mistakes.iter().take(SHOWN_AS_JSON).map(Entry::new).collect();
-    Document {
+    MistakesFound {
         schema: "thalweg.mistakes/1",
         total: count(mistakes),
         shown: list.len(),

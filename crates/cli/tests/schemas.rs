@@ -131,17 +131,15 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     all.insert("thalweg.sim.race/1", vec![json(&sim(&["race", "--json"]))]);
     all.insert("thalweg.sim.predict/1", vec![json(&["sim", "predict", "--places", "6", "--json"])]);
     write(f, "wrong.toml", &CHAIN.replace("alerts =", "alrets ="));
-    let mistakes = thalweg(f, &["check", "wrong.toml", "--json"]);
-    let mistakes = serde_json::from_slice(&mistakes.stdout).unwrap_or_else(|_| {
-        // What a program prints that gives mistakes as JSON.
-        json!({
-            "schema": "thalweg.mistakes/1", "total": 1, "shown": 1, "mistakes": [{
-                "file": "wrong.toml", "line": 18, "column": 1, "span": [400, 406],
-                "message": "unknown key", "expected": "alerts",
-            }],
-        })
-    });
-    all.insert("thalweg.mistakes/1", vec![mistakes]);
+    let refused = |arguments: &[&str]| {
+        let stdout = thalweg(f, arguments).stdout;
+        serde_json::from_slice::<Value>(&stdout).unwrap()
+    };
+    let commands = ["check", "run", "trace"];
+    let mistakes = commands.map(|command| refused(&[command, "wrong.toml", "--json"]));
+    all.insert("thalweg.mistakes/1", mistakes.to_vec());
+    let failure = refused(&["trace", "chain.toml", "--json", "--packet", "99999999"]);
+    all.insert("thalweg.failure/1", vec![failure]);
     all
 }
 
