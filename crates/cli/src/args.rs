@@ -135,6 +135,7 @@ impl Command {
             Self::Sim(Sim::Run(options)) => options.json,
             Self::Sim(Sim::Race(options)) => options.json,
             Self::Sim(Sim::Predict(options)) => options.json,
+            Self::Sim(Sim::Claims(options)) => options.json,
             Self::Doctor(options) => options.json,
             Self::Sim(_) | Self::Schema(_) | Self::Completions { .. } | Self::Man { .. } => false,
         }
@@ -309,9 +310,9 @@ rtl/check.sh runs them through the accelerator in SystemVerilog.")]
   thalweg sim claims --out report
   thalweg sim claims --out report --set llc.tag_data=24
 
-Writes figures (SVG and CSV), tables and claims.md to the folder. runs.jsonl there keeps
-every finished simulation, so that an interrupted command resumes where it stopped.")]
-    Claims(SimPaper),
+Writes figures (SVG, PDF and CSV), tables, claims.md and claims.json to the folder. runs.jsonl
+there keeps every finished simulation, so that an interrupted command resumes where it stopped.")]
+    Claims(SimClaims),
     /// Simulate and draw one figure of the HALO paper
     #[command(after_help = "Examples:
   thalweg sim figure 11 --out report")]
@@ -419,6 +420,16 @@ pub struct SimGrid {
 }
 
 /// Arguments of `thalweg sim claims`.
+#[derive(Debug, Args)]
+pub struct SimClaims {
+    #[command(flatten)]
+    pub paper: SimPaper,
+    /// Print the claims with their verdicts as JSON (schema thalweg.sim.claims/1)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of the commands that simulate what the HALO paper shows.
 #[derive(Debug, Args)]
 pub struct SimPaper {
     /// The folder to write to; created if it is missing

@@ -56,6 +56,7 @@ const DOCUMENTS: &[Document] = &[
         "thalweg.sim.run/2",
         "sim run --json, in a list; sim sweep and sim claims, a line each",
     ),
+    document::<thalweg_sim::report::Verdicts>("thalweg.sim.claims/1", "sim claims --json"),
     document::<Races>("thalweg.sim.race/1", "sim race --json"),
     document::<Predictions>("thalweg.sim.predict/1", "sim predict --json"),
     Document {

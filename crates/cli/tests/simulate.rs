@@ -173,3 +173,18 @@ fn what_cannot_be_simulated_is_refused_before_anything_runs() {
     let output = thalweg(folder.path(), &arguments);
     assert!(String::from_utf8(output.stderr).unwrap().contains("notes.txt:1: not a report"));
 }
+
+#[test]
+fn a_figure_is_a_picture_for_papers_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv =
+        succeeds(folder.path(), &["sim", "figure", "8b", "--out", "out", "--set", "sim.seed=7"]);
+    assert!(csv.starts_with("flows,16 bits,32 bits,64 bits,128 bits,flows,16 bits 95 %"), "{csv}");
+    let read = |name: &str| std::fs::read(folder.path().join("out").join(name)).unwrap();
+    let (svg, pdf) = (String::from_utf8(read("figure-8b.svg")).unwrap(), read("figure-8b.pdf"));
+    for part in ["seed 7", "Thalweg ", "2.1 GHz", "the paper's value", "95 % intervals"] {
+        assert!(svg.contains(part), "{part}: {svg}");
+    }
+    assert!(pdf.starts_with(b"%PDF-1.") && pdf.trim_ascii_end().ends_with(b"%%EOF"));
+    assert_eq!(read("figure-8b.csv"), csv.as_bytes());
+}

@@ -38,15 +38,20 @@ fn produce(
 
 fn write(folder: &Path, file: &File) -> Result<(), Failure> {
     let path = folder.join(&file.name);
-    std::fs::write(&path, &file.text).map_err(|e| Failure::Run(format!("{}: {e}", path.display())))
+    std::fs::write(&path, &file.bytes).map_err(|e| Failure::Run(format!("{}: {e}", path.display())))
 }
 
-pub(super) fn claims(options: &args::SimPaper, quiet: bool) -> Result<(), Failure> {
-    let config = load(options.grid.config.as_deref(), &options.grid.settings)?;
-    let (store, _) = produce(options, &config, &Artefact::ALL, report::runs(&config), quiet)?;
-    let text = report::claims(&config, &store);
-    write(&options.out, &File { name: "claims.md".into(), text: text.clone() })?;
-    Ok(io::stdout().write_all(text.as_bytes())?)
+pub(super) fn claims(options: &args::SimClaims, quiet: bool) -> Result<(), Failure> {
+    let paper = &options.paper;
+    let config = load(paper.grid.config.as_deref(), &paper.grid.settings)?;
+    let (store, _) = produce(paper, &config, &Artefact::ALL, report::runs(&config), quiet)?;
+    let verdicts = report::verdicts(&config, &store);
+    let (markdown, json) = (verdicts.markdown(), verdicts.json());
+    for (name, text) in [("claims.md", &markdown), ("claims.json", &json)] {
+        write(&paper.out, &File { name: name.into(), bytes: text.clone().into_bytes() })?;
+    }
+    let shown = if options.json { json } else { markdown };
+    Ok(io::stdout().write_all(shown.as_bytes())?)
 }
 
 pub(super) fn figure(options: &args::SimNumber, quiet: bool) -> Result<(), Failure> {
@@ -75,7 +80,7 @@ fn one(options: &args::SimNumber, quiet: bool, kind: &str) -> Result<(), Failure
     let (_, files) = produce(&options.paper, &config, &[artefact], Vec::new(), quiet)?;
     let mut out = io::stdout().lock();
     for file in files.iter().filter(|file| file.is_csv()) {
-        out.write_all(file.text.as_bytes())?;
+        out.write_all(&file.bytes)?;
     }
     Ok(())
 }

@@ -117,6 +117,41 @@ impl Config {
         toml::to_string(self).expect("a configuration has only tables and plain values")
     }
 
+    /// The settings that are not the defaults, in the form `table.key=value`.
+    ///
+    /// # Panics
+    /// Never: all of it has a form in TOML.
+    pub fn differences(&self) -> Vec<String> {
+        let tables = |config: &Self| toml::Table::try_from(config).expect("tables of plain values");
+        let (ours, defaults) = (tables(self), tables(&Self::default()));
+        let values = ours.iter().filter_map(|(table, values)| Some((table, values.as_table()?)));
+        let all = values.flat_map(|(table, values)| values.iter().map(move |pair| (table, pair)));
+        let differs = all.filter(|(table, (key, value))| defaults[*table].get(key) != Some(*value));
+        let setting = |(table, (key, value)): (&String, (&String, &toml::Value))| match value {
+            toml::Value::String(word) => format!("{table}.{key}={word}"),
+            value => format!("{table}.{key}={value}"),
+        };
+        differs.map(setting).collect()
+    }
+
+    /// The machine in a line: its main sizes, and the settings that are not the defaults.
+    pub fn summary(&self) -> String {
+        let (core, dram) = (&self.core, &self.dram);
+        let caches = (self.l1d.kib, self.l2.kib, self.llc.mib, self.llc.slices);
+        let differences =
+            self.differences().into_iter().filter(|one| !one.starts_with("sim.seed="));
+        let differences: Vec<String> = differences.collect();
+        let settings = match differences.as_slice() {
+            [] => "all settings at their defaults".to_owned(),
+            _ => format!("not at their defaults: {}", differences.join(", ")),
+        };
+        format!(
+            "{} GHz, {} operations a cycle, reorder buffer {}; caches {} KiB, {} KiB, {} MiB in {} \
+             slices; memory channels {}; {settings}",
+            core.ghz, core.width, core.rob, caches.0, caches.1, caches.2, caches.3, dram.channels
+        )
+    }
+
     /// Checks every value.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_machine()?;

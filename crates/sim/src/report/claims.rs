@@ -1,153 +1,170 @@
-//! Claims against what was simulated.
+//! What the paper claims: `claims.toml`, the rule for its bands, and verdicts.
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, KeySource};
-use crate::experiment::Store;
+use crate::config::Config;
 
-use super::metrics::{Metric, Runs};
+/// How far the effect may be from the paper's, as a factor, where magnitudes agree.
+pub(super) const TOLERANCE: f64 = 1.5;
+/// What a quotient of two simulated means cannot be distinguished from none by: each is known
+/// within 2 %, so that their quotient is within 2.8 %.
+pub(super) const NOISE: f64 = 0.03;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Claims {
-    pub(super) claim: Vec<Claim>,
+struct Claims {
+    claim: Vec<Claim>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A claim of the paper; the head of `claims.toml` describes its fields.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {
-    text: String,
-    paper: String,
+    pub(super) text: String,
+    pub(super) paper: String,
+    pub(super) claimed: Claimed,
     pub(super) metric: String,
-    direction: [f64; 2],
-    band: [f64; 2],
-    why: String,
-    /// Assumptions that move it.
+    pub(super) better: Option<Better>,
+    pub(super) direction: Option<Range>,
+    pub(super) band: Option<Range>,
+    pub(super) why: String,
     #[serde(default)]
-    moved_by: Vec<Assumption>,
+    pub(super) moved_by: Vec<Assumption>,
+    /// Where figures show the paper's number.
+    #[serde(default)]
+    pub(super) marks: Vec<Mark>,
 }
 
-/// Other settings, or another metric, under which a claim is looked at again.
-#[derive(Debug, Deserialize)]
+/// The number of a claim.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Claimed {
+    Is(f64),
+    Between([f64; 2]),
+    AtMost(f64),
+    /// The paper gives none.
+    Words,
+    /// That there is no effect.
+    NoEffect,
+}
+
+/// The side on which a result is better than a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Better {
+    More,
+    Less,
+}
+
+/// More than the first number, at most the second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Range(pub(super) f64, pub(super) f64);
+
+/// Other settings, or another metric, under which a claim is simulated again.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Assumption {
-    text: String,
+pub(super) struct Assumption {
+    pub(super) text: String,
     #[serde(default)]
-    settings: Vec<String>,
-    metric: Option<String>,
+    pub(super) settings: Vec<String>,
+    pub(super) metric: Option<String>,
+}
+
+/// A place in a figure, from one point of its x axis to another, that has the paper's number, or
+/// `value` where that is another.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mark {
+    pub(super) figure: String,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) value: Option<f64>,
+}
+
+/// What a simulation yields for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(super) enum Verdict {
+    #[serde(rename = "agrees")]
+    Agrees,
+    #[serde(rename = "better than claimed")]
+    Better,
+    #[serde(rename = "direction agrees")]
+    Direction,
+    #[serde(rename = "contradicted")]
+    Contradicted,
+    #[serde(rename = "not testable")]
+    NotTestable,
+}
+
+impl Verdict {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Agrees, Self::Better, Self::Direction, Self::Contradicted, Self::NotTestable];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Better => "better than claimed",
+            Self::Direction => "direction agrees",
+            Self::Contradicted => "contradicted",
+            Self::NotTestable => "not testable",
+        }
+    }
+}
+
+/// The claims of the file.
+pub(super) fn read() -> Vec<Claim> {
+    // Ours, and a test reads it.
+    parse(include_str!("../../claims.toml")).expect("claims.toml is well formed")
+}
+
+pub(super) fn parse(text: &str) -> Result<Vec<Claim>, toml::de::Error> {
+    toml::from_str::<Claims>(text).map(|claims| claims.claim)
+}
+
+impl Range {
+    pub(super) fn holds(self, value: f64) -> bool {
+        self.0 < value && value <= self.1
+    }
+}
+
+impl Claim {
+    /// The verdict about a result; that of none is that the claim cannot be tested.
+    pub(super) fn verdict(&self, value: f64) -> Verdict {
+        if value.is_nan() {
+            return Verdict::NotTestable;
+        }
+        let whole = self.band.or(self.direction);
+        let beyond = |range: Range| match self.better {
+            Some(Better::More) => value > range.1,
+            Some(Better::Less) => value <= range.0,
+            None => false,
+        };
+        if whole.is_some_and(|range| range.holds(value)) {
+            Verdict::Agrees
+        } else if whole.is_some_and(beyond) {
+            Verdict::Better
+        } else if self.direction.is_some_and(|range| range.holds(value)) {
+            Verdict::Direction
+        } else {
+            Verdict::Contradicted
+        }
+    }
+
+    /// The paper's number; both ends of a range.
+    pub(super) fn numbers(&self) -> Option<Range> {
+        match self.claimed {
+            Claimed::Is(value) | Claimed::AtMost(value) => Some(Range(value, value)),
+            Claimed::Between([least, most]) => Some(Range(least, most)),
+            Claimed::Words | Claimed::NoEffect => None,
+        }
+    }
 }
 
 impl Assumption {
     /// The machine of `base` under it.
-    fn machine(&self, base: &Config) -> Config {
+    pub(super) fn machine(&self, base: &Config) -> Config {
         let changed = Config::with_settings(&base.to_toml(), &self.settings);
         changed.expect("claims.toml changes settings that there are")
-    }
-}
-
-/// The claims as they stand in the file.
-pub(super) fn read() -> Claims {
-    // Ours, and a test reads it.
-    toml::from_str(include_str!("../../claims.toml")).expect("claims.toml is well formed")
-}
-
-impl Claim {
-    fn verdict(&self, value: f64) -> &'static str {
-        let within = |[least, most]: [f64; 2]| (least..=most).contains(&value);
-        match (within(self.band), within(self.direction)) {
-            (true, _) => "in band",
-            (false, true) => "direction only",
-            (false, false) => "contradicted",
-        }
-    }
-}
-
-impl std::fmt::Display for Metric {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&number(self.value))?;
-        if self.half_width > 0.0 { write!(out, " ± {}", number(self.half_width)) } else { Ok(()) }
-    }
-}
-
-fn number(value: f64) -> String {
-    if value.is_infinite() {
-        return "none".into();
-    }
-    if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
-}
-
-/// Machines that the claims are simulated on: the one configured, and, as the paper does not
-/// state where the key of a query is, one whose queries carry it.
-pub fn machines(config: &Config) -> Vec<Config> {
-    let mut inline = config.clone();
-    inline.halo.key_source = KeySource::Inline;
-    if inline == *config { vec![inline] } else { vec![config.clone(), inline] }
-}
-
-/// The simulations that the claims need on all [`machines`], and under the assumptions that
-/// move them.
-pub fn runs(config: &Config) -> Vec<Config> {
-    Store::wanted_by(|store| {
-        claims(config, store);
-    })
-}
-
-/// The claims of the paper, what was simulated beside them, and the verdicts, as Markdown.
-///
-/// # Panics
-/// When a simulation of [`runs`] is missing in `store`.
-pub fn claims(config: &Config, store: &Store) -> String {
-    let machines = machines(config);
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
-    for claim in read().claim {
-        let of = |base: &Config| {
-            let metric = Runs { base, store }.metric(&claim.metric);
-            let verdict = metric.map_or("not testable", |metric| claim.verdict(metric.value));
-            (metric.map_or_else(|| "-".to_owned(), |metric| metric.to_string()), verdict)
-        };
-        let seen: Vec<(String, &str)> = machines.iter().map(of).collect();
-        let moved = claim.moved(config, store);
-        let band = claim.band.map(number).join(" to ");
-        let cells = seen.iter().flat_map(|(value, verdict)| [value.as_str(), *verdict]);
-        let cells: Vec<&str> =
-            [&*claim.text, &*claim.paper, &*band].into_iter().chain(cells).collect();
-        rows.push(format!("| {} |\n", cells.join(" | ")));
-        if seen[0].1 != "in band" && !claim.why.is_empty() {
-            notes.push(format!("- **{}**: {}.\n{moved}", claim.text, claim.why));
-        }
-    }
-    let mut text = "# The claims of the HALO paper\n\n\
-        | claim | paper | band | simulated | verdict |"
-        .to_owned();
-    text += if machines.len() > 1 {
-        " key in the query | verdict |\n| --- | --- | --- | --- | --- | --- | --- |\n"
-    } else {
-        "\n| --- | --- | --- | --- | --- |\n"
-    };
-    text += &rows.concat();
-    if !notes.is_empty() {
-        text += "\n## What moves those outside their bands\n\n";
-        text += &notes.concat();
-    }
-    text += "\nIntervals are of 95 %. Differences between runs (data, computing, locking) and \
-        extremes have none. The machine:\n\n```toml\n";
-    text += &config.to_toml();
-    text + "```\n"
-}
-
-impl Claim {
-    /// The result under each assumption that moves it, as lines of Markdown.
-    fn moved(&self, config: &Config, store: &Store) -> String {
-        let line = |assumption: &Assumption| {
-            let base = assumption.machine(config);
-            let name = assumption.metric.as_ref().unwrap_or(&self.metric);
-            let metric = Runs { base: &base, store }.metric(name);
-            let metric = metric.expect("claims.toml names metrics that there are");
-            let settings = assumption.settings.join("`, `");
-            let settings = if settings.is_empty() { settings } else { format!(" (`{settings}`)") };
-            let verdict = self.verdict(metric.value);
-            format!("  - {}{settings}: {metric}, {verdict}\n", assumption.text)
-        };
-        self.moved_by.iter().map(line).collect()
     }
 }

@@ -1,11 +1,10 @@
 //! The numbers that claims are about.
 
 use crate::config::{Beside, Config, Function, Method, Stream, Table};
-use crate::energy;
-use crate::experiment::Store;
+use crate::experiment::{Mean, Store};
 
-use super::artefacts::{self, NEAR, PLACES};
 use super::grid::{self, BESIDE, FUNCTIONS, OCCUPANCY, SIZES, TUPLES, report, single};
+use super::parts::{self, PLACES};
 
 /// A number and half the width of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +17,12 @@ impl From<f64> for Metric {
     /// A number that has no interval.
     fn from(value: f64) -> Self {
         Self { value, half_width: 0.0 }
+    }
+}
+
+impl From<Mean> for Metric {
+    fn from(Mean { mean, half_width }: Mean) -> Self {
+        Self { value: mean, half_width }
     }
 }
 
@@ -41,7 +46,7 @@ pub(super) struct Runs<'a> {
 
 impl Runs<'_> {
     /// The quotient of two means, with the interval of independent errors.
-    fn quotient(self, over: &Config, under: &Config) -> Metric {
+    pub(super) fn quotient(self, over: &Config, under: &Config) -> Metric {
         let (over, under) = (report(self.store, over).cycles, report(self.store, under).cycles);
         let value = over.mean / under.mean;
         let relative = (over.half_width / over.mean).hypot(under.half_width / under.mean);
@@ -49,24 +54,24 @@ impl Runs<'_> {
     }
 
     /// Dependent lookups by `over`, compared with `under`.
-    fn dependent(self, bits: u32, over: Method, under: Method) -> Metric {
+    pub(super) fn dependent(self, bits: u32, over: Method, under: Method) -> Metric {
         let of = |method| single(self.base, bits, OCCUPANCY, method, Stream::Dependent);
         self.quotient(&of(over), &of(under))
     }
 
-    fn gain(self, bits: u32) -> Metric {
+    pub(super) fn gain(self, bits: u32) -> Metric {
         self.dependent(bits, Method::LockFree, Method::HaloBlocking)
     }
 
     /// The best gain in tables that are larger than the second-level cache, and within the
     /// last one.
-    fn single_llc(self) -> Metric {
+    pub(super) fn single_llc(self) -> Metric {
         let in_llc = SIZES.into_iter().filter(|bits| (15..=18).contains(bits));
         in_llc.map(|bits| self.gain(bits)).fold(Metric::from(0.0), Metric::larger)
     }
 
     /// The mean gain beyond.
-    fn single_dram(self) -> Metric {
+    pub(super) fn single_dram(self) -> Metric {
         let beyond: Vec<Metric> =
             SIZES.into_iter().filter(|bits| *bits > 20).map(|bits| self.gain(bits)).collect();
         let n = beyond.len() as f64;
@@ -77,54 +82,54 @@ impl Runs<'_> {
 
     /// Non-blocking lookups of a table over blocking ones, where the accelerator serves one
     /// query of a table after the other, and results are requested `keys` at a time.
-    fn polled_percent(self, keys: u64) -> Metric {
+    pub(super) fn polled_percent(self, keys: u64) -> Metric {
         let blocking = single(self.base, 18, OCCUPANCY, Method::HaloBlocking, Stream::Dependent);
         self.quotient(&grid::polled(self.base, 18, keys), &blocking).percent_more()
     }
 
     /// How much faster data is accessed in one of [`PLACES`].
-    fn data(self, place: usize) -> f64 {
+    pub(super) fn data(self, place: usize) -> f64 {
         let bits = PLACES[place].1;
-        let software = artefacts::software_split(self.base, self.store, bits, Method::LockFree);
-        software.data / artefacts::halo_split(self.base, self.store, bits).data
+        let software = parts::software_split(self.base, self.store, bits, Method::LockFree);
+        software.data / parts::halo_split(self.base, self.store, bits).data
     }
 
-    fn compute_percent(self) -> f64 {
+    pub(super) fn compute_percent(self) -> f64 {
         let bits = PLACES[0].1;
-        let software = artefacts::software_split(self.base, self.store, bits, Method::LockFree);
-        let halo = artefacts::halo_split(self.base, self.store, bits);
+        let software = parts::software_split(self.base, self.store, bits, Method::LockFree);
+        let halo = parts::halo_split(self.base, self.store, bits);
         100.0 * (1.0 - halo.compute / software.compute)
     }
 
-    fn lock_percent(self) -> f64 {
+    pub(super) fn lock_percent(self) -> f64 {
         let bits = PLACES[0].1;
-        let locked = artefacts::software_split(self.base, self.store, bits, Method::ReadLock);
+        let locked = parts::software_split(self.base, self.store, bits, Method::ReadLock);
         100.0 * locked.lock / (locked.compute + locked.data + locked.lock)
     }
 
-    fn tuples(self, n: u64, method: Method) -> Metric {
+    pub(super) fn tuples(self, n: u64, method: Method) -> Metric {
         let software = grid::tuples(self.base, n, Method::LockFree);
         self.quotient(&software, &grid::tuples(self.base, n, method))
     }
 
-    fn tuples_growth(self) -> f64 {
+    pub(super) fn tuples_growth(self) -> f64 {
         let gains = TUPLES.map(|n| self.tuples(n, Method::HaloNonBlocking).value);
         gains.windows(2).map(|pair| pair[1] / pair[0]).fold(f64::MAX, f64::min)
     }
 
-    fn blocking_spread_percent(self) -> f64 {
+    pub(super) fn blocking_spread_percent(self) -> f64 {
         let gains = TUPLES.map(|n| self.tuples(n, Method::HaloBlocking).value);
         let mean = gains.iter().sum::<f64>() / gains.len() as f64;
         100.0 * gains.iter().map(|gain| (gain / mean - 1.0).abs()).fold(0.0, f64::max)
     }
 
-    fn crossover(self) -> f64 {
+    pub(super) fn crossover(self) -> f64 {
         let gains = SIZES.map(|bits| (bits, self.gain(bits).value));
         let faster = gains.into_iter().find(|(_, gain)| *gain > 1.0);
         faster.map_or(f64::INFINITY, |(bits, _)| f64::from(1u32 << bits))
     }
 
-    fn sfh_over_cuckoo(self) -> f64 {
+    pub(super) fn sfh_over_cuckoo(self) -> f64 {
         let misses = |table| {
             let run = grid::flows(self.base, grid::MILLION, table);
             let seen = &report(self.store, &run).per_lookup;
@@ -135,7 +140,7 @@ impl Runs<'_> {
 
     /// Cycles of a switch's packet by traffic, and the part of classification.
     fn switch(self) -> Vec<(f64, f64)> {
-        let split = artefacts::switch_split(self.base, self.store);
+        let split = parts::switch_split(self.base, self.store);
         let of = |split: &[f64; 3]| {
             let all = split.iter().sum::<f64>();
             (all, 100.0 * (split[1] + split[2]) / all)
@@ -143,7 +148,7 @@ impl Runs<'_> {
         split.iter().map(of).collect()
     }
 
-    fn switch_growth(self) -> f64 {
+    pub(super) fn switch_growth(self) -> f64 {
         let steps = self.switch();
         steps.windows(2).map(|pair| pair[1].0 / pair[0].0).fold(f64::MAX, f64::min)
     }
@@ -166,13 +171,13 @@ impl Runs<'_> {
     }
 
     /// The same, the most of all.
-    fn drop_percent(self, method: Method) -> Metric {
+    pub(super) fn drop_percent(self, method: Method) -> Metric {
         let drops = BESIDE.map(|(_, beside, flows)| self.drop(beside, flows, method));
         drops.into_iter().fold(Metric::from(f64::MIN), Metric::larger)
     }
 
     /// The largest drop by the accelerator as a part of that by software, of all.
-    fn drop_ratio(self) -> f64 {
+    pub(super) fn drop_ratio(self) -> f64 {
         let of = |(_, beside, flows): (&str, Beside, u64)| {
             let by = |method| self.drop(beside, flows, method).value;
             by(Method::HaloBlocking) / by(Method::LockFree)
@@ -182,7 +187,7 @@ impl Runs<'_> {
 
     /// The least quotient of the other thread's misses beside software and beside the
     /// accelerator.
-    fn drop_misses(self) -> f64 {
+    pub(super) fn drop_misses(self) -> f64 {
         let of = |(_, beside, flows): (&str, Beside, u64)| {
             let by = |method| {
                 let run = grid::beside(self.base, beside, flows, Some(method));
@@ -193,50 +198,14 @@ impl Runs<'_> {
         BESIDE.into_iter().map(of).fold(f64::MAX, f64::min)
     }
 
-    /// The metric of a name; `None` where there is none.
-    ///
-    /// # Panics
-    /// When a simulation that it needs is missing.
-    pub(super) fn metric(self, name: &str) -> Option<Metric> {
-        let (first, last) = (0, grid::TRAFFIC.len() - 1);
-        let functions = |of: fn(f64, f64) -> f64, start| {
-            self.functions().iter().map(|metric| metric.value).fold(start, of)
-        };
-        Some(match name {
-            "single_llc" => self.single_llc(),
-            "single_dram" => self.single_dram(),
-            "single_l1" => self.gain(NEAR),
-            "polled_percent" => self.polled_percent(1),
-            "polled_three_percent" => self.polled_percent(3),
-            "polled_eight_percent" => self.polled_percent(8),
-            "tcam_over_halo" => self.dependent(18, Method::HaloBlocking, Method::Tcam),
-            "sram_over_tcam" => self.dependent(18, Method::SramTcam, Method::Tcam),
-            "compute_percent" => self.compute_percent().into(),
-            "data_llc" => self.data(0).into(),
-            "data_dram" => self.data(1).into(),
-            "lock_rw_percent" => self.lock_percent().into(),
-            "tuples_20" => self.tuples(TUPLES[TUPLES.len() - 1], Method::HaloNonBlocking),
-            "tuples_growth" => self.tuples_growth().into(),
-            "tuples_blocking_spread_percent" => self.blocking_spread_percent().into(),
-            "crossover" => self.crossover().into(),
-            "register_error_percent" => artefacts::register_error_percent(self.base).into(),
-            "sfh_over_cuckoo" => self.sfh_over_cuckoo().into(),
-            "switch_cycles_least" => self.switch()[first].0.into(),
-            "switch_cycles_most" => self.switch()[last].0.into(),
-            "switch_share_least_percent" => self.switch()[first].1.into(),
-            "switch_share_most_percent" => self.switch()[last].1.into(),
-            "switch_growth" => self.switch_growth().into(),
-            "operations" => {
-                report(self.store, &artefacts::table_1_run(self.base)).per_lookup.operations.into()
-            }
-            "energy_ratio" => (energy::TCAM[3].1.dynamic_nj / energy::HALO.dynamic_nj).into(),
-            "functions_least" => functions(f64::min, f64::MAX).into(),
-            "functions_most" => functions(f64::max, 0.0).into(),
-            "drop_software_percent" => self.drop_percent(Method::LockFree),
-            "drop_halo_percent" => self.drop_percent(Method::HaloBlocking),
-            "drop_ratio" => self.drop_ratio().into(),
-            "drop_misses" => self.drop_misses().into(),
-            _ => return None,
-        })
+    /// The quotients of all network functions, reduced to one by `of`.
+    pub(super) fn function(self, of: fn(f64, f64) -> f64) -> Metric {
+        let gains = self.functions().into_iter().map(|metric| metric.value);
+        gains.reduce(of).expect("there are functions").into()
+    }
+
+    /// One of the kinds of traffic of a switch: its cycles, and the part of classification.
+    pub(super) fn traffic(self, at: usize) -> (f64, f64) {
+        self.switch()[at]
     }
 }
