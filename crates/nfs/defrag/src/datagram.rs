@@ -20,6 +20,15 @@ impl Piece {
     fn end(&self) -> usize {
         self.offset + self.bytes.len()
     }
+
+    /// Whether it has other bytes than `bytes` have at `offset` in a place that both have.
+    fn differs(&self, offset: usize, bytes: &[u8]) -> bool {
+        let start = self.offset.max(offset);
+        let end = self.end().min(offset + bytes.len());
+        start < end
+            && self.bytes[start - self.offset..end - self.offset]
+                != bytes[start - offset..end - offset]
+    }
 }
 
 /// The fragments of a packet that have arrived.
@@ -36,6 +45,8 @@ pub(super) struct Datagram {
     pieces: Vec<Piece>,
     /// The bytes of all pieces.
     held: usize,
+    /// Those of fragments with damaged headers, which are no part of the packet.
+    doubted: Vec<Piece>,
     /// The bytes of the whole packet, once the last fragment has arrived.
     end: Option<usize>,
     /// A bit for each of the four values of ECN that fragments had.
@@ -65,12 +76,15 @@ impl Datagram {
             }
             return Err(self.refuse(DropReason::FragmentOverlap));
         }
+        if self.doubted.iter().any(|piece| piece.differs(offset, body)) {
+            return Err(self.refuse(DropReason::FragmentOverlap));
+        }
         let contradicts =
             if more { self.end.is_some_and(|last| end > last) } else { at < self.pieces.len() };
         if contradicts {
             return Err(self.refuse(DropReason::FragmentOverlap));
         }
-        if self.pieces.len() >= most {
+        if self.pieces.len() + self.doubted.len() >= most {
             return Err(self.refuse(DropReason::StateFull));
         }
         if !more {
@@ -87,6 +101,25 @@ impl Datagram {
         Ok(self.is_whole())
     }
 
+    /// Takes note of a fragment whose header is damaged. It is no part of the packet; but a receiver
+    /// that leaves header checksums unverified would use it, so that the packet is refused if other
+    /// fragments have other bytes there, whichever arrives first.
+    pub(super) fn doubt(&mut self, fragment: &Fragment<'_>, most: usize) {
+        let &Fragment { offset, body, .. } = fragment;
+        let is_known = |pieces: &[Piece]| {
+            pieces.iter().any(|piece| piece.offset == offset && piece.bytes == body)
+        };
+        if self.refused || is_known(&self.doubted) {
+            return;
+        }
+        let is_full = self.pieces.len() + self.doubted.len() >= most;
+        if is_full || self.pieces.iter().any(|piece| piece.differs(offset, body)) {
+            self.refuse(DropReason::FragmentOverlap);
+        } else {
+            self.doubted.push(Piece { offset, bytes: body.to_vec() });
+        }
+    }
+
     fn refuse(&mut self, why: DropReason) -> DropReason {
         *self = Self { refused: true, ..Self::default() };
         why
@@ -100,7 +133,9 @@ impl Datagram {
     /// The bytes of memory that it holds.
     pub(super) fn memory(&self) -> usize {
         let head = self.head.as_ref().map_or(0, |head| head.bytes.len());
-        size_of::<Self>() + head + self.pieces.len() * size_of::<Piece>() + self.held
+        let doubted: usize = self.doubted.iter().map(|piece| piece.bytes.len()).sum();
+        let pieces = self.pieces.len() + self.doubted.len();
+        size_of::<Self>() + head + pieces * size_of::<Piece>() + self.held + doubted
     }
 
     /// The length of the longest fragment, with its IP header.
@@ -150,13 +185,14 @@ impl Datagram {
         let has_first = self.pieces.first().is_some_and(|piece| piece.offset == 0);
         let held: usize = self.pieces.iter().map(|piece| piece.bytes.len()).sum();
         in_order
-            && self.pieces.len() <= most
+            && self.pieces.len() + self.doubted.len() <= most
+            && self.doubted.iter().all(|piece| u16::try_from(piece.end()).is_ok())
             && self.held == held
             && self.end.is_none_or(|last| last == end)
             && self.head.is_some() == has_first
             && self.head.as_ref().is_none_or(Head::is_sound)
             && self.ecn < 16
-            && self.refused == self.pieces.is_empty()
+            && self.refused == (self.pieces.is_empty() && self.doubted.is_empty())
             && !self.is_whole()
     }
 }

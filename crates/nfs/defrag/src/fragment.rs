@@ -95,6 +95,8 @@ pub(super) struct Fragment<'a> {
     /// Whether more fragments follow.
     pub(super) more: bool,
     pub(super) body: &'a [u8],
+    /// Whether the checksum of its IPv4 header is wrong.
+    pub(super) is_damaged: bool,
     /// Its length in bytes, from its IP header on.
     pub(super) len: u16,
     /// The two bits of explicit congestion notification (RFC 3168).
@@ -110,24 +112,23 @@ impl<'a> Fragment<'a> {
     /// The packet of `lane`, which the parser marked as a fragment.
     ///
     /// # Errors
-    /// When it is truncated or damaged, or no sender can have generated it.
+    /// When it is truncated, or no sender can have generated it.
     pub(super) fn of(batch: &'a Batch, lane: usize) -> Result<Self, DropReason> {
         let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
         let l3 = usize::from(headers.l3);
         // The whole packet gets a new checksum, which must not hide a wrong one.
-        if is_ipv4_header_bad(bytes, headers) {
-            return Err(DropReason::BadChecksum);
-        }
+        let is_damaged = is_ipv4_header_bad(bytes, headers);
+        let wrong = if is_damaged { DropReason::BadChecksum } else { DropReason::Malformed };
         let vlan = |f| batch.field(lane, f) as u16;
         let vlans = [vlan(field::VLAN_TCI), vlan(field::VLAN2_TCI)];
         let read = if headers.is_ipv4() { Self::ipv4 } else { Self::ipv6 };
         let origin = Origin { vlans, packet_type: batch.meta.packet_type[lane] };
-        let fragment = read(bytes, l3, origin).ok_or(DropReason::Malformed)?;
+        let fragment = read(bytes, l3, origin).ok_or(wrong)?;
         let Fragment { offset, more, body, .. } = &fragment;
         let fits = !body.is_empty()
             && (!more || body.len().is_multiple_of(UNIT))
             && offset + body.len() <= LONGEST;
-        if fits { Ok(fragment) } else { Err(DropReason::Malformed) }
+        if fits { Ok(Self { is_damaged, ..fragment }) } else { Err(wrong) }
     }
 
     fn ipv4(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
@@ -146,7 +147,19 @@ impl<'a> Fragment<'a> {
         };
         let (offset, more) = (usize::from(place & 0x1fff) * UNIT, place & 0x2000 != 0);
         let (ecn, header, len) = (fixed[1] & 3, None, total as u16);
-        Some(Self { id, offset, more, body, len, ecn, origin, frame, l3, header })
+        Some(Self {
+            id,
+            offset,
+            more,
+            body,
+            is_damaged: false,
+            len,
+            ecn,
+            origin,
+            frame,
+            l3,
+            header,
+        })
     }
 
     fn ipv6(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
@@ -165,7 +178,19 @@ impl<'a> Fragment<'a> {
         let (offset, more) = (usize::from(place & !7), place & 1 != 0);
         let (body, ecn) = (&ip[at + header.len()..], fixed[1] >> 4 & 3);
         let header = Some((l3 + at, l3 + named));
-        Some(Self { id, offset, more, body, len: ip.len() as u16, ecn, origin, frame, l3, header })
+        Some(Self {
+            id,
+            offset,
+            more,
+            body,
+            is_damaged: false,
+            len: ip.len() as u16,
+            ecn,
+            origin,
+            frame,
+            l3,
+            header,
+        })
     }
 
     /// The headers of the whole packet, if this is its first fragment.

@@ -194,6 +194,10 @@ impl Defrag {
             let (from, id) = (fragment.offset, fragment.id.identification);
             format!("fragment: bytes {from}..{} of packet {id:#x}", from + fragment.body.len())
         });
+        if fragment.is_damaged {
+            self.table.doubt(&fragment, batch.meta.timestamp[lane]);
+            return Err(DropReason::BadChecksum);
+        }
         let identification = fragment.id.identification;
         match self.table.add(&fragment, batch.meta.timestamp[lane])? {
             None => Err(DropReason::FragmentHeld),

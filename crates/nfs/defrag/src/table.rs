@@ -76,19 +76,36 @@ impl Table {
         fragment: &Fragment<'_>,
         now: Nanoseconds,
     ) -> Result<Option<Datagram>, DropReason> {
-        let id = fragment.id;
+        let most = self.limits.fragments;
+        if self.change(fragment.id, now, |datagram| datagram.add(fragment, most))? {
+            return Ok(self.remove(&fragment.id).map(|entry| entry.datagram));
+        }
+        self.fit();
+        Ok(None)
+    }
+
+    /// Takes note of a fragment with a damaged header.
+    pub(super) fn doubt(&mut self, fragment: &Fragment<'_>, now: Nanoseconds) {
+        let most = self.limits.fragments;
+        self.change(fragment.id, now, |datagram| datagram.doubt(fragment, most));
+        self.fit();
+    }
+
+    /// Changes the packet with this id, a new one if there is none.
+    fn change<T>(
+        &mut self,
+        id: DatagramId,
+        now: Nanoseconds,
+        change: impl FnOnce(&mut Datagram) -> T,
+    ) -> T {
         if !self.entries.contains_key(&id) {
             self.insert(id, now, Datagram::default());
         }
         let entry = self.entries.get_mut(&id).expect("it was put there");
         let before = entry.datagram.memory();
-        let added = entry.datagram.add(fragment, self.limits.fragments);
+        let result = change(&mut entry.datagram);
         self.memory = self.memory + entry.datagram.memory() - before;
-        if added? {
-            return Ok(self.remove(&id).map(|entry| entry.datagram));
-        }
-        self.fit();
-        Ok(None)
+        result
     }
 
     /// Removes packets whose reassembly timed out.

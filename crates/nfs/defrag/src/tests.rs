@@ -202,6 +202,44 @@ fn a_damaged_header_is_not_put_right() {
     }
 }
 
+/// Receivers that leave header checksums unverified read other bytes than the others.
+#[test]
+fn a_damaged_fragment_with_other_bytes_ends_the_whole_packet() {
+    let whole = packet(false, 400, 1);
+    let all = parts(&whole, 1, 200);
+    assert_eq!(all.len(), 3);
+    let damaged = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut part = all[1].clone();
+        part[18 + 10] ^= 1;
+        change(&mut part);
+        part
+    };
+    let other_bytes = damaged(&|part| *part.last_mut().unwrap() ^= 1);
+    for order in [[0, 1, 2], [1, 0, 2], [0, 2, 1]] {
+        let sent = [&all[0], &other_bytes, &all[1]];
+        let mut nf = defrag("");
+        let fates = order.map(|n| pass(&mut *nf, sent[n], 0));
+        assert!(fates.contains(&Err(DropReason::BadChecksum)), "{order:?}: {fates:?}");
+        let rest: Vec<_> = all.iter().map(|part| pass(&mut *nf, part, 0)).collect();
+        assert!(rest.iter().all(|fate| *fate == Err(DropReason::FragmentOverlap)), "{rest:?}");
+    }
+    // One of another place contradicts nothing, nor does one with the same bytes.
+    let elsewhere = damaged(&|part| part[18 + 7] = 0xff);
+    for harmless in [elsewhere, damaged(&|_| ())] {
+        let mut nf = defrag("");
+        assert_eq!(pass(&mut *nf, &harmless, 0), Err(DropReason::BadChecksum));
+        let fates: Vec<_> = all.iter().map(|part| pass(&mut *nf, part, 0)).collect();
+        assert_eq!(fates.last(), Some(&Ok(whole.clone())));
+    }
+    // What is taken note of is bounded like fragments.
+    let mut nf = defrag("max_fragments = 4");
+    for byte in 0..10 {
+        let part = damaged(&|part| *part.last_mut().unwrap() = byte);
+        assert_eq!(pass(&mut *nf, &part, 0), Err(DropReason::BadChecksum));
+    }
+    assert_eq!(pass(&mut *nf, &all[0], 0), Err(DropReason::FragmentOverlap));
+}
+
 #[test]
 fn the_whole_is_of_the_type_of_its_first_fragment() {
     let pool = Arc::new(Pool::anonymous(4, 2048).unwrap());
