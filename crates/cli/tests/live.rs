@@ -406,7 +406,7 @@ fn what_an_interface_cannot_take_is_lost_by_name() {
          $THALWEG run tunnel.toml 2> tunnel.err || echo ended with $?\n"
     );
     let Some(told) = laboratory(folder.path(), &script) else { return };
-    assert_eq!(told, "ended with 1\nended with 1\n");
+    assert_eq!(told, "ended with 78\nended with 78\n");
     let drops = |name| {
         let report = read(folder.path(), name);
         is_balanced(&report);

@@ -92,6 +92,7 @@ fn protocol_name(number: &str) -> &str {
         "50" => "ESP",
         "58" => "ICMPV6",
         "89" => "OSPF",
+        "47" => "GRE",
         "112" => "VRRP",
         "132" => "SCTP",
         other => other,

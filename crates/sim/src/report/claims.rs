@@ -58,7 +58,7 @@ pub(super) enum Better {
 }
 
 /// More than the first number, at most the second.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Range(pub(super) f64, pub(super) f64);
 
 /// Other settings, or another metric, under which a claim is simulated again.

@@ -48,7 +48,10 @@ struct Judged {
     /// The figure or table that shows it: the name of a file.
     shown: Option<String>,
     better: Option<Better>,
+    #[schemars(with = "Option<(f64, Option<f64>)>")]
     direction: Option<Range>,
+    /// Like the direction, from more than the first number to the second; null for no end.
+    #[schemars(with = "Option<(f64, Option<f64>)>")]
     band: Option<Range>,
     /// By machine.
     results: Vec<Outcome>,

@@ -18,8 +18,8 @@ fn two_rules_of_one_sid_are_an_error_with_both_lines() {
     let error = refused(&format!("{ONE}{other}\n{ONE}"), "");
     let [error] = &error.0[..] else { panic!("{error}") };
     let error = error.to_string();
-    assert!(error.contains("t.rules:4:48: the rule at "), "{error}");
-    assert!(error.contains("t.rules:1 has the same sid: '1'"), "{error}");
+    let told = "t.rules:4:48: the rule in line 1 has the same sid: '1'";
+    assert!(error.contains(told), "{error}");
     assert_eq!(refused(&ONE.repeat(5), "").0.len(), 4, "each rule but the first");
 }
 
