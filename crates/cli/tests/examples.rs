@@ -47,7 +47,8 @@ fn examples() -> (tempfile::TempDir, Vec<PathBuf>) {
     for file in committed("examples") {
         let to = copy.path().join(&file);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(repository().join(&file), &to).unwrap_or_else(|e| panic!("{file:?}: {e}"));
+        fs::copy(repository().join(&file), &to)
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let is_toml = file.extension().is_some_and(|end| end == "toml");
         if is_toml && !file.ends_with("Cargo.toml") {
             chains.push(to);

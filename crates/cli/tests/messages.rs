@@ -19,6 +19,11 @@ const CHAIN: &str = "routes = 'routes.csv'\n[input.a]\ngenerate = { packets = 10
 const ODD: &str =
     "\u{1b}[31m\u{7}\r\u{8}\u{7f}\u{9b}2J\u{85}\u{202e}\u{2066}\u{2028}\u{200b}\u{feff}";
 
+/// The text in escapes of TOML.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |out, c| out + &format!("\\u{:04X}", c as u32))
+}
+
 /// A folder with a chain of one NF.
 fn folder(nf: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -96,7 +101,7 @@ fn no_text_of_a_file_reaches_a_terminal_raw() {
 
 #[test]
 fn no_name_option_or_argument_reaches_a_terminal_raw() {
-    let odd: String = ODD.chars().map(|c| format!("\\u{:04X}", c as u32)).collect();
+    let odd = escaped(ODD);
     let chains = [
         format!("{CHAIN}[nf.\"n{odd}\"]\nkind = 'refrag'\n"),
         format!("{CHAIN}[nf.n]\nkind = \"{odd}\"\n"),
@@ -107,7 +112,7 @@ fn no_name_option_or_argument_reaches_a_terminal_raw() {
         CHAIN.replace("generate = { packets = 100 }", &format!("interface = \"{odd}\"")),
         CHAIN.replace("generate = { packets = 100 }", &format!("capture = \"x{odd}\"")),
         CHAIN.replace("discard = true", &format!("capture = \"no{odd}/x.pcap\"")),
-        CHAIN.replace("routes.csv", &format!("{ODD}")),
+        CHAIN.replace("routes.csv", ODD),
         CHAIN.replace("'routes.csv'", &format!("\"x{odd}\"")),
         format!("\"{odd}\" = 1\n{CHAIN}"),
         format!("{CHAIN}# \u{1b}[2J\n"),
@@ -155,7 +160,7 @@ fn no_text_of_a_rule_reaches_the_output_raw() {
     let folder = folder("kind = 'acl'\nrules = ['permit ip']\n");
     let path = folder.path();
     let name = format!("out{}.pcap", ODD.replace('\u{2028}', "\n"));
-    let odd: String = name.chars().map(|c| format!("\\u{:04X}", c as u32)).collect();
+    let odd = escaped(&name);
     let chain = CHAIN.replace("discard = true", &format!("capture = \"{odd}\""));
     let class = "[[class]]\ntype = 'all'\nrules = [\"\\n ip\\t\"]\n";
     write(path, "chain.toml", &format!("{chain}[nf.n]\nkind = 'refrag'\n{class}"));

@@ -197,7 +197,7 @@ fn the_published_files_are_what_the_program_prints() {
             (entry.file_name().into_string().unwrap(), text)
         };
         let files = fs::read_dir(folder).unwrap().map(|entry| read(entry.unwrap()));
-        files.filter(|(name, _)| name.ends_with(".json")).collect()
+        files.filter(|(name, _)| Path::new(name).extension() == Some("json".as_ref())).collect()
     };
     let (published, now) = (files(&published), files(&f.join("now")));
     let stale: Vec<_> = published

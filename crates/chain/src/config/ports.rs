@@ -216,6 +216,9 @@ pub(super) fn outputs(
     plans
 }
 
+/// What names of captures are accepted for writing.
+const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz";
+
 /// Why no capture can be written to `path`, and what would be accepted.
 fn unwritable(path: &Path) -> Option<(&'static str, &'static str)> {
     if let Some(why) = thalweg_nf::misplaced(path) {
@@ -226,7 +229,5 @@ fn unwritable(path: &Path) -> Option<(&'static str, &'static str)> {
     };
     let plain = if is(path, &["gz"]) { path.with_extension("") } else { path.to_owned() };
     let known = is(&plain, &["pcap", "pcapng"]);
-    (!known).then(|| {
-        ("unknown capture format", "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz")
-    })
+    (!known).then_some(("unknown capture format", NAMES))
 }
