@@ -155,26 +155,44 @@ impl Inspector {
             if packet.passed || message.fired.contains(number) {
                 continue;
             }
-            let rule = &engine.rules[*number as usize];
-            if !rule.fits(&packet.subject, Some(seen)) {
-                continue;
+            let turns = engine.rules[*number as usize].turns_to(seen.to_server);
+            if turns {
+                turn(packet, seen);
             }
-            self.figures.verified += 1;
-            let outcome = match rule.message_matches(message) {
-                Outcome::Match => rule.payload_matches(&packet.subject),
-                other => other,
-            };
-            match outcome {
-                Outcome::Match => {
-                    message.fired.push(*number);
-                    self.matched(*number, packet, Some(seen), true);
-                }
-                Outcome::GaveUp => self.figures.gave_up += 1,
-                Outcome::NoMatch => message.candidates.push(*number),
+            self.message_and_rule(*number, packet, seen, message);
+            if turns {
+                turn(packet, seen);
             }
         }
         message.forget_bodies();
         self.found = found;
+    }
+
+    /// Evaluates one rule for a message.
+    fn message_and_rule(
+        &mut self,
+        number: u32,
+        packet: &mut Packet<'_, '_, '_>,
+        seen: &mut Seen<'_>,
+        message: &mut Message,
+    ) {
+        let rule = &packet.engine.rules[number as usize];
+        if !rule.fits(&packet.subject, Some(seen)) {
+            return;
+        }
+        self.figures.verified += 1;
+        let outcome = match rule.message_matches(message) {
+            Outcome::Match => rule.payload_matches(&packet.subject),
+            other => other,
+        };
+        match outcome {
+            Outcome::Match => {
+                message.fired.push(number);
+                self.matched(number, packet, Some(seen), true);
+            }
+            Outcome::GaveUp => self.figures.gave_up += 1,
+            Outcome::NoMatch => message.candidates.push(number),
+        }
     }
 
     /// Handles a rule that matched, subject to its flow bits; its action waits for the other rules
@@ -207,6 +225,12 @@ impl Inspector {
             of_flow,
         });
     }
+}
+
+/// Turns to the other direction of the connection.
+fn turn(packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
+    packet.subject.tuple = packet.subject.tuple.map(FiveTuple::reversed);
+    seen.to_server = !seen.to_server;
 }
 
 /// Adds the rules that waited for more of the stream, which has grown by `grown` bytes.

@@ -249,6 +249,14 @@ impl Rule {
         self.source.ports.begins().chain(self.destination.ports.begins())
     }
 
+    /// Whether the rule is evaluated for a message of the direction `to_server` as if it had the other
+    /// direction: events belong to request and response together, as in Suricata, whose rules ask
+    /// for some events of responses in the direction of requests.
+    pub(super) fn turns_to(&self, to_server: bool) -> bool {
+        self.flow.to_server.is_some_and(|wanted| wanted != to_server)
+            && self.parts.iter().any(|p| p.buffer == Buffer::HttpEvent)
+    }
+
     /// Whether the rule is about an application's messages.
     pub(super) fn is_of_messages(&self) -> bool {
         self.parts.iter().any(|p| p.buffer != Buffer::Payload)

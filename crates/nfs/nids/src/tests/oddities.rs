@@ -111,6 +111,31 @@ fn an_event_joins_other_tests_and_drops_the_connection() {
     }
 }
 
+/// As in Suricata, an event belongs to the request and its response, whichever has it.
+#[test]
+fn a_rule_of_requests_may_ask_for_an_event_of_a_response() {
+    let rule = |direction: &str, network: &str| {
+        format!(
+            "alert http {network} any -> any any (msg:\"x\"; flow:established,{direction}; \
+             app-layer-event:http.abnormal_ce_header; sid:1;)\n"
+        )
+    };
+    let response = b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\nhi";
+    for (direction, network, fires) in [
+        ("to_server", "10.0.0.1", true),
+        ("to_server", "192.0.2.1", false),
+        ("to_client", "10.0.0.1", false),
+        ("to_client", "192.0.2.1", true),
+    ] {
+        let (mut bench, mut talk) = (Bench::new(&rule(direction, network), ""), Talk::new());
+        bench.send(&talk.handshake());
+        bench.send(&[talk.send(true, 24, ASKED), talk.send(false, 24, response)]);
+        let sources: Vec<_> =
+            bench.alerts().iter().map(|a| a["src_ip"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(sources, vec![network; usize::from(fires)], "{direction} {network}");
+    }
+}
+
 /// Suricata's own rules for these events count them with `flowint`.
 #[test]
 fn a_connection_counts_in_numbers_which_move_with_it() {
