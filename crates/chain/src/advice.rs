@@ -1,7 +1,8 @@
 //! Warnings about packets that were lost for lack of a setting, at the end of a run.
 
+use thalweg_io::Shortfall;
 use thalweg_packet::wire::header_len;
-use thalweg_packet::{BATCH, DropReason, HEADROOM, MAX_FRAME_SIZE, MAX_PACKET_LEN};
+use thalweg_packet::{BATCH, DropCounts, DropReason, HEADROOM, MAX_FRAME_SIZE, MAX_PACKET_LEN};
 use thalweg_source::counted;
 
 use crate::config::{InputSource, OutputTarget, Plan};
@@ -26,14 +27,14 @@ pub(crate) fn advice(
         all.extend(of_input(
             plan.pool.frames(),
             live,
-            &Losses { place, counts, all: counts.packets },
+            &Losses::of_port(place, counts, counts.packets),
         ));
     }
     for (output, counts) in plan.outputs.iter().zip(outputs) {
         let place = format!("output '{}'", output.name);
         let tried = counts.packets + counts.drops.total();
         if let OutputTarget::Interface(interface) = &output.target {
-            all.extend(of_output(interface, failed, &Losses { place, counts, all: tried }));
+            all.extend(of_output(interface, failed, &Losses::of_port(place, counts, tried)));
         }
     }
     for (nf, counts) in plan.nfs.iter().zip(&counters.nfs) {
@@ -43,18 +44,23 @@ pub(crate) fn advice(
     all
 }
 
-/// The losses of a port.
+/// The losses of a port or an NF.
 struct Losses<'a> {
     place: String,
-    counts: &'a PortCounters,
+    drops: &'a DropCounts,
+    shortfall: Shortfall,
     /// The packets that it received or had to send.
     all: u64,
 }
 
-impl Losses<'_> {
+impl<'a> Losses<'a> {
+    fn of_port(place: String, counts: &'a PortCounters, all: u64) -> Self {
+        Self { place, drops: &counts.drops, shortfall: counts.shortfall, all }
+    }
+
     /// A warning if packets were lost for `reason`, more than `1 / trace` of all.
     fn by(&self, reason: DropReason, trace: u64, what: &str, remedy: &str) -> Option<String> {
-        self.lost(self.counts.drops.get(reason), trace, &format!("{what} ({reason})"), remedy)
+        self.lost(self.drops.get(reason), trace, &format!("{what} ({reason})"), remedy)
     }
 
     fn lost(&self, lost: u64, trace: u64, what: &str, remedy: &str) -> Option<String> {
@@ -99,19 +105,14 @@ fn of_input(frames: usize, live: bool, losses: &Losses<'_>) -> Vec<String> {
             "have a link type that cannot become Ethernet",
             "convert the capture first, or capture on an Ethernet interface",
         ),
-        losses.lost(
-            losses.counts.shortfall.truncated,
-            TRACE,
-            snap,
-            "capture whole packets: tcpdump -s 0",
-        ),
+        losses.lost(losses.shortfall.truncated, TRACE, snap, "capture whole packets: tcpdump -s 0"),
     ];
     all.into_iter().flatten().collect()
 }
 
 /// The frame size that would have kept the packets that were too long for a frame.
 fn larger_frames(losses: &Losses<'_>, live: bool) -> String {
-    let longest = losses.counts.shortfall.longest;
+    let longest = losses.shortfall.longest;
     let size = (longest + HEADROOM).next_multiple_of(64);
     if longest == 0 {
         return "turn off the offloads that merge them: ethtool -K INTERFACE gro off".into();
@@ -130,7 +131,7 @@ fn larger_frames(losses: &Losses<'_>, live: bool) -> String {
 
 fn of_output(interface: &str, failed: bool, losses: &Losses<'_>) -> Vec<String> {
     use DropReason::{OutputFailed, TooBig, TransmitQueueFull};
-    let mtu = losses.counts.shortfall.longest.saturating_sub(header_len::ETHERNET);
+    let mtu = losses.shortfall.longest.saturating_sub(header_len::ETHERNET);
     let all = [
         losses.by(
             TransmitQueueFull,
@@ -158,24 +159,28 @@ fn of_output(interface: &str, failed: bool, losses: &Losses<'_>) -> Vec<String> 
 }
 
 fn of_nf(name: &str, kind: &str, frame_size: usize, counts: &NfCounters) -> Vec<String> {
-    let by = |reason: DropReason, trace: u64, what: &str, remedy: &str| {
-        let lost = counts.drops.get(reason);
-        (lost.saturating_mul(trace) > counts.packets).then(|| {
-            let (share, all) = (share(lost, counts.packets), counted(counts.packets, "packet"));
-            format!("NF '{name}': {lost} of {all} ({share}) {what} ({reason}); {remedy}")
-        })
+    let losses = Losses {
+        place: format!("NF '{name}'"),
+        drops: &counts.drops,
+        shortfall: Shortfall::default(),
+        all: counts.packets,
     };
     let limits = format!("raise its limits: thalweg nf show {kind}");
     let frames = format!("set frame_size in [memory] to more than {frame_size}");
     let all = [
-        by(DropReason::StateFull, TRACE, "found its tables full", &limits),
-        by(
+        losses.by(DropReason::StateFull, TRACE, "found its tables full", &limits),
+        losses.by(
             DropReason::NoPort,
             TRACE,
             "found no free external port",
             &format!("give it more addresses or ports: thalweg nf show {kind}"),
         ),
-        by(DropReason::NoRoom, u64::MAX, "had no room for more headers in their frame", &frames),
+        losses.by(
+            DropReason::NoRoom,
+            u64::MAX,
+            "had no room for more headers in their frame",
+            &frames,
+        ),
     ];
     all.into_iter().flatten().collect()
 }
@@ -196,12 +201,10 @@ fn of_chain(counters: &WorkerCounters) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use thalweg_io::Shortfall;
-
     use super::*;
 
     fn losses(counts: &PortCounters, all: u64) -> Losses<'_> {
-        Losses { place: "port 'p'".into(), counts, all }
+        Losses::of_port("port 'p'".into(), counts, all)
     }
 
     fn counts(reason: DropReason, lost: u64, longest: usize) -> PortCounters {

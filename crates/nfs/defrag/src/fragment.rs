@@ -84,6 +84,8 @@ impl Head {
 pub(super) struct Origin {
     vlans: [u16; 2],
     pub(super) packet_type: PacketType,
+    /// Whether the checksum of its IPv4 header is wrong.
+    pub(super) is_damaged: bool,
 }
 
 /// A fragment in its frame.
@@ -95,8 +97,6 @@ pub(super) struct Fragment<'a> {
     /// Whether more fragments follow.
     pub(super) more: bool,
     pub(super) body: &'a [u8],
-    /// Whether the checksum of its IPv4 header is wrong.
-    pub(super) is_damaged: bool,
     /// Its length in bytes, from its IP header on.
     pub(super) len: u16,
     /// The two bits of explicit congestion notification (RFC 3168).
@@ -122,13 +122,13 @@ impl<'a> Fragment<'a> {
         let vlan = |f| batch.field(lane, f) as u16;
         let vlans = [vlan(field::VLAN_TCI), vlan(field::VLAN2_TCI)];
         let read = if headers.is_ipv4() { Self::ipv4 } else { Self::ipv6 };
-        let origin = Origin { vlans, packet_type: batch.meta.packet_type[lane] };
+        let origin = Origin { vlans, packet_type: batch.meta.packet_type[lane], is_damaged };
         let fragment = read(bytes, l3, origin).ok_or(wrong)?;
         let Fragment { offset, more, body, .. } = &fragment;
         let fits = !body.is_empty()
             && (!more || body.len().is_multiple_of(UNIT))
             && offset + body.len() <= LONGEST;
-        if fits { Ok(Self { is_damaged, ..fragment }) } else { Err(wrong) }
+        if fits { Ok(fragment) } else { Err(wrong) }
     }
 
     fn ipv4(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
@@ -147,19 +147,7 @@ impl<'a> Fragment<'a> {
         };
         let (offset, more) = (usize::from(place & 0x1fff) * UNIT, place & 0x2000 != 0);
         let (ecn, header, len) = (fixed[1] & 3, None, total as u16);
-        Some(Self {
-            id,
-            offset,
-            more,
-            body,
-            is_damaged: false,
-            len,
-            ecn,
-            origin,
-            frame,
-            l3,
-            header,
-        })
+        Some(Self { id, offset, more, body, len, ecn, origin, frame, l3, header })
     }
 
     fn ipv6(frame: &'a [u8], l3: usize, origin: Origin) -> Option<Self> {
@@ -178,19 +166,7 @@ impl<'a> Fragment<'a> {
         let (offset, more) = (usize::from(place & !7), place & 1 != 0);
         let (body, ecn) = (&ip[at + header.len()..], fixed[1] >> 4 & 3);
         let header = Some((l3 + at, l3 + named));
-        Some(Self {
-            id,
-            offset,
-            more,
-            body,
-            is_damaged: false,
-            len: ip.len() as u16,
-            ecn,
-            origin,
-            frame,
-            l3,
-            header,
-        })
+        Some(Self { id, offset, more, body, len: ip.len() as u16, ecn, origin, frame, l3, header })
     }
 
     /// The headers of the whole packet, if this is its first fragment.

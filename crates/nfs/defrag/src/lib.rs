@@ -194,7 +194,7 @@ impl Defrag {
             let (from, id) = (fragment.offset, fragment.id.identification);
             format!("fragment: bytes {from}..{} of packet {id:#x}", from + fragment.body.len())
         });
-        if fragment.is_damaged {
+        if fragment.origin.is_damaged {
             self.table.doubt(&fragment, batch.meta.timestamp[lane]);
             return Err(DropReason::BadChecksum);
         }

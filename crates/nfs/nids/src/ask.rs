@@ -101,18 +101,17 @@ impl Inspector {
         if !seen.reset {
             return;
         }
-        let to_server = seen.to_server;
         for direction in [true, false] {
             let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
             if tracked.app.end(direction) {
-                let tuple = packet.subject.tuple;
-                if direction != to_server {
-                    packet.subject.tuple = tuple.map(FiveTuple::reversed);
+                let turns = direction != seen.to_server;
+                if turns {
+                    turn(packet, seen);
                 }
-                seen.to_server = direction;
                 self.message_of(packet, seen);
-                seen.to_server = to_server;
-                packet.subject.tuple = tuple;
+                if turns {
+                    turn(packet, seen);
+                }
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use super::super::body::{CODINGS, Coding};
 use super::super::{Message, uri};
-use super::oddity::number;
 use crate::buffer::Buffer;
 
 /// The maximum number of header fields of a message; of more, one is read, which tells that there are.
@@ -222,6 +221,13 @@ pub(super) fn put_fields(message: &mut Message, to_server: bool, fields: &[Field
 pub(super) fn is_chunked(fields: &[Field<'_>]) -> bool {
     let coding = framing(fields, b"transfer-encoding").unwrap_or_default().to_ascii_lowercase();
     memchr::memmem::find(&coding, b"chunked").is_some()
+}
+
+/// The first number in a value; `None` without one, or if it is too large.
+pub(super) fn number(value: &[u8]) -> Option<u64> {
+    let first = value.iter().position(u8::is_ascii_digit)?;
+    let digits = value[first..].iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&value[first..][..digits]).ok()?.parse().ok()
 }
 
 /// The first number in Content-Length; `None` without one.

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use super::super::body::Coding;
 use super::super::{Message, uri};
 use super::METHODS;
-use super::head::{FIELDS, Field, joined, method, protocol_at, target};
+use super::head::{FIELDS, Field, joined, method, number, protocol_at, target};
 use super::line::is_blank;
 use crate::buffer::Buffer;
 
@@ -223,13 +223,6 @@ fn of_fields(
 /// Whether a byte may occur in a field's name (RFC 9110, section 5.6.2).
 fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// The first number in a value; `None` without one, or if it is too large.
-pub(super) fn number(value: &[u8]) -> Option<u64> {
-    let first = value.iter().position(u8::is_ascii_digit)?;
-    let digits = value[first..].iter().take_while(|b| b.is_ascii_digit()).count();
-    std::str::from_utf8(&value[first..][..digits]).ok()?.parse().ok()
 }
 
 /// The oddities of the hosts in a request's target and in its `Host`.
