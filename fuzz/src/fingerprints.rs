@@ -38,7 +38,7 @@ pub fn fingerprints(data: &[u8]) {
     };
     let options = format!("{option}\nbuilt_in = false");
     match thalweg_assets::KIND.build_alone(&options) {
-        Ok(blueprint) => drop(blueprint.instance(0)),
+        Ok(blueprint) => drop(blueprint.instance()),
         Err(e) => assert!(!e.to_string().is_empty()),
     }
     fs::remove_file(&file).expect("the file was written");

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use thalweg_chain::{Control, Plan, PlanOptions, RunOptions, run};
+use thalweg_chain::{Plan, PlanOptions};
+use thalweg_engine::{Control, RunOptions, run};
 use thalweg_nf::Kinds;
 
 const CHAIN: &str = "\

@@ -67,7 +67,7 @@ fn send(nf: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) {
 
 /// Sends fragments to a `defrag`, and moves what waits to another one.
 pub fn fragments(data: &[u8]) {
-    let mut nf = DEFRAG.with(|blueprint| blueprint.instance(0));
+    let mut nf = DEFRAG.with(|blueprint| blueprint.instance());
     let (mut rest, mut seconds) = (data, 0);
     while let [how, place, length, behind @ ..] = rest {
         let (data, behind) = behind.split_at(usize::from(*length).min(behind.len()));
@@ -85,7 +85,7 @@ pub fn fragments(data: &[u8]) {
     writer.finish().expect("memory takes it");
     let mut input = &stream[..];
     let mut reader = StateReader::new(&mut input, "defrag", 1).expect("it is one");
-    let mut other = DEFRAG.with(|blueprint| blueprint.instance(0));
+    let mut other = DEFRAG.with(|blueprint| blueprint.instance());
     let waiting = nf.figures().iter().find(|(name, _)| *name == "waiting").map(|(_, n)| *n);
     assert_eq!(other.import_state(&mut reader).ok().map(|n| n as u64), waiting);
 }

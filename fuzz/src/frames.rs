@@ -55,7 +55,7 @@ fn build() -> Vec<Box<dyn NetworkFunction>> {
     std::fs::write(&routes, ROUTES).expect("the file can be written");
     let build = |(kind, text): &(Kind, &str)| {
         let text = text.replace("@ROUTES@", &routes.display().to_string());
-        kind.build_alone(&text).expect("the configuration is right").instance(0)
+        kind.build_alone(&text).expect("the configuration is right").instance()
     };
     CHAIN.iter().map(build).collect()
 }

@@ -38,7 +38,7 @@ fn build(kind: Kind, options: &str, text: &str) {
     std::fs::write(file.path(), text).expect("the file can be written");
     let options = options.replace("FILE", &file.path().display().to_string());
     match kind.build_alone(&options) {
-        Ok(blueprint) => drop(blueprint.instance(0)),
+        Ok(blueprint) => drop(blueprint.instance()),
         Err(e) => assert!(!e.to_string().is_empty()),
     }
 }

@@ -87,7 +87,7 @@ pub fn states(data: &[u8]) {
         return folders(rest);
     }
     let kind = KINDS[at].0.name;
-    let mut nf = NFS.with(|nfs| nfs[at].instance(0));
+    let mut nf = NFS.with(|nfs| nfs[at].instance());
     let version = nf.state_version();
     let stream = if which & 1 == 0 { Ok(rest.to_vec()) } else { framed(kind, version, rest) };
     let Ok(stream) = stream else { return };

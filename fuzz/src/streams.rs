@@ -62,7 +62,7 @@ fn packet(how: u8, place: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Sends the packets of a few conversations to a `nids` and an `assets`.
 pub fn streams(data: &[u8]) {
-    let mut nfs = NFS.with(|nfs| nfs.each_ref().map(|nf| nf.instance(0)));
+    let mut nfs = NFS.with(|nfs| nfs.each_ref().map(|nf| nf.instance()));
     let mut rest = data;
     while let [how, place, length, behind @ ..] = rest {
         let (payload, behind) = behind.split_at(usize::from(*length).min(behind.len()));

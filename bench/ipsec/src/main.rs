@@ -47,7 +47,7 @@ fn gateway(suite: &str) -> Outcome<Box<dyn NetworkFunction>> {
          [[policy]]\nmatch = 'ip,nw_dst=10.2.0.0/16'\naction = 'protect'\nsa = 'x'\n"
     );
     let built = thalweg_ipsec::KIND.build_alone(&text);
-    Ok(built.map_err(|e| e.to_string())?.instance(0))
+    Ok(built.map_err(|e| e.to_string())?.instance())
 }
 
 /// Packets of `size` bytes of IP, of as many flows as there are.

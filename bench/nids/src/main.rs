@@ -38,7 +38,7 @@ fn nids(patterns: &[Vec<u8>], protocol: &str) -> Outcome<Box<dyn NetworkFunction
     fs::write(&path, rules)?;
     let text = format!("rules = ['{}']\nunsupported = 'refuse'\nchecksums = false", path.display());
     let built = thalweg_nids::KIND.build_alone(&text);
-    Ok(built.map_err(|e| e.to_string())?.instance(0))
+    Ok(built.map_err(|e| e.to_string())?.instance())
 }
 
 /// Packets of a connection: its beginning, then one after the other.

@@ -62,7 +62,7 @@ fn packet(n: u32) -> Vec<u8> {
 
 fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
     let blueprint = blueprint(kind)?;
-    let mut nf = blueprint.instance(0);
+    let mut nf = blueprint.instance();
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for first in (0..flows).step_by(BATCH) {
@@ -84,7 +84,7 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
         nf.export_state(&mut writer)?;
         writer.finish()?;
         exports.push(begun.elapsed().as_secs_f64() * 1e3);
-        let mut other = blueprint.instance(1);
+        let mut other = blueprint.instance();
         let begun = Instant::now();
         let mut input = &stream[..];
         moved = other.import_state(&mut StateReader::new(&mut input, kind, version)?)?;

@@ -17,8 +17,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("nfs", &["cpu", "source", "packet", "classify", "nf"]),
     ("accel", &["cpu", "source", "packet", "classify", "nf"]),
     ("chain", &["cpu", "source", "packet", "classify", "io", "nf"]),
+    ("engine", &["cpu", "source", "packet", "classify", "io", "nf", "chain"]),
     ("sim", &["cpu", "source", "packet", "classify"]),
-    ("cli", &["cpu", "source", "packet", "classify", "io", "nf", "nfs", "accel", "chain", "sim"]),
+    (
+        "cli",
+        &[
+            "cpu", "source", "packet", "classify", "io", "nf", "nfs", "accel", "chain", "engine",
+            "sim",
+        ],
+    ),
     // Only tests use it.
     ("testkit", &["packet", "io", "nf"]),
 ];
@@ -97,7 +104,8 @@ fn every_crate_uses_only_crates_that_the_architecture_allows() {
     let manifests = workspace();
     assert_eq!(mistakes(&manifests), [""; 0]);
     assert_eq!(manifests.iter().filter(|m| m.is_nf).count(), 12);
-    for name in ["cpu", "source", "packet", "classify", "io", "nf", "chain", "sim", "cli"] {
+    for name in ["cpu", "source", "packet", "classify", "io", "nf", "chain", "engine", "sim", "cli"]
+    {
         assert!(manifests.iter().any(|m| m.name == name), "crate '{name}' was not found");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use thalweg_chain::{Control, Progress};
+use thalweg_engine::{Control, Progress};
 
 use crate::terminal::Line;
 use crate::units::{rate, wait};

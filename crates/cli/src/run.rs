@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use thalweg_chain::{Control, PlanOptions, Report, RunError, RunOptions};
+use thalweg_chain::PlanOptions;
+use thalweg_engine::{Control, Report, RunError, RunOptions};
 use thalweg_nf::Kinds;
 use thalweg_source::{PatientWriter, Stop};
 
@@ -31,7 +32,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         export_state: options.export_state.clone(),
     };
     let progress = Shown::start(control.clone(), quiet);
-    let outcome = thalweg_chain::run(plan, &run_options, &control);
+    let outcome = thalweg_engine::run(plan, &run_options, &control);
     drop(progress);
     let report = outcome.map_err(|e| match e {
         RunError::Loops => Failure::Usage(e.to_string()),

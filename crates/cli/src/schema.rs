@@ -39,14 +39,14 @@ fn alert_schema() -> Schema {
 }
 
 const DOCUMENTS: &[Document] = &[
-    document::<thalweg_chain::Report>("thalweg.run/1", "run --json"),
+    document::<thalweg_engine::Report>("thalweg.run/1", "run --json"),
     document::<Checked>("thalweg.check/1", "check --json"),
     document::<MistakesFound>(
         "thalweg.mistakes/1",
         "check, run and trace with --json, if the configuration has mistakes",
     ),
     document::<Failed>("thalweg.failure/1", "every command with --json, if it fails otherwise"),
-    document::<thalweg_chain::Trace>("thalweg.trace/1", "trace --json"),
+    document::<thalweg_engine::Trace>("thalweg.trace/1", "trace --json"),
     document::<Generated>("thalweg.gen/1", "gen --json"),
     document::<KindList>("thalweg.nf.list/1", "nf list --json"),
     document::<ShownKind>("thalweg.nf/1", "nf show --json"),
@@ -62,7 +62,7 @@ const DOCUMENTS: &[Document] = &[
     Document {
         name: "thalweg.state/1",
         written_by: "state.json of run --export-state",
-        schema: thalweg_chain::state_schema,
+        schema: thalweg_engine::state_schema,
     },
     Document {
         name: "thalweg.acl/1",

@@ -6,7 +6,7 @@ use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use thalweg_chain::Control;
+use thalweg_engine::Control;
 
 /// Lets a write past the limit of file sizes fail, as one to a full disk does, rather than kill the
 /// program.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use thalweg_chain::Report;
+use thalweg_engine::Report;
 
 use crate::report::{TextTable, number_table, plain_table, wrapped};
 use crate::units::{rate, time};
@@ -95,7 +95,7 @@ fn nfs(report: &Report) -> Option<TextTable> {
 /// The figures of each NF that has some.
 fn figures(report: &Report, width: Option<usize>) -> Option<String> {
     // Some NFs have dozens; the JSON report has those that are 0 too.
-    let of_nf = |nf: &thalweg_chain::NfReport| {
+    let of_nf = |nf: &thalweg_engine::NfReport| {
         let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
         (!figures.is_empty()).then(|| wrapped(&format!("{}: ", nf.name), figures, ", ", width))
     };

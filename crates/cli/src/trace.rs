@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use thalweg_chain::{PlanOptions, RunOptions, TraceError};
+use thalweg_chain::PlanOptions;
+use thalweg_engine::{RunOptions, TraceError};
 use thalweg_nf::Kinds;
 
 use crate::args;
@@ -19,7 +20,7 @@ pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
         _ => Failure::Run(format!("--packet: {e}")),
     };
     let trace =
-        thalweg_chain::trace(plan, options.packet, &RunOptions::default()).map_err(failure)?;
+        thalweg_engine::trace(plan, options.packet, &RunOptions::default()).map_err(failure)?;
     let mut out = io::stdout().lock();
     if options.json {
         write_json(&mut out, &trace)?;

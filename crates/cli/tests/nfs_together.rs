@@ -10,7 +10,7 @@ use thalweg_testkit::Drive;
 use thalweg_testkit::fragments::{packet, part, parts, steps};
 
 fn instance(kind: &Kind, options: &str) -> Box<dyn NetworkFunction> {
-    kind.build_alone(options).expect("the options are right").instance(0)
+    kind.build_alone(options).expect("the options are right").instance()
 }
 
 /// A batch of one packet, parsed.

@@ -5,19 +5,6 @@ use thalweg_source::SourceError;
 
 use crate::function::NetworkFunction;
 
-/// How the instances of one NF on several workers relate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Each worker has an instance with the state of the flows it serves.
-    PerWorker,
-    /// Each worker has an instance, which must see all traffic between two hosts: flows are
-    /// spread over the workers by their addresses alone.
-    PerAddresses,
-    /// There may be only one instance, since its state is not divided by flow;
-    /// with several workers it runs on a worker of its own.
-    Single,
-}
-
 /// What an NF may know about its chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Environment<'a> {
@@ -44,13 +31,9 @@ impl From<SourceError> for BuildError {
 
 /// A checked NF configuration with the tables that its instances share.
 pub trait Blueprint: Send + Sync {
-    /// How instances relate.
-    fn sharing(&self) -> Sharing {
-        Sharing::PerWorker
-    }
-
-    /// Creates the instance for worker number `worker`.
-    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction>;
+    /// Creates an instance. A run has one, which serves all packets in the order in which they
+    /// arrived, whatever the number of workers.
+    fn instance(&self) -> Box<dyn NetworkFunction>;
 
     /// One line for `thalweg check`: what was configured and loaded.
     fn describe(&self) -> String;

@@ -18,7 +18,7 @@ mod section;
 pub mod state;
 pub mod toolkit;
 
-pub use blueprint::{Blueprint, BuildError, Environment, Sharing};
+pub use blueprint::{Blueprint, BuildError, Environment};
 pub use context::{Context, Verdict};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};

@@ -50,6 +50,8 @@ reasons! {
     Punted = "punted",
     /// The packet passed more NFs than the hop limit of a chain.
     ChainLoop = "chain-loop",
+    /// The thread that had the packet, or one that it waited for, panicked.
+    Unfinished = "unfinished",
     // Any NF.
     /// A header the NF needs is truncated, inconsistent or unknown.
     Malformed = "malformed",

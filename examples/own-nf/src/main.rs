@@ -1,7 +1,7 @@
 //! `thalweg` with one more NF: `quota` drops the packets of a source after a number of bytes.
 use std::{collections::HashMap, net::IpAddr, num::NonZero, process::ExitCode};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Kind, NetworkFunction, Sharing};
+use thalweg_nf::{Blueprint, Context, Kind, NetworkFunction};
 use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes};
 
 const KIND: Kind = Kind {
@@ -28,10 +28,7 @@ struct Options {
 }
 
 impl Blueprint for Options {
-    fn sharing(&self) -> Sharing {
-        Sharing::Single // The flows of one source are spread over all workers.
-    }
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Quota { quota: self.bytes.get(), sent: HashMap::new() })
     }
     fn describe(&self) -> String {

@@ -7,7 +7,7 @@ use thalweg_testkit::Drive;
 use super::*;
 
 fn quota(options: &str) -> Drive {
-    Drive::new(KIND.build_alone(options).expect("the options are right").instance(0))
+    Drive::new(KIND.build_alone(options).expect("the options are right").instance())
 }
 
 /// A packet of 142 bytes.

@@ -10,7 +10,7 @@ use super::identity::{Exclusion, Identity};
 
 /// All files that a chain file names.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub struct Files {
     /// Each file, and what it is: "the file that input 'a' reads".
     read: Vec<(Identity, String)>,
     written: Vec<Written>,
@@ -45,7 +45,7 @@ impl Files {
     }
 
     /// The files that NFs write.
-    pub(crate) fn outputs_of_nfs(&self) -> &[OutputFile] {
+    pub fn outputs_of_nfs(&self) -> &[OutputFile] {
         &self.of_nfs
     }
 
@@ -77,13 +77,13 @@ impl Files {
     }
 
     /// What the chain uses the file at `path` for, if it reads or writes it.
-    pub(crate) fn usage(&self, path: &Path) -> Option<&str> {
+    pub fn usage(&self, path: &Path) -> Option<&str> {
         let identity = Identity::of(path);
         self.read_as(&identity).or_else(|| written_as(&self.written, &identity))
     }
 
     /// What the chain writes to the file at `path`, if it does.
-    pub(crate) fn written_to(&self, path: &Path) -> Option<&str> {
+    pub fn written_to(&self, path: &Path) -> Option<&str> {
         written_as(&self.written, &Identity::of(path))
     }
 

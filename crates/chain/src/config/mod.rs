@@ -13,9 +13,9 @@ mod routes;
 mod table;
 mod ways;
 
+pub use files::Files;
 pub use names::Names;
-pub(crate) use plan::{MAX_WORKERS, NfPlan};
-pub use plan::{Plan, PlanOptions};
-pub(crate) use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
+pub use plan::{MAX_WORKERS, NfPlan, Plan, PlanOptions};
+pub use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};
 pub(crate) use ways::distinct_inputs;

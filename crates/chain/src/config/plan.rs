@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Sharing};
+use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section};
 use thalweg_packet::{
     DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
 };
@@ -19,10 +19,10 @@ use super::parts;
 use super::paths::{read_named, resolve};
 use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_routes};
-use crate::forwarding::Routing;
+use crate::routing::Routing;
 
 /// The maximum number of worker threads of a run.
-pub(crate) const MAX_WORKERS: usize = 256;
+pub const MAX_WORKERS: usize = 256;
 
 /// How to load a chain file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,45 +38,47 @@ pub struct PlanOptions {
 }
 
 /// An NF of a plan.
-pub(crate) struct NfPlan {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) pinned: bool,
-    pub(crate) blueprint: Box<dyn Blueprint>,
-}
-
-impl NfPlan {
-    /// Whether the NF runs on its own worker in a run with `workers` workers: if it is pinned, or
-    /// if only one instance of it is allowed.
-    pub(crate) fn has_own_worker(&self, workers: usize) -> bool {
-        self.pinned || workers > 1 && self.blueprint.sharing() == Sharing::Single
-    }
+pub struct NfPlan {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Whether it runs on a thread of its own.
+    pub pinned: bool,
+    /// Its configuration, from which its instances are made.
+    pub blueprint: Box<dyn Blueprint>,
 }
 
 /// A chain file, checked as a whole and loaded; no thread is started.
 pub struct Plan {
-    pub(crate) source: Source,
+    /// The chain file.
+    pub source: Source,
     /// The kinds that the file may name, for a reload.
     kinds: Kinds,
-    pub(crate) inputs: Vec<InputPlan>,
-    pub(crate) outputs: Vec<OutputPlan>,
-    pub(crate) nfs: Vec<NfPlan>,
-    pub(crate) types: IndexSet<String>,
-    pub(crate) rules: Arc<SharedRules>,
-    pub(crate) classifier: Config,
-    pub(crate) routing: Arc<Routing>,
-    pub(crate) workers: usize,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) files: Files,
-    pub(crate) notes: Vec<SourceError>,
+    /// The inputs, by port index.
+    pub inputs: Vec<InputPlan>,
+    /// The outputs, by port index.
+    pub outputs: Vec<OutputPlan>,
+    /// The NFs, by index.
+    pub nfs: Vec<NfPlan>,
+    /// The names of the packet types, by number.
+    pub types: IndexSet<String>,
+    /// The rules that give a packet its type.
+    pub rules: Arc<SharedRules>,
+    /// The sizes of the classifier's caches.
+    pub classifier: Config,
+    /// The routes.
+    pub routing: Arc<Routing>,
+    /// Worker threads.
+    pub workers: usize,
+    /// The packet memory.
+    pub pool: Arc<Pool>,
+    /// The files that the chain reads and writes.
+    pub files: Files,
+    notes: Vec<SourceError>,
 }
 
 impl Plan {
-    /// Whether flows are spread over the workers by their addresses alone, because an NF needs it.
-    pub(crate) fn spreads_by_addresses(&self) -> bool {
-        self.nfs.iter().any(|nf| nf.blueprint.sharing() == Sharing::PerAddresses)
-    }
-
     /// Loads the chain file at `path`, whose NFs are of `kinds`, and all files it names.
     ///
     /// # Errors

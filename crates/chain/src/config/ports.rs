@@ -14,33 +14,54 @@ use super::paths::resolve;
 
 /// The source of an input's packets.
 #[derive(Clone, Debug)]
-pub(crate) enum InputSource {
-    Interface { name: String, promiscuous: bool },
-    Capture { path: PathBuf, in_memory: bool },
+pub enum InputSource {
+    /// A network interface.
+    Interface {
+        /// Its name.
+        name: String,
+        /// Whether it takes packets for other stations too.
+        promiscuous: bool,
+    },
+    /// A capture file or pipe.
+    Capture {
+        /// Its path.
+        path: PathBuf,
+        /// Whether it is loaded as a whole before the first packet.
+        in_memory: bool,
+    },
+    /// A generator.
     Generate(Box<Spec>),
 }
 
 /// An input of a chain.
 #[derive(Clone, Debug)]
-pub(crate) struct InputPlan {
-    pub(crate) name: String,
-    pub(crate) source: InputSource,
-    pub(crate) loops: u64,
+pub struct InputPlan {
+    /// Its name.
+    pub name: String,
+    /// The source of its packets.
+    pub source: InputSource,
+    /// Passes over a capture; 0 means without end.
+    pub loops: u64,
 }
 
 /// The target of an output's packets.
 #[derive(Clone, Debug)]
-pub(crate) enum OutputTarget {
+pub enum OutputTarget {
+    /// A network interface, by its name.
     Interface(String),
+    /// A capture file or pipe, by its path.
     Capture(PathBuf),
+    /// Nothing: packets are counted and discarded.
     Discard,
 }
 
 /// An output of a chain.
 #[derive(Clone, Debug)]
-pub(crate) struct OutputPlan {
-    pub(crate) name: String,
-    pub(crate) target: OutputTarget,
+pub struct OutputPlan {
+    /// Its name.
+    pub name: String,
+    /// The target of its packets.
+    pub target: OutputTarget,
 }
 
 /// The inputs. `interfaces` are those that there are; without them, any name is accepted.

@@ -105,7 +105,7 @@ impl Graph {
             name: nf.name.clone(),
             kind: nf.kind.name.to_owned(),
             what: nf.blueprint.describe(),
-            pinned: nf.has_own_worker(plan.workers),
+            pinned: nf.pinned,
         });
         let routes = &plan.routing.routes;
         let types = plan.types.iter().enumerate().flat_map(|(number, name)| {

@@ -2,14 +2,14 @@
 #![allow(dead_code)] // each test file uses a part
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, BuildError, Context, Kind, Kinds, NetworkFunction, Sharing};
+use thalweg_nf::{Blueprint, BuildError, Context, Kind, Kinds, NetworkFunction};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -93,8 +93,8 @@ pub struct Ledger {
     pub dropped: u64,
     pub made: u64,
     pub not_made: u64,
-    /// The workers that saw each flow, by NF.
-    pub workers: BTreeMap<(u32, u32), BTreeSet<usize>>,
+    /// The packets that each NF saw, in order.
+    pub seen: BTreeMap<u32, Vec<Tag>>,
     pub reloads: u32,
 }
 
@@ -106,8 +106,6 @@ pub struct Options {
     pub drop_one_in: u32,
     #[serde(default)]
     pub emit_one_in: u32,
-    #[serde(default)]
-    pub single: bool,
     /// Panics at the packet with this sequence number.
     #[serde(default)]
     pub dies_at: Option<u32>,
@@ -148,12 +146,8 @@ struct TestBlueprint {
 }
 
 impl Blueprint for TestBlueprint {
-    fn sharing(&self) -> Sharing {
-        if self.options.single { Sharing::Single } else { Sharing::PerWorker }
-    }
-
-    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
-        Box::new(TestNf { options: self.options, worker, ledger: self.ledger.clone() })
+    fn instance(&self) -> Box<dyn NetworkFunction> {
+        Box::new(TestNf { options: self.options, ledger: self.ledger.clone() })
     }
 
     fn describe(&self) -> String {
@@ -168,7 +162,6 @@ impl Blueprint for TestBlueprint {
 
 struct TestNf {
     options: Options,
-    worker: usize,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -182,7 +175,7 @@ impl NetworkFunction for TestNf {
                 drop(ledger);
                 panic!("requested by the test");
             }
-            ledger.workers.entry((number, tag.flow)).or_default().insert(self.worker);
+            ledger.seen.entry(number).or_default().push(tag);
             context.explain(lane, || format!("NF {number} saw flow {}", tag.flow));
             if tag.falls(number, EMITS, emit_one_in) {
                 match context.emit(batch, lane, &tag.child(number).packet()) {

@@ -185,7 +185,7 @@ pub struct Run {
     /// Stop after N packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Worker threads; flows are spread over them [default: the chain file's, else 1]
+    /// Worker threads; their number changes nothing but the speed [default: the chain file's, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: Option<u16>,
     /// Read each capture N times, 0 to repeat it forever [default: the chain file's, else 1]

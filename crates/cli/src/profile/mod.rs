@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_chain::{Control, PlanOptions, Report, RunOptions};
+use thalweg_chain::PlanOptions;
+use thalweg_engine::{Control, Report, RunOptions};
 use thalweg_nf::Kinds;
 
 use self::mixes::{MIXES, Mix};
@@ -132,7 +133,7 @@ fn run(chain: &Path, packets: u64, kinds: &Kinds, control: &Control) -> Result<R
     let plan = load(chain, kinds, PlanOptions::default())?;
     let options = RunOptions { count: Some(packets), stages: true, ..RunOptions::default() };
     let report =
-        thalweg_chain::run(plan, &options, control).map_err(|e| Failure::Run(e.to_string()))?;
+        thalweg_engine::run(plan, &options, control).map_err(|e| Failure::Run(e.to_string()))?;
     match report.failures.first() {
         None => Ok(report),
         Some(failure) => Err(Failure::Run(failure.clone())),

@@ -54,9 +54,9 @@ struct AclBlueprint {
 }
 
 impl Blueprint for AclBlueprint {
-    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Acl {
-            worker,
+            worker: 0,
             classifier: Classifier::new(self.shared.clone(), Config::default()),
             shared: self.shared.clone(),
             table: self.shared.load(),

@@ -26,7 +26,7 @@ impl Bench {
         let text = format!("hits = 'FOLDER/h.json'\n{options}");
         let text = text.replace("FOLDER", &folder.path().display().to_string());
         let blueprint = KIND.build_in(&text, &Environment::default())?;
-        Ok(Self { drive: Drive::new(blueprint.instance(0)), blueprint, folder })
+        Ok(Self { drive: Drive::new(blueprint.instance()), blueprint, folder })
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<bool> {

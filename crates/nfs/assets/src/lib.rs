@@ -85,9 +85,9 @@ struct AssetsBlueprint {
 }
 
 impl Blueprint for AssetsBlueprint {
-    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Assets {
-            worker,
+            worker: 0,
             fingerprints: self.fingerprints.clone(),
             watcher: Watcher::new(self.limits, self.networks.clone()),
             inventory: self.inventory.clone(),

@@ -19,9 +19,7 @@ use datagram::Datagram;
 use fragment::Fragment;
 use table::{Limits, Record, Table};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing,
-};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -94,11 +92,7 @@ struct DefragBlueprint(Limits);
 impl Blueprint for DefragBlueprint {
     /// Whole and reassembled packets of a connection must reach the same worker, and only the first
     /// fragment has ports.
-    fn sharing(&self) -> Sharing {
-        Sharing::PerAddresses
-    }
-
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Defrag { table: Table::new(self.0), fragments: 0, whole: 0, refused: 0 })
     }
 

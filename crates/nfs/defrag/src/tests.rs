@@ -14,7 +14,7 @@ use thalweg_testkit::pass_one;
 use thalweg_testkit::peer::scapy;
 
 fn defrag(options: &str) -> Box<dyn NetworkFunction> {
-    KIND.build_alone(options).unwrap().instance(0)
+    KIND.build_alone(options).unwrap().instance()
 }
 
 /// Sends one packet; returns the packet that leaves, or the drop reason.

@@ -49,7 +49,7 @@ struct FilterBlueprint {
 }
 
 impl Blueprint for FilterBlueprint {
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Filter {
             classifier: Classifier::new(self.shared.clone(), Config::default()),
             icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),

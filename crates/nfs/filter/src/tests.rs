@@ -27,7 +27,7 @@ fn udp(dst: [u8; 4]) -> Vec<u8> {
 
 /// Sends packets through; returns their verdicts, and the generated packets.
 fn run(text: &str, packets: &[Vec<u8>]) -> (Vec<Verdict>, Vec<Vec<u8>>) {
-    let mut filter = built(text).unwrap().instance(0);
+    let mut filter = built(text).unwrap().instance();
     let pool = Arc::new(Pool::anonymous(128, 2048).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
     for packet in packets {
@@ -95,7 +95,7 @@ fn a_rejected_datagram_is_answered_by_icmp_but_not_to_many() {
 /// A flood of segments must not make the filter reflect as many resets to a forged sender.
 #[test]
 fn resets_are_limited_in_rate_and_counted() {
-    let mut filter = built("default = \"reject\"").unwrap().instance(0);
+    let mut filter = built("default = \"reject\"").unwrap().instance();
     let pool = Arc::new(Pool::anonymous(256, 2048).unwrap());
     let mut send = |batches: u64, at: Nanoseconds| {
         let mut emitted = Emitted::new(pool.clone());

@@ -84,7 +84,7 @@ struct IpsecBlueprint {
 }
 
 impl Blueprint for IpsecBlueprint {
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Ipsec {
             databases: self.databases.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),

@@ -155,7 +155,7 @@ struct FirewallBlueprint {
 impl Blueprint for FirewallBlueprint {
     /// # Panics
     /// Without memory for the library's tables.
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(self.firewall())
     }
 

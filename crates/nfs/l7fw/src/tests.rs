@@ -32,7 +32,7 @@ impl Bench {
         let text = format!("flows = '{}/f.json'\n{options}", folder.path().display());
         let blueprint = KIND.build_in(&text, &Environment::default());
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
-        Self { drive: Drive::new(blueprint.instance(0)), folder }
+        Self { drive: Drive::new(blueprint.instance()), folder }
     }
 
     /// Packets one by one, as time passes between them.

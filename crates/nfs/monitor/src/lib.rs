@@ -131,7 +131,7 @@ struct MonitorBlueprint {
 }
 
 impl Blueprint for MonitorBlueprint {
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Monitor::new(self.limits, self.exporter.clone()))
     }
 

@@ -55,7 +55,7 @@ fn totals(path: &std::path::Path) -> (Totals, Vec<String>) {
 
 fn monitor(folder: &std::path::Path, options: &str) -> Box<dyn NetworkFunction> {
     let text = format!("json = '{0}/f.json'\nipfix = '{0}/f.ipfix'\n{options}", folder.display());
-    KIND.build_in(&text, &Environment::default()).unwrap().instance(0)
+    KIND.build_in(&text, &Environment::default()).unwrap().instance()
 }
 
 fn sent() -> impl Strategy<Value = Vec<Sent>> {

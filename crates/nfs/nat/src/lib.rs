@@ -25,9 +25,7 @@ use config::{Config, Options};
 use fragments::{FragmentId, Fragments};
 use mapping::{EndPoint, Mappings, Record};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Sharing,
-};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use translate::{Direction, Done};
 use waiting::Waiting;
 
@@ -63,11 +61,7 @@ struct NatBlueprint(Config);
 impl Blueprint for NatBlueprint {
     /// Replies arrive at an external address and port, which do not identify the
     /// worker that chose them.
-    fn sharing(&self) -> Sharing {
-        Sharing::Single
-    }
-
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Nat {
             mappings: Mappings::new(self.0.clone()),
             fragments: Fragments::default(),

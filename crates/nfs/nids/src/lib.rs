@@ -204,16 +204,14 @@ struct NidsBlueprint {
 }
 
 impl Blueprint for NidsBlueprint {
-    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Nids {
             engine: self.engine.clone(),
             flows: Flows::new(self.limits),
             inspector: Inspector::new(self.settings, self.inputs.clone(), self.limits.flows),
             alerts: self.alerts.clone(),
             failure: None,
-            // The figures of the workers are added up; worker 0 alone reports what all share.
-            unsupported: if worker == 0 { self.unsupported as u64 } else { 0 },
-            first: worker == 0,
+            unsupported: self.unsupported as u64,
         })
     }
 
@@ -236,7 +234,7 @@ impl Blueprint for NidsBlueprint {
     }
 }
 
-/// The intrusion detection of one worker.
+/// The intrusion detection.
 struct Nids {
     engine: Arc<ArcSwap<Engine>>,
     flows: Flows,
@@ -244,7 +242,6 @@ struct Nids {
     alerts: Arc<Mutex<LineFile>>,
     failure: Option<NfError>,
     unsupported: u64,
-    first: bool,
 }
 
 impl NetworkFunction for Nids {
@@ -282,7 +279,7 @@ impl NetworkFunction for Nids {
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let figures = &self.inspector.figures;
-        let rules = if self.first { self.engine.load().rules.len() as u64 } else { 0 };
+        let rules = self.engine.load().rules.len() as u64;
         let mut all = vec![
             ("rules", rules),
             ("rules_unsupported", self.unsupported),

@@ -36,7 +36,7 @@ fn build(
 struct RefragBlueprint;
 
 impl Blueprint for RefragBlueprint {
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Refrag::default())
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) neighbors: SharedNeighbors,
 }
 
-/// A router on one worker.
+/// A router.
 #[derive(Debug)]
 pub(super) struct Router {
     pub(super) shared: Arc<Shared>,
@@ -38,8 +38,6 @@ pub(super) struct Router {
     pub(super) resolver: Resolver,
     /// Makes this router hash flows differently from others.
     seed: u32,
-    /// The workers' figures are added up, so only one worker counts the table.
-    counts_routes: bool,
 }
 
 /// The lanes to look up in one of the tables.
@@ -104,11 +102,9 @@ impl NetworkFunction for Router {
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
-        let (v4, v6) = if self.counts_routes { self.shared.table.len() } else { (0, 0) };
-        let (neighbors, evicted) = match &self.shared.neighbors {
-            all if self.counts_routes => (all.len(), all.evicted()),
-            _ => (0, 0),
-        };
+        let (v4, v6) = self.shared.table.len();
+        let neighbors = &self.shared.neighbors;
+        let (neighbors, evicted) = (neighbors.len(), neighbors.evicted());
         vec![
             ("routes_v4", v4 as u64),
             ("routes_v6", v6 as u64),
@@ -125,7 +121,7 @@ impl NetworkFunction for Router {
 }
 
 impl Router {
-    pub(super) fn new(shared: Arc<Shared>, worker: usize) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         let seed = shared.ports.seed();
         let resolver = Resolver::new(shared.ports.iter().any(|(_, port)| port.resolve));
         Self {
@@ -137,7 +133,6 @@ impl Router {
             cutter: Cutter::default(),
             resolver,
             seed,
-            counts_routes: worker == 0,
         }
     }
 

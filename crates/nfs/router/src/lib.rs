@@ -93,8 +93,8 @@ fn put(table: &RouteTable, list: RouteList, source: &Source) -> Result<Changes, 
 }
 
 impl Blueprint for RouterBlueprint {
-    fn instance(&self, worker: usize) -> Box<dyn NetworkFunction> {
-        Box::new(Router::new(self.shared.clone(), worker))
+    fn instance(&self) -> Box<dyn NetworkFunction> {
+        Box::new(Router::new(self.shared.clone()))
     }
 
     fn describe(&self) -> String {

@@ -53,7 +53,7 @@ struct TunnelBlueprint {
 }
 
 impl Blueprint for TunnelBlueprint {
-    fn instance(&self, _worker: usize) -> Box<dyn NetworkFunction> {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(TunnelEnds {
             tunnels: self.tunnels.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),

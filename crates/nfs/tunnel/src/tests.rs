@@ -27,7 +27,7 @@ fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {
-    built(text).unwrap().instance(0)
+    built(text).unwrap().instance()
 }
 
 /// Sends packets through; returns each packet afterwards, or why it was dropped.

@@ -37,7 +37,7 @@ impl Bench {
     }
 
     fn drive(blueprint: &dyn Blueprint) -> Drive {
-        let mut drive = Drive::new(blueprint.instance(0));
+        let mut drive = Drive::new(blueprint.instance());
         drive.now = Nanoseconds::from_secs(1_000);
         drive
     }
@@ -210,7 +210,7 @@ fn what_workers_know_is_put_together() {
     let mut bench = Bench::new("");
     bench.send(&[syn(true, &LINUX)]);
     bench.drive.nf.flush().unwrap();
-    let second = bench.blueprint.instance(1);
+    let second = bench.blueprint.instance();
     let first = std::mem::replace(&mut bench.drive.nf, second);
     bench.send(&[syn(true, &LINUX), segment(true, 0x18, b"SSH-2.0-PuTTY_Release_0.78\r\n")]);
     let client = bench.host("10.0.0.1");

@@ -59,7 +59,7 @@ fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
 }
 
 fn instance(text: &str) -> Box<dyn NetworkFunction> {
-    built(text).unwrap().instance(0)
+    built(text).unwrap().instance()
 }
 
 /// Sends one packet through; returns the packet that leaves, or why it was dropped.

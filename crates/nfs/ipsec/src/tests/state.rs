@@ -38,7 +38,7 @@ fn state_taken_over_repeats_no_number_and_admits_no_replay() {
 #[test]
 fn numbers_end_where_they_must() {
     let blueprint = built(&options(CBC, false, false, true)).unwrap();
-    let mut nf = blueprint.instance(0);
+    let mut nf = blueprint.instance();
     let mut stream = Vec::new();
     let mut writer = StateWriter::new(&mut stream, "ipsec", STATE_VERSION).unwrap();
     let receiver = (4660, [192, 0, 2, 2].into(), None);

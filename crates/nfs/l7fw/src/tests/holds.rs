@@ -23,7 +23,7 @@ impl Line {
         let blueprint = KIND.build_in(&text, &Environment::default());
         let blueprint = blueprint.unwrap_or_else(|e| panic!("{e}"));
         let pool = Arc::new(Pool::anonymous(256, 4096).unwrap());
-        Self { nf: blueprint.instance(0), pool, now: Nanoseconds::from_secs(1) }
+        Self { nf: blueprint.instance(), pool, now: Nanoseconds::from_secs(1) }
     }
 
     /// Sends packets in one batch; returns those that come out, in their order.

@@ -26,7 +26,7 @@ fn built(text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
 }
 
 fn nat(more: &str) -> Box<dyn NetworkFunction> {
-    built(&format!("{OPTIONS}{more}")).unwrap().instance(0)
+    built(&format!("{OPTIONS}{more}")).unwrap().instance()
 }
 
 fn pass(nat: &mut dyn NetworkFunction, packet: &[u8], seconds: u64) -> Result<Vec<u8>, DropReason> {

@@ -27,7 +27,7 @@ impl Bench {
         let text = format!("rules = ['{at}/t.rules']\nalerts = '{at}/a.json'\n{options}");
         let blueprint = KIND.build_in(&text, &Environment::default())?;
         let warnings = blueprint.warnings().iter().map(ToString::to_string).collect();
-        Ok((Self { drive: Drive::new(blueprint.instance(0)), folder }, warnings))
+        Ok((Self { drive: Drive::new(blueprint.instance()), folder }, warnings))
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Verdict> {

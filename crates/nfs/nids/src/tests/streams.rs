@@ -306,7 +306,7 @@ fn other_rules_take_over_a_message_at_hand() {
     );
     std::fs::write(&path, format!("{}{}", rules(1), rules(2))).unwrap();
     let blueprint = KIND.build_in(&text, &Environment::default()).unwrap();
-    let mut bench = Bench { drive: Drive::new(blueprint.instance(0)), folder };
+    let mut bench = Bench { drive: Drive::new(blueprint.instance()), folder };
     bench.send(&handshake());
     let packets = packets(&segments(&[55]));
     bench.send(&packets[..1]);

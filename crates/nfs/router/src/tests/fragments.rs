@@ -47,7 +47,7 @@ fn a_whole_batch_of_long_packets_may_be_cut() {
     }
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
-    bench.blueprint.instance(0).process(&mut batch, Lanes::ALL, &mut context);
+    bench.blueprint.instance().process(&mut batch, Lanes::ALL, &mut context);
     assert!(context.dropped().is_empty());
     batch.parse_changed();
     let mut bytes = [0; 32];

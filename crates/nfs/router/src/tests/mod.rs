@@ -94,7 +94,7 @@ impl Bench {
         batch.push_bytes(packet).unwrap();
         batch.parse(Lanes::ALL, decapsulate);
         let (mut emitted, mut trace) = (Emitted::new(self.pool.clone()), Vec::new());
-        let mut router = self.blueprint.instance(0);
+        let mut router = self.blueprint.instance();
         let mut context = Context::new(Nanoseconds(0), &mut emitted, Some(&mut trace));
         router.process(&mut batch, Lanes::ALL, &mut context);
         batch.parse_changed();
@@ -254,7 +254,7 @@ fn a_packet_that_its_capture_cut_is_forwarded() {
     batch.parse(Lanes::ALL, Decapsulate::No);
     let mut emitted = Emitted::new(bench.pool.clone());
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
-    bench.blueprint.instance(0).process(&mut batch, Lanes::ALL, &mut context);
+    bench.blueprint.instance().process(&mut batch, Lanes::ALL, &mut context);
     assert_eq!(context.verdict(0), Verdict::Forward);
     assert_eq!(batch.bytes(0)[22], 63);
 }
@@ -348,7 +348,7 @@ fn lanes_of_other_branches_stay_untouched() {
     let mine = Lanes(0xff00_0f0f);
     let mut emitted = Emitted::new(bench.pool.clone());
     let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
-    bench.blueprint.instance(0).process(&mut batch, mine, &mut context);
+    bench.blueprint.instance().process(&mut batch, mine, &mut context);
     assert!(context.dropped().is_empty());
     for lane in 0..32 {
         let (out, ttl) =
@@ -361,7 +361,7 @@ fn lanes_of_other_branches_stay_untouched() {
 #[test]
 fn reloading_changes_running_instances_and_a_bad_file_changes_nothing() {
     let bench = Bench::new(ROUTES);
-    let mut router = bench.blueprint.instance(0);
+    let mut router = bench.blueprint.instance();
     let mut reached = |bench: &Bench| {
         let mut batch = Batch::new(bench.pool.clone());
         batch.push_bytes(&udp("10.1.1.1", "198.51.100.7")).unwrap();
@@ -402,11 +402,10 @@ fn a_trace_tells_the_route_and_the_way_out() {
 }
 
 #[test]
-fn routes_are_counted_by_one_worker_and_errors_can_be_turned_off() {
+fn routes_are_counted_and_errors_can_be_turned_off() {
     let bench = Bench::with_options(ROUTES, "icmp_rate = 0");
-    let routes = |worker| bench.blueprint.instance(worker).figures()[..2].to_vec();
-    assert_eq!(routes(0), [("routes_v4", 7), ("routes_v6", 4)]);
-    assert_eq!(routes(1), [("routes_v4", 0), ("routes_v6", 0)]);
+    let figures = bench.blueprint.instance().figures();
+    assert_eq!(figures[..2], [("routes_v4", 7), ("routes_v6", 4)]);
     let fate = bench.send(&udp("10.1.1.1", "8.8.8.8"));
     assert_eq!((fate.figure("icmp_sent"), fate.figure("icmp_suppressed")), (0, 1));
 }

@@ -45,7 +45,7 @@ impl Live {
         let file = folder.path().join("table.txt");
         fs::write(&file, ROUTES).unwrap();
         let blueprint = built(&format!("routes = '{}'\n{OPTIONS}", file.display())).unwrap();
-        let routers = (0..2).map(|worker| blueprint.instance(worker)).collect();
+        let routers = (0..2).map(|_| blueprint.instance()).collect();
         let pool = Arc::new(Pool::anonymous(64, 16384).unwrap());
         Self { _folder: folder, routers, pool, tenths: 1000 }
     }

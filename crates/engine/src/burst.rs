@@ -1,0 +1,112 @@
+//! Packets on their way through the chain.
+
+use std::sync::Arc;
+
+use thalweg_chain::Routing;
+use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
+
+use crate::forwarding::Queues;
+
+/// The batches that a worker receives at once, which keep together on their way, and the packets
+/// that NFs generate for them.
+///
+/// Bursts are numbered in the order in which they were received, and every station serves them in
+/// that order. So what an NF sees does not depend on the number of workers.
+pub(crate) struct Burst {
+    pub(crate) number: u64,
+    /// In the order in which each station serves them: behind each round those that NFs generated
+    /// for it, in the order of their visits.
+    pub(crate) rounds: Vec<Round>,
+    /// Rounds for generated packets; empty, reused.
+    spare: Vec<Round>,
+    received: usize,
+    /// How many stages the burst has behind it.
+    pub(crate) stages: usize,
+    /// Whether NFs and outputs write what they hold when the burst has passed.
+    pub(crate) flushes: bool,
+    /// Packets dropped on the way.
+    pub(crate) drops: u64,
+}
+
+/// A batch on its way, with its packets' queues: packets stay in their lanes, and a set of lanes
+/// for each NF and output holds those that wait for it.
+pub(crate) struct Round {
+    pub(crate) batch: Batch,
+    pub(crate) queues: Queues,
+    /// The newest time of the packets before it.
+    pub(crate) clock: Nanoseconds,
+    /// 0 for received packets; for generated ones, one more than that of the packets they were
+    /// generated for.
+    pub(crate) depth: usize,
+    /// Visits to NFs.
+    pub(crate) hops: usize,
+}
+
+impl Round {
+    fn new(routing: &Routing, pool: &Arc<Pool>) -> Self {
+        Self {
+            batch: Batch::new(pool.clone()),
+            queues: Queues::new(routing),
+            clock: Nanoseconds::default(),
+            depth: 0,
+            hops: 0,
+        }
+    }
+}
+
+impl Burst {
+    /// An empty burst of up to `batches` received batches, which keep their frames if the burst
+    /// `recycles`.
+    pub(crate) fn new(routing: &Routing, pool: &Arc<Pool>, batches: usize, recycles: bool) -> Self {
+        let mut rounds: Vec<_> = (0..batches).map(|_| Round::new(routing, pool)).collect();
+        if recycles {
+            rounds.iter_mut().for_each(|round| round.batch.recycle());
+        }
+        Self {
+            number: 0,
+            rounds,
+            spare: Vec::new(),
+            received: batches,
+            stages: 0,
+            flushes: false,
+            drops: 0,
+        }
+    }
+
+    /// Whether it carries neither packets nor a request.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.flushes && self.rounds.iter().all(|round| round.batch.is_empty())
+    }
+
+    /// The packets that it carries.
+    pub(crate) fn packets(&self) -> u64 {
+        self.rounds.iter().map(|round| round.batch.len() as u64).sum()
+    }
+
+    /// Adds a round with the packets of `made`, which were generated at round number `at` and have
+    /// their `queues` to be filled; returns it. `made` is empty afterwards.
+    pub(crate) fn add(&mut self, at: usize, made: &mut Batch, routing: &Routing) -> &mut Round {
+        let of = &self.rounds[at];
+        let (depth, clock) = (of.depth, of.clock);
+        let later = self.rounds[at + 1..].iter().position(|round| round.depth <= depth);
+        let place = later.map_or(self.rounds.len(), |later| at + 1 + later);
+        let spare = self.spare.pop();
+        let mut round = spare.unwrap_or_else(|| Round::new(routing, made.pool()));
+        std::mem::swap(&mut round.batch, made);
+        (round.depth, round.clock, round.hops) = (depth + 1, clock, 0);
+        self.rounds.insert(place, round);
+        &mut self.rounds[place]
+    }
+
+    /// Releases all packets, which are through, and prepares the burst for another use.
+    pub(crate) fn clear(&mut self) {
+        for round in &mut self.rounds {
+            round.batch.release(Lanes::ALL);
+            round.hops = 0;
+        }
+        if self.rounds.len() > self.received {
+            self.spare.extend(self.rounds.extract_if(.., |round| round.depth > 0));
+        }
+        (self.stages, self.flushes, self.drops) = (0, false, 0);
+    }
+}

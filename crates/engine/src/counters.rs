@@ -1,0 +1,144 @@
+//! The counters of a run.
+
+use hdrhistogram::Histogram;
+use thalweg_classify::{LayerCycles, LayerStats};
+use thalweg_io::Shortfall;
+use thalweg_packet::DropCounts;
+
+use crate::course::Course;
+use crate::watch::Watch;
+
+/// A histogram of times in cycles, to three digits.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        // About a minute of cycles; longer times count as that.
+        const MOST: u64 = 1 << 38;
+        Self(Histogram::new_with_max(MOST, 3).expect("3 digits up to 2^38 are in range"))
+    }
+
+    /// Records that `packets` packets took `cycles`.
+    #[inline]
+    pub(crate) fn record(&mut self, cycles: u64, packets: u64) {
+        self.0.saturating_record_n(cycles.max(1), packets);
+    }
+
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+}
+
+/// The counts of one NF.
+#[derive(Clone, Debug)]
+pub(crate) struct NfCounters {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) generated: u64,
+    pub(crate) drops: DropCounts,
+    pub(crate) cycles: u64,
+    /// The time that packets spent in the NF: that of their batch.
+    pub(crate) latency: Latencies,
+    pub(crate) figures: Vec<(&'static str, u64)>,
+}
+
+impl NfCounters {
+    pub(crate) fn new() -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            generated: 0,
+            drops: DropCounts::default(),
+            cycles: 0,
+            latency: Latencies::new(),
+            figures: Vec::new(),
+        }
+    }
+}
+
+/// The counts of one port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PortCounters {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) drops: DropCounts,
+    /// What kept packets from passing whole; known at the end, and not summed.
+    pub(crate) shortfall: Shortfall,
+}
+
+impl PortCounters {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.drops.merge(&other.drops);
+    }
+}
+
+/// The counts of all stages of a course.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters {
+    pub(crate) nfs: Vec<NfCounters>,
+    /// Packets and bytes by packet type, as classified.
+    pub(crate) types: Vec<(u64, u64)>,
+    /// Drops between NFs: no route, too many hops.
+    pub(crate) chain_drops: DropCounts,
+    pub(crate) layers: LayerStats,
+    /// Cycles spent on packets by all workers, and the part of them spent on parsing and on
+    /// transmitting, which is measured only on request.
+    pub(crate) busy_cycles: u64,
+    pub(crate) parse_cycles: u64,
+    pub(crate) transmit_cycles: u64,
+    pub(crate) layer_cycles: LayerCycles,
+}
+
+impl Counters {
+    /// The counts of a course that has ended, and of those who observed it.
+    pub(crate) fn of(course: Course, watch: &Watch) -> Self {
+        let Course { classification, stations, .. } = course;
+        let mut chain_drops = classification.lost;
+        let mut nfs = Vec::new();
+        for station in stations {
+            chain_drops.merge(&station.lost);
+            nfs.extend(station.into_counters());
+        }
+        nfs.sort_by_key(|(nf, _)| *nf);
+        Self {
+            nfs: nfs.into_iter().map(|(_, counters)| counters).collect(),
+            types: classification.types,
+            chain_drops,
+            layers: classification.classifier.stats(),
+            busy_cycles: watch.busy_cycles,
+            parse_cycles: watch.parse_cycles,
+            transmit_cycles: watch.transmit_cycles,
+            layer_cycles: classification.classifier.layer_cycles(),
+        }
+    }
+
+    /// No packets yet.
+    #[cfg(test)]
+    pub(crate) fn new(nfs: usize, types: usize) -> Self {
+        Self {
+            nfs: (0..nfs).map(|_| NfCounters::new()).collect(),
+            types: vec![(0, 0); types],
+            chain_drops: DropCounts::default(),
+            layers: LayerStats::default(),
+            busy_cycles: 0,
+            parse_cycles: 0,
+            transmit_cycles: 0,
+            layer_cycles: LayerCycles::default(),
+        }
+    }
+
+    /// Drops at NFs and between them.
+    pub(crate) fn drops(&self) -> DropCounts {
+        let mut drops = self.chain_drops;
+        self.nfs.iter().for_each(|nf| drops.merge(&nf.drops));
+        drops
+    }
+
+    /// Packets that NFs generated.
+    pub(crate) fn generated(&self) -> u64 {
+        self.nfs.iter().map(|nf| nf.generated).sum()
+    }
+}

@@ -1,0 +1,193 @@
+//! The course of a chain: its classification and its stations, in the order in which packets pass
+//! them.
+
+use std::sync::Arc;
+
+use thalweg_chain::{Next, NfIndex, Plan, Routing, Stage};
+use thalweg_classify::Classifier;
+use thalweg_nf::Emitted;
+use thalweg_packet::{Batch, Lanes, PacketType};
+
+use crate::burst::Burst;
+use crate::classification::Classification;
+use crate::counters::Counters;
+use crate::station::{Member, Station};
+use crate::watch::Watch;
+
+/// All stages between the inputs and the outputs.
+pub(crate) struct Course {
+    pub(crate) routing: Arc<Routing>,
+    pub(crate) classification: Classification,
+    pub(crate) stations: Vec<Station>,
+}
+
+impl Course {
+    /// The course of a plan, with a new instance of each NF.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let routing = plan.routing.clone();
+        let instance = |nf: NfIndex| (nf, plan.nfs[usize::from(nf.0)].blueprint.instance());
+        let station = |nfs: Vec<NfIndex>| {
+            Station::new(nfs.into_iter().map(instance).collect(), Emitted::new(plan.pool.clone()))
+        };
+        let stations = stations(&routing).into_iter().map(station).collect();
+        let classifier = Classifier::new(plan.rules.clone(), plan.classifier);
+        let classification = Classification::new(classifier, routing.types);
+        Self { routing, classification, stations }
+    }
+
+    /// All NFs.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.stations.iter().flat_map(Station::members)
+    }
+
+    /// The same, mutable.
+    pub(crate) fn members_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.stations.iter_mut().flat_map(Station::members_mut)
+    }
+
+    /// Takes a received burst through all stages, to the queues of the outputs.
+    pub(crate) fn serve(&mut self, burst: &mut Burst, watch: &mut Watch) {
+        parse(&self.routing, burst, watch);
+        self.classification.serve(&self.routing, burst, watch);
+        for station in &mut self.stations {
+            station.serve(&self.routing, burst, watch);
+        }
+    }
+
+    /// Ends the NFs, which write what they hold for the last time, and returns all counts;
+    /// `is_left` if the state of the NFs was exported for another run.
+    pub(crate) fn end(
+        mut self,
+        is_left: bool,
+        watch: &Watch,
+        failures: &mut Vec<String>,
+    ) -> Counters {
+        self.stations.iter_mut().for_each(|station| station.end(is_left, failures));
+        Counters::of(self, watch)
+    }
+}
+
+/// Parses the received packets of a burst.
+pub(crate) fn parse(routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
+    watch.parse(|| {
+        for round in &mut burst.rounds {
+            round.batch.parse(round.batch.lanes(), routing.decapsulate);
+        }
+    });
+}
+
+/// Calls `send` with the number of each output and the packets of `burst` that wait for it.
+pub(crate) fn transmit(
+    burst: &mut Burst,
+    watch: &mut Watch,
+    mut send: impl FnMut(usize, &Batch, Lanes),
+) {
+    watch.transmit(|watch| {
+        for round in &mut burst.rounds {
+            while let Some((output, lanes)) = round.queues.pop_output() {
+                send(output, &round.batch, lanes);
+                if let Some(tracer) = watch.tracer.as_mut().filter(|_| round.depth == 0) {
+                    tracer.transmitted(output);
+                }
+            }
+        }
+    });
+}
+
+/// The NFs of each station, in an order in which no packet goes back. NFs that packets of different
+/// types pass in different orders share a station.
+fn stations(routing: &Routing) -> Vec<Vec<NfIndex>> {
+    let behind = Reach::new(routing);
+    let mut stations: Vec<Vec<NfIndex>> = Vec::new();
+    for nf in &routing.order {
+        let together =
+            |of: &&mut Vec<NfIndex>| behind.holds(of[0], *nf) && behind.holds(*nf, of[0]);
+        match stations.iter_mut().find(together) {
+            Some(station) => station.push(*nf),
+            None => stations.push(vec![*nf]),
+        }
+    }
+    // To each station lead all NFs that lead to one before it, and those of that one.
+    let before = |station: &Vec<NfIndex>| {
+        let others = routing.order.iter().filter(|nf| !station.contains(*nf));
+        others.filter(|nf| behind.holds(**nf, station[0])).count()
+    };
+    stations.sort_by_key(before);
+    stations
+}
+
+/// For each two NFs whether packets of some types can pass the second after the first.
+struct Reach {
+    nfs: usize,
+    pairs: Vec<bool>,
+}
+
+impl Reach {
+    fn new(routing: &Routing) -> Self {
+        let nfs = routing.nfs;
+        let mut reach = Self { nfs, pairs: vec![false; nfs * nfs] };
+        for from in 0..nfs {
+            for packet_type in 0..routing.types {
+                let stage = Stage::Behind(NfIndex(from as u16));
+                let next = routing.routes.next(PacketType(packet_type as u16), stage);
+                if let Next::Nf(to) = next {
+                    reach.pairs[from * nfs + usize::from(to.0)] = true;
+                }
+            }
+        }
+        // Warshall's algorithm (Journal of the ACM, 1962).
+        for through in 0..nfs {
+            for from in 0..nfs {
+                if reach.pairs[from * nfs + through] {
+                    for to in 0..nfs {
+                        reach.pairs[from * nfs + to] |= reach.pairs[through * nfs + to];
+                    }
+                }
+            }
+        }
+        reach
+    }
+
+    fn holds(&self, from: NfIndex, to: NfIndex) -> bool {
+        self.pairs[usize::from(from.0) * self.nfs + usize::from(to.0)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_chain::RouteDecider;
+    use thalweg_packet::Decapsulate;
+
+    use super::*;
+
+    /// The stations of a chain whose types pass NFs in these orders.
+    fn grouped(nfs: usize, order: &[u16], ways: &[&[u16]]) -> Vec<Vec<u16>> {
+        let mut routes = RouteDecider::new(1, nfs, ways.len());
+        for (number, way) in ways.iter().enumerate() {
+            for pair in way.windows(2) {
+                let stage = Stage::Behind(NfIndex(pair[0]));
+                routes.set(PacketType(number as u16), stage, Next::Nf(NfIndex(pair[1])));
+            }
+        }
+        let order = order.iter().map(|nf| NfIndex(*nf)).collect();
+        let decapsulate = Decapsulate::No;
+        let routing = Routing { routes, order, nfs, outputs: 1, types: ways.len(), decapsulate };
+        let of = |station: Vec<NfIndex>| station.into_iter().map(|nf| nf.0).collect();
+        stations(&routing).into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn each_nf_has_a_station_behind_those_that_lead_to_it() {
+        assert_eq!(grouped(3, &[2, 0, 1], &[&[2, 0, 1], &[2, 1]]), [[2], [0], [1]]);
+        assert_eq!(grouped(2, &[1, 0], &[&[0], &[1]]), [[1], [0]]);
+    }
+
+    #[test]
+    fn nfs_that_are_passed_in_both_orders_share_a_station() {
+        let both = grouped(4, &[0, 1, 2, 3], &[&[0, 1, 2, 3], &[0, 2, 1, 3]]);
+        assert_eq!(both, [vec![0], vec![1, 2], vec![3]]);
+        // The order of the file puts the last NF of the second way first.
+        let late = grouped(4, &[3, 0, 1, 2], &[&[0, 1, 2], &[2, 1, 3]]);
+        assert_eq!(late, [vec![0], vec![1, 2], vec![3]]);
+    }
+}

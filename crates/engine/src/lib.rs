@@ -1,0 +1,25 @@
+//! The engine: takes packets from port to port through the NFs of a chain, and reports the fate of
+//! each.
+//!
+//! [`run`] sends traffic through a [`Plan`](thalweg_chain::Plan); [`trace()`] explains the path of
+//! one packet.
+
+mod advice;
+mod burst;
+mod classification;
+mod control;
+mod counters;
+mod course;
+mod forwarding;
+mod report;
+mod runtime;
+mod station;
+mod trace;
+mod turn;
+mod visit;
+mod watch;
+
+pub use control::{Control, Progress};
+pub use report::{LatencyReport, NfReport, PortReport, Report};
+pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
+pub use trace::{Change, Step, Trace};

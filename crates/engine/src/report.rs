@@ -1,0 +1,293 @@
+//! The report of a run, which accounts for every packet.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Serialize;
+use thalweg_cpu::Isa;
+use thalweg_packet::DropCounts;
+
+use crate::advice::advice;
+use crate::counters::{Counters, Latencies, PortCounters};
+use thalweg_chain::Plan;
+
+/// The report of a run. Its JSON form is versioned by `schema`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// `thalweg.run/1`.
+    #[schemars(extend("const" = "thalweg.run/1"))]
+    pub schema: &'static str,
+    /// Duration of the run, in seconds.
+    pub duration_s: f64,
+    /// Worker threads.
+    pub workers: usize,
+    /// Packets received.
+    pub packets_in: u64,
+    /// Their bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets that NFs generated.
+    pub generated: u64,
+    /// Packets transmitted.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Packets dropped or lost, by reason, at ports, in NFs and between them.
+    pub drops: IndexMap<&'static str, u64>,
+    /// Packets dropped or lost in total.
+    pub packets_dropped: u64,
+    /// Whether in + generated = out + drops.
+    pub conserved: bool,
+    /// Frames that did not return to the pool; 0 in a sound run.
+    pub leaked_frames: usize,
+    /// Packets received per second.
+    pub packets_per_second: f64,
+    /// Bits received per second.
+    pub bits_per_second: f64,
+    /// Cycles per packet from receive to transmit, both included, without those in which the run
+    /// waited for packets; with several threads, their sum. 0 without packets.
+    pub cycles_per_packet: f64,
+    /// Cycles per packet in each stage, if requested and with one worker thread; `other` is the
+    /// rest of `cycles_per_packet`.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub stages: IndexMap<&'static str, f64>,
+    /// The level of vector instructions in use: scalar, avx2 or avx512.
+    pub isa: &'static str,
+    /// Time from receive to transmit.
+    pub latency_ns: LatencyReport,
+    /// Each input.
+    pub inputs: Vec<PortReport>,
+    /// Each output.
+    pub outputs: Vec<PortReport>,
+    /// Each NF.
+    pub nfs: Vec<NfReport>,
+    /// Drops between NFs, by reason.
+    pub chain_drops: IndexMap<&'static str, u64>,
+    /// Packets and bytes of each packet type.
+    pub types: IndexMap<String, TypeReport>,
+    /// The number of packets that each layer of classification answered.
+    pub classification: IndexMap<&'static str, u64>,
+    /// Warnings for the reader.
+    pub warnings: Vec<String>,
+    /// Failures; the run has failed if there is one.
+    pub failures: Vec<String>,
+}
+
+/// Packets of one packet type.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct TypeReport {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The counts of a port.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PortReport {
+    /// Its name.
+    pub name: String,
+    /// Packets that an output sent, or that arrived at an input.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets dropped or lost there, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+}
+
+/// The counts of an NF.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NfReport {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Packets that it received.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets it generated.
+    pub generated: u64,
+    /// Packets it dropped, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+    /// Cycles per packet; 0 without packets.
+    pub cycles_per_packet: f64,
+    /// The time that packets spent in the NF: that of their batch.
+    pub latency_ns: LatencyReport,
+    /// Figures specific to its kind.
+    pub figures: IndexMap<&'static str, u64>,
+}
+
+/// Percentiles of a time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub struct LatencyReport {
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+/// All counts of a run.
+pub(crate) struct Totals {
+    pub(crate) workers: usize,
+    pub(crate) duration_s: f64,
+    pub(crate) stages: bool,
+    pub(crate) nanoseconds_per_cycle: f64,
+    /// Cycles of receive and transmit outside the workers.
+    pub(crate) port_cycles: u64,
+    pub(crate) inputs: Vec<PortCounters>,
+    pub(crate) outputs: Vec<PortCounters>,
+    pub(crate) counters: Counters,
+    pub(crate) latency: Latencies,
+    pub(crate) leaked_frames: usize,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Report {
+    /// Whether something failed.
+    pub fn failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    pub(crate) fn new(plan: &Plan, totals: Totals) -> Self {
+        let Totals { counters, inputs, outputs, mut failures, .. } = totals;
+        let sum = |ports: &[PortCounters]| {
+            let mut sum = PortCounters::default();
+            for port in ports {
+                sum.merge(port);
+            }
+            sum
+        };
+        let (all_in, all_out) = (sum(&inputs), sum(&outputs));
+        let mut drops = counters.drops();
+        drops.merge(&all_in.drops);
+        drops.merge(&all_out.drops);
+        let generated = counters.generated();
+        let conserved = all_in.packets + generated == all_out.packets + drops.total();
+        if !conserved {
+            failures.push(format!(
+                "packets are not conserved: {} in + {generated} generated != {} out + {} dropped",
+                all_in.packets,
+                all_out.packets,
+                drops.total()
+            ));
+        }
+        if totals.leaked_frames > 0 {
+            failures
+                .push(format!("frames that did not return to the pool: {}", totals.leaked_frames));
+        }
+        let mut warnings = totals.warnings;
+        warnings.extend(advice(plan, &inputs, &outputs, &counters, !failures.is_empty()));
+        let ns = totals.nanoseconds_per_cycle;
+        let per_second = 1.0 / totals.duration_s.max(1e-9);
+        let cycles = counters.busy_cycles + totals.port_cycles;
+        let ports = |names: Vec<&String>, counts: &[PortCounters]| {
+            names
+                .into_iter()
+                .zip(counts)
+                .map(|(name, c)| PortReport {
+                    name: name.clone(),
+                    packets: c.packets,
+                    bytes: c.bytes,
+                    drops: by_name(&c.drops),
+                })
+                .collect()
+        };
+        Self {
+            schema: "thalweg.run/1",
+            duration_s: totals.duration_s,
+            workers: totals.workers,
+            packets_in: all_in.packets,
+            bytes_in: all_in.bytes,
+            generated,
+            packets_out: all_out.packets,
+            bytes_out: all_out.bytes,
+            drops: by_name(&drops),
+            packets_dropped: drops.total(),
+            conserved,
+            leaked_frames: totals.leaked_frames,
+            packets_per_second: all_in.packets as f64 * per_second,
+            bits_per_second: all_in.bytes as f64 * 8.0 * per_second,
+            cycles_per_packet: per_packet(cycles, all_in.packets),
+            stages: if totals.stages {
+                stages(&counters, totals.port_cycles, all_in.packets)
+            } else {
+                IndexMap::new()
+            },
+            isa: Isa::active().name(),
+            latency_ns: LatencyReport::of(&totals.latency, ns),
+            inputs: ports(plan.inputs.iter().map(|p| &p.name).collect(), &inputs),
+            outputs: ports(plan.outputs.iter().map(|p| &p.name).collect(), &outputs),
+            nfs: nfs(plan, &counters, ns),
+            chain_drops: by_name(&counters.chain_drops),
+            types: types(plan, &counters),
+            classification: counters.layers.counts().collect(),
+            warnings,
+            failures,
+        }
+    }
+}
+
+impl LatencyReport {
+    fn of(latencies: &Latencies, nanoseconds_per_cycle: f64) -> Self {
+        let h = latencies.histogram();
+        let at = |q: f64| (h.value_at_quantile(q) as f64 * nanoseconds_per_cycle) as u64;
+        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+fn by_name(drops: &DropCounts) -> IndexMap<&'static str, u64> {
+    drops.iter().map(|(reason, n)| (reason.name(), n)).collect()
+}
+
+fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
+    let report = |(nf, c): (&thalweg_chain::NfPlan, &crate::counters::NfCounters)| NfReport {
+        name: nf.name.clone(),
+        kind: nf.kind.name.to_owned(),
+        packets: c.packets,
+        bytes: c.bytes,
+        generated: c.generated,
+        drops: by_name(&c.drops),
+        cycles_per_packet: per_packet(c.cycles, c.packets),
+        latency_ns: LatencyReport::of(&c.latency, ns),
+        figures: c.figures.iter().copied().collect(),
+    };
+    plan.nfs.iter().zip(&counters.nfs).map(report).collect()
+}
+
+fn types(plan: &Plan, counters: &Counters) -> IndexMap<String, TypeReport> {
+    let counts = counters
+        .types
+        .iter()
+        .map(|(packets, bytes)| TypeReport { packets: *packets, bytes: *bytes });
+    plan.types.iter().cloned().zip(counts).collect()
+}
+
+/// The share of each packet; 0 without packets.
+fn per_packet(cycles: u64, packets: u64) -> f64 {
+    if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 }
+}
+
+/// Cycles per packet in each stage of the path.
+fn stages(counters: &Counters, port_cycles: u64, packets: u64) -> IndexMap<&'static str, f64> {
+    let layers = counters.layer_cycles;
+    let nfs: u64 = counters.nfs.iter().map(|nf| nf.cycles).sum();
+    let io = port_cycles + counters.transmit_cycles;
+    let known = [
+        ("io", io),
+        ("parse", counters.parse_cycles),
+        ("emc", layers.emc),
+        ("megaflow", layers.megaflow),
+        ("rules", layers.rules),
+        ("nfs", nfs),
+    ];
+    let all = port_cycles + counters.busy_cycles;
+    let other = all.saturating_sub(known.iter().map(|(_, cycles)| cycles).sum());
+    let all = known.into_iter().chain([("other", other)]);
+    all.map(|(name, cycles)| (name, per_packet(cycles, packets))).collect()
+}

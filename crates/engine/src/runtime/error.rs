@@ -1,0 +1,30 @@
+//! Errors that prevent a run.
+
+use thalweg_io::IoError;
+
+use super::state::StateFolderError;
+use thalweg_chain::MAX_WORKERS;
+
+/// Why a run did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A port could not be opened.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The specification of a generator is invalid.
+    #[error("generated traffic: {0}")]
+    Generate(#[from] thalweg_io::generate::SpecError),
+    /// More workers are requested than the maximum.
+    #[error("bad number of workers: {0}; expected 1 to {MAX_WORKERS}")]
+    Workers(usize),
+    /// No input can be read several times.
+    #[error("--loop applies to none of the inputs; expected an input that is a capture file")]
+    Loops,
+    /// State cannot be imported or exported.
+    #[error(transparent)]
+    State(#[from] StateFolderError),
+    /// The system refuses to start a thread.
+    #[error("cannot start a worker: {0}")]
+    Thread(std::io::Error),
+}

@@ -1,0 +1,52 @@
+//! Runs a plan: on one thread, or on several; or traces one packet of it.
+
+mod ending;
+mod error;
+mod idle;
+mod inline;
+mod options;
+mod panics;
+mod pinned;
+mod ports;
+mod reload;
+mod stages;
+mod state;
+mod trace;
+mod worker;
+mod workers;
+
+use std::sync::Arc;
+
+use thalweg_chain::{MAX_WORKERS, Plan};
+
+use crate::control::Control;
+use crate::report::Report;
+use state::StateFolders;
+
+pub use error::RunError;
+pub use options::RunOptions;
+pub use state::{StateFolderError, state_schema};
+pub use trace::{TraceError, trace};
+
+/// Sends the plan's traffic through its chain, to its end or until `control`
+/// stops it, and reports the fate of every packet.
+///
+/// A damaged input or a full output does not prevent the report: it covers the
+/// packets until then, and names the failure.
+///
+/// # Errors
+/// If the run could not start.
+#[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
+pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, RunError> {
+    let workers = options.workers.unwrap_or(plan.workers).max(1);
+    if workers > MAX_WORKERS {
+        return Err(RunError::Workers(workers));
+    }
+    let plan = Arc::new(plan);
+    let state = StateFolders::open(&plan, options)?;
+    if workers == 1 && !plan.nfs.iter().any(|nf| nf.pinned) {
+        inline::run(&plan, options, &state, control)
+    } else {
+        workers::run(&plan, workers, options, &state, control)
+    }
+}

@@ -1,0 +1,19 @@
+//! What is said of a thread that panicked.
+
+use std::any::Any;
+
+use thalweg_chain::{NfIndex, Plan};
+
+/// The failure of a run in which `who`, perhaps while it was in an NF, panicked with `cause`.
+pub(super) fn failure(
+    plan: &Plan,
+    who: &str,
+    nf: Option<NfIndex>,
+    cause: &(dyn Any + Send),
+) -> String {
+    let text = cause.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| cause.downcast_ref::<String>().map(|text| &**text));
+    let place = nf.and_then(|nf| plan.nfs.get(usize::from(nf.0)));
+    let place = place.map_or(String::new(), |nf| format!(" in NF '{}'", nf.name));
+    format!("{who}{place} panicked: {}", text.unwrap_or("without a message"))
+}

@@ -1,0 +1,135 @@
+//! Sends packets through a chain until the requested one, and returns its trace.
+
+use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, PortIndex};
+
+use super::error::RunError;
+use super::options::RunOptions;
+use super::ports::{open_inputs, wait};
+use crate::burst::Burst;
+use crate::course::{Course, transmit};
+use crate::trace::{Labels, Trace, Tracer};
+use crate::visit::Clock;
+use crate::watch::Watch;
+use thalweg_chain::Plan;
+
+/// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The inputs end before the packet.
+    #[error("there is no packet {packet}: the inputs end after packet {there}")]
+    NoSuchPacket {
+        /// The requested packet.
+        packet: u64,
+        /// The number of packets in the inputs.
+        there: u64,
+    },
+    /// The packet was dropped or lost on receive.
+    #[error("packet {packet} was lost on receive: {reason}")]
+    NotReceived {
+        /// The requested packet.
+        packet: u64,
+        /// Why.
+        reason: DropReason,
+    },
+    /// An input failed before the packet.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Sends packets through the chain on one worker, until packet number `packet`
+/// (from 1), so that it meets the state of a run; explains that packet.
+///
+/// Inputs are read as in a run: in turn, 32 packets each. The options other than
+/// the passes over captures have no effect. Nothing is transmitted. NFs write files
+/// unless the plan was loaded as a dry run. If a live input has too few packets yet,
+/// this waits for more.
+///
+/// # Errors
+/// If there is no such packet.
+#[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
+pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
+    let mut inputs = open_inputs(&plan, options)?;
+    let mut open = vec![true; inputs.len()];
+    let mut way = Way {
+        burst: Burst::new(&plan.routing, &plan.pool, 1, true),
+        course: Course::new(&plan),
+        clock: Clock::default(),
+    };
+    let (mut there, mut damage) = (0, None);
+    while open.contains(&true) {
+        let before = there;
+        for number in 0..inputs.len() {
+            for _ in 0..BATCH {
+                if !open[number] {
+                    break;
+                }
+                let mut drops = DropCounts::default();
+                let received = match inputs[number].receive(way.batch(), 1, &mut drops) {
+                    Ok(received) => received,
+                    Err(e) => {
+                        // As in a run, the other inputs continue.
+                        damage.get_or_insert(e);
+                        continue;
+                    }
+                };
+                open[number] = !received.ended;
+                // A live input may have missed several at once.
+                let numbers = there + 1..=there + received.packets as u64;
+                there = *numbers.end();
+                if received.packets == 0 {
+                    break;
+                }
+                let wanted = numbers.contains(&packet).then_some(packet);
+                if let (Some(packet), Some((reason, _))) = (wanted, drops.iter().next()) {
+                    return Err(TraceError::NotReceived { packet, reason });
+                }
+                if let Some(trace) = way.take_through(&plan, number, wanted) {
+                    return Ok(trace);
+                }
+            }
+        }
+        if there == before {
+            wait(&inputs, &open);
+        }
+    }
+    Err(damage.map_or(TraceError::NoSuchPacket { packet, there }, |e| RunError::from(e).into()))
+}
+
+/// The way of one packet after the other.
+struct Way {
+    burst: Burst,
+    course: Course,
+    clock: Clock,
+}
+
+impl Way {
+    /// The batch for a packet.
+    fn batch(&mut self) -> &mut Batch {
+        &mut self.burst.rounds[0].batch
+    }
+
+    /// Takes the one packet of the batch, if any, through the chain; explains it if it is the
+    /// requested one, whose number is then given.
+    fn take_through(&mut self, plan: &Plan, input: usize, wanted: Option<u64>) -> Option<Trace> {
+        let Self { burst, course, clock } = self;
+        let round = &mut burst.rounds[0];
+        round.batch.meta.in_port.fill(PortIndex(input as u16));
+        round.clock = clock.batch(&round.batch);
+        let tracer = |packet| Tracer::new(packet, &plan.inputs[input].name, labels(plan));
+        let mut watch = Watch { tracer: wanted.map(tracer), ..Watch::default() };
+        course.serve(burst, &mut watch);
+        transmit(burst, &mut watch, |_, _, _| {});
+        burst.clear();
+        watch.tracer.map(Tracer::finish)
+    }
+}
+
+fn labels(plan: &Plan) -> Labels {
+    Labels {
+        inputs: plan.inputs.iter().map(|input| input.name.clone()).collect(),
+        nfs: plan.nfs.iter().map(|nf| nf.name.clone()).collect(),
+        outputs: plan.outputs.iter().map(|output| output.name.clone()).collect(),
+        types: plan.types.iter().cloned().collect(),
+    }
+}

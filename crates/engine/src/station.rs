@@ -1,0 +1,179 @@
+//! A station: where the packets of a burst visit an NF.
+
+use thalweg_chain::{NfIndex, Routing};
+use thalweg_nf::{Emitted, NetworkFunction};
+use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
+
+use crate::burst::{Burst, Round};
+use crate::counters::NfCounters;
+use crate::forwarding::{Lost, Queues};
+use crate::visit::{Served, Visit, end_nf, process};
+use crate::watch::Watch;
+
+/// The most NFs that a packet may pass; beyond that it is in a loop.
+const MAX_HOPS: usize = 64;
+
+/// An NF with its counts; or several, if packets of different types pass them in different orders,
+/// so that none of them is behind another.
+pub(crate) struct Station {
+    members: Vec<Member>,
+    /// Packets dropped behind the NFs.
+    pub(crate) lost: DropCounts,
+    /// The packets that an NF generates during a visit; reused.
+    emitted: Emitted,
+    /// The NF that processes packets at this moment.
+    pub(crate) at_work: Option<NfIndex>,
+}
+
+/// An NF of a station.
+pub(crate) struct Member {
+    pub(crate) nf: NfIndex,
+    pub(crate) function: Box<dyn NetworkFunction>,
+    pub(crate) counters: NfCounters,
+}
+
+impl Station {
+    pub(crate) fn new(nfs: Vec<(NfIndex, Box<dyn NetworkFunction>)>, emitted: Emitted) -> Self {
+        let member = |(nf, function)| Member { nf, function, counters: NfCounters::new() };
+        let members = nfs.into_iter().map(member).collect();
+        Self { members, lost: DropCounts::default(), emitted, at_work: None }
+    }
+
+    /// Lets the NFs process the packets of `burst` that wait for them, and sends each to the queue
+    /// of its next step.
+    pub(crate) fn serve(&mut self, routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
+        let mut at = 0;
+        // Rounds that are generated here come behind, and are served too.
+        while let Some(round) = burst.rounds.get_mut(at) {
+            let Some((member, lanes)) = waiting(&self.members, &mut round.queues) else {
+                at += 1;
+                continue;
+            };
+            round.hops += 1;
+            if round.hops > MAX_HOPS * routing.nfs {
+                burst.drops += lose(round, lanes, DropReason::ChainLoop, &mut self.lost, watch);
+                continue;
+            }
+            burst.drops += self.visit(routing, round, member, lanes, watch);
+            if !self.emitted.is_empty() {
+                self.send_made(routing, burst, at, member);
+            }
+        }
+    }
+
+    /// Lets one NF process the packets of `lanes`; returns how many went no further.
+    fn visit(
+        &mut self,
+        routing: &Routing,
+        round: &mut Round,
+        member: usize,
+        lanes: Lanes,
+        watch: &mut Watch,
+    ) -> u64 {
+        let Member { nf, function, counters } = &mut self.members[member];
+        let Round { batch, queues, clock, depth, .. } = round;
+        watch.parse(|| batch.parse_changed());
+        let mut tracer = watch.tracer.as_mut().filter(|_| *depth == 0);
+        let trace = tracer.as_mut().map(|tracer| tracer.before(batch, *nf));
+        let emitted = &mut self.emitted;
+        let mut visit = Visit { batch, lanes, clock: *clock, emitted, trace };
+        self.at_work = Some(*nf);
+        let Served { passed, verdict } = process(&mut **function, &mut visit, counters);
+        self.at_work = None;
+        if let Some(tracer) = tracer {
+            batch.parse_changed();
+            tracer.after(batch, &self.emitted, verdict);
+        }
+        let dropped = lanes.without(passed);
+        batch.release(dropped);
+        let lost = queues.forward(routing, batch, passed, Some(*nf));
+        dropped.count() as u64 + lose_all(round, lost, &mut self.lost, watch)
+    }
+
+    /// Sends the packets that an NF generated in round number `at` to their queues, in rounds of
+    /// their own.
+    fn send_made(&mut self, routing: &Routing, burst: &mut Burst, at: usize, member: usize) {
+        let nf = self.members[member].nf;
+        let Self { emitted, lost, .. } = self;
+        // Nobody follows the packets generated for a traced one.
+        let watch = &mut Watch::default();
+        emitted.hand_over(|made| {
+            let round = burst.add(at, made, routing);
+            let lanes = round.batch.lanes();
+            // Each generation starts further down the chain than the one it was generated for.
+            burst.drops += if round.depth > routing.nfs + 1 {
+                lose(round, lanes, DropReason::ChainLoop, lost, watch)
+            } else {
+                round.batch.parse(lanes, Decapsulate::No);
+                let nowhere = round.queues.forward(routing, &round.batch, lanes, Some(nf));
+                lose_all(round, nowhere, lost, watch)
+            };
+        });
+    }
+
+    /// Lets the NFs write what they hold.
+    pub(crate) fn flush(&mut self, failures: &mut Vec<String>) {
+        let flushed = self.members.iter_mut().map(|member| member.function.flush());
+        failures.extend(flushed.filter_map(|flushed| Some(flushed.err()?.to_string())));
+    }
+
+    /// Lets the NFs write what they hold for the last time; `is_left` if their state was exported
+    /// for another run.
+    pub(crate) fn end(&mut self, is_left: bool, failures: &mut Vec<String>) {
+        for Member { function, counters, .. } in &mut self.members {
+            end_nf(&mut **function, is_left, failures);
+            counters.figures = function.figures();
+        }
+    }
+
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    pub(crate) fn members_mut(&mut self) -> &mut [Member] {
+        &mut self.members
+    }
+
+    /// The counts of its NFs.
+    pub(crate) fn into_counters(self) -> impl Iterator<Item = (NfIndex, NfCounters)> {
+        self.members.into_iter().map(|member| (member.nf, member.counters))
+    }
+}
+
+/// The first NF for which packets wait, and those packets.
+fn waiting(members: &[Member], queues: &mut Queues) -> Option<(usize, Lanes)> {
+    let lanes = |member: &Member| queues.take(member.nf);
+    let mut all = members.iter().map(lanes).enumerate();
+    all.find(|(_, lanes)| !lanes.is_empty())
+}
+
+/// Drops the packets of `lanes`; returns how many.
+fn lose(
+    round: &mut Round,
+    lanes: Lanes,
+    reason: DropReason,
+    drops: &mut DropCounts,
+    watch: &mut Watch,
+) -> u64 {
+    if lanes.is_empty() {
+        return 0;
+    }
+    let packets = lanes.count() as u64;
+    drops.add(reason, packets);
+    if let Some(tracer) = watch.tracer.as_mut().filter(|_| round.depth == 0) {
+        tracer.lost(reason);
+    }
+    round.batch.release(lanes);
+    packets
+}
+
+/// Drops the packets that go no further; returns how many.
+pub(crate) fn lose_all(
+    round: &mut Round,
+    lost: Lost,
+    drops: &mut DropCounts,
+    watch: &mut Watch,
+) -> u64 {
+    lose(round, lost.nowhere, DropReason::NoRoute, drops, watch)
+        + lose(round, lost.dropped, DropReason::Policy, drops, watch)
+}

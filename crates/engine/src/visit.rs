@@ -1,0 +1,88 @@
+//! A visit: one call of an NF with the packets of a batch.
+
+use thalweg_cpu::cycles;
+use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
+use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds};
+
+use crate::counters::NfCounters;
+
+/// The clock of a run: how far the times of packets have come.
+#[derive(Default)]
+pub(crate) struct Clock {
+    /// The time reached at the end of the last batch.
+    reached: Option<Nanoseconds>,
+}
+
+impl Clock {
+    /// Begins a batch; returns the time reached before it.
+    pub(crate) fn batch(&mut self, batch: &Batch) -> Nanoseconds {
+        let (Some(first), Some(last)) = (batch.lanes().lowest(), batch.lanes().highest()) else {
+            return self.reached.unwrap_or_default();
+        };
+        let times = &batch.meta.timestamp;
+        let before = self.reached.unwrap_or(times[first]);
+        // Of a batch out of order, that may not be the newest; the next batch makes up for it.
+        self.reached = Some(before.follow(times[last]));
+        before
+    }
+}
+
+/// One call of an NF: the packets, and the places for its results.
+pub(crate) struct Visit<'a> {
+    pub(crate) batch: &'a mut Batch,
+    pub(crate) lanes: Lanes,
+    pub(crate) clock: Nanoseconds,
+    pub(crate) emitted: &'a mut Emitted,
+    pub(crate) trace: Option<&'a mut Vec<(usize, String)>>,
+}
+
+/// The result of a visit.
+pub(crate) struct Served {
+    /// The lanes that continue; the other packets are still in the batch.
+    pub(crate) passed: Lanes,
+    /// The verdict on the first packet, for a trace.
+    pub(crate) verdict: Verdict,
+}
+
+/// Lets `function` process a visit's packets, and counts their verdicts.
+pub(crate) fn process(
+    function: &mut dyn NetworkFunction,
+    visit: &mut Visit<'_>,
+    counters: &mut NfCounters,
+) -> Served {
+    let lanes = visit.lanes;
+    let packets = lanes.count() as u64;
+    counters.packets += packets;
+    counters.bytes += lanes.into_iter().map(|l| visit.batch.packet_len(l) as u64).sum::<u64>();
+    let start = cycles::now();
+    let trace = visit.trace.as_deref_mut();
+    let mut context = Context::new(visit.clock, visit.emitted, trace);
+    function.process(visit.batch, lanes, &mut context);
+    let dropped = context.dropped().and(lanes);
+    let punted = context.punted().and(lanes);
+    for lane in dropped {
+        if let Verdict::Drop(reason) = context.verdict(lane) {
+            counters.drops.add(reason, 1);
+        }
+    }
+    counters.drops.add(DropReason::Punted, punted.count() as u64);
+    let verdict = lanes.into_iter().next().map_or(Verdict::Forward, |l| context.verdict(l));
+    counters.generated += visit.emitted.len() as u64;
+    let cycles = cycles::now().wrapping_sub(start);
+    counters.cycles += cycles;
+    counters.latency.record(cycles, packets);
+    Served { passed: lanes.without(dropped).without(punted), verdict }
+}
+
+/// Lets an NF write what it holds for the last time; `is_left` if its state was exported for
+/// another run.
+pub(crate) fn end_nf(
+    function: &mut dyn NetworkFunction,
+    is_left: bool,
+    failures: &mut Vec<String>,
+) {
+    if is_left {
+        function.handed_over();
+    }
+    failures.extend(function.flush().err().map(|e| e.to_string()));
+}

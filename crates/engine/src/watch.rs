@@ -1,0 +1,48 @@
+//! What is observed on one worker: cycles by stage, and one traced packet.
+
+use thalweg_cpu::cycles;
+
+use crate::trace::Tracer;
+
+/// The observations of one worker.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// Follows the first packet of each burst.
+    pub(crate) tracer: Option<Tracer>,
+    /// Whether stages are timed: reading the counter costs as much as parsing a packet, so other
+    /// runs do not pay for it.
+    pub(crate) timed: bool,
+    pub(crate) parse_cycles: u64,
+    pub(crate) transmit_cycles: u64,
+    /// Cycles in which there was something to do.
+    pub(crate) busy_cycles: u64,
+}
+
+impl Watch {
+    /// Does `work`, which is parsing.
+    #[inline]
+    pub(crate) fn parse(&mut self, work: impl FnOnce()) {
+        let start = self.reading();
+        work();
+        self.parse_cycles += self.reading().wrapping_sub(start);
+    }
+
+    /// Does `work`, which is transmitting.
+    #[inline]
+    pub(crate) fn transmit(&mut self, work: impl FnOnce(&mut Self)) {
+        let start = self.reading();
+        work(self);
+        self.transmit_cycles += self.reading().wrapping_sub(start);
+    }
+
+    #[inline]
+    fn reading(&self) -> u64 {
+        if self.timed { cycles::now() } else { 0 }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.parse_cycles += other.parse_cycles;
+        self.transmit_cycles += other.transmit_cycles;
+        self.busy_cycles += other.busy_cycles;
+    }
+}

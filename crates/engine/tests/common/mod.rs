@@ -1,0 +1,6 @@
+//! What the tests of the chain use.
+
+#[path = "../../../chain/tests/common/mod.rs"]
+mod of_chain;
+
+pub use of_chain::*;
