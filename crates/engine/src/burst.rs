@@ -6,6 +6,7 @@ use thalweg_chain::Routing;
 use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
 use crate::forwarding::Queues;
+use crate::parts::Split;
 
 /// The batches that a worker receives at once, which keep together on their way, and the packets
 /// that NFs generate for them.
@@ -14,6 +15,8 @@ use crate::forwarding::Queues;
 /// that order. So what an NF sees does not depend on the number of workers.
 pub(crate) struct Burst {
     pub(crate) number: u64,
+    /// Whether all its packets are at their ends.
+    pub(crate) is_through: bool,
     /// In the order in which each station serves them: behind each round those that NFs generated
     /// for it, in the order of their visits.
     pub(crate) rounds: Vec<Round>,
@@ -26,6 +29,8 @@ pub(crate) struct Burst {
     pub(crate) flushes: bool,
     /// Packets dropped on the way.
     pub(crate) drops: u64,
+    /// How far it is in a divided NF.
+    pub(crate) split: Split,
 }
 
 /// A batch on its way, with its packets' queues: packets stay in their lanes, and a set of lanes
@@ -64,12 +69,14 @@ impl Burst {
         }
         Self {
             number: 0,
+            is_through: false,
             rounds,
             spare: Vec::new(),
             received: batches,
             stages: 0,
             flushes: false,
             drops: 0,
+            split: Split::default(),
         }
     }
 

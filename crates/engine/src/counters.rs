@@ -6,6 +6,7 @@ use thalweg_io::Shortfall;
 use thalweg_packet::DropCounts;
 
 use crate::course::Course;
+use crate::parts::Parts;
 use crate::watch::Watch;
 
 /// A histogram of times in cycles, to three digits.
@@ -55,6 +56,17 @@ impl NfCounters {
             figures: Vec::new(),
         }
     }
+
+    /// Adds the counts of a part of the NF.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.generated += other.generated;
+        self.drops.merge(&other.drops);
+        self.cycles += other.cycles;
+        // Both have the same bounds.
+        let _ = self.latency.0.add(&other.latency.0);
+    }
 }
 
 /// The counts of one port.
@@ -95,12 +107,16 @@ pub(crate) struct Counters {
 impl Counters {
     /// The counts of a course that has ended, and of those who observed it.
     pub(crate) fn of(course: Course, watch: &Watch) -> Self {
-        let Course { classification, stations, .. } = course;
+        let Course { classification, stations, parts, .. } = course;
         let mut chain_drops = classification.lost;
         let mut nfs = Vec::new();
-        for station in stations {
+        for (station, parts) in stations.into_iter().zip(parts) {
             chain_drops.merge(&station.lost);
-            nfs.extend(station.into_counters());
+            let mut of_parts = parts.map(Parts::into_counters);
+            nfs.extend(station.into_counters().map(|(nf, mut counters)| {
+                of_parts.take().into_iter().for_each(|of_parts| counters.merge(&of_parts));
+                (nf, counters)
+            }));
         }
         nfs.sort_by_key(|(nf, _)| *nf);
         Self {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use thalweg_chain::{Next, NfIndex, Plan, Routing, Stage};
 use thalweg_classify::Classifier;
-use thalweg_nf::Emitted;
+use thalweg_nf::{Division, Emitted};
 use thalweg_packet::{Batch, Lanes, PacketType};
 
 use crate::burst::Burst;
 use crate::classification::Classification;
 use crate::counters::Counters;
+use crate::parts::{self, Parts};
 use crate::station::{Member, Station};
 use crate::watch::Watch;
 
@@ -19,20 +20,37 @@ pub(crate) struct Course {
     pub(crate) routing: Arc<Routing>,
     pub(crate) classification: Classification,
     pub(crate) stations: Vec<Station>,
+    /// By station: the parts of its NF, if that is divided.
+    pub(crate) parts: Vec<Option<Parts>>,
 }
 
 impl Course {
-    /// The course of a plan, with a new instance of each NF.
-    pub(crate) fn new(plan: &Plan) -> Self {
+    /// The course of a plan, with a new instance of each NF, for a run with `workers` workers.
+    pub(crate) fn new(plan: &Plan, workers: usize) -> Self {
         let routing = plan.routing.clone();
-        let instance = |nf: NfIndex| (nf, plan.nfs[usize::from(nf.0)].blueprint.instance());
-        let station = |nfs: Vec<NfIndex>| {
-            Station::new(nfs.into_iter().map(instance).collect(), Emitted::new(plan.pool.clone()))
-        };
-        let stations = stations(&routing).into_iter().map(station).collect();
+        let mut parts = Vec::new();
+        let stations = stations(&routing).into_iter().map(|nfs| {
+            let is_alone = nfs.len() == 1;
+            let instance = |nf: NfIndex| {
+                let plan = &plan.nfs[usize::from(nf.0)];
+                let divides = workers > 1 && is_alone && !plan.pinned;
+                let number = (4 * workers).next_power_of_two().min(parts::MOST);
+                let division = divides.then(|| plan.blueprint.divide(number)).flatten();
+                let (whole, of_nf) = match division {
+                    Some(Division { parts, whole, bucket }) => (whole, Some((nf, parts, bucket))),
+                    None => (plan.blueprint.instance(), None),
+                };
+                ((nf, whole), of_nf)
+            };
+            let (nfs, mut of_nfs): (Vec<_>, Vec<_>) = nfs.into_iter().map(instance).unzip();
+            let of_nf = of_nfs.pop().flatten();
+            parts.push(of_nf.map(|(nf, parts, bucket)| Parts::new(nf, parts, bucket, &plan.pool)));
+            Station::new(nfs, Emitted::new(plan.pool.clone()))
+        });
+        let stations = stations.collect();
         let classifier = Classifier::new(plan.rules.clone(), plan.classifier);
         let classification = Classification::new(classifier, routing.types);
-        Self { routing, classification, stations }
+        Self { routing, classification, stations, parts }
     }
 
     /// All NFs.

@@ -11,6 +11,7 @@ mod control;
 mod counters;
 mod course;
 mod forwarding;
+mod parts;
 mod report;
 mod runtime;
 mod station;

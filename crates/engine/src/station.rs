@@ -7,6 +7,7 @@ use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
 use crate::burst::{Burst, Round};
 use crate::counters::NfCounters;
 use crate::forwarding::{Lost, Queues};
+use crate::parts::Split;
 use crate::visit::{Served, Visit, end_nf, process};
 use crate::watch::Watch;
 
@@ -78,7 +79,8 @@ impl Station {
         let emitted = &mut self.emitted;
         let mut visit = Visit { batch, lanes, clock: *clock, emitted, trace };
         self.at_work = Some(*nf);
-        let Served { passed, verdict } = process(&mut **function, &mut visit, counters);
+        let Served { passed, verdict } =
+            process(|batch, context| function.process(batch, lanes, context), &mut visit, counters);
         self.at_work = None;
         if let Some(tracer) = tracer {
             batch.parse_changed();
@@ -88,6 +90,27 @@ impl Station {
         batch.release(dropped);
         let lost = queues.forward(routing, batch, passed, Some(*nf));
         dropped.count() as u64 + lose_all(round, lost, &mut self.lost, watch)
+    }
+
+    /// Ends the visit of `burst` to an NF whose parts have served it.
+    pub(crate) fn settle(&mut self, routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
+        let Self { members, lost, at_work, .. } = self;
+        let [Member { nf, function, .. }] = &mut members[..] else {
+            unreachable!("a divided NF has a station of its own");
+        };
+        *at_work = Some(*nf);
+        let mut drops = 0;
+        Split::end(
+            burst,
+            |note| function.settle(note),
+            |round, passed, dropped| {
+                round.batch.release(dropped);
+                let nowhere = round.queues.forward(routing, &round.batch, passed, Some(*nf));
+                drops += dropped.count() as u64 + lose_all(round, nowhere, lost, watch);
+            },
+        );
+        burst.drops += drops;
+        *at_work = None;
     }
 
     /// Sends the packets that an NF generated in round number `at` to their queues, in rounds of

@@ -35,11 +35,17 @@ impl<T> InTurn<T> {
     /// The value, if it is the turn of burst `number`.
     #[inline]
     pub(crate) fn enter(&self, number: u64) -> Option<Turn<'_, T>> {
-        if self.next.load(Ordering::Acquire) != number {
+        if self.next() != number {
             return None;
         }
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         Some(Turn { next: &self.next, value })
+    }
+
+    /// The number of the burst whose turn it is.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
     }
 
     /// A look at the value between turns, or behind a panic, if no burst uses it at this moment.

@@ -44,9 +44,10 @@ pub(crate) struct Served {
     pub(crate) verdict: Verdict,
 }
 
-/// Lets `function` process a visit's packets, and counts their verdicts.
+/// Lets an NF `serve` a visit's packets, and counts their verdicts.
+#[inline]
 pub(crate) fn process(
-    function: &mut dyn NetworkFunction,
+    serve: impl FnOnce(&mut Batch, &mut Context<'_>),
     visit: &mut Visit<'_>,
     counters: &mut NfCounters,
 ) -> Served {
@@ -57,7 +58,7 @@ pub(crate) fn process(
     let start = cycles::now();
     let trace = visit.trace.as_deref_mut();
     let mut context = Context::new(visit.clock, visit.emitted, trace);
-    function.process(visit.batch, lanes, &mut context);
+    serve(visit.batch, &mut context);
     let dropped = context.dropped().and(lanes);
     let punted = context.punted().and(lanes);
     for lane in dropped {

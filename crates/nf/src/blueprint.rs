@@ -3,6 +3,7 @@
 use thalweg_packet::DEFAULT_FRAME_SIZE;
 use thalweg_source::SourceError;
 
+use crate::division::Division;
 use crate::function::NetworkFunction;
 
 /// What an NF may know about its chain.
@@ -34,6 +35,14 @@ pub trait Blueprint: Send + Sync {
     /// Creates an instance. A run has one, which serves all packets in the order in which they
     /// arrived, whatever the number of workers.
     fn instance(&self) -> Box<dyn NetworkFunction>;
+
+    /// Creates an instance in `parts` parts (a power of two), for a run with several workers; `None`
+    /// for an NF that is not divided. Parts are worth their while for an NF that takes thousands of
+    /// cycles a packet.
+    fn divide(&self, parts: usize) -> Option<Division> {
+        let _ = parts;
+        None
+    }
 
     /// One line for `thalweg check`: what was configured and loaded.
     fn describe(&self) -> String;

@@ -2,7 +2,7 @@
 
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
 
-use crate::{Emitted, Made};
+use crate::{Emitted, Made, Note};
 
 /// What an NF decided about one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,12 @@ impl<'a> Context<'a> {
         to.in_port[new] = from.in_port[lane];
         to.packet_type[new] = from.packet_type[lane];
         Some(made)
+    }
+
+    /// Leaves `note` about the packet of `lane` for the whole of a divided NF
+    /// ([`Division`](crate::Division)), which settles it behind all earlier packets.
+    pub fn later(&mut self, lane: usize, note: Note) {
+        self.emitted.notes.push((lane, note));
     }
 
     /// The packets generated so far.

@@ -1,8 +1,11 @@
-//! Packets that an NF generates: fragments, ICMP errors, requests.
+//! What an NF leaves besides its verdicts: packets that it generates (fragments, ICMP errors,
+//! requests), and notes of a part for the whole.
 
 use std::sync::Arc;
 
 use thalweg_packet::{Batch, Lanes, Pool};
+
+use crate::Note;
 
 /// The packets that an NF generated while it processed a batch, in as many batches as needed.
 #[derive(Debug)]
@@ -11,6 +14,8 @@ pub struct Emitted {
     /// Never empty; the batches after the [current](Self::current) one hold no packets.
     batches: Vec<Batch>,
     current: usize,
+    /// What a part of an NF left for the whole, with the lanes.
+    pub(crate) notes: Vec<(usize, Note)>,
 }
 
 /// Where a generated packet lies.
@@ -26,7 +31,7 @@ impl Emitted {
     /// No packets yet; their frames will come from `pool`.
     #[inline]
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { batches: vec![Batch::new(pool.clone())], pool, current: 0 }
+        Self { batches: vec![Batch::new(pool.clone())], pool, current: 0, notes: Vec::new() }
     }
 
     /// Adds a packet of `bytes`, from the Ethernet header on; `None` without a free frame.
@@ -80,6 +85,12 @@ impl Emitted {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.batches.iter().all(Batch::is_empty)
+    }
+
+    /// Takes the notes that a part of an NF left, with their lanes.
+    #[inline]
+    pub fn take_notes(&mut self) -> std::vec::Drain<'_, (usize, Note)> {
+        self.notes.drain(..)
     }
 
     /// Passes all batches with packets to `to`, then releases what it left in them.

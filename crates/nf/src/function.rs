@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thalweg_packet::{Batch, Lanes};
 
 use crate::context::Context;
+use crate::division::Note;
 use crate::state::{StateError, StateReader, StateWriter};
 
 /// What can fail in an NF outside the packet path.
@@ -31,6 +32,12 @@ pub trait NetworkFunction: Send {
     /// lanes it changed before it returns. It neither takes packets out of the batch
     /// nor releases them.
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>);
+
+    /// Settles what a part left for the whole, in the order of the packets; see
+    /// [`Division`](crate::Division).
+    fn settle(&mut self, note: Note) {
+        drop(note);
+    }
 
     /// Writes one record for each flow that the NF has state of, in a form that
     /// [`import_state`](Self::import_state) of the same NF kind reads. An NF

@@ -11,6 +11,7 @@
 
 mod blueprint;
 mod context;
+mod division;
 mod emitted;
 mod function;
 mod kind;
@@ -20,6 +21,7 @@ pub mod toolkit;
 
 pub use blueprint::{Blueprint, BuildError, Environment};
 pub use context::{Context, Verdict};
+pub use division::{BUCKETS, Division, Note, Part};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{Build, Kind, Kinds};

@@ -15,6 +15,11 @@ const NAP: Duration = Duration::from_micros(50);
 pub(super) struct Idle(u32);
 
 impl Idle {
+    /// Whether the thread has polled for a while in vain.
+    pub(super) fn is_long(&self) -> bool {
+        self.0 >= SPINS
+    }
+
     pub(super) fn worked(&mut self, worked: bool) {
         if worked {
             self.0 = 0;

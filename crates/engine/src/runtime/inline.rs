@@ -38,7 +38,7 @@ pub(super) fn run(
     control: &Control,
 ) -> Result<Report, RunError> {
     let inputs = Inputs::open(plan, options)?;
-    let mut course = Course::new(plan);
+    let mut course = Course::new(plan, 1);
     state.import_all(&mut course)?;
     // Last, because it empties files.
     let outputs = Outputs::open(plan, options, control)?;

@@ -53,7 +53,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
     let mut open = vec![true; inputs.len()];
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),
-        course: Course::new(&plan),
+        course: Course::new(&plan, 1),
         clock: Clock::default(),
     };
     let (mut there, mut damage) = (0, None);

@@ -58,6 +58,23 @@ impl Conversation {
         (Ends(low, high, protocol).into(), from_low)
     }
 
+    /// The bucket of a conversation ([`BUCKETS`](crate::BUCKETS)): the same in every run.
+    #[inline]
+    pub fn bucket(&self) -> u16 {
+        // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4), word by word.
+        let fold = |hash: u64, word: u64| {
+            let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^ hash >> 32
+        };
+        let hash = self.words.into_iter().fold(0, fold);
+        (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as u16
+    }
+
+    /// The bucket of the packet in `lane`; that of a packet that is not IP is 0.
+    pub fn bucket_of(batch: &Batch, lane: usize) -> u16 {
+        Self::in_lane(batch, lane).map_or(0, |(conversation, _)| conversation.bucket())
+    }
+
     /// The five-tuple of a packet from the lower end.
     pub fn tuple(&self) -> FiveTuple {
         let Ends((src, src_port), (dst, dst_port), protocol) = (*self).into();

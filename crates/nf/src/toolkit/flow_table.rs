@@ -74,12 +74,27 @@ pub fn find<K: FlowWords<W>, const W: usize>(
     Found { slots, there }
 }
 
-/// The flows of one worker.
+/// The slots of a page: in a table with several sections each page belongs to one of them.
+const PAGE: usize = 256;
+
+/// The flows of an NF, in one section or in several: sets of flows with limits of their own, each of
+/// which can be walked through by itself.
 #[derive(Debug)]
 pub struct FlowTable<K, V, const W: usize> {
     index: Index<W>,
     slots: Vec<Option<(K, V)>>,
+    sections: Vec<Section>,
+    /// The section of each page; empty in a table with one section.
+    owners: Vec<u16>,
+}
+
+/// A section of a table.
+#[derive(Clone, Debug, Default)]
+struct Section {
     free: Vec<u32>,
+    /// Its pages, in a table with several sections.
+    pages: Vec<u32>,
+    flows: usize,
 }
 
 impl<K: FlowWords<W>, V, const W: usize> Default for FlowTable<K, V, W> {
@@ -89,9 +104,31 @@ impl<K: FlowWords<W>, V, const W: usize> Default for FlowTable<K, V, W> {
 }
 
 impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
-    /// A table without flows.
+    /// A table without flows, in one section.
     pub fn new() -> Self {
-        Self { index: index(), slots: Vec::new(), free: Vec::new() }
+        Self::with_sections(1)
+    }
+
+    /// A table without flows, in several sections.
+    ///
+    /// # Panics
+    /// When there is none, or more than 65,536.
+    pub fn with_sections(sections: usize) -> Self {
+        assert!((1..=1 << 16).contains(&sections), "a table of {sections} sections");
+        let sections = vec![Section::default(); sections];
+        Self { index: index(), slots: Vec::new(), sections, owners: Vec::new() }
+    }
+
+    /// The number of flows in a section.
+    #[inline]
+    pub fn len_of(&self, section: usize) -> usize {
+        self.sections[section].flows
+    }
+
+    /// The section of a slot.
+    #[inline]
+    pub fn section_of(&self, Slot(at): Slot) -> usize {
+        self.owners.get(at as usize / PAGE).map_or(0, |section| usize::from(*section))
     }
 
     /// The number of flows.
@@ -156,29 +193,63 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// Makes room for `more` flows.
     pub fn reserve(&mut self, more: usize) {
         make_room(&mut self.index, more);
-        self.slots.reserve(more.saturating_sub(self.free.len()));
+        let free: usize = self.sections.iter().map(|section| section.free.len()).sum();
+        self.slots.reserve(more.saturating_sub(free));
     }
 
-    /// Inserts a flow that the table does not hold.
+    /// Inserts a flow that the table does not hold, into the first section.
     ///
     /// # Errors
     /// When all its places are taken: improbable unless the flows were chosen to collide.
     pub fn insert(&mut self, flow: K, value: V) -> Result<Slot, NoPlace> {
-        let next = self.slots.len() as u32;
-        let slot = self.free.last().copied().unwrap_or(next);
+        self.insert_in(0, flow, value)
+    }
+
+    /// Inserts a flow that the table does not hold, into a section.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_in(&mut self, section: usize, flow: K, value: V) -> Result<Slot, NoPlace> {
+        let free = self.sections[section].free.last().copied();
+        let slot = free.unwrap_or_else(|| self.grow(section));
         self.index.try_insert(&flow.words(), slot)?;
-        if slot == next {
-            self.slots.push(Some((flow, value)));
-        } else {
-            self.free.pop();
-            self.slots[slot as usize] = Some((flow, value));
-        }
+        self.slots[slot as usize] = Some((flow, value));
+        let section = &mut self.sections[section];
+        section.free.pop();
+        section.flows += 1;
         Ok(Slot(slot))
     }
 
-    /// Inserts all of `coming`, whose memory an empty table takes over; returns the entries whose
-    /// flow the table already holds, or has no place for.
+    /// Adds free slots to a section without any; returns the one to use next.
+    fn grow(&mut self, section: usize) -> u32 {
+        let next = self.slots.len() as u32;
+        let is_alone = self.sections.len() == 1;
+        let more = if is_alone { 1 } else { PAGE };
+        self.slots.resize_with(self.slots.len() + more, || None);
+        let at = &mut self.sections[section];
+        if !is_alone {
+            at.pages.push(next / PAGE as u32);
+            self.owners.push(section as u16);
+        }
+        at.free.extend((next..next + more as u32).rev());
+        next
+    }
+
+    /// The slots of a section.
+    fn slots_of(&self, section: usize) -> impl Iterator<Item = usize> + use<K, V, W> {
+        let is_alone = self.sections.len() == 1;
+        let all = if is_alone { 0..self.slots.len() } else { 0..0 };
+        let pages = self.sections[section].pages.clone().into_iter();
+        all.chain(pages.flat_map(|page| page as usize * PAGE..(page as usize + 1) * PAGE))
+    }
+
+    /// Inserts all of `coming`, whose memory an empty table takes over, into a table of one section;
+    /// returns the entries whose flow the table already holds, or has no place for.
+    ///
+    /// # Panics
+    /// When the table has several sections.
     pub fn extend(&mut self, mut coming: Vec<Option<(K, V)>>) -> Vec<(K, V)> {
+        assert_eq!(self.sections.len(), 1, "slots of several sections cannot be taken over");
         make_room(&mut self.index, coming.len());
         let first = self.slots.len();
         if first == 0 {
@@ -190,8 +261,10 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         for slot in first..self.slots.len() {
             let words = self.slots[slot].as_ref().map(|(flow, _)| flow.words());
             if words.is_none_or(|words| !self.index_new(&words, slot as u32)) {
-                self.free.push(slot as u32);
+                self.sections[0].free.push(slot as u32);
                 refused.extend(self.slots[slot].take());
+            } else {
+                self.sections[0].flows += 1;
             }
         }
         refused
@@ -210,7 +283,9 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// Takes out `flow`; returns what was known of it.
     pub fn remove(&mut self, flow: &K) -> Option<V> {
         let slot = self.index.remove(&flow.words())?;
-        self.free.push(slot);
+        let section = self.section_of(Slot(slot));
+        self.sections[section].free.push(slot);
+        self.sections[section].flows -= 1;
         self.slots[slot as usize].take().map(|(_, value)| value)
     }
 
@@ -220,24 +295,48 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         reason: impl Fn(&K, &V) -> Option<R>,
         mut gone: impl FnMut(K, V, R),
     ) {
-        for (at, slot) in self.slots.iter_mut().enumerate() {
+        for section in 0..self.sections.len() {
+            self.extract_if_in(section, &reason, &mut gone);
+        }
+    }
+
+    /// The same, for the flows of one section.
+    pub fn extract_if_in<R>(
+        &mut self,
+        section: usize,
+        reason: impl Fn(&K, &V) -> Option<R>,
+        mut gone: impl FnMut(K, V, R),
+    ) {
+        for at in self.slots_of(section) {
+            let slot = &mut self.slots[at];
             let why = slot.as_ref().and_then(|(flow, value)| reason(flow, value));
             let Some((why, (flow, value))) = why.and_then(|why| Some((why, slot.take()?))) else {
                 continue;
             };
             self.index.remove(&flow.words());
-            self.free.push(at as u32);
+            self.sections[section].free.push(at as u32);
+            self.sections[section].flows -= 1;
             gone(flow, value, why);
         }
         if self.is_empty() && !self.slots.is_empty() {
             // Frees the memory, and takes a new hash key.
-            *self = Self::new();
+            *self = Self::with_sections(self.sections.len());
         }
     }
 
-    /// The values of all flows, mutable.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.slots.iter_mut().flatten().map(|(_, value)| value)
+    /// The flows of a section, in arbitrary order.
+    pub fn iter_in(&self, section: usize) -> impl Iterator<Item = (&K, &V)> {
+        let slots = self.slots_of(section).filter_map(|at| self.slots[at].as_ref());
+        slots.map(|(flow, value)| (flow, value))
+    }
+
+    /// Calls `act` with the value of each flow of a section.
+    pub fn each_in(&mut self, section: usize, mut act: impl FnMut(&mut V)) {
+        for at in self.slots_of(section) {
+            if let Some((_, value)) = &mut self.slots[at] {
+                act(value);
+            }
+        }
     }
 
     /// All flows, in arbitrary order.
@@ -332,6 +431,42 @@ mod tests {
             }
             let all: BTreeMap<_, _> = table.iter().map(|(flow, value)| (*flow, *value)).collect();
             prop_assert_eq!(all, model);
+        }
+    }
+
+    proptest! {
+        /// Flows stay in their sections, which can be walked through and emptied one by one.
+        #[test]
+        fn sections_are_walked_through_one_by_one(
+            flows in proptest::collection::btree_set(0u64..4000, 0..1500),
+            of in 1u64..5,
+        ) {
+            let mut table = FlowTable::<u64, u64, 1>::with_sections(3);
+            let mut model = [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()];
+            for flow in flows {
+                let section = (flow / 7 % 3) as usize;
+                let slot = table.insert_in(section, flow, flow + 1);
+                prop_assume!(slot.is_ok());
+                prop_assert_eq!(table.section_of(slot.unwrap()), section);
+                model[section].insert(flow, flow + 1);
+            }
+            let reason = |flow: &u64, _: &u64| flow.is_multiple_of(of).then_some(());
+            let mut gone = 0;
+            table.extract_if_in(1, reason, |flow, _, ()| {
+                gone += usize::from(model[1].remove(&flow).is_some());
+            });
+            prop_assert!(model[1].keys().all(|flow| !flow.is_multiple_of(of)));
+            table.each_in(2, |value| *value += 1);
+            model[2].values_mut().for_each(|value| *value += 1);
+            if let Some((flow, value)) = model[0].pop_first() {
+                prop_assert_eq!(table.remove(&flow), Some(value));
+            }
+            for (section, model) in model.iter().enumerate() {
+                let all: BTreeMap<_, _> = table.iter_in(section).map(|(k, v)| (*k, *v)).collect();
+                prop_assert_eq!(&all, model);
+                prop_assert_eq!(table.len_of(section), model.len());
+            }
+            prop_assert_eq!(table.len(), model.iter().map(BTreeMap::len).sum::<usize>());
         }
     }
 

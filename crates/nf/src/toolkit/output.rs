@@ -12,7 +12,7 @@ use crate::function::NfError;
 pub use thalweg_source::OutputFile;
 
 /// A file to which all workers append lines. The run creates it at its start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LineFile(Option<OutputFile>);
 
 impl LineFile {

@@ -12,14 +12,20 @@ use thalweg_packet::{FiveTuple, Nanoseconds, PortIndex};
 use super::buffer::Protocol;
 use super::rule::Rule;
 
-/// The facts about the packet that an alert reports.
-pub(super) struct Occasion<'a> {
+/// A rule that matched a packet, and the facts about the packet that an alert reports.
+#[derive(Clone, Debug)]
+pub(super) struct Occasion {
+    /// The number of the rule.
+    pub(super) rule: u32,
+    /// The time that counts go by.
+    pub(super) clock: Nanoseconds,
+    /// The time in its capture.
     pub(super) timestamp: Nanoseconds,
     pub(super) flow_hash: u32,
     /// `None` if the packet is not IP.
-    pub(super) tuple: Option<&'a FiveTuple>,
-    /// The name of the input as JSON; `None` for a packet that an NF generated.
-    pub(super) interface: Option<Cow<'a, str>>,
+    pub(super) tuple: Option<FiveTuple>,
+    /// None for a packet that an NF generated.
+    pub(super) input: PortIndex,
     /// Whether it goes to the server, and the application of its connection, if known.
     pub(super) side: Option<(bool, Option<Protocol>)>,
 }
@@ -58,22 +64,27 @@ pub(super) fn of_rule(rule: &Rule) -> String {
 }
 
 /// Appends the alert of a rule as a line; `rule` is its constant [part](of_rule).
-pub(super) fn line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) {
+pub(super) fn line(rule: &str, occasion: &Occasion, inputs: &InputNames, out: &mut Vec<u8>) {
     // Writing to memory does not fail.
-    let _ = write_line(rule, occasion, out);
+    let _ = write_line(rule, occasion, inputs, out);
 }
 
-fn write_line(rule: &str, occasion: &Occasion<'_>, out: &mut Vec<u8>) -> std::io::Result<()> {
-    let Occasion { flow_hash, interface, .. } = occasion;
+fn write_line(
+    rule: &str,
+    occasion: &Occasion,
+    inputs: &InputNames,
+    out: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    let Occasion { flow_hash, .. } = occasion;
     out.extend_from_slice(b"{\"timestamp\":\"");
     timestamp(occasion.timestamp, out)?;
     write!(out, "\",\"flow_id\":{flow_hash},")?;
-    if let Some(interface) = interface {
+    if let Some(interface) = inputs.name(occasion.input) {
         write!(out, "\"in_iface\":{interface},")?;
     }
     out.extend_from_slice(b"\"event_type\":\"alert\",\"alert\":");
     out.extend_from_slice(rule.as_bytes());
-    if let Some(FiveTuple { src, dst, protocol: number, src_port, dst_port }) = occasion.tuple {
+    if let Some(FiveTuple { src, dst, protocol: number, src_port, dst_port }) = &occasion.tuple {
         write!(
             out,
             ",\"src_ip\":\"{src}\",\"dest_ip\":\"{dst}\",\"proto\":\"{}\"",

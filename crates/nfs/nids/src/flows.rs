@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
 use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
+use thalweg_nf::BUCKETS;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
 use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
@@ -146,6 +147,8 @@ pub(super) struct Handling {
 /// A connection and the current packet's role in it.
 pub(super) struct Seen<'a> {
     pub(super) flow: &'a mut Flow,
+    /// The share of the limits that it counts for.
+    pub(super) share: usize,
     pub(super) to_server: bool,
     pub(super) established: bool,
     /// The bytes of the payload that the receiver takes, from the first one.
@@ -166,25 +169,57 @@ pub(super) struct Limits {
     pub(super) memory: usize,
 }
 
-/// The connections of one worker.
+/// The most shares that the limits are divided into.
+pub(super) const SHARES: usize = 16;
+/// Connections and bytes of a share, at least: smaller limits are not divided.
+const LEAST: (usize, usize) = (1024, 1 << 20);
+
+impl Limits {
+    /// The number of shares that the limits are divided into, each with a part of the buckets of
+    /// all connections. So what is evicted does not depend on whether connections are divided.
+    pub(super) fn shares(&self) -> usize {
+        let divides = self.flows >= SHARES * LEAST.0 && self.memory >= SHARES * LEAST.1;
+        if divides { SHARES } else { 1 }
+    }
+}
+
+/// The connections of an NF, or of a part of it. The table has a section for each share of the
+/// limits.
 #[derive(Debug)]
 pub(super) struct Flows {
     table: FlowTable<Conversation, Flow, 5>,
     limits: Limits,
     pub(super) evicted: u64,
-    /// Bytes that tracked connections hold.
-    pub(super) memory: usize,
+    /// Bytes that tracked connections hold, by share.
+    memory: Vec<usize>,
     /// Connections whose streams were given up.
     pub(super) streams_evicted: u64,
 }
 
 impl Flows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: FlowTable::new(), limits, evicted: 0, memory: 0, streams_evicted: 0 }
+        let shares = limits.shares();
+        let (table, memory) = (FlowTable::with_sections(shares), vec![0; shares]);
+        Self { table, limits, evicted: 0, memory, streams_evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Bytes that tracked connections hold.
+    pub(super) fn memory(&self) -> usize {
+        self.memory.iter().sum()
+    }
+
+    /// The share of the connection in `slot`.
+    #[inline]
+    pub(super) fn share_of(&self, slot: Slot) -> usize {
+        self.table.section_of(slot)
+    }
+
+    fn share(&self, id: &Conversation) -> usize {
+        usize::from(id.bucket()) * self.memory.len() / BUCKETS
     }
 
     /// Looks up the connections of a batch, and prefetches them.
@@ -228,6 +263,7 @@ impl Flows {
             Some(slot) => slot,
             None => self.begin(id, Flow::new(client_is_low, now), now).ok()?,
         };
+        let share = self.table.section_of(slot);
         let (_, flow) = self.table.at_mut(slot)?;
         let idle = now.since(flow.last);
         let next = if idle >= self.limits.idle {
@@ -236,9 +272,10 @@ impl Flows {
             flow.reopened(from_low, arrival, now)
         };
         if let Some(next) = next {
-            self.memory -= flow.memory();
+            let memory = &mut self.memory[share];
+            *memory -= flow.memory();
             *flow = next;
-            self.memory += flow.memory();
+            *memory += flow.memory();
         }
         let before = flow.memory();
         flow.last = flow.last.follow(now);
@@ -259,51 +296,61 @@ impl Flows {
         let reset = taken.is_ok() && segment.is_some_and(Segment::is_reset);
         let established = if segment.is_some() { handshake_done } else { flow.seen == [true; 2] };
         let application = flow.tracked.as_ref().and_then(|t| t.app.protocol());
-        Some(Seen { flow, to_server, established, taken, before, reset, application })
+        Some(Seen { flow, share, to_server, established, taken, before, reset, application })
     }
 
     /// Inserts a new connection, and evicts others if the table is full.
     fn begin(&mut self, id: Conversation, flow: Flow, now: Nanoseconds) -> Result<Slot, NoPlace> {
-        if self.table.len() >= self.limits.flows {
-            self.evict(now);
+        let share = self.share(&id);
+        if self.table.len_of(share) >= self.limits.flows / self.memory.len() {
+            self.evict(share, now);
         }
-        self.table.insert(id, flow)
+        self.table.insert_in(share, id, flow)
     }
 
-    /// Records that a connection's streams hold `after` bytes instead of `before`. Beyond the
-    /// limit, the least recently used half of the connections loses its streams.
-    pub(super) fn book(&mut self, before: usize, after: usize) {
-        self.memory = self.memory + after - before;
-        if self.memory <= self.limits.memory {
-            return;
+    /// Records that the streams of a connection of `share` hold `after` bytes instead of `before`.
+    /// Beyond the limit, the least recently used half of its connections loses its streams.
+    #[inline]
+    pub(super) fn book(&mut self, share: usize, before: usize, after: usize) {
+        let most = self.limits.memory / self.memory.len();
+        let memory = &mut self.memory[share];
+        *memory = *memory + after - before;
+        if *memory > most {
+            self.evict_streams(share);
         }
-        let tracked = self.table.iter().filter(|(_, f)| f.tracked.is_some());
+    }
+
+    fn evict_streams(&mut self, share: usize) {
+        let tracked = self.table.iter_in(share).filter(|(_, f)| f.tracked.is_some());
         let Some(oldest) = median(tracked.map(|(_, f)| f.last)) else { return };
-        for flow in self.table.values_mut().filter(|f| f.last <= oldest) {
-            if let Some(tracked) = flow.tracked.take() {
-                self.memory -= tracked.memory();
-                self.streams_evicted += 1;
+        let (memory, evicted) = (&mut self.memory[share], &mut self.streams_evicted);
+        self.table.each_in(share, |flow| {
+            if flow.last <= oldest
+                && let Some(tracked) = flow.tracked.take()
+            {
+                *memory -= tracked.memory();
+                *evicted += 1;
             }
-        }
+        });
     }
 
-    /// Evicts the idle connections, or else the least recently used half.
-    fn evict(&mut self, now: Nanoseconds) {
+    /// Evicts the idle connections of a share, or else the least recently used half.
+    fn evict(&mut self, share: usize, now: Nanoseconds) {
         let before = self.table.len();
         let idle = self.limits.idle;
-        self.retain(|flow| now.since(flow.last) < idle);
+        self.retain(share, |flow| now.since(flow.last) < idle);
         if self.table.len() == before
-            && let Some(oldest) = median(self.table.iter().map(|(_, f)| f.last))
+            && let Some(oldest) = median(self.table.iter_in(share).map(|(_, f)| f.last))
         {
-            self.retain(|flow| flow.last > oldest);
+            self.retain(share, |flow| flow.last > oldest);
         }
         self.evicted += (before - self.table.len()) as u64;
     }
 
-    fn retain(&mut self, keep: impl Fn(&Flow) -> bool) {
-        let memory = &mut self.memory;
+    fn retain(&mut self, share: usize, keep: impl Fn(&Flow) -> bool) {
+        let memory = &mut self.memory[share];
         let is_gone = |_: &Conversation, flow: &Flow| (!keep(flow)).then_some(());
-        self.table.extract_if(is_gone, |_, flow, ()| *memory -= flow.memory());
+        self.table.extract_if_in(share, is_gone, |_, flow, ()| *memory -= flow.memory());
     }
 
     /// All connections in a fixed order.
@@ -333,15 +380,15 @@ impl Flows {
     pub(super) fn insert(&mut self, records: Vec<(Conversation, Flow)>) {
         self.table.reserve(records.len());
         for (id, flow) in records {
-            let memory = flow.memory();
+            let (share, memory) = (self.share(&id), flow.memory());
             let mut before = 0;
             if let Some((_, known)) = self.table.slot(&id).and_then(|at| self.table.at_mut(at)) {
                 before = std::mem::replace(known, flow).memory();
-            } else if self.table.insert(id, flow).is_err() {
+            } else if self.table.insert_in(share, id, flow).is_err() {
                 self.evicted += 1;
                 continue;
             }
-            self.book(before, memory);
+            self.book(share, before, memory);
         }
     }
 }

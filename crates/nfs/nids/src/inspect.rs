@@ -1,18 +1,18 @@
 //! Inspects a packet: its connection, its stream, its application; on the way, the rules are
 //! [evaluated](super::ask).
 
+use std::sync::Arc;
+
 use thalweg_packet::wire::ip_proto;
 use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds, field};
 
 use super::ahead::Ahead;
 #[cfg(test)]
 use super::ahead::BLIND;
-use super::alert::InputNames;
 use super::app::App;
 use super::arrival::{self, Delivery};
 use super::engine::Engine;
 use super::events::{self, Events};
-use super::filters::Counts;
 use super::fit::{Stretch, Subject};
 use super::flows::{Arrival, Flows, Handling, Seen, Tracked, Verdict};
 use super::literals::Found;
@@ -20,6 +20,7 @@ use super::matches::Matches;
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
+use super::teller::Teller;
 use thalweg_nf::Context;
 use thalweg_nf::toolkit::view::payload;
 
@@ -34,8 +35,6 @@ pub(super) struct Settings {
     pub(super) overlaps: Overlaps,
     pub(super) midstream: bool,
     pub(super) min_ttl: u8,
-    /// Whether alerts are written, not only counted.
-    pub(super) writes: bool,
 }
 
 impl Settings {
@@ -51,7 +50,6 @@ impl Settings {
 
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    pub(super) alerts: u64,
     pub(super) verified: u64,
     pub(super) gave_up: u64,
     pub(super) notes: Notes,
@@ -64,20 +62,16 @@ pub(super) struct Figures {
 /// The inspection on one worker.
 pub(super) struct Inspector {
     pub(super) settings: Settings,
-    pub(super) inputs: InputNames,
     pub(super) literals: Found,
-    pub(super) counts: Counts,
     pub(super) matches: Matches,
-    /// The engine to which the rule numbers belong.
-    engine: usize,
+    /// Where alerts go at once; `None` in a part, which leaves them to the whole.
+    pub(super) teller: Option<Teller>,
     /// A stream's past and the bytes that the packet added; reused.
     stretch: Vec<u8>,
     /// Bytes that waited in the other direction and no longer do; reused.
     late: Vec<u8>,
     pub(super) found: Vec<u32>,
     ahead: Ahead,
-    /// Alerts not written yet.
-    pub(super) lines: Vec<u8>,
     pub(super) figures: Figures,
 }
 
@@ -85,7 +79,7 @@ pub(super) struct Inspector {
 pub(super) struct Packet<'a, 'c, 'e> {
     pub(super) subject: Subject<'a>,
     pub(super) context: &'e mut Context<'c>,
-    pub(super) engine: &'e Engine,
+    pub(super) engine: &'e Arc<Engine>,
     /// A `pass` rule matched: no other rule is evaluated.
     pub(super) passed: bool,
 }
@@ -103,36 +97,24 @@ struct Brought<'a> {
 }
 
 impl Inspector {
-    pub(super) fn new(settings: Settings, inputs: InputNames, counts: usize) -> Self {
+    pub(super) fn new(settings: Settings, teller: Option<Teller>) -> Self {
         Self {
             settings,
-            inputs,
             literals: Found::default(),
-            counts: Counts::new(counts),
             matches: Matches::default(),
-            engine: 0,
+            teller,
             stretch: Vec::new(),
             late: Vec::new(),
             found: Vec::new(),
             ahead: Ahead::default(),
-            lines: Vec::new(),
             figures: Figures::default(),
-        }
-    }
-
-    /// Clears the state that depends on rule numbers, if the rule set has changed.
-    pub(super) fn renew(&mut self, engine: &std::sync::Arc<Engine>) {
-        let now = std::sync::Arc::as_ptr(engine) as usize;
-        if self.engine != now {
-            self.engine = now;
-            self.counts.clear();
         }
     }
 
     /// Inspects the packets of `lanes`.
     pub(super) fn packets(
         &mut self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         flows: &mut Flows,
         batch: &Batch,
         lanes: Lanes,
@@ -157,7 +139,13 @@ impl Inspector {
     }
 
     /// Evaluates the rules that were found for a packet without a connection.
-    fn alone(&mut self, engine: &Engine, batch: &Batch, lane: usize, context: &mut Context<'_>) {
+    fn alone(
+        &mut self,
+        engine: &Arc<Engine>,
+        batch: &Batch,
+        lane: usize,
+        context: &mut Context<'_>,
+    ) {
         let subject = subject(engine, batch, lane);
         let mut packet = Packet { subject, context, engine, passed: false };
         self.ask(&mut packet, None);
@@ -196,14 +184,14 @@ impl Inspector {
         if self.settings.midstream {
             flow.join();
         }
-        flows.book(before, after);
+        flows.book(flows.share_of(slot), before, after);
         true
     }
 
     /// Inspects a packet with its connection.
     fn in_connection(
         &mut self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         flows: &mut Flows,
         batch: &Batch,
         lane: usize,
@@ -264,8 +252,8 @@ impl Inspector {
                 self.act(&mut packet, Some(&mut seen));
             }
         }
-        let (before, after) = (seen.before, seen.flow.memory());
-        flows.book(before, after);
+        let (share, before, after) = (seen.share, seen.before, seen.flow.memory());
+        flows.book(share, before, after);
         self.stretch = stretch;
     }
 

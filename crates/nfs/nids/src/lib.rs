@@ -24,9 +24,11 @@ mod rule;
 mod segment;
 mod setup;
 mod stream;
+mod teller;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use schemars::JsonSchema;
@@ -35,17 +37,23 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds};
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
-use alert::InputNames;
+use alert::{InputNames, Occasion};
 use engine::Engine;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
 use receiver::{Reason, Target};
+use rule::Rule;
 use setup::{Compiled, Setup};
 use stream::Overlaps;
+use teller::Teller;
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Kind, NetworkFunction, Note,
+    Part, Section,
+};
 
 /// Options of the intrusion detection.
 #[derive(Deserialize, JsonSchema)]
@@ -174,6 +182,7 @@ fn build(
     let alerts = LineFile::new(section.output(options.alerts.as_ref(), environment)?);
     Ok(Box::new(NidsBlueprint {
         setup,
+        is_divided: AtomicBool::new(false),
         engine: Arc::new(ArcSwap::from_pointee(engine)),
         unsupported,
         warnings,
@@ -184,34 +193,75 @@ fn build(
             overlaps: options.overlaps,
             midstream: options.midstream,
             min_ttl: options.min_ttl,
-            writes: alerts.is_wanted(),
         },
         inputs: InputNames::new(environment.inputs),
-        alerts: Arc::new(Mutex::new(alerts)),
+        alerts,
     }))
 }
 
+/// The rules from which on the inspection of a packet takes so long that it is worth being divided:
+/// a part serves fewer packets at a time.
+const MANY: usize = 500;
+
 struct NidsBlueprint {
     setup: Setup,
+    /// Whether an instance was divided.
+    is_divided: AtomicBool,
     engine: Arc<ArcSwap<Engine>>,
     /// The number of rules that were skipped.
     unsupported: usize,
     warnings: Vec<SourceError>,
-    alerts: Arc<Mutex<LineFile>>,
+    alerts: LineFile,
     limits: Limits,
     settings: Settings,
     inputs: InputNames,
 }
 
-impl Blueprint for NidsBlueprint {
-    fn instance(&self) -> Box<dyn NetworkFunction> {
-        Box::new(Nids {
+impl NidsBlueprint {
+    fn core(&self, teller: Option<Teller>) -> Arc<Mutex<Core>> {
+        Arc::new(Mutex::new(Core {
             engine: self.engine.clone(),
             flows: Flows::new(self.limits),
-            inspector: Inspector::new(self.settings, self.inputs.clone(), self.limits.flows),
+            inspector: Inspector::new(self.settings, teller),
+        }))
+    }
+
+    fn teller(&self) -> Teller {
+        Teller::new(self.inputs.clone(), self.alerts.is_wanted(), self.limits.flows)
+    }
+
+    fn whole(&self, cores: Vec<Arc<Mutex<Core>>>, teller: Option<Teller>) -> Nids {
+        Nids {
+            engine: self.engine.clone(),
+            cores,
+            teller,
             alerts: self.alerts.clone(),
             failure: None,
             unsupported: self.unsupported as u64,
+        }
+    }
+}
+
+impl Blueprint for NidsBlueprint {
+    fn instance(&self) -> Box<dyn NetworkFunction> {
+        Box::new(self.whole(vec![self.core(Some(self.teller()))], None))
+    }
+
+    fn divide(&self, parts: usize) -> Option<Division> {
+        // Limits are divided into shares, and no share into parts. A rule that acts by its count of
+        // matches on all connections acts at once.
+        let engine = self.engine.load();
+        let acts_by_count = engine.rules.iter().any(Rule::acts_by_count);
+        if acts_by_count || engine.rules.len() < MANY || parts > self.limits.shares() {
+            return None;
+        }
+        self.is_divided.store(true, Ordering::Relaxed);
+        let cores: Vec<_> = (0..parts).map(|_| self.core(None)).collect();
+        let part = |core: &Arc<Mutex<Core>>| Box::new(NidsPart(core.clone())) as Box<dyn Part>;
+        Some(Division {
+            parts: cores.iter().map(part).collect(),
+            whole: Box::new(self.whole(cores, Some(self.teller()))),
+            bucket: Conversation::bucket_of,
         })
     }
 
@@ -228,38 +278,92 @@ impl Blueprint for NidsBlueprint {
     fn reload(&self) -> Result<(), BuildError> {
         let sources = self.setup.files.iter().map(Source::read).collect::<Result<Vec<_>, _>>()?;
         let compiled = self.setup.compile(&sources)?;
+        let acts_by_count = compiled.engine.rules.iter().find(|rule| rule.acts_by_count());
+        if let Some(rule) = acts_by_count.filter(|_| self.is_divided.load(Ordering::Relaxed)) {
+            let message = format!("rule {} drops by how often it has matched", rule.sid);
+            let expected = "one worker, or a restart: the connections are divided over the workers";
+            return Err(sources[0].error(0..0, message, expected).into());
+        }
         compiled.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         self.engine.store(Arc::new(compiled.engine));
         Ok(())
     }
 }
 
-/// The intrusion detection.
-struct Nids {
+/// The inspection of connections: of all, or of those of a part.
+struct Core {
     engine: Arc<ArcSwap<Engine>>,
     flows: Flows,
     inspector: Inspector,
-    alerts: Arc<Mutex<LineFile>>,
+}
+
+impl Core {
+    fn process(&mut self, batch: &Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let engine = self.engine.load_full();
+        self.inspector.packets(&engine, &mut self.flows, batch, lanes, context);
+    }
+}
+
+/// A part of the intrusion detection.
+struct NidsPart(Arc<Mutex<Core>>);
+
+impl Part for NidsPart {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        lock(&self.0).process(batch, lanes, context);
+    }
+}
+
+/// The intrusion detection.
+struct Nids {
+    engine: Arc<ArcSwap<Engine>>,
+    /// One, or one for each part.
+    cores: Vec<Arc<Mutex<Core>>>,
+    /// That of all parts; undivided, the core has its own.
+    teller: Option<Teller>,
+    alerts: LineFile,
     failure: Option<NfError>,
     unsupported: u64,
 }
 
-impl NetworkFunction for Nids {
-    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        let engine = self.engine.load_full();
-        self.inspector.renew(&engine);
-        self.inspector.packets(&engine, &mut self.flows, batch, lanes, context);
-        let lines = &mut self.inspector.lines;
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Nids {
+    fn write(&mut self, lines: &mut Vec<u8>) {
         if !lines.is_empty() {
-            let mut file = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
-            self.failure = self.failure.take().or(file.write(lines).err());
+            self.failure = self.failure.take().or(self.alerts.write(lines).err());
             lines.clear();
         }
     }
+}
+
+impl NetworkFunction for Nids {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        let core = self.cores[0].clone();
+        let mut core = lock(&core);
+        core.process(batch, lanes, context);
+        if let Some(teller) = &mut core.inspector.teller {
+            self.write(&mut teller.lines);
+        }
+    }
+
+    fn settle(&mut self, note: Note) {
+        let Some(mut teller) = self.teller.take() else { return };
+        if let Ok(note) = note.downcast::<(Arc<Engine>, Occasion)>() {
+            let (engine, occasion) = &*note;
+            teller.tell(engine, occasion);
+            self.write(&mut teller.lines);
+        }
+        self.teller = Some(teller);
+    }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        let mut records = self.flows.records().into_iter();
-        records.try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
+        let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
+        let mut records: Vec<_> = cores.iter().flat_map(|core| core.flows.records()).collect();
+        // In a fixed order.
+        records.sort_unstable_by_key(|(id, _)| **id);
+        records.into_iter().try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
@@ -269,7 +373,14 @@ impl NetworkFunction for Nids {
         if let Some(index) = Flows::check(&mut records, engine.fingerprint, engine.rules.len()) {
             return Err(StateError::Record { index, what: "not a possible connection".into() });
         }
-        self.flows.insert(records);
+        let mut of_cores: Vec<Vec<_>> = self.cores.iter().map(|_| Vec::new()).collect();
+        for (id, flow) in records {
+            let part = usize::from(Conversation::bucket(&id)) * self.cores.len() / BUCKETS;
+            of_cores[part].push((id, flow));
+        }
+        for (core, records) in self.cores.iter().zip(of_cores) {
+            lock(core).flows.insert(records);
+        }
         Ok(imported)
     }
 
@@ -278,30 +389,33 @@ impl NetworkFunction for Nids {
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
-        let figures = &self.inspector.figures;
-        let rules = self.engine.load().rules.len() as u64;
+        let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
+        let sum = |of: fn(&Core) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
+        let teller = self.teller.as_ref().or(cores[0].inspector.teller.as_ref());
+        let told = |of: fn(&Teller) -> u64| teller.map_or(0, of);
         let mut all = vec![
-            ("rules", rules),
+            ("rules", self.engine.load().rules.len() as u64),
             ("rules_unsupported", self.unsupported),
-            ("alerts", figures.alerts),
-            ("rules_verified", figures.verified),
-            ("gave_up", figures.gave_up),
-            ("segments_contradicting", figures.notes.contradictions),
-            ("stream_bytes_missing", figures.notes.gaps),
-            ("packets_dropped_by_flow", figures.decided[0]),
-            ("packets_passed_by_flow", figures.decided[1]),
-            ("streams_evicted", self.flows.streams_evicted),
-            ("stream_memory", self.flows.memory as u64),
-            ("flows", self.flows.len() as u64),
-            ("flows_evicted", self.flows.evicted),
-            ("filter_counts_evicted", self.inspector.counts.evicted),
+            ("alerts", told(|teller| teller.alerts)),
+            ("rules_verified", sum(|core| core.inspector.figures.verified)),
+            ("gave_up", sum(|core| core.inspector.figures.gave_up)),
+            ("segments_contradicting", sum(|core| core.inspector.figures.notes.contradictions)),
+            ("stream_bytes_missing", sum(|core| core.inspector.figures.notes.gaps)),
+            ("packets_dropped_by_flow", sum(|core| core.inspector.figures.decided[0])),
+            ("packets_passed_by_flow", sum(|core| core.inspector.figures.decided[1])),
+            ("streams_evicted", sum(|core| core.flows.streams_evicted)),
+            ("stream_memory", sum(|core| core.flows.memory() as u64)),
+            ("flows", sum(|core| core.flows.len() as u64)),
+            ("flows_evicted", sum(|core| core.flows.evicted)),
+            ("filter_counts_evicted", told(Teller::evicted)),
         ];
-        all.extend(Reason::FIGURES.into_iter().zip(figures.rejected));
+        let rejected = |n: usize| cores.iter().map(|core| core.inspector.figures.rejected[n]).sum();
+        all.extend(Reason::FIGURES.into_iter().enumerate().map(|(n, name)| (name, rejected(n))));
         all
     }
 
     fn flush(&mut self) -> Result<(), NfError> {
-        self.alerts.lock().unwrap_or_else(PoisonError::into_inner).write(&[])?;
+        self.alerts.write(&[])?;
         self.failure.take().map_or(Ok(()), Err)
     }
 }

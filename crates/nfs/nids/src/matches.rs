@@ -6,11 +6,11 @@
 
 use thalweg_packet::{DropReason, FiveTuple};
 
-use super::alert::{self, Occasion};
+use super::alert::Occasion;
 use super::buffer::Protocol;
 use super::flows::{Seen, Verdict};
 use super::inspect::{Inspector, Packet};
-use super::rule::{Action, FilterKind};
+use super::rule::Action;
 
 /// A rule that matched.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Inspector {
                 }
                 break;
             }
-            let acts = self.alert(found, packet);
+            let acts = self.tell(found, packet);
             if rule.action == Action::Drop && acts {
                 packet.context.drop(packet.subject.lane, DropReason::Intrusion);
                 if let Some(seen) = flow.filter(|seen| seen.flow.verdict.is_none()) {
@@ -68,33 +68,27 @@ impl Inspector {
         self.matches = matches;
     }
 
-    /// Alerts unless the rule's filters suppress it. Returns whether they let it act.
-    fn alert(&mut self, found: &Match, packet: &Packet<'_, '_, '_>) -> bool {
-        let (number, tuple) = (found.rule, found.tuple.as_ref());
-        let rule = &packet.engine.rules[number as usize];
+    /// Alerts unless the rule's filters suppress it. Returns whether they let it act: always in a
+    /// part, which has no rule whose action depends on its counts.
+    fn tell(&mut self, found: &Match, packet: &mut Packet<'_, '_, '_>) -> bool {
+        let rule = &packet.engine.rules[found.rule as usize];
+        if rule.no_alert && rule.filters.is_empty() {
+            return true;
+        }
         let (batch, lane) = (packet.subject.batch, packet.subject.lane);
-        let now = batch.meta.timestamp[lane];
-        let (mut acts, mut speaks) = (true, true);
-        for filter in &rule.filters {
-            let allowed = self.counts.allow(number, filter, tuple, now);
-            speaks &= allowed;
-            // Other filters suppress the alert only.
-            acts &= allowed || filter.kind != FilterKind::Detection;
+        let occasion = Occasion {
+            rule: found.rule,
+            clock: batch.meta.timestamp[lane],
+            timestamp: batch.meta.captured(lane),
+            flow_hash: batch.flow_hash(lane),
+            tuple: found.tuple,
+            input: batch.meta.in_port[lane],
+            side: found.side,
+        };
+        if let Some(teller) = &mut self.teller {
+            return teller.tell(packet.engine, &occasion);
         }
-        if rule.no_alert || !speaks {
-            return acts;
-        }
-        self.figures.alerts += 1;
-        if self.settings.writes {
-            let occasion = Occasion {
-                timestamp: batch.meta.captured(lane),
-                flow_hash: batch.flow_hash(lane),
-                tuple,
-                interface: self.inputs.name(batch.meta.in_port[lane]),
-                side: found.side,
-            };
-            alert::line(&packet.engine.alerts[number as usize], &occasion, &mut self.lines);
-        }
-        acts
+        packet.context.later(lane, Box::new((packet.engine.clone(), occasion)));
+        true
     }
 }

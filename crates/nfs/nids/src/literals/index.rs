@@ -1,6 +1,7 @@
 //! Finds the literals that occur at a place.
 
 use super::fold;
+use super::runs::{Extent, OwnRun, There};
 
 /// Bytes that identify a literal, if it has that many.
 pub(super) const WINDOW: usize = 4;
@@ -29,6 +30,7 @@ pub(super) struct Index {
     literals: Vec<Vec<u8>>,
     long: Buckets,
     short: Buckets,
+    runs: Extent,
 }
 
 /// Places by the bytes at them.
@@ -43,6 +45,8 @@ struct Buckets {
 struct Entry {
     window: u32,
     place: Place,
+    /// The literal's run there.
+    run: Option<OwnRun>,
 }
 
 /// For each of the `chosen` literals, the place from which `windows` adjacent windows are rarest in
@@ -62,7 +66,8 @@ pub(super) fn places(
             // A window that many literals share costs a comparison with each of them.
             let crowd = |w: &[u8]| w.first_chunk().and_then(|w| taken.get(&fold(*w))).copied();
             let crowds: u32 = there.windows(WINDOW).filter_map(crowd).sum();
-            there.iter().map(|b| commonness(*b)).sum::<u32>() + crowds
+            let runs = there.windows(WINDOW).filter(|w| is_run(w)).count() as u32;
+            there.iter().map(|b| commonness(*b)).sum::<u32>() + crowds + runs * RUN
         };
         let offset = (0..=last).min_by_key(cost).unwrap_or(0);
         let there = &bytes[offset..(offset + span).min(bytes.len())];
@@ -72,6 +77,16 @@ pub(super) fn places(
         Place { literal, offset: offset as u32 }
     };
     chosen.map(place).collect()
+}
+
+/// The cost of a window of one repeated byte, which is at every place of padding: more than that of
+/// any other bytes.
+const RUN: u32 = 1000;
+
+/// Whether a window is one byte repeated, as far as windows distinguish bytes.
+fn is_run(window: &[u8]) -> bool {
+    let folded = |byte: &u8| byte | 0x20;
+    window.iter().all(|byte| folded(byte) == folded(&window[0]))
 }
 
 /// The approximate frequency of a byte in traffic.
@@ -102,29 +117,45 @@ impl Buckets {
         Self { starts, entries, shift }
     }
 
-    /// The places of these bytes.
+    /// The places of these bytes where a text has the run `there`.
     #[inline]
-    fn of(&self, window: u32) -> impl Iterator<Item = Place> {
+    fn of(&self, window: u32, there: Option<Extent>) -> impl Iterator<Item = Place> {
         let hash = (spread(window) >> self.shift) as usize;
         let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
-        let there = move |entry: &&Entry| entry.window == window;
-        self.entries[range].iter().filter(there).map(|entry| entry.place)
+        let suits = move |entry: &&Entry| {
+            let runs = there.zip(entry.run);
+            entry.window == window && runs.is_none_or(|(text, own)| own.may_be_in(&text))
+        };
+        self.entries[range].iter().filter(suits).map(|entry| entry.place)
     }
 }
 
 impl Index {
     pub(super) fn new(literals: &[Vec<u8>], places: Vec<Place>) -> Self {
         let (mut long, mut short) = (Vec::new(), Vec::new());
+        let mut runs = Extent::default();
         for place in places {
             let bytes = place.bytes(literals);
+            let run = OwnRun::new(literals, place);
+            if let Some(Extent { before, behind, .. }) = run.map(|run| run.extent()) {
+                runs.before = runs.before.max(before);
+                runs.behind = runs.behind.max(behind);
+            }
             match (bytes.first_chunk(), bytes) {
-                (Some(window), _) => long.push(Entry { window: fold(*window), place }),
-                (None, [a, b, ..]) => short.push(Entry { window: fold([*a, *b, 0, 0]), place }),
+                (Some(window), _) => long.push(Entry { window: fold(*window), place, run }),
+                (None, [a, b, ..]) => {
+                    short.push(Entry { window: fold([*a, *b, 0, 0]), place, run });
+                }
                 (None, _) => unreachable!("a literal has at least two bytes"),
             }
         }
         let (long, short) = (Buckets::new(long), Buckets::new(short));
-        Self { literals: literals.to_vec(), long, short }
+        Self { literals: literals.to_vec(), long, short, runs }
+    }
+
+    /// The most bytes that literals have in a run before their window, and from there on.
+    pub(super) fn longest_runs(&self) -> Extent {
+        self.runs
     }
 
     /// The number of literals.
@@ -132,9 +163,22 @@ impl Index {
         self.literals.len()
     }
 
-    /// Passes to `found` the literals whose window is at `at` in `text` and that end after `from`.
+    /// Passes to `found` the literals whose window is at `at` in `text`, where `there` is, and that
+    /// end after `from`.
     #[inline]
-    pub(super) fn find(&self, text: &[u8], at: usize, from: usize, mut found: impl FnMut(u32)) {
+    pub(super) fn find(
+        &self,
+        text: &[u8],
+        at: usize,
+        there: &There,
+        from: usize,
+        mut found: impl FnMut(u32),
+    ) {
+        let run = match there {
+            There::NothingNew => return,
+            There::Run(extent) => Some(*extent),
+            There::Other => None,
+        };
         let mut compare = |place: Place| {
             let literal = &self.literals[place.literal as usize][..];
             let Some(start) = at.checked_sub(place.offset as usize) else { return };
@@ -145,8 +189,8 @@ impl Index {
             }
         };
         let there = text.get(at..).unwrap_or(&[]);
-        let long = there.first_chunk().map(|window| self.long.of(fold(*window)));
-        let short = there.first_chunk().map(|[a, b]| self.short.of(fold([*a, *b, 0, 0])));
+        let long = there.first_chunk().map(|window| self.long.of(fold(*window), run));
+        let short = there.first_chunk().map(|[a, b]| self.short.of(fold([*a, *b, 0, 0]), run));
         long.into_iter().flatten().for_each(&mut compare);
         if !self.short.entries.is_empty() {
             short.into_iter().flatten().for_each(compare);

@@ -12,6 +12,7 @@ mod hits;
 mod index;
 mod nibbles;
 mod pairs;
+mod runs;
 mod windows;
 
 use bitmap::Check;
@@ -19,6 +20,7 @@ use hits::Hit;
 use index::{Index, Place};
 use nibbles::Nibbles;
 use pairs::Pairs;
+use runs::Runs;
 use windows::Windows;
 
 /// Tables in registers may pass one place in this many of random text.
@@ -185,10 +187,12 @@ impl Literals {
         // The numbering of texts continues, so that `told` need not be cleared.
         let first = *before + 1;
         *before += texts.len() as u64;
+        let mut runs = Runs::new(self.index.longest_runs());
         for hit in &*hits {
             let text = hit.text as usize;
             let at = hit.at as usize;
-            self.index.find(texts[text], at, from[text], |literal| {
+            let there = runs.at(text, texts[text], at, from[text]);
+            self.index.find(texts[text], at, &there, from[text], |literal| {
                 let last = std::mem::replace(&mut told[literal as usize], first + text as u64);
                 if last != first + text as u64 {
                     tell(text, literal);

@@ -2,6 +2,7 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
 
@@ -85,6 +86,35 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    /// Literals with runs in texts with longer runs.
+    #[test]
+    fn what_stands_in_runs_is_found(
+        literals in proptest::collection::vec(
+            proptest::collection::vec((select(b"\0 aB".to_vec()), 1usize..14), 1..3), 1..20),
+        text in proptest::collection::vec((select(b"\0 aAb".to_vec()), 1usize..90), 1..8),
+        from in any::<prop::sample::Index>(),
+    ) {
+        let text = runs(&text);
+        let literals = literals.iter().map(|parts| runs(parts).to_ascii_lowercase());
+        let mut literals: Vec<_> = literals.filter(|l| l.len() >= Literals::LEAST).collect();
+        literals.sort();
+        literals.dedup();
+        prop_assume!(!literals.is_empty());
+        let from = from.index(text.len() + 1);
+        let mut found = Found::default();
+        for literals_of in variants(&literals) {
+            let expected = reference(&literals, &text, from);
+            prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
+        }
+    }
+}
+
+/// Each byte as often as requested.
+fn runs(parts: &[(u8, usize)]) -> Vec<u8> {
+    parts.iter().flat_map(|(byte, times)| std::iter::repeat_n(*byte, *times)).collect()
 }
 
 #[test]

@@ -217,6 +217,12 @@ pub(super) struct FastPattern {
 }
 
 impl Rule {
+    /// Whether it decides about packets by how often it has matched.
+    pub(super) fn acts_by_count(&self) -> bool {
+        let counts = |filter: &Filter| filter.kind == FilterKind::Detection;
+        self.action == Action::Drop && self.filters.iter().any(counts)
+    }
+
     /// Whether the rule has conditions on addresses, ports and protocol only, as Suricata sees it:
     /// such a rule decides once for each direction of a flow, not for each packet.
     pub(super) fn is_ip_only(&self) -> bool {

@@ -1,0 +1,169 @@
+//! A divided NF: several workers are in it at a time, each in another part.
+
+use std::sync::Arc;
+
+use thalweg_chain::NfIndex;
+use thalweg_nf::{BUCKETS, Emitted, Note, Part};
+use thalweg_packet::{Batch, Lanes, Pool};
+
+use crate::burst::Burst;
+use crate::counters::NfCounters;
+use crate::turn::InTurn;
+use crate::visit::{Served, Visit, process};
+use crate::watch::Watch;
+
+/// The most parts of an NF.
+pub(crate) const MOST: usize = 16;
+
+/// The parts of an NF, each of which serves the bursts in the order of their numbers.
+pub(crate) struct Parts {
+    nf: NfIndex,
+    parts: Vec<InTurn<PartAtWork>>,
+    bucket: fn(&Batch, usize) -> u16,
+}
+
+/// A part with its counts.
+struct PartAtWork {
+    part: Box<dyn Part>,
+    counters: NfCounters,
+    emitted: Emitted,
+    /// Whether it processes packets at this moment.
+    at_work: bool,
+}
+
+/// How far a burst is in a divided NF.
+#[derive(Default)]
+pub(crate) struct Split {
+    /// The parts that have not served it yet, as a set of bits; `None` before it is split.
+    left: Option<u32>,
+    /// The parts in the order of their bytes, the fewest first: later bursts follow sooner in more
+    /// parts.
+    order: [u8; MOST],
+    rounds: Vec<SplitRound>,
+    /// Notes for the whole, each with the numbers of its round and lane.
+    notes: Vec<(usize, usize, Note)>,
+}
+
+/// How far a round is in a divided NF.
+#[derive(Clone, Copy, Default)]
+struct SplitRound {
+    /// The packets of each part.
+    lanes: [Lanes; MOST],
+    /// The packets that continue.
+    passed: Lanes,
+    dropped: Lanes,
+}
+
+impl Parts {
+    pub(crate) fn new(
+        nf: NfIndex,
+        parts: Vec<Box<dyn Part>>,
+        bucket: fn(&Batch, usize) -> u16,
+        pool: &Arc<Pool>,
+    ) -> Self {
+        let at_work = |part| {
+            let (counters, emitted) = (NfCounters::new(), Emitted::new(pool.clone()));
+            InTurn::new(PartAtWork { part, counters, emitted, at_work: false })
+        };
+        Self { nf, parts: parts.into_iter().map(at_work).collect(), bucket }
+    }
+
+    /// Lets each part whose turn it is process its packets of `burst`; returns whether any did, and
+    /// whether all have.
+    pub(crate) fn serve(&self, burst: &mut Burst, watch: &mut Watch) -> (bool, bool) {
+        let left = burst.split.left.unwrap_or_else(|| self.split(burst, watch));
+        let mut now = left;
+        for number in burst.split.order {
+            let number = usize::from(number);
+            if left >> number & 1 == 0 {
+                continue;
+            }
+            if let Some(mut part) = self.parts[number].enter(burst.number) {
+                part.serve(number, burst);
+                now &= !(1 << number);
+            }
+        }
+        burst.split.left = Some(now);
+        (now != left, now == 0)
+    }
+
+    /// Divides the packets of a burst that wait for the NF; returns the parts that have to serve it.
+    fn split(&self, burst: &mut Burst, watch: &mut Watch) -> u32 {
+        let Burst { rounds, split, .. } = burst;
+        split.rounds.clear();
+        split.rounds.resize(rounds.len(), SplitRound::default());
+        let mut bytes = [0; MOST];
+        for (round, split) in rounds.iter_mut().zip(&mut split.rounds) {
+            let waiting = round.queues.take(self.nf);
+            if waiting.is_empty() {
+                continue;
+            }
+            round.hops += 1;
+            watch.parse(|| round.batch.parse_changed());
+            for lane in waiting {
+                let bucket = usize::from((self.bucket)(&round.batch, lane));
+                let part = bucket * self.parts.len() / BUCKETS;
+                split.lanes[part].insert(lane);
+                bytes[part] += round.batch.packet_len(lane);
+            }
+        }
+        split.order = std::array::from_fn(|part| part as u8);
+        split.order.sort_by_key(|part| bytes[usize::from(*part)]);
+        (1 << self.parts.len()) - 1
+    }
+
+    /// The NF, if one of its parts has panicked.
+    pub(crate) fn panicked(&self) -> Option<NfIndex> {
+        let is_at_work = |part: &InTurn<PartAtWork>| part.peek().is_some_and(|part| part.at_work);
+        self.parts.iter().any(is_at_work).then_some(self.nf)
+    }
+
+    /// The counts of all parts.
+    pub(crate) fn into_counters(self) -> NfCounters {
+        let mut sum = NfCounters::new();
+        self.parts.into_iter().for_each(|part| sum.merge(&part.into_inner().counters));
+        sum
+    }
+}
+
+impl PartAtWork {
+    /// Processes the packets of part `number`.
+    fn serve(&mut self, number: usize, burst: &mut Burst) {
+        self.at_work = true;
+        let Self { part, counters, emitted, .. } = self;
+        let Burst { rounds, split, .. } = burst;
+        let Split { rounds: splits, notes, .. } = split;
+        for (at, (round, split)) in rounds.iter_mut().zip(splits).enumerate() {
+            let lanes = split.lanes[number];
+            if lanes.is_empty() {
+                continue;
+            }
+            let (batch, clock) = (&mut round.batch, round.clock);
+            let mut visit = Visit { batch, lanes, clock, emitted, trace: None };
+            let Served { passed, .. } =
+                process(|batch, context| part.process(batch, lanes, context), &mut visit, counters);
+            split.passed = split.passed.or(passed);
+            split.dropped = split.dropped.or(lanes.without(passed));
+            notes.extend(emitted.take_notes().map(|(lane, note)| (at, lane, note)));
+        }
+        self.at_work = false;
+    }
+}
+
+impl Split {
+    /// Ends the visit of a burst to a divided NF: calls `settle` with each note, in the order of the
+    /// packets, and `act` with each round, the packets that continue, and those that are dropped.
+    pub(crate) fn end(
+        burst: &mut Burst,
+        mut settle: impl FnMut(Note),
+        mut act: impl FnMut(&mut crate::burst::Round, Lanes, Lanes),
+    ) {
+        let Burst { rounds, split, .. } = burst;
+        split.notes.sort_by_key(|(round, lane, _)| (*round, *lane));
+        split.notes.drain(..).for_each(|(_, _, note)| settle(note));
+        for (round, split) in rounds.iter_mut().zip(&split.rounds) {
+            act(round, split.passed, split.dropped);
+        }
+        split.left = None;
+    }
+}
