@@ -9,11 +9,13 @@ mod config;
 mod graph;
 mod route_decider;
 mod routing;
+mod workers;
 
 pub use config::{
-    Files, InputPlan, InputSource, MAX_WORKERS, Names, NfPlan, OutputPlan, OutputTarget, Plan,
-    PlanOptions, Routes, read_routes,
+    Files, InputPlan, InputSource, Names, NfPlan, OutputPlan, OutputTarget, Plan, PlanOptions,
+    Routes, read_routes,
 };
 pub use graph::Graph;
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
 pub use routing::Routing;
+pub use workers::{MAX_WORKERS, Workers};

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use thalweg_chain::PlanOptions;
+use thalweg_chain::{PlanOptions, Workers};
 use thalweg_engine::{Control, Report, RunError, RunOptions};
 use thalweg_nf::Kinds;
 use thalweg_source::{PatientWriter, Stop};
@@ -23,7 +23,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let run_options = RunOptions {
-        workers: options.workers.map(usize::from),
+        workers: options.workers.map(Workers::number),
         duration: options.duration,
         count: options.count,
         loops: options.loops,

@@ -5,6 +5,7 @@ use thalweg_source::SourceError;
 
 use crate::division::Division;
 use crate::function::NetworkFunction;
+use crate::seed::Seed;
 
 /// What an NF may know about its chain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Environment<'a> {
     pub types: &'a [String],
     /// Write no files: the chain is only checked or traced.
     pub dry_run: bool,
+    /// Where random bytes come from.
+    pub seed: Seed,
 }
 
 /// The mistakes that kept an NF from being built; at least one.

@@ -40,8 +40,12 @@ impl Kind {
     /// When `text` is not TOML.
     pub fn build_alone(&self, text: &str) -> Result<Box<dyn Blueprint>, BuildError> {
         let (inputs, outputs) = (["in".to_owned()], ["out".to_owned()]);
-        let environment =
-            Environment { inputs: &inputs, outputs: &outputs, types: &[], dry_run: true };
+        let environment = Environment {
+            inputs: &inputs,
+            outputs: &outputs,
+            dry_run: true,
+            ..Environment::default()
+        };
         self.build_in(text, &environment)
     }
 

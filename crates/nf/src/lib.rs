@@ -16,6 +16,7 @@ mod emitted;
 mod function;
 mod kind;
 mod section;
+mod seed;
 pub mod state;
 pub mod toolkit;
 
@@ -26,3 +27,4 @@ pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{Build, Kind, Kinds};
 pub use section::{NamedFiles, Section, misplaced};
+pub use seed::Seed;

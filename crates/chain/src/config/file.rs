@@ -8,6 +8,8 @@ use thalweg_source::SourceError;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::workers::Workers;
+
 /// The chain file, part by part.
 ///
 /// Invalid parts are left out and named in `errors`, so that one pass over the
@@ -45,12 +47,13 @@ pub(super) struct NfSection<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Run {
-    pub(super) workers: Spanned<usize>,
+    pub(super) workers: Spanned<Workers>,
+    pub(super) seed: Option<u64>,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Self { workers: Spanned::new(0..0, 1) }
+        Self { workers: Spanned::new(0..0, Workers::Number(1)), seed: None }
     }
 }
 

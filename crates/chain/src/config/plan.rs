@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section};
+use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Seed};
 use thalweg_packet::{
     DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
 };
@@ -20,9 +20,7 @@ use super::paths::{read_named, resolve};
 use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_routes};
 use crate::routing::Routing;
-
-/// The maximum number of worker threads of a run.
-pub const MAX_WORKERS: usize = 256;
+use crate::workers::Workers;
 
 /// How to load a chain file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +104,7 @@ impl Plan {
             outputs: &names.outputs,
             types: &types,
             dry_run: options.dry_run,
+            seed: Seed(file.run.seed),
         };
         let sections = std::mem::take(&mut file.nfs);
         let nfs = build_nfs(&source, sections, &environment, &mut files, &mut errors);
@@ -280,11 +279,10 @@ fn load_routes(
 
 fn check_workers(source: &Source, file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
     let workers = &file.run.workers;
-    if !(1..=MAX_WORKERS).contains(workers.get_ref()) {
-        let expected = format!("1 to {MAX_WORKERS}");
-        errors.push(source.error(workers.span(), "bad number of workers", expected));
+    if !workers.get_ref().is_possible() {
+        errors.push(source.error(workers.span(), "bad number of workers", Workers::EXPECTED));
     }
-    *workers.get_ref()
+    workers.get_ref().number()
 }
 
 fn classifier_config(

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use thalweg_chain::Workers;
 
 pub use sim::*;
 
@@ -185,9 +186,10 @@ pub struct Run {
     /// Stop after N packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Worker threads; their number changes nothing but the speed [default: the chain file's, else 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub workers: Option<u16>,
+    /// Worker threads, or `auto` for one a processor; their number changes nothing but the speed
+    /// [default: the chain file's, else 1]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<Workers>,
     /// Read each capture N times, 0 to repeat it forever [default: the chain file's, else 1]
     #[arg(long = "loop", value_name = "N")]
     pub loops: Option<u64>,

@@ -49,8 +49,7 @@ impl<'a> PinnedStation<'a> {
         let turns = &stages.stations[self.station];
         let number = turns.next();
         let Some(mut slot) = stages.slot(number).open() else { return false };
-        let here =
-            |burst: &&mut Box<Burst>| burst.number == number && burst.stages == self.station + 1;
+        let here = |burst: &&mut Burst| burst.number == number && burst.stages == self.station + 1;
         let Some(burst) = slot.as_mut().filter(here) else { return false };
         let Some(mut station) = turns.enter(number) else { return false };
         stages.serve(&mut station, burst, &mut self.watch);

@@ -53,12 +53,12 @@ pub(super) struct Stages<'a> {
 pub(super) struct Slot {
     /// The worker that received it.
     pub(super) owner: AtomicUsize,
-    burst: Mutex<Option<Box<Burst>>>,
+    burst: Mutex<Option<Burst>>,
 }
 
 impl Slot {
     /// The content of the slot, unless another thread has it at this moment.
-    pub(super) fn open(&self) -> Option<MutexGuard<'_, Option<Box<Burst>>>> {
+    pub(super) fn open(&self) -> Option<MutexGuard<'_, Option<Burst>>> {
         self.burst.try_lock().ok()
     }
 }
@@ -156,8 +156,7 @@ impl<'a> Stages<'a> {
     /// Packets that did not get through, because a thread panicked.
     pub(super) fn unfinished(&self) -> u64 {
         let slots = self.slots.iter().map(|slot| slot.burst.lock());
-        let packets =
-            |burst: &Option<Box<Burst>>| burst.as_ref().map_or(0, |burst| burst.packets());
+        let packets = |burst: &Option<Burst>| burst.as_ref().map_or(0, Burst::packets);
         slots.map(|burst| packets(&burst.unwrap_or_else(PoisonError::into_inner))).sum()
     }
 
@@ -250,9 +249,8 @@ impl Share {
     }
 
     /// The bursts that a worker begins with.
-    pub(super) fn bursts(&self, plan: &Plan) -> Vec<Box<Burst>> {
-        let burst =
-            |_| Box::new(Burst::new(&plan.routing, &plan.pool, self.batches, self.recycles));
+    pub(super) fn bursts(&self, plan: &Plan) -> Vec<Burst> {
+        let burst = |_| Burst::new(&plan.routing, &plan.pool, self.batches, self.recycles);
         (0..BURSTS).map(burst).collect()
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Worker<'a> {
     stages: &'a Stages<'a>,
     number: usize,
     /// Bursts without packets; the last one used is the next, because it is in the cache.
-    spare: Vec<Box<Burst>>,
+    spare: Vec<Burst>,
     /// The bursts under way that it received.
     own: usize,
     watch: Watch,

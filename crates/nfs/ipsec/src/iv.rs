@@ -2,12 +2,13 @@
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use thalweg_nf::Seed;
 
 /// IVs generated at once: as many as the library encrypts in parallel with VAES.
 const AHEAD: usize = 64;
 
 /// Unpredictable IVs: a counter encrypted under a secret key from the operating
-/// system's random source (NIST SP 800-38A, appendix C). One per worker.
+/// system's random source (NIST SP 800-38A, appendix C).
 pub(super) struct IvSource {
     cipher: Aes128,
     counter: u128,
@@ -19,9 +20,9 @@ pub(super) struct IvSource {
 impl IvSource {
     /// # Errors
     /// If the operating system returns no random bytes.
-    pub(super) fn new() -> Result<Self, getrandom::Error> {
+    pub(super) fn new(seed: Seed) -> Result<Self, getrandom::Error> {
         let mut key = [0; 16];
-        getrandom::fill(&mut key)?;
+        seed.fill(&mut key, "IVs of ipsec")?;
         let ready = [aes::Block::default(); AHEAD];
         Ok(Self { cipher: Aes128::new(&key.into()), counter: 0, ready, left: 0 })
     }
@@ -54,7 +55,8 @@ mod tests {
 
     #[test]
     fn no_iv_comes_twice() {
-        let (mut one, mut other) = (IvSource::new().unwrap(), IvSource::new().unwrap());
+        let source = || IvSource::new(Seed::default());
+        let (mut one, mut other) = (source().unwrap(), source().unwrap());
         let ivs: HashSet<[u8; 16]> = (0..1000).flat_map(|_| [one.next(), other.next()]).collect();
         assert_eq!(ivs.len(), 2000);
     }

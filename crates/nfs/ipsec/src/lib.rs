@@ -40,7 +40,9 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::fragment::Cutter;
 use thalweg_nf::toolkit::icmp_error::IcmpSender;
 use thalweg_nf::toolkit::outer::see_outermost;
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Seed,
+};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -61,11 +63,11 @@ const STATE_VERSION: u16 = 3;
 
 fn build(
     section: &Section<'_>,
-    _environment: &Environment<'_>,
+    environment: &Environment<'_>,
 ) -> Result<Box<dyn Blueprint>, BuildError> {
-    let databases = config::read(section)?;
+    let databases = config::read(section, environment.seed)?;
     // `instance` cannot report an error, so the random source is tried once here.
-    if let Err(e) = IvSource::new() {
+    if let Err(e) = IvSource::new(environment.seed) {
         return Err(section
             .error(
                 section.span(),
@@ -75,12 +77,13 @@ fn build(
             .into());
     }
     let rules = Arc::new(SharedRules::new(databases.table.clone()));
-    Ok(Box::new(IpsecBlueprint { databases: Arc::new(databases), rules }))
+    Ok(Box::new(IpsecBlueprint { databases: Arc::new(databases), rules, seed: environment.seed }))
 }
 
 struct IpsecBlueprint {
     databases: Arc<Databases>,
     rules: Arc<SharedRules>,
+    seed: Seed,
 }
 
 impl Blueprint for IpsecBlueprint {
@@ -89,7 +92,7 @@ impl Blueprint for IpsecBlueprint {
             databases: self.databases.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),
             engine: Engine::new(Isa::active()),
-            ivs: IvSource::new().expect("the random source worked when the NF was built"),
+            ivs: IvSource::new(self.seed).expect("the random source worked when the NF was built"),
             ip_id: 0,
             cutter: Cutter::default(),
             icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),

@@ -250,7 +250,8 @@ impl Reader<'_> {
             self.error(sa.spi.span(), message, "another SPI");
         }
         let mut start = [0; 8];
-        if let Err(e) = getrandom::fill(&mut start) {
+        let purpose = format!("outbound SA {}", association.name);
+        if let Err(e) = self.seed.fill(&mut start, &purpose) {
             let message = format!("cannot read random bytes: {e}");
             self.error(sa.name.span(), message, "a random source of the operating system");
         }

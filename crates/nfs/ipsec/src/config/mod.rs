@@ -19,7 +19,7 @@ use toml::Spanned;
 use super::sa::{DontFragment, Inbound, Outbound, Receiver};
 use association::SaOptions;
 use thalweg_nf::toolkit::rules::RuleList;
-use thalweg_nf::{BuildError, Section};
+use thalweg_nf::{BuildError, Section, Seed};
 
 /// The options of an IPsec gateway.
 #[derive(Deserialize, JsonSchema)]
@@ -124,10 +124,11 @@ impl Databases {
     }
 }
 
-pub(super) fn read(section: &Section<'_>) -> Result<Databases, BuildError> {
+pub(super) fn read(section: &Section<'_>, seed: Seed) -> Result<Databases, BuildError> {
     // A mistake here may be next to a key: show the place, not the text.
     let options: Options = section.parse().map_err(|e| hide(section, &e))?;
     let mut reader = Reader {
+        seed,
         section,
         errors: Vec::new(),
         inbound: HashMap::new(),
@@ -208,6 +209,7 @@ fn place<'a>(section: &'a Section<'_>, text: &Spanned<String>) -> Place<'a> {
 }
 
 struct Reader<'a> {
+    seed: Seed,
     section: &'a Section<'a>,
     errors: Vec<SourceError>,
     inbound: HashMap<u32, Arc<Inbound>>,
