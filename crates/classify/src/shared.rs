@@ -19,7 +19,13 @@ impl SharedRules {
         let mut seed = [0; 4];
         // Without a source of randomness hashes are predictable; nothing else breaks.
         let _ = getrandom::fill(&mut seed);
-        Self { table: ArcSwap::from_pointee(table), seed: u32::from_ne_bytes(seed) }
+        Self::with_seed(table, u32::from_ne_bytes(seed))
+    }
+
+    /// Shares `table`, over which caches hash with `seed`: with the same one, the same packets hit
+    /// the same caches.
+    pub fn with_seed(table: RuleTable, seed: u32) -> Self {
+        Self { table: ArcSwap::from_pointee(table), seed }
     }
 
     /// The current table.

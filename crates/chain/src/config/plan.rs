@@ -141,7 +141,10 @@ impl Plan {
             types: classes.types.len(),
             decapsulate,
         });
-        let rules = Arc::new(SharedRules::new(classes.table));
+        let rules = Arc::new(match file.run.seed {
+            Some(seed) => SharedRules::with_seed(classes.table, seed as u32),
+            None => SharedRules::new(classes.table),
+        });
         let types = classes.types;
         let plan = Self {
             source,

@@ -49,7 +49,11 @@ impl NetworkFunction for Firewall {
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         let policy = &self.inspector.policy;
-        let mut known = self.flows.table.iter().filter(|(_, flow)| flow.inspection.is_none());
+        let known = self.flows.table.iter().filter(|(_, flow)| flow.inspection.is_none());
+        // In a fixed order.
+        let mut known: Vec<_> = known.collect();
+        known.sort_unstable_by_key(|(id, _)| **id);
+        let mut known = known.into_iter();
         known.try_for_each(|(id, flow)| writer.record([flow.tuple], &policy.record(id, flow)))
     }
 
