@@ -1,9 +1,17 @@
 //! Values that bursts use one after the other, in the order of their numbers.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 use std::thread;
+
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Mutex, MutexGuard};
+
+/// The model checker runs every order of the steps of several threads.
+#[cfg(loom)]
+use loom::sync;
+#[cfg(not(loom))]
+use std::sync;
 
 /// A value that each burst uses once: burst 0 first, then burst 1, and so on, whichever thread they
 /// are on.
@@ -82,5 +90,65 @@ impl<T> Drop for Turn<'_, T> {
         if !thread::panicking() {
             self.next.fetch_add(1, Ordering::Release);
         }
+    }
+}
+
+#[cfg(all(loom, test))]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two workers take three bursts through two stages; returns what each stage saw. `enter` takes
+    /// a burst into a stage, or lets it wait.
+    fn run(enter: fn(&InTurn<Vec<u64>>, u64) -> bool) -> [Vec<u64>; 2] {
+        const BURSTS: u64 = 3;
+        let stages = Arc::new([InTurn::new(Vec::new()), InTurn::new(Vec::new())]);
+        let received = Arc::new(AtomicU64::new(0));
+        let work = {
+            let (stages, received) = (stages.clone(), received.clone());
+            move || loop {
+                let number = received.fetch_add(1, Ordering::Relaxed);
+                if number >= BURSTS {
+                    return;
+                }
+                for stage in &*stages {
+                    while !enter(stage, number) {
+                        thread::yield_now();
+                    }
+                }
+            }
+        };
+        let other = thread::spawn(work.clone());
+        work();
+        other.join().unwrap();
+        let seen = |stage: &InTurn<Vec<u64>>| stage.peek().unwrap().clone();
+        [seen(&stages[0]), seen(&stages[1])]
+    }
+
+    fn check(enter: fn(&InTurn<Vec<u64>>, u64) -> bool) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || assert_eq!(run(enter), [[0, 1, 2], [0, 1, 2]]));
+    }
+
+    #[test]
+    fn each_stage_sees_all_bursts_in_order() {
+        check(|stage, number| {
+            let turn = stage.enter(number);
+            turn.map(|mut turn| turn.push(number)).is_some()
+        });
+    }
+
+    /// Without its guard the model fails.
+    #[test]
+    #[should_panic(expected = "assertion `left == right` failed")]
+    fn without_turns_stages_see_bursts_in_other_orders() {
+        check(|stage, number| {
+            let mut value = stage.value.lock().unwrap();
+            value.push(number);
+            true
+        });
     }
 }
