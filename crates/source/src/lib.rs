@@ -103,6 +103,16 @@ impl Passage {
         self.error("", "").line()
     }
 
+    /// The line, for a message about `other`: with the file if that is another one.
+    pub fn seen_from(&self, other: &Self) -> String {
+        let (path, line) = (self.source.path(), self.line());
+        if path == other.source.path() {
+            format!("line {line}")
+        } else {
+            format!("{}:{line}", path.display())
+        }
+    }
+
     /// An error at this place.
     pub fn error(&self, message: impl Into<String>, expected: impl Into<String>) -> SourceError {
         self.source.error(self.span.clone(), message, expected)

@@ -23,7 +23,10 @@ pub(super) struct ChainFile<'a> {
     pub(super) nfs: Vec<NfSection<'a>>,
     pub(super) default_type: Option<Spanned<String>>,
     pub(super) classes: Vec<Spanned<Class>>,
+    /// The file with the routes.
     pub(super) routes: Option<Spanned<String>>,
+    /// The routes in the chain file itself.
+    pub(super) paths: Vec<Spanned<Route>>,
     pub(super) errors: Vec<SourceError>,
 }
 
@@ -126,4 +129,12 @@ pub(super) struct Class {
     pub(super) rules: Vec<Spanned<String>>,
     pub(super) file: Option<Spanned<String>>,
     pub(super) classbench: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Route {
+    /// `None`: any.
+    pub(super) r#type: Option<Spanned<String>>,
+    pub(super) path: Spanned<Vec<Spanned<String>>>,
 }

@@ -3,6 +3,7 @@
 mod classes;
 mod file;
 mod files;
+mod hops;
 mod identity;
 mod names;
 mod parts;

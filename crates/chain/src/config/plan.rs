@@ -18,7 +18,7 @@ use super::names::{self, Names};
 use super::parts;
 use super::paths::{read_named, resolve};
 use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
-use super::routes::{Routes, read_routes};
+use super::routes::{Routes, read_paths, read_routes};
 use crate::routing::Routing;
 
 /// The maximum number of worker threads of a run.
@@ -267,9 +267,16 @@ fn load_routes(
     names: &Names,
     errors: &mut Vec<SourceError>,
 ) -> Option<Routes> {
-    let routes = file.routes.as_ref()?;
-    let table = read_named(source, routes, "a readable routes file", errors)?;
-    match read_routes(&table, names) {
+    let read = match &file.routes {
+        // Reported: there are paths too.
+        Some(_) if !file.paths.is_empty() => return None,
+        Some(routes) => {
+            read_routes(&read_named(source, routes, "a readable routes file", errors)?, names)
+        }
+        None if file.paths.is_empty() => return None,
+        None => read_paths(source, &file.paths, names),
+    };
+    match read {
         Ok(routes) => Some(routes),
         Err(more) => {
             errors.extend(more);
