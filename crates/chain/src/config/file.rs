@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use thalweg_nf::Kind;
-use thalweg_source::SourceError;
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -14,6 +14,8 @@ use toml::de::DeValue;
 /// file finds the mistakes of all parts.
 #[derive(Debug)]
 pub(super) struct ChainFile<'a> {
+    /// The text of the file, which hides the values of variables in its mistakes.
+    pub(super) source: Source,
     pub(super) run: Run,
     pub(super) memory: Memory,
     pub(super) classify: Classify,

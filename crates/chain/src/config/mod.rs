@@ -12,6 +12,7 @@ mod plan;
 mod ports;
 mod routes;
 mod table;
+mod variables;
 mod ways;
 
 pub use files::Files;

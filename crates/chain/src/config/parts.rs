@@ -9,11 +9,13 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::file::{ChainFile, Named, NfSection, Route};
+use super::variables;
 
 /// Reads the chain file.
 ///
 /// # Errors
-/// When the text is not TOML; mistakes in single parts are in the file's `errors`.
+/// When the text is not TOML, or has variables without a value; mistakes in single parts are in the
+/// file's `errors`.
 pub(super) fn read<'a>(
     source: &'a Source,
     kinds: &Kinds,
@@ -27,7 +29,9 @@ pub(super) fn read<'a>(
         errors.iter().for_each(|e| mistakes.push_with(|| place(e)));
         return Err(mistakes.into_vec());
     }
-    let mut parts = Parts { source, table: document.into_inner(), errors: Vec::new() };
+    let mut table = document.into_inner();
+    let source = variables::substitute(source, &mut table)?;
+    let mut parts = Parts { source: &source, table, errors: Vec::new() };
     parts.check_routes();
     let file = ChainFile {
         run: parts.part("run", "[run] with: workers").unwrap_or_default(),
@@ -46,6 +50,7 @@ pub(super) fn read<'a>(
         routes: parts.part("routes", "routes = \"FILE\""),
         paths: parts.paths(),
         errors: Vec::new(),
+        source: source.clone(),
     };
     Ok(ChainFile { errors: parts.finish(), ..file })
 }

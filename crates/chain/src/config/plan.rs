@@ -88,8 +88,9 @@ impl Plan {
         kinds: &Kinds,
         options: PlanOptions,
     ) -> Result<Self, Vec<SourceError>> {
-        let source = Source::read(path).map_err(|e| vec![e])?;
-        let mut file = parts::read(&source, kinds)?;
+        let text = Source::read(path).map_err(|e| vec![e])?;
+        let mut file = parts::read(&text, kinds)?;
+        let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&source, &file, &mut errors);
         let mut names = names_of(&file);
@@ -176,8 +177,9 @@ impl Plan {
     /// # Errors
     /// The mistakes in the new files; the parts that they belong to keep their old version.
     pub fn reload(&self) -> Result<(), Vec<SourceError>> {
-        let source = Source::read(self.source.path()).map_err(|e| vec![e])?;
-        let mut file = parts::read(&source, &self.kinds)?;
+        let text = Source::read(self.source.path()).map_err(|e| vec![e])?;
+        let mut file = parts::read(&text, &self.kinds)?;
+        let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
         let input_names: Vec<_> = self.inputs.iter().map(|p| p.name.clone()).collect();
         let classes = classes(&source, &file, &input_names, &mut errors);
