@@ -89,7 +89,20 @@ impl Plan {
         options: PlanOptions,
     ) -> Result<Self, Vec<SourceError>> {
         let text = Source::read(path).map_err(|e| vec![e])?;
-        let mut file = parts::read(&text, kinds)?;
+        Self::of_text(&text, kinds, options)
+    }
+
+    /// Loads the chain file `text` as [`load`](Self::load) does. Without a path it is a text in
+    /// memory: paths in it are relative to the current folder, and a reload uses the same text.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of_text(
+        text: &Source,
+        kinds: &Kinds,
+        options: PlanOptions,
+    ) -> Result<Self, Vec<SourceError>> {
+        let mut file = parts::read(text, kinds)?;
         let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&source, &file, &mut errors);
@@ -126,7 +139,7 @@ impl Plan {
             errors.sort_by(|a, b| {
                 let [a, b] = [a, b].map(|e| {
                     let file = e.source_file().path();
-                    (file != path, file, e.span().start)
+                    (file != source.path(), file, e.span().start)
                 });
                 a.cmp(&b)
             });
@@ -177,7 +190,11 @@ impl Plan {
     /// # Errors
     /// The mistakes in the new files; the parts that they belong to keep their old version.
     pub fn reload(&self) -> Result<(), Vec<SourceError>> {
-        let text = Source::read(self.source.path()).map_err(|e| vec![e])?;
+        let text = if is_in_memory(&self.source) {
+            self.source.clone()
+        } else {
+            Source::read(self.source.path()).map_err(|e| vec![e])?
+        };
         let mut file = parts::read(&text, &self.kinds)?;
         let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
@@ -197,6 +214,11 @@ impl Plan {
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
+}
+
+/// Whether a chain file is a text without a file.
+fn is_in_memory(source: &Source) -> bool {
+    source.path().as_os_str().is_empty()
 }
 
 fn names_of(file: &ChainFile<'_>) -> Names {
@@ -219,7 +241,9 @@ fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Fi
             files.read(path, format!("the file that input '{}' reads", input.name));
         }
     }
-    files.read(source.path(), "the chain file");
+    if !is_in_memory(source) {
+        files.read(source.path(), "the chain file");
+    }
     if let Some(routes) = &file.routes {
         files.read(&resolve(source, routes.get_ref()), "the routes file");
     }
