@@ -95,7 +95,7 @@ fn text_that_is_not_toml() {
 
 #[test]
 fn unknown_keys_at_every_level() {
-    let known = "run, memory, classify, input, output, nf, default_type, class or routes";
+    let known = "run, memory, classify, input, output, nf, default_type, class, routes or route";
     let mistakes = broken("[input.in]", "[color]\n[input.in]\nsped = 3");
     assert_eq!(
         mistakes[0],
@@ -133,7 +133,7 @@ fn values_of_a_wrong_type_or_out_of_range() {
 fn parts_that_are_missing() {
     let mistakes = folder("[nf.a]\nnumber = 0\n").mistakes();
     let starts = [
-        "chain.toml:1:1: the chain has no routes; expected a line: routes = \"FILE\"",
+        "chain.toml:1:1: the chain has no routes; expected routes = \"FILE\", or a section [[route]]",
         "chain.toml:1:1: the chain has no input; expected a section [input.NAME]",
         "chain.toml:1:1: the chain has no output; expected a section [output.NAME]",
         "chain.toml:1:5: NF 'a' has no kind: 'a'; expected kind = \"...\": one of acl, defrag, filter, monitor, nat, test",

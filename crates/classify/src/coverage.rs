@@ -64,12 +64,7 @@ impl Passages {
     /// A rule's text with its place, for a message about what stands at `from`.
     fn name(&self, rule: &Rule, from: &Passage) -> String {
         let Some(at) = self.0.get(&rule.id) else { return rule.text.clone() };
-        let (path, line) = (at.source().path(), at.line());
-        if path == from.source().path() {
-            format!("'{}' in line {line}", rule.text)
-        } else {
-            format!("'{}' in {}:{line}", rule.text, path.display())
-        }
+        format!("'{}' in {}", rule.text, at.seen_from(from))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_io::generate::{GeneratorInput, Payload, Spec};
-use thalweg_io::{CaptureOutput, IoError, Output};
+use thalweg_io::{CaptureOutput, IoError, Output, STANDARD_OUTPUT};
 
 use crate::args::{Filling, Gen};
 use crate::errors::Failure;
@@ -44,17 +45,20 @@ pub fn generate(options: &Gen) -> Result<(), Failure> {
         output.write(packet, packet.len() as u32, time).map_err(failed)?;
     }
     output.flush().map_err(|failure| failed(failure.error))?;
-    let mut out = io::stdout().lock();
+    let mut text = Vec::new();
     let file = options.output.display().to_string();
     if options.json {
         let schema = "thalweg.gen/1";
-        write_json(&mut out, &Generated { schema, file, packets, bytes, spec })?;
+        write_json(&mut text, &Generated { schema, file, packets, bytes, spec })?;
     } else {
         let (packets, bytes) = (counted(packets, "packet"), counted(bytes, "byte"));
         let flows = counted(spec.flows, "flow");
-        writeln!(out, "{}: {packets}, {bytes}, {flows}", visible(&file))?;
+        writeln!(text, "{}: {packets}, {bytes}, {flows}", visible(&file))?;
     }
-    Ok(())
+    if options.output == Path::new(STANDARD_OUTPUT) {
+        return Ok(io::stderr().write_all(&text)?);
+    }
+    Ok(io::stdout().write_all(&text)?)
 }
 
 /// The option, as typed, that sets a field of the specification.

@@ -18,6 +18,7 @@ mod registry;
 mod report;
 mod run;
 mod schema;
+mod shorthand;
 mod signals;
 mod simulate;
 mod summary;
@@ -55,6 +56,10 @@ pub fn main(kinds: &Kinds) -> ExitCode {
     let json = arguments.command.wants_json();
     let outcome = match &arguments.command {
         Command::Run(options) => run::run(options, kinds, arguments.quiet),
+        Command::Ids(options) => shorthand::run(options, kinds, arguments.quiet),
+        Command::Flows(options) => shorthand::run(options, kinds, arguments.quiet),
+        Command::Assets(options) => shorthand::run(options, kinds, arguments.quiet),
+        Command::Nat(options) => shorthand::run(options, kinds, arguments.quiet),
         Command::Check(options) => check::check(options, kinds),
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options, kinds),

@@ -1,10 +1,12 @@
 //! `thalweg run`: sends traffic through a chain.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_chain::{PlanOptions, Workers};
+use thalweg_chain::{OutputTarget, Plan, PlanOptions, Workers};
 use thalweg_engine::{Control, Report, RunError, RunOptions};
+use thalweg_io::STANDARD_OUTPUT;
 use thalweg_nf::Kinds;
 use thalweg_source::{PatientWriter, Stop};
 
@@ -13,8 +15,8 @@ use crate::check::load;
 use crate::errors::Failure;
 use crate::progress::Shown;
 use crate::report::{columns, write_json};
-use crate::signals;
-use crate::summary;
+use crate::terminal::{self, Messages};
+use crate::{signals, summary};
 
 /// Runs the chain to its end and prints the report.
 pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failure> {
@@ -31,34 +33,55 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
     };
+    // Packets on standard output have it for themselves.
+    let is_taken = plan.outputs.iter().any(|output| is_standard(&output.target));
     let progress = Shown::start(control.clone(), quiet);
-    let outcome = thalweg_engine::run(plan, &run_options, &control);
+    let outcome = execute(plan, &run_options, &control);
     drop(progress);
-    let report = outcome.map_err(|e| match e {
-        RunError::Loops => Failure::Usage(e.to_string()),
-        other => Failure::Run(other.to_string()),
-    })?;
-
-    let shown = show(&report, options.json, control.stop_request());
-    for warning in &report.warnings {
-        log::warn!("{warning}");
-    }
-    if report.failed() {
-        for failure in &report.failures {
-            log::error!("{failure}");
-        }
-        return Err(Failure::Told);
-    }
+    let report = outcome?;
+    let shown = show(&report, options.json, is_taken, control.stop_request());
+    conclude(&report)?;
     Ok(shown?)
 }
 
-/// Prints the report. A request to end the run also ends the wait for a stalled reader.
-fn show(report: &Report, json: bool, stop: Stop) -> io::Result<()> {
+fn is_standard(target: &OutputTarget) -> bool {
+    matches!(target, OutputTarget::Capture(path) if path == Path::new(STANDARD_OUTPUT))
+}
+
+/// Sends the traffic of `plan` through its chain; returns the report.
+pub fn execute(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, Failure> {
+    thalweg_engine::run(plan, options, control).map_err(|e| match e {
+        RunError::Loops => Failure::Usage(e.to_string()),
+        other => Failure::Run(other.to_string()),
+    })
+}
+
+/// Logs the warnings and failures of a report; an error if the run has failed.
+pub fn conclude(report: &Report) -> Result<(), Failure> {
+    for warning in &report.warnings {
+        log::warn!("{warning}");
+    }
+    if !report.failed() {
+        return Ok(());
+    }
+    for failure in &report.failures {
+        log::error!("{failure}");
+    }
+    Err(Failure::Told)
+}
+
+/// Prints the report, on standard error if standard output `is_taken`. A request to end the run
+/// also ends the wait for a stalled reader.
+fn show(report: &Report, json: bool, is_taken: bool, stop: Stop) -> io::Result<()> {
     let mut text = Vec::new();
+    let columns = if is_taken { terminal::columns(&io::stderr()) } else { columns() };
     if json {
         write_json(&mut text, report)?;
     } else {
-        summary::show(&mut text, report, columns())?;
+        summary::show(&mut text, report, columns)?;
+    }
+    if is_taken {
+        return Messages.write_all(&text);
     }
     PatientWriter::stdout(stop)?.write_all(&text)
 }

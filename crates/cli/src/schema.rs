@@ -39,11 +39,11 @@ fn alert_schema() -> Schema {
 }
 
 const DOCUMENTS: &[Document] = &[
-    document::<thalweg_engine::Report>("thalweg.run/1", "run --json"),
+    document::<thalweg_engine::Report>("thalweg.run/1", "run --json and nat --json"),
     document::<Checked>("thalweg.check/1", "check --json"),
     document::<MistakesFound>(
         "thalweg.mistakes/1",
-        "check, run and trace with --json, if the configuration has mistakes",
+        "every command with --json that runs a chain, and check, if files have mistakes",
     ),
     document::<Failed>("thalweg.failure/1", "every command with --json, if it fails otherwise"),
     document::<thalweg_engine::Trace>("thalweg.trace/1", "trace --json"),
@@ -71,7 +71,7 @@ const DOCUMENTS: &[Document] = &[
     },
     Document {
         name: "thalweg.assets/1",
-        written_by: "inventory of an assets, a line each",
+        written_by: "inventory of an assets, and assets --json, a line each",
         schema: thalweg_assets::line_schema,
     },
     Document {
@@ -81,12 +81,12 @@ const DOCUMENTS: &[Document] = &[
     },
     Document {
         name: "thalweg.monitor/2",
-        written_by: "json of a monitor, a line each",
+        written_by: "json of a monitor, and flows --json, a line each",
         schema: thalweg_monitor::line_schema,
     },
     Document {
         name: "thalweg.nids.alert/1",
-        written_by: "alerts of a nids, a line each (event_type alert, no field schema)",
+        written_by: "alerts of a nids, and ids --json, a line each (event_type alert, no field schema)",
         schema: alert_schema,
     },
 ];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ::time::OffsetDateTime;
+
 /// A rate in its handiest unit, to three digits: `12.3 kpps` of 12300 and `pps`.
 pub fn rate(value: f64, unit: &str) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
@@ -32,6 +34,15 @@ pub fn time(nanoseconds: u64) -> String {
         value /= next;
     }
     String::new()
+}
+
+/// A date and time of day, UTC, in microseconds: `2026-01-31 12:00:00.123456`.
+pub fn date_time(nanoseconds_since_1970: u64) -> String {
+    // 64 bits reach until the year 2554.
+    let time = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds_since_1970.into());
+    let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (hour, minute, second, micros) = time.to_hms_micro();
+    format!("{} {hour:02}:{minute:02}:{second:02}.{micros:06}", time.date())
 }
 
 /// A time as a person waits for it: `2 h 5 min`, `3 min 20 s`, `8 s`.
@@ -106,6 +117,8 @@ mod tests {
         ] {
             assert_eq!(time(ns), text, "{ns}");
         }
+        assert_eq!(date_time(1_769_860_800_123_456_789), "2026-01-31 12:00:00.123456");
+        assert_eq!(date_time(u64::MAX), "2554-07-21 23:34:33.709551");
         let waits =
             [(0.4, "0 s"), (59.6, "1 min 0 s"), (200.0, "3 min 20 s"), (7500.0, "2 h 5 min")];
         for (seconds, text) in waits {

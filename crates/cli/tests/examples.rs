@@ -136,15 +136,23 @@ fn the_chain_of_the_documentation_is_checked_and_run() {
     let page = fs::read_to_string(repository().join("docs/chain-file.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    write(f, "chain.toml", block(&page, "routes = \"routes.csv\""));
+    let chain = block(&page, "routes = \"routes.csv\"");
     write(f, "routes.csv", block(&page, "packet type, current NF, next NF\n"));
     let rule = "alert tcp any any -> any 80 (msg:\"web\"; flow:to_server; sid:1;)\n";
     write(f, "local.rules", rule);
     succeeds(f, &["gen", "lan.pcapng.gz", "--packets", "500"]);
-    succeeds(f, &["check", "chain.toml", "--strict"]);
-    let (report, code, error) = report(f, &["run", "chain.toml", "--json"]);
-    assert_eq!((code, &report["packets_in"]), (0, &500.into()), "{error}");
-    assert!(report["types"]["web"]["packets"].as_u64() > Some(0), "{report}");
+    // The routes in their file, and in the chain file.
+    let (_, rest) = chain.split_once('\n').unwrap();
+    let paths = block(&page, "[[route]]\ntype");
+    let trees = [chain.to_owned(), format!("{rest}\n{paths}")].map(|chain| {
+        write(f, "chain.toml", &chain);
+        let tree = succeeds(f, &["check", "chain.toml", "--strict"]);
+        let (report, code, error) = report(f, &["run", "chain.toml", "--json"]);
+        assert_eq!((code, &report["packets_in"]), (0, &500.into()), "{error}");
+        assert!(report["types"]["web"]["packets"].as_u64() > Some(0), "{report}");
+        tree
+    });
+    assert_eq!(trees[0], trees[1]);
 }
 
 /// As `gzip` compresses it.

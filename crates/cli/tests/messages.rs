@@ -319,3 +319,50 @@ fn mistakes_are_json_too() {
         serde_json::from_str(&succeeds(path, &["run", "chain.toml", "--json"])).unwrap();
     assert_eq!(report["schema"], "thalweg.run/1");
 }
+
+/// An environment variable may hold a key or a password.
+#[test]
+fn no_value_of_a_variable_reaches_a_message() {
+    let sa = "kind = 'ipsec'\n[[nf.n.sa]]\nname = 'x'\ndirection = 'out'\nspi = 0x2001\n\
+        source = '192.0.2.1'\ndestination = '192.0.2.10'\n";
+    let key = "suite = 'aes128-gcm16'\nencryption_key = ";
+    let sections = [
+        format!("{sa}{key}'${{SECRET}}'\n"),
+        format!("{sa}{key}'0x${{SECRET}}${{SECRET}}'\n"),
+        format!("{sa}{key}['${{SECRET}}']\n"),
+        format!("{sa}encryption_key = ''\nsuite = '${{SECRET}}'\n"),
+        "kind = '${SECRET}'\n".into(),
+        "kind = 'monitor'\njson = '${SECRET}/x'\n".into(),
+        "kind = 'monitor'\nmax_flows = '${SECRET}'\n".into(),
+        "kind = 'filter'\nrules = ['drop tcp,tp_dst=${SECRET}', '${SECRET} ip']\n".into(),
+        "kind = 'nids'\nrules = ['f']\nvariables = { HOME_NET = '[${SECRET}]' }\n".into(),
+        "kind = 'nat'\ninside = ['${SECRET}']\nexternal = ['${SECRET}']\n".into(),
+        "kind = 'nat'\ninside = []\nexternal = []\nfiltering = '${SECRET}'\n".into(),
+    ];
+    for secret in ["5ecret\"\u{1b}key\"", "correct horse battery staple"] {
+        for section in &sections {
+            let folder = folder(section);
+            write(folder.path(), "f", "alert ip any any -> any any (sid:1;)\n");
+            for arguments in [&["check", "chain.toml"][..], &["run", "chain.toml", "--json"]] {
+                let output = command(folder.path(), arguments).env("SECRET", secret).output();
+                let output = output.unwrap();
+                assert_eq!(output.status.code(), Some(78), "{section}: {}", told(&output));
+                let text = visible(&output);
+                assert!(text.contains("SECRET") || section.contains("_key"), "{section}: {text}");
+                for part in ["5ecret", "key\\\"", "horse", "battery"] {
+                    assert!(!text.contains(part), "{section}: {text}");
+                }
+            }
+        }
+    }
+    // With a default or a value, the same file is whole.
+    let folder = folder("kind = 'filter'\nrules = ['drop ${PROTOCOL:-udp}']\n");
+    for (protocol, drops) in [("", "udp"), ("tcp", "tcp")] {
+        let output = command(folder.path(), &["run", "chain.toml", "--json"])
+            .env("PROTOCOL", protocol)
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(report["packets_dropped"].as_u64() > Some(0), "{drops}: {report}");
+    }
+}

@@ -18,9 +18,21 @@ fn folder() -> tempfile::TempDir {
 fn every_command_has_help_with_examples() {
     let folder = folder();
     let all = succeeds(folder.path(), &["--help"]);
-    for command in
-        ["run", "check", "gen", "trace", "profile", "schema", "doctor", "completions", "man"]
-    {
+    for command in [
+        "run",
+        "check",
+        "ids",
+        "flows",
+        "assets",
+        "nat",
+        "gen",
+        "trace",
+        "profile",
+        "schema",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         assert!(all.contains(command), "{command}");
         let help = succeeds(folder.path(), &[command, "--help"]);
         assert!(help.contains("Examples:"), "{command}: {help}");

@@ -76,6 +76,41 @@ fn the_demo_prints_what_readme_shows() {
     assert_eq!(shown.len(), now.len(), "README.md is stale; the demo prints:\n{printed}");
 }
 
+/// Runs a command line in a folder with the examples, as README's reader does.
+fn printed(folder: &Path, line: &str) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_thalweg")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .args(["-o", "pipefail", "-c", line])
+        .current_dir(folder)
+        .env("PATH", path)
+        .output()
+        .expect("bash starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && error.is_empty(), "{line}: {error}");
+    String::from_utf8(output.stdout).expect("the output is UTF-8")
+}
+
+#[test]
+fn commands_without_a_chain_file_print_what_readme_shows() {
+    let readme = read("README.md");
+    let (_, section) = readme.split_once("\n## Without a chain file\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let examples = repository().join("examples").canonicalize().unwrap();
+    std::os::unix::fs::symlink(examples, folder.path().join("examples")).unwrap();
+    let mut shown = Vec::new();
+    for block in section.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        for example in block.split("$ ").skip(1) {
+            let (line, output) = example.split_once('\n').unwrap();
+            assert_eq!(output, printed(folder.path(), line), "README.md is stale: {line}");
+            shown.push(line.split(' ').nth(1).unwrap().to_owned());
+        }
+    }
+    assert_eq!(shown, ["ids", "flows", "assets", "nat", "ids"]);
+}
+
 #[test]
 fn figures_that_vary_are_masked_and_others_are_not() {
     let cases = [

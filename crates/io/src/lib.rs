@@ -42,7 +42,7 @@ pub mod offload;
 mod passes;
 mod port;
 
-pub use capture::{CaptureInput, CaptureOutput};
+pub use capture::{CaptureInput, CaptureOutput, STANDARD_OUTPUT};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use interface::{

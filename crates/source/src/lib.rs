@@ -11,6 +11,7 @@ pub mod poll;
 mod read;
 mod replace;
 mod stop;
+mod substituted;
 mod visible;
 
 use std::fmt;
@@ -27,6 +28,7 @@ pub use patient::PatientWriter;
 pub use place::Place;
 pub use replace::{create, end_of_links};
 pub use stop::Stop;
+pub use substituted::Substituted;
 pub use visible::{VisibleJson, is_visible, message_lines, shortened, visible, visible_lines};
 
 use visible::{QUOTED, abridged};
@@ -36,12 +38,14 @@ use visible::{QUOTED, abridged};
 pub struct Source {
     path: Arc<Path>,
     text: Arc<str>,
+    /// The values that messages hide, the longest first.
+    substituted: Option<Arc<[Substituted]>>,
 }
 
 impl Source {
     /// A source of `text`, reported as `path`.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<Arc<str>>) -> Self {
-        Self { path: path.into().into(), text: text.into() }
+        Self { path: path.into().into(), text: text.into(), substituted: None }
     }
 
     /// Where the source was read from.
@@ -70,11 +74,13 @@ impl Source {
         message: impl Into<String>,
         expected: impl Into<String>,
     ) -> SourceError {
+        let shown = |text: String| self.without_values(&span, text);
+        let (message, expected) = (shown(message.into()), shown(expected.into()));
         SourceError(Box::new(Problem {
             source: self.clone(),
             span,
-            message: abridged(message.into(), MESSAGE.0, MESSAGE.1),
-            expected: abridged(expected.into(), EXPECTED.0, EXPECTED.1),
+            message: abridged(message, MESSAGE.0, MESSAGE.1),
+            expected: abridged(expected, EXPECTED.0, EXPECTED.1),
             count: 1,
         }))
     }
@@ -101,6 +107,16 @@ impl Passage {
     /// The 1-based line that it begins in.
     pub fn line(&self) -> usize {
         self.error("", "").line()
+    }
+
+    /// The line, for a message about `other`: with the file if that is another one.
+    pub fn seen_from(&self, other: &Self) -> String {
+        let (path, line) = (self.source.path(), self.line());
+        if path == other.source.path() {
+            format!("line {line}")
+        } else {
+            format!("{}:{line}", path.display())
+        }
     }
 
     /// An error at this place.

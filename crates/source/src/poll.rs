@@ -6,10 +6,12 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Waits until one of several files can be read, at most for `most`.
-pub fn wait_readable<'a>(files: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) {
+/// Waits until one of several files can be read, at most for `most`; returns whether one can, or
+/// has failed.
+pub fn wait_readable<'a>(files: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) -> bool {
     let mut all: Vec<_> = files.map(|fd| waiting(fd, libc::POLLIN)).collect();
     poll(&mut all, most);
+    all.iter().any(|file| file.revents != 0)
 }
 
 /// Waits until a file can be written, at most for `most`; returns whether it can, or has failed.

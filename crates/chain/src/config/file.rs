@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use thalweg_nf::Kind;
-use thalweg_source::SourceError;
+use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -16,6 +16,8 @@ use crate::workers::Workers;
 /// file finds the mistakes of all parts.
 #[derive(Debug)]
 pub(super) struct ChainFile<'a> {
+    /// The text of the file, which hides the values of variables in its mistakes.
+    pub(super) source: Source,
     pub(super) run: Run,
     pub(super) memory: Memory,
     pub(super) classify: Classify,
@@ -25,7 +27,10 @@ pub(super) struct ChainFile<'a> {
     pub(super) nfs: Vec<NfSection<'a>>,
     pub(super) default_type: Option<Spanned<String>>,
     pub(super) classes: Vec<Spanned<Class>>,
+    /// The file with the routes.
     pub(super) routes: Option<Spanned<String>>,
+    /// The routes in the chain file itself.
+    pub(super) paths: Vec<Spanned<Route>>,
     pub(super) errors: Vec<SourceError>,
 }
 
@@ -129,4 +134,12 @@ pub(super) struct Class {
     pub(super) rules: Vec<Spanned<String>>,
     pub(super) file: Option<Spanned<String>>,
     pub(super) classbench: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Route {
+    /// `None`: any.
+    pub(super) r#type: Option<Spanned<String>>,
+    pub(super) path: Spanned<Vec<Spanned<String>>>,
 }

@@ -3,6 +3,7 @@
 mod classes;
 mod file;
 mod files;
+mod hops;
 mod identity;
 mod names;
 mod parts;
@@ -11,6 +12,7 @@ mod plan;
 mod ports;
 mod routes;
 mod table;
+mod variables;
 mod ways;
 
 pub use files::Files;

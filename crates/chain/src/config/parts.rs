@@ -8,12 +8,14 @@ use thalweg_source::{Mistakes, Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
-use super::file::{ChainFile, Named, NfSection};
+use super::file::{ChainFile, Named, NfSection, Route};
+use super::variables;
 
 /// Reads the chain file.
 ///
 /// # Errors
-/// When the text is not TOML; mistakes in single parts are in the file's `errors`.
+/// When the text is not TOML, or has variables without a value; mistakes in single parts are in the
+/// file's `errors`.
 pub(super) fn read<'a>(
     source: &'a Source,
     kinds: &Kinds,
@@ -27,10 +29,10 @@ pub(super) fn read<'a>(
         errors.iter().for_each(|e| mistakes.push_with(|| place(e)));
         return Err(mistakes.into_vec());
     }
-    let mut parts = Parts { source, table: document.into_inner(), errors: Vec::new() };
-    if !parts.table.contains_key("routes") {
-        parts.error(0..0, "the chain has no routes", "a line: routes = \"FILE\"");
-    }
+    let mut table = document.into_inner();
+    let source = variables::substitute(source, &mut table)?;
+    let mut parts = Parts { source: &source, table, errors: Vec::new() };
+    parts.check_routes();
     let file = ChainFile {
         run: parts.part("run", "[run] with: workers, seed").unwrap_or_default(),
         memory: parts
@@ -46,7 +48,9 @@ pub(super) fn read<'a>(
         default_type: parts.part("default_type", "the name of a packet type"),
         classes: parts.array("class", "[[class]] with: type, rules, file, classbench"),
         routes: parts.part("routes", "routes = \"FILE\""),
+        paths: parts.paths(),
         errors: Vec::new(),
+        source: source.clone(),
     };
     Ok(ChainFile { errors: parts.finish(), ..file })
 }
@@ -79,6 +83,25 @@ impl<'a> Parts<'_, 'a> {
                 self.error(e.span().unwrap_or(whole), message, expected);
                 None
             }
+        }
+    }
+
+    /// Checks that the routes are in one place.
+    fn check_routes(&mut self) {
+        let find = |key: &str| self.table.iter().find(|(name, _)| name.get_ref() == key);
+        let file = find("routes").map(|(name, _)| name.span());
+        let is_empty = |value: &DeValue<'_>| value.as_array().is_some_and(|all| all.is_empty());
+        let paths = find("route").filter(|(_, value)| !is_empty(value.get_ref()));
+        match (file, paths) {
+            (None, None) => {
+                let expected = "routes = \"FILE\", or a section [[route]]";
+                self.error(0..0, "the chain has no routes", expected);
+            }
+            (Some(at), Some(_)) => {
+                let message = "the routes are in a file and in [[route]]";
+                self.error(at, message, "either routes = \"FILE\" or [[route]]");
+            }
+            _ => {}
         }
     }
 
@@ -135,6 +158,13 @@ impl<'a> Parts<'_, 'a> {
         sections
     }
 
+    /// The sections `[[route]]`; none if one is invalid, since others would seem to miss a route.
+    fn paths(&mut self) -> Vec<Spanned<Route>> {
+        let before = self.errors.len();
+        let paths = self.array("route", "[[route]] with: type, path");
+        if self.errors.len() == before { paths } else { Vec::new() }
+    }
+
     fn nfs(&mut self, kinds: &Kinds) -> Vec<NfSection<'a>> {
         let sections = self.sections("nf", "a section [nf.NAME] for each network function");
         sections.into_iter().map(|(name, value)| self.nf(&name, value, kinds)).collect()
@@ -185,7 +215,8 @@ impl<'a> Parts<'_, 'a> {
 
     /// Adds an error for each key that is left over, since it is unknown.
     fn finish(mut self) -> Vec<SourceError> {
-        let known = "run, memory, classify, input, output, nf, default_type, class or routes";
+        let known =
+            "run, memory, classify, input, output, nf, default_type, class, routes or route";
         for (key, _) in std::mem::take(&mut self.table) {
             let message = format!("unknown key '{}'", key.get_ref());
             self.error(key.span(), message, known);

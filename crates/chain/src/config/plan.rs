@@ -18,7 +18,7 @@ use super::names::{self, Names};
 use super::parts;
 use super::paths::{read_named, resolve};
 use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
-use super::routes::{Routes, read_routes};
+use super::routes::{Routes, read_paths, read_routes};
 use crate::routing::Routing;
 use crate::workers::Workers;
 
@@ -86,8 +86,22 @@ impl Plan {
         kinds: &Kinds,
         options: PlanOptions,
     ) -> Result<Self, Vec<SourceError>> {
-        let source = Source::read(path).map_err(|e| vec![e])?;
-        let mut file = parts::read(&source, kinds)?;
+        let text = Source::read(path).map_err(|e| vec![e])?;
+        Self::of_text(&text, kinds, options)
+    }
+
+    /// Loads the chain file `text` as [`load`](Self::load) does. Without a path it is a text in
+    /// memory: paths in it are relative to the current folder, and a reload uses the same text.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of_text(
+        text: &Source,
+        kinds: &Kinds,
+        options: PlanOptions,
+    ) -> Result<Self, Vec<SourceError>> {
+        let mut file = parts::read(text, kinds)?;
+        let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&source, &file, &mut errors);
         let mut names = names_of(&file);
@@ -124,7 +138,7 @@ impl Plan {
             errors.sort_by(|a, b| {
                 let [a, b] = [a, b].map(|e| {
                     let file = e.source_file().path();
-                    (file != path, file, e.span().start)
+                    (file != source.path(), file, e.span().start)
                 });
                 a.cmp(&b)
             });
@@ -178,8 +192,13 @@ impl Plan {
     /// # Errors
     /// The mistakes in the new files; the parts that they belong to keep their old version.
     pub fn reload(&self) -> Result<(), Vec<SourceError>> {
-        let source = Source::read(self.source.path()).map_err(|e| vec![e])?;
-        let mut file = parts::read(&source, &self.kinds)?;
+        let text = if is_in_memory(&self.source) {
+            self.source.clone()
+        } else {
+            Source::read(self.source.path()).map_err(|e| vec![e])?
+        };
+        let mut file = parts::read(&text, &self.kinds)?;
+        let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
         let input_names: Vec<_> = self.inputs.iter().map(|p| p.name.clone()).collect();
         let classes = classes(&source, &file, &input_names, &mut errors);
@@ -197,6 +216,11 @@ impl Plan {
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
+}
+
+/// Whether a chain file is a text without a file.
+fn is_in_memory(source: &Source) -> bool {
+    source.path().as_os_str().is_empty()
 }
 
 fn names_of(file: &ChainFile<'_>) -> Names {
@@ -219,7 +243,9 @@ fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Fi
             files.read(path, format!("the file that input '{}' reads", input.name));
         }
     }
-    files.read(source.path(), "the chain file");
+    if !is_in_memory(source) {
+        files.read(source.path(), "the chain file");
+    }
     if let Some(routes) = &file.routes {
         files.read(&resolve(source, routes.get_ref()), "the routes file");
     }
@@ -269,9 +295,16 @@ fn load_routes(
     names: &Names,
     errors: &mut Vec<SourceError>,
 ) -> Option<Routes> {
-    let routes = file.routes.as_ref()?;
-    let table = read_named(source, routes, "a readable routes file", errors)?;
-    match read_routes(&table, names) {
+    let read = match &file.routes {
+        // Reported: there are paths too.
+        Some(_) if !file.paths.is_empty() => return None,
+        Some(routes) => {
+            read_routes(&read_named(source, routes, "a readable routes file", errors)?, names)
+        }
+        None if file.paths.is_empty() => return None,
+        None => read_paths(source, &file.paths, names),
+    };
+    match read {
         Ok(routes) => Some(routes),
         Err(more) => {
             errors.extend(more);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thalweg_io::generate::Spec;
-use thalweg_io::{CaptureInput, IoError};
+use thalweg_io::{CaptureInput, CaptureOutput, IoError};
 use thalweg_source::{OutputFile, Source, SourceError, check_readable};
 use toml::Spanned;
 
@@ -238,17 +238,12 @@ pub(super) fn outputs(
 }
 
 /// What names of captures are accepted for writing.
-const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz";
+const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or /dev/stdout";
 
 /// Why no capture can be written to `path`, and what would be accepted.
 fn unwritable(path: &Path) -> Option<(&'static str, &'static str)> {
     if let Some(why) = thalweg_nf::misplaced(path) {
         return Some(why);
     }
-    let is = |path: &Path, known: &[&str]| {
-        path.extension().is_some_and(|end| known.iter().any(|k| end.eq_ignore_ascii_case(k)))
-    };
-    let plain = if is(path, &["gz"]) { path.with_extension("") } else { path.to_owned() };
-    let known = is(&plain, &["pcap", "pcapng"]);
-    (!known).then_some(("unknown capture format", NAMES))
+    (!CaptureOutput::has_format(path)).then_some(("unknown capture format", NAMES))
 }

@@ -1,9 +1,9 @@
-//! The lines of `routes.csv`, and which of them applies.
+//! The lines of a route table, and which of them applies.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use thalweg_packet::PacketType;
+use thalweg_source::Passage;
 
 use crate::route_decider::{Next, Stage};
 
@@ -21,15 +21,17 @@ pub(super) enum From {
     Stage(Stage),
 }
 
-/// The lines of the file, by packet type and start.
+/// The lines, by packet type and start.
 #[derive(Default)]
 pub(super) struct Table(BTreeMap<(Which, From), Line>);
 
 /// The target of a line, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
+    /// Its number, in the order in which lines were added.
+    pub(super) number: usize,
     pub(super) next: Next,
-    pub(super) span: Range<usize>,
+    pub(super) at: Passage,
 }
 
 impl Table {
@@ -38,7 +40,9 @@ impl Table {
         self.0.get(&(packet_type, from))
     }
 
-    pub(super) fn insert(&mut self, packet_type: Which, from: From, line: Line) {
+    /// Adds a line with a type and start that no other has.
+    pub(super) fn insert(&mut self, packet_type: Which, from: From, next: Next, at: Passage) {
+        let line = Line { number: self.0.len(), next, at };
         self.0.insert((packet_type, from), line);
     }
 

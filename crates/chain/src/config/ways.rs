@@ -1,14 +1,22 @@
 //! The paths that packets take through a route table, and the check that they end.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::Range;
 
 use thalweg_packet::{PacketType, PortIndex};
 use thalweg_source::{Mistakes, Source, SourceError};
 
 use super::names::Names;
-use super::table::Table;
+use super::table::{Line, Table};
 use crate::route_decider::{Next, NfIndex, RouteDecider, Stage};
+
+/// How a route table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A file with a hop a line.
+    Lines,
+    /// Sections with a path each.
+    Paths,
+}
 
 /// The result of walking every path.
 pub(super) struct Ways {
@@ -24,12 +32,14 @@ pub(super) struct Ways {
 /// reaches.
 pub(super) fn check(
     source: &Source,
+    form: Form,
     names: &Names,
     table: &Table,
     decider: &RouteDecider,
 ) -> Result<Ways, Vec<SourceError>> {
     let mut walk = Walk {
         source,
+        form,
         names,
         table,
         depth: vec![0; names.nfs.len()],
@@ -62,15 +72,17 @@ pub(crate) fn distinct_inputs(
 }
 
 struct Walk<'a> {
+    /// The file with the routes, or the chain file.
     source: &'a Source,
+    form: Form,
     names: &'a Names,
     table: &'a Table,
     /// The longest path to each NF, in NFs; 0 for an NF that no path reaches.
     depth: Vec<usize>,
-    /// The places of the lines that some packet takes.
+    /// The numbers of the lines that some packet takes.
     taken: BTreeSet<usize>,
-    /// The places and messages of `errors`.
-    reported: HashSet<(usize, String)>,
+    /// The lines and messages of `errors`.
+    reported: HashSet<(Option<usize>, String)>,
     errors: Mistakes,
 }
 
@@ -81,23 +93,21 @@ impl Walk<'_> {
             // All inputs lead to the same step, each perhaps by its own line.
             let inputs = (0..self.names.inputs.len()).map(|i| Stage::Ingress(PortIndex(i as u16)));
             let lines = inputs.filter_map(|input| self.table.line(packet_type, input));
-            self.taken.extend(lines.map(|line| line.span.start));
+            self.taken.extend(lines.map(|line| line.number));
         }
-        let mut last = 0..0;
+        let table = self.table;
+        let mut last = None;
         let mut way: Vec<NfIndex> = Vec::new();
         loop {
-            let Some(line) = self.table.line(packet_type, stage) else {
-                let from = self.stage_name(stage, input);
-                let message = format!("packets of type '{name}' have no route from '{from}'");
-                let expected = format!("a line '{name}, {from}, ...' (or '*, {from}, ...')");
-                self.error(last, message, expected);
+            let Some(line) = table.line(packet_type, stage) else {
+                self.has_no_route(name, &self.stage_name(stage, input), last);
                 return;
             };
-            last = line.span.clone();
-            self.taken.insert(line.span.start);
+            last = Some(line);
+            self.taken.insert(line.number);
             let Next::Nf(nf) = line.next else {
                 if line.next == Next::Egress {
-                    self.check_egress(name, &way, last);
+                    self.check_egress(name, &way, line);
                 }
                 return;
             };
@@ -117,8 +127,20 @@ impl Walk<'_> {
         }
     }
 
+    /// Reports that packets have no route from a stage, to which the line `last` led them.
+    fn has_no_route(&mut self, name: &str, from: &str, last: Option<&Line>) {
+        let message = format!("packets of type '{name}' have no route from '{from}'");
+        let expected = match self.form {
+            Form::Lines => format!("a line '{name}, {from}, ...' (or '*, {from}, ...')"),
+            Form::Paths => {
+                format!("a [[route]] of type '{name}' (or '*') with a name after '{from}'")
+            }
+        };
+        self.error(last, message, expected);
+    }
+
     /// Checks that, with several outputs, an NF on the path chooses one.
-    fn check_egress(&mut self, name: &str, way: &[NfIndex], span: Range<usize>) {
+    fn check_egress(&mut self, name: &str, way: &[NfIndex], line: &Line) {
         let chooses = |nf: &NfIndex| self.names.choosers.get(usize::from(nf.0)) == Some(&true);
         if self.names.outputs.len() > 1 && !way.iter().any(chooses) {
             let message = format!(
@@ -128,7 +150,7 @@ impl Walk<'_> {
             );
             let expected =
                 format!("a router on the path, or one of: {}", self.names.outputs.join(", "));
-            self.error(span, message, expected);
+            self.error(Some(line), message, expected);
         }
     }
 
@@ -136,16 +158,19 @@ impl Walk<'_> {
         for number in 0..self.names.nfs.len() {
             if self.depth[number] == 0 {
                 let message = format!("no packet reaches NF '{}'", self.names.nfs[number]);
-                self.error(0..0, message, "a route to each NF");
+                self.error(None, message, "a route to each NF");
             }
         }
     }
 
-    fn error(&mut self, span: Range<usize>, message: String, expected: impl Into<String>) {
-        let error = self.source.error(span, message, expected);
+    /// Adds an error at a line, or at the start of the file.
+    fn error(&mut self, line: Option<&Line>, message: String, expected: impl Into<String>) {
         // Several types may share a line: its error is added once.
-        if self.reported.insert((error.span().start, error.message().to_owned())) {
-            self.errors.push(error);
+        if self.reported.insert((line.map(|line| line.number), message.clone())) {
+            self.errors.push(match line {
+                Some(line) => line.at.error(message, expected),
+                None => self.source.error(0..0, message, expected),
+            });
         }
     }
 
@@ -156,19 +181,15 @@ impl Walk<'_> {
         let nfs = 0..self.names.nfs.len();
         let mut order: Vec<NfIndex> = nfs.map(|n| NfIndex(n as u16)).collect();
         order.sort_by_key(|nf| self.depth[usize::from(nf.0)]);
-        let lines = self.table.lines().filter(|line| !self.taken.contains(&line.span.start));
-        let mut unused: Vec<SourceError> = lines
-            .map(|line| {
-                let message = "no packet takes this route";
-                self.source.error(
-                    line.span.clone(),
-                    message,
-                    "a route that leads here, or no such line",
-                )
-            })
-            .collect();
-        unused.sort_by_key(SourceError::line);
-        Ok(Ways { order, unused })
+        let lines = self.table.lines().filter(|line| !self.taken.contains(&line.number));
+        let mut unused: Vec<&Line> = lines.collect();
+        unused.sort_by_key(|line| line.number);
+        let expected = match self.form {
+            Form::Lines => "a route that leads here, or no such line",
+            Form::Paths => "a route that leads here, or no such step",
+        };
+        let report = |line: &Line| line.at.error("no packet takes this route", expected);
+        Ok(Ways { order, unused: unused.into_iter().map(report).collect() })
     }
 
     fn nf_name(&self, nf: NfIndex) -> &str {

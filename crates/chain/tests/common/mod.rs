@@ -240,6 +240,12 @@ impl Folder {
         Plan::load(&self.path("chain.toml"), &kinds(), PlanOptions::default())
     }
 
+    /// Loads `chain.toml` with more lines before it.
+    pub fn load_with(&self, lines: &str) -> Result<Plan, Vec<SourceError>> {
+        let chain = std::fs::read_to_string(self.path("chain.toml")).unwrap();
+        self.write("chain.toml", &format!("{lines}{chain}")).load()
+    }
+
     /// The mistakes of `chain.toml`, with the folder's name taken out.
     pub fn mistakes(&self) -> Vec<String> {
         let folder = format!("{}/", self.dir.path().display());

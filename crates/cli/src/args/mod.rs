@@ -1,5 +1,6 @@
 //! The command line.
 
+mod shorthand;
 mod sim;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
+pub use shorthand::*;
 pub use sim::*;
 
 /// Packet processing on everything a server can compute with.
@@ -18,6 +20,7 @@ pub use sim::*;
     after_help = "Examples:
   thalweg check examples/edge-gateway/chain.toml
   thalweg run examples/edge-gateway/chain.toml
+  thalweg ids -r traffic.pcap -S my.rules
   thalweg gen --flows 1000 --packets 100000 traffic.pcap
   thalweg doctor
 
@@ -72,6 +75,43 @@ other outputs they are as wide as needed, unless COLUMNS gives a width")]
   thalweg check chain.toml --format mermaid
   thalweg check examples/live-gateway/chain.toml --any-interface")]
     Check(Check),
+    /// Detect intrusions with rules in Snort's syntax, without a chain file
+    #[command(after_help = "Examples:
+  thalweg ids -r traffic.pcap -S my.rules
+  thalweg ids -r traffic.pcap -S emerging.rules --home-net 10.0.0.0/8 --json | jq .alert.signature
+  sudo thalweg ids -i eth0 -S my.rules -l alerts.json
+  thalweg ids -r traffic.pcap -S my.rules --print-chain > chain.toml
+
+Alerts are lines on standard output: time, severity, protocol, addresses, message, and the rule's
+[gid:sid:rev]. The report of the run follows on standard error, unless --quiet. SIGHUP reads the
+rules again, as with thalweg run.")]
+    Ids(Ids),
+    /// List the flows of traffic, without a chain file
+    #[command(after_help = "Examples:
+  thalweg flows -r traffic.pcap
+  zcat traffic.pcap.gz | thalweg flows -r - --top 10
+  sudo thalweg flows -i eth0 --duration 10s --json > flows.json
+
+A flow is unidirectional. A record counts its packets and bytes until it is idle or active for
+long. Records are shown in the order in which they end, up to 1000 in one table. The report of the
+run follows on standard error, unless --quiet.")]
+    Flows(Flows),
+    /// List hosts, their systems and services as seen in traffic, without a chain file
+    #[command(after_help = "Examples:
+  thalweg assets -r traffic.pcap
+  sudo thalweg assets -i eth0 --duration 10m --networks 10.0.0.0/8
+  thalweg assets -r traffic.pcap --p0f /etc/p0f/p0f.fp --json > hosts.json
+
+The inventory is printed at the end of the run, and its report follows on standard error, unless
+--quiet.")]
+    Assets(Assets),
+    /// Translate addresses and ports (NAT) in a capture, without a chain file
+    #[command(after_help = "Examples:
+  thalweg nat -r in.pcap --inside 10.0.0.0/8 --external 192.0.2.1 -w out.pcapng
+  thalweg nat -r - --inside 10.0.0.0/8 --external 192.0.2.1-192.0.2.8 -w - < in.pcap | tcpdump -r -
+
+The report of the run follows on standard error, unless --quiet.")]
+    Nat(Nat),
     /// Generate synthetic traffic
     #[command(after_help = "Examples:
   thalweg gen traffic.pcap
@@ -132,6 +172,10 @@ impl Command {
     pub fn wants_json(&self) -> bool {
         match self {
             Self::Run(options) => options.json,
+            Self::Ids(options) => options.json,
+            Self::Flows(options) => options.json,
+            Self::Assets(options) => options.json,
+            Self::Nat(options) => options.json,
             Self::Check(options) => options.json,
             Self::Gen(options) => options.json,
             Self::Trace(options) => options.json,

@@ -60,9 +60,10 @@ impl<'a> Running<'a> {
             .stderr(file("error"))
             .spawn()
             .expect("the program starts");
-        let run = Self { folder, child };
-        // Its handlers are installed after the signals' thread has started.
-        wait(|| run.has_thread("signals"));
+        let mut run = Self { folder, child };
+        // Its handlers are installed after the signals' thread has started. A short run may have
+        // ended before it is seen.
+        wait(|| run.has_thread("signals") || run.child.try_wait().unwrap().is_some());
         std::thread::sleep(Duration::from_millis(20));
         run
     }

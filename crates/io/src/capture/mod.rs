@@ -11,7 +11,7 @@ mod record;
 mod stream;
 
 pub use input::CaptureInput;
-pub use output::CaptureOutput;
+pub use output::{CaptureOutput, STANDARD_OUTPUT};
 
 pub(crate) use link::{Unfit, to_ethernet};
 pub(crate) use record::{Next, Reader};

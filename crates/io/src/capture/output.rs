@@ -25,6 +25,9 @@ const MEMBER: usize = 64 * 1024;
 /// The error of an output that had one before.
 const STOPPED: &str = "writing stopped after an earlier error";
 
+/// The path of standard output: a capture there is pcap, whatever its name is.
+pub const STANDARD_OUTPUT: &str = "/dev/stdout";
+
 /// The smallest size of a memory page.
 const PAGE: u64 = 4096;
 
@@ -39,8 +42,11 @@ enum Format {
 
 impl Format {
     /// The format by the extension of `path`, and whether it is compressed:
-    /// `.pcap` or `.pcapng`, either followed by `.gz`.
+    /// `.pcap` or `.pcapng`, either followed by `.gz`; pcap for standard output.
     fn of_path(path: &Path) -> Option<(Self, bool)> {
+        if path == Path::new(STANDARD_OUTPUT) {
+            return Some((Self::Pcap, false));
+        }
         let gzip = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
         let plain = if gzip { Path::new(path.file_stem()?) } else { path };
         let extension = plain.extension().and_then(OsStr::to_str)?;
@@ -143,11 +149,17 @@ struct Pending {
 }
 
 impl CaptureOutput {
+    /// Whether the name of `path` determines a format.
+    pub fn has_format(path: &Path) -> bool {
+        Format::of_path(path).is_some()
+    }
+
     /// Creates the capture at `path`, or empties it, and writes its file header.
     ///
     /// # Errors
-    /// [`IoError::Format`] if the name does not end in `.pcap`, `.pcapng`,
-    /// `.pcap.gz` or `.pcapng.gz`; [`IoError::File`] if the file cannot be written.
+    /// [`IoError::Format`] if the name does not end in `.pcap`, `.pcapng`, `.pcap.gz` or
+    /// `.pcapng.gz`, and is not [`STANDARD_OUTPUT`]; [`IoError::File`] if the file cannot be
+    /// written.
     pub fn create(path: &Path) -> Result<Self, IoError> {
         let mut output = Self::claim(path, &Stop::default())?;
         output.flush().map_err(|failure| failure.error)?;
