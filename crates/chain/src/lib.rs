@@ -11,8 +11,8 @@ mod route_decider;
 mod routing;
 
 pub use config::{
-    Files, InputPlan, InputSource, MAX_WORKERS, Names, NfPlan, OutputPlan, OutputTarget, Plan,
-    PlanOptions, Routes, read_routes,
+    Files, InputPlan, InputSource, MAX_WORKERS, MergeBy, Names, NfPlan, OutputPlan, OutputTarget,
+    Plan, PlanOptions, Routes, read_routes,
 };
 pub use graph::Graph;
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};

@@ -38,6 +38,7 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 mod memory;
+mod merge;
 pub mod offload;
 mod passes;
 mod port;
@@ -49,4 +50,5 @@ pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
 pub use memory::MemoryInput;
+pub use merge::{Merge, Oldest};
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};

@@ -8,7 +8,7 @@ use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 use crate::capture::{Next, Reader, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
-use crate::port::{Input, IoError, Received, Shortfall};
+use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 
 /// Replays packets that were loaded before: receiving a packet is one copy into a
 /// frame and no other work.
@@ -181,16 +181,29 @@ impl MemoryInput {
         true
     }
 
+    /// How many of the next packets, of `most` with those received, are not later than `last`; the
+    /// first packet of a call always is.
+    fn due(&self, most: usize, last: Nanoseconds, received: &Received) -> usize {
+        let most = most - received.packets;
+        if last == FOREVER {
+            return most;
+        }
+        let shift = self.passes.shift();
+        let first = usize::from(received.packets == 0);
+        let next = self.packets[self.next..].iter().take(most).skip(first);
+        first + next.take_while(|packet| packet.timestamp.plus(shift) <= last).count()
+    }
+
     /// Whether there are no more packets; begins another pass if one is due.
     fn is_over(&mut self) -> bool {
-        if self.next < self.packets.len() {
-            return false;
+        if self.next < self.packets.len() || self.ended {
+            return self.ended;
         }
-        if self.failure.is_some() || !self.passes.next_pass_after(self.span) {
-            return true;
+        self.ended = self.failure.is_some() || !self.passes.next_pass_after(self.span);
+        if !self.ended {
+            self.next = 0;
         }
-        self.next = 0;
-        false
+        self.ended
     }
 }
 
@@ -201,14 +214,24 @@ impl Input for MemoryInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
+        self.receive_until(batch, most, FOREVER, drops)
+    }
+
+    fn receive_until(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
         let mut received = Received { packets: 0, bytes: 0, ended: false };
         self.load_more();
         if self.loading.is_some() {
             return Ok(received);
         }
-        while !self.ended && received.packets < most && !batch.is_full() {
-            if self.is_over() {
-                self.ended = true;
+        while !self.is_over() && received.packets < most && !batch.is_full() {
+            let most = received.packets + self.due(most, last, &received);
+            if received.packets == most {
                 break;
             }
             self.receive_plain(batch, most, &mut received);
@@ -219,13 +242,13 @@ impl Input for MemoryInput {
                 break;
             }
         }
-        if self.ended
+        if self.is_over()
             && received.packets == 0
             && let Some(failure) = self.failure.take()
         {
             return Err(failure);
         }
-        received.ended = self.ended && self.failure.is_none();
+        received.ended = self.is_over() && self.failure.is_none();
         Ok(received)
     }
 
@@ -236,6 +259,11 @@ impl Input for MemoryInput {
     fn upcoming(&self) -> Option<Nanoseconds> {
         let next = self.packets.get(self.next)?;
         Some(next.timestamp.plus(self.passes.shift()))
+    }
+
+    fn following(&mut self) -> Option<Nanoseconds> {
+        let following = self.packets.get(self.next + 1)?;
+        Some(following.timestamp.plus(self.passes.shift()))
     }
 
     fn share(&self) -> Option<f64> {

@@ -8,6 +8,8 @@ use thalweg_source::SourceError;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::ports::MergeBy;
+
 /// The chain file, part by part.
 ///
 /// Invalid parts are left out and named in `errors`, so that one pass over the
@@ -46,11 +48,12 @@ pub(super) struct NfSection<'a> {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Run {
     pub(super) workers: Spanned<usize>,
+    pub(super) merge: MergeBy,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Self { workers: Spanned::new(0..0, 1) }
+        Self { workers: Spanned::new(0..0, 1), merge: MergeBy::default() }
     }
 }
 

@@ -16,6 +16,6 @@ mod ways;
 pub use files::Files;
 pub use names::Names;
 pub use plan::{MAX_WORKERS, NfPlan, Plan, PlanOptions};
-pub use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
+pub use ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};
 pub(crate) use ways::distinct_inputs;

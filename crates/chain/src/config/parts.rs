@@ -32,7 +32,9 @@ pub(super) fn read<'a>(
         parts.error(0..0, "the chain has no routes", "a line: routes = \"FILE\"");
     }
     let file = ChainFile {
-        run: parts.part("run", "[run] with: workers").unwrap_or_default(),
+        run: parts
+            .part("run", "[run] with: workers, merge = \"time\" or \"turn\"")
+            .unwrap_or_default(),
         memory: parts
             .part("memory", "[memory] with: frame_size, frames, huge_pages")
             .unwrap_or_default(),

@@ -17,7 +17,7 @@ use super::files::Files;
 use super::names::{self, Names};
 use super::parts;
 use super::paths::{read_named, resolve};
-use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
+use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_routes};
 use crate::routing::Routing;
 
@@ -71,6 +71,8 @@ pub struct Plan {
     pub routing: Arc<Routing>,
     /// Worker threads.
     pub workers: usize,
+    /// The order of packets of several captures.
+    pub merge: MergeBy,
     /// The packet memory.
     pub pool: Arc<Pool>,
     /// The files that the chain reads and writes.
@@ -117,6 +119,7 @@ impl Plan {
         names.types.clone_from(&classes.types);
         let routes = load_routes(&source, &file, &names, &mut errors);
         let workers = check_workers(&source, &file, &mut errors);
+        let merge = file.run.merge;
         let classifier = classifier_config(&source, &file, &mut errors);
         let mut notes = Vec::new();
         let pool = make_pool(&source, &file.memory, &nfs, &mut notes, &mut errors);
@@ -155,6 +158,7 @@ impl Plan {
             classifier,
             routing,
             workers,
+            merge,
             pool,
             files,
             notes,

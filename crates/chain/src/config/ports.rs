@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use thalweg_io::generate::Spec;
 use thalweg_io::{CaptureInput, IoError};
 use thalweg_source::{OutputFile, Source, SourceError, check_readable};
@@ -31,6 +32,18 @@ pub enum InputSource {
     },
     /// A generator.
     Generate(Box<Spec>),
+}
+
+/// The order in which the packets of several captures are received. Other inputs take turns with
+/// them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MergeBy {
+    /// The oldest packet first.
+    #[default]
+    Time,
+    /// In turn, a batch of each.
+    Turn,
 }
 
 /// An input of a chain.

@@ -9,7 +9,7 @@ use super::link::to_ethernet;
 use super::record::{Next, Reader, Record};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
-use crate::port::{Input, IoError, Received, Shortfall};
+use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 
 /// Reads a pcap or pcapng capture, plain or gzip-compressed, as a stream.
 ///
@@ -70,10 +70,10 @@ impl CaptureInput {
         }
     }
 
-    /// Reads the record after those received, for its time. A pipe may not have it yet, and is not
-    /// waited for.
-    fn look_ahead(&mut self) {
-        if self.held.is_some() || self.ended || self.reader.descriptor().is_some() {
+    /// Reads the record after those received, for its time. A pipe that had none for this call is
+    /// not read again.
+    fn look_ahead(&mut self, is_pending: bool) {
+        if self.held.is_some() || self.ended || is_pending {
             return;
         }
         match self.next_record() {
@@ -124,10 +124,21 @@ impl Input for CaptureInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
+        self.receive_until(batch, most, FOREVER, drops)
+    }
+
+    fn receive_until(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
         let mut received = Received { packets: 0, bytes: 0, ended: false };
+        let mut is_pending = false;
         // Dropped packets count as well, so that a call returns even if a
         // capture holds no usable packet.
         while !self.ended && received.packets < most && !batch.is_full() {
@@ -137,12 +148,16 @@ impl Input for CaptureInput {
             };
             match next {
                 Ok(Next::Record(record)) => {
-                    if self.take(&record, batch, drops, &mut received) == Taken::Later {
+                    let is_due = received.packets == 0 || record.timestamp <= last;
+                    if !is_due || self.take(&record, batch, drops, &mut received) == Taken::Later {
                         self.held = Some(record);
                         break;
                     }
                 }
-                Ok(Next::Later) => break,
+                Ok(Next::Later) => {
+                    is_pending = true;
+                    break;
+                }
                 Ok(Next::End) => self.ended = true,
                 Err(failure) => {
                     self.ended = true;
@@ -153,17 +168,24 @@ impl Input for CaptureInput {
                 }
             }
         }
-        self.look_ahead();
+        self.look_ahead(is_pending);
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.reader.descriptor()
+        // A packet that was read ahead needs no further bytes.
+        self.reader.descriptor().filter(|_| self.held.is_none() && self.failure.is_none())
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {
         self.held.map(|record| record.timestamp)
+    }
+
+    fn following(&mut self) -> Option<Nanoseconds> {
+        let held = self.held?;
+        let captured = self.reader.following(&held)?;
+        Some(captured.plus(self.passes.shift()))
     }
 
     fn share(&self) -> Option<f64> {

@@ -58,6 +58,10 @@ pub(crate) struct Reader {
     /// Bytes of the record that was read last; the next read skips them,
     /// so that the record's data stays in the window until then.
     current: usize,
+    /// What follows the record that was read last, if that was looked up.
+    ahead: Option<Result<Next, IoError>>,
+    /// The captured bytes of the record that was read last, once the window has moved past them.
+    aside: Vec<u8>,
 }
 
 impl Reader {
@@ -65,7 +69,14 @@ impl Reader {
     pub(crate) fn open(path: &Path) -> Result<Self, IoError> {
         let file = |source: io::Error| IoError::File { path: path.into(), source };
         let bytes = Bytes::open(path).map_err(file)?;
-        let mut reader = Self { path: path.into(), bytes, format: None, current: 0 };
+        let mut reader = Self {
+            path: path.into(),
+            bytes,
+            format: None,
+            current: 0,
+            ahead: None,
+            aside: Vec::new(),
+        };
         if reader.descriptor().is_none() {
             reader.read_header()?;
         }
@@ -108,6 +119,31 @@ impl Reader {
 
     /// The next record.
     pub(crate) fn next(&mut self) -> Result<Next, IoError> {
+        match self.ahead.take() {
+            None | Some(Ok(Next::Later)) => self.advance(),
+            Some(ahead) => ahead,
+        }
+    }
+
+    /// The time of the record after `last`, which was read last and whose data stays available;
+    /// `None` if there is none, or none yet.
+    pub(crate) fn following(&mut self, last: &Record) -> Option<Nanoseconds> {
+        if self.ahead.is_none() {
+            let mut aside = std::mem::take(&mut self.aside);
+            aside.clear();
+            aside.extend_from_slice(self.data(last));
+            self.aside = aside;
+        }
+        if matches!(self.ahead, None | Some(Ok(Next::Later))) {
+            self.ahead = Some(self.advance());
+        }
+        match self.ahead {
+            Some(Ok(Next::Record(record))) => Some(record.timestamp),
+            _ => None,
+        }
+    }
+
+    fn advance(&mut self) -> Result<Next, IoError> {
         if self.format.is_none() && !self.read_header()? {
             return Ok(Next::Later);
         }
@@ -140,6 +176,9 @@ impl Reader {
 
     /// The captured bytes of the record that was read last.
     pub(crate) fn data(&self, record: &Record) -> &[u8] {
+        if self.ahead.is_some() {
+            return &self.aside;
+        }
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()
     }
 

@@ -179,6 +179,38 @@ fn a_pipe_delivers_each_packet_with_its_last_byte() {
     }
 }
 
+/// So that pipes, too, can be merged by time; one without a packet is not waited for.
+#[test]
+fn the_next_packet_of_a_pipe_is_known_once_it_has_arrived() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    let (bytes, ends) = with_other_blocks();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+    let mut input = CaptureInput::open(Path::new(&path), 1).unwrap();
+    let mut batch = Batch::new(Arc::new(Pool::anonymous(40, 2048).unwrap()));
+    let mut receive = |input: &mut CaptureInput, most| {
+        let received = input.receive(&mut batch, most, &mut DropCounts::default()).unwrap();
+        batch.release(batch.lanes());
+        (received.packets, received.ended)
+    };
+    assert_eq!(receive(&mut input, 0), (0, false));
+    assert!(input.upcoming().is_none() && input.descriptor().is_some());
+    writer.write_all(&bytes[..ends[1]]).unwrap();
+    assert_eq!(receive(&mut input, 0), (0, false));
+    let time = input.upcoming();
+    // What was read ahead needs no further bytes.
+    assert!(time.is_some() && input.descriptor().is_none());
+    assert_eq!(input.following(), time, "all have the same time");
+    assert_eq!(receive(&mut input, 1), (1, false));
+    assert_eq!((input.upcoming(), input.following()), (time, None));
+    writer.write_all(&bytes[ends[1]..]).unwrap();
+    assert_eq!(input.following(), time);
+    drop(writer);
+    assert_eq!(receive(&mut input, 9), (2, true));
+}
+
 /// What the writer has flushed is there, also within a gzip member.
 #[test]
 fn a_compressed_pipe_delivers_what_was_flushed() {
