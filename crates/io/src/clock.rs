@@ -47,7 +47,7 @@ impl PacketClock {
 
     /// The time by which a packet captured at `time`, the next one, takes its place among those of
     /// other inputs. `after` returns the captured time of the packet after it, if it is known; it
-    /// is called only for a step forward that needs a second packet to be believed.
+    /// is called only for a step that needs a second packet to be believed.
     ///
     /// An older packet than those before it counts as of its own time, believed or not: it is late
     /// already.
@@ -56,11 +56,31 @@ impl PacketClock {
         time: Nanoseconds,
         after: impl FnOnce() -> Option<Nanoseconds>,
     ) -> Nanoseconds {
-        match self.reached {
-            Some(reached) if time.since(reached) > STEP => {
-                believe(reached, time, after()).unwrap_or(reached)
-            }
-            _ => time,
+        self.step(time, after).0
+    }
+
+    /// As [`expect`](Self::expect); the next packet is then the one after it.
+    pub(crate) fn pass(
+        &mut self,
+        time: Nanoseconds,
+        after: impl FnOnce() -> Option<Nanoseconds>,
+    ) -> Nanoseconds {
+        let (place, reached) = self.step(time, after);
+        self.reached = Some(reached);
+        place
+    }
+
+    /// The place of the next packet in time, and the time reached with it.
+    fn step(
+        &self,
+        time: Nanoseconds,
+        after: impl FnOnce() -> Option<Nanoseconds>,
+    ) -> (Nanoseconds, Nanoseconds) {
+        let reached = self.reached.unwrap_or(time);
+        let after = if is_small(reached, time) { None } else { after() };
+        match believe(reached, time, after) {
+            Some(newest) => (time, newest),
+            None => (time.min(reached), reached),
         }
     }
 }
@@ -74,6 +94,11 @@ fn small_step(reached: Nanoseconds, times: &[Nanoseconds]) -> Option<Nanoseconds
     Some(Nanoseconds(newest)).filter(|newest| *newest <= STEP)
 }
 
+/// Whether the step from `reached` to `time` needs no second packet to be believed.
+fn is_small(reached: Nanoseconds, time: Nanoseconds) -> bool {
+    reached.since(time) <= Nanoseconds::REORDERING && time.since(reached) <= STEP
+}
+
 /// The newest time after a packet of `time`, before which it was `reached`; `None` if the packet
 /// before `next` is not believed.
 fn believe(
@@ -81,7 +106,7 @@ fn believe(
     time: Nanoseconds,
     next: Option<Nanoseconds>,
 ) -> Option<Nanoseconds> {
-    if reached.since(time) <= Nanoseconds::REORDERING && time.since(reached) <= STEP {
+    if is_small(reached, time) {
         return Some(reached.max(time));
     }
     let is_nearer = |next: Nanoseconds| next.0.abs_diff(time.0) <= next.0.abs_diff(reached.0);

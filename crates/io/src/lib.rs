@@ -43,7 +43,7 @@ pub mod offload;
 mod passes;
 mod port;
 
-pub use capture::{CaptureInput, CaptureOutput};
+pub use capture::{CaptureFiles, CaptureInput, CaptureOutput};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use interface::{

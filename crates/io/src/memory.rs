@@ -1,11 +1,12 @@
 //! Packets replayed from memory, for benchmarks and tests.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
-use crate::capture::{Next, Reader, Unfit, to_ethernet};
+use crate::capture::{CaptureFiles, Next, Records, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
@@ -17,7 +18,7 @@ use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 /// replayed when it has ended.
 pub struct MemoryInput {
     /// The pipe that is being loaded.
-    loading: Option<Reader>,
+    loading: Option<Records>,
     bytes: Vec<u8>,
     packets: Vec<Stored>,
     /// The next packet, as an index into `packets`.
@@ -26,8 +27,8 @@ pub struct MemoryInput {
     /// The times of all packets.
     span: Span,
     intake: Intake,
-    /// The damage in the capture; reported after the packets before it.
-    failure: Option<IoError>,
+    /// The damage in the captures; reported after the packets.
+    failures: VecDeque<IoError>,
     ended: bool,
 }
 
@@ -49,28 +50,37 @@ impl MemoryInput {
     /// # Errors
     /// As [`CaptureInput::open`](crate::CaptureInput::open).
     pub fn load(path: &Path, loops: u64) -> Result<Self, IoError> {
-        let mut input = Self { loading: Some(Reader::open(path)?), ..Self::empty(loops) };
+        Self::load_files(&CaptureFiles::one(path), loops)
+    }
+
+    /// Loads captures, to be replayed as one `loops` times (0 = forever). If one is damaged, the
+    /// others are loaded, and all are replayed once.
+    ///
+    /// # Errors
+    /// As [`CaptureInput::open_files`](crate::CaptureInput::open_files).
+    pub fn load_files(files: &CaptureFiles, loops: u64) -> Result<Self, IoError> {
+        let mut input = Self { loading: Some(Records::open(files)?), ..Self::empty(loops) };
         input.load_more();
         Ok(input)
     }
 
     /// Loads the packets that have arrived.
     fn load_more(&mut self) {
-        let Some(mut reader) = self.loading.take() else { return };
+        let Some(mut records) = self.loading.take() else { return };
         loop {
-            let record = match reader.next() {
+            let record = match records.next() {
                 Ok(Next::Record(record)) => record,
                 Ok(Next::Later) => {
-                    self.loading = Some(reader);
+                    self.loading = Some(records);
                     return;
                 }
                 Ok(Next::End) => return,
                 Err(failure) => {
-                    self.failure = Some(failure);
-                    return;
+                    self.failures.push_back(failure);
+                    continue;
                 }
             };
-            let data = reader.data(&record);
+            let data = records.data(&record);
             match to_ethernet(record.link, data) {
                 Ok(converted) => self.store(
                     &[converted.header(), converted.rest(data)],
@@ -116,7 +126,7 @@ impl MemoryInput {
             passes: Passes::new(loops),
             span: Span::default(),
             intake: Intake::default(),
-            failure: None,
+            failures: VecDeque::new(),
             ended: false,
         }
     }
@@ -199,7 +209,7 @@ impl MemoryInput {
         if self.next < self.packets.len() || self.ended {
             return self.ended;
         }
-        self.ended = self.failure.is_some() || !self.passes.next_pass_after(self.span);
+        self.ended = !self.failures.is_empty() || !self.passes.next_pass_after(self.span);
         if !self.ended {
             self.next = 0;
         }
@@ -244,16 +254,16 @@ impl Input for MemoryInput {
         }
         if self.is_over()
             && received.packets == 0
-            && let Some(failure) = self.failure.take()
+            && let Some(failure) = self.failures.pop_front()
         {
             return Err(failure);
         }
-        received.ended = self.is_over() && self.failure.is_none();
+        received.ended = self.is_over() && self.failures.is_empty();
         Ok(received)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.loading.as_ref().and_then(Reader::descriptor)
+        self.loading.as_ref().and_then(Records::descriptor)
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {

@@ -1,7 +1,7 @@
 //! The two traits of a port.
 
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
@@ -50,6 +50,16 @@ pub enum IoError {
 }
 
 impl IoError {
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Damaged { path, .. } | Self::File { path, .. } | Self::Format { path, .. } => {
+                Some(path)
+            }
+            Self::Interface { .. } => None,
+        }
+    }
+
     /// What is wrong, without the name of the file or interface.
     pub fn what(&self) -> String {
         match self {
@@ -89,8 +99,8 @@ pub trait Input: Send {
     /// looks for the [`upcoming`](Self::upcoming) packet, and whether it has ended.
     ///
     /// # Errors
-    /// If the source is damaged. Packets received before the damage are in
-    /// the batch; a later call returns `ended`.
+    /// If the source is damaged. Packets received before the damage are in the batch; later calls
+    /// return the packets of its other files, if it has several, or `ended`.
     fn receive(
         &mut self,
         batch: &mut Batch,

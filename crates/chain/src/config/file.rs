@@ -8,6 +8,7 @@ use thalweg_source::SourceError;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::captures::Captures;
 use super::ports::MergeBy;
 
 /// The chain file, part by part.
@@ -106,7 +107,7 @@ impl Default for Classify {
 pub(super) struct Input {
     pub(super) interface: Option<Spanned<String>>,
     pub(super) promiscuous: Option<Spanned<bool>>,
-    pub(super) capture: Option<Spanned<String>>,
+    pub(super) capture: Option<Spanned<Captures>>,
     pub(super) generate: Option<Spanned<thalweg_io::generate::Spec>>,
     pub(super) r#loop: Option<Spanned<u64>>,
     pub(super) memory: Option<Spanned<bool>>,

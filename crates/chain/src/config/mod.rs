@@ -1,5 +1,6 @@
 //! The chain file: read, checked as a whole, and turned into a [`Plan`].
 
+mod captures;
 mod classes;
 mod file;
 mod files;

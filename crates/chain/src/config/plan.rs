@@ -11,6 +11,7 @@ use thalweg_packet::{
 };
 use thalweg_source::{Source, SourceError};
 
+use super::captures::Findings;
 use super::classes::{classes, type_names};
 use super::file::{ChainFile, Class, Memory, NfSection};
 use super::files::Files;
@@ -97,7 +98,9 @@ impl Plan {
         let mut names = names_of(&file);
         let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
         let known = interfaces.as_deref();
-        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut errors);
+        let mut notes = Vec::new();
+        let mut findings = Findings { notes: &mut notes, errors: &mut errors };
+        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut findings);
         let mut files = files_read(&source, &file, &inputs);
         let opens = !options.without_outputs;
         let outputs = std::mem::take(&mut file.outputs);
@@ -121,7 +124,6 @@ impl Plan {
         let workers = check_workers(&source, &file, &mut errors);
         let merge = file.run.merge;
         let classifier = classifier_config(&source, &file, &mut errors);
-        let mut notes = Vec::new();
         let pool = make_pool(&source, &file.memory, &nfs, &mut notes, &mut errors);
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
             // By file, the chain file first, and by position: a line would have to be counted.
@@ -217,8 +219,12 @@ fn names_of(file: &ChainFile<'_>) -> Names {
 fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
     let mut files = Files::default();
     for input in inputs {
-        if let InputSource::Capture { path, .. } = &input.source {
+        let InputSource::Capture { files: captures, .. } = &input.source else { continue };
+        for path in captures.paths() {
             files.read(path, format!("the file that input '{}' reads", input.name));
+        }
+        for place in &input.searched {
+            files.searched(place.clone(), format!("those that input '{}' reads", input.name));
         }
     }
     files.read(source.path(), "the chain file");

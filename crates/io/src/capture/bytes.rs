@@ -6,10 +6,11 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::stream::Stream;
+use super::stream::{Stream, Upkeep};
 
-/// The initial size of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
-const INITIAL_BUFFER: usize = 128 * 1024;
+/// The initial sizes of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
+const LARGE_BUFFER: usize = 128 * 1024;
+const SMALL_BUFFER: usize = 16 * 1024;
 
 /// The longest part of the file that is buffered at once. A length field above this is damage
 /// of a hostile file, and no memory is allocated for it.
@@ -48,14 +49,15 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// Opens `path`. Nothing is read yet, since a pipe may be empty.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, upkeep: Upkeep) -> io::Result<Self> {
+        let size = if upkeep == Upkeep::Large { LARGE_BUFFER } else { SMALL_BUFFER };
         Ok(Self {
-            file: Stream::open(path)?,
+            file: Stream::open(path, upkeep)?,
             magic: [0; 2],
             magic_len: 0,
             source: None,
             gzip: false,
-            buffer: vec![0; INITIAL_BUFFER],
+            buffer: vec![0; size],
             start: 0,
             end: 0,
             offset: 0,
@@ -88,7 +90,7 @@ impl Bytes {
         let source = Cursor::new(self.magic).take(self.magic_len as u64).chain(self.file.clone());
         self.gzip = self.magic == [0x1f, 0x8b];
         if self.gzip {
-            Box::new(MultiGzDecoder::new(BufReader::with_capacity(INITIAL_BUFFER, source)))
+            Box::new(MultiGzDecoder::new(BufReader::with_capacity(self.buffer.len(), source)))
         } else {
             Box::new(source)
         }

@@ -14,6 +14,7 @@ use thalweg_packet::Nanoseconds;
 use super::bytes::{Bytes, Fault};
 use super::pcap::Pcap;
 use super::pcapng::PcapNg;
+use super::stream::Upkeep;
 use crate::port::IoError;
 
 /// The most bytes of one captured packet: libpcap's `MAXIMUM_SNAPLEN`.
@@ -62,13 +63,15 @@ pub(crate) struct Reader {
     ahead: Option<Result<Next, IoError>>,
     /// The captured bytes of the record that was read last, once the window has moved past them.
     aside: Vec<u8>,
+    /// Whether it is damaged, or cannot be read, from here on.
+    has_failed: bool,
 }
 
 impl Reader {
     /// Opens a capture and reads its file header, unless it is a pipe.
-    pub(crate) fn open(path: &Path) -> Result<Self, IoError> {
+    pub(crate) fn open(path: &Path, upkeep: Upkeep) -> Result<Self, IoError> {
         let file = |source: io::Error| IoError::File { path: path.into(), source };
-        let bytes = Bytes::open(path).map_err(file)?;
+        let bytes = Bytes::open(path, upkeep).map_err(file)?;
         let mut reader = Self {
             path: path.into(),
             bytes,
@@ -76,6 +79,7 @@ impl Reader {
             current: 0,
             ahead: None,
             aside: Vec::new(),
+            has_failed: false,
         };
         if reader.descriptor().is_none() {
             reader.read_header()?;
@@ -88,13 +92,17 @@ impl Reader {
         if self.format.is_some() {
             return Ok(true);
         }
-        match Self::format(&mut self.bytes) {
-            Ok(Ok(format)) => self.format = Some(format),
-            Ok(Err(what)) => return Err(IoError::Format { path: self.path.clone(), what }),
+        let failure = match Self::format(&mut self.bytes) {
+            Ok(Ok(format)) => {
+                self.format = Some(format);
+                return Ok(true);
+            }
+            Ok(Err(what)) => IoError::Format { path: self.path.clone(), what },
             Err(fault) if fault.is_wait() => return Ok(false),
-            Err(fault) => return Err(in_file(&self.path, fault)),
-        }
-        Ok(true)
+            Err(fault) => in_file(&self.path, fault),
+        };
+        self.has_failed = true;
+        Err(failure)
     }
 
     /// The format, or what was found instead of one.
@@ -117,7 +125,7 @@ impl Reader {
         }
     }
 
-    /// The next record.
+    /// The next record. An error is returned once, and then the end.
     pub(crate) fn next(&mut self) -> Result<Next, IoError> {
         match self.ahead.take() {
             None | Some(Ok(Next::Later)) => self.advance(),
@@ -144,6 +152,9 @@ impl Reader {
     }
 
     fn advance(&mut self) -> Result<Next, IoError> {
+        if self.has_failed {
+            return Ok(Next::End);
+        }
         if self.format.is_none() && !self.read_header()? {
             return Ok(Next::Later);
         }
@@ -160,7 +171,10 @@ impl Reader {
             }
             Ok(None) => Ok(Next::End),
             Err(fault) if fault.is_wait() => Ok(Next::Later),
-            Err(fault) => Err(in_file(&self.path, fault)),
+            Err(fault) => {
+                self.has_failed = true;
+                Err(in_file(&self.path, fault))
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Opens the inputs of a plan, and checks the options of a run against them.
 
+use std::path::Path;
+
 use thalweg_chain::{InputPlan, InputSource, Plan};
 use thalweg_io::generate::GeneratorInput;
 use thalweg_io::{CaptureInput, Input, InterfaceInput, MemoryInput};
@@ -18,11 +20,11 @@ pub(crate) fn open_inputs(
             InputSource::Interface { name, promiscuous } => {
                 Box::new(InterfaceInput::open(name, *promiscuous)?)
             }
-            InputSource::Capture { path, in_memory: false } => {
-                Box::new(CaptureInput::open(path, loops)?)
+            InputSource::Capture { files, in_memory: false, .. } => {
+                Box::new(CaptureInput::open_files(files, loops)?)
             }
-            InputSource::Capture { path, in_memory: true } => {
-                Box::new(MemoryInput::load(path, loops)?)
+            InputSource::Capture { files, in_memory: true, .. } => {
+                Box::new(MemoryInput::load_files(files, loops)?)
             }
             InputSource::Generate(spec) => Box::new(GeneratorInput::new((**spec).clone())?),
         })
@@ -35,8 +37,9 @@ pub(super) fn check_loops(plan: &Plan, options: &RunOptions) -> Result<(), RunEr
     let Some(loops) = options.loops else { return Ok(()) };
     let loops_none = |input: &&InputPlan| match &input.source {
         InputSource::Interface { .. } | InputSource::Generate(_) => true,
-        InputSource::Capture { path, in_memory } => {
-            loops != 1 && !in_memory && !path.metadata().is_ok_and(|file| file.is_file())
+        InputSource::Capture { files, in_memory, .. } => {
+            let is_file = |path: &Path| path.metadata().is_ok_and(|file| file.is_file());
+            loops != 1 && !in_memory && !files.paths().all(is_file)
         }
     };
     let ignoring: Vec<_> = plan.inputs.iter().filter(loops_none).map(|i| &*i.name).collect();
