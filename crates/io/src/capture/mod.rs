@@ -1,5 +1,6 @@
 //! Capture files: pcap and pcapng, plain and gzip-compressed.
 
+mod ahead;
 mod bytes;
 mod files;
 mod input;

@@ -23,7 +23,7 @@ impl Records {
     /// If the only file cannot be opened, or is no capture.
     pub(crate) fn open(files: &CaptureFiles) -> Result<Self, IoError> {
         Ok(match &*files.files {
-            [one] => Self::One(Reader::open(&one.path, Upkeep::Large)?),
+            [one] => Self::One(Reader::open(&one.path, Upkeep::Full)?),
             _ => Self::Several(FileSet::new(files.clone())),
         })
     }
@@ -34,7 +34,7 @@ impl Records {
     /// As [`open`](Self::open).
     pub(crate) fn restart(&mut self) -> Result<(), IoError> {
         *self = match self {
-            Self::One(reader) => Self::One(Reader::open(reader.path(), Upkeep::Large)?),
+            Self::One(reader) => Self::One(Reader::open(reader.path(), Upkeep::Full)?),
             Self::Several(set) => Self::Several(FileSet::new(set.files().clone())),
         };
         Ok(())

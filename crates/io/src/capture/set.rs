@@ -9,6 +9,8 @@ use crate::clock::PacketClock;
 use crate::merge::{Merge, Oldest};
 use crate::port::{FOREVER, IoError};
 
+/// The most files that are decompressed by threads of their own at the same time.
+const MOST_FULL: usize = 2;
 /// The most files that keep a descriptor and large buffers at the same time.
 const MOST_LARGE: usize = 32;
 
@@ -122,7 +124,13 @@ impl FileSet {
         self.opened += 1;
         self.await_next();
         self.live += 1;
-        let upkeep = if self.live <= MOST_LARGE { Upkeep::Large } else { Upkeep::Small };
+        let upkeep = if self.live <= MOST_FULL {
+            Upkeep::Full
+        } else if self.live <= MOST_LARGE {
+            Upkeep::Large
+        } else {
+            Upkeep::Small
+        };
         let opened = Reader::open(&self.files.files[number].path, upkeep).and_then(|mut reader| {
             let clock = PacketClock::default();
             let Next::Record(head) = reader.next()? else { return Ok(None) };

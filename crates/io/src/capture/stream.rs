@@ -29,7 +29,9 @@ struct Inner {
 /// What a file costs while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upkeep {
-    /// A descriptor and large buffers, for speed.
+    /// A descriptor and large buffers, and a thread that decompresses a long file.
+    Full,
+    /// A descriptor and large buffers.
     Large,
     /// No descriptor of a regular file, and small buffers: many files are open.
     Small,
