@@ -82,7 +82,7 @@ fn what_a_run_cannot_read_or_write_is_refused() {
         (chain("interface = 'no-such'", OUTPUT, NF), 3, "there is no interface 'no-such'"),
         (input("none.pcap"), 3, "cannot read this capture: No such file"),
         (input("in.pcap/x"), 3, "cannot read this capture: Not a directory"),
-        (input("sub"), 3, "this is a folder"),
+        (input("sub"), 3, "this folder has no files"),
         (input("empty.pcap"), 3, "the file is empty"),
         (input("text.pcap"), 3, "not a pcap or pcapng capture"),
         (input("cut.pcapng"), 3, "at byte "),

@@ -6,6 +6,8 @@ use common::{Folder, Tag};
 use thalweg_engine::{RunOptions, Trace, TraceError, trace};
 
 const CHAIN: &str = r#"routes = "routes.csv"
+[run]
+merge = "turn"
 [input.left]
 capture = "left.pcap"
 [input.right]

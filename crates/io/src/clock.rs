@@ -22,19 +22,19 @@ pub struct PacketClock {
 }
 
 impl PacketClock {
-    /// Dates the packets of `batch`, which were received in the order of their lanes; `next` is the
-    /// captured time of the packet after them, if it is known.
-    pub fn date(&mut self, batch: &mut Batch, next: Option<Nanoseconds>) {
+    /// Dates the packets of `batch` from lane `start` on, which were received in the order of their
+    /// lanes; `next` is the captured time of the packet after them, if it is known.
+    pub fn date(&mut self, batch: &mut Batch, start: usize, next: Option<Nanoseconds>) {
         let packets = batch.len();
         debug_assert!(batch.lanes() == Lanes::first(packets), "an input fills lanes in order");
-        let times = &batch.meta.timestamp[..packets];
+        let times = &batch.meta.timestamp[start.min(packets)..packets];
         let Some(first) = times.first() else { return };
         let mut reached = self.reached.unwrap_or(*first);
         if let Some(step) = small_step(reached, times) {
             self.reached = Some(reached.plus(step));
             return;
         }
-        for lane in 0..packets {
+        for lane in start..packets {
             let time = batch.meta.timestamp[lane];
             let after = batch.meta.timestamp[..packets].get(lane + 1).copied().or(next);
             match believe(reached, time, after) {
@@ -43,6 +43,45 @@ impl PacketClock {
             }
         }
         self.reached = Some(reached);
+    }
+
+    /// The time by which a packet captured at `time`, the next one, takes its place among those of
+    /// other inputs. `after` returns the captured time of the packet after it, if it is known; it
+    /// is called only for a step that needs a second packet to be believed.
+    ///
+    /// An older packet than those before it counts as of its own time, believed or not: it is late
+    /// already.
+    pub fn expect(
+        &self,
+        time: Nanoseconds,
+        after: impl FnOnce() -> Option<Nanoseconds>,
+    ) -> Nanoseconds {
+        self.step(time, after).0
+    }
+
+    /// As [`expect`](Self::expect); the next packet is then the one after it.
+    pub(crate) fn pass(
+        &mut self,
+        time: Nanoseconds,
+        after: impl FnOnce() -> Option<Nanoseconds>,
+    ) -> Nanoseconds {
+        let (place, reached) = self.step(time, after);
+        self.reached = Some(reached);
+        place
+    }
+
+    /// The place of the next packet in time, and the time reached with it.
+    fn step(
+        &self,
+        time: Nanoseconds,
+        after: impl FnOnce() -> Option<Nanoseconds>,
+    ) -> (Nanoseconds, Nanoseconds) {
+        let reached = self.reached.unwrap_or(time);
+        let after = if is_small(reached, time) { None } else { after() };
+        match believe(reached, time, after) {
+            Some(newest) => (time, newest),
+            None => (time.min(reached), reached),
+        }
     }
 }
 
@@ -55,6 +94,11 @@ fn small_step(reached: Nanoseconds, times: &[Nanoseconds]) -> Option<Nanoseconds
     Some(Nanoseconds(newest)).filter(|newest| *newest <= STEP)
 }
 
+/// Whether the step from `reached` to `time` needs no second packet to be believed.
+fn is_small(reached: Nanoseconds, time: Nanoseconds) -> bool {
+    reached.since(time) <= Nanoseconds::REORDERING && time.since(reached) <= STEP
+}
+
 /// The newest time after a packet of `time`, before which it was `reached`; `None` if the packet
 /// before `next` is not believed.
 fn believe(
@@ -62,7 +106,7 @@ fn believe(
     time: Nanoseconds,
     next: Option<Nanoseconds>,
 ) -> Option<Nanoseconds> {
-    if reached.since(time) <= Nanoseconds::REORDERING && time.since(reached) <= STEP {
+    if is_small(reached, time) {
         return Some(reached.max(time));
     }
     let is_nearer = |next: Nanoseconds| next.0.abs_diff(time.0) <= next.0.abs_diff(reached.0);
@@ -78,23 +122,31 @@ mod tests {
 
     use super::*;
 
-    /// The times that packets get that arrive in batches of `many`, in seconds.
+    /// The times that packets get that arrive in runs of `many`, as many in a batch as fit, in
+    /// seconds.
     fn dated(seconds: &[u64], many: usize) -> Vec<u64> {
         let mut batch = Batch::new(Arc::new(Pool::anonymous(64, 2048).unwrap()));
         let mut clock = PacketClock::default();
         let mut times = Vec::new();
         for (at, chunk) in seconds.chunks(many).enumerate() {
+            if batch.len() + chunk.len() > BATCH {
+                batch.release(Lanes::ALL);
+            }
+            let start = batch.len();
+            let after = seconds.get(at * many + 1).map(|t| Nanoseconds::from_secs(*t));
+            let expected = clock.expect(Nanoseconds::from_secs(chunk[0]), || after);
+            let late = clock.reached.is_some_and(|reached| expected < reached);
             for time in chunk {
                 let lane = batch.push_bytes(&[0; 64]).unwrap();
                 batch.meta.timestamp[lane] = Nanoseconds::from_secs(*time);
             }
             let next = seconds.get((at + 1) * many).map(|t| Nanoseconds::from_secs(*t));
-            clock.date(&mut batch, next);
-            for (lane, time) in batch.lanes().into_iter().zip(chunk) {
+            clock.date(&mut batch, start, next);
+            assert!(late || expected == batch.meta.timestamp[start], "the first as expected");
+            for (lane, time) in (start..).zip(chunk) {
                 assert_eq!(batch.meta.captured(lane), Nanoseconds::from_secs(*time));
                 times.push(batch.meta.timestamp[lane].split().0);
             }
-            batch.release(Lanes::ALL);
         }
         times
     }

@@ -38,15 +38,17 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 mod memory;
+mod merge;
 pub mod offload;
 mod passes;
 mod port;
 
-pub use capture::{CaptureInput, CaptureOutput, STANDARD_OUTPUT};
+pub use capture::{CaptureFiles, CaptureInput, CaptureOutput, STANDARD_OUTPUT};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
 pub use memory::MemoryInput;
+pub use merge::{Merge, Oldest};
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};

@@ -1,14 +1,15 @@
 //! Packets replayed from memory, for benchmarks and tests.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
-use crate::capture::{Next, Reader, Unfit, to_ethernet};
+use crate::capture::{CaptureFiles, Next, Records, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
-use crate::port::{Input, IoError, Received, Shortfall};
+use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 
 /// Replays packets that were loaded before: receiving a packet is one copy into a
 /// frame and no other work.
@@ -17,7 +18,7 @@ use crate::port::{Input, IoError, Received, Shortfall};
 /// replayed when it has ended.
 pub struct MemoryInput {
     /// The pipe that is being loaded.
-    loading: Option<Reader>,
+    loading: Option<Records>,
     bytes: Vec<u8>,
     packets: Vec<Stored>,
     /// The next packet, as an index into `packets`.
@@ -26,8 +27,8 @@ pub struct MemoryInput {
     /// The times of all packets.
     span: Span,
     intake: Intake,
-    /// The damage in the capture; reported after the packets before it.
-    failure: Option<IoError>,
+    /// The damage in the captures; reported after the packets.
+    failures: VecDeque<IoError>,
     ended: bool,
 }
 
@@ -49,28 +50,37 @@ impl MemoryInput {
     /// # Errors
     /// As [`CaptureInput::open`](crate::CaptureInput::open).
     pub fn load(path: &Path, loops: u64) -> Result<Self, IoError> {
-        let mut input = Self { loading: Some(Reader::open(path)?), ..Self::empty(loops) };
+        Self::load_files(&CaptureFiles::one(path), loops)
+    }
+
+    /// Loads captures, to be replayed as one `loops` times (0 = forever). If one is damaged, the
+    /// others are loaded, and all are replayed once.
+    ///
+    /// # Errors
+    /// As [`CaptureInput::open_files`](crate::CaptureInput::open_files).
+    pub fn load_files(files: &CaptureFiles, loops: u64) -> Result<Self, IoError> {
+        let mut input = Self { loading: Some(Records::open(files)?), ..Self::empty(loops) };
         input.load_more();
         Ok(input)
     }
 
     /// Loads the packets that have arrived.
     fn load_more(&mut self) {
-        let Some(mut reader) = self.loading.take() else { return };
+        let Some(mut records) = self.loading.take() else { return };
         loop {
-            let record = match reader.next() {
+            let record = match records.next() {
                 Ok(Next::Record(record)) => record,
                 Ok(Next::Later) => {
-                    self.loading = Some(reader);
+                    self.loading = Some(records);
                     return;
                 }
                 Ok(Next::End) => return,
                 Err(failure) => {
-                    self.failure = Some(failure);
-                    return;
+                    self.failures.push_back(failure);
+                    continue;
                 }
             };
-            let data = reader.data(&record);
+            let data = records.data(&record);
             match to_ethernet(record.link, data) {
                 Ok(converted) => self.store(
                     &[converted.header(), converted.rest(data)],
@@ -116,7 +126,7 @@ impl MemoryInput {
             passes: Passes::new(loops),
             span: Span::default(),
             intake: Intake::default(),
-            failure: None,
+            failures: VecDeque::new(),
             ended: false,
         }
     }
@@ -181,16 +191,29 @@ impl MemoryInput {
         true
     }
 
+    /// How many of the next packets, of `most` with those received, are not later than `last`; the
+    /// first packet of a call always is.
+    fn due(&self, most: usize, last: Nanoseconds, received: &Received) -> usize {
+        let most = most - received.packets;
+        if last == FOREVER {
+            return most;
+        }
+        let shift = self.passes.shift();
+        let first = usize::from(received.packets == 0);
+        let next = self.packets[self.next..].iter().take(most).skip(first);
+        first + next.take_while(|packet| packet.timestamp.plus(shift) <= last).count()
+    }
+
     /// Whether there are no more packets; begins another pass if one is due.
     fn is_over(&mut self) -> bool {
-        if self.next < self.packets.len() {
-            return false;
+        if self.next < self.packets.len() || self.ended {
+            return self.ended;
         }
-        if self.failure.is_some() || !self.passes.next_pass_after(self.span) {
-            return true;
+        self.ended = !self.failures.is_empty() || !self.passes.next_pass_after(self.span);
+        if !self.ended {
+            self.next = 0;
         }
-        self.next = 0;
-        false
+        self.ended
     }
 }
 
@@ -201,14 +224,24 @@ impl Input for MemoryInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
+        self.receive_until(batch, most, FOREVER, drops)
+    }
+
+    fn receive_until(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
         let mut received = Received { packets: 0, bytes: 0, ended: false };
         self.load_more();
         if self.loading.is_some() {
             return Ok(received);
         }
-        while !self.ended && received.packets < most && !batch.is_full() {
-            if self.is_over() {
-                self.ended = true;
+        while !self.is_over() && received.packets < most && !batch.is_full() {
+            let most = received.packets + self.due(most, last, &received);
+            if received.packets == most {
                 break;
             }
             self.receive_plain(batch, most, &mut received);
@@ -219,23 +252,28 @@ impl Input for MemoryInput {
                 break;
             }
         }
-        if self.ended
+        if self.is_over()
             && received.packets == 0
-            && let Some(failure) = self.failure.take()
+            && let Some(failure) = self.failures.pop_front()
         {
             return Err(failure);
         }
-        received.ended = self.ended && self.failure.is_none();
+        received.ended = self.is_over() && self.failures.is_empty();
         Ok(received)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.loading.as_ref().and_then(Reader::descriptor)
+        self.loading.as_ref().and_then(Records::descriptor)
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {
         let next = self.packets.get(self.next)?;
         Some(next.timestamp.plus(self.passes.shift()))
+    }
+
+    fn following(&mut self) -> Option<Nanoseconds> {
+        let following = self.packets.get(self.next + 1)?;
+        Some(following.timestamp.plus(self.passes.shift()))
     }
 
     fn share(&self) -> Option<f64> {

@@ -1,9 +1,12 @@
 //! The two traits of a port.
 
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
+
+/// The time that no packet is later than.
+pub(crate) const FOREVER: Nanoseconds = Nanoseconds(u64::MAX);
 
 /// An error of a port.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,16 @@ pub enum IoError {
 }
 
 impl IoError {
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Damaged { path, .. } | Self::File { path, .. } | Self::Format { path, .. } => {
+                Some(path)
+            }
+            Self::Interface { .. } => None,
+        }
+    }
+
     /// What is wrong, without the name of the file or interface.
     pub fn what(&self) -> String {
         match self {
@@ -82,11 +95,12 @@ pub struct Shortfall {
 pub trait Input: Send {
     /// Receives up to `most` packets that are available into the empty lanes of
     /// `batch` (with metadata: timestamp, wire length; the caller sets the port).
-    /// A packet that cannot be taken in is counted in `drops`.
+    /// A packet that cannot be taken in is counted in `drops`. With `most` 0, the source only
+    /// looks for the [`upcoming`](Self::upcoming) packet, and whether it has ended.
     ///
     /// # Errors
-    /// If the source is damaged. Packets received before the damage are in
-    /// the batch; a later call returns `ended`.
+    /// If the source is damaged. Packets received before the damage are in the batch; later calls
+    /// return the packets of its other files, if it has several, or `ended`.
     fn receive(
         &mut self,
         batch: &mut Batch,
@@ -94,8 +108,29 @@ pub trait Input: Send {
         drops: &mut DropCounts,
     ) -> Result<Received, IoError>;
 
+    /// As [`receive`](Self::receive), but after the first packet only those of a time up to `last`.
+    ///
+    /// # Errors
+    /// As `receive`.
+    fn receive_until(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        let _ = last;
+        self.receive(batch, most.min(1), drops)
+    }
+
     /// The time of the packet after those received so far, as far as it is known.
     fn upcoming(&self) -> Option<Nanoseconds> {
+        None
+    }
+
+    /// The time of the packet after the [`upcoming`](Self::upcoming) one, as far as it is known.
+    /// Reads ahead for it, so that it takes longer.
+    fn following(&mut self) -> Option<Nanoseconds> {
         None
     }
 

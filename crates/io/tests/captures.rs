@@ -352,6 +352,71 @@ fn inputs(path: &Path) -> [Box<dyn Input>; 2] {
     [Box::new(CaptureInput::open(path, 1).unwrap()), Box::new(MemoryInput::load(path, 1).unwrap())]
 }
 
+/// Receives the packets of `path` up to the next of the times `until`, as long runs at once; returns
+/// them with the number of each run's packets. The times ahead are looked up before each run.
+fn received_until(input: &mut dyn Input, path: &[Seen], until: &[u64]) -> (Vec<Seen>, Vec<usize>) {
+    let mut batch = Batch::new(Arc::new(Pool::anonymous(64, 2048).unwrap()));
+    let (mut packets, mut runs, mut drops) = (Vec::new(), Vec::new(), DropCounts::default());
+    let none = input.receive(&mut batch, 0, &mut drops).unwrap();
+    assert_eq!((none.packets, none.ended, batch.len()), (0, path.is_empty(), 0));
+    for last in until.iter().copied().chain([u64::MAX]) {
+        let time = |ahead: usize| path.get(packets.len() + ahead).map(|packet| packet.timestamp);
+        assert_eq!((input.upcoming(), input.following()), (time(0), time(1)));
+        assert_eq!(input.following(), time(1), "the same when it is looked up again");
+        let received = input.receive_until(&mut batch, BATCH, Nanoseconds(last), &mut drops);
+        let received = received.unwrap();
+        packets.extend(batch.lanes().into_iter().map(|lane| Seen {
+            bytes: batch.bytes(lane).to_vec(),
+            wire_len: batch.meta.wire_len[lane],
+            timestamp: batch.meta.timestamp[lane],
+        }));
+        batch.release(Lanes::ALL);
+        runs.push(received.packets);
+        if received.ended {
+            break;
+        }
+    }
+    (packets, runs)
+}
+
+#[test]
+fn a_run_of_packets_ends_before_the_first_that_is_too_late() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ALL {
+        let path = folder.path().join(name);
+        let (packets, _) = written(&path, 20);
+        let time = |n: usize| packets[n].timestamp.0;
+        for mut input in inputs(&path) {
+            // The first packet is received whatever its time, and then those that are not late.
+            let until = [0, time(1), time(4), time(4) + 1, time(9) - 1, time(12)];
+            let (found, runs) = received_until(&mut *input, &packets, &until);
+            assert_eq!(runs, [1, 1, 3, 1, 3, 4, 7], "{name}");
+            assert_eq!(found, packets, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_next_pass_is_known_before_the_last_packet_of_the_one_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let (packets, _) = written(&path, 3);
+    let inputs: [Box<dyn Input>; 2] = [
+        Box::new(CaptureInput::open(&path, 2).unwrap()),
+        Box::new(MemoryInput::load(&path, 2).unwrap()),
+    ];
+    for mut input in inputs {
+        let mut batch = Batch::new(Arc::new(Pool::anonymous(64, 2048).unwrap()));
+        let received = input.receive(&mut batch, 3, &mut DropCounts::default()).unwrap();
+        assert_eq!((received.packets, received.ended), (3, false));
+        let second_pass = packets[2].timestamp.plus(Nanoseconds(1001));
+        assert_eq!(input.upcoming(), Some(second_pass));
+        let received = input.receive(&mut batch, 3, &mut DropCounts::default()).unwrap();
+        assert_eq!((received.packets, received.ended), (3, true));
+        assert_eq!(input.upcoming(), None);
+    }
+}
+
 #[test]
 fn a_pool_that_is_empty_for_a_moment_costs_no_packet() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,6 +8,8 @@ use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::captures::Captures;
+use super::ports::MergeBy;
 use crate::workers::Workers;
 
 /// The chain file, part by part.
@@ -53,12 +55,17 @@ pub(super) struct NfSection<'a> {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Run {
     pub(super) workers: Spanned<Workers>,
+    pub(super) merge: MergeBy,
     pub(super) seed: Option<u64>,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Self { workers: Spanned::new(0..0, Workers::Number(1)), seed: None }
+        Self {
+            workers: Spanned::new(0..0, Workers::Number(1)),
+            merge: MergeBy::default(),
+            seed: None,
+        }
     }
 }
 
@@ -111,7 +118,7 @@ impl Default for Classify {
 pub(super) struct Input {
     pub(super) interface: Option<Spanned<String>>,
     pub(super) promiscuous: Option<Spanned<bool>>,
-    pub(super) capture: Option<Spanned<String>>,
+    pub(super) capture: Option<Spanned<Captures>>,
     pub(super) generate: Option<Spanned<thalweg_io::generate::Spec>>,
     pub(super) r#loop: Option<Spanned<u64>>,
     pub(super) memory: Option<Spanned<bool>>,

@@ -6,6 +6,7 @@ use std::path::Path;
 use thalweg_nf::misplaced;
 use thalweg_source::{OutputFile, Source, SourceError};
 
+use super::captures::Searched;
 use super::identity::{Exclusion, Identity};
 
 /// All files that a chain file names.
@@ -13,6 +14,8 @@ use super::identity::{Exclusion, Identity};
 pub struct Files {
     /// Each file, and what it is: "the file that input 'a' reads".
     read: Vec<(Identity, String)>,
+    /// Where inputs look for captures, and what they find: "those that input 'a' reads".
+    searched: Vec<(Searched, String)>,
     written: Vec<Written>,
     of_nfs: Vec<OutputFile>,
 }
@@ -33,6 +36,11 @@ impl Files {
         self.read.push((Identity::of(path), what.into()));
     }
 
+    /// Adds a place where an input looks for its files.
+    pub(super) fn searched(&mut self, place: Searched, what: String) {
+        self.searched.push((place, what));
+    }
+
     pub(super) fn written(&mut self, file: OutputFile, span: Range<usize>, what: String) {
         let (identity, exclusion) = (Identity::of(file.path()), Exclusion::of(file.path()));
         self.written.push(Written { file, identity, exclusion, what, span });
@@ -51,7 +59,8 @@ impl Files {
 
     /// Adds an error for each file that would be overwritten.
     pub(super) fn check(&self, source: &Source, errors: &mut Vec<SourceError>) {
-        for (n, Written { identity, exclusion, span, .. }) in self.written.iter().enumerate() {
+        for (n, Written { file, identity, exclusion, span, .. }) in self.written.iter().enumerate()
+        {
             let before = if *exclusion == Exclusion::File { &self.written[..n] } else { &[] };
             let what = match exclusion {
                 Exclusion::None => None,
@@ -60,8 +69,20 @@ impl Files {
             if let Some(what) = what {
                 let message = format!("this would overwrite {what}");
                 errors.push(source.error(span.clone(), message, "a file of its own"));
+            } else if *exclusion == Exclusion::File
+                && let Some(what) = self.found_as(file.path())
+            {
+                // The next run would read it, or refuse to overwrite it.
+                let message = format!("this file would be among {what}");
+                errors.push(source.error(span.clone(), message, "a file elsewhere"));
             }
         }
+    }
+
+    /// What a search for captures finds that also finds the file at `path`.
+    fn found_as(&self, path: &Path) -> Option<&str> {
+        let finds = |(place, _): &&(Searched, String)| place.finds(path);
+        self.searched.iter().find(finds).map(|(_, what)| &**what)
     }
 
     /// Adds an error for each file that a run may not write.

@@ -1,5 +1,6 @@
 //! The chain file: read, checked as a whole, and turned into a [`Plan`].
 
+mod captures;
 mod classes;
 mod file;
 mod files;
@@ -18,6 +19,6 @@ mod ways;
 pub use files::Files;
 pub use names::Names;
 pub use plan::{NfPlan, Plan, PlanOptions};
-pub use ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
+pub use ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};
 pub(crate) use ways::distinct_inputs;

@@ -34,7 +34,9 @@ pub(super) fn read<'a>(
     let mut parts = Parts { source: &source, table, errors: Vec::new() };
     parts.check_routes();
     let file = ChainFile {
-        run: parts.part("run", "[run] with: workers, seed").unwrap_or_default(),
+        run: parts
+            .part("run", "[run] with: workers, seed, merge = \"time\" or \"turn\"")
+            .unwrap_or_default(),
         memory: parts
             .part("memory", "[memory] with: frame_size, frames, huge_pages")
             .unwrap_or_default(),

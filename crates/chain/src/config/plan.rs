@@ -11,13 +11,14 @@ use thalweg_packet::{
 };
 use thalweg_source::{Source, SourceError};
 
+use super::captures::Findings;
 use super::classes::{classes, type_names};
 use super::file::{ChainFile, Class, Memory, NfSection};
 use super::files::Files;
 use super::names::{self, Names};
 use super::parts;
 use super::paths::{read_named, resolve};
-use super::ports::{InputPlan, InputSource, OutputPlan, inputs, outputs};
+use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_paths, read_routes};
 use crate::routing::Routing;
 use crate::workers::Workers;
@@ -69,6 +70,8 @@ pub struct Plan {
     pub routing: Arc<Routing>,
     /// Worker threads.
     pub workers: usize,
+    /// The order of packets of several captures.
+    pub merge: MergeBy,
     /// The packet memory.
     pub pool: Arc<Pool>,
     /// The files that the chain reads and writes.
@@ -107,7 +110,9 @@ impl Plan {
         let mut names = names_of(&file);
         let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
         let known = interfaces.as_deref();
-        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut errors);
+        let mut notes = Vec::new();
+        let mut findings = Findings { notes: &mut notes, errors: &mut errors };
+        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut findings);
         let mut files = files_read(&source, &file, &inputs);
         let opens = !options.without_outputs;
         let outputs = std::mem::take(&mut file.outputs);
@@ -130,8 +135,8 @@ impl Plan {
         names.types.clone_from(&classes.types);
         let routes = load_routes(&source, &file, &names, &mut errors);
         let workers = check_workers(&source, &file, &mut errors);
+        let merge = file.run.merge;
         let classifier = classifier_config(&source, &file, &mut errors);
-        let mut notes = Vec::new();
         let pool = make_pool(&source, &file.memory, &nfs, &mut notes, &mut errors);
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
             // By file, the chain file first, and by position: a line would have to be counted.
@@ -171,6 +176,7 @@ impl Plan {
             classifier,
             routing,
             workers,
+            merge,
             pool,
             files,
             notes,
@@ -239,8 +245,12 @@ fn names_of(file: &ChainFile<'_>) -> Names {
 fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
     let mut files = Files::default();
     for input in inputs {
-        if let InputSource::Capture { path, .. } = &input.source {
+        let InputSource::Capture { files: captures, .. } = &input.source else { continue };
+        for path in captures.paths() {
             files.read(path, format!("the file that input '{}' reads", input.name));
+        }
+        for place in &input.searched {
+            files.searched(place.clone(), format!("those that input '{}' reads", input.name));
         }
     }
     if !is_in_memory(source) {

@@ -3,11 +3,14 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use thalweg_io::CaptureFiles;
+use thalweg_io::CaptureOutput;
 use thalweg_io::generate::Spec;
-use thalweg_io::{CaptureInput, CaptureOutput, IoError};
-use thalweg_source::{OutputFile, Source, SourceError, check_readable};
+use thalweg_source::{OutputFile, Source, SourceError};
 use toml::Spanned;
 
+use super::captures::{Findings, Found, Searched, captures};
 use super::file::{Input, Named, Output};
 use super::files::Files;
 use super::paths::resolve;
@@ -22,15 +25,29 @@ pub enum InputSource {
         /// Whether it takes packets for other stations too.
         promiscuous: bool,
     },
-    /// A capture file or pipe.
+    /// A pipe, or capture files that are read as one.
     Capture {
-        /// Its path.
-        path: PathBuf,
-        /// Whether it is loaded as a whole before the first packet.
+        /// The files.
+        files: CaptureFiles,
+        /// The path; with several files, their names in the chain file and their number.
+        what: String,
+        /// Whether they are loaded as a whole before the first packet.
         in_memory: bool,
     },
     /// A generator.
     Generate(Box<Spec>),
+}
+
+/// The order in which the packets of several captures are received. Other inputs take turns with
+/// them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MergeBy {
+    /// The oldest packet first.
+    #[default]
+    Time,
+    /// In turn, a batch of each.
+    Turn,
 }
 
 /// An input of a chain.
@@ -40,6 +57,8 @@ pub struct InputPlan {
     pub name: String,
     /// The source of its packets.
     pub source: InputSource,
+    /// Where its captures were looked for.
+    pub(super) searched: Vec<Searched>,
     /// Passes over a capture; 0 means without end.
     pub loops: u64,
 }
@@ -69,59 +88,70 @@ pub(super) fn inputs(
     source: &Source,
     inputs: Vec<Named<Input>>,
     interfaces: Option<&[String]>,
-    errors: &mut Vec<SourceError>,
+    findings: &mut Findings<'_>,
 ) -> Vec<InputPlan> {
     if inputs.is_empty() {
-        errors.push(source.error(0..0, "the chain has no input", "a section [input.NAME]"));
+        let message = "the chain has no input";
+        findings.errors.push(source.error(0..0, message, "a section [input.NAME]"));
     }
-    let mut plans = Vec::new();
-    for (name, input) in inputs {
-        let Some(input) = input else { continue };
+    let plan = |(name, input): Named<Input>| {
+        let input = input?;
         let span = input.span();
         let input = input.into_inner();
-        // Ignoring these would run something else than the file requests.
-        let of_captures = [
-            ("loop", input.r#loop.as_ref().map(Spanned::span)),
-            ("memory", input.memory.as_ref().map(Spanned::span)),
-        ];
-        let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
-        let mut refuse = |keys: &[Key], what, expected| {
-            for (key, at) in keys.iter().filter_map(|(key, at)| Some((key, at.clone()?))) {
-                let message = format!("'{key}' does not apply to {what}");
-                errors.push(source.error(at, message, expected));
-            }
-        };
-        let from = match (input.interface, input.capture, input.generate) {
-            (Some(interface), None, None) => {
-                refuse(&of_captures, "an interface", "--duration or --count to end the run");
-                let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
-                let name = interface_name(source, interface, interfaces, true, errors);
-                InputSource::Interface { name, promiscuous }
-            }
-            (None, Some(capture), None) => {
-                refuse(&of_interfaces, "a capture", "no such key");
-                let in_memory = input.memory.is_some_and(Spanned::into_inner);
-                let passes = input.r#loop.as_ref().filter(|loops| *loops.get_ref() != 1);
-                let passes = passes.map(Spanned::span);
-                capture_source(source, &capture, in_memory, passes, errors)
-            }
-            (None, None, Some(spec)) => {
-                let expected = "packets = N in generate";
-                refuse(&of_captures, "generated traffic", expected);
-                refuse(&of_interfaces, "generated traffic", "no such key");
-                generator_source(source, spec, errors)
-            }
-            _ => {
-                let expected =
-                    "one of: interface = \"NAME\", capture = \"FILE\", generate = { ... }";
-                errors.push(source.error(span, "an input needs exactly one source", expected));
-                continue;
-            }
-        };
-        let loops = input.r#loop.map_or(1, Spanned::into_inner);
-        plans.push(InputPlan { name: name.into_inner(), source: from, loops });
-    }
-    plans
+        let loops = input.r#loop.as_ref().map_or(1, |loops| *loops.get_ref());
+        let Found { source, searched } = input_source(source, input, span, interfaces, findings)?;
+        Some(InputPlan { name: name.into_inner(), source, searched, loops })
+    };
+    inputs.into_iter().filter_map(plan).collect()
+}
+
+/// The only source of an input, whose section is at `span`.
+fn input_source(
+    source: &Source,
+    input: Input,
+    span: Range<usize>,
+    interfaces: Option<&[String]>,
+    findings: &mut Findings<'_>,
+) -> Option<Found> {
+    // Ignoring these would run something else than the file requests.
+    let of_captures = [
+        ("loop", input.r#loop.as_ref().map(Spanned::span)),
+        ("memory", input.memory.as_ref().map(Spanned::span)),
+    ];
+    let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
+    let errors = &mut *findings.errors;
+    let mut refuse = |keys: &[Key], what, expected| {
+        for (key, at) in keys.iter().filter_map(|(key, at)| Some((key, at.clone()?))) {
+            let message = format!("'{key}' does not apply to {what}");
+            errors.push(source.error(at, message, expected));
+        }
+    };
+    let from = match (input.interface, input.capture, input.generate) {
+        (Some(interface), None, None) => {
+            refuse(&of_captures, "an interface", "--duration or --count to end the run");
+            let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
+            let name = interface_name(source, interface, interfaces, true, errors);
+            InputSource::Interface { name, promiscuous }
+        }
+        (None, Some(capture), None) => {
+            refuse(&of_interfaces, "a capture", "no such key");
+            let in_memory = input.memory.is_some_and(Spanned::into_inner);
+            let passes = input.r#loop.filter(|loops| *loops.get_ref() != 1);
+            let passes = passes.map(|loops| loops.span());
+            return Some(captures(source, capture, in_memory, passes, findings));
+        }
+        (None, None, Some(spec)) => {
+            refuse(&of_captures, "generated traffic", "packets = N in generate");
+            refuse(&of_interfaces, "generated traffic", "no such key");
+            generator_source(source, spec, errors)
+        }
+        _ => {
+            let expected = "one of: interface = \"NAME\", capture = \"FILE\", generate = { ... }";
+            errors.push(source.error(span, "an input needs exactly one source", expected));
+            return None;
+        }
+    };
+    Some(Found { source: from, searched: Vec::new() })
 }
 
 /// A key of an input, and its place if the file has it.
@@ -148,39 +178,6 @@ fn interface_name(
         errors.push(source.error(interface.span(), message, "an interface that can be opened"));
     }
     interface.into_inner()
-}
-
-/// `passes` is the place of a number of passes other than 1.
-fn capture_source(
-    source: &Source,
-    capture: &Spanned<String>,
-    in_memory: bool,
-    passes: Option<Range<usize>>,
-    errors: &mut Vec<SourceError>,
-) -> InputSource {
-    let path = resolve(source, capture.get_ref());
-    let cannot_read = |e| Some(format!("cannot read this capture: {e}"));
-    // A pipe is not opened, since its writer would lose its reader when it is closed again.
-    let problem = match path.metadata() {
-        Ok(metadata) if metadata.is_dir() => Some("this is a folder".into()),
-        Ok(metadata) if !metadata.is_file() => {
-            if let Some(span) = passes.filter(|_| !in_memory) {
-                let message = "the capture can be read only once, since it is not a file";
-                errors.push(source.error(span, message, "loop = 1, or memory = true"));
-            }
-            check_readable(&path).err().and_then(cannot_read)
-        }
-        Ok(_) => match CaptureInput::open(&path, 1) {
-            Ok(_) => None,
-            Err(IoError::File { source, .. }) => cannot_read(source),
-            Err(other) => Some(other.what()),
-        },
-        Err(e) => cannot_read(e),
-    };
-    if let Some(message) = problem {
-        errors.push(source.error(capture.span(), message, "a readable capture"));
-    }
-    InputSource::Capture { path, in_memory }
 }
 
 fn generator_source(

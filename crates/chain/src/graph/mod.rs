@@ -33,7 +33,7 @@ pub struct Graph {
 struct Port {
     name: String,
     kind: PortKind,
-    /// The interface, the file or the traffic.
+    /// The interface, the files or the traffic.
     what: String,
 }
 
@@ -84,7 +84,7 @@ impl Graph {
         let inputs = plan.inputs.iter().map(|p| {
             let (kind, what) = match &p.source {
                 InputSource::Interface { name, .. } => interface(name),
-                InputSource::Capture { path, .. } => capture(path),
+                InputSource::Capture { what, .. } => (PortKind::Capture, what.clone()),
                 InputSource::Generate(spec) => {
                     let flows = counted(spec.flows, "flow");
                     let packets = counted(spec.packets, "generated packet");

@@ -213,13 +213,20 @@ impl Folder {
 
     /// Writes a capture of the packets, a microsecond apart.
     pub fn capture(&self, name: &str, tags: &[Tag]) -> &Self {
+        let times = (0..).map(|number| Nanoseconds(1_000_000_000 + number * 1000));
+        let packets = tags.iter().map(|tag| tag.packet());
+        self.timed_capture(name, times.zip(packets))
+    }
+
+    /// Writes a capture of packets with their times.
+    pub fn timed_capture(
+        &self,
+        name: &str,
+        packets: impl IntoIterator<Item = (Nanoseconds, Vec<u8>)>,
+    ) -> &Self {
         let mut output = CaptureOutput::create(&self.path(name)).unwrap();
-        let mut batch = Batch::new(Arc::new(Pool::anonymous(BATCH, 2048).unwrap()));
-        for (number, tag) in tags.iter().enumerate() {
-            let lane = batch.push_bytes(&tag.packet()).unwrap();
-            batch.meta.timestamp[lane] = Nanoseconds(1_000_000_000 + number as u64 * 1000);
-            output.send(&batch, batch.lanes(), &mut DropCounts::default()).unwrap();
-            batch.release(Lanes::ALL);
+        for (time, bytes) in packets {
+            output.write(&bytes, bytes.len() as u32, time).unwrap();
         }
         output.flush().unwrap();
         self

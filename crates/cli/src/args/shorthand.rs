@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use thalweg_chain::Workers;
 
 use super::duration;
 
@@ -15,9 +16,10 @@ pub struct Traffic {
     /// Receive only packets to this machine from interfaces: no promiscuous mode
     #[arg(short = 'p', long, requires = "interface")]
     pub no_promiscuous: bool,
-    /// Worker threads; their number changes nothing but the speed [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub workers: Option<u16>,
+    /// Worker threads, or `auto` for one a processor; their number changes nothing but the speed
+    /// [default: 1]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<Workers>,
     /// Stop after TIME: a number with ms, s, m or h; without a unit, seconds
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,

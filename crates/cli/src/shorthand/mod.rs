@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_chain::{Plan, PlanOptions};
+use thalweg_chain::{Plan, PlanOptions, Workers};
 use thalweg_engine::{Control, Report, RunOptions};
 use thalweg_io::STANDARD_OUTPUT;
 use thalweg_nf::Kinds;
@@ -206,7 +206,11 @@ fn chain_file(command: &dyn Shorthand, pipe: Option<String>) -> Result<ChainText
     chain.comment("Paths are relative to the folder of this file.");
     if let Some(workers) = traffic.workers {
         chain.section("[run]", "");
-        chain.set("workers", i64::from(workers), "");
+        let number: toml::Value = match workers {
+            Workers::Auto => "auto".into(),
+            Workers::Number(number) => (number as i64).into(),
+        };
+        chain.set("workers", number, "");
     }
     chain.section("[memory]", "");
     chain.set("frame_size", MAX_FRAME_SIZE as i64, "captures may hold packets of several KiB");

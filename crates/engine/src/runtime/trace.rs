@@ -1,10 +1,10 @@
 //! Sends packets through a chain until the requested one, and returns its trace.
 
-use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, PortIndex};
+use thalweg_packet::{Batch, DropReason};
 
 use super::error::RunError;
 use super::options::RunOptions;
-use super::ports::{open_inputs, wait};
+use super::ports::{Delivery, Sources};
 use crate::burst::Burst;
 use crate::course::{Course, transmit};
 use crate::trace::{Labels, Trace, Tracer};
@@ -40,8 +40,8 @@ pub enum TraceError {
 /// Sends packets through the chain on one worker, until packet number `packet`
 /// (from 1), so that it meets the state of a run; explains that packet.
 ///
-/// Inputs are read as in a run: in turn, 32 packets each. The options other than
-/// the passes over captures have no effect. Nothing is transmitted. NFs write files
+/// Inputs are read in the order of a run. The options other than the passes over captures have no
+/// effect. Nothing is transmitted. NFs write files
 /// unless the plan was loaded as a dry run. If a live input has too few packets yet,
 /// this waits for more.
 ///
@@ -49,48 +49,34 @@ pub enum TraceError {
 /// If there is no such packet.
 #[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
-    let mut inputs = open_inputs(&plan, options)?;
-    let mut open = vec![true; inputs.len()];
+    let mut sources = Sources::open(&plan, options)?;
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),
         course: Course::new(&plan, 1),
         clock: Clock::default(),
     };
-    let (mut there, mut damage) = (0, None);
-    while open.contains(&true) {
-        let before = there;
-        for number in 0..inputs.len() {
-            for _ in 0..BATCH {
-                if !open[number] {
-                    break;
-                }
-                let mut drops = DropCounts::default();
-                let received = match inputs[number].receive(way.batch(), 1, &mut drops) {
-                    Ok(received) => received,
-                    Err(e) => {
-                        // As in a run, the other inputs continue.
-                        damage.get_or_insert(e);
-                        continue;
-                    }
-                };
-                open[number] = !received.ended;
-                // A live input may have missed several at once.
-                let numbers = there + 1..=there + received.packets as u64;
-                there = *numbers.end();
-                if received.packets == 0 {
-                    break;
-                }
-                let wanted = numbers.contains(&packet).then_some(packet);
-                if let (Some(packet), Some((reason, _))) = (wanted, drops.iter().next()) {
-                    return Err(TraceError::NotReceived { packet, reason });
-                }
-                if let Some(trace) = way.take_through(&plan, number, wanted) {
-                    return Ok(trace);
-                }
-            }
+    let (mut there, mut damage, mut vain_looks) = (0, None, 0);
+    while !sources.have_ended() {
+        let Delivery { input, packets, came, failure, .. } = sources.receive(way.batch(), 1);
+        // As in a run, the other inputs continue.
+        damage = damage.or(failure);
+        // A live input may have missed several at once.
+        let numbers = there + 1..=there + packets as u64;
+        there = *numbers.end();
+        let drops = std::mem::take(&mut sources.counters[input].drops);
+        let wanted = numbers.contains(&packet).then_some(packet);
+        if let (Some(packet), Some((reason, _))) = (wanted, drops.iter().next()) {
+            return Err(TraceError::NotReceived { packet, reason });
         }
-        if there == before {
-            wait(&inputs, &open);
+        if packets > 0
+            && let Some(trace) = way.take_through(&plan, input, wanted)
+        {
+            return Ok(trace);
+        }
+        vain_looks = if came { 0 } else { vain_looks + 1 };
+        if vain_looks >= sources.len() {
+            sources.wait();
+            vain_looks = 0;
         }
     }
     Err(damage.map_or(TraceError::NoSuchPacket { packet, there }, |e| RunError::from(e).into()))
@@ -114,7 +100,6 @@ impl Way {
     fn take_through(&mut self, plan: &Plan, input: usize, wanted: Option<u64>) -> Option<Trace> {
         let Self { burst, course, clock } = self;
         let round = &mut burst.rounds[0];
-        round.batch.meta.in_port.fill(PortIndex(input as u16));
         round.clock = clock.batch(&round.batch);
         let tracer = |packet| Tracer::new(packet, &plan.inputs[input].name, labels(plan));
         let mut watch = Watch { tracer: wanted.map(tracer), ..Watch::default() };

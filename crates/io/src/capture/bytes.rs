@@ -6,10 +6,15 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::stream::Stream;
+use super::ahead::Ahead;
+use super::stream::{Stream, Upkeep};
 
-/// The initial size of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
-const INITIAL_BUFFER: usize = 128 * 1024;
+/// The initial sizes of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
+const LARGE_BUFFER: usize = 128 * 1024;
+const SMALL_BUFFER: usize = 16 * 1024;
+
+/// The bytes of a compressed file after which a thread is worth its start.
+const LONG: u64 = 512 * 1024;
 
 /// The longest part of the file that is buffered at once. A length field above this is damage
 /// of a hostile file, and no memory is allocated for it.
@@ -31,15 +36,26 @@ impl Fault {
     }
 }
 
+/// The source of a capture's bytes.
+enum Source {
+    /// The first bytes have not arrived.
+    Unknown,
+    // One virtual call per refill of the buffer, not per record.
+    Direct(Box<dyn Read + Send>),
+    /// By a thread of its own.
+    Ahead(Ahead),
+}
+
 /// A capture's bytes after decompression: a window that slides over them.
 pub(crate) struct Bytes {
     file: Stream,
     /// The first bytes, which show whether the rest is compressed.
     magic: [u8; 2],
     magic_len: usize,
-    // One virtual call per refill of the buffer, not per record.
-    source: Option<Box<dyn Read + Send>>,
+    source: Source,
     gzip: bool,
+    /// Whether a thread may be started to decompress it.
+    may_read_ahead: bool,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -48,14 +64,16 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// Opens `path`. Nothing is read yet, since a pipe may be empty.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, upkeep: Upkeep) -> io::Result<Self> {
+        let size = if upkeep == Upkeep::Small { SMALL_BUFFER } else { LARGE_BUFFER };
         Ok(Self {
-            file: Stream::open(path)?,
+            file: Stream::open(path, upkeep)?,
             magic: [0; 2],
             magic_len: 0,
-            source: None,
+            source: Source::Unknown,
             gzip: false,
-            buffer: vec![0; INITIAL_BUFFER],
+            may_read_ahead: upkeep == Upkeep::Full,
+            buffer: vec![0; size],
             start: 0,
             end: 0,
             offset: 0,
@@ -69,12 +87,12 @@ impl Bytes {
 
     /// Reads the first bytes, and decides by them whether the file is decompressed.
     fn begin(&mut self) -> io::Result<()> {
-        while self.source.is_none() {
+        while matches!(self.source, Source::Unknown) {
             match self.file.read(&mut self.magic[self.magic_len..]) {
                 Ok(n) if n > 0 && self.magic_len + n < self.magic.len() => self.magic_len += n,
                 Ok(n) => {
                     self.magic_len += n;
-                    self.source = Some(self.chained());
+                    self.source = Source::Direct(self.chained());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -88,7 +106,7 @@ impl Bytes {
         let source = Cursor::new(self.magic).take(self.magic_len as u64).chain(self.file.clone());
         self.gzip = self.magic == [0x1f, 0x8b];
         if self.gzip {
-            Box::new(MultiGzDecoder::new(BufReader::with_capacity(INITIAL_BUFFER, source)))
+            Box::new(MultiGzDecoder::new(BufReader::with_capacity(self.buffer.len(), source)))
         } else {
             Box::new(source)
         }
@@ -96,7 +114,10 @@ impl Bytes {
 
     /// The share of the file that was consumed; of a compressed file, that was read.
     pub(crate) fn share(&self) -> Option<f64> {
-        let (read, size) = self.file.position()?;
+        let (read, size) = match &self.source {
+            Source::Ahead(ahead) => ahead.position()?,
+            _ => self.file.position()?,
+        };
         let ahead = if self.gzip { 0 } else { (self.end - self.start) as u64 };
         Some(read.saturating_sub(ahead) as f64 / size as f64)
     }
@@ -130,12 +151,21 @@ impl Bytes {
         if want > self.buffer.len() {
             self.buffer.resize(want.next_power_of_two(), 0);
         }
+        if self.may_read_ahead && self.gzip && self.offset >= LONG {
+            self.may_read_ahead = false;
+            self.read_ahead();
+        }
         while self.end < want {
-            if self.source.is_none() {
-                self.begin().map_err(|error| self.fault(error))?;
-            }
-            let Some(source) = &mut self.source else { break };
-            match source.read(&mut self.buffer[self.end..]) {
+            let rest = &mut self.buffer[self.end..];
+            let read = match &mut self.source {
+                Source::Unknown => {
+                    self.begin().map_err(|error| self.fault(error))?;
+                    continue;
+                }
+                Source::Direct(source) => source.read(rest),
+                Source::Ahead(ahead) => ahead.read(rest),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(n) => self.end += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -143,6 +173,21 @@ impl Bytes {
             }
         }
         Ok(())
+    }
+
+    /// Has the rest of a compressed file decompressed by a thread, unless it is a pipe, whose bytes
+    /// must be passed on as they arrive.
+    fn read_ahead(&mut self) {
+        if self.descriptor().is_some() {
+            return;
+        }
+        self.source = match std::mem::replace(&mut self.source, Source::Unknown) {
+            Source::Direct(source) => match Ahead::start(source, &self.file) {
+                Ok(ahead) => Source::Ahead(ahead),
+                Err(source) => Source::Direct(source),
+            },
+            other => other,
+        };
     }
 
     /// Distinguishes damage from I/O errors: a decompressor reports damage in the file as an I/O

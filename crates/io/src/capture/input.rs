@@ -5,11 +5,13 @@ use std::path::Path;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
+use super::files::CaptureFiles;
 use super::link::to_ethernet;
-use super::record::{Next, Reader, Record};
+use super::record::{Next, Record};
+use super::records::Records;
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
-use crate::port::{Input, IoError, Received, Shortfall};
+use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 
 /// Reads a pcap or pcapng capture, plain or gzip-compressed, as a stream.
 ///
@@ -21,16 +23,21 @@ use crate::port::{Input, IoError, Received, Shortfall};
 /// A pipe is read as packets arrive: a call returns those that have arrived whole, and
 /// [`descriptor`](Input::descriptor) is the pipe. It is read once, whatever the number of passes.
 ///
+/// Several files are read as one, in the order of time; after the damage of one, the others are
+/// read on. Several errors may therefore be returned, each by a call that receives no packet.
+///
 /// No packet is lost when no frame is free, unless none becomes free for a second:
 /// the packet is held back for the next call.
 pub struct CaptureInput {
-    reader: Reader,
+    records: Records,
     passes: Passes,
     intake: Intake,
     /// A record that found no free frame in the last call, or that was read ahead.
     held: Option<Record>,
     /// Damage after packets that are delivered first.
     failure: Option<IoError>,
+    /// Whether there was damage: then the pass is the last one.
+    is_damaged: bool,
     ended: bool,
 }
 
@@ -42,12 +49,22 @@ impl CaptureInput {
     /// [`IoError::File`] if it cannot be read, [`IoError::Format`] if it is not a
     /// capture, [`IoError::Damaged`] if its file header is damaged.
     pub fn open(path: &Path, loops: u64) -> Result<Self, IoError> {
+        Self::open_files(&CaptureFiles::one(path), loops)
+    }
+
+    /// Opens captures, to be read as one `loops` times (0 = forever).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) if it is one file; those of several files are returned when they
+    /// are read.
+    pub fn open_files(files: &CaptureFiles, loops: u64) -> Result<Self, IoError> {
         Ok(Self {
-            reader: Reader::open(path)?,
+            records: Records::open(files)?,
             passes: Passes::new(loops),
             intake: Intake::default(),
             held: None,
             failure: None,
+            is_damaged: false,
             ended: false,
         })
     }
@@ -55,7 +72,7 @@ impl CaptureInput {
     /// The next record of this pass or, at its end, of the next one.
     fn next_record(&mut self) -> Result<Next, IoError> {
         loop {
-            match self.reader.next()? {
+            match self.records.next().inspect_err(|_| self.is_damaged = true)? {
                 Next::Record(record) => {
                     let timestamp = self.passes.timestamp(record.timestamp);
                     return Ok(Next::Record(Record { timestamp, ..record }));
@@ -63,27 +80,28 @@ impl CaptureInput {
                 Next::Later => return Ok(Next::Later),
                 Next::End => {}
             }
-            if self.reader.descriptor().is_some() || !self.passes.next_pass() {
+            let is_last = self.is_damaged || self.records.descriptor().is_some();
+            if is_last || !self.passes.next_pass() {
                 return Ok(Next::End);
             }
-            self.reader = Reader::open(self.reader.path())?;
+            if let Err(failure) = self.records.restart() {
+                self.is_damaged = true;
+                return Err(failure);
+            }
         }
     }
 
-    /// Reads the record after those received, for its time. A pipe may not have it yet, and is not
-    /// waited for.
-    fn look_ahead(&mut self) {
-        if self.held.is_some() || self.ended || self.reader.descriptor().is_some() {
+    /// Reads the record after those received, for its time. A pipe that had none for this call is
+    /// not read again.
+    fn look_ahead(&mut self, is_pending: bool) {
+        if self.held.is_some() || self.ended || self.failure.is_some() || is_pending {
             return;
         }
         match self.next_record() {
             Ok(Next::Record(next)) => self.held = Some(next),
             Ok(Next::End) => self.ended = true,
             Ok(Next::Later) => {}
-            Err(failure) => {
-                self.ended = true;
-                self.failure = Some(failure);
-            }
+            Err(failure) => self.failure = Some(failure),
         }
     }
 
@@ -94,7 +112,7 @@ impl CaptureInput {
         drops: &mut DropCounts,
         received: &mut Received,
     ) -> Taken {
-        let data = self.reader.data(record);
+        let data = self.records.data(record);
         let converted = match to_ethernet(record.link, data) {
             Ok(converted) => converted,
             Err(unfit) => {
@@ -124,10 +142,21 @@ impl Input for CaptureInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
+        self.receive_until(batch, most, FOREVER, drops)
+    }
+
+    fn receive_until(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
         let mut received = Received { packets: 0, bytes: 0, ended: false };
+        let mut is_pending = false;
         // Dropped packets count as well, so that a call returns even if a
         // capture holds no usable packet.
         while !self.ended && received.packets < most && !batch.is_full() {
@@ -137,37 +166,46 @@ impl Input for CaptureInput {
             };
             match next {
                 Ok(Next::Record(record)) => {
-                    if self.take(&record, batch, drops, &mut received) == Taken::Later {
+                    let is_due = received.packets == 0 || record.timestamp <= last;
+                    if !is_due || self.take(&record, batch, drops, &mut received) == Taken::Later {
                         self.held = Some(record);
                         break;
                     }
                 }
-                Ok(Next::Later) => break,
+                Ok(Next::Later) => {
+                    is_pending = true;
+                    break;
+                }
                 Ok(Next::End) => self.ended = true,
+                Err(failure) if received.packets == 0 => return Err(failure),
                 Err(failure) => {
-                    self.ended = true;
-                    if received.packets == 0 {
-                        return Err(failure);
-                    }
                     self.failure = Some(failure);
+                    break;
                 }
             }
         }
-        self.look_ahead();
+        self.look_ahead(is_pending);
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.reader.descriptor()
+        // A packet that was read ahead needs no further bytes.
+        self.records.descriptor().filter(|_| self.held.is_none() && self.failure.is_none())
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {
         self.held.map(|record| record.timestamp)
     }
 
+    fn following(&mut self) -> Option<Nanoseconds> {
+        let held = self.held?;
+        let captured = self.records.following(&held)?;
+        Some(captured.plus(self.passes.shift()))
+    }
+
     fn share(&self) -> Option<f64> {
-        self.passes.share(self.reader.share()?)
+        self.passes.share(self.records.share()?)
     }
 
     fn shortfall(&self) -> Shortfall {

@@ -1,6 +1,8 @@
 //! Capture files: pcap and pcapng, plain and gzip-compressed.
 
+mod ahead;
 mod bytes;
+mod files;
 mod input;
 mod link;
 mod order;
@@ -8,13 +10,17 @@ mod output;
 mod pcap;
 mod pcapng;
 mod record;
+mod records;
+mod set;
 mod stream;
 
+pub use files::CaptureFiles;
 pub use input::CaptureInput;
 pub use output::{CaptureOutput, STANDARD_OUTPUT};
 
 pub(crate) use link::{Unfit, to_ethernet};
-pub(crate) use record::{Next, Reader};
+pub(crate) use record::Next;
+pub(crate) use records::Records;
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use thalweg_packet::Nanoseconds;
 use super::bytes::{Bytes, Fault};
 use super::pcap::Pcap;
 use super::pcapng::PcapNg;
+use super::stream::Upkeep;
 use crate::port::IoError;
 
 /// The most bytes of one captured packet: libpcap's `MAXIMUM_SNAPLEN`.
@@ -58,14 +59,28 @@ pub(crate) struct Reader {
     /// Bytes of the record that was read last; the next read skips them,
     /// so that the record's data stays in the window until then.
     current: usize,
+    /// What follows the record that was read last, if that was looked up.
+    ahead: Option<Result<Next, IoError>>,
+    /// The captured bytes of the record that was read last, once the window has moved past them.
+    aside: Vec<u8>,
+    /// Whether it is damaged, or cannot be read, from here on.
+    has_failed: bool,
 }
 
 impl Reader {
     /// Opens a capture and reads its file header, unless it is a pipe.
-    pub(crate) fn open(path: &Path) -> Result<Self, IoError> {
+    pub(crate) fn open(path: &Path, upkeep: Upkeep) -> Result<Self, IoError> {
         let file = |source: io::Error| IoError::File { path: path.into(), source };
-        let bytes = Bytes::open(path).map_err(file)?;
-        let mut reader = Self { path: path.into(), bytes, format: None, current: 0 };
+        let bytes = Bytes::open(path, upkeep).map_err(file)?;
+        let mut reader = Self {
+            path: path.into(),
+            bytes,
+            format: None,
+            current: 0,
+            ahead: None,
+            aside: Vec::new(),
+            has_failed: false,
+        };
         if reader.descriptor().is_none() {
             reader.read_header()?;
         }
@@ -77,13 +92,17 @@ impl Reader {
         if self.format.is_some() {
             return Ok(true);
         }
-        match Self::format(&mut self.bytes) {
-            Ok(Ok(format)) => self.format = Some(format),
-            Ok(Err(what)) => return Err(IoError::Format { path: self.path.clone(), what }),
+        let failure = match Self::format(&mut self.bytes) {
+            Ok(Ok(format)) => {
+                self.format = Some(format);
+                return Ok(true);
+            }
+            Ok(Err(what)) => IoError::Format { path: self.path.clone(), what },
             Err(fault) if fault.is_wait() => return Ok(false),
-            Err(fault) => return Err(in_file(&self.path, fault)),
-        }
-        Ok(true)
+            Err(fault) => in_file(&self.path, fault),
+        };
+        self.has_failed = true;
+        Err(failure)
     }
 
     /// The format, or what was found instead of one.
@@ -106,8 +125,36 @@ impl Reader {
         }
     }
 
-    /// The next record.
+    /// The next record. An error is returned once, and then the end.
     pub(crate) fn next(&mut self) -> Result<Next, IoError> {
+        match self.ahead.take() {
+            None | Some(Ok(Next::Later)) => self.advance(),
+            Some(ahead) => ahead,
+        }
+    }
+
+    /// The time of the record after `last`, which was read last and whose data stays available;
+    /// `None` if there is none, or none yet.
+    pub(crate) fn following(&mut self, last: &Record) -> Option<Nanoseconds> {
+        if self.ahead.is_none() {
+            let mut aside = std::mem::take(&mut self.aside);
+            aside.clear();
+            aside.extend_from_slice(self.data(last));
+            self.aside = aside;
+        }
+        if matches!(self.ahead, None | Some(Ok(Next::Later))) {
+            self.ahead = Some(self.advance());
+        }
+        match self.ahead {
+            Some(Ok(Next::Record(record))) => Some(record.timestamp),
+            _ => None,
+        }
+    }
+
+    fn advance(&mut self) -> Result<Next, IoError> {
+        if self.has_failed {
+            return Ok(Next::End);
+        }
         if self.format.is_none() && !self.read_header()? {
             return Ok(Next::Later);
         }
@@ -124,7 +171,10 @@ impl Reader {
             }
             Ok(None) => Ok(Next::End),
             Err(fault) if fault.is_wait() => Ok(Next::Later),
-            Err(fault) => Err(in_file(&self.path, fault)),
+            Err(fault) => {
+                self.has_failed = true;
+                Err(in_file(&self.path, fault))
+            }
         }
     }
 
@@ -140,6 +190,9 @@ impl Reader {
 
     /// The captured bytes of the record that was read last.
     pub(crate) fn data(&self, record: &Record) -> &[u8] {
+        if self.ahead.is_some() {
+            return &self.aside;
+        }
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()
     }
 

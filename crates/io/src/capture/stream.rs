@@ -1,25 +1,49 @@
 //! A file that is read from its start to its end, without waiting for what a pipe does not hold yet.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use thalweg_source::poll::is_hung_up;
 
-/// An open file. Reading one whose next bytes may come later, a pipe or a terminal, returns an
-/// error of the kind `WouldBlock` until they do.
+/// An open file; clones read on from one position. Reading one whose next bytes may come later, a
+/// pipe or a terminal, returns an error of the kind `WouldBlock` until they do.
 #[derive(Clone, Debug)]
-pub(super) struct Stream {
-    file: Arc<File>,
+pub(super) struct Stream(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    file: Hold,
     kind: Kind,
     /// Whether bytes have arrived.
-    has_begun: Arc<AtomicBool>,
-    /// Its bytes, if they are all there.
+    has_begun: AtomicBool,
+    /// The bytes read, and all there are; for a regular file.
+    position: AtomicU64,
     size: u64,
+}
+
+/// What a file costs while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upkeep {
+    /// A descriptor and large buffers, and a thread that decompresses a long file.
+    Full,
+    /// A descriptor and large buffers.
+    Large,
+    /// No descriptor of a regular file, and small buffers: many files are open.
+    Small,
+}
+
+/// What keeps the file.
+#[derive(Debug)]
+enum Hold {
+    Descriptor(File),
+    /// Its name, by which it is opened for each read; and its device and inode, so that another
+    /// file that takes the name meanwhile is not read on.
+    Name(PathBuf, (u64, u64)),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,47 +55,90 @@ enum Kind {
 }
 
 impl Stream {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        // Without O_NONBLOCK, opening a named pipe waits for its writer.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let metadata = file.metadata()?;
+    pub(super) fn open(path: &Path, upkeep: Upkeep) -> io::Result<Self> {
+        let (file, metadata) = open(path)?;
         let kind = match metadata.file_type() {
             kind if kind.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             kind if kind.is_file() || kind.is_block_device() => Kind::Regular,
             kind if kind.is_fifo() => Kind::Pipe,
             _ => Kind::Other,
         };
-        Ok(Self { file: Arc::new(file), kind, has_begun: Arc::default(), size: metadata.len() })
+        let file = match (upkeep, kind) {
+            (Upkeep::Small, Kind::Regular) => Hold::Name(path.to_owned(), identity(&metadata)),
+            _ => Hold::Descriptor(file),
+        };
+        let (has_begun, position) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Self(Arc::new(Inner { file, kind, has_begun, position, size: metadata.len() })))
     }
 
     /// The file, if its next bytes may come later.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (self.kind != Kind::Regular).then(|| self.file.as_fd())
+        match &self.0.file {
+            Hold::Descriptor(file) if self.0.kind != Kind::Regular => Some(file.as_fd()),
+            _ => None,
+        }
     }
 
     /// How many bytes were read, and how many there are; `None` if that is unknown.
     pub(super) fn position(&self) -> Option<(u64, u64)> {
-        if self.kind != Kind::Regular || self.size == 0 {
+        if self.0.kind != Kind::Regular || self.0.size == 0 {
             return None;
         }
-        let read = (&*self.file).stream_position().ok()?;
-        Some((read.min(self.size), self.size))
+        Some((self.0.position.load(Relaxed).min(self.0.size), self.0.size))
+    }
+}
+
+impl Inner {
+    fn read_regular(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let at = self.position.load(Relaxed);
+        let read = match &self.file {
+            Hold::Descriptor(file) => file.read_at(bytes, at)?,
+            Hold::Name(path, expected) => {
+                let (file, metadata) = open(path)?;
+                if identity(&metadata) != *expected {
+                    return Err(io::Error::other("another file has taken its name"));
+                }
+                file.read_at(bytes, at)?
+            }
+        };
+        self.position.store(at + read as u64, Relaxed);
+        Ok(read)
+    }
+
+    fn read_pipe(&self, mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = file.read(bytes);
+        match read {
+            // No writer has opened the pipe yet.
+            Ok(0) if !self.has_begun.load(Relaxed) && !is_hung_up(file) => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(_) => self.has_begun.store(true, Relaxed),
+            Err(_) => {}
+        }
+        read
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = (&*self.file).read(bytes);
-        if self.kind == Kind::Pipe {
-            match read {
-                // No writer has opened the pipe yet.
-                Ok(0) if !self.has_begun.load(Relaxed) && !is_hung_up(&*self.file) => {
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
-                Ok(_) => self.has_begun.store(true, Relaxed),
-                Err(_) => {}
+        match (&self.0.file, self.0.kind) {
+            (_, Kind::Regular) | (Hold::Name(..), _) => self.0.read_regular(bytes),
+            (Hold::Descriptor(file), Kind::Pipe) => self.0.read_pipe(file, bytes),
+            (Hold::Descriptor(file), Kind::Other) => {
+                let mut file: &File = file;
+                file.read(bytes)
             }
         }
-        read
     }
+}
+
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    // Without O_NONBLOCK, opening a named pipe waits for its writer.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use thalweg_packet::{BATCH, Batch, DropCounts, Nanoseconds, Pool};
 
+use super::record::Reader;
+use super::stream::Upkeep;
 use super::*;
 use crate::port::{Input, IoError, Output};
 
@@ -179,6 +181,38 @@ fn a_pipe_delivers_each_packet_with_its_last_byte() {
     }
 }
 
+/// So that pipes, too, can be merged by time; one without a packet is not waited for.
+#[test]
+fn the_next_packet_of_a_pipe_is_known_once_it_has_arrived() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    let (bytes, ends) = with_other_blocks();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+    let mut input = CaptureInput::open(Path::new(&path), 1).unwrap();
+    let mut batch = Batch::new(Arc::new(Pool::anonymous(40, 2048).unwrap()));
+    let mut receive = |input: &mut CaptureInput, most| {
+        let received = input.receive(&mut batch, most, &mut DropCounts::default()).unwrap();
+        batch.release(batch.lanes());
+        (received.packets, received.ended)
+    };
+    assert_eq!(receive(&mut input, 0), (0, false));
+    assert!(input.upcoming().is_none() && input.descriptor().is_some());
+    writer.write_all(&bytes[..ends[1]]).unwrap();
+    assert_eq!(receive(&mut input, 0), (0, false));
+    let time = input.upcoming();
+    // What was read ahead needs no further bytes.
+    assert!(time.is_some() && input.descriptor().is_none());
+    assert_eq!(input.following(), time, "all have the same time");
+    assert_eq!(receive(&mut input, 1), (1, false));
+    assert_eq!((input.upcoming(), input.following()), (time, None));
+    writer.write_all(&bytes[ends[1]..]).unwrap();
+    assert_eq!(input.following(), time);
+    drop(writer);
+    assert_eq!(receive(&mut input, 9), (2, true));
+}
+
 /// What the writer has flushed is there, also within a gzip member.
 #[test]
 fn a_compressed_pipe_delivers_what_was_flushed() {
@@ -206,5 +240,65 @@ fn a_compressed_pipe_delivers_what_was_flushed() {
         }
         drop(out.finish().unwrap());
         assert_eq!(arrived(&mut input), (0, true), "{members}");
+    }
+}
+
+/// A capture as it was read.
+#[derive(Default)]
+struct Found {
+    /// Times and bytes.
+    records: Vec<(u64, Vec<u8>)>,
+    error: Option<String>,
+    /// The share of the capture that was read, after each record.
+    shares: Vec<f64>,
+}
+
+fn found(path: &Path, upkeep: Upkeep) -> Found {
+    let mut reader = Reader::open(path, upkeep).unwrap();
+    let mut found = Found::default();
+    loop {
+        match reader.next() {
+            Ok(Next::Record(record)) => {
+                found.records.push((record.timestamp.0, reader.data(&record).to_vec()));
+                found.shares.push(reader.share().unwrap());
+            }
+            Ok(_) => return found,
+            Err(error) => {
+                assert!(matches!(reader.next(), Ok(Next::End)), "an error is returned once");
+                found.error = Some(error.to_string());
+                return found;
+            }
+        }
+    }
+}
+
+/// By a thread, a long compressed capture is read as without one: whole, truncated or damaged.
+#[test]
+fn a_thread_that_decompresses_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap.gz");
+    let packets: Packets = (0..2000u64)
+        .map(|n| ((0..1000).map(|k| ((n * n) >> (k % 7)) as u8 ^ k as u8).collect(), 1000, n))
+        .collect();
+    write(&path, &packets);
+    let whole = std::fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() * 2 / 3] ^= 0xff;
+    let size = whole.len();
+    let cases = [&whole[..], &whole[..size - 1], &whole[..size / 2], &whole[..size / 3], &damaged];
+    for (case, bytes) in cases.iter().enumerate() {
+        std::fs::write(&path, bytes).unwrap();
+        let expected = found(&path, Upkeep::Small);
+        let found = found(&path, Upkeep::Full);
+        assert_eq!(found.records.len(), expected.records.len(), "case {case}");
+        assert!(found.records == expected.records, "case {case}");
+        assert_eq!(found.error, expected.error, "case {case}");
+        assert_eq!(found.error.is_none(), case == 0, "case {case}");
+        assert!(found.records.len() > 500, "longer than what is read before the thread starts");
+        // As far as the blocks that were read, not as far as the thread.
+        let apart = expected.shares.iter().zip(&found.shares).map(|(a, b)| (a - b).abs());
+        let most = apart.fold(0.0, f64::max);
+        assert!(most <= 2.0 * 128.0 * 1024.0 / bytes.len() as f64, "case {case}: {most} apart");
+        assert!(found.shares.is_sorted() && found.shares.last() <= Some(&1.0), "case {case}");
     }
 }

@@ -1,0 +1,169 @@
+//! Inputs of several captures: a list, a folder, a pattern.
+
+mod common;
+
+use common::{Folder, Tag};
+use thalweg_chain::{InputSource, Plan};
+use thalweg_packet::Nanoseconds;
+
+/// A chain whose input has this `capture`, and whose output is `out`.
+fn chain(capture: &str, out: &str) -> String {
+    format!(
+        "routes = \"routes.csv\"\n[input.in]\ncapture = {capture}\n[output.out]\n\
+         capture = \"{out}\"\n[nf.a]\nkind = \"test\"\nnumber = 0\n"
+    )
+}
+
+/// A folder with three captures, the last of which begins first, in `traffic/`.
+fn folder(capture: &str) -> Folder {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path("traffic/old")).unwrap();
+    for (name, start) in [("a.pcap", 2), ("b.pcap", 3), ("c.pcap", 1), ("old/d.pcap", 4)] {
+        let tag = Tag { flow: start, back: false, lineage: 0, sequence: 0 };
+        let packet = (Nanoseconds(u64::from(start)), tag.packet());
+        folder.timed_capture(&format!("traffic/{name}"), [packet]);
+    }
+    folder.write("routes.csv", "*,ingress,a\n*,a,egress\n");
+    folder.write("chain.toml", &chain(capture, "out.pcap"));
+    folder
+}
+
+/// The files of the input, in the order in which they are read.
+fn files(folder: &Folder, plan: &Plan) -> Vec<String> {
+    let InputSource::Capture { files, .. } = &plan.inputs[0].source else { panic!("no capture") };
+    let base = folder.path("");
+    files.paths().map(|path| path.strip_prefix(&base).unwrap().display().to_string()).collect()
+}
+
+fn warnings(folder: &Folder) -> Vec<String> {
+    let base = folder.path("").display().to_string();
+    let warnings = folder.load().unwrap().warnings();
+    warnings.iter().map(|warning| warning.to_string().replace(&base, "")).collect()
+}
+
+#[test]
+fn names_of_several_files_are_those_that_are_read_in_the_order_of_time() {
+    let [a, b, c, d] = ["a.pcap", "b.pcap", "c.pcap", "old/d.pcap"].map(|n| format!("traffic/{n}"));
+    let of_folder = vec![c.clone(), a.clone(), b.clone()];
+    let all = vec![c.clone(), a.clone(), b.clone(), d.clone()];
+    for (capture, expected) in [
+        ("\"traffic\"", of_folder.clone()),
+        ("\"traffic/\"", of_folder.clone()),
+        ("\"traffic/*.pcap\"", of_folder.clone()),
+        ("\"traffic/**/*.pcap\"", all.clone()),
+        ("\"tr?ffic/[ac].pcap\"", vec![c.clone(), a.clone()]),
+        ("[\"traffic/b.pcap\", \"traffic/a.pcap\"]", vec![a.clone(), b.clone()]),
+        ("[\"traffic/old\", \"traffic/*.pcap\", \"traffic/a.pcap\"]", all),
+        ("[\"traffic/b.pcap\"]", vec![b]),
+    ] {
+        let folder = folder(capture);
+        let plan = folder.load().unwrap();
+        assert_eq!(files(&folder, &plan), expected, "{capture}");
+        let count = expected.len();
+        let what = format!(": {count} file{}", if count == 1 { "" } else { "s" });
+        assert!(plan.graph().to_mermaid().contains(&what), "{}", plan.graph().to_mermaid());
+    }
+}
+
+#[test]
+fn a_name_that_looks_like_a_pattern_is_first_of_all_a_name() {
+    let folder = folder("\"traffic/[x].pcap\"");
+    std::fs::rename(folder.path("traffic/a.pcap"), folder.path("traffic/[x].pcap")).unwrap();
+    let plan = folder.load().unwrap();
+    assert_eq!(files(&folder, &plan), ["traffic/[x].pcap"]);
+}
+
+#[test]
+fn other_files_of_a_folder_are_skipped_with_a_warning_and_hidden_ones_without() {
+    let folder = folder("\"traffic\"");
+    folder.write("traffic/notes.txt", "seen on Monday").write("traffic/x.pcap", "");
+    folder.write("traffic/.hidden", "x");
+    let plan = folder.load().unwrap();
+    assert_eq!(files(&folder, &plan).len(), 3);
+    assert_eq!(
+        warnings(&folder),
+        [
+            "chain.toml:3:11: skipped 'traffic/notes.txt': not a pcap or pcapng capture: it begins \
+             with 73 65 65 6e: '\"traffic\"'; expected a folder of captures",
+            "chain.toml:3:11: skipped 'traffic/x.pcap': the file is empty; expected a pcap or \
+             pcapng capture: '\"traffic\"'; expected a folder of captures",
+        ]
+    );
+    for n in 0..30 {
+        folder.write(&format!("traffic/{n}.txt"), "text");
+    }
+    let warnings = warnings(&folder);
+    assert_eq!(warnings.len(), 21);
+    assert!(warnings[20].contains("skipped 12 more files"), "{}", warnings[20]);
+}
+
+#[test]
+fn files_that_are_named_or_match_must_be_captures() {
+    for (capture, column) in
+        [("\"traffic/*\"", 11), ("[\"traffic/a.pcap\", \"traffic/x.pcap\"]", 30)]
+    {
+        let folder = folder(capture);
+        folder.write("traffic/x.pcap", "");
+        let mistakes = folder.mistakes();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        let expected = format!(
+            "chain.toml:3:{column}: cannot read 'traffic/x.pcap': the file is empty; expected a pcap"
+        );
+        assert!(mistakes[0].starts_with(&expected), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn what_names_no_captures_is_pointed_at() {
+    for (capture, column, expected) in [
+        ("[]", 11, "an empty list: '[]'; expected at least one capture"),
+        (
+            "\"traffic/*.gz\"",
+            11,
+            "no file matches this pattern: '\"traffic/*.gz\"'; expected a pattern",
+        ),
+        ("\"traffic/[.pcap\"", 11, "bad pattern: Pattern syntax error near position"),
+        ("\"traffic/none.pcap\"", 11, "cannot read this capture: No such file"),
+        ("[\"traffic/none.pcap\"]", 12, "cannot read 'traffic/none.pcap': No such file"),
+        ("[\"traffic/a.pcap\", 7]", 30, "invalid type: integer `7`, expected a string"),
+        ("7", 11, "invalid type: integer `7`, expected the name of a file, a folder or a pattern"),
+    ] {
+        let mistakes = folder(capture).mistakes();
+        assert_eq!(mistakes.len(), 1, "{capture}: {mistakes:?}");
+        let place = format!("chain.toml:3:{column}: ");
+        assert!(mistakes[0].starts_with(&place), "{capture}: {mistakes:?}");
+        assert!(mistakes[0].contains(expected), "{capture}: {mistakes:?}");
+    }
+    let folder = folder("\"empty\"");
+    std::fs::create_dir(folder.path("empty")).unwrap();
+    assert!(folder.mistakes()[0].contains("this folder has no files"));
+    let mistakes = folder.write("chain.toml", &chain("[\"/dev/null\"]", "out.pcap")).mistakes();
+    assert!(mistakes[0].contains("cannot read '/dev/null': it is not a file"), "{mistakes:?}");
+}
+
+/// Neither one that is there, nor one that the next run would find there.
+#[test]
+fn no_file_that_is_written_is_among_those_that_are_read() {
+    for (capture, out, expected) in [
+        ("\"traffic\"", "traffic/a.pcap", "this would overwrite the file that input 'in' reads"),
+        ("[\"traffic/a.pcap\"]", "traffic/a.pcap", "this would overwrite the file that input 'in'"),
+        ("\"traffic\"", "traffic/out.pcap", "this file would be among those that input 'in' reads"),
+        ("\"traffic\"", "traffic/old/../out.pcap", "this file would be among those that input"),
+        ("\"traffic/*.pcap\"", "traffic/out.pcap", "this file would be among those that input"),
+        ("\"traffic/**/*.pcap\"", "traffic/old/out.pcap", "this file would be among those"),
+    ] {
+        let folder = folder(capture);
+        let mistakes = folder.write("chain.toml", &chain(capture, out)).mistakes();
+        assert_eq!(mistakes.len(), 1, "{capture} {out}: {mistakes:?}");
+        assert!(mistakes[0].starts_with("chain.toml:5:11: "), "{mistakes:?}");
+        assert!(mistakes[0].contains(expected), "{capture} {out}: {mistakes:?}");
+    }
+    for (capture, out) in [
+        ("\"traffic\"", "traffic/old/out.pcap"),
+        ("\"traffic/*.pcap\"", "traffic/old/out.pcap"),
+        ("\"traffic/*.pcap\"", "traffic/out.pcapng"),
+    ] {
+        let folder = folder(capture);
+        assert!(folder.write("chain.toml", &chain(capture, out)).load().is_ok(), "{capture} {out}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The inputs of a run, and when they end.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use thalweg_chain::Plan;
+use thalweg_cpu::cycles;
+use thalweg_io::IoError;
+use thalweg_packet::{BATCH, Batch};
+
+use super::CLOCK_PERIOD;
+use super::open::check_loops;
+use super::sources::{Delivery, Sources};
+use crate::control::Control;
+use crate::counters::PortCounters;
+use crate::runtime::error::RunError;
+use crate::runtime::options::RunOptions;
+
+/// Polls of the inputs without a packet before the thread waits for them.
+const VAIN_LOOKS: u32 = 256;
+
+/// All inputs, until the run ends.
+pub(crate) struct Inputs {
+    sources: Sources,
+    count: Option<u64>,
+    left: u64,
+    duration: Option<Duration>,
+    /// The start of the run: its first poll for packets.
+    began: Option<Instant>,
+    until_clock: u32,
+    vain_looks: u32,
+    failures: Vec<String>,
+}
+
+impl Inputs {
+    pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
+        check_loops(plan, options)?;
+        Ok(Self {
+            sources: Sources::open(plan, options)?,
+            count: options.count,
+            left: options.count.unwrap_or(u64::MAX),
+            duration: options.duration,
+            began: None,
+            until_clock: 0,
+            vain_looks: 0,
+            failures: Vec::new(),
+        })
+    }
+
+    /// Whether no more packets will arrive.
+    pub(crate) fn ended(&mut self, control: &Control) -> bool {
+        if self.until_clock == 0 {
+            self.until_clock = CLOCK_PERIOD;
+            let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
+            if self.duration.is_some_and(|most| elapsed >= most) {
+                self.left = 0;
+            }
+            control.set_share(self.share(elapsed));
+        }
+        self.until_clock -= 1;
+        self.left == 0 || control.is_stopping() || self.sources.have_ended()
+    }
+
+    /// The share of the run that is done after `elapsed`: what is nearer to its end, the inputs or
+    /// the time. `None` if both are unknown.
+    fn share(&self, elapsed: Duration) -> Option<f64> {
+        let of_time = self.duration.map(|most| elapsed.as_secs_f64() / most.as_secs_f64());
+        let received: u64 = self.sources.counters.iter().map(|input| input.packets).sum();
+        let most = self.count.map_or(f64::INFINITY, |count| count as f64);
+        let most = most.min(self.sources.expected().unwrap_or(f64::INFINITY));
+        let of_packets = (most.is_finite() && most > 0.0).then(|| received as f64 / most);
+        let share = of_time.into_iter().chain(of_packets).reduce(f64::max)?;
+        Some(share.clamp(0.0, 1.0))
+    }
+
+    /// Ends the inputs; returns their counts and failures.
+    pub(crate) fn finish(self) -> (Vec<PortCounters>, Vec<String>) {
+        (self.sources.finish(), self.failures)
+    }
+
+    /// Fills `batch` (empty) from the inputs that are next; returns whether anything arrived, or an
+    /// input ended. An input must be open, which [`ended`](Self::ended) checks.
+    pub(crate) fn receive(&mut self, batch: &mut Batch, control: &Control) -> bool {
+        let mut room = self.left.min(BATCH as u64) as usize;
+        let received_at = cycles::now();
+        batch.reserve(room);
+        let mut came = false;
+        loop {
+            let delivery = self.sources.receive(batch, room);
+            room = room.saturating_sub(delivery.packets);
+            came |= delivery.came;
+            let joins = delivery.joins;
+            self.count(delivery, control);
+            if !joins || room == 0 || batch.is_full() || self.sources.have_ended() {
+                break;
+            }
+        }
+        batch.unreserve();
+        self.vain_looks = if came { 0 } else { self.vain_looks.saturating_add(1) };
+        // All lanes alike: the values of lanes without a packet are not used.
+        batch.meta.received_at.fill(received_at);
+        came
+    }
+
+    fn count(&mut self, delivery: Delivery, control: &Control) {
+        self.left = self.left.saturating_sub(delivery.packets as u64);
+        control.packets_in.fetch_add(delivery.packets as u64, Relaxed);
+        control.bytes_in.fetch_add(delivery.bytes, Relaxed);
+        control.drops.fetch_add(delivery.drops, Relaxed);
+        if let Some(failure) = delivery.failure {
+            // The other captures are read to their ends; a removed interface ends the run.
+            if matches!(failure, IoError::Interface { .. }) {
+                control.stop();
+            }
+            self.failures.push(failure.to_string());
+        }
+    }
+
+    /// Waits for packets, for a while at most, if many polls have found none; returns whether it
+    /// waited.
+    pub(crate) fn rest(&mut self) -> bool {
+        let rests = self.vain_looks >= VAIN_LOOKS && self.sources.wait();
+        if rests {
+            self.until_clock = 0;
+        }
+        rests
+    }
+}

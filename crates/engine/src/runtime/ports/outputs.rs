@@ -1,0 +1,154 @@
+//! The outputs of a run.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use thalweg_chain::{OutputPlan, OutputTarget, Plan};
+use thalweg_cpu::cycles;
+use thalweg_io::{CaptureOutput, DiscardOutput, InterfaceOutput, IoError, Output, OutputFailure};
+use thalweg_packet::{Batch, DropReason, Lanes};
+
+use super::CLOCK_PERIOD;
+use crate::control::Control;
+use crate::counters::{Latencies, PortCounters};
+use crate::runtime::error::RunError;
+use crate::runtime::options::RunOptions;
+
+/// All outputs.
+pub(crate) struct Outputs {
+    ports: Vec<Box<dyn Output>>,
+    counters: Vec<PortCounters>,
+    latency: Latencies,
+    /// Calls of [`check`](Self::check) until it looks again.
+    until_check: u32,
+    failures: Vec<String>,
+}
+
+/// The counts of all outputs.
+pub(crate) struct OutputTotals {
+    pub(crate) counters: Vec<PortCounters>,
+    pub(crate) latency: Latencies,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Outputs {
+    /// Opens and locks all files that the run writes, its NFs included, and then empties the
+    /// captures: a run that cannot start leaves them as they are.
+    pub(crate) fn open(
+        plan: &Plan,
+        options: &RunOptions,
+        control: &Control,
+    ) -> Result<Self, RunError> {
+        let stop = control.stop_request().after(options.duration);
+        let open = |output: &OutputPlan| -> Result<Box<dyn Output>, RunError> {
+            Ok(match &output.target {
+                OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
+                OutputTarget::Capture(path) => Box::new(CaptureOutput::claim(path, &stop)?),
+                OutputTarget::Discard => Box::new(DiscardOutput),
+            })
+        };
+        let mut ports = plan.outputs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        for file in plan.files.outputs_of_nfs() {
+            file.stop_with(&stop);
+            let failed = |source| IoError::File { path: file.path().to_owned(), source };
+            file.claim().map_err(failed)?;
+        }
+        for port in &mut ports {
+            port.flush().map_err(|failure| failure.error)?;
+        }
+        Ok(Self {
+            ports,
+            counters: vec![PortCounters::default(); plan.outputs.len()],
+            latency: Latencies::new(),
+            until_check: CLOCK_PERIOD,
+            failures: Vec::new(),
+        })
+    }
+
+    /// Ends the outputs; returns their counts.
+    pub(crate) fn finish(mut self) -> OutputTotals {
+        for (output, counts) in self.ports.iter().zip(&mut self.counters) {
+            counts.shortfall = output.shortfall();
+        }
+        let Self { counters, latency, failures, .. } = self;
+        OutputTotals { counters, latency, failures }
+    }
+
+    /// Sends the packets of `lanes`, which stay in the batch. When the output
+    /// fails they are dropped with that reason, and the run is stopped.
+    pub(crate) fn send(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
+        let counters = &mut self.counters[output];
+        let (sent, failure) = match self.ports[output].send(batch, lanes, &mut counters.drops) {
+            Ok(sent) => (sent, None),
+            Err(failure) => (failure.sent, Some(failure)),
+        };
+        control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
+        self.count_sent(output, batch, sent, control);
+        if let Some(failure) = failure {
+            self.fail(output, failure, control);
+        }
+    }
+
+    /// Counts the packets of `lanes`, which `output` has sent.
+    fn count_sent(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
+        let counters = &mut self.counters[output];
+        let packets = lanes.count() as u64;
+        let Some(first) = lanes.into_iter().next() else { return };
+        let received_at = &batch.meta.received_at;
+        let (mut bytes, mut together) = (0, true);
+        for lane in lanes {
+            bytes += u64::from(batch.lens()[lane]);
+            together &= received_at[lane] == received_at[first];
+        }
+        counters.packets += packets;
+        counters.bytes += bytes;
+        control.packets_out.fetch_add(packets, Relaxed);
+        let now = cycles::now();
+        // Packets of one batch were usually received together.
+        if together {
+            self.latency.record(now.wrapping_sub(received_at[first]), packets);
+            return;
+        }
+        for lane in lanes {
+            self.latency.record(now.wrapping_sub(received_at[lane]), 1);
+        }
+    }
+
+    pub(crate) fn flush(&mut self, control: &Control) {
+        for at in 0..self.ports.len() {
+            if let Err(failure) = self.ports[at].flush() {
+                self.fail(at, failure, control);
+            }
+        }
+    }
+
+    /// Ends the run if the target of an output no longer exists, which is looked up now and then.
+    pub(crate) fn check(&mut self, control: &Control) {
+        self.until_check = self.until_check.checked_sub(1).unwrap_or(CLOCK_PERIOD);
+        if self.until_check > 0 {
+            return;
+        }
+        for at in 0..self.ports.len() {
+            if let Err(error) = self.ports[at].check() {
+                self.fail(at, error.into(), control);
+            }
+        }
+    }
+
+    /// Ends the run. The packets that the output has lost, which were counted as sent, are counted
+    /// as dropped.
+    fn fail(&mut self, output: usize, failure: OutputFailure, control: &Control) {
+        let OutputFailure { error, lost, .. } = failure;
+        let counters = &mut self.counters[output];
+        counters.packets -= lost.packets;
+        counters.bytes -= lost.bytes;
+        counters.drops.add(DropReason::OutputFailed, lost.packets);
+        control.packets_out.fetch_sub(lost.packets, Relaxed);
+        control.drops.fetch_add(lost.packets, Relaxed);
+        let failure = error.to_string();
+        // Each failure is reported once; the counts show how often it occurred.
+        if !self.failures.contains(&failure) {
+            self.failures.push(failure);
+        }
+        control.stop();
+    }
+}

@@ -1,0 +1,230 @@
+//! The inputs of a plan, and the order in which their packets are taken.
+
+use std::time::Duration;
+
+use thalweg_chain::{InputSource, MergeBy, Plan};
+use thalweg_io::{Input, IoError, Merge, Oldest, PacketClock};
+use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
+use thalweg_source::poll::wait_readable;
+
+use super::open::open_inputs;
+use crate::counters::PortCounters;
+use crate::runtime::error::RunError;
+use crate::runtime::options::RunOptions;
+
+/// The longest wait for inputs; afterwards the thread checks whether the run should end.
+const WAIT: Duration = Duration::from_millis(10);
+
+/// All inputs. They take turns of up to 32 packets, but captures are merged by time: a turn of any
+/// of them is one of all of them together.
+pub(crate) struct Sources {
+    ports: Vec<Box<dyn Input>>,
+    clocks: Vec<PacketClock>,
+    places: Vec<Place>,
+    merge: Merge,
+    /// The input whose turn it is, and the packets left of its turn.
+    turn: usize,
+    left: usize,
+    pub(crate) counters: Vec<PortCounters>,
+}
+
+/// How the next packet of an input is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// When it is the input's turn.
+    InTurn,
+    /// By its time, which is not known yet.
+    Sought,
+    /// By its time.
+    Merged,
+    /// It has no more packets.
+    Ended,
+}
+
+/// What is received from an input at once.
+#[derive(Clone, Copy)]
+enum Reach {
+    All,
+    /// No packet: only the time of the next one.
+    Nothing,
+    /// Packets of up to this time.
+    Until(Nanoseconds),
+}
+
+/// The packets that were received at once, all from one input.
+pub(crate) struct Delivery {
+    pub(crate) input: usize,
+    pub(crate) packets: usize,
+    /// Their bytes on the wire.
+    pub(crate) bytes: u64,
+    /// Those of them that were dropped.
+    pub(crate) drops: u64,
+    /// Whether the input did something: delivered packets, or ended.
+    pub(crate) came: bool,
+    /// Whether the packets that follow, perhaps of another input, belong into the same batch.
+    pub(crate) joins: bool,
+    pub(crate) failure: Option<IoError>,
+}
+
+impl Sources {
+    /// Opens the inputs of a plan, in its order.
+    pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
+        let ports = open_inputs(plan, options)?;
+        let is_capture = |at: usize| matches!(plan.inputs[at].source, InputSource::Capture { .. });
+        let captures = (0..ports.len()).filter(|at| is_capture(*at)).count();
+        let merges = plan.merge == MergeBy::Time && captures > 1;
+        let place = |at| if merges && is_capture(at) { Place::Sought } else { Place::InTurn };
+        Ok(Self {
+            clocks: ports.iter().map(|_| PacketClock::default()).collect(),
+            places: (0..ports.len()).map(place).collect(),
+            merge: Merge::default(),
+            turn: 0,
+            left: BATCH,
+            counters: vec![PortCounters::default(); ports.len()],
+            ports,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Whether no more packets will arrive.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.places.iter().all(|place| *place == Place::Ended)
+    }
+
+    /// Receives up to `most` packets of the input that is next into `batch`, whose first lanes may
+    /// hold packets received before. An input must not have ended.
+    pub(crate) fn receive(&mut self, batch: &mut Batch, most: usize) -> Delivery {
+        let (input, reach) = self.next();
+        let most = most.min(self.left);
+        let start = batch.len();
+        let (port, counters) = (&mut self.ports[input], &mut self.counters[input]);
+        let before = counters.drops.total();
+        let received = match reach {
+            Reach::All => port.receive(batch, most, &mut counters.drops),
+            Reach::Nothing => port.receive(batch, 0, &mut counters.drops),
+            Reach::Until(last) => port.receive_until(batch, most, last, &mut counters.drops),
+        };
+        let mut delivery = Delivery {
+            input,
+            packets: 0,
+            bytes: 0,
+            drops: counters.drops.total() - before,
+            came: true,
+            joins: false,
+            failure: None,
+        };
+        let mut has_ended = false;
+        match received {
+            Ok(received) => {
+                (delivery.packets, delivery.bytes) = (received.packets, received.bytes);
+                has_ended = received.ended;
+                delivery.came = received.packets > 0 || has_ended;
+                counters.packets += received.packets as u64;
+                counters.bytes += received.bytes;
+            }
+            // The packets before the damage were delivered; later calls return
+            // that the input has ended.
+            Err(failure) => delivery.failure = Some(failure),
+        }
+        self.clocks[input].date(batch, start, port.upcoming());
+        // The values of lanes without a packet are not used.
+        batch.meta.in_port[start..].fill(PortIndex(input as u16));
+        self.settle(input, has_ended);
+        self.left = self.left.saturating_sub(delivery.packets);
+        match reach {
+            Reach::All if delivery.packets < most => self.left = 0,
+            Reach::All => {}
+            Reach::Nothing => {
+                let found = self.places[input] != Place::Sought;
+                delivery.joins = found || delivery.failure.is_some();
+                delivery.came = delivery.joins;
+                self.left = if delivery.joins { self.left } else { 0 };
+            }
+            // Without a free frame, nothing is received now.
+            Reach::Until(_) => delivery.joins = delivery.packets > 0 && self.left > 0,
+        }
+        delivery
+    }
+
+    /// The input that is next, and how far to receive from it.
+    fn next(&mut self) -> (usize, Reach) {
+        // A file has its next packet, so that no other input is served before its time is known.
+        // A pipe may not have it yet, and is not waited for.
+        let is_sought = |at: &usize| {
+            self.places[*at] == Place::Sought && self.ports[*at].descriptor().is_none()
+        };
+        if let Some(input) = (0..self.ports.len()).find(is_sought) {
+            return (input, Reach::Nothing);
+        }
+        if self.left == 0 || self.places[self.turn] == Place::Ended {
+            self.pass_turn();
+        }
+        match self.places[self.turn] {
+            Place::InTurn | Place::Ended => (self.turn, Reach::All),
+            Place::Sought => (self.turn, Reach::Nothing),
+            Place::Merged => match self.merge.pop() {
+                Some(Oldest { stream, until }) => (stream, Reach::Until(until)),
+                None => (self.turn, Reach::All),
+            },
+        }
+    }
+
+    fn pass_turn(&mut self) {
+        self.left = BATCH;
+        for _ in 0..self.ports.len() {
+            self.turn = (self.turn + 1) % self.ports.len();
+            if self.places[self.turn] != Place::Ended {
+                return;
+            }
+        }
+    }
+
+    /// Finds the place of an input after what was received from it.
+    fn settle(&mut self, input: usize, has_ended: bool) {
+        let port = &mut self.ports[input];
+        let place = &mut self.places[input];
+        if has_ended {
+            *place = Place::Ended;
+        } else if *place != Place::InTurn {
+            *place = Place::Sought;
+            if let Some(time) = port.upcoming() {
+                let time = self.clocks[input].expect(time, || port.following());
+                self.merge.push(input, time);
+                *place = Place::Merged;
+            }
+        }
+    }
+
+    /// How many packets all inputs will have delivered at their ends; `None` if that is unknown.
+    pub(crate) fn expected(&self) -> Option<f64> {
+        // Inputs are of different kinds and sizes: the packets of each are what it has received,
+        // and as many more as the rest of it will have.
+        let expected = |at: usize| {
+            let has_ended = self.places[at] == Place::Ended;
+            let share = if has_ended { 1.0 } else { self.ports[at].share()? };
+            (share > 0.0).then_some(self.counters[at].packets as f64 / share)
+        };
+        (0..self.ports.len()).map(expected).sum()
+    }
+
+    /// Waits until an input may have packets, for a while at most; not at all if one of them always
+    /// may. Returns whether it waited.
+    pub(crate) fn wait(&self) -> bool {
+        let open = self.ports.iter().zip(&self.places).filter(|(_, p)| **p != Place::Ended);
+        let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
+        let Some(descriptors) = descriptors else { return false };
+        wait_readable(descriptors.into_iter(), WAIT);
+        true
+    }
+
+    /// Ends the inputs; returns their counts.
+    pub(crate) fn finish(mut self) -> Vec<PortCounters> {
+        for (input, counts) in self.ports.iter().zip(&mut self.counters) {
+            counts.shortfall = input.shortfall();
+        }
+        self.counters
+    }
+}
