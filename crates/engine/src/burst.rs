@@ -7,6 +7,7 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
 use crate::forwarding::Queues;
 use crate::parts::Split;
+use crate::tally::{Asked, Tally};
 
 /// The batches that a worker receives at once, which keep together on their way, and the packets
 /// that NFs generate for them.
@@ -27,6 +28,8 @@ pub(crate) struct Burst {
     pub(crate) stages: usize,
     /// Whether NFs and outputs write what they hold when the burst has passed.
     pub(crate) flushes: bool,
+    /// The counts of the stages that it has passed, for those who asked for them.
+    pub(crate) tally: Option<Box<(Asked, Tally)>>,
     /// Packets dropped on the way.
     pub(crate) drops: u64,
     /// How far it is in a divided NF.
@@ -75,6 +78,7 @@ impl Burst {
             received: batches,
             stages: 0,
             flushes: false,
+            tally: None,
             drops: 0,
             split: Split::default(),
         }
@@ -82,7 +86,25 @@ impl Burst {
 
     /// Whether it carries neither packets nor a request.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.flushes && self.rounds.iter().all(|round| round.batch.is_empty())
+        !self.flushes
+            && self.tally.is_none()
+            && self.rounds.iter().all(|round| round.batch.is_empty())
+    }
+
+    /// Lets a stage add its counts to the tally, if the burst has one.
+    #[inline]
+    pub(crate) fn count(&mut self, add: impl FnOnce(&mut Tally)) {
+        if let Some(tally) = &mut self.tally {
+            add(&mut tally.1);
+        }
+    }
+
+    /// Answers those who asked for the tally, which is complete.
+    pub(crate) fn answer(&mut self) {
+        if let Some((asked, tally)) = self.tally.take().map(|tally| *tally) {
+            // One who no longer waits needs no answer.
+            asked.into_iter().for_each(|ask| drop(ask.send(tally.clone())));
+        }
     }
 
     /// The packets that it carries.

@@ -37,6 +37,7 @@ impl Classification {
             let lost = round.queues.forward(routing, &round.batch, lanes, None);
             burst.drops += lose_all(round, lost, &mut self.lost, watch);
         }
+        burst.count(|tally| tally.add_classification(self));
     }
 
     fn classify(&mut self, round: &mut Round) {

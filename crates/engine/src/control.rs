@@ -1,8 +1,17 @@
 //! Controlling and observing a run from outside.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use thalweg_source::Stop;
+
+use crate::report::Report;
+use crate::tally::{Asked, Tally};
 
 /// Controls a run, from the thread of signals or a test.
 #[derive(Debug, Default)]
@@ -14,6 +23,9 @@ pub struct Control {
     pub(crate) bytes_in: AtomicU64,
     pub(crate) packets_out: AtomicU64,
     pub(crate) drops: AtomicU64,
+    /// Those who wait for a snapshot, and whether there are any.
+    asked: Mutex<Asked>,
+    is_asked: AtomicBool,
     /// The bits of the share of the work that is done; 0 if it is unknown.
     share: AtomicU64,
 }
@@ -58,6 +70,23 @@ impl Control {
     /// Requests that rules and the files of NFs are read again.
     pub fn request_reload(&self) {
         self.reload.store(true, Relaxed);
+    }
+
+    /// The report of the run up to this moment: of all packets received so far and no others, so
+    /// that each is transmitted or dropped in it. `None` if the run ends or does not answer within
+    /// `patience`. Packets do not wait for it.
+    pub fn snapshot(&self, patience: Duration) -> Option<Report> {
+        let (ask, answer) = mpsc::channel();
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+        self.is_asked.store(true, Release);
+        answer.recv_timeout(patience).ok().map(Tally::report)
+    }
+
+    pub(crate) fn take_asked(&self) -> Asked {
+        if !self.is_asked.load(Relaxed) || !self.is_asked.swap(false, Acquire) {
+            return Asked::new();
+        }
+        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn take_export(&self) -> bool {

@@ -132,7 +132,6 @@ impl Counters {
     }
 
     /// No packets yet.
-    #[cfg(test)]
     pub(crate) fn new(nfs: usize, types: usize) -> Self {
         Self {
             nfs: (0..nfs).map(|_| NfCounters::new()).collect(),

@@ -15,6 +15,7 @@ mod parts;
 mod report;
 mod runtime;
 mod station;
+mod tally;
 mod trace;
 mod turn;
 mod visit;

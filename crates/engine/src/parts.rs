@@ -80,6 +80,7 @@ impl Parts {
             }
             if let Some(mut part) = self.parts[number].enter(burst.number) {
                 part.serve(number, burst);
+                burst.count(|tally| tally.add_nf(self.nf, &part.counters));
                 now &= !(1 << number);
             }
         }

@@ -60,6 +60,7 @@ impl Station {
                 self.send_made(routing, burst, at, member);
             }
         }
+        burst.count(|tally| tally.add_station(self));
     }
 
     /// Lets one NF process the packets of `lanes`; returns how many went no further.
@@ -111,6 +112,7 @@ impl Station {
         );
         burst.drops += drops;
         *at_work = None;
+        burst.count(|tally| tally.add_station(self));
     }
 
     /// Sends the packets that an NF generated in round number `at` to their queues, in rounds of

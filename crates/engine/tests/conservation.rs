@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 use common::{DROPS, EMITS, Folder, Ledger, Tag, server_port};
 use proptest::prelude::*;
@@ -282,12 +283,57 @@ fn count_and_duration_end_a_run_exactly() {
         assert_eq!(report.packets_in, 77);
         let options = RunOptions {
             loops: Some(0),
-            duration: Some(std::time::Duration::from_millis(50)),
+            duration: Some(Duration::from_millis(50)),
             workers: Some(workers),
             ..RunOptions::default()
         };
         let report = run(folder.load().unwrap(), &options, &Control::default()).unwrap();
         assert!(report.duration_s >= 0.05, "{}", report.duration_s);
         assert!(report.packets_in > 0 && report.conserved);
+    }
+}
+
+#[test]
+fn each_snapshot_of_a_run_balances() {
+    take_snapshots(200);
+}
+
+/// The same for 10,000 snapshots.
+#[test]
+#[ignore = "takes half a minute"]
+fn each_of_very_many_snapshots_balances() {
+    take_snapshots(5_000);
+}
+
+fn take_snapshots(snapshots: u32) {
+    for workers in [1, 3] {
+        let folder = Folder::new();
+        let mut chain = three(500);
+        chain.frames = 4096;
+        chain.write(&folder);
+        let plan = folder.load().unwrap();
+        let options =
+            RunOptions { loops: Some(0), workers: Some(workers), ..RunOptions::default() };
+        let control = Control::default();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| run(plan, &options, &control).unwrap());
+            let (mut before, mut differing) = (0, 0);
+            for _ in 0..snapshots {
+                let report = control.snapshot(Duration::from_secs(20)).expect("the run answers");
+                assert_eq!(report.failures, [""; 0]);
+                assert!(report.conserved && report.packets_in >= before);
+                let at_nf = &report.nfs[1];
+                assert_eq!(at_nf.latency_ns.max == 0, at_nf.packets == 0);
+                differing += u32::from(report.packets_in > before);
+                before = report.packets_in;
+            }
+            assert!(differing > snapshots / 10, "the run went on: {differing}");
+            control.stop();
+            let report = run.join().unwrap();
+            assert!(report.packets_in >= before);
+        });
+        let begun = Instant::now();
+        assert!(control.snapshot(Duration::from_millis(20)).is_none());
+        assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }

@@ -33,6 +33,8 @@ pub(super) fn report(
     let duration_s = clock.elapsed().as_secs_f64();
     let Ending { workers, inputs, course, mut outputs, watch, port_cycles, .. } = ending;
     let (warnings, mut failures) = (ending.warnings, ending.failures);
+    // They get no answer any more.
+    drop(control.take_asked());
     outputs.flush(control);
     let is_left = state.export_all(&course).unwrap_or_else(|e| {
         failures.push(e.to_string());

@@ -15,6 +15,7 @@ use crate::burst::Burst;
 use crate::control::Control;
 use crate::course::{Course, transmit};
 use crate::report::Report;
+use crate::tally::{Run, Tally};
 use crate::visit::Clock;
 use crate::watch::Watch;
 use thalweg_chain::Plan;
@@ -24,6 +25,7 @@ use thalweg_packet::DropReason;
 /// What takes part in a run on one thread.
 struct Inline<'a> {
     control: &'a Control,
+    run: Run,
     inputs: Inputs,
     course: Course,
     outputs: Outputs,
@@ -46,8 +48,10 @@ pub(super) fn run(
         course.classification.classifier.take_time();
     }
     let watch = Watch { timed: options.stages, ..Watch::default() };
-    let mut inline = Inline { control, inputs, course, outputs, watch, failures: Vec::new() };
     let clock = cycles::Clock::start();
+    let run = Run { plan: plan.clone(), workers: 1, clock };
+    let failures = Vec::new();
+    let mut inline = Inline { control, run, inputs, course, outputs, watch, failures };
     let mut reloads = Reloads::new(plan.clone());
     let mut burst = Burst::new(&plan.routing, &plan.pool, 1, true);
     let served = AssertUnwindSafe(|| inline.serve(&mut burst, &mut reloads));
@@ -80,7 +84,12 @@ impl Inline<'_> {
             let round = &mut burst.rounds[0];
             let came = self.inputs.receive(&mut round.batch, self.control);
             round.clock = clock.batch(&round.batch);
-            if came || burst.flushes {
+            let asked = self.control.take_asked();
+            if !asked.is_empty() {
+                let tally = Tally::new(&self.run, self.inputs.counters());
+                burst.tally = Some(Box::new((asked, tally)));
+            }
+            if came || !burst.is_empty() {
                 self.through(burst);
             } else {
                 self.inputs.rest();
@@ -103,6 +112,8 @@ impl Inline<'_> {
             course.stations.iter_mut().for_each(|station| station.flush(failures));
             outputs.flush(control);
         }
+        burst.count(|tally| outputs.count(tally));
+        burst.answer();
         control.drops.fetch_add(burst.drops, Relaxed);
         burst.clear();
         watch.busy_cycles += if watch.timed { cycles::now().wrapping_sub(start) } else { 0 };

@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::course::{Course, transmit};
 use crate::parts::Parts;
 use crate::station::Station;
+use crate::tally::{Run, Tally};
 use crate::turn::InTurn;
 use crate::visit::Clock;
 use crate::watch::Watch;
@@ -67,6 +68,7 @@ impl Slot {
 pub(super) struct Intake {
     pub(super) inputs: Inputs,
     pub(super) reloads: Reloads,
+    run: Run,
     clock: Clock,
     /// The number of the next burst.
     next: u64,
@@ -78,8 +80,8 @@ impl Intake {
         self.next
     }
 
-    pub(super) fn new(inputs: Inputs, reloads: Reloads) -> Self {
-        Self { inputs, reloads, clock: Clock::default(), next: 0 }
+    pub(super) fn new(inputs: Inputs, reloads: Reloads, run: Run) -> Self {
+        Self { inputs, reloads, run, clock: Clock::default(), next: 0 }
     }
 
     /// Fills `burst` (empty) with the packets that are there; returns whether anything arrived or
@@ -94,6 +96,10 @@ impl Intake {
             if !round.batch.is_full() || self.inputs.ended(control) {
                 break;
             }
+        }
+        let asked = control.take_asked();
+        if !asked.is_empty() {
+            burst.tally = Some(Box::new((asked, Tally::new(&self.run, self.inputs.counters()))));
         }
         if !burst.is_empty() {
             (burst.number, burst.is_through) = (self.next, false);
@@ -188,6 +194,8 @@ impl<'a> Stages<'a> {
         if burst.flushes {
             outputs.flush(control);
         }
+        burst.count(|tally| outputs.count(tally));
+        burst.answer();
         control.drops.fetch_add(burst.drops, Ordering::Relaxed);
     }
 

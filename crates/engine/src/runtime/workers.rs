@@ -30,6 +30,7 @@ use super::worker::Worker;
 use crate::control::Control;
 use crate::course::Course;
 use crate::report::Report;
+use crate::tally::Run;
 use crate::watch::Watch;
 
 pub(super) fn run(
@@ -44,8 +45,9 @@ pub(super) fn run(
     state.import_all(&mut course)?;
     // Last, because it empties files.
     let outputs = Outputs::open(plan, options, control)?;
-    let intake = Intake::new(inputs, Reloads::new(plan.clone()));
     let clock = Clock::start();
+    let run = Run { plan: plan.clone(), workers, clock };
+    let intake = Intake::new(inputs, Reloads::new(plan.clone()), run);
     let stages = Stages::new(plan, control, intake, course, outputs, workers);
     let watch = serve(&stages, workers)?;
     let unfinished = stages.unfinished();

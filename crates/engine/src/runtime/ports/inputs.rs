@@ -73,6 +73,11 @@ impl Inputs {
         Some(share.clamp(0.0, 1.0))
     }
 
+    /// The counts of each input so far.
+    pub(crate) fn counters(&self) -> &[PortCounters] {
+        &self.sources.counters
+    }
+
     /// Ends the inputs; returns their counts and failures.
     pub(crate) fn finish(self) -> (Vec<PortCounters>, Vec<String>) {
         (self.sources.finish(), self.failures)

@@ -12,6 +12,7 @@ use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
+use crate::tally::Tally;
 
 /// All outputs.
 pub(crate) struct Outputs {
@@ -62,6 +63,11 @@ impl Outputs {
             until_check: CLOCK_PERIOD,
             failures: Vec::new(),
         })
+    }
+
+    /// Adds the counts so far to a tally.
+    pub(crate) fn count(&self, tally: &mut Tally) {
+        tally.add_outputs(&self.counters, &self.latency);
     }
 
     /// Ends the outputs; returns their counts.

@@ -1,0 +1,95 @@
+//! The counts of all stages at one moment of a run.
+//!
+//! A tally travels with a burst: each stage adds its counts when it has served that burst. Since
+//! every stage serves the bursts in the same order, the tally has all packets up to that burst and
+//! none behind it: what was received and generated was transmitted or dropped, to the packet.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use thalweg_chain::{NfIndex, Plan};
+use thalweg_cpu::cycles::Clock;
+
+use crate::classification::Classification;
+use crate::counters::{Counters, Latencies, NfCounters, PortCounters};
+use crate::report::{Report, Totals};
+use crate::station::Station;
+
+/// Those who asked for a tally.
+pub(crate) type Asked = Vec<Sender<Tally>>;
+
+/// The counts of the stages that a burst has passed.
+#[derive(Clone)]
+pub(crate) struct Tally {
+    run: Run,
+    inputs: Vec<PortCounters>,
+    outputs: Vec<PortCounters>,
+    latency: Latencies,
+    counters: Counters,
+}
+
+/// The run that is counted.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) workers: usize,
+    pub(crate) clock: Clock,
+}
+
+impl Tally {
+    /// Begins with what the inputs have received.
+    pub(crate) fn new(run: &Run, inputs: &[PortCounters]) -> Self {
+        let (nfs, types) = (run.plan.nfs.len(), run.plan.types.len());
+        Self {
+            run: run.clone(),
+            inputs: inputs.to_vec(),
+            outputs: Vec::new(),
+            latency: Latencies::new(),
+            counters: Counters::new(nfs, types),
+        }
+    }
+
+    pub(crate) fn add_classification(&mut self, classification: &Classification) {
+        self.counters.types.clone_from(&classification.types);
+        self.counters.layers = classification.classifier.stats();
+        self.counters.chain_drops.merge(&classification.lost);
+    }
+
+    pub(crate) fn add_station(&mut self, station: &Station) {
+        self.counters.chain_drops.merge(&station.lost);
+        for member in station.members() {
+            self.add_nf(member.nf, &member.counters);
+            self.counters.nfs[usize::from(member.nf.0)].figures = member.function.figures();
+        }
+    }
+
+    /// Adds the counts of an NF, or of a part of it.
+    pub(crate) fn add_nf(&mut self, nf: NfIndex, counters: &NfCounters) {
+        self.counters.nfs[usize::from(nf.0)].merge(counters);
+    }
+
+    pub(crate) fn add_outputs(&mut self, outputs: &[PortCounters], latency: &Latencies) {
+        self.outputs = outputs.to_vec();
+        self.latency = latency.clone();
+    }
+
+    /// The report of the run up to here.
+    pub(crate) fn report(self) -> Report {
+        let Self { run: Run { plan, workers, clock }, inputs, outputs, latency, counters } = self;
+        let totals = Totals {
+            workers,
+            duration_s: clock.elapsed().as_secs_f64(),
+            stages: false,
+            nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
+            port_cycles: 0,
+            inputs,
+            outputs,
+            counters,
+            latency,
+            leaked_frames: 0,
+            warnings: Vec::new(),
+            failures: Vec::new(),
+        };
+        Report::new(&plan, totals)
+    }
+}
