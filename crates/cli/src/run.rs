@@ -27,6 +27,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         duration: options.duration,
         count: options.count,
         loops: options.loops,
+        times: options.selected.times(),
         stages: false,
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
@@ -34,10 +35,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     let progress = Shown::start(control.clone(), quiet);
     let outcome = thalweg_engine::run(plan, &run_options, &control);
     drop(progress);
-    let report = outcome.map_err(|e| match e {
-        RunError::Loops => Failure::Usage(e.to_string()),
-        other => Failure::Run(other.to_string()),
-    })?;
+    let report = outcome.map_err(|e| refusal(&e))?;
 
     let shown = show(&report, options.json, control.stop_request());
     for warning in &report.warnings {
@@ -50,6 +48,16 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         return Err(Failure::Told);
     }
     Ok(shown?)
+}
+
+/// The failure of a run or a trace that did not start.
+pub fn refusal(error: &RunError) -> Failure {
+    match error {
+        RunError::Loops | RunError::Times | RunError::NoTime(_) => {
+            Failure::Usage(error.to_string())
+        }
+        other => Failure::Run(other.to_string()),
+    }
 }
 
 /// Prints the report. A request to end the run also ends the wait for a stalled reader.
