@@ -167,3 +167,46 @@ fn no_file_that_is_written_is_among_those_that_are_read() {
         assert!(folder.write("chain.toml", &chain(capture, out)).load().is_ok(), "{capture} {out}");
     }
 }
+
+#[test]
+fn times_are_read_in_all_their_forms() {
+    let parsed = |keys: &str| {
+        let folder = folder("\"traffic\"");
+        let chain = chain("\"traffic\"", "out.pcap");
+        folder
+            .write("chain.toml", &chain.replace("[output.out]", &format!("{keys}\n[output.out]")));
+        folder.load().map(|plan| plan.inputs[0].times).map_err(|_| folder.mistakes())
+    };
+    let noon = Some(Nanoseconds(1_714_564_800_000_000_000));
+    for value in [
+        "2024-05-01T12:00:00Z",
+        "2024-05-01T14:00:00+02:00",
+        "\"2024-05-01T12:00:00Z\"",
+        "1714564800",
+        "1714564800.0",
+        "\"1714564800\"",
+    ] {
+        let times = parsed(&format!("from = {value}")).unwrap();
+        assert_eq!((times.from, times.to), (noon, None), "{value}");
+        assert_eq!(parsed(&format!("to = {value}")).unwrap().to, noon, "{value}");
+    }
+    for value in ["2024-05-01T12:00:00", "2024-05-01", "12:00:00", "\"noon\"", "-5", "true", "[]"] {
+        let mistakes = parsed(&format!("to = {value}")).unwrap_err();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].starts_with("chain.toml:4:6: bad time: "), "{mistakes:?}");
+        assert!(mistakes[0].ends_with("(RFC 3339), or seconds since 1970"), "{mistakes:?}");
+    }
+    let mistakes = parsed("from = 20\nto = 20").unwrap_err();
+    assert!(mistakes[0].starts_with("chain.toml:5:6: 'to' is not after 'from'"), "{mistakes:?}");
+}
+
+#[test]
+fn times_are_those_of_captures() {
+    let folder = folder("\"traffic\"");
+    let chain = chain("\"traffic\"", "out.pcap");
+    let generated = chain.replace("capture = \"traffic\"", "generate = {}\nfrom = 5");
+    let mistakes = folder.write("chain.toml", &generated).mistakes();
+    let expected =
+        "chain.toml:4:8: 'from' does not apply to generated traffic: '5'; expected a capture";
+    assert_eq!(mistakes, [expected]);
+}

@@ -29,6 +29,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         duration: options.duration,
         count: options.count,
         loops: options.loops,
+        times: options.selected.times(),
         stages: false,
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
@@ -50,10 +51,17 @@ fn is_standard(target: &OutputTarget) -> bool {
 
 /// Sends the traffic of `plan` through its chain; returns the report.
 pub fn execute(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, Failure> {
-    thalweg_engine::run(plan, options, control).map_err(|e| match e {
-        RunError::Loops => Failure::Usage(e.to_string()),
+    thalweg_engine::run(plan, options, control).map_err(|e| refusal(&e))
+}
+
+/// The failure of a run or a trace that did not start.
+pub fn refusal(error: &RunError) -> Failure {
+    match error {
+        RunError::Loops | RunError::Times | RunError::NoTime(_) => {
+            Failure::Usage(error.to_string())
+        }
         other => Failure::Run(other.to_string()),
-    })
+    }
 }
 
 /// Logs the warnings and failures of a report; an error if the run has failed.

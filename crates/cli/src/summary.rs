@@ -18,6 +18,7 @@ pub fn show(out: &mut impl Write, report: &Report, width: Option<usize>) -> io::
         figures(report, width),
         table(types(report)),
         table(ports(report)),
+        passed_over(report, width),
         chain_drops(report, width),
     ];
     sections.into_iter().flatten().try_for_each(|section| writeln!(out, "\n{section}"))
@@ -126,6 +127,18 @@ fn ports(report: &Report) -> TextTable {
         }
     }
     table
+}
+
+/// The packets that each input passed over.
+fn passed_over(report: &Report, width: Option<usize>) -> Option<String> {
+    let of_input = |input: &thalweg_engine::PortReport| {
+        let counts = [("outside", input.outside)].into_iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<_> = counts.map(|(name, count)| format!("{name} {count}")).collect();
+        let lead = format!("not received by {}: ", input.name);
+        (!counts.is_empty()).then(|| wrapped(&lead, counts, ", ", width))
+    };
+    let lines: Vec<_> = report.inputs.iter().filter_map(of_input).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 fn chain_drops(report: &Report, width: Option<usize>) -> Option<String> {

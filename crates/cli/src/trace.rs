@@ -10,17 +10,18 @@ use crate::args;
 use crate::check::load;
 use crate::errors::Failure;
 use crate::report::write_json;
+use crate::run::refusal;
 
 /// Sends packets through the chain until the requested one, and prints its path.
 pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
     let how = PlanOptions { dry_run: true, without_outputs: true, ..PlanOptions::default() };
     let plan = load(&options.chain, kinds, how)?;
-    let failure = |e| match e {
-        TraceError::Run(_) => Failure::Run(e.to_string()),
+    let failure = |e: TraceError| match e {
+        TraceError::Run(e) => refusal(&e),
         _ => Failure::Run(format!("--packet: {e}")),
     };
-    let trace =
-        thalweg_engine::trace(plan, options.packet, &RunOptions::default()).map_err(failure)?;
+    let how = RunOptions { times: options.selected.times(), ..RunOptions::default() };
+    let trace = thalweg_engine::trace(plan, options.packet, &how).map_err(failure)?;
     let mut out = io::stdout().lock();
     if options.json {
         write_json(&mut out, &trace)?;

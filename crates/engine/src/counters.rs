@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use thalweg_classify::{LayerCycles, LayerStats};
-use thalweg_io::Shortfall;
+use thalweg_io::{PassedOver, Shortfall};
 use thalweg_packet::DropCounts;
 
 use crate::course::Course;
@@ -75,6 +75,8 @@ pub(crate) struct PortCounters {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) drops: DropCounts,
+    /// Packets that an input passed over.
+    pub(crate) passed_over: PassedOver,
     /// What kept packets from passing whole; known at the end, and not summed.
     pub(crate) shortfall: Shortfall,
 }
@@ -84,6 +86,7 @@ impl PortCounters {
         self.packets += other.packets;
         self.bytes += other.bytes;
         self.drops.merge(&other.drops);
+        self.passed_over.merge(&other.passed_over);
     }
 }
 

@@ -89,8 +89,17 @@ pub struct PortReport {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Packets of an input that were not received, since their captured time is outside of the
+    /// requested range; absent if there are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub outside: u64,
     /// Packets dropped or lost there, by reason.
     pub drops: IndexMap<&'static str, u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(packets: &u64) -> bool {
+    *packets == 0
 }
 
 /// The counts of an NF.
@@ -194,6 +203,7 @@ impl Report {
                     name: name.clone(),
                     packets: c.packets,
                     bytes: c.bytes,
+                    outside: c.passed_over.outside,
                     drops: by_name(&c.drops),
                 })
                 .collect()

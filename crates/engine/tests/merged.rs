@@ -7,6 +7,7 @@ use std::fmt::Write;
 use common::{Folder, Tag};
 use proptest::prelude::*;
 use thalweg_engine::{Control, Report, RunOptions, run, trace};
+use thalweg_io::TimeRange;
 use thalweg_packet::Nanoseconds;
 
 const SECOND: u64 = 1_000_000_000;
@@ -144,6 +145,38 @@ fn one_wrong_time_does_not_hold_up_its_capture() {
             order.iter().copied().filter(|packet| *packet != (0, 50)).collect()
         };
         assert_eq!(rest(&received), rest(&expected), "{wrong}");
+    }
+}
+
+#[test]
+fn packets_outside_of_the_range_of_times_are_not_received() {
+    // More than are passed over at once, before and between those inside.
+    let inputs = [
+        (0..12_000).map(|n| 1000 * SECOND + 2 * n).collect::<Vec<u64>>(),
+        (0..12_000).map(|n| 1000 * SECOND + 2 * n + 1).collect(),
+    ];
+    let [from, to] = [18_000, 18_100].map(|n| 1000 * SECOND + n);
+    let keys = "from = \"1000.000018\"\nto = 1970-01-01T00:30:00Z\n[[class]]";
+    for in_memory in [false, true] {
+        for workers in [1, 2] {
+            let folder = folder(&inputs, &[in_memory], "");
+            let chain = std::fs::read_to_string(folder.path("chain.toml")).unwrap();
+            // The end for the first input is later than the option's, which is used instead.
+            let chain = chain.replace("[[class]]", keys);
+            folder.write("chain.toml", &chain);
+            let times = TimeRange { from: None, to: Some(Nanoseconds(to)) };
+            let options = RunOptions { workers: Some(workers), times, ..RunOptions::default() };
+            let report = run(folder.load().unwrap(), &options, &Control::default()).unwrap();
+            let inside =
+                |(input, place): &(usize, usize)| (from..to).contains(&inputs[*input][*place]);
+            let expected: Vec<_> = sorted(&inputs).into_iter().filter(inside).collect();
+            assert_eq!(expected.len(), 100);
+            assert_eq!(received(&folder), expected);
+            assert_eq!((report.packets_in, report.conserved), (100, true));
+            assert_eq!([0, 1].map(|input: usize| report.inputs[input].outside), [11_950; 2]);
+            let trace = trace(folder.load().unwrap(), 3, &options).unwrap();
+            assert_eq!(trace.timestamp_ns, from + 2);
+        }
     }
 }
 

@@ -42,6 +42,7 @@ mod merge;
 pub mod offload;
 mod passes;
 mod port;
+mod selection;
 
 pub use capture::{CaptureFiles, CaptureInput, CaptureOutput, STANDARD_OUTPUT};
 pub use clock::PacketClock;
@@ -52,3 +53,4 @@ pub use interface::{
 pub use memory::MemoryInput;
 pub use merge::{Merge, Oldest};
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};
+pub use selection::{PassedOver, Selection, TIME, TimeRange, parse_time};

@@ -10,6 +10,7 @@ use crate::capture::{CaptureFiles, Next, Records, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
+use crate::selection::{PassedOver, Selection};
 
 /// Replays packets that were loaded before: receiving a packet is one copy into a
 /// frame and no other work.
@@ -19,6 +20,10 @@ use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 pub struct MemoryInput {
     /// The pipe that is being loaded.
     loading: Option<Records>,
+    selection: Selection,
+    /// Packets that a pass passes over, and those that no call has returned yet.
+    passed_over: PassedOver,
+    unreported: PassedOver,
     bytes: Vec<u8>,
     packets: Vec<Stored>,
     /// The next packet, as an index into `packets`.
@@ -50,16 +55,21 @@ impl MemoryInput {
     /// # Errors
     /// As [`CaptureInput::open`](crate::CaptureInput::open).
     pub fn load(path: &Path, loops: u64) -> Result<Self, IoError> {
-        Self::load_files(&CaptureFiles::one(path), loops)
+        Self::load_files(&CaptureFiles::one(path), Selection::default(), loops)
     }
 
-    /// Loads captures, to be replayed as one `loops` times (0 = forever). If one is damaged, the
-    /// others are loaded, and all are replayed once.
+    /// Loads the packets of `selection` in captures, to be replayed as one `loops` times (0 =
+    /// forever). If one is damaged, the others are loaded, and all are replayed once.
     ///
     /// # Errors
     /// As [`CaptureInput::open_files`](crate::CaptureInput::open_files).
-    pub fn load_files(files: &CaptureFiles, loops: u64) -> Result<Self, IoError> {
-        let mut input = Self { loading: Some(Records::open(files)?), ..Self::empty(loops) };
+    pub fn load_files(
+        files: &CaptureFiles,
+        selection: Selection,
+        loops: u64,
+    ) -> Result<Self, IoError> {
+        let loading = Some(Records::open(files)?);
+        let mut input = Self { loading, selection, ..Self::empty(loops) };
         input.load_more();
         Ok(input)
     }
@@ -80,6 +90,9 @@ impl MemoryInput {
                     continue;
                 }
             };
+            if !self.selection.takes(record.timestamp, &mut self.passed_over) {
+                continue;
+            }
             let data = records.data(&record);
             match to_ethernet(record.link, data) {
                 Ok(converted) => self.store(
@@ -120,6 +133,9 @@ impl MemoryInput {
     fn empty(loops: u64) -> Self {
         Self {
             loading: None,
+            selection: Selection::default(),
+            passed_over: PassedOver::default(),
+            unreported: PassedOver::default(),
             bytes: Vec::new(),
             packets: Vec::new(),
             next: 0,
@@ -209,6 +225,7 @@ impl MemoryInput {
         if self.next < self.packets.len() || self.ended {
             return self.ended;
         }
+        self.unreported.merge(&self.passed_over);
         self.ended = !self.failures.is_empty() || !self.passes.next_pass_after(self.span);
         if !self.ended {
             self.next = 0;
@@ -234,7 +251,7 @@ impl Input for MemoryInput {
         last: Nanoseconds,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
-        let mut received = Received { packets: 0, bytes: 0, ended: false };
+        let mut received = Received::default();
         self.load_more();
         if self.loading.is_some() {
             return Ok(received);
@@ -259,6 +276,7 @@ impl Input for MemoryInput {
             return Err(failure);
         }
         received.ended = self.is_over() && self.failures.is_empty();
+        received.passed_over = std::mem::take(&mut self.unreported);
         Ok(received)
     }
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
+use crate::selection::PassedOver;
+
 /// The time that no packet is later than.
 pub(crate) const FOREVER: Nanoseconds = Nanoseconds(u64::MAX);
 
@@ -71,12 +73,14 @@ impl IoError {
 }
 
 /// The result of one [`Input::receive`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Packets that arrived: those put into the batch and those dropped.
     pub packets: usize,
     /// Bytes of those packets on the wire.
     pub bytes: u64,
+    /// Packets that were not received, since the input does not select them.
+    pub passed_over: PassedOver,
     /// No more packets will arrive.
     pub ended: bool,
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use thalweg_io::{CaptureFiles, CaptureInput, CaptureOutput, Input, IoError, MemoryInput, Output};
+use thalweg_io::{
+    CaptureFiles, CaptureInput, CaptureOutput, Input, IoError, MemoryInput, Output, Selection,
+};
 use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Nanoseconds, Pool};
 
 use common::Seen;
@@ -68,8 +70,8 @@ fn several(paths: Vec<PathBuf>) -> CaptureFiles {
 /// The inputs that read `files`.
 fn inputs(files: &CaptureFiles, loops: u64) -> [Box<dyn Input>; 2] {
     [
-        Box::new(CaptureInput::open_files(files, loops).unwrap()),
-        Box::new(MemoryInput::load_files(files, loops).unwrap()),
+        Box::new(CaptureInput::open_files(files, Selection::default(), loops).unwrap()),
+        Box::new(MemoryInput::load_files(files, Selection::default(), loops).unwrap()),
     ]
 }
 
@@ -130,7 +132,7 @@ fn few_files_are_open_however_many_overlap() {
     let rotated: Vec<Vec<u64>> = (0..300).map(|n| (0..9).map(|k| 9 * n + k).collect()).collect();
     for (times, most_open) in [(overlapping, 33), (rotated, 2)] {
         let files = several(written(folder.path(), &times));
-        let mut input = CaptureInput::open_files(&files, 1).unwrap();
+        let mut input = CaptureInput::open_files(&files, Selection::default(), 1).unwrap();
         let (mut most, mut share) = (0, 0.0);
         let (packets, errors) = drain(&mut input, BATCH, |input| {
             most = most.max(open_files(folder.path()));
@@ -173,7 +175,7 @@ fn another_file_that_takes_the_name_of_one_under_way_is_not_read_on() {
     let paths = written(folder.path(), &times);
     let files = several(paths.clone());
     let replaced = paths[48].clone();
-    let mut input = CaptureInput::open_files(&files, 1).unwrap();
+    let mut input = CaptureInput::open_files(&files, Selection::default(), 1).unwrap();
     let mut calls = 0;
     let (packets, errors) = drain(&mut input, BATCH, |_| {
         calls += 1;

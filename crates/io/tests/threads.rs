@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use thalweg_io::{CaptureFiles, CaptureInput, CaptureOutput, Input, Output};
+use thalweg_io::{CaptureFiles, CaptureInput, CaptureOutput, Input, Output, Selection};
 use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Nanoseconds, Pool};
 
 /// The threads of this process that decompress.
@@ -31,7 +31,7 @@ fn an_input_that_is_dropped_leaves_no_thread() {
     for (files, expected) in [(CaptureFiles::one(&paths[0]), 1), (files, 2)] {
         // Stopped early, and read to the end.
         for most in [3000, usize::MAX] {
-            let mut input = CaptureInput::open_files(&files, 1).unwrap();
+            let mut input = CaptureInput::open_files(&files, Selection::default(), 1).unwrap();
             let (mut packets, mut most_threads) = (0, 0);
             while packets < most {
                 let received =

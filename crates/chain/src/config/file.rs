@@ -122,6 +122,8 @@ pub(super) struct Input {
     pub(super) generate: Option<Spanned<thalweg_io::generate::Spec>>,
     pub(super) r#loop: Option<Spanned<u64>>,
     pub(super) memory: Option<Spanned<bool>>,
+    pub(super) from: Option<Spanned<toml::Value>>,
+    pub(super) to: Option<Spanned<toml::Value>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use thalweg_io::CaptureFiles;
-use thalweg_io::CaptureOutput;
 use thalweg_io::generate::Spec;
+use thalweg_io::{CaptureFiles, CaptureOutput, TimeRange};
 use thalweg_source::{OutputFile, Source, SourceError};
-use toml::Spanned;
+use toml::{Spanned, Value};
 
 use super::captures::{Findings, Found, Searched, captures};
 use super::file::{Input, Named, Output};
@@ -61,6 +60,8 @@ pub struct InputPlan {
     pub(super) searched: Vec<Searched>,
     /// Passes over a capture; 0 means without end.
     pub loops: u64,
+    /// The range of captured times that are received.
+    pub times: TimeRange,
 }
 
 /// The target of an output's packets.
@@ -99,8 +100,9 @@ pub(super) fn inputs(
         let span = input.span();
         let input = input.into_inner();
         let loops = input.r#loop.as_ref().map_or(1, |loops| *loops.get_ref());
+        let times = time_range(source, &input, findings.errors);
         let Found { source, searched } = input_source(source, input, span, interfaces, findings)?;
-        Some(InputPlan { name: name.into_inner(), source, searched, loops })
+        Some(InputPlan { name: name.into_inner(), source, searched, loops, times })
     };
     inputs.into_iter().filter_map(plan).collect()
 }
@@ -118,6 +120,10 @@ fn input_source(
         ("loop", input.r#loop.as_ref().map(Spanned::span)),
         ("memory", input.memory.as_ref().map(Spanned::span)),
     ];
+    let of_times = [
+        ("from", input.from.as_ref().map(Spanned::span)),
+        ("to", input.to.as_ref().map(Spanned::span)),
+    ];
     let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
     let errors = &mut *findings.errors;
     let mut refuse = |keys: &[Key], what, expected| {
@@ -129,6 +135,7 @@ fn input_source(
     let from = match (input.interface, input.capture, input.generate) {
         (Some(interface), None, None) => {
             refuse(&of_captures, "an interface", "--duration or --count to end the run");
+            refuse(&of_times, "an interface", "a capture");
             let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
             let name = interface_name(source, interface, interfaces, true, errors);
             InputSource::Interface { name, promiscuous }
@@ -142,6 +149,7 @@ fn input_source(
         }
         (None, None, Some(spec)) => {
             refuse(&of_captures, "generated traffic", "packets = N in generate");
+            refuse(&of_times, "generated traffic", "a capture");
             refuse(&of_interfaces, "generated traffic", "no such key");
             generator_source(source, spec, errors)
         }
@@ -152,6 +160,33 @@ fn input_source(
         }
     };
     Some(Found { source: from, searched: Vec::new() })
+}
+
+/// The range of times between `from` and `to`.
+fn time_range(source: &Source, input: &Input, errors: &mut Vec<SourceError>) -> TimeRange {
+    let mut time = |value: &Option<Spanned<Value>>| {
+        let value = value.as_ref()?;
+        let text = match value.get_ref() {
+            Value::String(text) => Some(text.clone()),
+            // TOML has times of its own, and writes them as RFC 3339 does.
+            Value::Datetime(time) => Some(time.to_string()),
+            Value::Integer(seconds) => Some(seconds.to_string()),
+            Value::Float(seconds) => Some(seconds.to_string()),
+            _ => None,
+        };
+        let time = text.and_then(|text| thalweg_io::parse_time(&text));
+        if time.is_none() {
+            errors.push(source.error(value.span(), "bad time", thalweg_io::TIME));
+        }
+        time
+    };
+    let times = TimeRange { from: time(&input.from), to: time(&input.to) };
+    if times.is_empty()
+        && let Some(to) = &input.to
+    {
+        errors.push(source.error(to.span(), "'to' is not after 'from'", "a later time"));
+    }
+    times
 }
 
 /// A key of an input, and its place if the file has it.

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod selection;
 mod shorthand;
 mod sim;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
+pub use selection::Selected;
 pub use shorthand::*;
 pub use sim::*;
 
@@ -46,6 +48,7 @@ pub enum Command {
   thalweg run chain.toml
   thalweg run chain.toml --workers 2 --json > report.json
   thalweg run chain.toml --loop 0 --duration 10s
+  thalweg run chain.toml --from 2024-05-01T12:00:00Z --to 2024-05-01T12:05:00Z
   sudo thalweg run live.toml   (with interface = \"eth1\" in it)
   thalweg run chain.toml --export-state kept
   thalweg run chain.toml --import-state kept --export-state kept
@@ -237,6 +240,8 @@ pub struct Run {
     /// Read each capture N times, 0 to repeat it forever [default: the chain file's, else 1]
     #[arg(long = "loop", value_name = "N")]
     pub loops: Option<u64>,
+    #[command(flatten)]
+    pub selected: Selected,
     /// Import the NF state that an earlier run exported to FOLDER; all of it must fit the chain
     #[arg(long, value_name = "FOLDER")]
     pub import_state: Option<PathBuf>,
@@ -296,6 +301,8 @@ pub struct Trace {
     /// The packet to explain, counted from 1 in the order received
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub packet: u64,
+    #[command(flatten)]
+    pub selected: Selected,
     /// Print the trace as JSON (schema thalweg.trace/1); mistakes in files too (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,

@@ -21,6 +21,12 @@ pub enum RunError {
     /// No input can be read several times.
     #[error("--loop applies to none of the inputs; expected an input that is a capture file")]
     Loops,
+    /// No input has captured times.
+    #[error("--from and --to apply to none of the inputs; expected an input that is a capture")]
+    Times,
+    /// The range of times of the named input is empty.
+    #[error("no time is in the range of input '{0}'; expected --from before --to")]
+    NoTime(String),
     /// State cannot be imported or exported.
     #[error(transparent)]
     State(#[from] StateFolderError),

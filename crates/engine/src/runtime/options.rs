@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use thalweg_io::TimeRange;
+
 /// Options of a run beside the chain file.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
@@ -14,6 +16,8 @@ pub struct RunOptions {
     pub count: Option<u64>,
     /// Passes over each capture (0 = forever), in place of the chain file's.
     pub loops: Option<u64>,
+    /// The range of captured times to receive, whose ends are used in place of the chain file's.
+    pub times: TimeRange,
     /// Time each stage; the timing itself takes time.
     pub stages: bool,
     /// A folder with NF state that is imported before the first packet.

@@ -4,7 +4,7 @@ use thalweg_packet::{Batch, DropReason};
 
 use super::error::RunError;
 use super::options::RunOptions;
-use super::ports::{Delivery, Sources};
+use super::ports::{Delivery, Sources, check_options};
 use crate::burst::Burst;
 use crate::course::{Course, transmit};
 use crate::trace::{Labels, Trace, Tracer};
@@ -40,8 +40,8 @@ pub enum TraceError {
 /// Sends packets through the chain on one worker, until packet number `packet`
 /// (from 1), so that it meets the state of a run; explains that packet.
 ///
-/// Inputs are read in the order of a run. The options other than the passes over captures have no
-/// effect. Nothing is transmitted. NFs write files
+/// Inputs are read in the order of a run. Of the options, the passes over captures and the packets
+/// that are selected have an effect. Nothing is transmitted. NFs write files
 /// unless the plan was loaded as a dry run. If a live input has too few packets yet,
 /// this waits for more.
 ///
@@ -49,6 +49,7 @@ pub enum TraceError {
 /// If there is no such packet.
 #[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
+    check_options(&plan, options)?;
     let mut sources = Sources::open(&plan, options)?;
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),

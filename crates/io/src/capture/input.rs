@@ -12,6 +12,10 @@ use super::records::Records;
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
+use crate::selection::{PassedOver, Selection};
+
+/// The most packets that a call passes over.
+const MOST_PASSED_OVER: u64 = 4096;
 
 /// Reads a pcap or pcapng capture, plain or gzip-compressed, as a stream.
 ///
@@ -30,6 +34,9 @@ use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 /// the packet is held back for the next call.
 pub struct CaptureInput {
     records: Records,
+    selection: Selection,
+    /// Packets that were passed over since the last call.
+    passed_over: PassedOver,
     passes: Passes,
     intake: Intake,
     /// A record that found no free frame in the last call, or that was read ahead.
@@ -49,17 +56,24 @@ impl CaptureInput {
     /// [`IoError::File`] if it cannot be read, [`IoError::Format`] if it is not a
     /// capture, [`IoError::Damaged`] if its file header is damaged.
     pub fn open(path: &Path, loops: u64) -> Result<Self, IoError> {
-        Self::open_files(&CaptureFiles::one(path), loops)
+        Self::open_files(&CaptureFiles::one(path), Selection::default(), loops)
     }
 
-    /// Opens captures, to be read as one `loops` times (0 = forever).
+    /// Opens captures, to be read as one `loops` times (0 = forever). Only packets of `selection`
+    /// are received.
     ///
     /// # Errors
     /// As [`open`](Self::open) if it is one file; those of several files are returned when they
     /// are read.
-    pub fn open_files(files: &CaptureFiles, loops: u64) -> Result<Self, IoError> {
+    pub fn open_files(
+        files: &CaptureFiles,
+        selection: Selection,
+        loops: u64,
+    ) -> Result<Self, IoError> {
         Ok(Self {
             records: Records::open(files)?,
+            selection,
+            passed_over: PassedOver::default(),
             passes: Passes::new(loops),
             intake: Intake::default(),
             held: None,
@@ -69,11 +83,15 @@ impl CaptureInput {
         })
     }
 
-    /// The next record of this pass or, at its end, of the next one.
+    /// The next selected record of this pass or, at its end, of the next one.
     fn next_record(&mut self) -> Result<Next, IoError> {
-        loop {
+        // The run must be able to end, so that a call returns even if no packet is selected.
+        while self.passed_over.total() < MOST_PASSED_OVER {
             match self.records.next().inspect_err(|_| self.is_damaged = true)? {
                 Next::Record(record) => {
+                    if !self.selection.takes(record.timestamp, &mut self.passed_over) {
+                        continue;
+                    }
                     let timestamp = self.passes.timestamp(record.timestamp);
                     return Ok(Next::Record(Record { timestamp, ..record }));
                 }
@@ -89,6 +107,7 @@ impl CaptureInput {
                 return Err(failure);
             }
         }
+        Ok(Next::Later)
     }
 
     /// Reads the record after those received, for its time. A pipe that had none for this call is
@@ -155,7 +174,7 @@ impl Input for CaptureInput {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let mut received = Received { packets: 0, bytes: 0, ended: false };
+        let mut received = Received::default();
         let mut is_pending = false;
         // Dropped packets count as well, so that a call returns even if a
         // capture holds no usable packet.
@@ -185,6 +204,7 @@ impl Input for CaptureInput {
             }
         }
         self.look_ahead(is_pending);
+        received.passed_over = std::mem::take(&mut self.passed_over);
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
     }

@@ -131,7 +131,7 @@ impl Input for GeneratorInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
-        let mut received = Received { packets: 0, bytes: 0, ended: false };
+        let mut received = Received::default();
         while received.packets < most && !batch.is_full() {
             if !self.make() {
                 received.ended = true;

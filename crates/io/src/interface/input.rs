@@ -99,7 +99,7 @@ impl Input for InterfaceInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
-        let mut received = Received { packets: 0, bytes: 0, ended: self.ended };
+        let mut received = Received { ended: self.ended, ..Received::default() };
         let (mut losing, mut empty) = (false, false);
         while received.packets < most && !batch.is_full() && !empty {
             let sink = &mut Sink { batch, drops, received: &mut received };

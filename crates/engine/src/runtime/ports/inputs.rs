@@ -9,7 +9,7 @@ use thalweg_io::IoError;
 use thalweg_packet::{BATCH, Batch};
 
 use super::CLOCK_PERIOD;
-use super::open::check_loops;
+use super::open::check_options;
 use super::sources::{Delivery, Sources};
 use crate::control::Control;
 use crate::counters::PortCounters;
@@ -34,7 +34,7 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
-        check_loops(plan, options)?;
+        check_options(plan, options)?;
         Ok(Self {
             sources: Sources::open(plan, options)?,
             count: options.count,

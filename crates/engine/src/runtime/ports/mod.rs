@@ -6,6 +6,7 @@ mod outputs;
 mod sources;
 
 pub(super) use inputs::Inputs;
+pub(super) use open::check_options;
 pub(super) use outputs::Outputs;
 pub(super) use sources::{Delivery, Sources};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use thalweg_chain::{InputPlan, InputSource, Plan};
 use thalweg_io::generate::GeneratorInput;
-use thalweg_io::{CaptureInput, Input, InterfaceInput, MemoryInput};
+use thalweg_io::{CaptureInput, Input, InterfaceInput, MemoryInput, Selection, TimeRange};
 
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
@@ -16,15 +16,17 @@ pub(crate) fn open_inputs(
 ) -> Result<Vec<Box<dyn Input>>, RunError> {
     let open = |input: &InputPlan| -> Result<Box<dyn Input>, RunError> {
         let loops = options.loops.unwrap_or(input.loops);
+        let times = input.times.replaced_by(options.times);
+        let selection = Selection { times };
         Ok(match &input.source {
             InputSource::Interface { name, promiscuous } => {
                 Box::new(InterfaceInput::open(name, *promiscuous)?)
             }
             InputSource::Capture { files, in_memory: false, .. } => {
-                Box::new(CaptureInput::open_files(files, loops)?)
+                Box::new(CaptureInput::open_files(files, selection, loops)?)
             }
             InputSource::Capture { files, in_memory: true, .. } => {
-                Box::new(MemoryInput::load_files(files, loops)?)
+                Box::new(MemoryInput::load_files(files, selection, loops)?)
             }
             InputSource::Generate(spec) => Box::new(GeneratorInput::new((**spec).clone())?),
         })
@@ -32,8 +34,34 @@ pub(crate) fn open_inputs(
     plan.inputs.iter().map(open).collect()
 }
 
-/// Refuses a number of passes that no input obeys, and warns of inputs that do not.
-pub(super) fn check_loops(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
+/// Refuses options that apply to no input, and warns of inputs to which they do not.
+pub(crate) fn check_options(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
+    check_loops(plan, options)?;
+    check_times(plan, options)
+}
+
+fn check_times(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
+    if options.times == TimeRange::default() {
+        return Ok(());
+    }
+    let has_times = |input: &&InputPlan| matches!(input.source, InputSource::Capture { .. });
+    if !plan.inputs.iter().any(|input| has_times(&input)) {
+        return Err(RunError::Times);
+    }
+    for input in &plan.inputs {
+        if !has_times(&input) {
+            log::warn!(
+                "--from and --to do not apply to input '{}': it is not a capture",
+                input.name
+            );
+        } else if input.times.replaced_by(options.times).is_empty() {
+            return Err(RunError::NoTime(input.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn check_loops(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
     let Some(loops) = options.loops else { return Ok(()) };
     let loops_none = |input: &&InputPlan| match &input.source {
         InputSource::Interface { .. } | InputSource::Generate(_) => true,

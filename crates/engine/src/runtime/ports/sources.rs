@@ -59,7 +59,7 @@ pub(crate) struct Delivery {
     pub(crate) bytes: u64,
     /// Those of them that were dropped.
     pub(crate) drops: u64,
-    /// Whether the input did something: delivered packets, or ended.
+    /// Whether the input did something: delivered packets or passed over them, or ended.
     pub(crate) came: bool,
     /// Whether the packets that follow, perhaps of another input, belong into the same batch.
     pub(crate) joins: bool,
@@ -121,7 +121,9 @@ impl Sources {
             Ok(received) => {
                 (delivery.packets, delivery.bytes) = (received.packets, received.bytes);
                 has_ended = received.ended;
-                delivery.came = received.packets > 0 || has_ended;
+                let passed_over = received.passed_over;
+                delivery.came = received.packets > 0 || passed_over.total() > 0 || has_ended;
+                counters.passed_over.merge(&passed_over);
                 counters.packets += received.packets as u64;
                 counters.bytes += received.bytes;
             }
@@ -140,7 +142,7 @@ impl Sources {
             Reach::Nothing => {
                 let found = self.places[input] != Place::Sought;
                 delivery.joins = found || delivery.failure.is_some();
-                delivery.came = delivery.joins;
+                delivery.came |= delivery.joins;
                 self.left = if delivery.joins { self.left } else { 0 };
             }
             // Without a free frame, nothing is received now.
