@@ -1,4 +1,4 @@
-//! The three layers combined, for one worker.
+//! The three layers combined.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl Default for Config {
     }
 }
 
-/// One worker's classifier: its own caches over the rules that all share.
+/// A classifier: caches of its own over rules that others may replace meanwhile.
 #[derive(Debug)]
 pub struct Classifier {
     shared: Arc<SharedRules>,

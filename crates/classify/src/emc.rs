@@ -12,7 +12,7 @@ const WORDS: usize = 14;
 /// All words of a key.
 const ALL_WORDS: u32 = (1 << KEY_WORDS) - 1;
 
-/// One worker's exact-match cache: two places for each key, as in Open vSwitch.
+/// A classifier's exact-match cache: two places for each key, as in Open vSwitch.
 /// A place may name a megaflow that was removed; such a hit is a miss.
 #[derive(Clone, Debug)]
 pub(crate) struct Emc {

@@ -38,7 +38,7 @@ enum Phase {
     Settled,
 }
 
-/// Decides for one worker whether its exact-match cache is used.
+/// Decides for one classifier whether its exact-match cache is used.
 #[derive(Clone, Debug)]
 pub(crate) struct EmcControl {
     register: FlowRegister,

@@ -87,7 +87,7 @@ impl LayerStats {
         self.fields().map(|(name, count)| (name, *count)).into_iter()
     }
 
-    /// Adds the counts of another worker.
+    /// Adds the counts of another classifier.
     pub fn merge(&mut self, other: &Self) {
         for ((_, sum), (_, count)) in self.fields().into_iter().zip(other.counts()) {
             *sum += count;

@@ -1,4 +1,4 @@
-//! The rule table that workers read while others change it.
+//! A rule table that classifiers read while others change it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use crate::rule_table::RuleTable;
 
-/// The rule table that all workers read, replaced as a whole (read-copy-update).
+/// A rule table that classifiers read, replaced as a whole (read-copy-update).
 #[derive(Debug)]
 pub struct SharedRules {
     table: ArcSwap<RuleTable>,
@@ -38,7 +38,7 @@ impl SharedRules {
         Arc::ptr_eq(&self.table.load(), table)
     }
 
-    /// Replaces the table. Workers adopt it at their next batch.
+    /// Replaces the table. Classifiers adopt it at their next batch.
     pub fn publish(&self, table: RuleTable) {
         self.table.store(Arc::new(table));
     }

@@ -74,7 +74,7 @@ fn filled(key: &FlowKey, mask: &FlowKey, other: &FlowKey) -> FlowKey {
     }
 }
 
-/// One worker's classifier over rules that change, and the oracle beside it.
+/// A classifier over rules that change, and the oracle beside it.
 struct Bench {
     all: Vec<Rule>,
     active: Vec<Rule>,

@@ -33,7 +33,7 @@ impl From<SourceError> for BuildError {
     }
 }
 
-/// A checked NF configuration with the tables that its instances share.
+/// A checked NF configuration, with the tables that a reload replaces under a running instance.
 pub trait Blueprint: Send + Sync {
     /// Creates an instance. A run has one, which serves all packets in the order in which they
     /// arrived, whatever the number of workers.
@@ -62,7 +62,7 @@ pub trait Blueprint: Send + Sync {
         &[]
     }
 
-    /// Reloads the NF's files and applies the changes to running instances; on an
+    /// Reloads the NF's files and applies the changes to the running instance; on an
     /// error everything stays as it was.
     ///
     /// # Errors

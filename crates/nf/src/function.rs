@@ -22,7 +22,12 @@ pub enum NfError {
     },
 }
 
-/// A network function on one worker: a value with state.
+/// A network function: a value with state.
+///
+/// A run has one of each `[nf.NAME]` section, whatever the number of workers. Workers take turns at
+/// it, so that one call at a time reaches it and batches come in the order in which they arrived;
+/// its limits hold for the whole run. An NF that is worth dividing by flow has
+/// [parts](crate::Division).
 pub trait NetworkFunction: Send {
     /// Processes the packets of `lanes`. Other lanes of the batch belong to
     /// other branches of the chain and must not be touched.
@@ -69,9 +74,8 @@ pub trait NetworkFunction: Send {
         1
     }
 
-    /// NF-specific figures for the report, as a JSON object (counts of
-    /// mappings, alerts, routes, ...). The figures of several workers are added up
-    /// by name, so values are numbers.
+    /// NF-specific figures for the report, by name (counts of mappings, alerts,
+    /// routes, ...).
     fn figures(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

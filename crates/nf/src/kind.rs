@@ -78,7 +78,7 @@ impl Kind {
         let pinned = json!({
             "type": "boolean",
             "default": false,
-            "description": "Whether it runs on a worker of its own.",
+            "description": "Whether a thread of its own serves it.",
         });
         let properties = object.entry("properties").or_insert_with(|| json!({}));
         let properties = properties.as_object_mut().expect("properties are an object");

@@ -1,9 +1,9 @@
 //! The contract of network functions, and a toolkit for their writers.
 //!
 //! A chain file's `[nf.NAME]` section becomes a [`Blueprint`]: checked
-//! configuration and tables shared by all workers. Each worker creates its own
-//! [`NetworkFunction`] from it, which holds per-flow state and processes
-//! batches.
+//! configuration, and tables that a reload replaces. A run creates one
+//! [`NetworkFunction`] from it, which holds per-flow state and processes the
+//! batches of all workers, in the order in which they arrived.
 //!
 //! Each kind of NF is a crate of its own that exports a [`Kind`]; a program
 //! gathers the kinds it knows in [`Kinds`]. The [`toolkit`] holds what several

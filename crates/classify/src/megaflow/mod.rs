@@ -58,7 +58,7 @@ fn lanes_with(values: &Half, value: u32) -> Lanes {
     Lanes(bits.fold(0, |set, bit| set | bit))
 }
 
-/// One worker's megaflows. Subtables (masks) are searched family by family,
+/// A classifier's megaflows. Subtables (masks) are searched family by family,
 /// those with the most hits first. Any hit is the answer: overlapping megaflows
 /// agree.
 ///

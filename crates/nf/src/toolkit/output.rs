@@ -11,7 +11,7 @@ use crate::function::NfError;
 
 pub use thalweg_source::OutputFile;
 
-/// A file to which all workers append lines. The run creates it at its start.
+/// A file to which an NF appends lines. The run creates it at its start.
 #[derive(Clone, Debug)]
 pub struct LineFile(Option<OutputFile>);
 

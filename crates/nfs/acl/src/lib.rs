@@ -5,7 +5,7 @@
 
 mod rules;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -42,28 +42,26 @@ fn build(
     let rules = Rules::read(section, &options)?;
     let shared = Arc::new(SharedRules::new(rules.table()));
     let file = section.replaced_output(options.hits.as_ref(), environment)?;
-    let file = HitFile { file, table: shared.load(), workers: Vec::new() };
-    let hits = Arc::new(Mutex::new(file));
-    Ok(Box::new(AclBlueprint { rules, shared, hits }))
+    Ok(Box::new(AclBlueprint { rules, shared, file }))
 }
 
 struct AclBlueprint {
     rules: Rules,
     shared: Arc<SharedRules>,
-    hits: Arc<Mutex<HitFile>>,
+    /// The file for the hits.
+    file: Option<OutputFile>,
 }
 
 impl Blueprint for AclBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Acl {
-            worker: 0,
             classifier: Classifier::new(self.shared.clone(), Config::default()),
             shared: self.shared.clone(),
             table: self.shared.load(),
             hits: Vec::new(),
             denied: 0,
             unmatched: 0,
-            file: self.hits.clone(),
+            file: self.file.clone(),
         })
     }
 
@@ -85,9 +83,8 @@ impl Blueprint for AclBlueprint {
     }
 }
 
-/// An access-control list on one worker.
+/// An access-control list.
 struct Acl {
-    worker: usize,
     classifier: Classifier,
     shared: Arc<SharedRules>,
     /// The rules that are counted.
@@ -96,7 +93,8 @@ struct Acl {
     hits: Vec<Hits>,
     denied: u64,
     unmatched: u64,
-    file: Arc<Mutex<HitFile>>,
+    /// The file for the hits.
+    file: Option<OutputFile>,
 }
 
 /// The packets and bytes that a rule decided about.
@@ -137,8 +135,15 @@ impl NetworkFunction for Acl {
 
     fn flush(&mut self) -> Result<(), NfError> {
         self.renew();
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.update(self.worker, &self.hits, &self.table)
+        let Some(file) = &self.file else { return Ok(()) };
+        replace(file, |out| {
+            for id in 0..self.table.next_id().0 {
+                if let Some(rule) = self.table.rule(RuleId(id)) {
+                    json_line(out, &line(rule, &self.hits))?;
+                }
+            }
+            Ok(())
+        })
     }
 }
 
@@ -161,14 +166,6 @@ impl Acl {
     }
 }
 
-/// The hits of all workers, and the file that reports them.
-struct HitFile {
-    file: Option<OutputFile>,
-    /// The rules that were hit.
-    table: Arc<RuleTable>,
-    workers: Vec<Vec<Hits>>,
-}
-
 /// A rule as a line of JSON.
 #[derive(Serialize, JsonSchema)]
 struct Line<'a> {
@@ -182,45 +179,17 @@ struct Line<'a> {
     bytes: u64,
 }
 
-impl HitFile {
-    /// Stores a worker's hits, and writes the totals of all workers: all rules, in the given order.
-    fn update(
-        &mut self,
-        worker: usize,
-        hits: &[Hits],
-        table: &Arc<RuleTable>,
-    ) -> Result<(), NfError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        if !Arc::ptr_eq(&self.table, table) {
-            self.table = table.clone();
-            self.workers.clear();
-        }
-        if self.workers.len() <= worker {
-            self.workers.resize(worker + 1, Vec::new());
-        }
-        self.workers[worker] = hits.to_vec();
-        replace(file, |out| {
-            for id in 0..table.next_id().0 {
-                if let Some(rule) = table.rule(RuleId(id)) {
-                    json_line(out, &line(rule, &self.workers))?;
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
-/// A rule with its hits on all workers.
-fn line<'a>(rule: &'a Rule, workers: &[Vec<Hits>]) -> Line<'a> {
-    let each = || workers.iter().filter_map(|hits| hits.get(rule.id.0 as usize));
+/// A rule with its hits.
+fn line<'a>(rule: &'a Rule, hits: &[Hits]) -> Line<'a> {
+    let Hits { packets, bytes } = hits.get(rule.id.0 as usize).copied().unwrap_or_default();
     Line {
         schema: "thalweg.acl/1",
         rule: rule.id.0,
         priority: rule.priority,
         action: Action::of(rule.packet_type).name(),
         text: &rule.text,
-        packets: each().map(|hits| hits.packets).sum(),
-        bytes: each().map(|hits| hits.bytes).sum(),
+        packets,
+        bytes,
     }
 }
 

@@ -37,16 +37,16 @@ pub(super) struct Options {
     recog: Vec<Spanned<String>>,
     /// Whether the built-in fingerprints are used, after all others.
     built_in: bool,
-    /// The most hosts per worker.
+    /// The most hosts.
     #[schemars(with = "usize", range(min = 2, max = 16_777_216))]
     max_hosts: Spanned<usize>,
-    /// The most MiB for the hosts of a worker.
+    /// The most MiB for all hosts.
     #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
     memory_mib: Spanned<usize>,
     /// The most services per host.
     #[schemars(with = "usize", range(min = 1, max = 65_536))]
     max_services: Spanned<usize>,
-    /// The most conversations that a worker watches.
+    /// The most conversations that are watched.
     #[schemars(with = "usize", range(min = 2, max = 67_108_864))]
     max_conversations: Spanned<usize>,
 }

@@ -231,7 +231,7 @@ impl Host {
         (service, is_full)
     }
 
-    /// Merges another worker's record of the same host; returns the number of services evicted.
+    /// Merges the record of the same host from imported state; returns the number of services evicted.
     pub(super) fn merge(&mut self, other: &Self, most_services: usize) -> u64 {
         let newer = other.last > self.last;
         self.first = self.first.min(other.first);

@@ -1,4 +1,4 @@
-//! The inventory: all hosts that the workers know, as lines of JSON.
+//! The inventory: all known hosts, as lines of JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,45 +15,15 @@ use super::host::{Basis, Evidence, Host, HostId, Role, Service, System};
 use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::{OutputFile, json_line, replace};
 
-/// The hosts of each worker at its last update, and the file that lists them.
-pub(super) struct Inventory {
-    file: Option<OutputFile>,
-    workers: BTreeMap<usize, Vec<(HostId, Host)>>,
-    most_services: usize,
-}
-
-impl Inventory {
-    pub(super) fn new(file: Option<OutputFile>, most_services: usize) -> Self {
-        Self { file, workers: BTreeMap::new(), most_services }
-    }
-
-    pub(super) fn is_wanted(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// Stores the hosts of a worker, and writes those of all workers. The file is replaced as a
-    /// whole, so that a reader never sees a part of it.
-    pub(super) fn update(
-        &mut self,
-        worker: usize,
-        hosts: Vec<(HostId, Host)>,
-        known: &Fingerprints,
-    ) -> Result<(), NfError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        self.workers.insert(worker, hosts);
-        let mut all: BTreeMap<HostId, Host> = BTreeMap::new();
-        for (id, host) in self.workers.values().flatten() {
-            match all.get_mut(id) {
-                Some(known) => {
-                    known.merge(host, self.most_services);
-                }
-                None => drop(all.insert(*id, host.clone())),
-            }
-        }
-        replace(file, |out| {
-            all.iter().try_for_each(|(id, host)| json_line(out, &line(*id, host, known)))
-        })
-    }
+/// Replaces the content of `file` by `hosts`, as a whole, so that a reader never sees a part of it.
+pub(super) fn write(
+    file: &OutputFile,
+    hosts: &[(&HostId, &Host)],
+    known: &Fingerprints,
+) -> Result<(), NfError> {
+    replace(file, |out| {
+        hosts.iter().try_for_each(|(id, host)| json_line(out, &line(**id, host, known)))
+    })
 }
 
 /// A host as a line of JSON.

@@ -16,7 +16,7 @@ mod table;
 mod text;
 mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
@@ -26,12 +26,12 @@ use thalweg_source::SourceError;
 use config::{Config, Files, Loaded, Options};
 use fingerprint::Fingerprints;
 use host::{Host, HostId};
-use inventory::Inventory;
 use networks::Networks;
 use table::{Limits, Watched};
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
+use thalweg_nf::toolkit::output::OutputFile;
 use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
 use watch::Watcher;
 
@@ -44,10 +44,9 @@ pub const KIND: Kind = Kind {
         "a service is recognised in the first 1024 bytes of a packet; 8 payloads of each side of a \
          conversation are inspected",
         "texts that span several packets, and texts in TLS and HTTP/2, are not read",
-        "max_hosts hosts and memory_mib per worker: when full, half of the hosts are evicted: \
-         first those of which only the address is known, the longest unseen first",
-        "max_conversations conversations per worker: when full, the least recently used half is \
-         evicted",
+        "max_hosts hosts and memory_mib: when full, half of the hosts are evicted: first those of \
+         which only the address is known, the longest unseen first",
+        "max_conversations conversations: when full, the least recently used half is evicted",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -71,7 +70,7 @@ fn build(
         warnings,
         limits,
         networks,
-        inventory: Arc::new(Mutex::new(Inventory::new(inventory, limits.services))),
+        inventory,
     }))
 }
 
@@ -81,13 +80,12 @@ struct AssetsBlueprint {
     warnings: Vec<SourceError>,
     limits: Limits,
     networks: Networks,
-    inventory: Arc<Mutex<Inventory>>,
+    inventory: Option<OutputFile>,
 }
 
 impl Blueprint for AssetsBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Assets {
-            worker: 0,
             fingerprints: self.fingerprints.clone(),
             watcher: Watcher::new(self.limits, self.networks.clone()),
             inventory: self.inventory.clone(),
@@ -109,12 +107,12 @@ impl Blueprint for AssetsBlueprint {
     }
 }
 
-/// Asset detection on one worker.
+/// Asset detection.
 struct Assets {
-    worker: usize,
     fingerprints: Arc<ArcSwap<Fingerprints>>,
     watcher: Watcher,
-    inventory: Arc<Mutex<Inventory>>,
+    /// The file that lists the hosts.
+    inventory: Option<OutputFile>,
 }
 
 /// One record of the state.
@@ -193,13 +191,8 @@ impl NetworkFunction for Assets {
     }
 
     fn flush(&mut self) -> Result<(), NfError> {
-        let mut inventory = self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inventory.is_wanted() {
-            return Ok(());
-        }
-        let hosts = self.watcher.hosts.sorted();
-        let hosts = hosts.into_iter().map(|(id, host)| (*id, host.clone())).collect();
-        inventory.update(self.worker, hosts, &self.fingerprints.load())
+        let Some(file) = &self.inventory else { return Ok(()) };
+        inventory::write(file, &self.watcher.hosts.sorted(), &self.fingerprints.load())
     }
 }
 

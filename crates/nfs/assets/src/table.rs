@@ -1,4 +1,4 @@
-//! The hosts and the conversations of one worker, both bounded.
+//! The hosts and the conversations, both bounded.
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;

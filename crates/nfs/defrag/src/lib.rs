@@ -50,7 +50,7 @@ struct Options {
     #[serde(default = "timeout_s")]
     #[schemars(with = "u64", range(min = 1, max = 600))]
     timeout_s: Spanned<u64>,
-    /// The most MiB of fragments that each worker holds.
+    /// The most MiB of fragments that are held.
     #[serde(default = "memory_mib")]
     #[schemars(with = "usize", range(min = 1, max = 65536))]
     memory_mib: Spanned<usize>,
@@ -90,8 +90,6 @@ fn build(
 struct DefragBlueprint(Limits);
 
 impl Blueprint for DefragBlueprint {
-    /// Whole and reassembled packets of a connection must reach the same worker, and only the first
-    /// fragment has ports.
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Defrag { table: Table::new(self.0), fragments: 0, whole: 0, refused: 0 })
     }
@@ -101,11 +99,11 @@ impl Blueprint for DefragBlueprint {
     }
 
     fn describe(&self) -> String {
-        format!("at most {} MiB of fragments per worker", self.0.memory >> 20)
+        format!("at most {} MiB of fragments", self.0.memory >> 20)
     }
 }
 
-/// The incomplete packets of one worker.
+/// The incomplete packets.
 struct Defrag {
     table: Table,
     fragments: u64,

@@ -27,7 +27,7 @@ pub const KIND: Kind = Kind {
     state: None,
     limits: &[
         "stateless; no port ranges (use masks), no in_port",
-        "1000 resets and 1000 ICMP errors per second and worker",
+        "1000 resets and 1000 ICMP errors per second",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -71,7 +71,7 @@ impl Blueprint for FilterBlueprint {
     }
 }
 
-/// A filter on one worker.
+/// A filter.
 struct Filter {
     classifier: Classifier,
     icmp: IcmpSender,

@@ -128,7 +128,7 @@ struct Figures {
     no_source: u64,
 }
 
-/// IPsec on one worker.
+/// IPsec: all associations and policies of the NF.
 struct Ipsec {
     databases: Arc<Databases>,
     classifier: Classifier,

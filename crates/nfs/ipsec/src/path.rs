@@ -20,7 +20,7 @@ impl Ipsec {
             if context.dropped().contains(lane) {
                 continue;
             }
-            // It must not be predictable (RFC 7739), and no two workers may choose the same.
+            // It must not be predictable (RFC 7739).
             let [a, b, c, d, ..] = self.ivs.next();
             let identification = u32::from_be_bytes([a, b, c, d]);
             let how = Cut { longest: departure.sa.path.mtu, identification };

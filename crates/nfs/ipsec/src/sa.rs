@@ -81,7 +81,7 @@ pub(super) struct Path {
     pub(super) cut: bool,
 }
 
-/// An association that protects packets, shared by all workers.
+/// An association that protects packets.
 pub(super) struct Outbound {
     pub(super) association: Association,
     pub(super) layout: Layout,
@@ -114,13 +114,13 @@ impl Received {
     }
 }
 
-/// An association that checks and opens packets, shared by all workers.
+/// An association that checks and opens packets.
 pub(super) struct Inbound {
     pub(super) association: Association,
     /// The pattern that inner packets must match.
     pub(super) selector: Match,
-    /// All packets of an association come from one address pair, and so to one
-    /// worker: the lock is not contended.
+    /// Locked, because the arrivals of a batch borrow the databases. One thread at a time is in the
+    /// NF, so the lock is not contended.
     received: Mutex<Received>,
 }
 

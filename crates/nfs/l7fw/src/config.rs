@@ -20,7 +20,7 @@ pub(super) struct Options {
     /// The most packets of a flow that are held, with undecided = "hold".
     #[schemars(with = "u32", range(min = 1, max = 1024))]
     pub(super) hold_packets: Spanned<u32>,
-    /// The most bytes of packets per worker that are held.
+    /// The most bytes of packets that are held.
     #[schemars(with = "usize", range(min = 65_536, max = 4_294_967_296_u64))]
     pub(super) hold_bytes: Spanned<usize>,
     /// Milliseconds that the first packet of a flow is held at most.
@@ -44,7 +44,7 @@ pub(super) struct Options {
     /// Packets of any other flow that nDPI inspects before it gives up.
     #[schemars(with = "u32", range(min = 1, max = 65_535))]
     pub(super) other_packets: Spanned<u32>,
-    /// The most flows per worker; when full, the least recently used half is evicted.
+    /// The most flows; when full, the least recently used half is evicted.
     #[schemars(with = "usize", range(min = 2, max = 67_108_864))]
     pub(super) max_flows: Spanned<usize>,
     /// Seconds without a packet after which a flow expires.

@@ -1,7 +1,5 @@
 //! The firewall: from packets to flows, and from verdicts to what happens to packets.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use thalweg_packet::wire::tcp_flags::{FIN, RST};
 use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds};
 
@@ -19,14 +17,15 @@ use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::toolkit::view::vlan;
 use thalweg_nf::{Context, NetworkFunction, NfError};
 
-/// A firewall on one worker.
+/// A firewall.
 pub(super) struct Firewall {
     inspector: Inspector,
     flows: Flows,
     /// Whether packets of undecided flows are held.
     holds: bool,
     hold: Hold,
-    file: Arc<Mutex<LineFile>>,
+    /// The file for the flows.
+    file: LineFile,
     /// A packet without its labels; reused.
     frame: Vec<u8>,
     failure: Option<NfError>,
@@ -121,19 +120,13 @@ impl NetworkFunction for Firewall {
             };
             line(&inspector.policy.names, id.0, &so_far, true, &mut lines);
         }
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write(&lines)?;
+        self.file.write(&lines)?;
         self.failure.take().map_or(Ok(()), Err)
     }
 }
 
 impl Firewall {
-    pub(super) fn new(
-        inspector: Inspector,
-        flows: Flows,
-        hold: Hold,
-        file: Arc<Mutex<LineFile>>,
-    ) -> Self {
+    pub(super) fn new(inspector: Inspector, flows: Flows, hold: Hold, file: LineFile) -> Self {
         let holds = inspector.policy.undecided == Undecided::Hold;
         let (frame, failure) = (Vec::new(), None);
         Self { inspector, flows, holds, hold, file, frame, failure, blocked: 0, exceeded: 0 }
@@ -281,8 +274,8 @@ impl Firewall {
         if lines.len() < CHUNK {
             return;
         }
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        self.failure = self.failure.take().or(file.write(lines).err());
+        let failure = self.file.write(lines).err();
+        self.failure = self.failure.take().or(failure);
         lines.clear();
     }
 }

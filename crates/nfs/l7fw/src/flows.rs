@@ -85,7 +85,7 @@ pub(super) struct Limits {
     pub(super) packets: [u64; 2],
 }
 
-/// The flows of one worker.
+/// The flows.
 pub(super) struct Flows {
     pub(super) table: HashMap<FlowId, Flow>,
     pub(super) limits: Limits,

@@ -38,7 +38,7 @@ struct Queue {
     leaves: bool,
 }
 
-/// The packets of one worker.
+/// The packets that are held.
 #[derive(Debug)]
 pub(super) struct Hold {
     limits: Limits,

@@ -83,7 +83,7 @@ pub(super) struct Figures {
     pub(super) lost: u64,
 }
 
-/// The inspector of one worker.
+/// The inspection of packets, and what it needs.
 pub(super) struct Inspector {
     pub(super) policy: Arc<Policy>,
     pub(super) library: Library,

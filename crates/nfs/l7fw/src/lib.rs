@@ -59,10 +59,10 @@ pub const KIND: Kind = Kind {
          reads them, and the name inside an encrypted ClientHello not at all",
         "fragments are not inspected and pass, whatever the rules",
         "a flow whose application is not known yet takes about 2 KiB, plus what nDPI collects of \
-         TLS handshakes, and unacknowledged bytes of its start (64 MiB per worker; then starts of \
+         TLS handshakes, and unacknowledged bytes of its start (64 MiB in all; then starts of \
          more than 4 KiB are given up); after a move to another instance its inspection restarts, \
          and requests after the first are not read",
-        "max_flows flows per worker: when full, the least recently used half is evicted",
+        "max_flows flows: when full, the least recently used half is evicted",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),

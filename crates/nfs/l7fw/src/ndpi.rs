@@ -51,7 +51,7 @@ unsafe extern "C" {
     fn thalweg_ndpi_host(flow: *const RawFlow) -> *const c_char;
 }
 
-/// The library's state: one for each worker.
+/// The library's state.
 pub(super) struct Library(NonNull<RawModule>);
 
 // SAFETY: a module is bound to no thread; its owner uses it alone.

@@ -50,7 +50,7 @@ enum Host<'a> {
 /// An action, and the number of the rule that decided it; none for the default.
 pub(super) type Verdict = (Action, Option<u32>);
 
-/// The data that all instances share.
+/// What decides on flows: the rules, and the actions without one.
 pub(super) struct Policy {
     pub(super) rules: Vec<Rule>,
     pub(super) default: Action,

@@ -47,7 +47,7 @@ pub(super) fn build(
         limits,
         hold,
         tells: flows.is_some(),
-        file: Arc::new(Mutex::new(LineFile::new(flows))),
+        file: LineFile::new(flows),
         library: Mutex::new(Some(library)),
     }))
 }
@@ -147,8 +147,9 @@ struct FirewallBlueprint {
     hold: hold::Limits,
     /// Whether flows are reported.
     tells: bool,
-    file: Arc<Mutex<LineFile>>,
-    /// For the first instance; creating one takes milliseconds.
+    file: LineFile,
+    /// Created for the names of applications, and used by the instance: creating another takes
+    /// milliseconds.
     library: Mutex<Option<Library>>,
 }
 

@@ -6,9 +6,8 @@ use thalweg_nf::toolkit::output::{LineFile, OutputFile, failed, json_line};
 use super::ipfix::Messages;
 use super::record::{JsonRecord, Labels, Record};
 
-/// The record files of one monitor, shared by its instances. The run creates them; each write
-/// holds whole records only.
-#[derive(Debug)]
+/// The record files of a monitor. The run creates them; each write holds whole records only.
+#[derive(Clone, Debug)]
 pub(super) struct Exporter {
     json: LineFile,
     ipfix: Option<OutputFile>,

@@ -52,7 +52,7 @@ impl Template {
 }
 
 /// Builds messages; numbers the data records as the RFC requires.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Messages {
     sequence: u32,
 }

@@ -10,8 +10,6 @@ mod export;
 mod ipfix;
 mod record;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,7 +34,7 @@ struct Options {
     /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
     #[schemars(with = "Option<String>")]
     ipfix: Option<Spanned<String>>,
-    /// The most flows per worker; a full table is exported as a whole.
+    /// The most flows; a full table is exported as a whole.
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
     /// Seconds without a packet after which a flow is exported.
@@ -64,7 +62,7 @@ pub const KIND: Kind = Kind {
     name: "monitor",
     summary: "packet and byte counts by flow",
     state: Some("counts of flows, by five-tuple, input port and packet type"),
-    limits: &["max_flows flows per worker: a full table is exported as a whole"],
+    limits: &["max_flows flows: a full table is exported as a whole"],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
     build,
@@ -102,7 +100,7 @@ fn build(
         idle: Nanoseconds::from_secs(*options.idle_timeout_s.get_ref()),
         active: Nanoseconds::from_secs(*options.active_timeout_s.get_ref()),
     };
-    Ok(Box::new(MonitorBlueprint { limits, exporter: Arc::new(Mutex::new(exporter)) }))
+    Ok(Box::new(MonitorBlueprint { limits, exporter }))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +125,7 @@ impl Limits {
 
 struct MonitorBlueprint {
     limits: Limits,
-    exporter: Arc<Mutex<Exporter>>,
+    exporter: Exporter,
 }
 
 impl Blueprint for MonitorBlueprint {
@@ -137,15 +135,15 @@ impl Blueprint for MonitorBlueprint {
 
     fn describe(&self) -> String {
         let (flows, idle) = (self.limits.flows, self.limits.idle.split().0);
-        format!("at most {flows} flows per worker, idle timeout {idle} s")
+        format!("at most {flows} flows, idle timeout {idle} s")
     }
 }
 
-/// A monitor on one worker.
+/// A monitor.
 struct Monitor {
     flows: FlowTable<FlowId, Counts, 6>,
     limits: Limits,
-    exporter: Arc<Mutex<Exporter>>,
+    exporter: Exporter,
     swept: Nanoseconds,
     pending: Vec<Record>,
     failure: Option<NfError>,
@@ -208,13 +206,13 @@ impl NetworkFunction for Monitor {
     fn flush(&mut self) -> Result<(), NfError> {
         self.export(|_| Some(EndReason::ForcedEnd));
         let failure = self.failure.take();
-        self.exporter().flush()?;
+        self.exporter.flush()?;
         failure.map_or(Ok(()), Err)
     }
 }
 
 impl Monitor {
-    fn new(limits: Limits, exporter: Arc<Mutex<Exporter>>) -> Self {
+    fn new(limits: Limits, exporter: Exporter) -> Self {
         Self {
             flows: FlowTable::new(),
             limits,
@@ -279,17 +277,13 @@ impl Monitor {
         // So that the report does not depend on the order of a hash table.
         self.pending.sort_by_key(|r| (r.counts.first, r.flow));
         let pending = std::mem::take(&mut self.pending);
-        let written = self.exporter().write(&pending);
+        let written = self.exporter.write(&pending);
         match written {
             Ok(()) => self.exported += pending.len() as u64,
             Err(failure) => drop(self.failure.get_or_insert(failure)),
         }
         self.pending = pending;
         self.pending.clear();
-    }
-
-    fn exporter(&self) -> MutexGuard<'_, Exporter> {
-        self.exporter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

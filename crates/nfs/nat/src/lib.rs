@@ -42,7 +42,6 @@ pub const KIND: Kind = Kind {
         "4096 fragmented packets, each for 30 s: beyond that the oldest is evicted",
         "4096 fragments wait for the first of their packet, in 4 MiB: 64 of a packet, 256 of a source",
         "1024 external addresses",
-        "a single instance: with several workers it runs on its own worker",
     ],
     chooses_output: false,
     options: || schemars::schema_for!(Options),
@@ -59,8 +58,6 @@ fn build(
 struct NatBlueprint(Config);
 
 impl Blueprint for NatBlueprint {
-    /// Replies arrive at an external address and port, which do not identify the
-    /// worker that chose them.
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Nat {
             mappings: Mappings::new(self.0.clone()),

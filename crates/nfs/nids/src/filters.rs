@@ -25,7 +25,7 @@ struct Count {
     ports: HashSet<u16>,
 }
 
-/// The counts of one worker.
+/// The counts of matches, by what a rule tracks.
 #[derive(Debug)]
 pub(super) struct Counts {
     table: HashMap<Key, Count>,

@@ -59,7 +59,7 @@ pub(super) struct Figures {
     pub(super) decided: [u64; 2],
 }
 
-/// The inspection on one worker.
+/// The inspection of packets, of the whole NF or of a part of it.
 pub(super) struct Inspector {
     pub(super) settings: Settings,
     pub(super) literals: Found,

@@ -26,7 +26,7 @@ pub(super) struct Options {
     /// Ports by the names that the route file uses; one or more.
     #[schemars(with = "BTreeMap<String, PortOptions>", length(min = 1))]
     ports: BTreeMap<Spanned<String>, PortOptions>,
-    /// ICMP errors per second and worker, after a burst of 50; 0 sends none.
+    /// ICMP errors per second, after a burst of 50; 0 sends none.
     #[serde(default = "icmp_rate")]
     icmp_rate: u32,
 }

@@ -8,20 +8,19 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmet
 
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
-use super::resolve::{Resolved, Resolver, SharedNeighbors};
+use super::resolve::{Resolved, Resolver};
 use super::table::{HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
 use thalweg_nf::toolkit::fragment::{Cutter, may_fragment};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
 use thalweg_nf::toolkit::outer::see_outermost;
 use thalweg_nf::{Context, NetworkFunction};
 
-/// The state that all instances of a router share.
+/// What a router reads: its table, which a reload changes, and its options.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) table: RouteTable,
     pub(super) ports: Ports,
     pub(super) icmp_rate: u32,
-    pub(super) neighbors: SharedNeighbors,
 }
 
 /// A router.
@@ -103,8 +102,7 @@ impl NetworkFunction for Router {
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let (v4, v6) = self.shared.table.len();
-        let neighbors = &self.shared.neighbors;
-        let (neighbors, evicted) = (neighbors.len(), neighbors.evicted());
+        let neighbors = &self.resolver.neighbors;
         vec![
             ("routes_v4", v4 as u64),
             ("routes_v6", v6 as u64),
@@ -112,8 +110,8 @@ impl NetworkFunction for Router {
             ("icmp_suppressed", self.icmp.suppressed()),
             ("answered", self.answered),
             ("fragmented", self.fragmented),
-            ("neighbors", neighbors as u64),
-            ("neighbors_evicted", evicted),
+            ("neighbors", neighbors.len() as u64),
+            ("neighbors_evicted", neighbors.evicted),
             ("neighbor_requests", self.resolver.requests),
             ("resumed", self.resolver.resumed),
         ]

@@ -29,7 +29,6 @@ use thalweg_source::{Source, SourceError};
 
 use self::config::{Config, Options};
 use self::forward::{Router, Shared};
-use self::resolve::SharedNeighbors;
 use thalweg_nf::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Section};
 
 pub use config::{Port, Ports};
@@ -39,7 +38,7 @@ pub use table::{
     Changes, HopId, MAX_HOPS, Mac, NextHop, ReaderV6, RouteList, RouteTable, RouterPort, TableError,
 };
 
-/// A checked router; all instances share its table.
+/// A checked router, with the table that a reload changes.
 struct RouterBlueprint {
     shared: Arc<Shared>,
     routes: PathBuf,
@@ -72,12 +71,7 @@ fn build(
     let parsed = parse_routes(&source, &config.ports).map_err(BuildError)?;
     let table = RouteTable::new();
     put(&table, parsed.list, &source)?;
-    let shared = Shared {
-        table,
-        ports: config.ports,
-        icmp_rate: config.icmp_rate,
-        neighbors: SharedNeighbors::default(),
-    };
+    let shared = Shared { table, ports: config.ports, icmp_rate: config.icmp_rate };
     Ok(Box::new(RouterBlueprint {
         shared: Arc::new(shared),
         routes: section.resolve(config.routes.get_ref()),

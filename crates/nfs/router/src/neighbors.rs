@@ -46,8 +46,8 @@ pub(super) struct Held {
 /// The state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It has this MAC address, valid until the given time.
-    At(Mac, Nanoseconds),
+    /// It has this MAC address.
+    At(Mac),
     /// A request was sent.
     Asked,
     /// It did not answer, or the table has no room for another request.
@@ -97,8 +97,6 @@ impl Tries {
 pub(super) struct Neighbors {
     answered: HashMap<Neighbor, Answered>,
     unanswered: HashMap<Neighbor, Unanswered>,
-    /// Incremented when the MAC address of a known neighbour is no longer valid.
-    pub(super) version: u64,
     /// Known neighbours that were evicted for lack of room.
     pub(super) evicted: u64,
 }
@@ -113,14 +111,13 @@ impl Neighbors {
     pub(super) fn find(&mut self, neighbor: Neighbor, now: Nanoseconds) -> (Known, bool) {
         if let Some(known) = self.answered.get_mut(&neighbor) {
             if now < known.until {
-                return (Known::At(known.mac, known.until), false);
+                return (Known::At(known.mac), false);
             }
             // While new requests are pending, the old MAC address remains in use.
             if !known.tries.have_failed(now) {
-                return (Known::At(known.mac, now), known.tries.again(now));
+                return (Known::At(known.mac), known.tries.again(now));
             }
             self.answered.remove(&neighbor);
-            self.version += 1;
         }
         if !self.unanswered.contains_key(&neighbor) && !self.has_room(now) {
             return (Known::Silent, false);
@@ -203,11 +200,9 @@ impl Neighbors {
             let before = self.answered.len();
             self.answered.retain(|_, known| Some(known.until) > oldest);
             self.evicted += (before - self.answered.len()) as u64;
-            self.version += 1;
         }
         let known = Answered { mac, until, tries: Tries::default() };
-        let before = self.answered.insert(neighbor, known);
-        self.version += u64::from(before.is_some_and(|before| before.mac != mac));
+        self.answered.insert(neighbor, known);
     }
 }
 
@@ -262,8 +257,7 @@ mod tests {
         assert_eq!(neighbors.due(seconds(10), 9), [host(1)]);
         let released = neighbors.answer(host(1), MAC, seconds(11));
         assert_eq!(&released[..], [packet(1), packet(2), packet(3)]);
-        let until = seconds(311);
-        assert_eq!(neighbors.find(host(1), seconds(12)), (Known::At(MAC, until), false));
+        assert_eq!(neighbors.find(host(1), seconds(12)), (Known::At(MAC), false));
         assert!(neighbors.answer(host(1), MAC, seconds(13)).is_empty());
     }
 
@@ -275,15 +269,17 @@ mod tests {
         let mut find = |tenths| neighbors.find(host(1), seconds(tenths));
         assert!(!find(299).1);
         for tenths in [300, 310, 320] {
-            assert_eq!(find(tenths), (Known::At(MAC, seconds(tenths)), true));
+            assert_eq!(find(tenths), (Known::At(MAC), true));
         }
-        assert_eq!(find(329), (Known::At(MAC, seconds(329)), false));
+        assert_eq!(find(329), (Known::At(MAC), false));
         assert_eq!(find(330), (Known::Asked, true), "it has expired");
-        assert_eq!((neighbors.len(), neighbors.version), (0, 1));
+        assert_eq!(neighbors.len(), 0);
         neighbors.answer(host(1), [4; 6], seconds(331));
         neighbors.find(host(1), seconds(640));
         neighbors.answer(host(1), MAC, seconds(641));
-        assert_eq!(neighbors.version, 2, "its MAC address has changed");
+        let until = seconds(941);
+        assert_eq!(neighbors.find(host(1), Nanoseconds(until.0 - 1)), (Known::At(MAC), false));
+        assert_eq!(neighbors.find(host(1), until), (Known::At(MAC), true));
     }
 
     #[test]
@@ -294,16 +290,16 @@ mod tests {
         neighbors.find(host(1), seconds(0));
         neighbors.answer(host(1), MAC, seconds(1));
         neighbors.answer(host(1), [4; 6], seconds(2));
-        assert!(matches!(neighbors.find(host(1), seconds(3)).0, Known::At(MAC, _)));
+        assert_eq!(neighbors.find(host(1), seconds(3)).0, Known::At(MAC));
     }
 
     #[test]
     fn one_that_asks_is_known_and_asked_before_it_is_believed_for_long() {
         let mut neighbors = Neighbors::default();
         neighbors.request(host(1), MAC, seconds(0));
-        assert_eq!(neighbors.find(host(1), seconds(1)), (Known::At(MAC, seconds(1)), true));
+        assert_eq!(neighbors.find(host(1), seconds(1)), (Known::At(MAC), true));
         neighbors.request(host(1), [4; 6], seconds(2));
-        assert!(matches!(neighbors.find(host(1), seconds(3)), (Known::At([4, ..], _), true)));
+        assert_eq!(neighbors.find(host(1), seconds(3)), (Known::At([4; 6]), true));
         neighbors.find(host(2), seconds(3));
         assert!(neighbors.hold(host(2), packet(1)));
         assert_eq!(&neighbors.request(host(2), MAC, seconds(4))[..], [packet(1)]);

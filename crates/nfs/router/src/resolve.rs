@@ -3,10 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use hashbrown::HashMap;
 use thalweg_packet::checksum::{ChecksumStatus, fill, verify};
 use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::write::set_ethernet;
@@ -14,49 +11,22 @@ use thalweg_packet::{Batch, Decapsulate, DropReason, Lanes, Nanoseconds, PortInd
 
 use super::config::{Port, is_station};
 use super::forward::Router;
-use super::neighbors::{Held, Known, MOST_KNOWN, Neighbor, Neighbors};
+use super::neighbors::{Held, Known, Neighbor, Neighbors};
 use super::table::{Mac, NextHop, RouterPort};
 use thalweg_nf::Context;
 
-/// The interval at which a worker looks for neighbours to request again.
+/// The interval at which the router looks for neighbours to request again.
 const PERIOD: Nanoseconds = Nanoseconds(250_000_000);
 /// The most requests that it then sends.
 const MOST_AGAIN: usize = 8;
 const BROADCAST: Mac = [0xff; 6];
 
-/// The neighbours, shared by all workers.
-#[derive(Debug, Default)]
-pub(super) struct SharedNeighbors {
-    neighbors: Mutex<Neighbors>,
-    /// The version of the neighbours: when it changes, workers discard their copies.
-    version: AtomicU64,
-}
-
-impl SharedNeighbors {
-    pub(super) fn len(&self) -> usize {
-        self.with(|neighbors| neighbors.len())
-    }
-
-    pub(super) fn evicted(&self) -> u64 {
-        self.with(|neighbors| neighbors.evicted)
-    }
-
-    fn with<R>(&self, act: impl FnOnce(&mut Neighbors) -> R) -> R {
-        let mut neighbors = self.neighbors.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = act(&mut neighbors);
-        self.version.store(neighbors.version, Ordering::Release);
-        result
-    }
-}
-
-/// The resolver of one worker.
+/// The resolver of a router.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     /// Whether any port resolves MAC addresses.
     asks: bool,
-    /// The worker's copies of neighbours, each valid until a time.
-    near: HashMap<Neighbor, (Mac, Nanoseconds)>,
-    version: u64,
+    pub(super) neighbors: Neighbors,
     next_look: Nanoseconds,
     /// Packets whose neighbour has answered, ready to leave.
     ready: VecDeque<Held>,
@@ -81,7 +51,7 @@ pub(super) enum Resolved {
 }
 
 impl Router {
-    /// Before a batch: drops outdated copies of neighbours, and repeats requests that are due.
+    /// Before a batch: repeats requests that are due.
     pub(super) fn look_after_neighbors(
         &mut self,
         batch: &Batch,
@@ -89,16 +59,11 @@ impl Router {
         context: &mut Context<'_>,
     ) {
         let Some(lane) = lanes.into_iter().next().filter(|_| self.resolver.asks) else { return };
-        let version = self.shared.neighbors.version.load(Ordering::Acquire);
-        if version != self.resolver.version || self.resolver.near.len() > MOST_KNOWN {
-            self.resolver.version = version;
-            self.resolver.near.clear();
-        }
         let now = context.clock();
         // The second test: the clock was set back.
         if now >= self.resolver.next_look || now.plus(PERIOD) < self.resolver.next_look {
             self.resolver.next_look = now.plus(PERIOD);
-            let due = self.shared.neighbors.with(|neighbors| neighbors.due(now, MOST_AGAIN));
+            let due = self.resolver.neighbors.due(now, MOST_AGAIN);
             due.into_iter().for_each(|neighbor| self.ask(batch, context, lane, neighbor));
         }
         self.resume(batch, context, lane);
@@ -121,20 +86,12 @@ impl Router {
             return Resolved::Never;
         }
         let (neighbor, now) = ((port, address), batch.meta.timestamp[lane]);
-        if let Some((mac, until)) = self.resolver.near.get(&neighbor)
-            && now < *until
-        {
-            return Resolved::At(*mac);
-        }
-        let (known, ask) = self.shared.neighbors.with(|neighbors| neighbors.find(neighbor, now));
+        let (known, ask) = self.resolver.neighbors.find(neighbor, now);
         if ask {
             self.ask(batch, context, lane, neighbor);
         }
         match known {
-            Known::At(mac, until) => {
-                self.resolver.near.insert(neighbor, (mac, until));
-                Resolved::At(mac)
-            }
+            Known::At(mac) => Resolved::At(mac),
             Known::Asked => Resolved::Asked(address),
             Known::Silent => Resolved::Never,
         }
@@ -183,7 +140,7 @@ impl Router {
             out_port: on.output,
             received_at: batch.meta.received_at[lane],
         };
-        let waits = self.shared.neighbors.with(|neighbors| neighbors.hold((port, address), held));
+        let waits = self.resolver.neighbors.hold((port, address), held);
         context.explain(lane, || {
             let how = if waits { "waits" } else { "no room to wait" };
             format!("{how} for an answer from {address}")
@@ -226,8 +183,7 @@ impl Router {
             return context.drop(lane, DropReason::UnsupportedProtocol);
         };
         let now = batch.meta.timestamp[lane];
-        let held =
-            self.shared.neighbors.with(|neighbors| neighbors.answer((port, neighbor), mac, now));
+        let held = self.resolver.neighbors.answer((port, neighbor), mac, now);
         self.release(held, mac);
         context.explain(lane, || format!("{neighbor} answered"));
         context.drop(lane, DropReason::Consumed);
@@ -246,10 +202,7 @@ impl Router {
         let is_there = !neighbor.is_unspecified()
             && self.shared.table.lookup(neighbor) == NextHop::Direct { port };
         if is_there && on.asks_for(neighbor) && on.neighbor(neighbor).is_none() && is_station(mac) {
-            let held = self
-                .shared
-                .neighbors
-                .with(|neighbors| neighbors.request((port, neighbor), mac, now));
+            let held = self.resolver.neighbors.request((port, neighbor), mac, now);
             self.release(held, mac);
         }
     }

@@ -90,7 +90,7 @@ pub(super) struct Tunnel {
 /// the identifier.
 pub(super) type EndPoint = (IpAddr, IpAddr, Option<u16>, Option<u32>);
 
-/// The tunnels, shared by all workers.
+/// The tunnels.
 pub(super) struct Tunnels {
     /// Packet type `n` of the table is number `n - 1`.
     pub(super) all: Vec<Tunnel>,

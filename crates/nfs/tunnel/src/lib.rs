@@ -74,7 +74,7 @@ struct Figures {
     passed: u64,
 }
 
-/// The local endpoints of all tunnels, on one worker.
+/// The local endpoints of all tunnels.
 struct TunnelEnds {
     tunnels: Arc<Tunnels>,
     classifier: Classifier,

@@ -206,20 +206,6 @@ fn only_hosts_of_the_named_networks_are_kept() {
 }
 
 #[test]
-fn what_workers_know_is_put_together() {
-    let mut bench = Bench::new("");
-    bench.send(&[syn(true, &LINUX)]);
-    bench.drive.nf.flush().unwrap();
-    let second = bench.blueprint.instance();
-    let first = std::mem::replace(&mut bench.drive.nf, second);
-    bench.send(&[syn(true, &LINUX), segment(true, 0x18, b"SSH-2.0-PuTTY_Release_0.78\r\n")]);
-    let client = bench.host("10.0.0.1");
-    assert_eq!(client["systems"][0]["seen"], 2);
-    assert_eq!(client["services"].as_array().unwrap().len(), 1);
-    drop(first);
-}
-
-#[test]
 fn mistakes_are_told_with_their_place() {
     let told = |text: &str| {
         let built = KIND.build_alone(text);

@@ -115,6 +115,20 @@ fn what_is_known_there_already_stays() {
 }
 
 #[test]
+fn findings_about_a_host_that_is_known_there_are_merged() {
+    let mut first = Bench::new("");
+    first.send(&[syn(true, &LINUX)]);
+    let state = exported(&first);
+    let mut second = Bench::new("");
+    second.send(&[syn(true, &LINUX), segment(true, 0x18, b"SSH-2.0-PuTTY_Release_0.78\r\n")]);
+    import(&mut second, &state).unwrap();
+    let client = second.host("10.0.0.1");
+    assert_eq!(client["systems"][0]["seen"], 2);
+    assert_eq!(client["services"].as_array().unwrap().len(), 1);
+    assert_eq!(client["services"][0]["says"]["service.product"], "PuTTY");
+}
+
+#[test]
 fn state_of_more_than_may_be_there_stays_within_the_limits() {
     let mut first = Bench::new("");
     for host in 0..10_000 {

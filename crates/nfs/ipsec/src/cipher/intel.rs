@@ -58,7 +58,7 @@ unsafe extern "C" {
     fn thalweg_run(manager: *mut RawManager, jobs: *mut RawJob, count: usize, seal: c_int);
 }
 
-/// The library's state: one per worker.
+/// The library's state.
 pub(super) struct Manager(NonNull<RawManager>);
 
 // SAFETY: a manager is not bound to a thread, and has a single user at a time.

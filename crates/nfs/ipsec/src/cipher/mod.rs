@@ -139,7 +139,7 @@ struct Parts<'a> {
     icv: &'a mut [u8],
 }
 
-/// The implementations that are available; one per worker.
+/// The implementations that are available, with the memory they work in.
 pub(super) struct Engine {
     #[cfg(target_arch = "x86_64")]
     lanes: Option<lanes::Lanes>,

@@ -90,7 +90,7 @@ pub(super) enum Policy {
     Expected,
 }
 
-/// The databases, shared by all workers.
+/// The databases.
 pub(super) struct Databases {
     pub(super) inbound: HashMap<u32, Arc<Inbound>>,
     pub(super) outbound: Vec<Arc<Outbound>>,

@@ -1,5 +1,5 @@
-//! The route table that all instances of a router share: longest-prefix match
-//! over both IP versions, changed while it is read.
+//! The route table: longest-prefix match over both IP versions, changed by a reload while the router
+//! reads it.
 
 #[cfg(test)]
 mod tests;

@@ -359,7 +359,7 @@ fn lanes_of_other_branches_stay_untouched() {
 }
 
 #[test]
-fn reloading_changes_running_instances_and_a_bad_file_changes_nothing() {
+fn reloading_changes_the_running_router_and_a_bad_file_changes_nothing() {
     let bench = Bench::new(ROUTES);
     let mut router = bench.blueprint.instance();
     let mut reached = |bench: &Bench| {

@@ -28,10 +28,10 @@ const ROUTES: &str = "\
 10.0.0.0/8         192.0.2.5    lan
 ";
 
-/// Routers of one blueprint, and their clock.
+/// A router and its clock.
 struct Live {
     _folder: tempfile::TempDir,
-    routers: Vec<Box<dyn NetworkFunction>>,
+    router: Box<dyn NetworkFunction>,
     pool: Arc<Pool>,
     tenths: u64,
 }
@@ -45,13 +45,13 @@ impl Live {
         let file = folder.path().join("table.txt");
         fs::write(&file, ROUTES).unwrap();
         let blueprint = built(&format!("routes = '{}'\n{OPTIONS}", file.display())).unwrap();
-        let routers = (0..2).map(|_| blueprint.instance()).collect();
+        let router = blueprint.instance();
         let pool = Arc::new(Pool::anonymous(64, 16384).unwrap());
-        Self { _folder: folder, routers, pool, tenths: 1000 }
+        Self { _folder: folder, router, pool, tenths: 1000 }
     }
 
-    /// Sends a packet to a worker; returns its outcome, and the packets that the router generated.
-    fn send_to(&mut self, worker: usize, packet: &[u8]) -> (Result<Left, DropReason>, Vec<Left>) {
+    /// Sends a packet; returns its outcome, and the packets that the router generated.
+    fn send(&mut self, packet: &[u8]) -> (Result<Left, DropReason>, Vec<Left>) {
         let (mut batch, mut emitted) =
             (Batch::new(self.pool.clone()), Emitted::new(self.pool.clone()));
         batch.push_bytes(packet).unwrap();
@@ -60,7 +60,7 @@ impl Live {
         let now = Nanoseconds(self.tenths * 100_000_000);
         batch.meta.timestamp[0] = now;
         let mut context = Context::new(now, &mut emitted, None);
-        self.routers[worker].process(&mut batch, Lanes::ALL, &mut context);
+        self.router.process(&mut batch, Lanes::ALL, &mut context);
         let left = |batch: &Batch, lane| (batch.bytes(lane).to_vec(), batch.meta.out_port[lane]);
         let fate = match context.verdict(0) {
             Verdict::Drop(reason) => Err(reason),
@@ -70,15 +70,8 @@ impl Live {
         (fate, made.lanes().into_iter().map(|lane| left(made, lane)).collect())
     }
 
-    fn send(&mut self, packet: &[u8]) -> (Result<Left, DropReason>, Vec<Left>) {
-        self.send_to(0, packet)
-    }
-
     fn figure(&self, name: &str) -> u64 {
-        let of = |router: &dyn NetworkFunction| {
-            router.figures().iter().find(|(n, _)| *n == name).unwrap().1
-        };
-        self.routers.iter().map(|router| of(&**router)).sum()
+        self.router.figures().iter().find(|(n, _)| *n == name).unwrap().1
     }
 }
 
@@ -106,18 +99,16 @@ fn packets_to_a_host_wait_until_it_answers_by_arp() {
     for _ in 0..3 {
         assert_eq!(live.send(&to_host), (Err(DropReason::Unresolved), vec![]));
     }
-    // Another worker receives the answer, and sends the waiting packets: three of the four.
-    let (fate, made) = live.send_to(1, &arp_reply(LAN_HOST, [192, 0, 2, 9], [192, 0, 2, 1]));
+    // The answer releases the waiting packets: three of the four.
+    let (fate, made) = live.send(&arp_reply(LAN_HOST, [192, 0, 2, 9], [192, 0, 2, 1]));
     assert_eq!((fate, made.len()), (Err(DropReason::Consumed), 3));
     for (packet, output) in &made {
         assert!(goes_to(packet, LAN_HOST, 63) && *output == PortIndex(1));
         assert_eq!((&packet[6..12], &packet[14..]), (&LAN[..], &made[0].0[14..]));
     }
-    for worker in [0, 1] {
-        let (fate, made) = live.send_to(worker, &to_host);
-        let (packet, output) = fate.unwrap();
-        assert!(goes_to(&packet, LAN_HOST, 63) && output == PortIndex(1) && made.is_empty());
-    }
+    let (fate, made) = live.send(&to_host);
+    let (packet, output) = fate.unwrap();
+    assert!(goes_to(&packet, LAN_HOST, 63) && output == PortIndex(1) && made.is_empty());
     let figures = ["neighbors", "neighbor_requests", "resumed"].map(|name| live.figure(name));
     assert_eq!(figures, [1, 1, 3]);
     // A host with a static entry is not requested.
@@ -139,9 +130,7 @@ fn a_next_hop_is_asked_for_and_again_when_the_answer_is_old() {
     assert!(goes_to(&fate.unwrap().0, WAN_ROUTER, 63));
     assert_eq!(made.len(), 1, "requested again, and used meanwhile");
     assert_eq!(live.send(&answer(LAN_ROUTER)).0, Err(DropReason::Consumed));
-    for worker in [0, 1] {
-        assert!(goes_to(&live.send_to(worker, &packet).0.unwrap().0, LAN_ROUTER, 63));
-    }
+    assert!(goes_to(&live.send(&packet).0.unwrap().0, LAN_ROUTER, 63));
     // This answer is unsolicited.
     assert_eq!(live.send(&answer(HOST)).0, Err(DropReason::Consumed));
     assert!(goes_to(&live.send(&packet).0.unwrap().0, LAN_ROUTER, 63));
@@ -284,7 +273,7 @@ fn a_scan_and_any_packet_leave_the_router_whole() {
         if n % 7 == 0 {
             packet.truncate(n as usize % packet.len());
         }
-        let (fate, made) = live.send_to(n as usize % 2, &packet);
+        let (fate, made) = live.send(&packet);
         reasons.extend(fate.err());
         for (packet, output) in made {
             let (_, headers) = parse(&packet, PortIndex::NONE, Decapsulate::No);
