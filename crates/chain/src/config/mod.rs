@@ -5,6 +5,7 @@ mod file;
 mod files;
 mod hops;
 mod identity;
+mod include;
 mod names;
 mod parts;
 mod paths;

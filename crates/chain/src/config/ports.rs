@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use thalweg_io::generate::Spec;
 use thalweg_io::{CaptureInput, CaptureOutput, IoError};
-use thalweg_source::{OutputFile, Source, SourceError, check_readable};
+use thalweg_source::{OutputFile, Passage, Source, SourceError, check_readable};
 use toml::Spanned;
 
-use super::file::{Input, Named, Output};
+use super::file::{Input, Named, Output, Placed};
 use super::files::Files;
 use super::paths::resolve;
 
@@ -75,7 +75,7 @@ pub(super) fn inputs(
         errors.push(source.error(0..0, "the chain has no input", "a section [input.NAME]"));
     }
     let mut plans = Vec::new();
-    for (name, input) in inputs {
+    for Placed { source, part: (name, input) } in inputs {
         let Some(input) = input else { continue };
         let span = input.span();
         let input = input.into_inner();
@@ -95,7 +95,7 @@ pub(super) fn inputs(
             (Some(interface), None, None) => {
                 refuse(&of_captures, "an interface", "--duration or --count to end the run");
                 let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
-                let name = interface_name(source, interface, interfaces, true, errors);
+                let name = interface_name(&source, interface, interfaces, true, errors);
                 InputSource::Interface { name, promiscuous }
             }
             (None, Some(capture), None) => {
@@ -103,13 +103,13 @@ pub(super) fn inputs(
                 let in_memory = input.memory.is_some_and(Spanned::into_inner);
                 let passes = input.r#loop.as_ref().filter(|loops| *loops.get_ref() != 1);
                 let passes = passes.map(Spanned::span);
-                capture_source(source, &capture, in_memory, passes, errors)
+                capture_source(&source, &capture, in_memory, passes, errors)
             }
             (None, None, Some(spec)) => {
                 let expected = "packets = N in generate";
                 refuse(&of_captures, "generated traffic", expected);
                 refuse(&of_interfaces, "generated traffic", "no such key");
-                generator_source(source, spec, errors)
+                generator_source(&source, spec, errors)
             }
             _ => {
                 let expected =
@@ -208,21 +208,22 @@ pub(super) fn outputs(
         errors.push(source.error(0..0, "the chain has no output", "a section [output.NAME]"));
     }
     let mut plans: Vec<OutputPlan> = Vec::new();
-    for (name, output) in outputs {
+    for Placed { source, part: (name, output) } in outputs {
         let Some(output) = output else { continue };
         let span = output.span();
         let output = output.into_inner();
         let target = match (output.interface, output.capture, output.discard) {
             (Some(interface), None, false) => OutputTarget::Interface(interface_name(
-                source, interface, interfaces, opens, errors,
+                &source, interface, interfaces, opens, errors,
             )),
             (None, Some(capture), false) => {
-                let path = resolve(source, capture.get_ref());
+                let path = resolve(&source, capture.get_ref());
                 if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
                 }
                 let what = format!("the file that output '{}' writes", name.get_ref());
-                files.written(OutputFile::new(&path), capture.span(), what);
+                let option = Passage::new(&source, capture.span());
+                files.written(OutputFile::new(&path), option, what);
                 OutputTarget::Capture(path)
             }
             (None, None, true) => OutputTarget::Discard,
