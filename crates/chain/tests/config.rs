@@ -95,7 +95,8 @@ fn text_that_is_not_toml() {
 
 #[test]
 fn unknown_keys_at_every_level() {
-    let known = "run, memory, classify, input, output, nf, default_type, class, routes or route";
+    let known =
+        "include, run, memory, classify, input, output, nf, default_type, class, routes or route";
     let mistakes = broken("[input.in]", "[color]\n[input.in]\nsped = 3");
     assert_eq!(
         mistakes[0],
@@ -397,11 +398,12 @@ proptest! {
     /// place, never with a panic.
     #[test]
     fn no_damage_makes_loading_fall(
-        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..4usize, 0..12usize), 1..6),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..4usize, 0..15usize), 1..6),
         of_routes in any::<bool>(),
     ) {
-        const PIECES: [&str; 12] = [
+        const PIECES: [&str; 15] = [
             "[", "]", "\"", "=", "\n", "{", "*", "é", "#", "0", "[nf.b]\n", "-9999999999999999999",
+            "${HOME", "include = ['routes.csv']\n", "[[route]]\npath = ['ingress', 'a']\n",
         ];
         let mut text = String::from(if of_routes { ROUTES } else { CHAIN });
         for (place, what, piece) in edits {

@@ -92,7 +92,7 @@ fn routes_stand_in_one_place() {
     let text = mistake.to_string();
     assert!(
         text.ends_with(
-            "chain.toml:1:1: the routes are in a file and in [[route]]: 'routes'; \
+            "chain.toml:1:1: the routes are in a file, and in [[route]] in line 25: 'routes'; \
              expected either routes = \"FILE\" or [[route]]"
         ),
         "{text}"

@@ -1,5 +1,6 @@
 //! Reading a source from its file, which may be compressed.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -21,12 +22,22 @@ impl Source {
     /// When the file cannot be read or is not UTF-8; the error shows the first
     /// bad byte's place.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, SourceError> {
+        Self::read_at_most(path, u64::MAX)
+    }
+
+    /// As [`read`](Self::read), if the text has at most `most` bytes.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and when it has more.
+    pub fn read_at_most(path: impl Into<PathBuf>, most: u64) -> Result<Self, SourceError> {
         let path = path.into();
-        String::from_utf8(bytes(&path)?).map(|text| Self::new(path.clone(), text)).map_err(|e| {
-            let good = e.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(e.as_bytes()).into_owned();
-            Self::new(path, text).error(good..good, "the text is not UTF-8", "UTF-8 text")
-        })
+        String::from_utf8(bytes(&path, most)?).map(|text| Self::new(path.clone(), text)).map_err(
+            |e| {
+                let good = e.utf8_error().valid_up_to();
+                let text = String::from_utf8_lossy(e.as_bytes()).into_owned();
+                Self::new(path, text).error(good..good, "the text is not UTF-8", "UTF-8 text")
+            },
+        )
     }
 
     /// As [`read`](Self::read), with a sign in the place of each byte that is not UTF-8.
@@ -35,23 +46,30 @@ impl Source {
     /// When the file cannot be read.
     pub fn read_lossy(path: impl Into<PathBuf>) -> Result<Self, SourceError> {
         let path = path.into();
-        let text = String::from_utf8_lossy(&bytes(&path)?).into_owned();
+        let text = String::from_utf8_lossy(&bytes(&path, u64::MAX)?).into_owned();
         Ok(Self::new(path, text))
     }
 }
 
-/// The bytes of the text in a file.
-fn bytes(path: &Path) -> Result<Vec<u8>, SourceError> {
+/// The bytes of the text in a file, at most `most`.
+fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, SourceError> {
     let error = |message, expected: &str| Source::new(path, "").error(0..0, message, expected);
-    let bytes = std::fs::read(path)
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(most.saturating_add(1)).read_to_end(&mut bytes))
         .map_err(|e| error(format!("cannot read the file: {e}"), "a readable text file"))?;
+    if bytes.len() as u64 > most {
+        let message = format!("the file has more than {} MiB", most >> 20);
+        return Err(error(message, "at most that"));
+    }
     if !bytes.starts_with(&GZIP) {
         return Ok(bytes);
     }
-    let text = decompress(&bytes, MOST)
+    let most = most.min(MOST);
+    let text = decompress(&bytes, most)
         .map_err(|e| error(format!("cannot decompress the file: {e}"), "a whole gzip file"))?;
     text.ok_or_else(|| {
-        let message = format!("the compressed text has more than {} MiB", MOST >> 20);
+        let message = format!("the compressed text has more than {} MiB", most >> 20);
         error(message, "at most that, or a file that is not compressed")
     })
 }
@@ -113,6 +131,20 @@ mod tests {
             assert!(error.message().starts_with("cannot decompress the file: "), "{error}");
             assert!(error.text().is_empty(), "{error}");
         }
+    }
+
+    #[test]
+    fn a_text_may_have_so_many_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        for text in [vec![b'x'; 1 << 20], gzip(&vec![b'x'; 1 << 20])] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(Source::read_at_most(&path, 1 << 20).unwrap().text().len(), 1 << 20);
+            let error = Source::read_at_most(&path, (1 << 20) - 1).unwrap_err();
+            assert!(error.message().ends_with(" has more than 0 MiB"), "{error}");
+        }
+        let endless = Source::read_at_most("/dev/zero", 1 << 20).unwrap_err();
+        assert_eq!(endless.message(), "the file has more than 1 MiB");
     }
 
     #[test]

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use glob::{MatchOptions, Pattern};
+use glob::{MatchOptions, Pattern, PatternError};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use thalweg_io::{CaptureFiles, CaptureInput, IoError};
-use thalweg_source::{Source, SourceError, check_readable, counted, shortened};
+use thalweg_source::{Source, SourceError, check_readable, counted, end_of_links, shortened};
 use toml::Spanned;
 
 use super::identity::Identity;
@@ -22,6 +22,9 @@ const MOST_NAMED: usize = 20;
 
 /// The most characters of the names in drawings.
 const MOST_SHOWN: usize = 60;
+
+/// The characters that make a name a pattern.
+const WILD: [char; 3] = ['*', '?', '['];
 
 /// The value of `capture`.
 #[derive(Debug)]
@@ -66,17 +69,47 @@ pub(super) enum Searched {
 }
 
 impl Searched {
-    /// Whether a file at `path` would be found.
+    /// The files that match the pattern `name` in a folder: by this name, and by the real one of
+    /// the folder where the search begins, since other files may name it otherwise.
+    fn pattern(folder: &Path, name: &str) -> Result<[Self; 2], PatternError> {
+        let parts: Vec<_> = Path::new(name).components().collect();
+        let is_wild = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(WILD);
+        let begin = parts.iter().position(is_wild).unwrap_or(parts.len());
+        let (fixed, wild) = parts.split_at(begin);
+        let start = real_folder(&folder.join(fixed.iter().collect::<PathBuf>()));
+        let wild: PathBuf = wild.iter().collect();
+        let pattern = |whole: String| Pattern::new(&whole).map(Self::Pattern);
+        Ok([pattern(pattern_in(folder, Path::new(name)))?, pattern(pattern_in(&start, &wild))?])
+    }
+
+    /// Whether a file that is written to `path` would be found.
     pub(super) fn finds(&self, path: &Path) -> bool {
         let options = MatchOptions { require_literal_separator: true, ..MatchOptions::default() };
-        match self {
-            Self::Folder(folder) => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                Identity::of(parent.unwrap_or_else(|| Path::new("."))) == Identity::of(folder)
+        [path, &end_of_links(path)].into_iter().any(|path| {
+            let folder = path.parent().unwrap_or_else(|| Path::new(""));
+            match self {
+                Self::Folder(searched) => {
+                    Identity::of(&real_folder(folder)) == Identity::of(searched)
+                }
+                Self::Pattern(pattern) => {
+                    let real = real_folder(folder).join(path.file_name().unwrap_or_default());
+                    [path, &real].iter().any(|path| pattern.matches_path_with(path, options))
+                }
             }
-            Self::Pattern(pattern) => pattern.matches_path_with(path, options),
-        }
+        })
     }
+}
+
+/// The path of a folder without links and `..`, if it exists.
+fn real_folder(folder: &Path) -> PathBuf {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
+}
+
+/// The pattern `name` relative to a folder, in whose own name nothing is a pattern.
+fn pattern_in(folder: &Path, name: &Path) -> String {
+    let folder = Pattern::escape(&folder.to_string_lossy());
+    Path::new(&folder).join(name).to_string_lossy().into_owned()
 }
 
 /// The captures of an input, as they were found.
@@ -122,7 +155,7 @@ pub(super) fn captures(
 
 /// Whether `name`, of no existing file at `path`, is a pattern.
 fn is_pattern(path: &Path, name: &str) -> bool {
-    name.contains(['*', '?', '[']) && path.symlink_metadata().is_err()
+    name.contains(WILD) && path.symlink_metadata().is_err()
 }
 
 fn one(
@@ -157,7 +190,7 @@ fn one(
     InputSource::Capture { files: CaptureFiles::one(path), what, in_memory }
 }
 
-/// A file that was found, by the name in the chain file at `span`.
+/// A file that was found, by the name at `span`.
 struct Origin {
     span: Range<usize>,
     /// Whether that is a folder, in which other files may stand too.
@@ -230,12 +263,9 @@ fn matches(
 ) -> Result<Vec<PathBuf>, Mistake> {
     let expected = "a pattern with *, ?, [...] or **/, such as traffic/*.pcap";
     let folder = source.path().parent().unwrap_or_else(|| Path::new(""));
-    // What is a pattern in the folder of the chain file itself is a name.
-    let folder = Pattern::escape(&folder.to_string_lossy());
-    let whole = Path::new(&folder).join(name);
-    let bad = |e: glob::PatternError| (format!("bad pattern: {e}"), expected);
-    let whole = whole.to_string_lossy();
-    searched.push(Searched::Pattern(Pattern::new(&whole).map_err(bad)?));
+    let bad = |e: PatternError| (format!("bad pattern: {e}"), expected);
+    searched.extend(Searched::pattern(folder, name).map_err(bad)?);
+    let whole = pattern_in(folder, Path::new(name));
     let options = MatchOptions { require_literal_leading_dot: true, ..Default::default() };
     let mut paths = Vec::new();
     for found in glob::glob_with(&whole, options).map_err(bad)? {

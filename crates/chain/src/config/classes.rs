@@ -24,14 +24,13 @@ pub(super) struct Classes {
 
 /// The names of the packet types, by number. Type 0 is the default.
 pub(super) fn type_names(file: &ChainFile<'_>) -> IndexSet<String> {
-    let default = file.default_type.as_ref().map_or(DEFAULT_TYPE, |name| name.get_ref());
+    let default = file.default_type.as_ref().map_or(DEFAULT_TYPE, |name| name.get_ref().as_str());
     let classes = file.classes.iter().map(|class| class.get_ref().r#type.get_ref().as_str());
     std::iter::once(default).chain(classes).map(str::to_owned).collect()
 }
 
 /// Reads all classes.
 pub(super) fn classes(
-    source: &Source,
     file: &ChainFile<'_>,
     inputs: &[String],
     errors: &mut Vec<SourceError>,
@@ -42,12 +41,12 @@ pub(super) fn classes(
     for class in &file.classes {
         let number = types.get_index_of(class.get_ref().r#type.get_ref());
         let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
-            errors.push(source.error(class.span(), "too many packet types", "at most 65536"));
+            let message = "too many packet types";
+            errors.push(class.source.error(class.span(), message, "at most 65536"));
             break;
         };
-        let mut reader =
-            Reader { source, inputs, packet_type: PacketType(number), rules: &mut rules, errors };
-        reader.class(class);
+        let (source, packet_type) = (&class.source, PacketType(number));
+        Reader { source, inputs, packet_type, rules: &mut rules, errors }.class(class);
     }
     errors.extend(rules.never_met());
     Classes { types, table: rules.table(PacketType(0)) }

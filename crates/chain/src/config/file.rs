@@ -1,6 +1,7 @@
 //! The shape of `chain.toml`.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use thalweg_nf::Kind;
@@ -12,32 +13,48 @@ use super::captures::Captures;
 use super::ports::MergeBy;
 use crate::workers::Workers;
 
-/// The chain file, part by part.
+/// The chain file with the files that it includes, part by part.
 ///
 /// Invalid parts are left out and named in `errors`, so that one pass over the
-/// file finds the mistakes of all parts.
+/// files finds the mistakes of all parts.
 #[derive(Debug)]
 pub(super) struct ChainFile<'a> {
-    /// The text of the file, which hides the values of variables in its mistakes.
+    /// The text of the chain file itself, which hides the values of variables in its mistakes.
     pub(super) source: Source,
-    pub(super) run: Run,
-    pub(super) memory: Memory,
-    pub(super) classify: Classify,
-    /// `None` for an invalid section: its name still counts.
+    /// The files that it includes.
+    pub(super) included: Vec<PathBuf>,
+    pub(super) run: Placed<Run>,
+    pub(super) memory: Placed<Memory>,
+    pub(super) classify: Placed<Classify>,
     pub(super) inputs: Vec<Named<Input>>,
     pub(super) outputs: Vec<Named<Output>>,
     pub(super) nfs: Vec<NfSection<'a>>,
-    pub(super) default_type: Option<Spanned<String>>,
-    pub(super) classes: Vec<Spanned<Class>>,
+    pub(super) default_type: Option<Placed<Spanned<String>>>,
+    pub(super) classes: Vec<Placed<Spanned<Class>>>,
     /// The file with the routes.
-    pub(super) routes: Option<Spanned<String>>,
+    pub(super) routes: Option<Placed<Spanned<String>>>,
     /// The routes in the chain file itself.
-    pub(super) paths: Vec<Spanned<Route>>,
+    pub(super) paths: Vec<Placed<Spanned<Route>>>,
     pub(super) errors: Vec<SourceError>,
 }
 
-/// A section whose name the user chooses.
-pub(super) type Named<T> = (Spanned<String>, Option<Spanned<T>>);
+/// A part of a chain, and the file that holds it.
+#[derive(Debug)]
+pub(super) struct Placed<T> {
+    pub(super) source: Source,
+    pub(super) part: T,
+}
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.part
+    }
+}
+
+/// A section whose name the user chooses; `None` for an invalid one, whose name still counts.
+pub(super) type Named<T> = Placed<(Spanned<String>, Option<Spanned<T>>)>;
 
 /// An NF section: the keys that every NF has, and the options for its kind.
 #[derive(Debug)]
@@ -49,6 +66,8 @@ pub(super) struct NfSection<'a> {
     pub(super) options: Spanned<DeValue<'a>>,
     /// The place of the name.
     pub(super) span: Range<usize>,
+    /// The file that holds it.
+    pub(super) source: Source,
 }
 
 #[derive(Debug, Deserialize)]

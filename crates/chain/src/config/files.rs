@@ -1,15 +1,14 @@
 //! The files that a chain reads and writes: none may be overwritten that has another use.
 
-use std::ops::Range;
 use std::path::Path;
 
 use thalweg_nf::misplaced;
-use thalweg_source::{OutputFile, Source, SourceError};
+use thalweg_source::{OutputFile, Passage, SourceError};
 
 use super::captures::Searched;
 use super::identity::{Exclusion, Identity};
 
-/// All files that a chain file names.
+/// All files that a chain file and those that it includes name, and these files themselves.
 #[derive(Debug, Default)]
 pub struct Files {
     /// Each file, and what it is: "the file that input 'a' reads".
@@ -28,7 +27,7 @@ struct Written {
     /// What another writer would overwrite: "the file that output 'a' writes".
     what: String,
     /// The option that names it.
-    span: Range<usize>,
+    option: Passage,
 }
 
 impl Files {
@@ -41,14 +40,14 @@ impl Files {
         self.searched.push((place, what));
     }
 
-    pub(super) fn written(&mut self, file: OutputFile, span: Range<usize>, what: String) {
+    pub(super) fn written(&mut self, file: OutputFile, option: Passage, what: String) {
         let (identity, exclusion) = (Identity::of(file.path()), Exclusion::of(file.path()));
-        self.written.push(Written { file, identity, exclusion, what, span });
+        self.written.push(Written { file, identity, exclusion, what, option });
     }
 
     /// Adds a file that an NF writes.
-    pub(super) fn written_by_nf(&mut self, file: OutputFile, span: Range<usize>, nf: &str) {
-        self.written(file.clone(), span, format!("the file that NF '{nf}' writes"));
+    pub(super) fn written_by_nf(&mut self, file: OutputFile, option: Passage, nf: &str) {
+        self.written(file.clone(), option, format!("the file that NF '{nf}' writes"));
         self.of_nfs.push(file);
     }
 
@@ -58,9 +57,9 @@ impl Files {
     }
 
     /// Adds an error for each file that would be overwritten.
-    pub(super) fn check(&self, source: &Source, errors: &mut Vec<SourceError>) {
-        for (n, Written { file, identity, exclusion, span, .. }) in self.written.iter().enumerate()
-        {
+    pub(super) fn check(&self, errors: &mut Vec<SourceError>) {
+        for (n, written) in self.written.iter().enumerate() {
+            let Written { file, identity, exclusion, option, .. } = written;
             let before = if *exclusion == Exclusion::File { &self.written[..n] } else { &[] };
             let what = match exclusion {
                 Exclusion::None => None,
@@ -68,13 +67,13 @@ impl Files {
             };
             if let Some(what) = what {
                 let message = format!("this would overwrite {what}");
-                errors.push(source.error(span.clone(), message, "a file of its own"));
+                errors.push(option.error(message, "a file of its own"));
             } else if *exclusion == Exclusion::File
                 && let Some(what) = self.found_as(file.path())
             {
                 // The next run would read it, or refuse to overwrite it.
                 let message = format!("this file would be among {what}");
-                errors.push(source.error(span.clone(), message, "a file elsewhere"));
+                errors.push(option.error(message, "a file elsewhere"));
             }
         }
     }
@@ -86,13 +85,13 @@ impl Files {
     }
 
     /// Adds an error for each file that a run may not write.
-    pub(super) fn check_access(&self, source: &Source, errors: &mut Vec<SourceError>) {
+    pub(super) fn check_access(&self, errors: &mut Vec<SourceError>) {
         // Others are reported already.
         let placed = self.written.iter().filter(|written| misplaced(written.file.path()).is_none());
-        for Written { file, span, .. } in placed {
+        for Written { file, option, .. } in placed {
             if let Err(e) = file.check() {
                 let message = format!("cannot write this file: {e}");
-                errors.push(source.error(span.clone(), message, "a writable file"));
+                errors.push(option.error(message, "a writable file"));
             }
         }
     }

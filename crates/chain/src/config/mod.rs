@@ -6,6 +6,7 @@ mod file;
 mod files;
 mod hops;
 mod identity;
+mod include;
 mod names;
 mod parts;
 mod paths;

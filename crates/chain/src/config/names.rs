@@ -26,43 +26,45 @@ pub struct Names {
 }
 
 /// Checks every name in the file, even if other parts of it are invalid.
-pub(super) fn check(source: &Source, file: &ChainFile<'_>, errors: &mut Vec<SourceError>) {
+pub(super) fn check(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) {
     let ports = || {
-        let inputs = file.inputs.iter().map(|(name, _)| name);
-        inputs.chain(file.outputs.iter().map(|(name, _)| name))
+        let inputs = file.inputs.iter().map(|input| (&input.source, &input.0));
+        inputs.chain(file.outputs.iter().map(|output| (&output.source, &output.0)))
     };
-    let mut add = |span: Range<usize>, message: String, expected: &str| {
-        errors.push(source.error(span, message, expected));
-    };
-    for (name, span) in ports().map(|n| (n.get_ref(), n.span())) {
-        check_one(name, span, &RESERVED, &mut add);
+    for (source, name) in ports() {
+        errors.extend(objection(source, name.get_ref(), name.span(), &RESERVED));
     }
     for nf in &file.nfs {
-        check_one(&nf.name, nf.span.clone(), &RESERVED, &mut add);
-        if ports().any(|port| *port.get_ref() == nf.name) {
+        errors.extend(objection(&nf.source, &nf.name, nf.span.clone(), &RESERVED));
+        if ports().any(|(_, port)| *port.get_ref() == nf.name) {
             let message = format!("'{}' is also the name of a port", nf.name);
-            add(nf.span.clone(), message, "a name that no port has");
+            errors.push(nf.source.error(nf.span.clone(), message, "a name that no port has"));
         }
     }
-    let types = file.classes.iter().map(|class| &class.get_ref().r#type);
-    for name in types.chain(&file.default_type) {
-        check_one(name.get_ref(), name.span(), &["*"], &mut add);
+    let types = file.classes.iter().map(|class| (&class.source, &class.get_ref().r#type));
+    let default = file.default_type.iter().map(|name| (&name.source, &name.part));
+    for (source, name) in types.chain(default) {
+        errors.extend(objection(source, name.get_ref(), name.span(), &["*"]));
     }
 }
 
-fn check_one(
+/// Why routes cannot use a name.
+fn objection(
+    source: &Source,
     name: &str,
     span: Range<usize>,
     reserved: &[&str],
-    add: &mut impl FnMut(Range<usize>, String, &str),
-) {
-    let expected = "another name";
-    if reserved.contains(&name) {
-        add(span, format!("'{name}' is reserved in routes"), expected);
+) -> Option<SourceError> {
+    let mut expected = "another name";
+    let message = if reserved.contains(&name) {
+        format!("'{name}' is reserved in routes")
     } else if name.is_empty() || name.trim() != name {
-        add(span, "the name is empty or has blanks around it".into(), expected);
+        "the name is empty or has blanks around it".into()
     } else if name.contains(|c: char| matches!(c, ',' | '#' | '"') || !is_visible(c)) {
-        let expected = "a name without commas, quotes and '#'";
-        add(span, format!("'{name}' cannot be used in routes"), expected);
-    }
+        expected = "a name without commas, quotes and '#'";
+        format!("'{name}' cannot be used in routes")
+    } else {
+        return None;
+    };
+    Some(source.error(span, message, expected))
 }

@@ -1,46 +1,36 @@
 //! Reads TOML into the parts of a [`ChainFile`], each on its own.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use thalweg_nf::Kinds;
-use thalweg_source::{Mistakes, Source, SourceError};
+use thalweg_source::{Passage, Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
-use super::file::{ChainFile, Named, NfSection, Route};
-use super::variables;
+use super::file::{ChainFile, Named, NfSection, Placed, Route};
+use super::include::{self, Texts, TomlFile};
 
-/// Reads the chain file.
+/// Reads the chain file `root`, and the files that it includes.
 ///
 /// # Errors
-/// When the text is not TOML, or has variables without a value; mistakes in single parts are in the
-/// file's `errors`.
+/// When a text cannot be read, is not TOML, or has variables without a value; mistakes in single
+/// parts are in the file's `errors`.
 pub(super) fn read<'a>(
-    source: &'a Source,
+    root: &'a Source,
+    texts: &'a Texts,
     kinds: &Kinds,
 ) -> Result<ChainFile<'a>, Vec<SourceError>> {
-    let (document, errors) = DeTable::parse_recoverable(source.text());
-    if !errors.is_empty() {
-        let expected = "TOML 1.0";
-        let place =
-            |e: &toml::de::Error| source.error(e.span().unwrap_or(0..0), e.message(), expected);
-        let mut mistakes = Mistakes::default();
-        errors.iter().for_each(|e| mistakes.push_with(|| place(e)));
-        return Err(mistakes.into_vec());
-    }
-    let mut table = document.into_inner();
-    let source = variables::substitute(source, &mut table)?;
-    let mut parts = Parts { source: &source, table, errors: Vec::new() };
+    let files = include::read(root, texts)?;
+    let sources: Vec<Source> = files.iter().map(|file| file.source.clone()).collect();
+    let (source, included) = sources.split_last().expect("the chain file is the last");
+    let mut parts = Parts { root: source.clone(), files, errors: Vec::new() };
     parts.check_routes();
     let file = ChainFile {
-        run: parts
-            .part("run", "[run] with: workers, seed, merge = \"time\" or \"turn\"")
-            .unwrap_or_default(),
-        memory: parts
-            .part("memory", "[memory] with: frame_size, frames, huge_pages")
-            .unwrap_or_default(),
-        classify: parts.part("classify", "the keys of [classify]").unwrap_or_default(),
+        run: parts.section("run", "[run] with: workers, seed, merge = \"time\" or \"turn\""),
+        memory: parts.section("memory", "[memory] with: frame_size, frames, huge_pages"),
+        classify: parts.section("classify", "the keys of [classify]"),
         inputs: parts.named(
             "input",
             "[input.NAME] with: interface, promiscuous, capture, generate, loop, memory, from, to",
@@ -53,27 +43,85 @@ pub(super) fn read<'a>(
         paths: parts.paths(),
         errors: Vec::new(),
         source: source.clone(),
+        included: included.iter().map(|source| source.path().to_owned()).collect(),
     };
     Ok(ChainFile { errors: parts.finish(), ..file })
 }
 
-struct Parts<'s, 'a> {
-    source: &'s Source,
-    table: DeTable<'a>,
+/// A key of a file and its value.
+type Entry<'a> = (Spanned<DeString<'a>>, Spanned<DeValue<'a>>);
+
+struct Parts<'a> {
+    /// The chain file itself.
+    root: Source,
+    /// All files, the chain file last.
+    files: Vec<TomlFile<'a>>,
     errors: Vec<SourceError>,
 }
 
-impl<'a> Parts<'_, 'a> {
-    fn take(&mut self, key: &str) -> Option<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)> {
-        take(&mut self.table, key)
+impl<'a> Parts<'a> {
+    /// The values of a top-level key, in the order of the files.
+    fn take(&mut self, key: &str) -> Vec<Placed<Entry<'a>>> {
+        let entry = |file: &mut TomlFile<'a>| {
+            let entry = take(&mut file.table, key)?;
+            Some(Placed { source: file.source.clone(), part: entry })
+        };
+        self.files.iter_mut().filter_map(entry).collect()
     }
 
-    fn error(&mut self, span: Range<usize>, message: impl Into<String>, expected: &str) {
-        self.errors.push(self.source.error(span, message, expected));
+    /// Checks that the routes are in one place.
+    fn check_routes(&mut self) {
+        let mut places = [None, None];
+        for TomlFile { source, table } in &self.files {
+            for (name, value) in table {
+                // A list without sections is no place.
+                let is_empty = value.get_ref().as_array().is_some_and(|all| all.is_empty());
+                let place = match &**name.get_ref() {
+                    "routes" => &mut places[0],
+                    "route" if !is_empty => &mut places[1],
+                    _ => continue,
+                };
+                place.get_or_insert_with(|| Passage::new(source, name.span()));
+            }
+        }
+        match places {
+            [None, None] => {
+                let expected = "routes = \"FILE\", or a section [[route]]";
+                self.errors.push(self.root.error(0..0, "the chain has no routes", expected));
+            }
+            [Some(file), Some(paths)] => {
+                let place = paths.seen_from(&file);
+                let message = format!("the routes are in a file, and in [[route]] in {place}");
+                self.errors.push(file.error(message, "either routes = \"FILE\" or [[route]]"));
+            }
+            _ => {}
+        }
+    }
+
+    /// The value of a top-level key, which one file may have.
+    fn part<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<Placed<T>> {
+        let mut entries = self.take(key).into_iter();
+        let first = entries.next()?;
+        let at = Passage::new(&first.source, first.0.span());
+        for other in entries {
+            let other = Passage::new(&other.source, other.0.span());
+            let message = format!("'{key}' stands twice, first in {}", at.seen_from(&other));
+            self.errors.push(other.error(message, "it in one file"));
+        }
+        let Placed { source, part: (_, value) } = first;
+        let part = self.deserialize(&source, value, expected)?;
+        Some(Placed { source, part })
+    }
+
+    /// The section `[key]`, which one file may have; the defaults without it.
+    fn section<T: DeserializeOwned + Default>(&mut self, key: &str, expected: &str) -> Placed<T> {
+        let section = self.part(key, expected);
+        section.unwrap_or_else(|| Placed { source: self.root.clone(), part: T::default() })
     }
 
     fn deserialize<T: DeserializeOwned>(
         &mut self,
+        source: &Source,
         value: Spanned<DeValue<'a>>,
         expected: &str,
     ) -> Option<T> {
@@ -81,87 +129,79 @@ impl<'a> Parts<'_, 'a> {
         match T::deserialize(ValueDeserializer::from(value)) {
             Ok(part) => Some(part),
             Err(e) => {
-                let message = e.message().to_owned();
-                self.error(e.span().unwrap_or(whole), message, expected);
+                let span = e.span().unwrap_or(whole);
+                self.errors.push(source.error(span, e.message(), expected));
                 None
             }
         }
     }
 
-    /// Checks that the routes are in one place.
-    fn check_routes(&mut self) {
-        let find = |key: &str| self.table.iter().find(|(name, _)| name.get_ref() == key);
-        let file = find("routes").map(|(name, _)| name.span());
-        let is_empty = |value: &DeValue<'_>| value.as_array().is_some_and(|all| all.is_empty());
-        let paths = find("route").filter(|(_, value)| !is_empty(value.get_ref()));
-        match (file, paths) {
-            (None, None) => {
-                let expected = "routes = \"FILE\", or a section [[route]]";
-                self.error(0..0, "the chain has no routes", expected);
-            }
-            (Some(at), Some(_)) => {
-                let message = "the routes are in a file and in [[route]]";
-                self.error(at, message, "either routes = \"FILE\" or [[route]]");
-            }
-            _ => {}
-        }
-    }
-
-    /// The value of a top-level key.
-    fn part<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<T> {
-        let (_, value) = self.take(key)?;
-        self.deserialize(value, expected)
-    }
-
-    /// The sections `[key.NAME]`, in the order of the file.
+    /// The sections `[key.NAME]`, in the order of the files.
     fn named<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Vec<Named<T>> {
         let mut sections = Vec::new();
-        for (name, value) in self.sections(key, expected) {
+        for Placed { source, part: (name, value) } in self.sections(key, expected) {
             let name = Spanned::new(name.span(), name.get_ref().to_string());
             let whole = value.span();
-            let part = self.deserialize(value, expected).map(|part| Spanned::new(whole, part));
-            sections.push((name, part));
+            let part = self.deserialize(&source, value, expected);
+            let part = part.map(|part| Spanned::new(whole, part));
+            sections.push(Placed { source, part: (name, part) });
         }
         sections
     }
 
-    fn sections(
-        &mut self,
-        key: &str,
-        expected: &str,
-    ) -> Vec<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)> {
-        let Some((_, value)) = self.take(key) else { return Vec::new() };
-        let span = value.span();
-        let DeValue::Table(table) = value.into_inner() else {
-            self.error(span, format!("'{key}' is not a table"), expected);
-            return Vec::new();
-        };
-        // The parser sorts keys; ports and NFs are numbered in the order of the file.
-        let mut sections: Vec<_> = table.into_iter().collect();
-        sections.sort_by_key(|(name, _)| name.span().start);
-        sections
+    fn sections(&mut self, key: &str, expected: &str) -> Vec<Placed<Entry<'a>>> {
+        let mut all: Vec<Placed<Entry<'a>>> = Vec::new();
+        let mut names: HashMap<String, Passage> = HashMap::new();
+        for Placed { source, part: (_, value) } in self.take(key) {
+            let span = value.span();
+            let DeValue::Table(table) = value.into_inner() else {
+                let message = format!("'{key}' is not a table");
+                self.errors.push(source.error(span, message, expected));
+                continue;
+            };
+            // The parser sorts keys; ports and NFs are numbered in the order of the file.
+            let mut sections: Vec<_> = table.into_iter().collect();
+            sections.sort_by_key(|(name, _)| name.span().start);
+            for section in sections {
+                let name = section.0.get_ref().to_string();
+                let at = Passage::new(&source, section.0.span());
+                if let Some(first) = names.get(&name) {
+                    let first = first.seen_from(&at);
+                    let what = if key == "nf" { "NF" } else { key };
+                    let message = format!("{what} '{name}' is defined twice, first in {first}");
+                    self.errors.push(at.error(message, "each name once"));
+                    continue;
+                }
+                names.insert(name, at);
+                all.push(Placed { source: source.clone(), part: section });
+            }
+        }
+        all
     }
 
-    /// The sections `[[key]]`.
-    fn array<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Vec<Spanned<T>> {
-        let Some((_, value)) = self.take(key) else { return Vec::new() };
-        let span = value.span();
-        let DeValue::Array(array) = value.into_inner() else {
-            self.error(span, format!("'{key}' is not a list of sections"), expected);
-            return Vec::new();
-        };
+    /// The sections `[[key]]` of all files.
+    fn array<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Vec<Placed<Spanned<T>>> {
         let mut sections = Vec::new();
-        for value in array {
-            let whole = value.span();
-            if let Some(part) = self.deserialize(value, expected) {
-                sections.push(Spanned::new(whole, part));
+        for Placed { source, part: (_, value) } in self.take(key) {
+            let span = value.span();
+            let DeValue::Array(array) = value.into_inner() else {
+                let message = format!("'{key}' is not a list of sections");
+                self.errors.push(source.error(span, message, expected));
+                continue;
+            };
+            for value in array {
+                let whole = value.span();
+                if let Some(part) = self.deserialize(&source, value, expected) {
+                    let part = Spanned::new(whole, part);
+                    sections.push(Placed { source: source.clone(), part });
+                }
             }
         }
         sections
     }
 
     /// The sections `[[route]]`; none if one is invalid, since others would seem to miss a route.
-    fn paths(&mut self) -> Vec<Spanned<Route>> {
+    fn paths(&mut self) -> Vec<Placed<Spanned<Route>>> {
         let before = self.errors.len();
         let paths = self.array("route", "[[route]] with: type, path");
         if self.errors.len() == before { paths } else { Vec::new() }
@@ -169,15 +209,14 @@ impl<'a> Parts<'_, 'a> {
 
     fn nfs(&mut self, kinds: &Kinds) -> Vec<NfSection<'a>> {
         let sections = self.sections("nf", "a section [nf.NAME] for each network function");
-        sections.into_iter().map(|(name, value)| self.nf(&name, value, kinds)).collect()
+        sections.into_iter().map(|section| self.nf(section, kinds)).collect()
     }
 
-    fn nf(
-        &mut self,
-        name: &Spanned<DeString<'a>>,
-        value: Spanned<DeValue<'a>>,
-        kinds: &Kinds,
-    ) -> NfSection<'a> {
+    fn nf(&mut self, section: Placed<Entry<'a>>, kinds: &Kinds) -> NfSection<'a> {
+        let Placed { source, part: (name, value) } = section;
+        let mut error = |span: Range<usize>, message: String, expected: String| {
+            self.errors.push(source.error(span, message, expected));
+        };
         let (span, whole) = (name.span(), value.span());
         let mut table = match value.into_inner() {
             DeValue::Table(table) => table,
@@ -188,49 +227,48 @@ impl<'a> Parts<'_, 'a> {
                 let known = kinds.find(&kind);
                 if known.is_none() {
                     let expected = format!("one of {}", kinds.names());
-                    self.error(at, format!("unknown NF kind '{kind}'"), &expected);
+                    error(at, format!("unknown NF kind '{kind}'"), expected);
                 }
                 known.copied()
             }
             Some((at, _)) => {
-                self.error(at, "'kind' is not a string", "kind = \"router\" or another kind");
+                let expected = "kind = \"router\" or another kind";
+                error(at, "'kind' is not a string".into(), expected.into());
                 None
             }
             None => {
                 let expected = format!("kind = \"...\": one of {}", kinds.names());
-                let message = format!("NF '{}' has no kind", name.get_ref());
-                self.error(span.clone(), message, &expected);
+                error(span.clone(), format!("NF '{}' has no kind", name.get_ref()), expected);
                 None
             }
         };
         let pinned = match take(&mut table, "pinned").map(|(_, v)| (v.span(), v.into_inner())) {
             Some((_, DeValue::Boolean(pinned))) => pinned,
             Some((at, _)) => {
-                self.error(at, "'pinned' is not a boolean", "true or false");
+                error(at, "'pinned' is not a boolean".into(), "true or false".into());
                 false
             }
             None => false,
         };
         let options = Spanned::new(whole, DeValue::Table(table));
-        NfSection { name: name.get_ref().to_string(), kind, pinned, options, span }
+        NfSection { name: name.get_ref().to_string(), kind, pinned, options, span, source }
     }
 
     /// Adds an error for each key that is left over, since it is unknown.
     fn finish(mut self) -> Vec<SourceError> {
-        let known =
-            "run, memory, classify, input, output, nf, default_type, class, routes or route";
-        for (key, _) in std::mem::take(&mut self.table) {
-            let message = format!("unknown key '{}'", key.get_ref());
-            self.error(key.span(), message, known);
+        let known = "include, run, memory, classify, input, output, nf, default_type, class, routes or route";
+        for TomlFile { source, table } in self.files {
+            for (key, _) in table {
+                let message = format!("unknown key '{}'", key.get_ref());
+                self.errors.push(source.error(key.span(), message, known));
+            }
         }
         self.errors
     }
 }
 
-fn take<'a>(
-    table: &mut DeTable<'a>,
-    key: &str,
-) -> Option<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)> {
+/// Takes a key out of a table.
+pub(super) fn take<'a>(table: &mut DeTable<'a>, key: &str) -> Option<Entry<'a>> {
     let at = table.keys().find(|k| k.get_ref() == key).cloned()?;
     table.remove_entry(&at)
 }

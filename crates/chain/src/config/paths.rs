@@ -1,11 +1,16 @@
-//! Files that the chain file names, relative to its own folder.
+//! Files that a chain file names, relative to its own folder.
 
 use std::path::PathBuf;
 
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
-/// Resolves a path relative to the folder of the chain file.
+/// Whether a chain file is a text without a file.
+pub(super) fn is_in_memory(source: &Source) -> bool {
+    source.path().as_os_str().is_empty()
+}
+
+/// Resolves a path relative to the folder of the file that names it.
 pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
     source.path().parent().map_or_else(|| path.into(), |folder| folder.join(path))
 }

@@ -9,15 +9,16 @@ use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Seed};
 use thalweg_packet::{
     DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
 };
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Passage, Source, SourceError};
 
 use super::captures::Findings;
 use super::classes::{classes, type_names};
-use super::file::{ChainFile, Class, Memory, NfSection};
+use super::file::{ChainFile, Class, Memory, NfSection, Placed};
 use super::files::Files;
+use super::include::Texts;
 use super::names::{self, Names};
 use super::parts;
-use super::paths::{read_named, resolve};
+use super::paths::{is_in_memory, read_named, resolve};
 use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_paths, read_routes};
 use crate::routing::Routing;
@@ -103,17 +104,18 @@ impl Plan {
         kinds: &Kinds,
         options: PlanOptions,
     ) -> Result<Self, Vec<SourceError>> {
-        let mut file = parts::read(text, kinds)?;
+        let texts = Texts::new();
+        let mut file = parts::read(text, &texts, kinds)?;
         let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
-        names::check(&source, &file, &mut errors);
+        names::check(&file, &mut errors);
         let mut names = names_of(&file);
         let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
         let known = interfaces.as_deref();
         let mut notes = Vec::new();
         let mut findings = Findings { notes: &mut notes, errors: &mut errors };
         let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut findings);
-        let mut files = files_read(&source, &file, &inputs);
+        let mut files = files_read(&file, &inputs);
         let opens = !options.without_outputs;
         let outputs = std::mem::take(&mut file.outputs);
         let outputs = self::outputs(&source, outputs, known, opens, &mut files, &mut errors);
@@ -126,18 +128,18 @@ impl Plan {
             seed: Seed(file.run.seed),
         };
         let sections = std::mem::take(&mut file.nfs);
-        let nfs = build_nfs(&source, sections, &environment, &mut files, &mut errors);
-        files.check(&source, &mut errors);
+        let nfs = build_nfs(sections, &environment, &mut files, &mut errors);
+        files.check(&mut errors);
         if opens {
-            files.check_access(&source, &mut errors);
+            files.check_access(&mut errors);
         }
-        let classes = classes(&source, &file, &names.inputs, &mut errors);
+        let classes = classes(&file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
-        let routes = load_routes(&source, &file, &names, &mut errors);
-        let workers = check_workers(&source, &file, &mut errors);
+        let routes = load_routes(&file, &names, &mut errors);
+        let workers = check_workers(&file, &mut errors);
         let merge = file.run.merge;
-        let classifier = classifier_config(&source, &file, &mut errors);
-        let pool = make_pool(&source, &file.memory, &nfs, &mut notes, &mut errors);
+        let classifier = classifier_config(&file, &mut errors);
+        let pool = make_pool(&file.memory, &nfs, &mut notes, &mut errors);
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
             // By file, the chain file first, and by position: a line would have to be counted.
             errors.sort_by(|a, b| {
@@ -203,14 +205,14 @@ impl Plan {
         } else {
             Source::read(self.source.path()).map_err(|e| vec![e])?
         };
-        let mut file = parts::read(&text, &self.kinds)?;
-        let source = file.source.clone();
+        let texts = Texts::new();
+        let mut file = parts::read(&text, &texts, &self.kinds)?;
         let mut errors = std::mem::take(&mut file.errors);
         let input_names: Vec<_> = self.inputs.iter().map(|p| p.name.clone()).collect();
-        let classes = classes(&source, &file, &input_names, &mut errors);
+        let classes = classes(&file, &input_names, &mut errors);
         if classes.types != self.types {
             let message = "packet types cannot change while the chain runs";
-            errors.push(source.error(0..0, message, "the same types in the same order"));
+            errors.push(file.source.error(0..0, message, "the same types in the same order"));
         }
         if errors.is_empty() {
             self.rules.publish(classes.table);
@@ -224,11 +226,6 @@ impl Plan {
     }
 }
 
-/// Whether a chain file is a text without a file.
-fn is_in_memory(source: &Source) -> bool {
-    source.path().as_os_str().is_empty()
-}
-
 fn names_of(file: &ChainFile<'_>) -> Names {
     // A kind that is not known, a mistake of its own, may choose.
     let chooses = |nf: &NfSection<'_>| nf.kind.is_none_or(|kind| kind.chooses_output);
@@ -236,13 +233,13 @@ fn names_of(file: &ChainFile<'_>) -> Names {
         types: IndexSet::new(),
         nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
         choosers: file.nfs.iter().map(chooses).collect(),
-        inputs: file.inputs.iter().map(|(name, _)| name.get_ref().clone()).collect(),
-        outputs: file.outputs.iter().map(|(name, _)| name.get_ref().clone()).collect(),
+        inputs: file.inputs.iter().map(|input| input.0.get_ref().clone()).collect(),
+        outputs: file.outputs.iter().map(|output| output.0.get_ref().clone()).collect(),
     }
 }
 
 /// The files that the chain itself reads.
-fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
+fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
     let mut files = Files::default();
     for input in inputs {
         let InputSource::Capture { files: captures, .. } = &input.source else { continue };
@@ -253,13 +250,16 @@ fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Fi
             files.searched(place.clone(), format!("those that input '{}' reads", input.name));
         }
     }
-    if !is_in_memory(source) {
-        files.read(source.path(), "the chain file");
+    if !is_in_memory(&file.source) {
+        files.read(file.source.path(), "the chain file");
+    }
+    for path in &file.included {
+        files.read(path, "a file that the chain file includes");
     }
     if let Some(routes) = &file.routes {
-        files.read(&resolve(source, routes.get_ref()), "the routes file");
+        files.read(&resolve(&routes.source, routes.get_ref()), "the routes file");
     }
-    for class in &file.classes {
+    for Placed { source, part: class } in &file.classes {
         let Class { file, classbench, r#type, .. } = class.get_ref();
         for path in file.iter().chain(classbench) {
             let what = format!("the rules file of type '{}'", r#type.get_ref());
@@ -270,7 +270,6 @@ fn files_read(source: &Source, file: &ChainFile<'_>, inputs: &[InputPlan]) -> Fi
 }
 
 fn build_nfs(
-    source: &Source,
     sections: Vec<NfSection<'_>>,
     environment: &Environment<'_>,
     files: &mut Files,
@@ -279,14 +278,14 @@ fn build_nfs(
     let mut nfs = Vec::new();
     for nf in sections {
         let Some(kind) = nf.kind else { continue };
-        let section = Section::new(&nf.name, nf.options, source);
+        let section = Section::new(&nf.name, nf.options, &nf.source);
         let built = (kind.build)(&section, environment);
         let named = section.into_files();
         for path in named.read {
             files.read(&path, format!("the file that NF '{}' reads", nf.name));
         }
         for (file, span) in named.written {
-            files.written_by_nf(file, span, &nf.name);
+            files.written_by_nf(file, Passage::new(&nf.source, span), &nf.name);
         }
         match built {
             Ok(blueprint) => {
@@ -300,7 +299,6 @@ fn build_nfs(
 }
 
 fn load_routes(
-    source: &Source,
     file: &ChainFile<'_>,
     names: &Names,
     errors: &mut Vec<SourceError>,
@@ -309,10 +307,11 @@ fn load_routes(
         // Reported: there are paths too.
         Some(_) if !file.paths.is_empty() => return None,
         Some(routes) => {
-            read_routes(&read_named(source, routes, "a readable routes file", errors)?, names)
+            let table = read_named(&routes.source, routes, "a readable routes file", errors)?;
+            read_routes(&table, names)
         }
         None if file.paths.is_empty() => return None,
-        None => read_paths(source, &file.paths, names),
+        None => read_paths(&file.source, &file.paths, names),
     };
     match read {
         Ok(routes) => Some(routes),
@@ -323,23 +322,20 @@ fn load_routes(
     }
 }
 
-fn check_workers(source: &Source, file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
+fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
     let workers = &file.run.workers;
     if !workers.get_ref().is_possible() {
-        errors.push(source.error(workers.span(), "bad number of workers", Workers::EXPECTED));
+        let (message, expected) = ("bad number of workers", Workers::EXPECTED);
+        errors.push(file.run.source.error(workers.span(), message, expected));
     }
     workers.get_ref().number()
 }
 
-fn classifier_config(
-    source: &Source,
-    file: &ChainFile<'_>,
-    errors: &mut Vec<SourceError>,
-) -> Config {
+fn classifier_config(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Config {
     let c = &file.classify;
     if *c.emc_entries.get_ref() > 1 << 20 {
         let message = "exact-match cache too large";
-        errors.push(source.error(c.emc_entries.span(), message, "0 to 1048576 entries"));
+        errors.push(c.source.error(c.emc_entries.span(), message, "0 to 1048576 entries"));
     }
     Config {
         emc_entries: *c.emc_entries.get_ref(),
@@ -353,8 +349,7 @@ fn classifier_config(
 
 /// The frame size that the file sets, or the largest that an NF needs.
 fn frame_size(
-    source: &Source,
-    memory: &Memory,
+    memory: &Placed<Memory>,
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
@@ -368,29 +363,31 @@ fn frame_size(
         let expected = format!(
             "a multiple of 64 from 512 to {MAX_FRAME_SIZE}, including {HEADROOM} bytes of headroom"
         );
-        errors.push(source.error(said.span(), "bad frame size", expected));
+        errors.push(memory.source.error(said.span(), "bad frame size", expected));
         return None;
     }
     let enough = size.max(DEFAULT_FRAME_SIZE);
     for (nf, needed) in nfs.iter().zip(needs).filter(|(_, needed)| *needed > enough) {
         let message = format!("frames may be too small for packets of NF '{}'", nf.name);
         let expected = format!("{needed} bytes, the default for this chain");
-        notes.push(source.error(said.span(), message, expected));
+        notes.push(memory.source.error(said.span(), message, expected));
     }
     Some(size)
 }
 
 fn make_pool(
-    source: &Source,
-    memory: &Memory,
+    memory: &Placed<Memory>,
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
 ) -> Option<Arc<Pool>> {
-    let (size, frames) =
-        (frame_size(source, memory, nfs, notes, errors)?, *memory.frames.get_ref());
+    let (size, frames) = (frame_size(memory, nfs, notes, errors)?, *memory.frames.get_ref());
     if !(128..=1 << 24).contains(&frames) {
-        errors.push(source.error(memory.frames.span(), "bad number of frames", "128 to 16777216"));
+        errors.push(memory.source.error(
+            memory.frames.span(),
+            "bad number of frames",
+            "128 to 16777216",
+        ));
         return None;
     }
     let huge = memory
@@ -401,7 +398,11 @@ fn make_pool(
         Some(Ok(region)) => Pool::new(region, size),
         Some(Err(e)) => {
             let message = format!("cannot use huge pages ({e}); using ordinary pages");
-            notes.push(source.error(memory.huge_pages.span(), message, "huge pages set aside"));
+            notes.push(memory.source.error(
+                memory.huge_pages.span(),
+                message,
+                "huge pages set aside",
+            ));
             Pool::anonymous(frames, size)
         }
         None => Pool::anonymous(frames, size),
@@ -409,7 +410,11 @@ fn make_pool(
     match pool {
         Ok(pool) => Some(Arc::new(pool)),
         Err(e) => {
-            errors.push(source.error(memory.frames.span(), e.to_string(), "less packet memory"));
+            errors.push(memory.source.error(
+                memory.frames.span(),
+                e.to_string(),
+                "less packet memory",
+            ));
             None
         }
     }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thalweg_io::generate::Spec;
 use thalweg_io::{CaptureFiles, CaptureOutput, TimeRange};
-use thalweg_source::{OutputFile, Source, SourceError};
+use thalweg_source::{OutputFile, Passage, Source, SourceError};
 use toml::{Spanned, Value};
 
 use super::captures::{Findings, Found, Searched, captures};
-use super::file::{Input, Named, Output};
+use super::file::{Input, Named, Output, Placed};
 use super::files::Files;
 use super::paths::resolve;
 
@@ -95,13 +95,13 @@ pub(super) fn inputs(
         let message = "the chain has no input";
         findings.errors.push(source.error(0..0, message, "a section [input.NAME]"));
     }
-    let plan = |(name, input): Named<Input>| {
+    let plan = |Placed { source, part: (name, input) }: Named<Input>| {
         let input = input?;
         let span = input.span();
         let input = input.into_inner();
         let loops = input.r#loop.as_ref().map_or(1, |loops| *loops.get_ref());
-        let times = time_range(source, &input, findings.errors);
-        let Found { source, searched } = input_source(source, input, span, interfaces, findings)?;
+        let times = time_range(&source, &input, findings.errors);
+        let Found { source, searched } = input_source(&source, input, span, interfaces, findings)?;
         Some(InputPlan { name: name.into_inner(), source, searched, loops, times })
     };
     inputs.into_iter().filter_map(plan).collect()
@@ -240,21 +240,22 @@ pub(super) fn outputs(
         errors.push(source.error(0..0, "the chain has no output", "a section [output.NAME]"));
     }
     let mut plans: Vec<OutputPlan> = Vec::new();
-    for (name, output) in outputs {
+    for Placed { source, part: (name, output) } in outputs {
         let Some(output) = output else { continue };
         let span = output.span();
         let output = output.into_inner();
         let target = match (output.interface, output.capture, output.discard) {
             (Some(interface), None, false) => OutputTarget::Interface(interface_name(
-                source, interface, interfaces, opens, errors,
+                &source, interface, interfaces, opens, errors,
             )),
             (None, Some(capture), false) => {
-                let path = resolve(source, capture.get_ref());
+                let path = resolve(&source, capture.get_ref());
                 if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
                 }
                 let what = format!("the file that output '{}' writes", name.get_ref());
-                files.written(OutputFile::new(&path), capture.span(), what);
+                let option = Passage::new(&source, capture.span());
+                files.written(OutputFile::new(&path), option, what);
                 OutputTarget::Capture(path)
             }
             (None, None, true) => OutputTarget::Discard,

@@ -3,7 +3,7 @@
 use thalweg_source::{Passage, Source, SourceError};
 use toml::Spanned;
 
-use super::file::Route;
+use super::file::{Placed, Route};
 use super::hops::{Hops, Word};
 use super::names::Names;
 use super::table::{From, Which};
@@ -77,18 +77,18 @@ fn words<'t>(source: &Source, start: usize, text: &'t str) -> Vec<Word<'t>> {
     words
 }
 
-/// Reads and checks the paths of a chain file.
+/// Reads and checks the paths of the chain file `source` and those that it includes.
 ///
 /// # Errors
 /// Every mistake, with its place.
 pub(super) fn read_paths(
     source: &Source,
-    routes: &[Spanned<Route>],
+    routes: &[Placed<Spanned<Route>>],
     names: &Names,
 ) -> Result<Routes, Vec<SourceError>> {
     let mut hops = Hops::new(names);
     for route in routes {
-        read_path(&mut hops, source, route.get_ref());
+        read_path(&mut hops, &route.source, route.get_ref());
     }
     hops.finish(source, Form::Paths)
 }
