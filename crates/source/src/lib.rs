@@ -74,8 +74,7 @@ impl Source {
         message: impl Into<String>,
         expected: impl Into<String>,
     ) -> SourceError {
-        let shown = |text: String| self.without_values(&span, text);
-        let (message, expected) = (shown(message.into()), shown(expected.into()));
+        let (message, expected) = self.without_values(&span, message.into(), expected.into());
         SourceError(Box::new(Problem {
             source: self.clone(),
             span,

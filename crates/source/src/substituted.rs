@@ -1,6 +1,7 @@
 //! Values that take the place of text in a file, such as those of environment variables: messages
 //! show the text, since a value may be a secret.
 
+use std::fmt;
 use std::ops::Range;
 
 use crate::Source;
@@ -9,7 +10,7 @@ use crate::Source;
 const DISTINCTIVE: usize = 8;
 
 /// A value in the place of a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Substituted {
     /// The bytes of the file that hold the text; for a part of a string, the whole string.
     pub span: Range<usize>,
@@ -30,19 +31,37 @@ impl Source {
         self
     }
 
-    /// A message about the bytes `span` without the values that are substituted there, as a whole
-    /// or in part, and without distinctive values from elsewhere.
-    pub(crate) fn without_values(&self, span: &Range<usize>, message: String) -> String {
-        let Some(values) = &self.substituted else { return message };
+    /// The message and the expectation of a mistake at the bytes `span`, without the values that
+    /// are substituted there, as a whole or in part, and without distinctive values from elsewhere.
+    pub(crate) fn without_values(
+        &self,
+        span: &Range<usize>,
+        message: String,
+        expected: String,
+    ) -> (String, String) {
+        let Some(values) = &self.substituted else { return (message, expected) };
         let is_here =
             |value: &&Substituted| value.span.start <= span.end && span.start <= value.span.end;
-        let mut forms = Vec::new();
-        for value in values.iter().filter(|v| is_here(v) || v.value.len() >= DISTINCTIVE) {
-            forms.extend(value.forms().map(|form| (form, &*value.text)));
-        }
-        let message = without_words(&message, &forms);
         let here: Vec<_> = values.iter().filter(is_here).collect();
-        without_parts(&message, &here)
+        let shown = |text: &str, hides: &dyn Fn(&&Substituted) -> bool| {
+            let hidden = values.iter().filter(hides);
+            let forms = hidden.flat_map(|value| value.forms().map(|form| (form, &*value.text)));
+            without_parts(&without_words(text, &forms.collect::<Vec<_>>()), &here)
+        };
+        let is_distinctive = |value: &&Substituted| value.value.len() >= DISTINCTIVE;
+        // A short value may be a word of what is expected, such as the least number.
+        let expected = shown(&expected, &is_distinctive);
+        (shown(&message, &|value| is_here(value) || is_distinctive(value)), expected)
+    }
+}
+
+impl fmt::Debug for Substituted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { span, text, .. } = self;
+        f.debug_struct("Substituted")
+            .field("span", span)
+            .field("text", text)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,6 +149,7 @@ mod tests {
     #[test]
     fn a_message_shows_the_text_of_the_file_and_not_the_value() {
         let source = source();
+        assert!(!format!("{source:?}").contains("s3cret"));
         for (message, shown) in [
             ("bad key '0xs3cret-\"key\"'", "bad key '0x${KEY}'"),
             ("invalid type: string \"0xs3cret-\\\"key\\\"\"", "invalid type: string \"0x${KEY}\""),
@@ -161,7 +181,11 @@ mod tests {
     fn a_short_value_is_hidden_at_its_place_and_as_a_word_only() {
         let source = source();
         let message = |span| {
-            let error = source.error(span, "there is no interface 'e1', only pe1 and e10", "");
+            let message = "there is no interface 'e1', only pe1 and e10";
+            let error = source.error(span, message, "one of e1, e10, not 'e1'");
+            let expected = error.expected();
+            assert!(expected.starts_with("one of e1, e10, not '"), "{expected}");
+            assert_eq!(expected.ends_with("'${PORT}'"), error.message().contains("${PORT}"));
             error.message().to_owned()
         };
         assert_eq!(message(24..33), "there is no interface '${PORT}', only pe1 and e10");

@@ -54,13 +54,13 @@ pub(super) fn read<'a>(
         files: Vec::new(),
         open: Vec::new(),
         included: Vec::new(),
-        errors: Vec::new(),
+        errors: Mistakes::default(),
     };
     if !is_in_memory(root) {
         reader.open.push((Identity::of(root.path()), root.path().display().to_string()));
     }
     reader.file(root);
-    if reader.errors.is_empty() { Ok(reader.files) } else { Err(reader.errors) }
+    if reader.errors.is_empty() { Ok(reader.files) } else { Err(reader.errors.into_vec()) }
 }
 
 struct Reader<'a> {
@@ -72,7 +72,7 @@ struct Reader<'a> {
     open: Vec<(Identity, String)>,
     /// All included files, and where they are.
     included: Vec<(Identity, Passage)>,
-    errors: Vec<SourceError>,
+    errors: Mistakes,
 }
 
 impl<'a> Reader<'a> {
