@@ -17,7 +17,8 @@ case $goal in build | test | ci | bench | features) ;; *)
 esac
 export PATH="$HOME/.cargo/bin:$PATH"
 
-# libipsec-mb is x86-64's alone; nDPI has to be 4.2, which is Debian 12's.
+# libipsec-mb is x86-64's alone; libpcap is wherever it is installed or can be; nDPI has to be 4.2,
+# which is Debian 12's.
 features() {
     if [ -n "${FEATURES+chosen}" ]; then
         echo "$FEATURES"
@@ -25,6 +26,9 @@ features() {
     fi
     local chosen=()
     [ "$(uname -m)" != x86_64 ] || chosen+=(ipsec-mb)
+    if [ -e /usr/include/pcap/pcap.h ] || command -v apt-get >/dev/null 2>&1; then
+        chosen+=(libpcap)
+    fi
     if [ "$(grep -shcE 'NDPI_(MAJOR_RELEASE "4"|MINOR_RELEASE "2")' /usr/include/ndpi/ndpi_config.h)" = 2 ] ||
         grep -qsx 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"' /etc/os-release; then
         chosen+=(ndpi)
@@ -89,6 +93,7 @@ need_compiler() {
 # The libraries that our features are made with.
 need_libraries() {
     [[ " $(features) " != *" ipsec-mb "* ]] || [ -e /usr/include/intel-ipsec-mb.h ] || apt_install libipsec-mb-dev
+    [[ " $(features) " != *" libpcap "* ]] || [ -e /usr/include/pcap/pcap.h ] || apt_install libpcap-dev
     [[ " $(features) " != *" ndpi "* ]] || [ -e /usr/include/ndpi/ndpi_api.h ] || apt_install libndpi-dev
 }
 
@@ -131,6 +136,7 @@ need_peers() {
         [ -e $unit ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null $unit; }
         missing+=(prads)
     fi
+    [[ " $(features) " != *" libpcap "* ]] || have tcpdump || missing+=(tcpdump)
     [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 }

@@ -167,13 +167,19 @@ fn libraries() -> Vec<Finding> {
     } else {
         "nothing: this build lacks the feature ipsec-mb"
     };
+    const LIBPCAP: &str = if thalweg_io::HAS_FILTERS {
+        "packet filters: --filter, and filter of an input"
+    } else {
+        "nothing: this build lacks the feature libpcap"
+    };
     const NDPI: &str = if cfg!(feature = "ndpi") {
         "l7fw: recognises applications"
     } else {
         "nothing: this build lacks the feature ndpi"
     };
-    const LIBRARIES: [(&str, &str, &str); 6] = [
+    const LIBRARIES: [(&str, &str, &str); 7] = [
         ("libIPSec_MB", "libIPSec_MB.so", IPSEC_MB),
+        ("libpcap", "libpcap.so", LIBPCAP),
         (
             "Vectorscan/Hyperscan",
             "libhs.so",

@@ -30,6 +30,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         count: options.count,
         loops: options.loops,
         times: options.selected.times(),
+        filter: options.selected.filter.clone(),
         stages: false,
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
@@ -57,7 +58,7 @@ pub fn execute(plan: Plan, options: &RunOptions, control: &Control) -> Result<Re
 /// The failure of a run or a trace that did not start.
 pub fn refusal(error: &RunError) -> Failure {
     match error {
-        RunError::Loops | RunError::Times | RunError::NoTime(_) => {
+        RunError::Loops | RunError::Times | RunError::NoTime(_) | RunError::Filter => {
             Failure::Usage(error.to_string())
         }
         other => Failure::Run(other.to_string()),

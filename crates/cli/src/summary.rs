@@ -132,7 +132,8 @@ fn ports(report: &Report) -> TextTable {
 /// The packets that each input passed over.
 fn passed_over(report: &Report, width: Option<usize>) -> Option<String> {
     let of_input = |input: &thalweg_engine::PortReport| {
-        let counts = [("outside", input.outside)].into_iter().filter(|(_, count)| *count > 0);
+        let counts = [("outside", input.outside), ("filtered", input.filtered)];
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
         let counts: Vec<_> = counts.map(|(name, count)| format!("{name} {count}")).collect();
         let lead = format!("not received by {}: ", input.name);
         (!counts.is_empty()).then(|| wrapped(&lead, counts, ", ", width))

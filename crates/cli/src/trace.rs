@@ -20,7 +20,11 @@ pub fn trace(options: &args::Trace, kinds: &Kinds) -> Result<(), Failure> {
         TraceError::Run(e) => refusal(&e),
         _ => Failure::Run(format!("--packet: {e}")),
     };
-    let how = RunOptions { times: options.selected.times(), ..RunOptions::default() };
+    let how = RunOptions {
+        times: options.selected.times(),
+        filter: options.selected.filter.clone(),
+        ..RunOptions::default()
+    };
     let trace = thalweg_engine::trace(plan, options.packet, &how).map_err(failure)?;
     let mut out = io::stdout().lock();
     if options.json {

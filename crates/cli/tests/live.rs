@@ -292,6 +292,46 @@ fn what_the_ring_has_no_room_for_is_counted() {
     }
 }
 
+/// The kernel leaves out what a filter of the capture that was sent leaves out, too. It has packets
+/// without their outer tags, so that only a filter that names tags distinguishes those.
+#[cfg(feature = "libpcap")]
+#[test]
+fn a_filter_selects_the_same_packets_of_an_interface_and_of_a_capture() {
+    let files = [("to.toml", TO_WIRE), ("routes.csv", "*,ingress,egress\n")];
+    for (filter, tagged) in [
+        ("tcp port 80", "0"),
+        ("greater 600", "0"),
+        ("vlan 10 and udp", "0.5"),
+        ("ip6 and not vlan", "0.5"),
+    ] {
+        let folder = folder(&files);
+        let path = folder.path();
+        let traffic = ["--packets", "2000", "--vlan-share", tagged, "--ipv6", "0.5"];
+        support::succeeds(path, &[&["gen", "in.pcapng"], &traffic[..]].concat());
+        let from = FROM_WIRE.replace("'far'", &format!("'far'\nfilter = '{filter}'"));
+        write(path, "from.toml", &from);
+        let script = format!(
+            "{BETWEEN}\n$THALWEG run from.toml --json > from.json & run=$!\nopened 1\nsleep 0.5\n\
+             $THALWEG run to.toml --json > to.json\nsize=-\n\
+             until [ $size = $(stat -c %s out.pcapng) ]; do\n\
+                 size=$(stat -c %s out.pcapng)\nsleep 1\n\
+             done\nkill -INT $run\nwait $run\n"
+        );
+        if laboratory(path, &script).is_none() {
+            return;
+        }
+        let by_kernel = packets(path, "out.pcapng");
+        let offline = TO_WIRE.replace("interface = 'near'", "capture = 'out.pcapng'");
+        write(path, "offline.toml", &offline);
+        support::succeeds(path, &["run", "offline.toml", "--filter", filter]);
+        let expected = packets(path, "out.pcapng");
+        assert!((50..1950).contains(&expected.len()), "{filter}: {}", expected.len());
+        assert_eq!(by_kernel.len(), expected.len(), "{filter}");
+        assert!(by_kernel == expected, "{filter}");
+        is_balanced(&read(path, "from.json"));
+    }
+}
+
 #[test]
 fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
     let files =

@@ -80,3 +80,70 @@ fn times_that_select_nothing_are_refused() {
     assert!(error.contains("--from and --to apply to none of the inputs"), "{error}");
     assert!(!before.exists(), "no output was begun");
 }
+
+#[cfg(feature = "libpcap")]
+#[test]
+fn packets_that_do_not_match_the_filter_are_counted_and_not_received() {
+    let folder = folder("filter = 'tcp'");
+    let path = folder.path();
+    let run = |arguments: &[&str]| {
+        let (report, code, error) =
+            report(path, &[&["run", "chain.toml", "--json"], arguments].concat());
+        assert_eq!(code, 0, "{error}");
+        let count = |key: &str| report["inputs"][0][key].as_u64().unwrap_or(0);
+        let counts = ["packets", "outside", "filtered"].map(count);
+        assert_eq!(counts.iter().sum::<u64>(), 1000, "{report}");
+        counts
+    };
+    let [tcp, ..] = run(&[]);
+    let [not_tcp, ..] = run(&["--filter", "not tcp"]);
+    assert!(tcp > 300 && not_tcp > 100 && tcp + not_tcp == 1000, "{tcp} and {not_tcp}");
+    let [packets, outside, filtered] = run(&["--from", "0.9"]);
+    assert_eq!(outside, 900);
+    assert!(packets > 10 && filtered > 10, "{packets} and {filtered}");
+    let text = succeeds(path, &["run", "chain.toml", "--from", "0.9"]);
+    let line = format!("\nnot received by in: outside 900, filtered {filtered}\n");
+    assert!(text.contains(&line), "{text}");
+    let trace = succeeds(path, &["trace", "chain.toml", "--packet", "1", "--filter", "udp"]);
+    assert!(trace.contains("\nflow: udp,"), "{trace}");
+}
+
+#[cfg(feature = "libpcap")]
+#[test]
+fn a_wrong_filter_is_pointed_at_in_the_words_of_libpcap() {
+    let folder = folder("filter = 'tcp prt 80'");
+    let path = folder.path();
+    for command in ["check", "run"] {
+        let (code, error) = fails(path, &[command, "chain.toml"]);
+        assert_eq!(code, Some(78), "{error}");
+        assert!(error.contains("chain.toml:4:10: ") && error.contains("syntax error"), "{error}");
+    }
+    let (code, error) = fails(path, &["run", "chain.toml", "--filter", "tcp and"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("'tcp and' for '--filter <FILTER>': "), "{error}");
+    assert!(error.contains("syntax error"), "{error}");
+    chain(path, "generate = {}\nfilter = 'tcp'");
+    let (code, error) = fails(path, &["check", "chain.toml"]);
+    assert_eq!(code, Some(78), "{error}");
+    assert!(error.contains("'filter' does not apply to generated traffic"), "{error}");
+    chain(path, "generate = {}");
+    let (code, error) = fails(path, &["run", "chain.toml", "--filter", "tcp"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("--filter applies to none of the inputs"), "{error}");
+}
+
+#[cfg(not(feature = "libpcap"))]
+#[test]
+fn a_build_without_libpcap_reports_so() {
+    let folder = folder("filter = 'tcp'");
+    let path = folder.path();
+    let (code, error) = fails(path, &["check", "chain.toml"]);
+    assert_eq!(code, Some(78), "{error}");
+    let message = "this build has no packet filters: it lacks the feature libpcap";
+    assert!(error.contains("chain.toml:4:10: ") && error.contains(message), "{error}");
+    assert!(error.contains("expected a build with the feature libpcap"), "{error}");
+    chain(path, "capture = 'in.pcap'");
+    let (code, error) = fails(path, &["run", "chain.toml", "--filter", "tcp"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains(message), "{error}");
+}

@@ -93,6 +93,10 @@ pub struct PortReport {
     /// requested range; absent if there are none.
     #[serde(skip_serializing_if = "is_none")]
     pub outside: u64,
+    /// Packets of a capture that were not received, since they do not match the filter; absent if
+    /// there are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub filtered: u64,
     /// Packets dropped or lost there, by reason.
     pub drops: IndexMap<&'static str, u64>,
 }
@@ -204,6 +208,7 @@ impl Report {
                     packets: c.packets,
                     bytes: c.bytes,
                     outside: c.passed_over.outside,
+                    filtered: c.passed_over.filtered,
                     drops: by_name(&c.drops),
                 })
                 .collect()

@@ -30,6 +30,7 @@
 mod capture;
 mod clock;
 mod discard;
+mod filter;
 pub mod generate;
 mod intake;
 #[cfg(target_os = "linux")]
@@ -47,6 +48,7 @@ mod selection;
 pub use capture::{CaptureFiles, CaptureInput, CaptureOutput, STANDARD_OUTPUT};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
+pub use filter::{FILTER, Filter, HAS_FILTERS};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
-use crate::capture::{CaptureFiles, Next, Records, Unfit, to_ethernet};
+use crate::capture::{CaptureFiles, Next, Records, Selector, Unfit, to_ethernet};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
@@ -20,7 +20,7 @@ use crate::selection::{PassedOver, Selection};
 pub struct MemoryInput {
     /// The pipe that is being loaded.
     loading: Option<Records>,
-    selection: Selection,
+    selector: Selector,
     /// Packets that a pass passes over, and those that no call has returned yet.
     passed_over: PassedOver,
     unreported: PassedOver,
@@ -69,7 +69,7 @@ impl MemoryInput {
         loops: u64,
     ) -> Result<Self, IoError> {
         let loading = Some(Records::open(files)?);
-        let mut input = Self { loading, selection, ..Self::empty(loops) };
+        let mut input = Self { loading, selector: Selector::new(selection), ..Self::empty(loops) };
         input.load_more();
         Ok(input)
     }
@@ -90,10 +90,10 @@ impl MemoryInput {
                     continue;
                 }
             };
-            if !self.selection.takes(record.timestamp, &mut self.passed_over) {
+            let data = records.data(&record);
+            if !self.selector.takes(&record, data, &mut self.passed_over) {
                 continue;
             }
-            let data = records.data(&record);
             match to_ethernet(record.link, data) {
                 Ok(converted) => self.store(
                     &[converted.header(), converted.rest(data)],
@@ -133,7 +133,7 @@ impl MemoryInput {
     fn empty(loops: u64) -> Self {
         Self {
             loading: None,
-            selection: Selection::default(),
+            selector: Selector::default(),
             passed_over: PassedOver::default(),
             unreported: PassedOver::default(),
             bytes: Vec::new(),

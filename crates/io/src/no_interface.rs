@@ -5,6 +5,7 @@ use std::io;
 
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
+use crate::filter::Filter;
 use crate::port::{Input, IoError, Output, OutputFailure, Received};
 
 /// A network interface as an input; only on Linux.
@@ -23,7 +24,7 @@ impl InterfaceInput {
     ///
     /// # Errors
     /// Always.
-    pub fn open(name: &str, _promiscuous: bool) -> Result<Self, IoError> {
+    pub fn open(name: &str, _promiscuous: bool, _filter: Option<&Filter>) -> Result<Self, IoError> {
         Err(unsupported(name))
     }
 }

@@ -4,6 +4,8 @@ use thalweg_packet::Nanoseconds;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::filter::Filter;
+
 /// What [`parse_time`] accepts, for messages.
 pub const TIME: &str = "a time such as 2024-05-01T12:00:00Z or 2024-05-01T14:00:00.5+02:00 (RFC 3339), or seconds \
      since 1970";
@@ -13,6 +15,8 @@ pub const TIME: &str = "a time such as 2024-05-01T12:00:00Z or 2024-05-01T14:00:
 pub struct Selection {
     /// Those captured in this range of time.
     pub times: TimeRange,
+    /// Those that match; all if it is `None`.
+    pub filter: Option<Filter>,
 }
 
 /// A range of captured times; each end is open if it is `None`.
@@ -47,27 +51,20 @@ impl TimeRange {
 pub struct PassedOver {
     /// Those outside of the range of time.
     pub outside: u64,
+    /// Those inside that do not match the filter.
+    pub filtered: u64,
 }
 
 impl PassedOver {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.outside
+        self.outside + self.filtered
     }
 
     /// Adds the packets of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.outside += other.outside;
-    }
-}
-
-impl Selection {
-    /// Whether a packet captured at `time` is selected; one that is not is counted.
-    #[inline]
-    pub(crate) fn takes(&self, time: Nanoseconds, passed_over: &mut PassedOver) -> bool {
-        let is_inside = self.times.contains(time);
-        passed_over.outside += u64::from(!is_inside);
-        is_inside
+        self.filtered += other.filtered;
     }
 }
 

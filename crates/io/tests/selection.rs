@@ -20,7 +20,8 @@ fn write(path: &Path, times: impl IntoIterator<Item = u64>) {
 }
 
 fn range(from: Option<u64>, to: Option<u64>) -> Selection {
-    Selection { times: TimeRange { from: from.map(Nanoseconds), to: to.map(Nanoseconds) } }
+    let times = TimeRange { from: from.map(Nanoseconds), to: to.map(Nanoseconds) };
+    Selection { times, filter: None }
 }
 
 /// The inputs that receive `selection` of `files`.
@@ -98,4 +99,51 @@ fn a_call_passes_over_a_bounded_number_of_packets() {
     let (times, passed_over, most) = drain(&mut input);
     assert_eq!((times, passed_over.outside), (vec![50_000], 20_000));
     assert!(most <= 4096, "{most} at once");
+}
+
+/// A capture of a link type with packets of these bytes.
+#[cfg(feature = "libpcap")]
+fn write_link(path: &Path, link: u32, packets: &[&[u8]]) {
+    let mut bytes = Vec::new();
+    let mut put = |words: &[u32]| words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
+    put(&[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, link]);
+    for packet in packets {
+        let len = packet.len() as u32;
+        [0, 0, len, len + 1000].iter().for_each(|w: &u32| bytes.extend(w.to_le_bytes()));
+        bytes.extend_from_slice(packet);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[cfg(feature = "libpcap")]
+#[test]
+fn packets_of_other_link_types_are_matched_as_ethernet() {
+    const UDP: [u8; 28] = [
+        0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 7, 192, 0, 2, 1, 0, 5, 0, 53, 0, 8, 0,
+        0,
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let mut tcp = UDP;
+    tcp[9] = 6;
+    for (text, link, received, filtered, dropped) in [
+        ("udp port 53", 101, 1, 1, 0),
+        ("ether proto 0x800 and tcp", 101, 1, 1, 0),
+        ("ip6", 101, 0, 2, 0),
+        // The length on the wire, with the Ethernet header.
+        ("len == 1042", 101, 2, 0, 0),
+        // What cannot become Ethernet is reported as such.
+        ("udp", 127, 2, 0, 2),
+    ] {
+        write_link(&path, link, &[&UDP, &tcp]);
+        let filter = Some(thalweg_io::Filter::compile(text).unwrap());
+        let selection = Selection { filter, ..Selection::default() };
+        for mut input in inputs(&CaptureFiles::one(&path), &selection, 1) {
+            let mut batch = Batch::new(Arc::new(Pool::anonymous(64, 2048).unwrap()));
+            let mut drops = DropCounts::default();
+            let found = input.receive(&mut batch, BATCH, &mut drops).unwrap();
+            let counts = (found.packets, found.passed_over.filtered, drops.total());
+            assert_eq!(counts, (received, filtered, dropped), "{text}");
+        }
+    }
 }

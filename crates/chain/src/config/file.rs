@@ -143,6 +143,7 @@ pub(super) struct Input {
     pub(super) memory: Option<Spanned<bool>>,
     pub(super) from: Option<Spanned<toml::Value>>,
     pub(super) to: Option<Spanned<toml::Value>>,
+    pub(super) filter: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -33,7 +33,8 @@ pub(super) fn read<'a>(
         classify: parts.section("classify", "the keys of [classify]"),
         inputs: parts.named(
             "input",
-            "[input.NAME] with: interface, promiscuous, capture, generate, loop, memory, from, to",
+            "[input.NAME] with: interface, promiscuous, capture, generate, loop, memory, from, to, \
+             filter",
         ),
         outputs: parts.named("output", "[output.NAME] with: interface, capture, discard"),
         nfs: parts.nfs(kinds),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thalweg_io::generate::Spec;
-use thalweg_io::{CaptureFiles, CaptureOutput, TimeRange};
+use thalweg_io::{CaptureFiles, CaptureOutput, FILTER, Filter, TimeRange};
 use thalweg_source::{OutputFile, Passage, Source, SourceError};
 use toml::{Spanned, Value};
 
@@ -62,6 +62,8 @@ pub struct InputPlan {
     pub loops: u64,
     /// The range of captured times that are received.
     pub times: TimeRange,
+    /// The filter that received packets match.
+    pub filter: Option<Filter>,
 }
 
 /// The target of an output's packets.
@@ -101,8 +103,9 @@ pub(super) fn inputs(
         let input = input.into_inner();
         let loops = input.r#loop.as_ref().map_or(1, |loops| *loops.get_ref());
         let times = time_range(&source, &input, findings.errors);
+        let filter = filter(&source, &input, findings.errors);
         let Found { source, searched } = input_source(&source, input, span, interfaces, findings)?;
-        Some(InputPlan { name: name.into_inner(), source, searched, loops, times })
+        Some(InputPlan { name: name.into_inner(), source, searched, loops, times, filter })
     };
     inputs.into_iter().filter_map(plan).collect()
 }
@@ -124,6 +127,7 @@ fn input_source(
         ("from", input.from.as_ref().map(Spanned::span)),
         ("to", input.to.as_ref().map(Spanned::span)),
     ];
+    let of_packets = [("filter", input.filter.as_ref().map(Spanned::span))];
     let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
     let errors = &mut *findings.errors;
     let mut refuse = |keys: &[Key], what, expected| {
@@ -150,6 +154,7 @@ fn input_source(
         (None, None, Some(spec)) => {
             refuse(&of_captures, "generated traffic", "packets = N in generate");
             refuse(&of_times, "generated traffic", "a capture");
+            refuse(&of_packets, "generated traffic", "a capture or an interface");
             refuse(&of_interfaces, "generated traffic", "no such key");
             generator_source(source, spec, errors)
         }
@@ -187,6 +192,18 @@ fn time_range(source: &Source, input: &Input, errors: &mut Vec<SourceError>) -> 
         errors.push(source.error(to.span(), "'to' is not after 'from'", "a later time"));
     }
     times
+}
+
+/// The filter of packets, compiled.
+fn filter(source: &Source, input: &Input, errors: &mut Vec<SourceError>) -> Option<Filter> {
+    let text = input.filter.as_ref()?;
+    match Filter::compile(text.get_ref()) {
+        Ok(filter) => Some(filter),
+        Err(message) => {
+            errors.push(source.error(text.span(), message, FILTER));
+            None
+        }
+    }
 }
 
 /// A key of an input, and its place if the file has it.

@@ -48,6 +48,7 @@ pub enum Command {
   thalweg run chain.toml
   thalweg run chain.toml --workers 2 --json > report.json
   thalweg run chain.toml --loop 0 --duration 10s
+  thalweg run chain.toml --filter 'tcp port 80 and not host 10.1.0.7'
   thalweg run chain.toml --from 2024-05-01T12:00:00Z --to 2024-05-01T12:05:00Z
   sudo thalweg run live.toml   (with interface = \"eth1\" in it)
   thalweg run chain.toml --export-state kept

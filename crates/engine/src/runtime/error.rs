@@ -24,6 +24,12 @@ pub enum RunError {
     /// No input has captured times.
     #[error("--from and --to apply to none of the inputs; expected an input that is a capture")]
     Times,
+    /// No input has packets that can be filtered.
+    #[error(
+        "--filter applies to none of the inputs; expected an input that is a capture or an \
+         interface"
+    )]
+    Filter,
     /// The range of times of the named input is empty.
     #[error("no time is in the range of input '{0}'; expected --from before --to")]
     NoTime(String),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thalweg_io::TimeRange;
+use thalweg_io::{Filter, TimeRange};
 
 /// Options of a run beside the chain file.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub struct RunOptions {
     pub loops: Option<u64>,
     /// The range of captured times to receive, whose ends are used in place of the chain file's.
     pub times: TimeRange,
+    /// The filter of captures and interfaces, in place of the chain file's.
+    pub filter: Option<Filter>,
     /// Time each stage; the timing itself takes time.
     pub stages: bool,
     /// A folder with NF state that is imported before the first packet.

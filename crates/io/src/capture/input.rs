@@ -9,6 +9,7 @@ use super::files::CaptureFiles;
 use super::link::to_ethernet;
 use super::record::{Next, Record};
 use super::records::Records;
+use super::selector::Selector;
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
@@ -34,7 +35,7 @@ const MOST_PASSED_OVER: u64 = 4096;
 /// the packet is held back for the next call.
 pub struct CaptureInput {
     records: Records,
-    selection: Selection,
+    selector: Selector,
     /// Packets that were passed over since the last call.
     passed_over: PassedOver,
     passes: Passes,
@@ -72,7 +73,7 @@ impl CaptureInput {
     ) -> Result<Self, IoError> {
         Ok(Self {
             records: Records::open(files)?,
-            selection,
+            selector: Selector::new(selection),
             passed_over: PassedOver::default(),
             passes: Passes::new(loops),
             intake: Intake::default(),
@@ -89,7 +90,8 @@ impl CaptureInput {
         while self.passed_over.total() < MOST_PASSED_OVER {
             match self.records.next().inspect_err(|_| self.is_damaged = true)? {
                 Next::Record(record) => {
-                    if !self.selection.takes(record.timestamp, &mut self.passed_over) {
+                    let data = self.records.data(&record);
+                    if !self.selector.takes(&record, data, &mut self.passed_over) {
                         continue;
                     }
                     let timestamp = self.passes.timestamp(record.timestamp);

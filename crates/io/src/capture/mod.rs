@@ -11,6 +11,7 @@ mod pcap;
 mod pcapng;
 mod record;
 mod records;
+mod selector;
 mod set;
 mod stream;
 
@@ -21,6 +22,7 @@ pub use output::{CaptureOutput, STANDARD_OUTPUT};
 pub(crate) use link::{Unfit, to_ethernet};
 pub(crate) use record::Next;
 pub(crate) use records::Records;
+pub(crate) use selector::Selector;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use super::arrivals::{Arrivals, LONG, Sink};
 use super::ring::Ring;
 use super::socket::{self, PacketSocket};
 use super::{bind, failed, open, removed, set_buffer};
+use crate::filter::Filter;
 use crate::intake::Taken;
 use crate::port::{Input, IoError, Received, Shortfall};
 
@@ -34,13 +35,18 @@ pub struct InterfaceInput {
 }
 
 impl InterfaceInput {
-    /// Opens the interface `name`; in promiscuous mode if `promiscuous`.
+    /// Opens the interface `name`; in promiscuous mode if `promiscuous`. Packets that do not match
+    /// `filter` are left out by the kernel, which does not count them.
     ///
     /// # Errors
-    /// [`IoError::Interface`] if there is no such interface, it is not Ethernet, or the system
-    /// does not permit it.
-    pub fn open(name: &str, promiscuous: bool) -> Result<Self, IoError> {
+    /// [`IoError::Interface`] if there is no such interface, it is not Ethernet, the system does
+    /// not permit it, or the kernel does not accept the filter.
+    pub fn open(name: &str, promiscuous: bool, filter: Option<&Filter>) -> Result<Self, IoError> {
         let (socket, index) = open(name)?;
+        // Before the socket is bound, so that no other packet arrives.
+        if let Some(filter) = filter {
+            attach(&socket, name, filter)?;
+        }
         let set = |level, option, value: usize| socket.set(level, option, value as libc::c_int);
         let failed = |what, e: std::io::Error| failed(name, what, &e);
         set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
@@ -90,6 +96,16 @@ impl InterfaceInput {
         }
         Ok(())
     }
+}
+
+/// Has the kernel leave out the packets that do not match.
+fn attach(socket: &PacketSocket, name: &str, filter: &Filter) -> Result<(), IoError> {
+    let program = filter.for_interface(name).map_err(|what| {
+        let what = format!("cannot filter by '{}': {what}", filter.text());
+        IoError::Interface { name: name.to_owned(), what }
+    })?;
+    let attached = socket.attach(program.instructions());
+    attached.map_err(|e| failed(name, "cannot attach the filter", &e))
 }
 
 impl Input for InterfaceInput {

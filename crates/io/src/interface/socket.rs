@@ -90,6 +90,16 @@ impl PacketSocket {
         Ok(value)
     }
 
+    /// Attaches a filter: packets for which it returns 0 are not received.
+    pub(super) fn attach(&self, instructions: &[libc::sock_filter]) -> io::Result<()> {
+        let len = u16::try_from(instructions.len())
+            .map_err(|_| io::Error::other("the filter has more than 65535 instructions"))?;
+        // The kernel copies the instructions, and only reads them.
+        let filter = instructions.as_ptr().cast_mut();
+        let program = libc::sock_fprog { len, filter };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+    }
+
     /// Enables promiscuous mode of the interface.
     pub(super) fn hear_all(&self, index: c_int) -> io::Result<()> {
         let request = libc::packet_mreq {

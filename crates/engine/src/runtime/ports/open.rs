@@ -17,10 +17,11 @@ pub(crate) fn open_inputs(
     let open = |input: &InputPlan| -> Result<Box<dyn Input>, RunError> {
         let loops = options.loops.unwrap_or(input.loops);
         let times = input.times.replaced_by(options.times);
-        let selection = Selection { times };
+        let filter = options.filter.as_ref().or(input.filter.as_ref());
+        let selection = Selection { times, filter: filter.cloned() };
         Ok(match &input.source {
             InputSource::Interface { name, promiscuous } => {
-                Box::new(InterfaceInput::open(name, *promiscuous)?)
+                Box::new(InterfaceInput::open(name, *promiscuous, filter)?)
             }
             InputSource::Capture { files, in_memory: false, .. } => {
                 Box::new(CaptureInput::open_files(files, selection, loops)?)
@@ -37,26 +38,38 @@ pub(crate) fn open_inputs(
 /// Refuses options that apply to no input, and warns of inputs to which they do not.
 pub(crate) fn check_options(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
     check_loops(plan, options)?;
-    check_times(plan, options)
+    check_times(plan, options)?;
+    check_filter(plan, options)
 }
 
 fn check_times(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
     if options.times == TimeRange::default() {
         return Ok(());
     }
-    let has_times = |input: &&InputPlan| matches!(input.source, InputSource::Capture { .. });
-    if !plan.inputs.iter().any(|input| has_times(&input)) {
+    let is_capture = |input: &&InputPlan| matches!(input.source, InputSource::Capture { .. });
+    let (captures, others): (Vec<_>, Vec<_>) = plan.inputs.iter().partition(is_capture);
+    if captures.is_empty() {
         return Err(RunError::Times);
     }
-    for input in &plan.inputs {
-        if !has_times(&input) {
-            log::warn!(
-                "--from and --to do not apply to input '{}': it is not a capture",
-                input.name
-            );
-        } else if input.times.replaced_by(options.times).is_empty() {
-            return Err(RunError::NoTime(input.name.clone()));
-        }
+    for input in others {
+        log::warn!("--from and --to do not apply to input '{}': it is not a capture", input.name);
+    }
+    let is_empty = |input: &&&InputPlan| input.times.replaced_by(options.times).is_empty();
+    let empty = captures.iter().find(is_empty);
+    empty.map_or(Ok(()), |input| Err(RunError::NoTime(input.name.clone())))
+}
+
+fn check_filter(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
+    if options.filter.is_none() {
+        return Ok(());
+    }
+    let is_generated = |input: &&InputPlan| matches!(input.source, InputSource::Generate(_));
+    let (generated, others): (Vec<_>, Vec<_>) = plan.inputs.iter().partition(is_generated);
+    if others.is_empty() {
+        return Err(RunError::Filter);
+    }
+    for input in generated {
+        log::warn!("--filter does not apply to input '{}': it is generated traffic", input.name);
     }
     Ok(())
 }
