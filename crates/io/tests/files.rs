@@ -102,6 +102,31 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn changed_bytes_end_the_files_that_they_are_in(
+        files in prop::collection::vec(prop::collection::vec(0..500u64, 1..20), 1..5),
+        changes in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index, u8)>(), 0..20),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = written(folder.path(), &files);
+        for (file, at, value) in changes {
+            let path = file.get(&paths);
+            let mut bytes = std::fs::read(path).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            std::fs::write(path, bytes).unwrap();
+        }
+        let (files, _) = CaptureFiles::several(paths);
+        let [streamed, loaded] = inputs(&files, 1).map(|mut input| drain(&mut *input, 7, |_| {}));
+        prop_assert_eq!(streamed.0, loaded.0);
+        let texts = |errors: &[IoError]| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        prop_assert_eq!(texts(&streamed.1), texts(&loaded.1));
+        prop_assert!(streamed.1.len() <= files.paths().len(), "{:?}", streamed.1);
+    }
+}
+
 #[test]
 fn packets_of_one_time_keep_the_order_of_their_files() {
     let folder = tempfile::tempdir().unwrap();

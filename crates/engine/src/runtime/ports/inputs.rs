@@ -61,15 +61,13 @@ impl Inputs {
         self.left == 0 || control.is_stopping() || self.sources.have_ended()
     }
 
-    /// The share of the run that is done after `elapsed`: what is nearer to its end, the inputs or
-    /// the time. `None` if both are unknown.
+    /// The share of the run that is done after `elapsed`: of the inputs, of the packets to receive
+    /// or of the time, whichever is nearest to its end. `None` if all are unknown.
     fn share(&self, elapsed: Duration) -> Option<f64> {
         let of_time = self.duration.map(|most| elapsed.as_secs_f64() / most.as_secs_f64());
-        let received: u64 = self.sources.counters.iter().map(|input| input.packets).sum();
-        let most = self.count.map_or(f64::INFINITY, |count| count as f64);
-        let most = most.min(self.sources.expected().unwrap_or(f64::INFINITY));
-        let of_packets = (most.is_finite() && most > 0.0).then(|| received as f64 / most);
-        let share = of_time.into_iter().chain(of_packets).reduce(f64::max)?;
+        let of_count = self.count.map(|most| self.sources.packets() as f64 / most.max(1) as f64);
+        let shares = [of_time, of_count, self.sources.share()];
+        let share = shares.into_iter().flatten().reduce(f64::max)?;
         Some(share.clamp(0.0, 1.0))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thalweg_chain::{InputSource, MergeBy, Plan};
-use thalweg_io::{Input, IoError, Merge, Oldest, PacketClock};
+use thalweg_io::{Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
 use thalweg_source::poll::wait_readable;
 
@@ -100,6 +100,34 @@ impl Sources {
         let (input, reach) = self.next();
         let most = most.min(self.left);
         let start = batch.len();
+        let mut delivery = self.receive_from(input, reach, batch, most);
+        self.clocks[input].date(batch, start, self.ports[input].upcoming());
+        // The values of lanes without a packet are not used.
+        batch.meta.in_port[start..].fill(PortIndex(input as u16));
+        self.settle(input);
+        self.left = self.left.saturating_sub(delivery.packets);
+        match reach {
+            Reach::All if delivery.packets < most => self.left = 0,
+            Reach::All => {}
+            // If the time of its next packet is still unknown, others have their turn.
+            Reach::Nothing if self.places[input] == Place::Sought && delivery.failure.is_none() => {
+                self.left = 0;
+            }
+            Reach::Nothing => (delivery.came, delivery.joins) = (true, true),
+            // Without a free frame, nothing is received now.
+            Reach::Until(_) => delivery.joins = delivery.packets > 0 && self.left > 0,
+        }
+        delivery
+    }
+
+    /// Receives from an input as far as `reach`, and counts what it delivers.
+    fn receive_from(
+        &mut self,
+        input: usize,
+        reach: Reach,
+        batch: &mut Batch,
+        most: usize,
+    ) -> Delivery {
         let (port, counters) = (&mut self.ports[input], &mut self.counters[input]);
         let before = counters.drops.total();
         let received = match reach {
@@ -107,46 +135,30 @@ impl Sources {
             Reach::Nothing => port.receive(batch, 0, &mut counters.drops),
             Reach::Until(last) => port.receive_until(batch, most, last, &mut counters.drops),
         };
+        let drops = counters.drops.total() - before;
         let mut delivery = Delivery {
             input,
             packets: 0,
             bytes: 0,
-            drops: counters.drops.total() - before,
+            drops,
             came: true,
             joins: false,
             failure: None,
         };
-        let mut has_ended = false;
         match received {
-            Ok(received) => {
-                (delivery.packets, delivery.bytes) = (received.packets, received.bytes);
-                has_ended = received.ended;
-                let passed_over = received.passed_over;
-                delivery.came = received.packets > 0 || passed_over.total() > 0 || has_ended;
+            Ok(Received { packets, bytes, passed_over, ended }) => {
+                (delivery.packets, delivery.bytes) = (packets, bytes);
+                delivery.came = packets > 0 || passed_over.total() > 0 || ended;
+                counters.packets += packets as u64;
+                counters.bytes += bytes;
                 counters.passed_over.merge(&passed_over);
-                counters.packets += received.packets as u64;
-                counters.bytes += received.bytes;
+                if ended {
+                    self.places[input] = Place::Ended;
+                }
             }
-            // The packets before the damage were delivered; later calls return
-            // that the input has ended.
+            // The packets before the damage were delivered; later calls return those of other
+            // files, or that the input has ended.
             Err(failure) => delivery.failure = Some(failure),
-        }
-        self.clocks[input].date(batch, start, port.upcoming());
-        // The values of lanes without a packet are not used.
-        batch.meta.in_port[start..].fill(PortIndex(input as u16));
-        self.settle(input, has_ended);
-        self.left = self.left.saturating_sub(delivery.packets);
-        match reach {
-            Reach::All if delivery.packets < most => self.left = 0,
-            Reach::All => {}
-            Reach::Nothing => {
-                let found = self.places[input] != Place::Sought;
-                delivery.joins = found || delivery.failure.is_some();
-                delivery.came |= delivery.joins;
-                self.left = if delivery.joins { self.left } else { 0 };
-            }
-            // Without a free frame, nothing is received now.
-            Reach::Until(_) => delivery.joins = delivery.packets > 0 && self.left > 0,
         }
         delivery
     }
@@ -184,13 +196,11 @@ impl Sources {
         }
     }
 
-    /// Finds the place of an input after what was received from it.
-    fn settle(&mut self, input: usize, has_ended: bool) {
-        let port = &mut self.ports[input];
+    /// Finds the place of an input by its next packet, if it goes by time.
+    fn settle(&mut self, input: usize) {
         let place = &mut self.places[input];
-        if has_ended {
-            *place = Place::Ended;
-        } else if *place != Place::InTurn {
+        if matches!(place, Place::Sought | Place::Merged) {
+            let port = &mut self.ports[input];
             *place = Place::Sought;
             if let Some(time) = port.upcoming() {
                 let time = self.clocks[input].expect(time, || port.following());
@@ -200,16 +210,27 @@ impl Sources {
         }
     }
 
-    /// How many packets all inputs will have delivered at their ends; `None` if that is unknown.
-    pub(crate) fn expected(&self) -> Option<f64> {
-        // Inputs are of different kinds and sizes: the packets of each are what it has received,
+    /// The packets received so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.counters.iter().map(|input| input.packets).sum()
+    }
+
+    /// The share of all inputs that was read; `None` if that is unknown.
+    pub(crate) fn share(&self) -> Option<f64> {
+        // Inputs are of different kinds and sizes: the packets of each are those that it has read,
         // and as many more as the rest of it will have.
+        let read = |at: usize| {
+            let counters = &self.counters[at];
+            (counters.packets + counters.passed_over.total()) as f64
+        };
         let expected = |at: usize| {
             let has_ended = self.places[at] == Place::Ended;
             let share = if has_ended { 1.0 } else { self.ports[at].share()? };
-            (share > 0.0).then_some(self.counters[at].packets as f64 / share)
+            (share > 0.0).then_some(read(at) / share)
         };
-        (0..self.ports.len()).map(expected).sum()
+        let all = 0..self.ports.len();
+        let expected: f64 = all.clone().map(expected).sum::<Option<f64>>()?;
+        (expected > 0.0).then(|| all.map(read).sum::<f64>() / expected)
     }
 
     /// Waits until an input may have packets, for a while at most; not at all if one of them always
