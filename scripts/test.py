@@ -88,7 +88,9 @@ def select(programs, lines):
 def run(entry):
     """Runs one program; its name, exit code, output and seconds."""
     crate, target, program, folder, arguments = entry
-    environment = {**os.environ, "CARGO_MANIFEST_DIR": str(folder)}
+    # As cargo's own runner sets them.
+    package = crate if (ROOT / "examples" / crate).exists() else f"thalweg-{crate}"
+    environment = {**os.environ, "CARGO_MANIFEST_DIR": str(folder), "CARGO_PKG_NAME": package}
     began = time.monotonic()
     # Shows what a test prints when it skips a part of itself.
     done = subprocess.run([program, "--show-output", *arguments], cwd=folder, env=environment,
