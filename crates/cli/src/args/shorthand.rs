@@ -68,7 +68,7 @@ pub struct Ids {
     /// Set another variable of rules, such as HTTP_PORTS=[80,8080]
     #[arg(long, value_name = "NAME=VALUE", action = ArgAction::Append)]
     pub set: Vec<String>,
-    /// Whether TCP segments with wrong checksums are left out of their streams
+    /// The checksums to verify: TCP segments with wrong ones join no stream
     #[arg(short = 'k', long, value_enum, default_value_t = Checksums::All)]
     pub checksums: Checksums,
     /// Write the packets that no rule drops to FILE (.pcap, .pcapng, either with .gz), `-` for
@@ -82,7 +82,7 @@ pub struct Ids {
 pub enum Checksums {
     /// Those of IPv4 and TCP
     All,
-    /// None: for captures of a sender whose network card computes them
+    /// No checksums, for captures of a sender whose network card computes them
     None,
 }
 
