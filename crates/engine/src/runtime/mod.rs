@@ -2,6 +2,7 @@
 
 mod ending;
 mod error;
+mod generation;
 mod idle;
 mod inline;
 mod options;
@@ -9,18 +10,19 @@ mod panics;
 mod pinned;
 mod ports;
 mod reload;
+mod session;
 mod stages;
 mod state;
 mod trace;
 mod worker;
 mod workers;
 
-use std::sync::Arc;
-
 use thalweg_chain::{MAX_WORKERS, Plan};
 
 use crate::control::Control;
 use crate::report::Report;
+use generation::Generation;
+use session::Session;
 use state::StateFolders;
 
 pub use error::RunError;
@@ -42,11 +44,10 @@ pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report
     if workers > MAX_WORKERS {
         return Err(RunError::Workers(workers));
     }
-    let plan = Arc::new(plan);
     let state = StateFolders::open(&plan, options)?;
-    if workers == 1 && !plan.nfs.iter().any(|nf| nf.pinned) {
-        inline::run(&plan, options, &state, control)
-    } else {
-        workers::run(&plan, workers, options, &state, control)
-    }
+    let generation = Generation::open(plan, workers, options, &state, control)?;
+    let report = Session::new(options, workers, control).run(generation, &state);
+    // Those who still wait get no answer.
+    control.end();
+    Ok(report)
 }
