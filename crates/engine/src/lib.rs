@@ -25,7 +25,8 @@ mod watch;
 pub use control::{Control, Progress};
 pub use reload::{Reload, ReloadError};
 pub use report::{
-    FormerNf, FormerReport, LatencyReport, NfReport, PortReport, Report, SumReport, TypeReport,
+    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
+    TypeReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use trace::{Change, Step, Trace};

@@ -68,6 +68,10 @@ pub struct Report {
     /// Reloads that changed something; absent if there were none.
     #[serde(skip_serializing_if = "is_none")]
     pub reloads: u64,
+    /// How long reloads held packets up, in nanoseconds; absent without reloads, and in a report of a
+    /// run that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reload_pauses_ns: Option<PauseReport>,
     /// The counts of what reloads have removed from the chain, which are part of the sums above;
     /// absent without reloads.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +80,22 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Failures; the run has failed if there is one.
     pub failures: Vec<String>,
+}
+
+/// How long reloads held packets up.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct PauseReport {
+    /// Time in which no packets were received.
+    pub wall: LatencyReport,
+    /// The part of it in which a processor was busy with the change.
+    pub cpu: LatencyReport,
+}
+
+impl PauseReport {
+    /// Of times in nanoseconds.
+    pub(crate) fn of(wall: &Latencies, cpu: &Latencies) -> Self {
+        Self { wall: LatencyReport::of(wall, 1.0), cpu: LatencyReport::of(cpu, 1.0) }
+    }
 }
 
 /// The counts of what reloads have removed from the chain.
@@ -222,6 +242,7 @@ pub(crate) struct Totals {
     pub(crate) outputs: Vec<PortCounters>,
     pub(crate) counters: Counters,
     pub(crate) latency: Latencies,
+    pub(crate) reload_pauses_ns: Option<PauseReport>,
     pub(crate) leaked_frames: usize,
     pub(crate) warnings: Vec<String>,
     pub(crate) failures: Vec<String>,
@@ -312,6 +333,7 @@ impl Report {
             types: types(plan, &counters),
             classification: counters.layers.counts().collect(),
             reloads: former.reloads,
+            reload_pauses_ns: totals.reload_pauses_ns,
             former: (former.reloads > 0).then(|| FormerReport::of(former)),
             warnings,
             failures,

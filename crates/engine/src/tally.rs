@@ -88,6 +88,7 @@ impl Tally {
             outputs,
             counters,
             latency,
+            reload_pauses_ns: None,
             leaked_frames: 0,
             warnings: Vec::new(),
             failures: Vec::new(),

@@ -243,7 +243,7 @@ fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
     for input in inputs {
         let InputSource::Capture { files: captures, .. } = &input.source else { continue };
         for path in captures.paths() {
-            files.read(path, format!("the file that input '{}' reads", input.name));
+            files.capture(path, format!("the file that input '{}' reads", input.name));
         }
         for place in &input.searched {
             files.searched(place.clone(), format!("those that input '{}' reads", input.name));

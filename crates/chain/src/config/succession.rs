@@ -129,7 +129,7 @@ impl Plan {
             nf.blueprint = old.blueprint.clone();
             return Heir::Kept(index);
         }
-        let blueprint = Arc::get_mut(&mut nf.blueprint).expect("nobody else has the new plan");
+        let blueprint = Arc::get_mut(&mut nf.blueprint).expect("the new plan has no other owner");
         match blueprint.renew(&*old.blueprint) {
             Some(renewal) => Heir::Renewed(index, renewal),
             None => Heir::Replaced(index),

@@ -15,7 +15,7 @@ pub(super) fn report(
     let duration_s = began.elapsed().as_secs_f64();
     // They hold frames.
     drop(session.bursts);
-    let (warnings, failed) = session.reloads.finish();
+    let (warnings, failed, reload_pauses_ns) = session.reloads.finish();
     failures.extend(failed);
     let Generation { plan, inputs, course, mut outputs, former } = generation;
     outputs.flush(control);
@@ -38,6 +38,7 @@ pub(super) fn report(
         outputs: outputs.counters,
         counters,
         latency: outputs.latency,
+        reload_pauses_ns,
         leaked_frames: plan.pool.in_use(),
         warnings,
         failures,

@@ -7,6 +7,7 @@ mod idle;
 mod inline;
 mod options;
 mod panics;
+mod pauses;
 mod pinned;
 mod ports;
 mod reload;
@@ -14,8 +15,11 @@ mod session;
 mod stages;
 mod state;
 mod trace;
+mod watching;
 mod worker;
 mod workers;
+
+use std::thread;
 
 use thalweg_chain::{MAX_WORKERS, Plan};
 
@@ -24,6 +28,7 @@ use crate::report::Report;
 use generation::Generation;
 use session::Session;
 use state::StateFolders;
+use watching::Watched;
 
 pub use error::RunError;
 pub use options::RunOptions;
@@ -46,7 +51,18 @@ pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report
     }
     let state = StateFolders::open(&plan, options)?;
     let generation = Generation::open(plan, workers, options, &state, control)?;
-    let report = Session::new(options, workers, control).run(generation, &state);
+    let watched = Watched::default();
+    let report = thread::scope(|scope| {
+        if options.watch {
+            watched.set(generation.plan.files.watched());
+            let watch = || watched.run(control);
+            let builder = thread::Builder::new().name("watch".into());
+            builder.spawn_scoped(scope, watch).map_err(RunError::Thread)?;
+        }
+        let report = Session::new(options, workers, &watched, control).run(generation, &state);
+        watched.end();
+        Ok::<_, RunError>(report)
+    })?;
     // Those who still wait get no answer.
     control.end();
     Ok(report)

@@ -13,10 +13,12 @@ use super::error::RunError;
 use super::generation::{Generation, Next, NextNf};
 use super::options::RunOptions;
 use super::panics;
+use super::pauses::Pauses;
 use super::ports::{NextPort, check_options, claim_files, claim_output, open_input};
 use crate::control::Control;
 use crate::course::{Seat, classification, divisible};
 use crate::reload::{Answer, Reload, ReloadError, Waiting};
+use crate::report::PauseReport;
 
 /// The most warnings that a run keeps for its report.
 const MOST_WARNINGS: usize = 100;
@@ -33,6 +35,7 @@ pub(super) struct Reloads {
     ending: VecDeque<JoinHandle<Vec<String>>>,
     warnings: Vec<String>,
     failures: Vec<String>,
+    pauses: Pauses,
 }
 
 /// What the thread of a reload returns: a generation, or the answer if there is nothing to be done.
@@ -49,12 +52,16 @@ impl Reloads {
             ending: VecDeque::new(),
             warnings: Vec::new(),
             failures: Vec::new(),
+            pauses: Pauses::new(),
         }
     }
 
     /// Starts a reload if one is requested and none is under way; whether the next generation of
     /// `plan` is ready.
     pub(super) fn poll(&mut self, plan: &Arc<Plan>, control: &Control) -> bool {
+        if self.ready.is_none() {
+            self.pauses.end();
+        }
         if self.building.as_ref().is_some_and(|(thread, _)| thread.is_finished()) {
             self.join();
         }
@@ -63,6 +70,9 @@ impl Reloads {
             && let Some(waiting) = control.take_reload()
         {
             self.start(plan.clone(), waiting);
+        }
+        if self.ready.is_some() {
+            self.pauses.begin();
         }
         self.ready.is_some()
     }
@@ -104,7 +114,9 @@ impl Reloads {
     /// packet.
     pub(super) fn carry_out(&mut self, running: &mut Generation, control: &Control) {
         let Some((next, waiting)) = self.ready.take() else { return };
-        match running.follow(*next, control) {
+        let mut outcome = Err(ReloadError::Ended);
+        self.pauses.change(|| outcome = running.follow(*next, control));
+        match outcome {
             Ok((difference, retired)) => {
                 let Waiting { asker, reload } = waiting;
                 if asker.is_none() {
@@ -137,8 +149,9 @@ impl Reloads {
         self.failures.extend(thread.join().unwrap_or_else(panicked));
     }
 
-    /// Waits for what is under way; returns warnings and failures of all reloads.
-    pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>) {
+    /// Waits for what is under way; returns warnings and failures of all reloads, and how long they
+    /// held packets up.
+    pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>, Option<PauseReport>) {
         self.join();
         if let Some((_, waiting)) = self.ready.take() {
             self.answer(waiting, Err(ReloadError::Ended));
@@ -146,7 +159,7 @@ impl Reloads {
         while !self.ending.is_empty() {
             self.join_ending();
         }
-        (self.warnings, self.failures)
+        (self.warnings, self.failures, self.pauses.report())
     }
 
     /// Answers the one who asked, or tells the log and the report.
