@@ -1,17 +1,14 @@
 //! Controlling and observing a run from outside.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::sync::mpsc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use thalweg_chain::Difference;
 use thalweg_source::Stop;
 
+use crate::mailbox::{Mailbox, Refusal};
 use crate::reload::{MOST_WAITING, Reload, ReloadError, Waiting};
 use crate::report::Report;
 use crate::tally::{Asked, Tally};
@@ -25,27 +22,10 @@ pub struct Control {
     pub(crate) bytes_in: AtomicU64,
     pub(crate) packets_out: AtomicU64,
     pub(crate) drops: AtomicU64,
-    requests: Mutex<Requests>,
-    /// Whether somebody waits for a snapshot, or for a reload.
-    is_asked: AtomicBool,
-    is_reload_asked: AtomicBool,
+    snapshots: Mailbox<Sender<Tally>>,
+    reloads: Mailbox<Waiting>,
     /// The bits of the share of the work that is done; 0 if it is unknown.
     share: AtomicU64,
-}
-
-/// The requests to a run that wait.
-#[derive(Default)]
-struct Requests {
-    snapshots: Asked,
-    reloads: VecDeque<Waiting>,
-    /// The run has ended: nobody answers any more.
-    has_ended: bool,
-}
-
-impl std::fmt::Debug for Requests {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requests").finish_non_exhaustive()
-    }
 }
 
 /// The progress of a run.
@@ -88,12 +68,9 @@ impl Control {
     /// Requests a reload of the chain file, whose outcome is logged, and is a warning of the report
     /// if it was refused.
     pub fn request_reload(&self) {
-        let mut requests = self.requests();
         // One that waits already will see the files as they are then.
-        if requests.reloads.iter().all(|waiting| waiting.asker.is_some()) {
-            requests.reloads.push_back(Waiting { reload: Reload::default(), asker: None });
-            self.is_reload_asked.store(true, Release);
-        }
+        let wanted = |all: &VecDeque<Waiting>| all.iter().all(|waiting| waiting.asker.is_some());
+        let _ = self.reloads.put(Waiting { reload: Reload::default(), asker: None }, wanted);
     }
 
     /// Reloads the chain file: loads it whole and builds all that is new, while packets pass. Then
@@ -105,16 +82,12 @@ impl Control {
     /// Why nothing was changed: everything is, or nothing.
     pub fn reload(&self, reload: Reload) -> Result<Difference, ReloadError> {
         let (ask, answer) = mpsc::channel();
-        let mut requests = self.requests();
-        if requests.has_ended {
-            return Err(ReloadError::Ended);
+        let waiting = Waiting { reload, asker: Some(ask) };
+        match self.reloads.put(waiting, |all| all.len() < MOST_WAITING) {
+            Ok(()) => {}
+            Err(Refusal::Unwanted) => return Err(ReloadError::Busy),
+            Err(Refusal::Closed) => return Err(ReloadError::Ended),
         }
-        if requests.reloads.len() >= MOST_WAITING {
-            return Err(ReloadError::Busy);
-        }
-        requests.reloads.push_back(Waiting { reload, asker: Some(ask) });
-        self.is_reload_asked.store(true, Release);
-        drop(requests);
         answer.recv().unwrap_or(Err(ReloadError::Ended))
     }
 
@@ -123,21 +96,12 @@ impl Control {
     /// `patience`. Packets do not wait for it.
     pub fn snapshot(&self, patience: Duration) -> Option<Report> {
         let (ask, answer) = mpsc::channel();
-        let mut requests = self.requests();
-        if requests.has_ended {
-            return None;
-        }
-        requests.snapshots.push(ask);
-        self.is_asked.store(true, Release);
-        drop(requests);
+        self.snapshots.put(ask, |_| true).ok()?;
         answer.recv_timeout(patience).ok().map(Tally::report)
     }
 
     pub(crate) fn take_asked(&self) -> Asked {
-        if !self.is_asked.load(Relaxed) || !self.is_asked.swap(false, Acquire) {
-            return Asked::new();
-        }
-        std::mem::take(&mut self.requests().snapshots)
+        self.snapshots.take_all()
     }
 
     pub(crate) fn take_export(&self) -> bool {
@@ -146,22 +110,13 @@ impl Control {
 
     /// The reload that waits longest.
     pub(crate) fn take_reload(&self) -> Option<Waiting> {
-        if !self.is_reload_asked.load(Relaxed) {
-            return None;
-        }
-        let mut requests = self.requests();
-        let first = requests.reloads.pop_front();
-        self.is_reload_asked.store(!requests.reloads.is_empty(), Release);
-        first
+        self.reloads.take()
     }
 
     /// Answers nobody any more.
     pub(crate) fn end(&self) {
-        *self.requests() = Requests { has_ended: true, ..Requests::default() };
-    }
-
-    fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.snapshots.close();
+        self.reloads.close();
     }
 
     /// The progress of the run; about a batch late.

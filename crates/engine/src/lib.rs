@@ -11,6 +11,8 @@ mod control;
 mod counters;
 mod course;
 mod forwarding;
+mod gate;
+mod mailbox;
 mod parts;
 mod reload;
 mod report;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_chain::{Plan, Routing};
@@ -18,6 +18,7 @@ use crate::classification::Classification;
 use crate::control::Control;
 use crate::counters::Former;
 use crate::course::{Course, transmit};
+use crate::gate::Gate;
 use crate::parts::Parts;
 use crate::station::Station;
 use crate::tally::Run;
@@ -42,10 +43,8 @@ pub(super) struct Stages<'a> {
     /// Burst `n` is in the slot `n` modulo their number.
     slots: Vec<Slot>,
     pub(super) share: Share,
-    /// The number of bursts received.
-    pub(super) received: AtomicU64,
-    /// No more packets will be received, by this generation at least.
-    pub(super) drained: AtomicBool,
+    /// Closed when no more packets are received, by this generation at least.
+    pub(super) gate: Gate,
     /// A thread has panicked: bursts under way do not end.
     pub(super) broken: AtomicBool,
     /// All workers have ended.
@@ -137,8 +136,7 @@ impl<'a> Stages<'a> {
             outputs: InTurn::new(outputs),
             slots: (0..BURSTS * workers).map(|_| Slot::default()).collect(),
             share: Share::of(plan.pool.frames(), workers),
-            received: AtomicU64::new(0),
-            drained: AtomicBool::new(false),
+            gate: Gate::new(),
             broken: AtomicBool::new(false),
             end: AtomicBool::new(false),
             failures: Mutex::new(Vec::new()),
@@ -153,12 +151,12 @@ impl<'a> Stages<'a> {
 
     /// The numbers of the bursts that are not through.
     pub(super) fn under_way(&self) -> Range<u64> {
-        self.outputs.next()..self.received.load(Ordering::Acquire)
+        self.gate.under_way(self.outputs.next())
     }
 
     /// Whether all packets are received and through.
     pub(super) fn are_over(&self) -> bool {
-        self.drained.load(Ordering::Acquire) && self.under_way().is_empty()
+        self.gate.is_over(|| self.outputs.next())
     }
 
     /// Packets that did not get through, because a thread panicked.

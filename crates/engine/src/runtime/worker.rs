@@ -87,7 +87,7 @@ impl<'a, 'r> Worker<'a, 'r> {
         let place = stages.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
         if intake.inputs.ended(stages.control) || intake.reloads.poll(stages.plan, stages.control) {
-            stages.drained.store(true, Ordering::Release);
+            stages.gate.close();
             return false;
         }
         if stages.plan.pool.available() < stages.share.reserve {
@@ -107,7 +107,7 @@ impl<'a, 'r> Worker<'a, 'r> {
         }
         place.owner.store(self.number, Ordering::Relaxed);
         let burst = slot.insert(burst);
-        stages.received.store(intake.next(), Ordering::Release);
+        stages.gate.enter(intake.next());
         drop(intake);
         parse(&stages.routing, burst, watch);
         walk(stages, burst, watch);

@@ -1,0 +1,112 @@
+//! The gate through which bursts enter a generation, and behind which they may all be through.
+
+use std::ops::Range;
+
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The model checker runs every order of the steps of several threads.
+#[cfg(loom)]
+use loom::sync;
+#[cfg(not(loom))]
+use std::sync;
+
+/// Counts the bursts that were received, until it is closed. One thread at a time receives, under a
+/// lock.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    received: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self { received: AtomicU64::new(0), is_closed: AtomicBool::new(false) }
+    }
+
+    /// Lets a burst in, after which `received` bursts are.
+    pub(crate) fn enter(&self, received: u64) {
+        self.received.store(received, Ordering::Release);
+    }
+
+    /// Lets no more bursts in.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// The numbers of the bursts that are not through, if all before `through` are.
+    pub(crate) fn under_way(&self, through: u64) -> Range<u64> {
+        through..self.received.load(Ordering::Acquire)
+    }
+
+    /// Whether no burst is under way, and none will be, if all before `through` are through.
+    pub(crate) fn is_over(&self, through: impl FnOnce() -> u64) -> bool {
+        // In this order: what was received is final once the gate is closed.
+        self.is_closed.load(Ordering::Acquire) && self.under_way(through()).is_empty()
+    }
+}
+
+#[cfg(all(loom, test))]
+mod model {
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    use super::*;
+    use crate::turn::InTurn;
+
+    /// A generation with one stage, which two workers take two bursts through until a reload closes
+    /// the gate. Each returns the bursts that were through when it left, of those received by then.
+    fn run(is_over: fn(&Gate, u64) -> bool) {
+        let gate = Arc::new(Gate::new());
+        let intake = Arc::new(Mutex::new(0));
+        let stage = Arc::new(InTurn::new(Vec::new()));
+        let work = {
+            let (gate, intake, stage) = (gate.clone(), intake.clone(), stage.clone());
+            move || {
+                while !is_over(&gate, stage.next()) {
+                    let number = {
+                        let mut next = intake.lock().unwrap();
+                        if *next == 2 {
+                            gate.close();
+                            None
+                        } else {
+                            *next += 1;
+                            gate.enter(*next);
+                            Some(*next - 1)
+                        }
+                    };
+                    while let Some(number) = number {
+                        if let Some(mut turn) = stage.enter(number) {
+                            turn.push(number);
+                            break;
+                        }
+                        thread::yield_now();
+                    }
+                    thread::yield_now();
+                }
+                // Here the stage belongs to the next generation.
+                assert_eq!(*stage.peek().expect("nobody is in the stage"), [0, 1]);
+            }
+        };
+        let other = thread::spawn(work.clone());
+        work();
+        other.join().unwrap();
+    }
+
+    fn check(is_over: fn(&Gate, u64) -> bool) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || run(is_over));
+    }
+
+    #[test]
+    fn a_generation_ends_when_all_its_bursts_are_through() {
+        check(|gate, through| gate.is_over(|| through));
+    }
+
+    /// Without its guard the model fails.
+    #[test]
+    #[should_panic]
+    fn a_closed_gate_alone_is_no_end() {
+        check(|gate, _| gate.is_closed.load(Ordering::Acquire));
+    }
+}
