@@ -76,10 +76,15 @@ impl Control {
     /// that each is transmitted or dropped in it. `None` if the run ends or does not answer within
     /// `patience`. Packets do not wait for it.
     pub fn snapshot(&self, patience: Duration) -> Option<Report> {
+        self.request_snapshot().recv_timeout(patience).ok().map(Tally::report)
+    }
+
+    /// Requests a snapshot, which arrives later; not if the run ends before.
+    pub(crate) fn request_snapshot(&self) -> mpsc::Receiver<Tally> {
         let (ask, answer) = mpsc::channel();
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
         self.is_asked.store(true, Release);
-        answer.recv_timeout(patience).ok().map(Tally::report)
+        answer
     }
 
     pub(crate) fn take_asked(&self) -> Asked {

@@ -14,6 +14,7 @@ mod forwarding;
 mod parts;
 mod report;
 mod runtime;
+mod series;
 mod station;
 mod tally;
 mod trace;
@@ -22,6 +23,7 @@ mod visit;
 mod watch;
 
 pub use control::{Control, Progress};
-pub use report::{LatencyReport, NfReport, PortReport, Report};
+pub use report::{LatencyReport, NfReport, PortReport, Report, TypeReport};
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
+pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};
 pub use trace::{Change, Step, Trace};
