@@ -77,6 +77,11 @@ impl Tally {
         self.latency = latency.clone();
     }
 
+    /// The clock of the run.
+    pub(crate) fn clock(&self) -> Clock {
+        self.run.clock
+    }
+
     /// The report of the run up to here.
     pub(crate) fn report(self) -> Report {
         let Self { run, elapsed, inputs, outputs, latency, counters } = self;

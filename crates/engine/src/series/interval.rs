@@ -12,7 +12,7 @@ use crate::report::{LatencyReport, NfReport, PortReport, Report, TypeReport, per
 /// What happened in one interval of a run.
 ///
 /// Counts are those of the interval alone, so that the intervals of a run add up to its report.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Interval {
     /// Its start, in seconds since the start of the run.
     pub start_s: f64,

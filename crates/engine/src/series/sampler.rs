@@ -4,11 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Interval, Meter, Series};
 use crate::control::Control;
 use crate::report::Report;
+use crate::tally::Tally;
 
 /// The time between two looks for the end of the run while a snapshot is awaited.
 const LOOK: Duration = Duration::from_millis(20);
@@ -95,12 +96,10 @@ impl Sampling {
     /// Takes snapshots until the run has ended.
     fn until(&mut self, stopped: &Receiver<()>) -> Result<(), Ended> {
         // The first one sets the clock only: intervals end at multiples of their length.
-        let elapsed = Duration::from_secs_f64(self.snapshot(stopped)?.duration_s);
-        let now = Instant::now();
-        let began = now.checked_sub(elapsed).unwrap_or(now);
+        let clock = self.snapshot(stopped)?.clock();
         loop {
-            wait(stopped, self.until_next(began.elapsed()))?;
-            let report = self.snapshot(stopped)?;
+            wait(stopped, self.until_next(clock.elapsed()))?;
+            let report = self.snapshot(stopped)?.report();
             self.take(report, false);
         }
     }
@@ -117,11 +116,11 @@ impl Sampling {
     }
 
     /// A snapshot. A run that waits for a reader answers late, and until then gets no other request.
-    fn snapshot(&self, stopped: &Receiver<()>) -> Result<Report, Ended> {
+    fn snapshot(&self, stopped: &Receiver<()>) -> Result<Tally, Ended> {
         let answer = self.control.request_snapshot();
         loop {
             match answer.recv_timeout(LOOK) {
-                Ok(tally) => return Ok(tally.report()),
+                Ok(tally) => return Ok(tally),
                 Err(RecvTimeoutError::Timeout) => wait(stopped, Duration::ZERO)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(Ended),
             }
