@@ -116,7 +116,8 @@ fn check(report: &Report, intervals: &[Interval]) {
         assert!((cycles - nf.cycles_per_packet).abs() < 1e-6 * cycles.max(1.0));
     }
     for (name, of_type) in &report.types {
-        let packets = intervals.iter().map(|interval| interval.types[name].packets).sum::<u64>();
+        let packets =
+            intervals.iter().filter_map(|i| i.types.get(name)).map(|t| t.packets).sum::<u64>();
         assert_eq!(packets, of_type.packets, "{name}");
     }
     assert_eq!(intervals[0].start_s.to_bits(), 0.0f64.to_bits());

@@ -119,10 +119,13 @@ fn over_time(report: &Report) -> Section {
     match &report.series {
         Some(series) if report.packets_in > 0 => {
             let length = time((series.interval_s * 1e9) as u64);
+            let intervals = match series.intervals.len() {
+                1 => format!("The run was shorter than two intervals of {length}."),
+                more => format!("Snapshots divide the run into {more} intervals of {length}."),
+            };
             blocks.push(Block::Note(format!(
                 "Times are seconds of the clock since the start of the run, not times of captured \
-                 packets. Snapshots of the run divide it into {} of {length}.",
-                counted(series.intervals.len(), "interval"),
+                 packets. {intervals}",
             )));
             blocks.extend(plots::all(series).into_iter().map(Block::Plot));
             let few = series.of_at_most(ROWS);

@@ -46,7 +46,7 @@ pub struct Interval {
     pub outputs: Vec<PortReport>,
     /// Each NF.
     pub nfs: Vec<NfInterval>,
-    /// Packets and bytes of each packet type.
+    /// Packets and bytes of each packet type; types without packets are absent.
     pub types: IndexMap<String, TypeReport>,
     #[serde(skip)]
     times: Times,
@@ -107,7 +107,7 @@ impl Interval {
             inputs: ports(|r| &r.inputs),
             outputs: ports(|r| &r.outputs),
             nfs,
-            types: types.collect(),
+            types: types.filter(|(_, count)| count.packets > 0).collect(),
             times: Times::between(latencies, &after.latencies, after.nanoseconds_per_cycle),
         };
         interval.derive();
@@ -123,6 +123,14 @@ impl Interval {
     pub fn per_second(&self, count: u64) -> f64 {
         let seconds = self.seconds();
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
+
+    /// The number of its ports, NFs, packet types and drop reasons, which take memory.
+    pub(super) fn parts(&self) -> usize {
+        let nfs = self.nfs.iter().map(|nf| 1 + nf.drops.len()).sum::<usize>();
+        let ports = self.inputs.iter().chain(&self.outputs);
+        let ports = ports.map(|port| 1 + port.drops.len()).sum::<usize>();
+        nfs + ports + self.types.len() + self.drops.len()
     }
 
     /// Adds the next interval of the same run.

@@ -17,6 +17,10 @@ pub use sampler::{Pace, Sampler};
 /// The most intervals of a series: more than a plot of one has columns to show.
 const MOST: usize = 600;
 
+/// The most parts of all intervals of a series, each of about 100 bytes: a run with thousands of
+/// packet types has fewer intervals.
+const PARTS: usize = 300_000;
+
 /// Takes the reports of one run, in their order, and returns what happened between them.
 #[derive(Debug, Default)]
 pub struct Meter {
@@ -32,8 +36,8 @@ impl Meter {
     }
 }
 
-/// What happened in a run over time, in at most 600 intervals: after these, pairs are joined, and
-/// later intervals are twice as long.
+/// What happened in a run over time, in at most 600 intervals (fewer with thousands of packet types):
+/// after these, pairs are joined, and later intervals are twice as long.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Series {
     /// The length of the intervals in seconds; the last one may be shorter, and one in which the
@@ -58,7 +62,8 @@ impl Series {
             last.join(&interval);
             return;
         }
-        if self.intervals.len() == MOST {
+        let room = (PARTS / interval.parts().max(1)).clamp(2, MOST);
+        while self.intervals.len() >= room {
             self.widen();
         }
         self.intervals.push(interval);
@@ -85,5 +90,52 @@ impl Series {
             }
         }
         self.intervals = joined;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::TypeReport;
+
+    /// An interval of one second, with packets of these types.
+    fn interval(second: u32, types: usize) -> Interval {
+        let mut interval = Interval::default();
+        (interval.start_s, interval.end_s) = (second.into(), f64::from(second) + 1.0);
+        interval.packets_in = types as u64;
+        let of_type = |n| (format!("type {n}"), TypeReport { packets: 1, bytes: 64 });
+        interval.types = (0..types).map(of_type).collect();
+        interval
+    }
+
+    #[test]
+    fn the_longest_series_of_the_largest_intervals_is_bounded() {
+        for (types, most) in [(1, 600), (1000, 300), (100_000, 3), (400_000, 2)] {
+            let mut series = Series::new(Duration::from_secs(1));
+            let seconds = if types > 1000 { 9 } else { 2000 };
+            for second in 0..seconds {
+                series.push(interval(second, types));
+                assert!(series.intervals.len() <= most, "{types}");
+            }
+            let packets: u64 = series.intervals.iter().map(|interval| interval.packets_in).sum();
+            assert_eq!(packets, u64::from(seconds) * types as u64);
+            let of_last_type: u64 =
+                series.intervals.iter().map(|interval| interval.types[types - 1].packets).sum();
+            assert_eq!(of_last_type, u64::from(seconds));
+            let last = series.intervals.last().unwrap();
+            assert!(last.seconds() <= series.interval_s, "{types}");
+        }
+    }
+
+    #[test]
+    fn a_late_interval_leaves_room_for_the_next() {
+        let mut series = Series::new(Duration::from_secs(1));
+        for (start, end) in [(0.0, 1.02), (1.02, 2.0), (2.0, 4.6), (4.6, 5.0), (5.0, 5.3)] {
+            let mut interval = Interval::default();
+            (interval.start_s, interval.end_s) = (start, end);
+            series.push(interval);
+        }
+        let ends: Vec<_> = series.intervals.iter().map(|interval| interval.end_s).collect();
+        assert_eq!(ends, [1.02, 2.0, 4.6, 5.3]);
     }
 }
