@@ -40,8 +40,8 @@ impl Meter {
 /// after these, pairs are joined, and later intervals are twice as long.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Series {
-    /// The length of the intervals in seconds; the last one may be shorter, and one in which the
-    /// run did not answer is longer.
+    /// The length of the intervals in seconds; the last one may differ by half of it, or is the
+    /// whole of a short run, and one in which the run did not answer is longer.
     pub interval_s: f64,
     /// The intervals, which follow each other without gaps and add up to the report.
     pub intervals: Vec<Interval>,
@@ -67,6 +67,16 @@ impl Series {
             self.widen();
         }
         self.intervals.push(interval);
+    }
+
+    /// Adds the last interval of the run. The rates of a very short one would mislead: it is
+    /// joined with the one before.
+    pub fn end(&mut self, interval: Interval) {
+        let is_short = interval.seconds() < self.interval_s / 2.0;
+        match self.intervals.last_mut().filter(|_| is_short) {
+            Some(last) => last.join(&interval),
+            None => self.push(interval),
+        }
     }
 
     /// The series with at most `most` intervals, which are longer where there are more of them.
@@ -135,7 +145,19 @@ mod tests {
             (interval.start_s, interval.end_s) = (start, end);
             series.push(interval);
         }
-        let ends: Vec<_> = series.intervals.iter().map(|interval| interval.end_s).collect();
-        assert_eq!(ends, [1.02, 2.0, 4.6, 5.3]);
+        let ends = |series: &Series| -> Vec<_> {
+            series.intervals.iter().map(|interval| interval.end_s).collect()
+        };
+        assert_eq!(ends(&series), [1.02, 2.0, 4.6, 5.3]);
+        // The last one has an interval of its own only if it is half as long.
+        for (end, expected) in
+            [(5.7, vec![1.02, 2.0, 4.6, 5.7]), (5.9, vec![1.02, 2.0, 4.6, 5.3, 5.9])]
+        {
+            let mut series = series.clone();
+            let mut interval = Interval::default();
+            (interval.start_s, interval.end_s) = (5.3, end);
+            series.end(interval);
+            assert_eq!(ends(&series), expected);
+        }
     }
 }

@@ -130,7 +130,11 @@ impl Sampling {
     fn take(&mut self, report: Report, is_last: bool) {
         let interval = self.meter.read(report);
         (self.observe)(&interval, is_last);
-        self.series.push(interval);
+        if is_last {
+            self.series.end(interval);
+        } else {
+            self.series.push(interval);
+        }
     }
 }
 
