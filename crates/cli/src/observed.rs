@@ -46,18 +46,18 @@ impl Observing {
         control: &Arc<Control>,
     ) -> Result<Self, Failure> {
         let mut files = Files { plan, run, control, taken: Vec::new() };
-        let stats_file = match &options.stats_file {
-            Some(path) => {
-                let file = files.open("--stats-file", OutputFile::new(path))?;
-                Some(StatsFile { file, failure: Arc::default() })
-            }
-            None => None,
-        };
+        let stats_file = options.stats_file.as_ref().map(OutputFile::new);
+        if let Some(file) = &stats_file {
+            files.add("--stats-file", file)?;
+        }
         let mut reports = Vec::new();
         for path in &options.report {
-            let format = format_of(path, options.report_format)?;
-            reports.push((files.open("--report", OutputFile::new(path).replaced())?, format));
+            let file = OutputFile::new(path).replaced();
+            files.add("--report", &file)?;
+            reports.push((file, format_of(path, options.report_format)?));
         }
+        files.claim()?;
+        let stats_file = stats_file.map(|file| StatsFile { file, failure: Arc::default() });
         let pace = match options.stats {
             Some(interval) => Some(Pace::Steady(interval)),
             None => (!reports.is_empty()).then_some(Pace::Slowing(FINEST)),
@@ -119,21 +119,22 @@ impl StatsFile {
 }
 
 fn format_of(path: &Path, chosen: Option<ReportFormat>) -> Result<ReportFormat, Failure> {
-    let refuse = |expected: &str| {
-        let path = shown(path);
-        Err(Failure::Usage(format!("--report {path}: {expected}")))
-    };
-    if path == Path::new("-") {
-        return refuse("this names no file; expected FILE.json, FILE.md or FILE.html");
-    }
-    match chosen.or_else(|| ReportFormat::of(path)) {
-        Some(format) => Ok(format),
-        None => refuse("unknown ending; expected .json, .md or .html, or --report-format"),
-    }
+    chosen.or_else(|| ReportFormat::of(path)).ok_or_else(|| {
+        let expected = "expected .json, .md or .html, or --report-format";
+        refusal("--report", path, &format!("unknown ending; {expected}"))
+    })
+}
+
+fn refusal(option: &str, path: &Path, why: &str) -> Failure {
+    Failure::Usage(format!("{option} {}: {why}", shown(path)))
 }
 
 fn shown(path: &Path) -> String {
     visible(&path.to_string_lossy()).into_owned()
+}
+
+fn unwritable(option: &str, path: &Path, error: &io::Error) -> Failure {
+    refusal(option, path, &format!("cannot write this file: {error}"))
 }
 
 /// The files that are written, none of which may have another use in the run.
@@ -141,23 +142,34 @@ struct Files<'a> {
     plan: &'a Plan,
     run: &'a RunOptions,
     control: &'a Control,
-    /// The options so far, and the places of their files.
-    taken: Vec<(&'static str, PathBuf)>,
+    /// The options so far, and their files.
+    taken: Vec<(&'static str, OutputFile)>,
 }
 
 impl Files<'_> {
-    /// Opens a file that `option` names; its content stays until the first write.
-    fn open(&mut self, option: &'static str, file: OutputFile) -> Result<OutputFile, Failure> {
+    /// Adds a file that `option` names, after a check that changes nothing.
+    fn add(&mut self, option: &'static str, file: &OutputFile) -> Result<(), Failure> {
         let path = file.path();
-        let refuse = |why: String| Failure::Usage(format!("{option} {}: {why}", shown(path)));
-        if let Some(what) = self.usage(path) {
-            return Err(refuse(format!("this would overwrite {what}; expected a file of its own")));
+        if path == Path::new("-") {
+            let why = "this is not the name of a file; expected one, or /dev/stdout";
+            return Err(refusal(option, path, why));
         }
+        if let Some(what) = self.usage(path) {
+            let why = format!("this would overwrite {what}; expected a file of its own");
+            return Err(refusal(option, path, &why));
+        }
+        file.check().map_err(|e| unwritable(option, path, &e))?;
         file.stop_with(&self.control.stop_request().after(self.run.duration));
-        let opened = file.check().and_then(|()| file.claim());
-        opened.map_err(|e| refuse(format!("cannot write this file: {e}")))?;
-        self.taken.extend(place(path).map(|place| (option, place)));
-        Ok(file)
+        self.taken.push((option, file.clone()));
+        Ok(())
+    }
+
+    /// Opens and locks all files; their content stays until the first write.
+    fn claim(&self) -> Result<(), Failure> {
+        let claim = |(option, file): &(&str, OutputFile)| {
+            file.claim().map_err(|e| unwritable(option, file.path(), &e))
+        };
+        self.taken.iter().try_for_each(claim)
     }
 
     /// What else the run uses the file at `path` for.
@@ -169,15 +181,16 @@ impl Files<'_> {
         if let Some(what) = self.plan.files.usage(path) {
             return Some(what.to_owned());
         }
-        let place = place(path)?;
-        let is_state = place.extension().is_some_and(|end| end == "state")
-            || place.file_name().is_some_and(|name| name == "state.json");
+        let path = place(path)?;
+        let is_state = path.extension().is_some_and(|end| end == "state")
+            || path.file_name().is_some_and(|name| name == "state.json");
         let mut folders = [&self.run.import_state, &self.run.export_state].into_iter().flatten();
-        if is_state && folders.any(|folder| folder.canonicalize().ok().as_deref() == place.parent())
+        if is_state && folders.any(|folder| folder.canonicalize().ok().as_deref() == path.parent())
         {
             return Some("the state of an NF".into());
         }
-        let taken = self.taken.iter().find(|(_, other)| *other == place);
+        let taken =
+            self.taken.iter().find(|(_, other)| place(other.path()).as_ref() == Some(&path));
         taken.map(|(option, _)| format!("the file of another {option}"))
     }
 }

@@ -193,8 +193,11 @@ fn files_that_cannot_be_written_are_refused_before_the_run() {
     let in_use = |file: &str, what: &str| format!("{file}: this would overwrite {what}");
     let cases: [(&[&str], String); 11] = [
         (&["--report", "r.pdf"], "r.pdf: unknown ending; expected .json, .md or .html".into()),
-        (&["--report", "-"], "-: this names no file".into()),
-        (&["--report", "none/r.md"], "none/r.md: cannot write this file: No such file".into()),
+        (&["--report", "-"], "-: this is not the name of a file".into()),
+        (
+            &["--stats", "1s", "--stats-file", "s.txt", "--report", "none/r.md"],
+            "none/r.md: cannot write this file: No such file".into(),
+        ),
         (&["--report", "folder.html"], "folder.html: cannot write this file: is a dir".into()),
         (
             &["--report", "in.pcap", "--report-format", "md"],
@@ -226,6 +229,7 @@ fn files_that_cannot_be_written_are_refused_before_the_run() {
         assert!(error.contains(&expected), "{arguments:?}: {error}");
         assert!(output.stdout.is_empty() && !path.join("out.pcap").exists(), "{arguments:?}");
         assert_eq!(text(path, "chain.toml"), CHAIN);
+        assert!(!path.join("s.txt").exists(), "{arguments:?}");
     }
 }
 

@@ -11,8 +11,8 @@ use crate::control::Control;
 use crate::report::Report;
 use crate::tally::Tally;
 
-/// The time between two looks for the end of the run while a snapshot is awaited.
-const LOOK: Duration = Duration::from_millis(20);
+/// The time between two checks for the end of the run while a snapshot is awaited.
+const CHECK: Duration = Duration::from_millis(20);
 
 /// Receives each interval, and whether it is the last.
 type Observer = Box<dyn FnMut(&Interval, bool) + Send>;
@@ -37,7 +37,7 @@ impl Pace {
 /// Takes snapshots of a run on a thread of its own, and keeps a series of what happened between
 /// them.
 pub struct Sampler {
-    /// Its end is that of the thread.
+    /// Ends the thread when it is dropped.
     stop: Sender<()>,
     thread: JoinHandle<Sampling>,
 }
@@ -119,7 +119,7 @@ impl Sampling {
     fn snapshot(&self, stopped: &Receiver<()>) -> Result<Tally, Ended> {
         let answer = self.control.request_snapshot();
         loop {
-            match answer.recv_timeout(LOOK) {
+            match answer.recv_timeout(CHECK) {
                 Ok(tally) => return Ok(tally),
                 Err(RecvTimeoutError::Timeout) => wait(stopped, Duration::ZERO)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(Ended),
