@@ -13,6 +13,7 @@ use thalweg_source::{PatientWriter, Stop};
 use crate::args;
 use crate::check::load;
 use crate::errors::Failure;
+use crate::observed::Observing;
 use crate::progress::Shown;
 use crate::report::{columns, write_json};
 use crate::terminal::{self, Messages};
@@ -38,10 +39,12 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     };
     // Packets on standard output have it for themselves.
     let is_taken = plan.outputs.iter().any(|output| is_standard(&output.target));
+    let observing = Observing::start(&options.observed, &plan, &run_options, &control)?;
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &run_options, &control);
     drop(progress);
-    let report = outcome?;
+    let mut report = outcome?;
+    observing.finish(&mut report);
     let shown = show(&report, options.json, is_taken, control.stop_request());
     conclude(&report)?;
     Ok(shown?)

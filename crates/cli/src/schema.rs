@@ -18,6 +18,7 @@ use crate::kinds::{KindList, ShownKind};
 use crate::profile::Profile;
 use crate::report::{plain_table, write_json};
 use crate::simulate::{Predictions, Races};
+use crate::stats::StatsLine;
 
 /// A document, or a line, that the program writes.
 struct Document {
@@ -39,7 +40,11 @@ fn alert_schema() -> Schema {
 }
 
 const DOCUMENTS: &[Document] = &[
-    document::<thalweg_engine::Report>("thalweg.run/1", "run --json and nat --json"),
+    document::<thalweg_engine::Report>(
+        "thalweg.run/1",
+        "run --json, nat --json, and --report with .json",
+    ),
+    document::<StatsLine<'_>>("thalweg.stats/1", "--stats with --stats-format json, a line each"),
     document::<Checked>("thalweg.check/1", "check --json"),
     document::<MistakesFound>(
         "thalweg.mistakes/1",

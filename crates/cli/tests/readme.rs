@@ -1,5 +1,6 @@
 //! What README and the page on an NF of one's own quote is as it is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -109,6 +110,51 @@ fn commands_without_a_chain_file_print_what_readme_shows() {
         }
     }
     assert_eq!(shown, ["ids", "flows", "assets", "nat", "ids"]);
+}
+
+/// The drops of all lines of statistics, by reason, and the line of headings.
+fn statistics(text: &str) -> (BTreeMap<&str, u64>, &str) {
+    let (headings, lines) = text.split_once('\n').expect("there are lines");
+    let mut drops = BTreeMap::new();
+    for line in lines.lines() {
+        // Two blanks or more stand between columns.
+        let reasons = line.rsplit("  ").next().unwrap_or_default().split(", ");
+        for (reason, count) in reasons.filter_map(|reason| reason.split_once(' ')) {
+            if let Ok(count) = count.parse::<u64>() {
+                *drops.entry(reason).or_default() += count;
+            }
+        }
+    }
+    (drops, headings)
+}
+
+#[test]
+fn statistics_are_as_readme_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = "examples/edge-gateway";
+    let copied = Command::new("cp")
+        .args(["-r", "--parents", example])
+        .arg(folder.path())
+        .current_dir(repository())
+        .status();
+    assert!(copied.expect("cp starts").success());
+    for page in ["README.md", "docs/reports.md"] {
+        let page = read(page);
+        let first = format!("console\n$ thalweg run {example}/chain.toml --stats");
+        let (line, shown) = block(&page, &first).split_once('\n').unwrap();
+        let arguments = line.strip_prefix("$ thalweg ").unwrap().strip_suffix(" > report.txt");
+        let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(arguments.unwrap().split(' '))
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{printed}");
+        let (now, stale) = (statistics(&printed), "the page is stale");
+        assert!(now.0.values().sum::<u64>() > 0);
+        assert_eq!(statistics(shown), now, "{stale}; the program prints:\n{printed}");
+        assert!(shown.contains("(last ") && folder.path().join("run.html").exists(), "{stale}");
+    }
 }
 
 #[test]

@@ -96,7 +96,10 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     // Flows that are exported are not written, so a second run writes them.
     let runs = [&["--export-state", "kept"][..], &[]];
     let runs = runs.map(|more| json(&[&["run", "chain.toml", "--json"], more].concat()));
-    all.insert("thalweg.run/1", runs.to_vec());
+    let stats = ["--stats", "10ms", "--stats-format", "json", "--stats-file", "stats.jsonl"];
+    let sampled = json(&[&["run", "chain.toml", "--json"], &stats[..]].concat());
+    all.insert("thalweg.run/1", [&runs[..], &[sampled]].concat());
+    all.insert("thalweg.stats/1", lines(f, "stats.jsonl"));
     all.insert(
         "thalweg.state/1",
         vec![read(&fs::read_to_string(f.join("kept/state.json")).unwrap())],

@@ -113,9 +113,12 @@ impl Burst {
 
     /// Answers those who asked for the tally, which is complete.
     pub(crate) fn answer(&mut self) {
-        if let Some((asked, tally)) = self.tally.take().map(|tally| *tally) {
-            // One who no longer waits needs no answer.
-            asked.into_iter().for_each(|ask| drop(ask.send(tally.clone())));
+        let Some((mut asked, tally)) = self.tally.take().map(|tally| *tally) else { return };
+        let last = asked.pop();
+        // One who no longer waits needs no answer.
+        asked.into_iter().for_each(|ask| drop(ask.send(tally.clone())));
+        if let Some(last) = last {
+            let _ = last.send(tally);
         }
     }
 

@@ -95,9 +95,15 @@ impl Control {
     /// that each is transmitted or dropped in it. `None` if the run ends or does not answer within
     /// `patience`. Packets do not wait for it.
     pub fn snapshot(&self, patience: Duration) -> Option<Report> {
+        self.request_snapshot().recv_timeout(patience).ok().map(Tally::report)
+    }
+
+    /// Requests a snapshot, which arrives later; not if the run ends before.
+    pub(crate) fn request_snapshot(&self) -> mpsc::Receiver<Tally> {
         let (ask, answer) = mpsc::channel();
-        self.snapshots.put(ask, |_| true).ok()?;
-        answer.recv_timeout(patience).ok().map(Tally::report)
+        // Closed, or not: whoever waits learns it from the channel.
+        let _ = self.snapshots.put(ask, |_| true);
+        answer
     }
 
     pub(crate) fn take_asked(&self) -> Asked {

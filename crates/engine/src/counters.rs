@@ -1,5 +1,7 @@
 //! The counters of a run.
 
+use std::fmt;
+
 use hdrhistogram::Histogram;
 use indexmap::IndexMap;
 use thalweg_classify::{LayerCycles, LayerStats};
@@ -10,8 +12,15 @@ use crate::course::Course;
 use crate::watch::Watch;
 
 /// A histogram of times in cycles, to three digits.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Latencies(Histogram<u64>);
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not its tens of thousands of buckets.
+        f.debug_struct("Latencies").field("packets", &self.0.len()).finish_non_exhaustive()
+    }
+}
 
 impl Latencies {
     pub(crate) fn new() -> Self {

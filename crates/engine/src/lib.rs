@@ -17,6 +17,7 @@ mod parts;
 mod reload;
 mod report;
 mod runtime;
+mod series;
 mod station;
 mod tally;
 mod trace;
@@ -31,4 +32,5 @@ pub use report::{
     TypeReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
+pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};
 pub use trace::{Change, Step, Trace};

@@ -1,5 +1,7 @@
 //! The report of a run, which accounts for every packet.
 
+use std::sync::Arc;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,6 +10,7 @@ use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
 use crate::counters::{Counters, Former, Latencies, NfCounters, PortCounters};
+use crate::series::Series;
 use thalweg_chain::Plan;
 
 /// The report of a run. Its JSON form is versioned by `schema`.
@@ -80,6 +83,14 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Failures; the run has failed if there is one.
     pub failures: Vec<String>,
+    /// What happened over time; absent if no snapshots were taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// The times of `latency_ns`, in cycles.
+    #[serde(skip)]
+    pub(crate) latencies: Arc<Latencies>,
+    #[serde(skip)]
+    pub(crate) nanoseconds_per_cycle: f64,
 }
 
 /// How long reloads held packets up.
@@ -209,6 +220,8 @@ pub struct NfReport {
     pub drops: IndexMap<&'static str, u64>,
     /// Cycles per packet; 0 without packets.
     pub cycles_per_packet: f64,
+    #[serde(skip)]
+    pub(crate) cycles: u64,
     /// The time that packets spent in the NF: that of their batch.
     pub latency_ns: LatencyReport,
     /// Figures specific to its kind.
@@ -337,6 +350,9 @@ impl Report {
             former: (former.reloads > 0).then(|| FormerReport::of(former)),
             warnings,
             failures,
+            series: None,
+            latencies: Arc::new(totals.latency),
+            nanoseconds_per_cycle: ns,
         }
     }
 }
@@ -362,6 +378,7 @@ fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
         generated: c.generated,
         drops: by_name(&c.drops),
         cycles_per_packet: per_packet(c.cycles, c.packets),
+        cycles: c.cycles,
         latency_ns: LatencyReport::of(&c.latency, ns),
         figures: c.figures.iter().copied().collect(),
     };
@@ -377,7 +394,7 @@ fn types(plan: &Plan, counters: &Counters) -> IndexMap<String, TypeReport> {
 }
 
 /// The share of each packet; 0 without packets.
-fn per_packet(cycles: u64, packets: u64) -> f64 {
+pub(crate) fn per_packet(cycles: u64, packets: u64) -> f64 {
     if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 }
 }
 

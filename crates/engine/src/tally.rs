@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use thalweg_chain::{NfIndex, Plan};
 use thalweg_cpu::cycles::Clock;
@@ -22,6 +23,8 @@ pub(crate) type Asked = Vec<Sender<Tally>>;
 #[derive(Clone)]
 pub(crate) struct Tally {
     run: Run,
+    /// When the tally began, since the start of the run.
+    elapsed: Duration,
     inputs: Vec<PortCounters>,
     outputs: Vec<PortCounters>,
     latency: Latencies,
@@ -43,6 +46,7 @@ impl Tally {
         let (nfs, types) = (run.plan.nfs.len(), run.plan.types.len());
         Self {
             run: run.clone(),
+            elapsed: run.clock.elapsed(),
             inputs: inputs.to_vec(),
             outputs: Vec::new(),
             latency: Latencies::new(),
@@ -74,13 +78,18 @@ impl Tally {
         self.latency = latency.clone();
     }
 
+    /// The clock of the run.
+    pub(crate) fn clock(&self) -> Clock {
+        self.run.clock
+    }
+
     /// The report of the run up to here.
     pub(crate) fn report(self) -> Report {
-        let Self { run: Run { plan, workers, clock, .. }, inputs, outputs, latency, counters } =
-            self;
+        let Self { run, elapsed, inputs, outputs, latency, counters } = self;
+        let Run { plan, workers, clock, .. } = run;
         let totals = Totals {
             workers,
-            duration_s: clock.elapsed().as_secs_f64(),
+            duration_s: elapsed.as_secs_f64(),
             stages: false,
             nanoseconds_per_cycle: clock.nanoseconds_per_cycle(),
             port_cycles: 0,

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod observed;
 mod selection;
 mod shorthand;
 mod sim;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
+pub use observed::{Observed, ReportFormat, StatsFormat};
 pub use selection::Selected;
 pub use shorthand::*;
 pub use sim::*;
@@ -47,7 +49,8 @@ pub enum Command {
     #[command(after_help = "Examples:
   thalweg run chain.toml
   thalweg run chain.toml --workers 2 --json > report.json
-  thalweg run chain.toml --loop 0 --duration 10s
+  thalweg run chain.toml --loop 0 --duration 10s --stats 1s
+  thalweg run chain.toml --report report.html --report report.json
   thalweg run chain.toml --filter 'tcp port 80 and not host 10.1.0.7'
   thalweg run chain.toml --from 2024-05-01T12:00:00Z --to 2024-05-01T12:05:00Z
   sudo thalweg run live.toml   (with interface = \"eth1\" in it)
@@ -252,6 +255,8 @@ pub struct Run {
     /// Reload the chain file whenever it changes, or a file that it names (captures apart)
     #[arg(long)]
     pub watch: bool,
+    #[command(flatten)]
+    pub observed: Observed,
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use thalweg_chain::Workers;
 
-use super::duration;
+use super::{Observed, duration};
 
 /// Where the packets come from and go to, and how the command runs.
 #[derive(Debug, Args)]
@@ -29,6 +29,8 @@ pub struct Traffic {
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,
+    #[command(flatten)]
+    pub observed: Observed,
     /// Print the chain file that the command stands for, and run nothing
     #[arg(long)]
     pub print_chain: bool,

@@ -22,6 +22,7 @@ use thalweg_source::{PatientWriter, Source, visible};
 
 use crate::args::Traffic;
 use crate::errors::Failure;
+use crate::observed::Observing;
 use crate::progress::Shown;
 use crate::report::write_json;
 use crate::run::{conclude, execute};
@@ -153,10 +154,13 @@ fn execute_chain(
     let plan = load(&chain, kinds, traffic, PlanOptions::default())?;
     let options =
         RunOptions { duration: traffic.duration, count: traffic.count, ..RunOptions::default() };
+    let observing = Observing::start(&traffic.observed, &plan, &options, control)?;
     let progress = Shown::start(control.clone(), quiet);
-    let report = execute(plan, &options, control);
+    let outcome = execute(plan, &options, control);
     drop(progress);
-    report
+    let mut report = outcome?;
+    observing.finish(&mut report);
+    Ok(report)
 }
 
 /// Shows the report: on standard error, unless it is the command's result.
@@ -242,7 +246,7 @@ fn records(command: &dyn Shorthand, pipe: Option<String>) -> Result<Records, Fai
 }
 
 /// The command as it was typed, without the request for its chain file.
-fn typed() -> String {
+pub fn typed() -> String {
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--print-chain");
     let quoted = |argument: OsString| {
         let text = argument.to_string_lossy().into_owned();
