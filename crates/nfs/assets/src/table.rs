@@ -114,8 +114,9 @@ impl Hosts {
             hosts.into_iter().flatten().for_each(|(id, host)| self.insert(id, host));
             return;
         }
+        self.memory += hosts.iter().flatten().map(|(_, host)| host.memory()).sum::<usize>();
         let known = self.table.extend(hosts);
-        self.memory = self.table.iter().map(|(_, host)| host.memory()).sum();
+        self.memory -= known.iter().map(|(_, host)| host.memory()).sum::<usize>();
         known.into_iter().for_each(|(id, host)| self.insert(id, host));
         while self.memory > self.limits.memory && self.len() > 0 {
             self.evict();
