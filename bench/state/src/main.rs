@@ -1,8 +1,8 @@
 //! How long the state of an NF takes to move: `FLOWS KIND...` prints a line of JSON for each kind.
 //!
 //! An instance receives a packet of each of FLOWS flows; its state is exported to memory and
-//! imported into another instance. Milliseconds of both, the least and the median of several
-//! rounds, and bytes.
+//! imported into another instance, whole and in 256 pieces by bucket. Milliseconds, the least and the
+//! median of several rounds, and bytes.
 
 use std::error::Error;
 use std::fs;
@@ -11,13 +11,15 @@ use std::time::Instant;
 
 use serde_json::json;
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Emitted, Kinds};
+use thalweg_nf::{Blueprint, Buckets, Context, Emitted, Kinds, NetworkFunction, Steering, Units};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Nanoseconds, Pool};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const ROUNDS: usize = 15;
+/// The pieces of the state that is imported piece by piece.
+const PIECES: usize = 256;
 
 /// The options of a kind, with room for a million flows.
 fn options(kind: &str, rules: &str) -> Outcome<String> {
@@ -60,6 +62,33 @@ fn packet(n: u32) -> Vec<u8> {
     builder.tcp(segment).build(&[])
 }
 
+/// The state in pieces, each a stream of its own. The first announces how many records come.
+fn pieces(kind: &str, nf: &dyn NetworkFunction, records: usize) -> Outcome<Vec<Vec<u8>>> {
+    let units = Units::new(PIECES, Steering::default()).ok_or("no power of two")?;
+    let piece = |unit| {
+        let mut stream = Vec::new();
+        let buckets = Buckets::new(units.steering(), units.buckets_of(unit));
+        let writer = StateWriter::new(&mut stream, kind, nf.state_version())?;
+        let mut writer = writer.within(buckets);
+        writer.expect(if unit == 0 { records } else { 1 });
+        nf.export_state(&mut writer)?;
+        writer.finish()?;
+        Ok(stream)
+    };
+    (0..PIECES as u16).map(piece).collect()
+}
+
+/// Imports streams one after the other; returns how many records they held, and the milliseconds.
+fn import(kind: &str, nf: &mut dyn NetworkFunction, streams: &[Vec<u8>]) -> Outcome<(usize, f64)> {
+    let (begun, mut records) = (Instant::now(), 0);
+    for stream in streams {
+        let mut input = &stream[..];
+        let mut reader = StateReader::new(&mut input, kind, nf.state_version())?;
+        records += nf.import_state(&mut reader)?;
+    }
+    Ok((records, begun.elapsed().as_secs_f64() * 1e3))
+}
+
 fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
     let blueprint = blueprint(kind)?;
     let mut nf = blueprint.instance();
@@ -76,7 +105,8 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
         batch.release(lanes);
     }
     let version = nf.state_version();
-    let (mut exports, mut imports, mut stream, mut moved) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut exports, mut imports, mut piecemeal) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut stream, mut moved) = (Vec::new(), 0);
     for _ in 0..ROUNDS {
         stream.clear();
         let begun = Instant::now();
@@ -84,11 +114,18 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
         nf.export_state(&mut writer)?;
         writer.finish()?;
         exports.push(begun.elapsed().as_secs_f64() * 1e3);
-        let mut other = blueprint.instance();
-        let begun = Instant::now();
-        let mut input = &stream[..];
-        moved = other.import_state(&mut StateReader::new(&mut input, kind, version)?)?;
-        imports.push(begun.elapsed().as_secs_f64() * 1e3);
+        let (records, time) =
+            import(kind, &mut *blueprint.instance(), std::slice::from_ref(&stream))?;
+        imports.push(time);
+        moved = records;
+    }
+    let pieces = pieces(kind, &*nf, moved)?;
+    for _ in 0..ROUNDS {
+        let (records, time) = import(kind, &mut *blueprint.instance(), &pieces)?;
+        if records != moved {
+            return Err(format!("{kind}: {records} of {moved} records in pieces").into());
+        }
+        piecemeal.push(time);
     }
     let spread = |mut times: Vec<f64>| {
         times.sort_by(f64::total_cmp);
@@ -97,6 +134,7 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
     Ok(json!({
         "kind": kind, "records": moved, "bytes": stream.len(),
         "export_ms": spread(exports), "import_ms": spread(imports),
+        "import_in_256_ms": spread(piecemeal),
     }))
 }
 

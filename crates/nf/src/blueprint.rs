@@ -6,6 +6,7 @@ use thalweg_source::SourceError;
 use crate::division::Division;
 use crate::function::NetworkFunction;
 use crate::seed::Seed;
+use crate::steering::Steering;
 
 /// What an NF may know about its chain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Environment<'a> {
     pub dry_run: bool,
     /// Where random bytes come from.
     pub seed: Seed,
+    /// The hash that divides flows.
+    pub steering: Steering,
 }
 
 /// The mistakes that kept an NF from being built; at least one.

@@ -18,13 +18,15 @@ mod kind;
 mod section;
 mod seed;
 pub mod state;
+mod steering;
 pub mod toolkit;
 
 pub use blueprint::{Blueprint, BuildError, Environment};
 pub use context::{Context, Verdict};
-pub use division::{BUCKETS, Division, Note, Part};
+pub use division::{BucketOf, Division, Note, Part};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{Build, Kind, Kinds};
 pub use section::{NamedFiles, Section, misplaced};
 pub use seed::Seed;
+pub use steering::{BUCKETS, Buckets, Steering, Units};

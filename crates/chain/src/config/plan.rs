@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Seed};
+use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Seed, Steering};
 use thalweg_packet::{
     DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
 };
@@ -126,6 +126,7 @@ impl Plan {
             types: &types,
             dry_run: options.dry_run,
             seed: Seed(file.run.seed),
+            steering: Steering::default(),
         };
         let sections = std::mem::take(&mut file.nfs);
         let nfs = build_nfs(sections, &environment, &mut files, &mut errors);

@@ -32,7 +32,9 @@ use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::OutputFile;
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section,
+};
 use watch::Watcher;
 
 /// The kind, for the registry of a program.
@@ -136,6 +138,7 @@ impl NetworkFunction for Assets {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.watcher.hosts.len() + self.watcher.conversations.len());
         for (id, host) in self.watcher.hosts.iter() {
             writer.record([id.flow()], &RecordRef::Host(id, host))?;
         }

@@ -22,7 +22,9 @@ use record::{Counts, EndReason, FlowId, Labels, Record, Subject};
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section,
+};
 
 /// The options of a monitor.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -173,6 +175,7 @@ impl NetworkFunction for Monitor {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.flows.len());
         self.flows.iter().try_for_each(|(flow, counts)| match flow.subject {
             Subject::Ip(tuple) => writer.record([tuple], &(flow, counts)),
             Subject::Other(_) => writer.record([], &(flow, counts)),
@@ -182,7 +185,8 @@ impl NetworkFunction for Monitor {
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
         let flows: Vec<(FlowId, Counts)> = reader.records()?;
         let imported = flows.len();
-        self.flows.reserve(imported.min(self.limits.flows));
+        let room = self.limits.flows.saturating_sub(self.flows.len());
+        self.flows.reserve(imported.max(reader.expected()).min(room));
         for (flow, counts) in flows {
             self.add(None, flow, counts);
         }

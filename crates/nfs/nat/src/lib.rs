@@ -25,7 +25,9 @@ use config::{Config, Options};
 use fragments::{FragmentId, Fragments};
 use mapping::{EndPoint, Mappings, Record};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section,
+};
 use translate::{Direction, Done};
 use waiting::Waiting;
 
@@ -136,6 +138,7 @@ impl NetworkFunction for Nat {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.mappings.len());
         let mut records = self.mappings.records().into_iter();
         records.try_for_each(|record| writer.record(record.flows(), record))
     }
@@ -143,7 +146,7 @@ impl NetworkFunction for Nat {
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
         let records: Vec<Record> = reader.records()?;
         let count = records.len();
-        self.mappings.take_over(records)?;
+        self.mappings.take_over(records, reader.expected())?;
         Ok(count)
     }
 

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
 use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
-use thalweg_nf::BUCKETS;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
 use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
+use thalweg_nf::{BUCKETS, Steering};
 
 use super::app::App;
 use super::arrival::Delivery;
@@ -189,6 +189,7 @@ impl Limits {
 pub(super) struct Flows {
     table: FlowTable<Conversation, Flow, 5>,
     limits: Limits,
+    steering: Steering,
     pub(super) evicted: u64,
     /// Bytes that tracked connections hold, by share.
     memory: Vec<usize>,
@@ -197,10 +198,10 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, steering: Steering) -> Self {
         let shares = limits.shares();
         let (table, memory) = (FlowTable::with_sections(shares), vec![0; shares]);
-        Self { table, limits, evicted: 0, memory, streams_evicted: 0 }
+        Self { table, limits, steering, evicted: 0, memory, streams_evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -219,7 +220,7 @@ impl Flows {
     }
 
     fn share(&self, id: &Conversation) -> usize {
-        usize::from(id.bucket()) * self.memory.len() / BUCKETS
+        usize::from(id.bucket(self.steering)) * self.memory.len() / BUCKETS
     }
 
     /// Looks up the connections of a batch, and prefetches them.
@@ -376,9 +377,10 @@ impl Flows {
     }
 
     /// Inserts connections and replaces existing ones. Those for which there is no room count
-    /// as evicted.
-    pub(super) fn insert(&mut self, records: Vec<(Conversation, Flow)>) {
-        self.table.reserve(records.len());
+    /// as evicted. As many as `expected` are to come in all.
+    pub(super) fn insert(&mut self, records: Vec<(Conversation, Flow)>, expected: usize) {
+        let room = self.limits.flows.saturating_sub(self.table.len());
+        self.table.reserve(records.len().max(expected.min(room)));
         for (id, flow) in records {
             let (share, memory) = (self.share(&id), flow.memory());
             let mut before = 0;

@@ -51,8 +51,8 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::{
-    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Kind, NetworkFunction, Note,
-    Part, Section,
+    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Kind, NetworkFunction,
+    Note, Part, Section, Steering,
 };
 
 /// Options of the intrusion detection.
@@ -195,6 +195,7 @@ fn build(
             min_ttl: options.min_ttl,
         },
         inputs: InputNames::new(environment.inputs),
+        steering: environment.steering,
         alerts,
     }))
 }
@@ -212,6 +213,7 @@ struct NidsBlueprint {
     unsupported: usize,
     warnings: Vec<SourceError>,
     alerts: LineFile,
+    steering: Steering,
     limits: Limits,
     settings: Settings,
     inputs: InputNames,
@@ -221,7 +223,7 @@ impl NidsBlueprint {
     fn core(&self, teller: Option<Teller>) -> Arc<Mutex<Core>> {
         Arc::new(Mutex::new(Core {
             engine: self.engine.clone(),
-            flows: Flows::new(self.limits),
+            flows: Flows::new(self.limits, self.steering),
             inspector: Inspector::new(self.settings, teller),
         }))
     }
@@ -236,6 +238,7 @@ impl NidsBlueprint {
             cores,
             teller,
             alerts: self.alerts.clone(),
+            steering: self.steering,
             failure: None,
             unsupported: self.unsupported as u64,
         }
@@ -256,12 +259,13 @@ impl Blueprint for NidsBlueprint {
             return None;
         }
         self.is_divided.store(true, Ordering::Relaxed);
+        let steering = self.steering;
         let cores: Vec<_> = (0..parts).map(|_| self.core(None)).collect();
         let part = |core: &Arc<Mutex<Core>>| Box::new(NidsPart(core.clone())) as Box<dyn Part>;
         Some(Division {
             parts: cores.iter().map(part).collect(),
             whole: Box::new(self.whole(cores, Some(self.teller()))),
-            bucket: Conversation::bucket_of,
+            bucket: Box::new(move |batch, lane| Conversation::bucket_of(batch, lane, steering)),
         })
     }
 
@@ -321,6 +325,7 @@ struct Nids {
     /// That of all parts; undivided, the core has its own.
     teller: Option<Teller>,
     alerts: LineFile,
+    steering: Steering,
     failure: Option<NfError>,
     unsupported: u64,
 }
@@ -330,6 +335,11 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Nids {
+    /// The number of the core that serves a bucket.
+    fn core_of(&self, bucket: u16) -> usize {
+        usize::from(bucket) * self.cores.len() / BUCKETS
+    }
+
     fn write(&mut self, lines: &mut Vec<u8>) {
         if !lines.is_empty() {
             self.failure = self.failure.take().or(self.alerts.write(lines).err());
@@ -361,6 +371,7 @@ impl NetworkFunction for Nids {
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
         let mut records: Vec<_> = cores.iter().flat_map(|core| core.flows.records()).collect();
+        writer.expect(records.len());
         // In a fixed order.
         records.sort_unstable_by_key(|(id, _)| **id);
         records.into_iter().try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
@@ -375,11 +386,12 @@ impl NetworkFunction for Nids {
         }
         let mut of_cores: Vec<Vec<_>> = self.cores.iter().map(|_| Vec::new()).collect();
         for (id, flow) in records {
-            let part = usize::from(Conversation::bucket(&id)) * self.cores.len() / BUCKETS;
+            let part = self.core_of(id.bucket(self.steering));
             of_cores[part].push((id, flow));
         }
+        let expected = reader.expected().div_ceil(self.cores.len());
         for (core, records) in self.cores.iter().zip(of_cores) {
-            lock(core).flows.insert(records);
+            lock(core).flows.insert(records, expected);
         }
         Ok(imported)
     }

@@ -249,8 +249,10 @@ fn a_connection_that_holds_all_it_may_moves() {
 fn state_that_nobody_has_is_refused() {
     let forge = |change: &dyn Fn(&mut flows::Tracked)| {
         let mut records = Vec::new();
-        let mut table =
-            Flows::new(Limits { flows: 9, idle: Nanoseconds::from_secs(9), memory: 1 << 20 });
+        let mut table = Flows::new(
+            Limits { flows: 9, idle: Nanoseconds::from_secs(9), memory: 1 << 20 },
+            Steering::default(),
+        );
         let tuple = thalweg_packet::FiveTuple {
             src: [10, 0, 0, 1].into(),
             dst: [10, 0, 0, 2].into(),
