@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use serde::Deserialize;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, BuildError, Context, Kind, Kinds, NetworkFunction};
+use thalweg_nf::{Blueprint, BuildError, Context, Grain, Kind, Kinds, NetworkFunction};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -122,6 +122,7 @@ pub fn kinds() -> Kinds {
         name: "test",
         summary: "drops and generates packets as a test wants",
         state: None,
+        grain: Grain::None,
         limits: &[],
         chooses_output: true,
         options: || schemars::json_schema!({}),

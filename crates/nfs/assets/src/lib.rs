@@ -33,7 +33,7 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::OutputFile;
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
 };
 use watch::Watcher;
 
@@ -42,6 +42,7 @@ pub const KIND: Kind = Kind {
     name: "assets",
     summary: "inventory of hosts, services and operating systems, inferred from traffic",
     state: Some("hosts with their attributes; watched conversations"),
+    grain: Grain::Whole,
     limits: &[
         "a service is recognised in the first 1024 bytes of a packet; 8 payloads of each side of a \
          conversation are inspected",

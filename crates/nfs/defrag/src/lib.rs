@@ -19,13 +19,14 @@ use datagram::Datagram;
 use fragment::Fragment;
 use table::{Limits, Record, Table};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "defrag",
     summary: "reassembles fragmented IP packets",
     state: Some("incomplete packets: the fragments received so far"),
+    grain: Grain::Whole,
     limits: &[
         "memory_mib of fragments: beyond that the oldest packet is evicted; max_fragments per \
          packet: one with more is refused",

@@ -23,7 +23,7 @@ use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
 };
 
 /// The options of a monitor.
@@ -64,6 +64,7 @@ pub const KIND: Kind = Kind {
     name: "monitor",
     summary: "packet and byte counts by flow",
     state: Some("counts of flows, by five-tuple, input port and packet type"),
+    grain: Grain::Merge,
     limits: &["max_flows flows: a full table is exported as a whole"],
     chooses_output: false,
     options: || schemars::schema_for!(Options),

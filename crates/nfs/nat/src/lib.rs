@@ -26,7 +26,7 @@ use fragments::{FragmentId, Fragments};
 use mapping::{EndPoint, Mappings, Record};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
 };
 use translate::{Direction, Done};
 use waiting::Waiting;
@@ -36,6 +36,7 @@ pub const KIND: Kind = Kind {
     name: "nat",
     summary: "network address and port translation",
     state: Some("mappings with their sessions"),
+    grain: Grain::Whole,
     limits: &[
         "IPv4 only: TCP, UDP and ICMP echo; no static forwards, no application-level gateways",
         "max_mappings mappings, max_sessions sessions: when full, sessions that were never \

@@ -51,7 +51,7 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::{
-    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Kind, NetworkFunction,
+    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Grain, Kind, NetworkFunction,
     Note, Part, Section, Steering,
 };
 
@@ -135,6 +135,7 @@ pub const KIND: Kind = Kind {
     name: "nids",
     summary: "intrusion detection by Snort-syntax rules",
     state: Some("connections, verdicts, flow bits, streams, messages"),
+    grain: Grain::Units,
     limits: &[
         "IP fragments are inspected one by one (put a defrag before it)",
         "rules with several tests reach back 4096 bytes in a stream; 64 KiB per direction wait for \
