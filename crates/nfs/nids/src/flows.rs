@@ -9,7 +9,7 @@ use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
 use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
-use thalweg_nf::{BUCKETS, Steering};
+use thalweg_nf::{BUCKETS, Steering, Units};
 
 use super::app::App;
 use super::arrival::Delivery;
@@ -220,7 +220,7 @@ impl Flows {
     }
 
     fn share(&self, id: &Conversation) -> usize {
-        usize::from(id.bucket(self.steering)) * self.memory.len() / BUCKETS
+        share_of(id, self.steering, self.memory.len())
     }
 
     /// Looks up the connections of a batch, and prefetches them.
@@ -354,11 +354,33 @@ impl Flows {
         self.table.extract_if_in(share, is_gone, |_, flow, ()| *memory -= flow.memory());
     }
 
-    /// All connections in a fixed order.
-    pub(super) fn records(&self) -> Vec<(&Conversation, &Flow)> {
-        let mut all: Vec<_> = self.table.iter().collect();
-        all.sort_unstable_by_key(|(id, _)| **id);
-        all
+    /// All connections, in arbitrary order.
+    pub(super) fn records(&self) -> impl Iterator<Item = (&Conversation, &Flow)> {
+        self.table.iter()
+    }
+
+    /// The connections of a unit, in arbitrary order.
+    pub(super) fn records_of(&self, unit: u16) -> impl Iterator<Item = (&Conversation, &Flow)> {
+        self.table.unit(unit)
+    }
+
+    /// Begins to index the connections by unit, or continues; returns whether all are indexed.
+    pub(super) fn index_units(&mut self, units: Units) -> bool {
+        self.table.index_units(units, |id, steering| id.bucket(steering))
+    }
+
+    /// Removes the connections of a unit.
+    pub(super) fn forget_unit(&mut self, unit: u16) {
+        let Self { table, memory, steering, .. } = self;
+        let shares = memory.len();
+        table.take_unit(unit, |id, flow| {
+            memory[share_of(&id, *steering, shares)] -= flow.memory();
+        });
+    }
+
+    /// Drops the index by unit.
+    pub(super) fn end_units(&mut self) {
+        self.table.end_units();
     }
 
     /// Adapts the connections to the rule set `rules`, which has `count` rules; returns the index
@@ -393,6 +415,11 @@ impl Flows {
             self.book(share, before, memory);
         }
     }
+}
+
+/// The share of a connection, one of `shares`.
+fn share_of(id: &Conversation, steering: Steering, shares: usize) -> usize {
+    usize::from(id.bucket(steering)) * shares / BUCKETS
 }
 
 impl Flow {

@@ -33,13 +33,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{Batch, Lanes, Nanoseconds};
+use thalweg_packet::{BATCH, Batch, Lanes, Nanoseconds};
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 
 use alert::{InputNames, Occasion};
 use engine::Engine;
-use flows::{Flows, Limits};
+use flows::{Flow, Flows, Limits};
 use inspect::{Inspector, Settings};
 use receiver::{Reason, Target};
 use rule::Rule;
@@ -52,7 +52,7 @@ use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::{
     BUCKETS, Blueprint, BuildError, Context, Division, Environment, Grain, Kind, NetworkFunction,
-    Note, Part, Section, Steering,
+    Note, Part, Section, Steering, Units,
 };
 
 /// Options of the intrusion detection.
@@ -335,6 +335,15 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Writes connections in a fixed order.
+fn export(
+    mut records: Vec<(&Conversation, &Flow)>,
+    writer: &mut StateWriter<'_>,
+) -> Result<(), StateError> {
+    records.sort_unstable_by_key(|(id, _)| **id);
+    records.into_iter().try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
+}
+
 impl Nids {
     /// The number of the core that serves a bucket.
     fn core_of(&self, bucket: u16) -> usize {
@@ -371,11 +380,9 @@ impl NetworkFunction for Nids {
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
-        let mut records: Vec<_> = cores.iter().flat_map(|core| core.flows.records()).collect();
+        let records: Vec<_> = cores.iter().flat_map(|core| core.flows.records()).collect();
         writer.expect(records.len());
-        // In a fixed order.
-        records.sort_unstable_by_key(|(id, _)| **id);
-        records.into_iter().try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
+        export(records, writer)
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
@@ -395,6 +402,35 @@ impl NetworkFunction for Nids {
             lock(core).flows.insert(records, expected);
         }
         Ok(imported)
+    }
+
+    /// Fragments are inspected one by one, each as its own connection: the first with its ports.
+    fn units_of(&self, batch: &Batch, lanes: Lanes, units: Units) -> [u16; BATCH] {
+        let mut of_lanes = [0; BATCH];
+        for lane in lanes {
+            let bucket = Conversation::bucket_of(batch, lane, units.steering());
+            of_lanes[lane] = units.of_bucket(bucket);
+        }
+        of_lanes
+    }
+
+    fn begin_move(&mut self, units: Units) -> bool {
+        // One part at a call: each step takes as long as a step of one.
+        self.cores.iter().all(|core| lock(core).flows.index_units(units))
+    }
+
+    fn export_unit(&self, unit: u16, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
+        let of_unit = cores.iter().flat_map(|core| core.flows.records_of(unit)).collect();
+        export(of_unit, writer)
+    }
+
+    fn forget_unit(&mut self, unit: u16) {
+        self.cores.iter().for_each(|core| lock(core).flows.forget_unit(unit));
+    }
+
+    fn end_move(&mut self) {
+        self.cores.iter().for_each(|core| lock(core).flows.end_units());
     }
 
     fn state_version(&self) -> u16 {

@@ -274,7 +274,7 @@ fn state_that_nobody_has_is_refused() {
         tracked.app.data(true, b"GET / HTTP/1.1\r\n", 80);
         change(&mut tracked);
         seen.flow.tracked = Some(Box::new(tracked));
-        records.extend(table.records().into_iter().map(|(id, flow)| (*id, flow.clone())));
+        records.extend(table.records().map(|(id, flow)| (*id, flow.clone())));
         Flows::check(&mut records, 0, 3)
     };
     assert_eq!(forge(&|_| {}), None);
