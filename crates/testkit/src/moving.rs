@@ -90,6 +90,8 @@ pub struct Moving {
     has_moved: Vec<bool>,
     /// Whether all flows are indexed by unit.
     is_indexed: bool,
+    /// The records that have moved.
+    pub moved: usize,
     clock: Nanoseconds,
     pool: Arc<Pool>,
 }
@@ -114,7 +116,8 @@ impl Moving {
         let has_moved = vec![false; units.count()];
         let (whole, old) = (instance(Role::Whole), instance(Role::Part));
         let (new, clock) = (instance(Role::Part), Nanoseconds::default());
-        Self { kind, units, whole, old, new, has_moved, is_indexed: false, clock, pool }
+        let (is_indexed, moved) = (false, 0);
+        Self { kind, units, whole, old, new, has_moved, is_indexed, moved, clock, pool }
     }
 
     /// Sends packets of one batch to the instance that sees all, and to those that have their units.
@@ -184,6 +187,7 @@ impl Moving {
         let left = written(&*self.old, self.kind, |w| self.old.export_unit(unit, w).unwrap());
         assert_eq!(records(&left).len(), 0, "unit {unit} is forgotten");
         self.has_moved[usize::from(unit)] = true;
+        self.moved += imported;
         true
     }
 

@@ -87,6 +87,16 @@ impl From<Conversation> for Ends {
     }
 }
 
+/// A conversation in a VLAN.
+impl FlowWords<5> for (u16, Conversation) {
+    #[inline]
+    fn words(&self) -> [u64; 5] {
+        let (vlan, Conversation { words: [low, low_rest, high, high_rest, last] }) = *self;
+        // The upper bits of the last word are free.
+        [low, low_rest, high, high_rest, u64::from(vlan) << 48 | last]
+    }
+}
+
 impl FlowWords<5> for Conversation {
     #[inline]
     fn words(&self) -> [u64; 5] {
