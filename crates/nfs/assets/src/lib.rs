@@ -177,6 +177,14 @@ impl NetworkFunction for Assets {
         Ok(imported)
     }
 
+    fn forget_unit(&mut self, unit: u16) {
+        if unit == 0 {
+            // The inventory of the instance that took them over lists them.
+            self.watcher.hosts.forget();
+            self.watcher.conversations.forget();
+        }
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let (watcher, figures) = (&self.watcher, &self.watcher.figures);
         vec![

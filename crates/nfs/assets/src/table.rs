@@ -108,6 +108,11 @@ impl Hosts {
         all
     }
 
+    /// Forgets all hosts.
+    pub(super) fn forget(&mut self) {
+        (self.table, self.memory) = (FlowTable::new(), 0);
+    }
+
     /// Takes over the hosts of another instance.
     pub(super) fn import(&mut self, hosts: Vec<Option<(HostId, Host)>>) {
         if self.len() + hosts.len() > self.limits.hosts {
@@ -218,6 +223,11 @@ impl Conversations {
     /// All conversations, in any order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Conversation, &Watched)> {
         self.table.iter()
+    }
+
+    /// Forgets all conversations.
+    pub(super) fn forget(&mut self) {
+        self.table = FlowTable::new();
     }
 
     /// Takes conversations over from another instance.

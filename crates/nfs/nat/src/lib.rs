@@ -151,6 +151,13 @@ impl NetworkFunction for Nat {
         Ok(count)
     }
 
+    /// Fragments that wait for their first one are not part of the state; they expire here.
+    fn forget_unit(&mut self, unit: u16) {
+        if unit == 0 {
+            self.mappings.forget();
+        }
+    }
+
     fn state_version(&self) -> u16 {
         2 // Version 1 had no sessions.
     }

@@ -442,6 +442,15 @@ impl Mappings {
         Ok(())
     }
 
+    /// Forgets all mappings, which another instance has taken over.
+    pub(super) fn forget(&mut self) {
+        self.by_inside = FlowTable::new();
+        self.by_external = flow_table::index();
+        self.due.clear();
+        self.next_due = Nanoseconds(u64::MAX);
+        self.pools = Pools::default();
+    }
+
     fn take_over_one(&mut self, record: Record) -> Result<(), String> {
         let (inside, external) = (record.inside, record.external);
         if !self.config.is_external(external.1) || !self.config.is_inside(inside.1) {
