@@ -2,16 +2,19 @@
 //!
 //! An instance receives a packet of each of FLOWS flows; its state is exported to memory and
 //! imported into another instance, whole and in 256 pieces by bucket. Milliseconds, the least and the
-//! median of several rounds, and bytes.
+//! median of several rounds, and bytes. State of a kind whose grain is units then moves in 256 and in
+//! 4096 units: the longest step of the index by unit, and the longest time that one unit waits.
 
 use std::error::Error;
 use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use thalweg_nf::state::{StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Buckets, Context, Emitted, Kinds, NetworkFunction, Steering, Units};
+use thalweg_nf::{
+    Blueprint, Buckets, Context, Emitted, Grain, Kind, Kinds, NetworkFunction, Steering, Units,
+};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Nanoseconds, Pool};
 
@@ -32,7 +35,7 @@ fn options(kind: &str, rules: &str) -> Outcome<String> {
     })
 }
 
-fn blueprint(kind: &str) -> Outcome<Box<dyn Blueprint>> {
+fn blueprint(kind: &str) -> Outcome<(Kind, Box<dyn Blueprint>)> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("t.rules");
     fs::write(&path, "alert tcp any any -> any any (msg:\"m\"; content:\"needle\"; sid:1;)\n")?;
@@ -44,7 +47,7 @@ fn blueprint(kind: &str) -> Outcome<Box<dyn Blueprint>> {
         thalweg_nids::KIND,
     ]);
     let kind = kinds.find(kind).ok_or("a kind that options() does not know")?;
-    Ok(kind.build_alone(&text).map_err(|e| e.to_string())?)
+    Ok((*kind, kind.build_alone(&text).map_err(|e| e.to_string())?))
 }
 
 /// The first packet of a connection.
@@ -89,8 +92,56 @@ fn import(kind: &str, nf: &mut dyn NetworkFunction, streams: &[Vec<u8>]) -> Outc
     Ok((records, begun.elapsed().as_secs_f64() * 1e3))
 }
 
-fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
-    let blueprint = blueprint(kind)?;
+/// Moves all units of an instance to another, one after the other: the times of it in microseconds,
+/// and in milliseconds for all.
+fn unit_by_unit(
+    kind: &str,
+    blueprint: &dyn Blueprint,
+    state: &[u8],
+    count: usize,
+) -> Outcome<Value> {
+    let (mut old, mut new) = (blueprint.instance(), blueprint.instance());
+    let (records, _) = import(kind, &mut *old, &[state.to_vec()])?;
+    let units = Units::new(count, Steering::default()).ok_or("no power of two")?;
+    let micros = |begun: Instant| begun.elapsed().as_secs_f64() * 1e6;
+    let (mut steps, mut longest_step) = (1, 0f64);
+    // For the first unit, the importing instance makes room for all.
+    let (mut first_unit, mut longest_unit) = (0f64, 0f64);
+    let all = Instant::now();
+    loop {
+        let begun = Instant::now();
+        let is_complete = old.begin_move(units);
+        longest_step = longest_step.max(micros(begun));
+        if is_complete {
+            break;
+        }
+        steps += 1;
+    }
+    for unit in 0..count as u16 {
+        let begun = Instant::now();
+        let mut stream = Vec::new();
+        let mut writer = StateWriter::new(&mut stream, kind, old.state_version())?;
+        writer.expect(if unit == 0 { records } else { 1 });
+        old.export_unit(unit, &mut writer)?;
+        writer.finish()?;
+        import(kind, &mut *new, std::slice::from_ref(&stream))?;
+        old.forget_unit(unit);
+        if unit == 0 {
+            first_unit = micros(begun);
+        } else {
+            longest_unit = longest_unit.max(micros(begun));
+        }
+    }
+    old.end_move();
+    Ok(json!({
+        "units": count, "steps": steps, "longest_step_us": longest_step,
+        "first_unit_us": first_unit, "longest_unit_us": longest_unit,
+        "all_ms": micros(all) / 1e3,
+    }))
+}
+
+fn measure(kind: &str, flows: u32) -> Outcome<Value> {
+    let (known, blueprint) = blueprint(kind)?;
     let mut nf = blueprint.instance();
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
@@ -127,6 +178,12 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
         }
         piecemeal.push(time);
     }
+    let mut moves = Vec::new();
+    if known.grain == Grain::Units {
+        for count in [256, 4096] {
+            moves.push(unit_by_unit(kind, &*blueprint, &stream, count)?);
+        }
+    }
     let spread = |mut times: Vec<f64>| {
         times.sort_by(f64::total_cmp);
         json!({"least": times[0], "median": times[ROUNDS / 2]})
@@ -134,7 +191,7 @@ fn measure(kind: &str, flows: u32) -> Outcome<serde_json::Value> {
     Ok(json!({
         "kind": kind, "records": moved, "bytes": stream.len(),
         "export_ms": spread(exports), "import_ms": spread(imports),
-        "import_in_256_ms": spread(piecemeal),
+        "import_in_256_ms": spread(piecemeal), "moves": moves,
     }))
 }
 

@@ -1,32 +1,26 @@
 //! How the state of a kind is divided when it moves.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::steering::Units;
 
 /// The parts in which the state of a kind moves to another instance while packets flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Grain {
     /// There is no state: packets may change to another instance at any time.
     None,
     /// Sums, which instances add up: packets may change to another instance at any time, and what
     /// the former one counted follows.
     Merge,
-    /// Each [unit](Units) of flows moves by itself; the packets of one unit wait meanwhile.
+    /// Each unit of flows moves by itself; the packets of one unit wait meanwhile.
     Units,
     /// All of it at once: what concerns one flow depends on others. All packets wait meanwhile.
     Whole,
 }
 
 impl Grain {
-    /// The name, for reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Merge => "merge",
-            Self::Units => "units",
-            Self::Whole => "whole",
-        }
-    }
-
     /// How state of this grain moves, in words.
     pub const fn describe(self) -> &'static str {
         match self {

@@ -203,7 +203,9 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     pub fn reserve(&mut self, more: usize) {
         make_room(&mut self.index, more);
         let free: usize = self.sections.iter().map(|section| section.free.len()).sum();
-        self.slots.reserve(more.saturating_sub(free));
+        // Each of several sections may begin one page more than it fills.
+        let pages = if self.sections.len() == 1 { 0 } else { self.sections.len() * PAGE };
+        self.slots.reserve(more.saturating_sub(free) + pages);
     }
 
     /// Inserts a flow that the table does not hold, into the first section.
