@@ -92,7 +92,7 @@ pub trait NetworkFunction: Send {
     }
 
     /// Whether a unit can move now. One that cannot is worth waiting for: it holds state that
-    /// stays behind.
+    /// does not move.
     fn is_ready(&self, unit: u16) -> bool {
         let _ = unit;
         true

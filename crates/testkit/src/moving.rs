@@ -185,7 +185,7 @@ impl Moving {
         assert_eq!(imported, records(&stream).len(), "unit {unit}");
         self.old.forget_unit(unit);
         let left = written(&*self.old, self.kind, |w| self.old.export_unit(unit, w).unwrap());
-        assert_eq!(records(&left).len(), 0, "unit {unit} is forgotten");
+        assert_eq!(records(&left).len(), 0, "unit {unit} leaves records");
         self.has_moved[usize::from(unit)] = true;
         self.moved += imported;
         true

@@ -102,9 +102,10 @@ impl<'a> StateReader<'a> {
                 }
             }
             let damaged = |what| StateError::Record { index, what };
-            let bytes = match self.header.has_names() {
-                true => names::split(&self.body).map(|(_, bytes)| bytes),
-                false => Some(&self.body[..]),
+            let bytes = if self.header.has_names() {
+                names::split(&self.body).map(|(_, bytes)| bytes)
+            } else {
+                Some(&self.body[..])
             };
             let bytes = bytes.ok_or_else(|| damaged("too short for its flows".into()))?;
             return postcard::from_bytes(bytes).map(Some).map_err(|e| damaged(e.to_string()));

@@ -86,7 +86,7 @@ impl NetworkFunction for Firewall {
     }
 
     /// What nDPI has learned of an undecided flow, the start of a connection that may name more
-    /// hosts, and held packets stay behind.
+    /// hosts, and held packets do not move.
     fn is_ready(&self, unit: u16) -> bool {
         self.flows.table.unit(unit).all(|(id, flow)| {
             flow.inspection.is_none() && flow.watch.is_none() && !self.hold.has(id)

@@ -366,7 +366,7 @@ impl Flows {
 
     /// Begins to index the connections by unit, or continues; returns whether all are indexed.
     pub(super) fn index_units(&mut self, units: Units) -> bool {
-        self.table.index_units(units, |id, steering| id.bucket(steering))
+        self.table.index_units(units, Conversation::bucket)
     }
 
     /// Removes the connections of a unit.

@@ -69,9 +69,10 @@ fn flows_move_unit_by_unit_while_packets_flow() {
             .zip(&kinds)
             .map(|(n, (kind, vlan, is_labelled))| {
                 let packets = connection(n, *kind, *vlan).into_iter();
-                match *is_labelled && !*vlan {
-                    true => packets.map(|packet| labelled(&packet)).collect(),
-                    false => packets.collect(),
+                if *is_labelled && !*vlan {
+                    packets.map(|packet| labelled(&packet)).collect()
+                } else {
+                    packets.collect()
                 }
             })
             .collect();
