@@ -13,6 +13,7 @@ mod engine;
 mod events;
 mod filters;
 mod fit;
+mod flow;
 mod flows;
 mod heads;
 mod inspect;
@@ -39,7 +40,8 @@ use toml::Spanned;
 
 use alert::{InputNames, Occasion};
 use engine::Engine;
-use flows::{Flow, Flows, Limits};
+use flow::Flow;
+use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
 use receiver::{Reason, Target};
 use rule::Rule;
