@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 use thalweg_nf::state::{StateError, StateReceiver, StateWriter};
-use thalweg_nf::{Blueprint, Context, Emitted, Kind, NetworkFunction};
+use thalweg_nf::{Blueprint, Context, Emitted, Kind, NetworkFunction, Steering, Units};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
-use thalweg_packet::{Batch, Decapsulate, Nanoseconds, Pool};
+use thalweg_packet::{Batch, Decapsulate, FiveTuple, Nanoseconds, Pool};
 
 use crate::folders::folders;
 
@@ -53,11 +53,18 @@ fn framed(kind: &str, version: u16, mut data: &[u8]) -> Result<Vec<u8>, StateErr
     let mut writer = StateWriter::new(&mut stream, kind, version)?;
     while let [length, rest @ ..] = data {
         let (record, behind) = rest.split_at(usize::from(*length).min(rest.len()));
-        writer.record([], &Raw(record))?;
+        writer.record(name_of(record), &Raw(record))?;
         data = behind;
     }
     writer.finish()?;
     Ok(stream)
+}
+
+/// The flow that a record names: any, or none.
+fn name_of(record: &[u8]) -> Option<FiveTuple> {
+    let [a, b, protocol, port, ..] = *record else { return None };
+    let (src, dst) = ([10, 0, 0, a].into(), [192, 0, 2, b].into());
+    Some(FiveTuple { src, dst, protocol, src_port: port.into(), dst_port: 80 })
 }
 
 /// Sends a few packets through, so that what was taken over is used.
@@ -103,4 +110,34 @@ pub fn states(data: &[u8]) {
     nf.export_state(&mut writer).expect("memory takes it");
     let written = writer.finish().expect("memory takes it");
     assert!(taken.is_ok() || written < 16, "a stream that is refused leaves nothing");
+    move_units(&KINDS[at].0, &mut *nf, written);
+}
+
+/// Exports and forgets all units of an NF, which has `records` of state: together they are all of it.
+fn move_units(kind: &Kind, nf: &mut dyn NetworkFunction, records: u64) {
+    let wanted = Units::new(16, Steering::default()).expect("a power of two");
+    let Some(units) = kind.grain.units(wanted) else { return };
+    let export = |nf: &dyn NetworkFunction, unit: Option<u16>| {
+        let mut out = Vec::new();
+        let mut writer = StateWriter::new(&mut out, kind.name, nf.state_version()).expect("memory takes it");
+        let done = match unit {
+            Some(unit) => nf.export_unit(unit, &mut writer),
+            None => nf.export_state(&mut writer),
+        };
+        done.and_then(|()| writer.finish()).expect("memory takes it")
+    };
+    while !nf.begin_move(units) {}
+    let mut moved = 0;
+    for unit in 0..units.count() as u16 {
+        moved += export(nf, Some(unit));
+        nf.forget_unit(unit);
+        assert_eq!(export(nf, Some(unit)), 0, "a unit that is forgotten is empty");
+    }
+    assert_eq!((moved, export(nf, None)), (records, 0), "all records moved");
+    // What begins meanwhile is of a unit, too.
+    use_it(nf);
+    let begun = export(nf, None);
+    let of_units = (0..units.count() as u16).map(|unit| export(nf, Some(unit))).sum::<u64>();
+    assert_eq!(of_units, begun);
+    nf.end_move();
 }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+};
 use thalweg_packet::{Batch, FiveTuple, Lanes, Nanoseconds};
 
 /// The kind.
@@ -11,6 +13,7 @@ pub(crate) const KIND: Kind = Kind {
     name: "witness",
     summary: "remembers what passes",
     state: None,
+    grain: Grain::None,
     limits: &[],
     chooses_output: false,
     keeps_names: false,

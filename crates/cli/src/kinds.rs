@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use thalweg_nf::{Kind, Kinds};
+use thalweg_nf::{Grain, Kind, Kinds};
 
 use crate::args;
 use crate::errors::Failure;
@@ -36,6 +36,8 @@ pub struct ShownKind {
     summary: &'static str,
     /// The state that it exports, in words.
     state: &'static str,
+    /// The parts in which that state moves to another instance.
+    grain: Grain,
     limits: Vec<&'static str>,
     /// The JSON Schema of its section in a chain file.
     options: Value,
@@ -84,6 +86,7 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
             kind: kind.name,
             summary: kind.summary,
             state: state(kind),
+            grain: kind.grain,
             limits: kind.limits.to_vec(),
             options: schema,
         };
@@ -96,6 +99,7 @@ fn show(kind: &Kind, json: bool) -> io::Result<()> {
     let prose = |lead: &str, text: &str| wrapped(lead, text.split(' '), " ", columns());
     writeln!(out, "{}\n\n{table}\n", prose(&format!("{}: ", kind.name), kind.summary))?;
     writeln!(out, "{}", prose("State that is exported and imported: ", state(kind)))?;
+    writeln!(out, "{}", prose("How it moves to another instance: ", kind.grain.describe()))?;
     writeln!(out, "Limits:")?;
     kind.limits.iter().try_for_each(|limit| writeln!(out, "{}", prose("  - ", limit)))
 }

@@ -60,7 +60,13 @@ fn kinds_of_nf_are_told_to_people_and_programs() {
         assert!(options.keys().all(|option| person.contains(option.as_str())), "{person}");
         let limit = program["limits"][0].as_str().unwrap();
         assert!(person.contains("default") && person.contains(limit), "{person}");
+        // Exactly the kinds without state have nothing to move.
+        let (state, grain) = (&program["state"], &program["grain"]);
+        assert_eq!(state == "none", grain == "none", "{name}");
+        assert_eq!(person.contains("nothing to move"), grain == "none", "{person}");
     }
+    let nids = succeeds(folder.path(), &["nf", "show", "nids"]);
+    assert!(nids.contains("flow by flow, in up to 4096 units"), "{nids}");
     let router = succeeds(folder.path(), &["nf", "show", "router"]);
     assert!(router.contains("ports.NAME.mac") && router.contains("68 to 65535"), "{router}");
     let wrong = thalweg(folder.path(), &["nf", "show", "rooter"]);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use thalweg_chain::NfIndex;
-use thalweg_nf::{BUCKETS, Emitted, Note, Part};
-use thalweg_packet::{Batch, Lanes, Pool};
+use thalweg_nf::{BUCKETS, BucketOf, Emitted, Note, Part};
+use thalweg_packet::{Lanes, Pool};
 
 use crate::burst::Burst;
 use crate::counters::NfCounters;
@@ -19,7 +19,7 @@ pub(crate) const MOST: usize = 16;
 pub(crate) struct Parts {
     pub(crate) nf: NfIndex,
     parts: Vec<InTurn<PartAtWork>>,
-    bucket: fn(&Batch, usize) -> u16,
+    bucket: BucketOf,
 }
 
 /// A part with its counts.
@@ -58,7 +58,7 @@ impl Parts {
     pub(crate) fn new(
         nf: NfIndex,
         parts: Vec<Box<dyn Part>>,
-        bucket: fn(&Batch, usize) -> u16,
+        bucket: BucketOf,
         pool: &Arc<Pool>,
     ) -> Self {
         let at_work = |part| {

@@ -9,6 +9,7 @@ use thalweg_source::{OutputFile, SourceError};
 use crate::division::Division;
 use crate::function::NetworkFunction;
 use crate::seed::Seed;
+use crate::steering::Steering;
 
 /// What an NF may know about its chain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Environment<'a> {
     pub dry_run: bool,
     /// Where random bytes come from.
     pub seed: Seed,
+    /// The hash that divides flows.
+    pub steering: Steering,
     /// The files that the NFs of the running chain write, which this one will replace.
     pub open_files: &'a [OutputFile],
 }

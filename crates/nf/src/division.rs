@@ -7,15 +7,15 @@ use thalweg_packet::{Batch, Lanes};
 use crate::context::Context;
 use crate::function::NetworkFunction;
 
-/// How many buckets all flows are divided into.
-pub const BUCKETS: usize = 4096;
+/// Returns the bucket of the packet in a lane, which is parsed.
+pub type BucketOf = Box<dyn Fn(&Batch, usize) -> u16 + Send + Sync>;
 
 /// What a part of an NF leaves for the whole to settle.
 pub type Note = Box<dyn Any + Send>;
 
 /// An NF divided into parts.
 ///
-/// Each part serves the flows of its share of the [`BUCKETS`]: part `p` of `n` those from
+/// Each part serves the flows of its share of the [`BUCKETS`](crate::BUCKETS): part `p` of `n` those from
 /// `p * BUCKETS / n` on. It sees their packets in order, while other parts serve others. What
 /// concerns more than one flow (counts by source, files) it leaves to the whole, as
 /// [notes](Context::later), which [settles](NetworkFunction::settle) them in the order of the packets.
@@ -26,8 +26,8 @@ pub struct Division {
     /// What holds the parts together: it settles their notes, exports and imports the state of all,
     /// adds up their figures, and writes. It processes no packets.
     pub whole: Box<dyn NetworkFunction>,
-    /// The bucket of the packet in a lane, which is parsed.
-    pub bucket: fn(&Batch, usize) -> u16,
+    /// The bucket of each packet.
+    pub bucket: BucketOf,
 }
 
 /// A part of a divided NF.

@@ -3,11 +3,12 @@
 use std::any::Any;
 use std::path::PathBuf;
 
-use thalweg_packet::{Batch, Lanes};
+use thalweg_packet::{BATCH, Batch, Lanes};
 
 use crate::context::Context;
 use crate::division::Note;
 use crate::state::{StateError, StateReader, StateWriter};
+use crate::steering::Units;
 
 /// What can fail in an NF outside the packet path.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,58 @@ pub trait NetworkFunction: Any + Send {
     /// [`export_state`](Self::export_state) wrote. That run reports the flows in it; the next
     /// [`flush`](Self::flush) here, which is the last, no longer does.
     fn handed_over(&mut self) {}
+
+    /// The units that the packets of `lanes`, which are parsed, belong to, by lane: where the
+    /// state is that they read and change.
+    ///
+    /// The default is the steering hash. An NF whose state of a fragment is not that of its
+    /// addresses overrides it.
+    fn units_of(&self, batch: &Batch, lanes: Lanes, units: Units) -> [u16; BATCH] {
+        let buckets = units.steering().of_packets(batch, lanes);
+        buckets.map(|bucket| units.of_bucket(bucket))
+    }
+
+    /// Prepares for moving state to another instance in `units`, those of the kind's
+    /// [`Grain`](crate::Grain): indexes the flows by unit, at most 2,000 at a call, so that no
+    /// batch waits for a scan of all. Returns whether all are indexed; until then the caller calls
+    /// again, between batches. Flows that begin or end meanwhile are indexed, too.
+    ///
+    /// The default, for a grain of one unit, has nothing to prepare.
+    fn begin_move(&mut self, units: Units) -> bool {
+        let _ = units;
+        true
+    }
+
+    /// Whether a unit can move now. One that cannot is worth waiting for: it holds state that
+    /// does not move.
+    fn is_ready(&self, unit: u16) -> bool {
+        let _ = unit;
+        true
+    }
+
+    /// Writes the records of one unit, as [`export_state`](Self::export_state) does those of all.
+    ///
+    /// The default is for a grain of one unit, number 0.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn export_unit(&self, unit: u16, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        if unit == 0 { self.export_state(writer) } else { Ok(()) }
+    }
+
+    /// Forgets one unit, whose state another instance has imported and whose packets it gets from
+    /// now on. Nothing is reported: that instance reports the flows.
+    ///
+    /// The default is for a grain of one unit, after which no packet comes here:
+    /// [`handed_over`](Self::handed_over).
+    fn forget_unit(&mut self, unit: u16) {
+        if unit == 0 {
+            self.handed_over();
+        }
+    }
+
+    /// Ends a move, complete or not: drops the index by unit. Units that did not move stay.
+    fn end_move(&mut self) {}
 
     /// The version of the NF's state records; raised when they change.
     fn state_version(&self) -> u16 {

@@ -3,6 +3,7 @@
 use schemars::Schema;
 use serde_json::{Value, json};
 
+use crate::grain::Grain;
 use crate::section::Section;
 use crate::{Blueprint, BuildError, Environment};
 
@@ -18,6 +19,9 @@ pub struct Kind {
     pub summary: &'static str,
     /// The state that is exported and imported, in words; `None` if there is none.
     pub state: Option<&'static str>,
+    /// The parts in which that state moves to another instance; [`Grain::None`] exactly if there is
+    /// none.
+    pub grain: Grain,
     /// Its bounds, and what it does not do.
     pub limits: &'static [&'static str],
     /// Whether it chooses the output of a packet: a chain with several outputs needs such an NF
@@ -139,6 +143,7 @@ mod tests {
             name,
             summary,
             state: None,
+            grain: Grain::None,
             limits: &[],
             chooses_output: false,
             keeps_names: false,

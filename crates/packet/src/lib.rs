@@ -38,4 +38,4 @@ pub use parse::{Decapsulate, parse};
 pub use pool::{DEFAULT_FRAME_SIZE, Frame, HEADROOM, MAX_FRAME_SIZE, Pool, PoolError};
 pub use time::Nanoseconds;
 pub use transposed::{Half, TransposedKeys};
-pub use tuple::{FiveTuple, address_bits, address_hash, address_of, symmetric_hash};
+pub use tuple::{FiveTuple, address_bits, address_of, symmetric_hash};

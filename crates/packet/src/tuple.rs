@@ -1,4 +1,4 @@
-//! The classic five-tuple, and the hash that spreads flows over workers.
+//! The classic five-tuple, and a hash of flows.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -117,13 +117,6 @@ pub fn symmetric_hash(key: &FlowKey) -> u32 {
     join(hash, ends(key, whole && has_ports))
 }
 
-/// Hash of the two ends of the flow that `key` belongs to by their addresses alone: equal for all
-/// that they send each other, whole or in fragments.
-#[inline]
-pub fn address_hash(key: &FlowKey) -> u32 {
-    join(mix(key.get(field::DL_TYPE)), ends(key, false))
-}
-
 /// Hashes of source and destination.
 #[inline]
 fn ends(key: &FlowKey, with_ports: bool) -> (u64, u64) {
@@ -191,22 +184,12 @@ mod tests {
         let mut later = key(1, 2, 0, 0);
         later.set(field::NW_FRAG, field::FRAG_ANY | field::FRAG_LATER);
         assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
-        assert_eq!(address_hash(&first), address_hash(&later));
         // An echo's identifier too is only in the first fragment.
         for key in [&mut first, &mut later] {
             key.set(field::NW_PROTO, ip_proto::ICMP.into());
         }
         first.set(field::ICMP_ID, 77);
         assert_eq!(symmetric_hash(&first), symmetric_hash(&later));
-    }
-
-    #[test]
-    fn addresses_alone_hash_alike() {
-        let hash = address_hash(&key(1, 2, 3, 4));
-        let mut other = key(2, 1, 5, 6);
-        other.set(field::NW_PROTO, ip_proto::UDP.into());
-        assert_eq!(address_hash(&other), hash);
-        assert_ne!(address_hash(&key(1, 3, 3, 4)), hash);
     }
 
     #[test]

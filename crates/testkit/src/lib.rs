@@ -6,6 +6,7 @@
 mod data;
 mod drive;
 pub mod fragments;
+pub mod moving;
 mod pass;
 pub mod peer;
 mod renewal;

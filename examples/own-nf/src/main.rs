@@ -1,13 +1,14 @@
 //! `thalweg` with one more NF: `quota` drops the packets of a source after a number of bytes.
 use std::{collections::HashMap, net::IpAddr, num::NonZero, process::ExitCode};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Blueprint, Context, Kind, NetworkFunction};
+use thalweg_nf::{Blueprint, Context, Grain, Kind, NetworkFunction};
 use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes};
 
 const KIND: Kind = Kind {
     name: "quota",
     summary: "drops the packets of a source address after a number of bytes",
     state: Some("bytes by source address"),
+    grain: Grain::Whole,
     limits: &["1048576 sources: packets of others are dropped (state-full)"],
     chooses_output: false,
     keeps_names: false,

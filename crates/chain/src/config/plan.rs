@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Environment, Kinds, Seed};
+use thalweg_nf::{Environment, Kinds, Seed, Steering};
 use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
 use thalweg_source::{Source, SourceError};
 
@@ -131,6 +131,7 @@ impl Plan {
             dry_run: options.dry_run,
             seed: Seed(file.run.seed),
             open_files: running.map_or(&[], |plan| plan.files.outputs_of_nfs()),
+            steering: Steering::default(),
         };
         let sections = std::mem::take(&mut file.nfs);
         let nfs = build_nfs(sections, &environment, &mut files, &mut errors);

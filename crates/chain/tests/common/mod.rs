@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde::Deserialize;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, Context, Kind, Kinds, NetworkFunction, Renewal};
+use thalweg_nf::{Blueprint, Context, Grain, Kind, Kinds, NetworkFunction, Renewal};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -126,6 +126,7 @@ pub fn kinds() -> Kinds {
         name: "test",
         summary: "drops and generates packets as a test wants",
         state: None,
+        grain: Grain::None,
         limits: &[],
         chooses_output: true,
         keeps_names: false,

@@ -146,11 +146,13 @@ impl<const W: usize> Writer<W> {
         }
     }
 
-    /// Makes room for `more` keys, so that the table need not grow for them.
+    /// Makes room for `more` keys, so that the table need not grow for them. A table that grows at
+    /// least doubles, so that room made in small steps costs no more than a few times as much as
+    /// room made at once.
     pub fn reserve(&mut self, more: usize) {
         let entries = self.len() + more;
         if entries * 100 > self.places() * table::LOAD {
-            self.grow(entries);
+            self.grow(entries.max(self.places() * 2));
         }
     }
 

@@ -187,6 +187,21 @@ fn keys_made_to_meet_are_refused_and_the_table_stays_small() {
 }
 
 #[test]
+fn room_made_in_small_steps_is_made_rarely() {
+    let (mut writer, _) = table::<5>(1000, HashKind::Nh, 1);
+    let (mut places, mut grown) = (writer.places(), 0);
+    for n in 0..400_000u64 {
+        if n % 390 == 0 {
+            writer.reserve(390);
+            grown += u32::from(writer.places() != places);
+            places = writer.places();
+        }
+        writer.insert(&[n; 5], 0);
+    }
+    assert!(grown <= 9, "400,000 are 1,000 doubled nine times; it grew {grown} times");
+}
+
+#[test]
 fn a_table_with_room_reserved_does_not_grow() {
     let (mut writer, mut reader) = table::<3>(10, HashKind::Nh, 7);
     writer.insert(&key(0), 9);

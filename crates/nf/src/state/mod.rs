@@ -1,17 +1,24 @@
 //! State streams: how per-flow state leaves one NF and enters another.
 //!
 //! A stream is a header (magic, format version, NF kind, version of the NF's
-//! records, mark), then records, each with a length, its bytes ([`postcard`]) and a
-//! CRC-32, then an end with the final mark. Numbers are little-endian. A truncated or
+//! records, mark, packet time, expected records, CRC-32), then records, each with a length, its
+//! body and a CRC-32, then an end with the final mark. A body is the flows that the record
+//! names, and the bytes of the NF ([`postcard`]). Numbers are little-endian. A truncated or
 //! changed stream is refused.
+//!
+//! Because records name their flows, those of a pattern or of some buckets can be written, or read,
+//! without decoding what the NF wrote: [`FlowFilter`], [`Buckets`](crate::Buckets).
 //!
 //! An interrupted stream can be resumed: [`StateReceiver`] keeps the records that arrived complete,
 //! its [`Mark`] identifies them, and [`StateWriter::resume`] writes those after the mark, if those
 //! before it are still the same.
 
 mod filter;
+mod header;
+mod names;
 mod reader;
 mod receiver;
+mod selection;
 mod writer;
 
 #[cfg(test)]
@@ -26,11 +33,13 @@ pub use receiver::StateReceiver;
 pub use writer::StateWriter;
 
 const MAGIC: [u8; 4] = *b"THWS";
-/// Version 1 had no marks.
-const FORMAT: u16 = 2;
+/// Version 1 had no marks; version 2, which is still read, no names, packet time and expectation.
+const FORMAT: u16 = 3;
+const OLDEST_FORMAT: u16 = 2;
 const END: u32 = u32::MAX;
-/// More than the largest record: a connection of `nids` with heads, bodies and queued segments.
-const MAX_RECORD: u32 = 1 << 22;
+/// More than the largest record: a connection of `nids` with heads, bodies and queued segments, or a
+/// mapping of `nat` with 100,000 sessions.
+const MAX_RECORD: u32 = 1 << 23;
 
 /// Why a state stream was not written or not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +57,13 @@ pub enum StateError {
     /// The input does not begin like a stream.
     #[error("not a state stream (bad magic)")]
     NotState,
+    /// The header is damaged.
+    #[error("checksum mismatch in the header of the state stream")]
+    Header,
     /// The stream's format is of another version.
-    #[error("state stream has format {found}; this program reads format {FORMAT}")]
+    #[error(
+        "state stream has format {found}; this program reads formats {OLDEST_FORMAT} to {FORMAT}"
+    )]
     Format {
         /// The version in the stream.
         found: u16,
@@ -77,6 +91,11 @@ pub enum StateError {
         /// The number of records present here.
         found: u64,
     },
+    /// The stream is of a format whose records do not name their flows.
+    #[error(
+        "the records of this state stream do not name their flows; expected one of format {FORMAT}"
+    )]
+    Nameless,
     /// A record is damaged.
     #[error("state record {index}: {what}")]
     Record {
@@ -137,45 +156,6 @@ impl Mark {
         out.write_all(&self.records.to_le_bytes())?;
         out.write_all(&self.digest.to_le_bytes())
     }
-}
-
-/// Reads a stream's header, which must be of NF `kind` and records of `version`; returns the mark
-/// that it resumes from.
-fn read_header(input: &mut dyn Read, kind: &str, version: u16) -> Result<Mark, StateError> {
-    let place = Place::Header;
-    if read::<4>(input, place)? != MAGIC {
-        return Err(StateError::NotState);
-    }
-    let found = u16::from_le_bytes(read(input, place)?);
-    if found != FORMAT {
-        return Err(StateError::Format { found });
-    }
-    let mut name = vec![0; read::<1>(input, place)?[0] as usize];
-    fill(input, &mut name, place)?;
-    let found_kind = String::from_utf8_lossy(&name).into_owned();
-    let found = u16::from_le_bytes(read(input, place)?);
-    if found_kind != kind || found != version {
-        let kind = kind.to_owned();
-        return Err(StateError::Kind { found_kind, found, kind, expected: version });
-    }
-    Mark::read(input, place)
-}
-
-/// Writes a stream's header.
-fn write_header(
-    out: &mut dyn Write,
-    kind: &str,
-    version: u16,
-    mark: Mark,
-) -> Result<(), StateError> {
-    let length = u8::try_from(kind.len())
-        .map_err(|_| StateError::Record { index: 0, what: "NF kind name too long".into() })?;
-    out.write_all(&MAGIC)?;
-    out.write_all(&FORMAT.to_le_bytes())?;
-    out.write_all(&[length])?;
-    out.write_all(kind.as_bytes())?;
-    out.write_all(&version.to_le_bytes())?;
-    Ok(mark.write(out)?)
 }
 
 /// Reads a record's bytes into `body` and advances `mark`; returns its checksum, or `None` at the

@@ -2,15 +2,18 @@
 
 use std::io::Read;
 
-use super::{END, Mark, StateError, StateReader, read_frame, read_header, write_header};
+use super::header::{Header, length_of};
+use super::{END, Mark, StateError, StateReader, read_frame};
 
 /// Receives a stream, in any number of pieces, and delivers it to an NF when it is complete.
 #[derive(Debug)]
 pub struct StateReceiver {
     kind: String,
     version: u16,
-    /// The stream so far, without its end.
-    stream: Vec<u8>,
+    /// That of the first piece.
+    header: Option<Header>,
+    /// The records so far, as they came.
+    records: Vec<u8>,
     mark: Mark,
     is_whole: bool,
 }
@@ -21,10 +24,9 @@ impl StateReceiver {
     /// # Errors
     /// When `kind` is not the name of a kind.
     pub fn new(kind: &str, version: u16) -> Result<Self, StateError> {
-        let mut stream = Vec::new();
-        write_header(&mut stream, kind, version, Mark::default())?;
-        let (kind, mark) = (kind.to_owned(), Mark::default());
-        Ok(Self { kind, version, stream, mark, is_whole: false })
+        length_of(kind)?;
+        let (kind, records, mark) = (kind.to_owned(), Vec::new(), Mark::default());
+        Ok(Self { kind, version, header: None, records, mark, is_whole: false })
     }
 
     /// Receives the stream, or the rest of it after [`mark`](Self::mark), until its end.
@@ -32,20 +34,24 @@ impl StateReceiver {
     /// # Errors
     /// When it is truncated, damaged or another. The records that arrived complete are kept.
     pub fn receive(&mut self, input: &mut dyn Read) -> Result<(), StateError> {
-        let from = read_header(input, &self.kind, self.version)?;
-        if from != self.mark {
-            let (expected, found) = (from.records, self.mark.records);
+        let header = Header::read(input, &self.kind, self.version)?;
+        if header.from != self.mark {
+            let (expected, found) = (header.from.records, self.mark.records);
             return Err(StateError::Mark { expected, found });
+        }
+        let first = *self.header.get_or_insert(header);
+        if header.format != first.format {
+            return Err(StateError::Format { found: header.format });
         }
         let mut body = Vec::new();
         while !self.is_whole {
             if let Some(checksum) = read_frame(input, &mut self.mark, &mut body)? {
-                self.stream.extend((body.len() as u32).to_le_bytes());
-                self.stream.extend(&body);
-                self.stream.extend(checksum.to_le_bytes());
+                self.records.extend((body.len() as u32).to_le_bytes());
+                self.records.extend(&body);
+                self.records.extend(checksum.to_le_bytes());
             } else {
-                self.stream.extend(END.to_le_bytes());
-                self.mark.write(&mut self.stream)?;
+                self.records.extend(END.to_le_bytes());
+                self.mark.write(&mut self.records)?;
                 self.is_whole = true;
             }
         }
@@ -65,7 +71,10 @@ impl StateReceiver {
         &self,
         import: impl FnOnce(&mut StateReader<'_>) -> Result<R, StateError>,
     ) -> Result<R, StateError> {
-        let mut stream = &self.stream[..];
+        let mut header = Vec::new();
+        let first = self.header.unwrap_or_else(|| Header::new(Mark::default()));
+        Header { from: Mark::default(), ..first }.write(&mut header, &self.kind, self.version)?;
+        let mut stream = header.as_slice().chain(&self.records[..]);
         import(&mut StateReader::new(&mut stream, &self.kind, self.version)?)
     }
 }

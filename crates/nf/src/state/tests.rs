@@ -1,9 +1,11 @@
 //! State is read as it was written, or refused.
 
 use proptest::prelude::*;
-use thalweg_packet::FiveTuple;
+use thalweg_packet::{FiveTuple, Nanoseconds};
 
+use super::header::Header;
 use super::*;
+use crate::{Buckets, Steering};
 
 /// A flow of host `n`.
 fn flow(n: u8) -> FiveTuple {
@@ -45,8 +47,9 @@ fn every_cut_and_every_flipped_bit_is_refused() {
 #[test]
 fn a_cut_is_named_with_its_place() {
     let good = stream();
-    let header = 4 + 2 + 1 + 3 + 2 + 12;
-    let record = 4 + 5 + 4;
+    let header = 4 + 2 + 1 + 3 + 2 + 12 + 8 + 8 + 4;
+    let name = 2 * 5 + 3;
+    let record = 4 + (4 + name + 5) + 4;
     let place = |cut: usize| match read_all(&good[..cut]) {
         Err(StateError::Cut(place)) => place,
         other => panic!("cut at {cut}: {other:?}"),
@@ -160,4 +163,138 @@ fn only_flows_of_the_filter_are_written() {
     assert_eq!(writer.finish().unwrap(), 128);
     let all = read_all(&bytes).unwrap();
     assert!(all.iter().map(|(n, _)| *n).eq(128..256));
+}
+
+/// A stream of format 2 as the version before this one wrote it: flows 1 and 2 of `stream`.
+const FORMAT_2: &[u8] = b"THWS\x02\0\x03nat\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\
+    \x05\0\0\0\x01\x03one\xa0.\xdal\
+    \x05\0\0\0\x02\x03two\xe7X\xdc@\
+    \xff\xff\xff\xff\x02\0\0\0\0\0\0\0+\x12\xdc\xcd";
+
+#[test]
+fn the_format_before_is_read_and_its_records_name_no_flow() {
+    assert_eq!(read_all(FORMAT_2).unwrap(), [(1, "one".into()), (2, "two".into())]);
+    let open = || StateReader::new(Box::leak(Box::new(FORMAT_2)), "nat", 3).unwrap();
+    assert_eq!((open().clock(), open().expected()), (None, 0));
+    let filter = FlowFilter::parse("udp").unwrap();
+    assert!(matches!(open().only(filter), Err(StateError::Nameless)));
+    assert!(matches!(open().within(Buckets::new(STEERING, [])), Err(StateError::Nameless)));
+    // A receiver hands it on as it came, and no piece of another format joins it.
+    let mut receiver = StateReceiver::new("nat", 3).unwrap();
+    assert!(receiver.receive(&mut &FORMAT_2[..40]).is_err());
+    let mut rest = Vec::new();
+    hosts(&mut rest, receiver.mark(), None).unwrap_err();
+    let error = receiver.receive(&mut &rest[..]).unwrap_err();
+    assert!(matches!(error, StateError::Format { found: 3 }), "{error}");
+    let mut receiver = StateReceiver::new("nat", 3).unwrap();
+    receiver.receive(&mut &FORMAT_2[..]).unwrap();
+    assert_eq!(receiver.deliver(read_records).unwrap().len(), 2);
+    for (found, name) in [(1, "1"), (4, "4")] {
+        let mut other = FORMAT_2.to_vec();
+        other[4] = found;
+        let error = read_all(&other).unwrap_err().to_string();
+        let expected = format!("state stream has format {name}; this program reads formats 2 to 3");
+        assert_eq!(error, expected);
+    }
+}
+
+const STEERING: Steering = Steering::with_seed(5);
+
+#[test]
+fn a_stream_has_the_time_the_expectation_and_the_flows_of_its_nf() {
+    let mut bytes = Vec::new();
+    let mut writer = StateWriter::new(&mut bytes, "nat", 3).unwrap().at(Nanoseconds(77));
+    writer.expect(9);
+    writer.expect(10);
+    writer.record([flow(1), flow(2)], &1u8).unwrap();
+    writer.record([], &2u8).unwrap();
+    writer.finish().unwrap();
+    // A stream that was received in pieces is the same.
+    let mut receiver = StateReceiver::new("nat", 3).unwrap();
+    assert!(receiver.receive(&mut &bytes[..bytes.len() - 20]).is_err());
+    let mut rest = Vec::new();
+    let mut writer = StateWriter::resume(&mut rest, "nat", 3, receiver.mark()).unwrap();
+    writer.record([flow(1), flow(2)], &1u8).unwrap();
+    writer.record([], &2u8).unwrap();
+    writer.finish().unwrap();
+    receiver.receive(&mut &rest[..]).unwrap();
+    receiver
+        .deliver(|reader| {
+            assert_eq!((reader.clock(), reader.expected()), (Some(Nanoseconds(77)), 9));
+            assert_eq!(reader.record::<u8>()?, Some(1));
+            assert_eq!(reader.flows()?, [flow(1), flow(2)]);
+            assert_eq!(reader.record::<u8>()?, Some(2));
+            assert_eq!(reader.flows()?, []);
+            assert_eq!(reader.record::<u8>()?, None);
+            Ok(())
+        })
+        .unwrap();
+}
+
+proptest! {
+    #[test]
+    fn owners_of_buckets_share_a_stream(
+        flows in proptest::collection::vec(proptest::option::of(any::<(u8, bool)>()), 0..100),
+        owners in 1usize..5,
+    ) {
+        let name = |(n, v6): (u8, bool)| FiveTuple {
+            src: if v6 { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() },
+            ..flow(9)
+        };
+        let write = |buckets: Option<Buckets>| {
+            let mut bytes = Vec::new();
+            let mut writer = StateWriter::new(&mut bytes, "nat", 3).unwrap();
+            if let Some(buckets) = buckets {
+                writer = writer.within(buckets);
+            }
+            for (n, flow) in (0u32..).zip(&flows) {
+                writer.record(flow.map(name), &(n, String::new())).unwrap();
+            }
+            writer.finish().unwrap();
+            bytes
+        };
+        let all = write(None);
+        let mut shared = Vec::new();
+        for owner in 0..owners {
+            let own = (0..4096).filter(|bucket| usize::from(*bucket) * owners / 4096 == owner);
+            let own = Buckets::new(STEERING, own);
+            // Whether the writer or the reader selects.
+            let written = read_all(&write(Some(own.clone()))).unwrap();
+            let mut input = &all[..];
+            let mut reader = StateReader::new(&mut input, "nat", 3).unwrap().within(own).unwrap();
+            prop_assert_eq!(&read_records(&mut reader).unwrap(), &written);
+            shared.extend(written);
+        }
+        shared.sort();
+        prop_assert_eq!(shared, read_all(&all).unwrap());
+    }
+
+    #[test]
+    fn names_of_a_stranger_are_survived(body in proptest::collection::vec(any::<u8>(), 0..40)) {
+        let mut bytes = Vec::new();
+        Header::new(Mark::default()).write(&mut bytes, "nat", 3).unwrap();
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(&body);
+        bytes.extend(crc32fast::hash(&body).to_le_bytes());
+        let mut input = &bytes[..];
+        let mut reader = StateReader::new(&mut input, "nat", 3).unwrap();
+        let record = reader.record::<u8>();
+        let flows = reader.flows().map(<[_]>::len);
+        if let Some((names, rest)) = names::split(&body) {
+            prop_assert_eq!(record.is_ok(), !rest.is_empty());
+            prop_assert!(flows.is_err() || flows.unwrap() * 13 <= names.len());
+        } else {
+            prop_assert!(record.is_err());
+        }
+    }
+}
+
+#[test]
+fn a_reader_selects_flows_of_a_pattern() {
+    let bytes = stream();
+    let filter = FlowFilter::parse("udp,nw_dst=10.0.0.2").unwrap();
+    let mut input = &bytes[..];
+    let mut reader = StateReader::new(&mut input, "nat", 3).unwrap().only(filter).unwrap();
+    assert_eq!(read_records(&mut reader).unwrap(), [(2, "two".into())]);
+    assert!(reader.finish().is_ok());
 }

@@ -1,9 +1,9 @@
 //! The two ends of a conversation, independent of the direction.
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{Batch, FiveTuple, address_bits, address_of, field};
 
+use crate::steering::{self, End, Steering};
 use crate::toolkit::flow_table::FlowWords;
 
 /// The identity of a conversation: the same for both directions.
@@ -15,9 +15,6 @@ pub struct Conversation {
     /// The lower and the higher address, then the ports in that order and the protocol.
     words: [u64; 5],
 }
-
-/// An address (IPv4 mapped to IPv6) and a port.
-type End = (u128, u16);
 
 /// A conversation as serialised: its lower end, its higher end, its protocol.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -34,23 +31,14 @@ impl Conversation {
     /// That of the packet in `lane`, as of the last parse; `None` if it is not IP.
     #[inline]
     pub fn in_lane(batch: &Batch, lane: usize) -> Option<(Self, bool)> {
-        let get = |place| batch.field(lane, place);
-        let wide = |place| batch.field128(lane, place);
-        let narrow = |place| MAPPED | u128::from(get(place));
-        let (from, to) = match get(field::DL_TYPE) as u16 {
-            ethertype::IPV4 => (narrow(field::NW_SRC), narrow(field::NW_DST)),
-            ethertype::IPV6 => (wide(field::IPV6_SRC), wide(field::IPV6_DST)),
-            _ => return None,
-        };
-        let (from_port, to_port) = (get(field::TP_SRC) as u16, get(field::TP_DST) as u16);
-        let protocol = get(field::NW_PROTO) as u8;
-        Some(Self::between((from, from_port), (to, to_port), protocol))
+        let (from, to) = steering::ends(batch, lane)?;
+        Some(Self::between(from, to, batch.field(lane, field::NW_PROTO) as u8))
     }
 
     #[inline]
     fn between(mut from: End, mut to: End, protocol: u8) -> (Self, bool) {
         // The numbers in ICMP's port fields are not ports.
-        if !matches!(protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP) {
+        if !steering::has_ports(protocol) {
             (from.1, to.1) = (0, 0);
         }
         let from_low = from <= to;
@@ -58,21 +46,19 @@ impl Conversation {
         (Ends(low, high, protocol).into(), from_low)
     }
 
-    /// The bucket of a conversation ([`BUCKETS`](crate::BUCKETS)): the same in every run.
+    /// The bucket of a conversation.
     #[inline]
-    pub fn bucket(&self) -> u16 {
-        // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4), word by word.
-        let fold = |hash: u64, word: u64| {
-            let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^ hash >> 32
-        };
-        let hash = self.words.into_iter().fold(0, fold);
-        (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as u16
+    pub fn bucket(&self, steering: Steering) -> u16 {
+        let [low, low_rest, high, high_rest, last] = self.words;
+        // Without the protocol, which is the lowest part of the last word.
+        steering.hash([low, low_rest, high, high_rest, last >> 16])
     }
 
-    /// The bucket of the packet in `lane`; that of a packet that is not IP is 0.
-    pub fn bucket_of(batch: &Batch, lane: usize) -> u16 {
-        Self::in_lane(batch, lane).map_or(0, |(conversation, _)| conversation.bucket())
+    /// The bucket of the conversation of the packet in `lane`, which for a fragment is that of
+    /// conversations without ports, or of the ports in the first fragment; 0 for a packet that is
+    /// not IP.
+    pub fn bucket_of(batch: &Batch, lane: usize, steering: Steering) -> u16 {
+        Self::in_lane(batch, lane).map_or(0, |(conversation, _)| conversation.bucket(steering))
     }
 
     /// The five-tuple of a packet from the lower end.
@@ -101,12 +87,19 @@ impl From<Conversation> for Ends {
     }
 }
 
+/// A conversation in a VLAN.
+impl FlowWords<5> for (u16, Conversation) {
+    #[inline]
+    fn words(&self) -> [u64; 5] {
+        let (vlan, Conversation { words: [low, low_rest, high, high_rest, last] }) = *self;
+        // The upper bits of the last word are free.
+        [low, low_rest, high, high_rest, u64::from(vlan) << 48 | last]
+    }
+}
+
 impl FlowWords<5> for Conversation {
     #[inline]
     fn words(&self) -> [u64; 5] {
         self.words
     }
 }
-
-/// The prefix of an IPv4 address mapped to IPv6.
-const MAPPED: u128 = 0xffff << 32;

@@ -17,7 +17,7 @@ use rules::{Action, Options, Rules};
 use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::{OutputFile, json_line, replace};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Renewal, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
 
 /// The kind, for the registry of a program.
@@ -25,6 +25,7 @@ pub const KIND: Kind = Kind {
     name: "acl",
     summary: "access-control list: many wildcard rules by priority, with hit counts",
     state: None,
+    grain: Grain::None,
     limits: &["stateless; no in_port; port ranges only in ClassBench files, masks elsewhere"],
     chooses_output: false,
     keeps_names: false,

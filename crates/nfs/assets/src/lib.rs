@@ -33,7 +33,7 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::OutputFile;
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Renewal, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
 use watch::Watcher;
 
@@ -42,6 +42,7 @@ pub const KIND: Kind = Kind {
     name: "assets",
     summary: "inventory of hosts, services and operating systems, inferred from traffic",
     state: Some("hosts with their attributes; watched conversations"),
+    grain: Grain::Whole,
     limits: &[
         "a service is recognised in the first 1024 bytes of a packet; 8 payloads of each side of a \
          conversation are inspected",
@@ -146,6 +147,7 @@ impl NetworkFunction for Assets {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.watcher.hosts.len() + self.watcher.conversations.len());
         for (id, host) in self.watcher.hosts.iter() {
             writer.record([id.flow()], &RecordRef::Host(id, host))?;
         }
@@ -181,6 +183,14 @@ impl NetworkFunction for Assets {
         self.watcher.hosts.import(hosts);
         self.watcher.conversations.import(conversations);
         Ok(imported)
+    }
+
+    fn forget_unit(&mut self, unit: u16) {
+        if unit == 0 {
+            // The inventory of the instance that took them over lists them.
+            self.watcher.hosts.forget();
+            self.watcher.conversations.forget();
+        }
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {

@@ -108,14 +108,20 @@ impl Hosts {
         all
     }
 
+    /// Forgets all hosts.
+    pub(super) fn forget(&mut self) {
+        (self.table, self.memory) = (FlowTable::new(), 0);
+    }
+
     /// Takes over the hosts of another instance.
     pub(super) fn import(&mut self, hosts: Vec<Option<(HostId, Host)>>) {
         if self.len() + hosts.len() > self.limits.hosts {
             hosts.into_iter().flatten().for_each(|(id, host)| self.insert(id, host));
             return;
         }
+        self.memory += hosts.iter().flatten().map(|(_, host)| host.memory()).sum::<usize>();
         let known = self.table.extend(hosts);
-        self.memory = self.table.iter().map(|(_, host)| host.memory()).sum();
+        self.memory -= known.iter().map(|(_, host)| host.memory()).sum::<usize>();
         known.into_iter().for_each(|(id, host)| self.insert(id, host));
         while self.memory > self.limits.memory && self.len() > 0 {
             self.evict();
@@ -217,6 +223,11 @@ impl Conversations {
     /// All conversations, in any order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Conversation, &Watched)> {
         self.table.iter()
+    }
+
+    /// Forgets all conversations.
+    pub(super) fn forget(&mut self) {
+        self.table = FlowTable::new();
     }
 
     /// Takes conversations over from another instance.

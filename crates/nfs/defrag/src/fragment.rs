@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::checksum::{checksum, is_ipv4_header_bad};
 use thalweg_packet::wire::header_len;
 use thalweg_packet::wire::ip_proto::{AH, FRAGMENT};
-use thalweg_packet::{Batch, DropReason, FiveTuple, PacketType, field};
+use thalweg_packet::{Batch, DropReason, FiveTuple, PacketType, address_bits, field};
+
+use thalweg_nf::toolkit::flow_table::FlowWords;
 
 /// The longest packet that the length field of an IP header can express.
 const LONGEST: usize = u16::MAX as usize;
@@ -23,6 +25,17 @@ pub(super) struct DatagramId {
     pub(super) identification: u32,
     /// The same addresses in two VLANs are different hosts.
     vlans: [u16; 2],
+}
+
+impl FlowWords<6> for DatagramId {
+    fn words(&self) -> [u64; 6] {
+        let halves = |address| [(address_bits(address) >> 64) as u64, address_bits(address) as u64];
+        let ([a, b], [c, d]) = (halves(self.source), halves(self.destination));
+        let version = if self.source.is_ipv4() { 4 } else { 6 };
+        let numbers = u64::from(self.identification) << 16 | u64::from(self.protocol) << 8;
+        let [outer, inner] = self.vlans.map(u64::from);
+        [a, b, c, d, numbers | version, outer << 16 | inner]
+    }
 }
 
 impl DatagramId {

@@ -19,13 +19,16 @@ use datagram::Datagram;
 use fragment::Fragment;
 use table::{Limits, Record, Table};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section, Units,
+};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "defrag",
     summary: "reassembles fragmented IP packets",
     state: Some("incomplete packets: the fragments received so far"),
+    grain: Grain::Units,
     limits: &[
         "memory_mib of fragments: beyond that the oldest packet is evicted; max_fragments per \
          packet: one with more is refused",
@@ -145,6 +148,7 @@ impl NetworkFunction for Defrag {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.table.len());
         self.table.records().try_for_each(|record| writer.record([record.id.flow()], &record))
     }
 
@@ -157,6 +161,23 @@ impl NetworkFunction for Defrag {
         let count = records.len();
         records.into_iter().for_each(|record| self.table.take_over(record));
         Ok(count)
+    }
+
+    fn begin_move(&mut self, units: Units) -> bool {
+        self.table.index_units(units)
+    }
+
+    fn export_unit(&self, unit: u16, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        let mut records = self.table.records_of(unit);
+        records.try_for_each(|record| writer.record([record.id.flow()], &record))
+    }
+
+    fn forget_unit(&mut self, unit: u16) {
+        self.table.forget_unit(unit);
+    }
+
+    fn end_move(&mut self) {
+        self.table.end_units();
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {

@@ -1,13 +1,15 @@
 //! The packets under reassembly, within bounds of time and memory.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{DropReason, Nanoseconds};
 
 use super::datagram::Datagram;
 use super::fragment::{DatagramId, Fragment};
+use thalweg_nf::Units;
+use thalweg_nf::toolkit::flow_table::{FlowTable, NoPlace, Slot};
 
 /// The bounds of the table.
 #[derive(Clone, Copy, Debug)]
@@ -35,27 +37,40 @@ struct Entry {
     datagram: Datagram,
 }
 
+impl Entry {
+    fn record(&self, id: &DatagramId) -> Record {
+        Record { id: *id, since: self.since, datagram: self.datagram.clone() }
+    }
+}
+
+/// A packet's place in the order of time; packets of one time follow each other as they came.
+type Age = (Nanoseconds, u64);
+
 /// The incomplete packets.
 pub(super) struct Table {
     limits: Limits,
-    entries: HashMap<DatagramId, Entry>,
-    /// In order of time; removed entries remain in it until they come first, or the list grows.
-    order: VecDeque<(DatagramId, u64)>,
+    entries: FlowTable<DatagramId, Entry, 6>,
+    /// The oldest first; removed entries remain in it until they come first, or it grows. Not in the
+    /// order of insertion: packets that are taken over from another instance may be older.
+    order: BinaryHeap<Reverse<(Age, DatagramId)>>,
     serial: u64,
     memory: usize,
     pub(super) expired: u64,
     pub(super) evicted: u64,
 }
 
-/// The overhead per packet in bytes: its entries in both lists.
-const PLACE: usize = size_of::<(DatagramId, Entry)>() + 2 * size_of::<(DatagramId, u64)>();
+/// The overhead per packet in bytes: its slot, its words and number in the index of slots, and its
+/// place in the order.
+const PLACE: usize = size_of::<Option<(DatagramId, Entry)>>()
+    + 2 * size_of::<[u64; 6]>()
+    + 2 * size_of::<(Age, DatagramId)>();
 
 impl Table {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            entries: HashMap::new(),
-            order: VecDeque::new(),
+            entries: FlowTable::new(),
+            order: BinaryHeap::new(),
             serial: 0,
             memory: 0,
             expired: 0,
@@ -77,7 +92,8 @@ impl Table {
         now: Nanoseconds,
     ) -> Result<Option<Datagram>, DropReason> {
         let most = self.limits.fragments;
-        if self.change(fragment.id, now, |datagram| datagram.add(fragment, most))? {
+        let added = self.change(fragment.id, now, |datagram| datagram.add(fragment, most));
+        if added.map_err(|NoPlace| DropReason::StateFull)?? {
             return Ok(self.remove(&fragment.id).map(|entry| entry.datagram));
         }
         self.fit();
@@ -87,7 +103,8 @@ impl Table {
     /// Takes note of a fragment with a damaged header.
     pub(super) fn doubt(&mut self, fragment: &Fragment<'_>, now: Nanoseconds) {
         let most = self.limits.fragments;
-        self.change(fragment.id, now, |datagram| datagram.doubt(fragment, most));
+        // Without a place for the packet, its other fragments are refused, too.
+        let _ = self.change(fragment.id, now, |datagram| datagram.doubt(fragment, most));
         self.fit();
     }
 
@@ -97,34 +114,51 @@ impl Table {
         id: DatagramId,
         now: Nanoseconds,
         change: impl FnOnce(&mut Datagram) -> T,
-    ) -> T {
-        if !self.entries.contains_key(&id) {
-            self.insert(id, now, Datagram::default());
-        }
-        let entry = self.entries.get_mut(&id).expect("it was put there");
+    ) -> Result<T, NoPlace> {
+        let slot = match self.entries.slot(&id) {
+            Some(slot) => slot,
+            None => self.insert(id, now, Datagram::default())?,
+        };
+        let (_, entry) = self.entries.at_mut(slot).ok_or(NoPlace)?;
         let before = entry.datagram.memory();
         let result = change(&mut entry.datagram);
         self.memory = self.memory + entry.datagram.memory() - before;
-        result
+        Ok(result)
     }
 
     /// Removes packets whose reassembly timed out.
     pub(super) fn expire(&mut self, now: Nanoseconds) {
-        while let Some((id, serial)) = self.order.front() {
-            match self.entries.get(id).filter(|entry| entry.serial == *serial) {
-                Some(entry) if entry.since.plus(self.limits.timeout) > now => return,
-                Some(_) => self.expired += self.forget_oldest(),
-                None => drop(self.order.pop_front()),
-            }
+        while let Some(Reverse(((since, _), _))) = self.order.peek()
+            && since.plus(self.limits.timeout) <= now
+        {
+            self.expired += self.forget_oldest();
         }
     }
 
     /// The incomplete packets, the oldest first.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        self.order.iter().filter_map(|(id, serial)| {
-            let entry = self.entries.get(id).filter(|entry| entry.serial == *serial)?;
-            Some(Record { id: *id, since: entry.since, datagram: entry.datagram.clone() })
-        })
+        in_order(self.entries.iter().collect())
+    }
+
+    /// The incomplete packets of a unit, the oldest first.
+    pub(super) fn records_of(&self, unit: u16) -> impl Iterator<Item = Record> + '_ {
+        in_order(self.entries.unit(unit).collect())
+    }
+
+    /// Begins to index the packets by unit, or continues; returns whether all are indexed.
+    pub(super) fn index_units(&mut self, units: Units) -> bool {
+        self.entries.index_units(units, |id, steering| steering.of_flow(&id.flow()))
+    }
+
+    /// Removes the packets of a unit.
+    pub(super) fn forget_unit(&mut self, unit: u16) {
+        let memory = &mut self.memory;
+        self.entries.take_unit(unit, |_, entry| *memory -= PLACE + entry.datagram.memory());
+    }
+
+    /// Drops the index by unit.
+    pub(super) fn end_units(&mut self) {
+        self.entries.end_units();
     }
 
     /// Whether this table could have exported the record.
@@ -132,23 +166,34 @@ impl Table {
         record.datagram.is_sound(self.limits.fragments)
     }
 
-    /// Takes over an incomplete packet, which replaces one with the same id.
+    /// Takes over an incomplete packet, which replaces one with the same id. Without a place for
+    /// it, it counts as evicted.
     pub(super) fn take_over(&mut self, record: Record) {
         self.remove(&record.id);
-        self.insert(record.id, record.since, record.datagram);
+        let taken = self.insert(record.id, record.since, record.datagram);
+        self.evicted += u64::from(taken.is_err());
         self.fit();
     }
 
-    fn insert(&mut self, id: DatagramId, since: Nanoseconds, datagram: Datagram) {
+    fn insert(
+        &mut self,
+        id: DatagramId,
+        since: Nanoseconds,
+        datagram: Datagram,
+    ) -> Result<Slot, NoPlace> {
         // Amortised: at least as many entries were removed since as remain.
         if self.order.len() > 2 * self.entries.len() + 64 {
             let entries = &self.entries;
-            self.order.retain(|(id, serial)| entries.get(id).is_some_and(|e| e.serial == *serial));
+            self.order.retain(|Reverse(((_, serial), id))| {
+                entries.get(id).is_some_and(|entry| entry.serial == *serial)
+            });
         }
-        self.serial += 1;
-        self.memory += PLACE + datagram.memory();
-        self.order.push_back((id, self.serial));
-        self.entries.insert(id, Entry { since, serial: self.serial, datagram });
+        let (serial, memory) = (self.serial + 1, datagram.memory());
+        let slot = self.entries.insert(id, Entry { since, serial, datagram })?;
+        self.serial = serial;
+        self.memory += PLACE + memory;
+        self.order.push(Reverse(((since, serial), id)));
+        Ok(slot)
     }
 
     fn remove(&mut self, id: &DatagramId) -> Option<Entry> {
@@ -166,8 +211,16 @@ impl Table {
 
     /// Removes the first in order; returns how many packets that removed: 0 for a stale entry.
     fn forget_oldest(&mut self) -> u64 {
-        let Some((id, serial)) = self.order.pop_front() else { return 0 };
+        let Some(Reverse(((_, serial), id))) = self.order.pop() else { return 0 };
         let is_there = self.entries.get(&id).is_some_and(|entry| entry.serial == serial);
         u64::from(is_there && self.remove(&id).is_some())
     }
+}
+
+/// The records of `entries`, the oldest first.
+fn in_order<'a>(
+    mut entries: Vec<(&'a DatagramId, &'a Entry)>,
+) -> impl Iterator<Item = Record> + 'a {
+    entries.sort_unstable_by_key(|(_, entry)| (entry.since, entry.serial));
+    entries.into_iter().map(|(id, entry)| entry.record(id))
 }

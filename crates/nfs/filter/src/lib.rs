@@ -19,7 +19,7 @@ use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Headers, Lanes};
 use rules::{Action, Options, Rules};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender, RateLimit};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Renewal, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
 
 /// The kind, for the registry of a program.
@@ -27,6 +27,7 @@ pub const KIND: Kind = Kind {
     name: "filter",
     summary: "stateless packet filter: accept, drop, reject",
     state: None,
+    grain: Grain::None,
     limits: &[
         "stateless; no port ranges (use masks), no in_port",
         "1000 resets and 1000 ICMP errors per second",

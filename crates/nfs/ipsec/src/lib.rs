@@ -41,7 +41,7 @@ use thalweg_nf::toolkit::fragment::Cutter;
 use thalweg_nf::toolkit::icmp_error::IcmpSender;
 use thalweg_nf::toolkit::outer::see_outermost;
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section, Seed,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section, Seed,
 };
 
 /// The kind, for the registry of a program.
@@ -49,6 +49,7 @@ pub const KIND: Kind = Kind {
     name: "ipsec",
     summary: "ESP tunnel mode, outbound and inbound",
     state: Some("sequence numbers, replay windows of 64 packets, lifetime counters"),
+    grain: Grain::Whole,
     limits: &[
         "no transport mode, AH or IKE",
         "keys in a file are for tests only: sequence numbers restart at 1 with every start",

@@ -1,7 +1,7 @@
 //! The firewall: from packets to flows, and from verdicts to what happens to packets.
 
 use thalweg_packet::wire::tcp_flags::{FIN, RST};
-use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds};
+use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds};
 
 use super::application::{Action, Undecided};
 use super::flows::{Flow, FlowId, Flows};
@@ -15,7 +15,7 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::toolkit::view::vlan;
-use thalweg_nf::{Context, NetworkFunction, NfError};
+use thalweg_nf::{Context, NetworkFunction, NfError, Units};
 
 /// A firewall.
 pub(super) struct Firewall {
@@ -47,13 +47,8 @@ impl NetworkFunction for Firewall {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        let policy = &self.inspector.policy;
-        let known = self.flows.table.iter().filter(|(_, flow)| flow.inspection.is_none());
-        // In a fixed order.
-        let mut known: Vec<_> = known.collect();
-        known.sort_unstable_by_key(|(id, _)| **id);
-        let mut known = known.into_iter();
-        known.try_for_each(|(id, flow)| writer.record([flow.tuple], &policy.record(id, flow)))
+        writer.expect(self.flows.table.len());
+        self.export(self.flows.table.iter(), writer)
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
@@ -66,12 +61,52 @@ impl NetworkFunction for Firewall {
         let imported = flows.len();
         for (id, flow) in flows {
             self.make_room(&id, flow.last);
-            if let Some(former) = self.flows.table.insert(id, flow) {
+            if let Some(former) = self.flows.table.remove(&id) {
                 self.hold.release(&id);
                 self.inspector.end(id, former);
             }
+            self.flows.evicted += u64::from(self.flows.table.insert(id, flow).is_err());
         }
         Ok(imported)
+    }
+
+    fn units_of(&self, batch: &Batch, lanes: Lanes, units: Units) -> [u16; BATCH] {
+        let (mut of_lanes, mut frame) = ([0; BATCH], Vec::new());
+        for lane in lanes {
+            let inside = || labels::take_off(batch, lane, &mut frame).map(|inner| inner.tuple);
+            let tuple = FiveTuple::of(batch, lane).or_else(inside);
+            let bucket = tuple.map_or(0, |tuple| units.steering().of_flow(&tuple));
+            of_lanes[lane] = units.of_bucket(bucket);
+        }
+        of_lanes
+    }
+
+    fn begin_move(&mut self, units: Units) -> bool {
+        self.flows.table.index_units(units, |(_, ends), steering| ends.bucket(steering))
+    }
+
+    /// What nDPI has learned of an undecided flow, the start of a connection that may name more
+    /// hosts, and held packets do not move.
+    fn is_ready(&self, unit: u16) -> bool {
+        self.flows.table.unit(unit).all(|(id, flow)| {
+            flow.inspection.is_none() && flow.watch.is_none() && !self.hold.has(id)
+        })
+    }
+
+    fn export_unit(&self, unit: u16, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        self.export(self.flows.table.unit(unit), writer)
+    }
+
+    fn forget_unit(&mut self, unit: u16) {
+        let Self { flows, inspector, hold, .. } = self;
+        flows.table.take_unit(unit, |id, mut flow| {
+            hold.release(&id);
+            inspector.unwatch(&mut flow);
+        });
+    }
+
+    fn end_move(&mut self) {
+        self.flows.table.end_units();
     }
 
     fn state_version(&self) -> u16 {
@@ -132,6 +167,18 @@ impl Firewall {
         Self { inspector, flows, holds, hold, file, frame, failure, blocked: 0, exceeded: 0 }
     }
 
+    /// Writes the flows that are decided, in a fixed order.
+    fn export<'a>(
+        &self,
+        flows: impl Iterator<Item = (&'a FlowId, &'a Flow)>,
+        writer: &mut StateWriter<'_>,
+    ) -> Result<(), StateError> {
+        let mut known: Vec<_> = flows.filter(|(_, flow)| flow.inspection.is_none()).collect();
+        known.sort_unstable_by_key(|(id, _)| **id);
+        let record = |(id, flow): (&FlowId, &Flow)| self.inspector.policy.record(id, flow);
+        known.into_iter().try_for_each(|known| writer.record([known.1.tuple], &record(known)))
+    }
+
     fn packet(&mut self, batch: &Batch, lane: usize, context: &mut Context<'_>) {
         let mut frame = std::mem::take(&mut self.frame);
         let vlan = vlan(batch, lane);
@@ -164,7 +211,11 @@ impl Firewall {
         self.make_room(&id, now);
         let inspector = &mut self.inspector;
         let limits = self.flows.limits;
-        let flow = self.flows.table.entry(id).or_insert_with(|| inspector.begin(tuple, now));
+        let slot = self.flows.slot_or_begin(id, || inspector.begin(tuple, now));
+        let Some((_, flow)) = slot.ok().and_then(|slot| self.flows.table.at_mut(slot)) else {
+            // What is not inspected does not pass.
+            return context.drop(lane, DropReason::StateFull);
+        };
         if now.since(flow.last) >= limits.idle || inspector.reopens(flow, packet) {
             self.hold.release(&id);
             let opened = flow.opened;
@@ -195,7 +246,7 @@ impl Firewall {
     fn block(&mut self, id: &FlowId) {
         let held = if self.holds { self.hold.discard(id) } else { 0 };
         self.blocked += 1 + held;
-        if let Some(flow) = self.flows.table.get_mut(id) {
+        if let Some(flow) = self.flows.table.get_mut(None, id) {
             flow.dropped += 1 + held;
         }
     }
@@ -210,7 +261,7 @@ impl Firewall {
         (batch, lane): (&Batch, usize),
         context: &mut Context<'_>,
     ) {
-        let Some(flow) = self.flows.table.get_mut(&id) else { return };
+        let Some(flow) = self.flows.table.get_mut(None, &id) else { return };
         let must_wait = packet.segment.is_none_or(|segment| {
             !segment.payload.is_empty() || segment.flags & (FIN | RST) != 0 && self.hold.has(&id)
         });
@@ -252,7 +303,7 @@ impl Firewall {
             Action::Block => self.hold.discard(id),
         };
         self.blocked += held;
-        if let Some(flow) = self.flows.table.get_mut(id) {
+        if let Some(flow) = self.flows.table.get_mut(None, id) {
             flow.dropped += held;
             (flow.action, flow.holds) = (action, false);
         }

@@ -1,6 +1,5 @@
 //! Flows and what is known about them.
 
-use hashbrown::HashMap;
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::application::{Action, Seen};
@@ -8,6 +7,7 @@ use super::ndpi::Inspection;
 use super::watch::Watch;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
+use thalweg_nf::toolkit::flow_table::{FlowTable, NoPlace, Slot};
 
 /// The identity of a flow: the VLAN and the two ends.
 pub(super) type FlowId = (u16, Conversation);
@@ -87,14 +87,14 @@ pub(super) struct Limits {
 
 /// The flows.
 pub(super) struct Flows {
-    pub(super) table: HashMap<FlowId, Flow>,
+    pub(super) table: FlowTable<FlowId, Flow, 5>,
     pub(super) limits: Limits,
     pub(super) evicted: u64,
 }
 
 impl Flows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: HashMap::new(), limits, evicted: 0 }
+        Self { table: FlowTable::new(), limits, evicted: 0 }
     }
 
     /// Makes room for one more flow; passes the evicted ones to `gone`.
@@ -104,17 +104,29 @@ impl Flows {
         now: Nanoseconds,
         mut gone: impl FnMut(FlowId, Flow),
     ) {
-        if self.table.len() < self.limits.flows || self.table.contains_key(id) {
+        if self.table.len() < self.limits.flows || self.table.slot(id).is_some() {
             return;
         }
         let before = self.table.len();
         // Evicts all idle flows; if they are few, the least recently used half.
         let idle = Nanoseconds(now.0.saturating_sub(self.limits.idle.0));
-        let until = median(self.table.values().map(|f| f.last)).map_or(idle, |m| m.max(idle));
-        for (id, flow) in self.table.extract_if(|_, flow| flow.last <= until) {
-            gone(id, flow);
-        }
+        let until = median(self.table.iter().map(|(_, f)| f.last)).map_or(idle, |m| m.max(idle));
+        let is_old = |_: &FlowId, flow: &Flow| (flow.last <= until).then_some(());
+        self.table.extract_if(is_old, |id, flow, ()| gone(id, flow));
         self.evicted += (before - self.table.len()) as u64;
+    }
+
+    /// The slot of a flow, which begins with `begin` if it is new.
+    ///
+    /// # Errors
+    /// When the table has no place for it.
+    pub(super) fn slot_or_begin(
+        &mut self,
+        id: FlowId,
+        begin: impl FnOnce() -> Flow,
+    ) -> Result<Slot, NoPlace> {
+        let known = self.table.slot(&id);
+        known.map_or_else(|| self.table.insert(id, begin()), Ok)
     }
 
     /// All flows, in a fixed order.

@@ -38,13 +38,14 @@ mod stream;
 mod watch;
 
 use config::Options;
-use thalweg_nf::Kind;
+use thalweg_nf::{Grain, Kind};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "l7fw",
     summary: "firewall by application, category and host (nDPI)",
     state: Some("flows whose application is known, with what nDPI recognised"),
+    grain: Grain::Units,
     limits: &[
         "needs the feature ndpi (Debian's libndpi-dev 4.2)",
         "packets pass before the verdict: a TCP handshake, all segments of a request or ClientHello \

@@ -18,6 +18,7 @@ use thalweg_testkit::Drive;
 use thalweg_testkit::data_folder;
 
 mod holds;
+mod moving;
 mod starts;
 mod wire;
 

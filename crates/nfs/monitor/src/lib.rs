@@ -22,7 +22,9 @@ use record::{Counts, EndReason, FlowId, Labels, Record, Subject};
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+};
 
 /// The options of a monitor.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +64,7 @@ pub const KIND: Kind = Kind {
     name: "monitor",
     summary: "packet and byte counts by flow",
     state: Some("counts of flows, by five-tuple, input port and packet type"),
+    grain: Grain::Merge,
     limits: &["max_flows flows: a full table is exported as a whole"],
     chooses_output: false,
     keeps_names: true,
@@ -174,6 +177,7 @@ impl NetworkFunction for Monitor {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.flows.len());
         self.flows.iter().try_for_each(|(flow, counts)| match flow.subject {
             Subject::Ip(tuple) => writer.record([tuple], &(flow, counts)),
             Subject::Other(_) => writer.record([], &(flow, counts)),
@@ -183,7 +187,8 @@ impl NetworkFunction for Monitor {
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
         let flows: Vec<(FlowId, Counts)> = reader.records()?;
         let imported = flows.len();
-        self.flows.reserve(imported.min(self.limits.flows));
+        let room = self.limits.flows.saturating_sub(self.flows.len());
+        self.flows.reserve(imported.max(reader.expected()).min(room));
         for (flow, counts) in flows {
             self.add(None, flow, counts);
         }

@@ -25,7 +25,9 @@ use config::{Config, Options};
 use fragments::{FragmentId, Fragments};
 use mapping::{EndPoint, Mappings, Record};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+};
 use translate::{Direction, Done};
 use waiting::Waiting;
 
@@ -34,6 +36,7 @@ pub const KIND: Kind = Kind {
     name: "nat",
     summary: "network address and port translation",
     state: Some("mappings with their sessions"),
+    grain: Grain::Whole,
     limits: &[
         "IPv4 only: TCP, UDP and ICMP echo; no static forwards, no application-level gateways",
         "max_mappings mappings, max_sessions sessions: when full, sessions that were never \
@@ -137,6 +140,7 @@ impl NetworkFunction for Nat {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        writer.expect(self.mappings.len());
         let mut records = self.mappings.records().into_iter();
         records.try_for_each(|record| writer.record(record.flows(), record))
     }
@@ -144,8 +148,15 @@ impl NetworkFunction for Nat {
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
         let records: Vec<Record> = reader.records()?;
         let count = records.len();
-        self.mappings.take_over(records)?;
+        self.mappings.take_over(records, reader.expected())?;
         Ok(count)
+    }
+
+    /// Fragments that wait for their first one are not part of the state; they expire here.
+    fn forget_unit(&mut self, unit: u16) {
+        if unit == 0 {
+            self.mappings.forget();
+        }
     }
 
     fn state_version(&self) -> u16 {

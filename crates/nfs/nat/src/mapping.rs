@@ -412,8 +412,13 @@ impl Mappings {
         all
     }
 
-    /// Takes over mappings: all of them, or none if one conflicts.
-    pub(super) fn take_over(&mut self, records: Vec<Record>) -> Result<(), StateError> {
+    /// Takes over mappings: all of them, or none if one conflicts. As many as `expected` are to come
+    /// in all.
+    pub(super) fn take_over(
+        &mut self,
+        records: Vec<Record>,
+        expected: usize,
+    ) -> Result<(), StateError> {
         let sessions: usize = records.iter().map(|r| r.sessions.len()).sum();
         if self.len() + records.len() > self.config.max_mappings
             || self.sessions() + sessions > self.config.max_sessions
@@ -421,8 +426,10 @@ impl Mappings {
             let what = "more mappings or sessions than this NAT may hold".into();
             return Err(StateError::Record { index: records.len(), what });
         }
-        self.by_inside.reserve(records.len());
-        flow_table::make_room(&mut self.by_external, records.len());
+        let room = self.config.max_mappings - self.len();
+        let room = records.len().max(expected.min(room));
+        self.by_inside.reserve(room);
+        flow_table::make_room(&mut self.by_external, room);
         let mut taken = Vec::with_capacity(records.len());
         for (index, record) in records.into_iter().enumerate() {
             let inside = record.inside;
@@ -433,6 +440,15 @@ impl Mappings {
             taken.push(inside);
         }
         Ok(())
+    }
+
+    /// Forgets all mappings, which another instance has taken over.
+    pub(super) fn forget(&mut self) {
+        self.by_inside = FlowTable::new();
+        self.by_external = flow_table::index();
+        self.due.clear();
+        self.next_due = Nanoseconds(u64::MAX);
+        self.pools = Pools::default();
     }
 
     fn take_over_one(&mut self, record: Record) -> Result<(), String> {

@@ -13,6 +13,7 @@ mod engine;
 mod events;
 mod filters;
 mod fit;
+mod flow;
 mod flows;
 mod heads;
 mod inspect;
@@ -34,12 +35,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{Batch, Lanes, Nanoseconds};
+use thalweg_packet::{BATCH, Batch, Lanes, Nanoseconds};
 use thalweg_source::{SourceError, counted};
 use toml::Spanned;
 
 use alert::{InputNames, Occasion};
 use engine::Engine;
+use flow::Flow;
 use flows::{Flows, Limits};
 use inspect::{Inspector, Settings};
 use receiver::{Reason, Target};
@@ -52,8 +54,8 @@ use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::{
-    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Kind, NetworkFunction, Note,
-    Part, Renewal, Section,
+    BUCKETS, Blueprint, BuildError, Context, Division, Environment, Grain, Kind, NetworkFunction,
+    Note, Part, Renewal, Section, Steering, Units,
 };
 
 /// Options of the intrusion detection.
@@ -136,6 +138,7 @@ pub const KIND: Kind = Kind {
     name: "nids",
     summary: "intrusion detection by Snort-syntax rules",
     state: Some("connections, verdicts, flow bits, streams, messages"),
+    grain: Grain::Units,
     limits: &[
         "IP fragments are inspected one by one (put a defrag before it)",
         "rules with several tests reach back 4096 bytes in a stream; 64 KiB per direction wait for \
@@ -193,6 +196,7 @@ fn build(
             min_ttl: options.min_ttl,
         },
         inputs: InputNames::new(environment.inputs),
+        steering: environment.steering,
         alerts,
     }))
 }
@@ -211,6 +215,7 @@ struct NidsBlueprint {
     unsupported: usize,
     warnings: Vec<SourceError>,
     alerts: LineFile,
+    steering: Steering,
     limits: Limits,
     settings: Settings,
     inputs: InputNames,
@@ -220,7 +225,7 @@ impl NidsBlueprint {
     fn core(&self, teller: Option<Teller>) -> Arc<Mutex<Core>> {
         Arc::new(Mutex::new(Core {
             engine: self.engine.clone(),
-            flows: Flows::new(self.limits),
+            flows: Flows::new(self.limits, self.steering),
             inspector: Inspector::new(self.settings, teller),
         }))
     }
@@ -235,6 +240,7 @@ impl NidsBlueprint {
             cores,
             teller,
             alerts: self.alerts.clone(),
+            steering: self.steering,
             failure: None,
             unsupported: self.unsupported as u64,
         }
@@ -255,12 +261,13 @@ impl Blueprint for NidsBlueprint {
             return None;
         }
         self.is_divided.store(true, Ordering::Relaxed);
+        let steering = self.steering;
         let cores: Vec<_> = (0..parts).map(|_| self.core(None)).collect();
         let part = |core: &Arc<Mutex<Core>>| Box::new(NidsPart(core.clone())) as Box<dyn Part>;
         Some(Division {
             parts: cores.iter().map(part).collect(),
             whole: Box::new(self.whole(cores, Some(self.teller()))),
-            bucket: Conversation::bucket_of,
+            bucket: Box::new(move |batch, lane| Conversation::bucket_of(batch, lane, steering)),
         })
     }
 
@@ -325,6 +332,7 @@ struct Nids {
     /// That of all parts; undivided, the core has its own.
     teller: Option<Teller>,
     alerts: LineFile,
+    steering: Steering,
     failure: Option<NfError>,
     unsupported: u64,
 }
@@ -333,7 +341,21 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Writes connections in a fixed order.
+fn export(
+    mut records: Vec<(&Conversation, &Flow)>,
+    writer: &mut StateWriter<'_>,
+) -> Result<(), StateError> {
+    records.sort_unstable_by_key(|(id, _)| **id);
+    records.into_iter().try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
+}
+
 impl Nids {
+    /// The number of the core that serves a bucket.
+    fn core_of(&self, bucket: u16) -> usize {
+        usize::from(bucket) * self.cores.len() / BUCKETS
+    }
+
     fn write(&mut self, lines: &mut Vec<u8>) {
         if !lines.is_empty() {
             self.failure = self.failure.take().or(self.alerts.write(lines).err());
@@ -364,10 +386,9 @@ impl NetworkFunction for Nids {
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
-        let mut records: Vec<_> = cores.iter().flat_map(|core| core.flows.records()).collect();
-        // In a fixed order.
-        records.sort_unstable_by_key(|(id, _)| **id);
-        records.into_iter().try_for_each(|(id, flow)| writer.record([id.tuple()], &(id, flow)))
+        let records: Vec<_> = cores.iter().flat_map(|core| core.flows.records()).collect();
+        writer.expect(records.len());
+        export(records, writer)
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
@@ -379,13 +400,43 @@ impl NetworkFunction for Nids {
         }
         let mut of_cores: Vec<Vec<_>> = self.cores.iter().map(|_| Vec::new()).collect();
         for (id, flow) in records {
-            let part = usize::from(Conversation::bucket(&id)) * self.cores.len() / BUCKETS;
+            let part = self.core_of(id.bucket(self.steering));
             of_cores[part].push((id, flow));
         }
+        let expected = reader.expected().div_ceil(self.cores.len());
         for (core, records) in self.cores.iter().zip(of_cores) {
-            lock(core).flows.insert(records);
+            lock(core).flows.insert(records, expected);
         }
         Ok(imported)
+    }
+
+    /// Fragments are inspected one by one, each as its own connection: the first with its ports.
+    fn units_of(&self, batch: &Batch, lanes: Lanes, units: Units) -> [u16; BATCH] {
+        let mut of_lanes = [0; BATCH];
+        for lane in lanes {
+            let bucket = Conversation::bucket_of(batch, lane, units.steering());
+            of_lanes[lane] = units.of_bucket(bucket);
+        }
+        of_lanes
+    }
+
+    fn begin_move(&mut self, units: Units) -> bool {
+        // One part at a call: each step takes as long as a step of one.
+        self.cores.iter().all(|core| lock(core).flows.index_units(units))
+    }
+
+    fn export_unit(&self, unit: u16, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
+        let cores: Vec<_> = self.cores.iter().map(|core| lock(core)).collect();
+        let of_unit = cores.iter().flat_map(|core| core.flows.records_of(unit)).collect();
+        export(of_unit, writer)
+    }
+
+    fn forget_unit(&mut self, unit: u16) {
+        self.cores.iter().for_each(|core| lock(core).flows.forget_unit(unit));
+    }
+
+    fn end_move(&mut self) {
+        self.cores.iter().for_each(|core| lock(core).flows.end_units());
     }
 
     fn state_version(&self) -> u16 {

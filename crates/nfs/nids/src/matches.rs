@@ -8,7 +8,8 @@ use thalweg_packet::{DropReason, FiveTuple};
 
 use super::alert::Occasion;
 use super::buffer::Protocol;
-use super::flows::{Seen, Verdict};
+use super::flow::Verdict;
+use super::flows::Seen;
 use super::inspect::{Inspector, Packet};
 use super::rule::Action;
 

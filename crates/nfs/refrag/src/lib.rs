@@ -7,13 +7,16 @@ use thalweg_packet::{Batch, DropReason, Lanes};
 
 use thalweg_nf::toolkit::fragment::{Cutter, was_cut};
 use thalweg_nf::toolkit::outer::see_outermost;
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "refrag",
     summary: "fragments packets that a defrag reassembled, to the sizes they arrived in",
     state: None,
+    grain: Grain::None,
     limits: &["a packet is dropped if there are no frames for all its fragments (pool-exhausted)"],
     chooses_output: false,
     keeps_names: false,

@@ -29,7 +29,9 @@ use thalweg_source::{Source, SourceError};
 
 use self::config::{Config, Options};
 use self::forward::{Router, Shared};
-use thalweg_nf::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Renewal, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
+};
 
 pub use config::{Port, Ports};
 pub use file::{ParsedRoutes, parse_routes};
@@ -49,6 +51,7 @@ pub const KIND: Kind = Kind {
     name: "router",
     summary: "IPv4 and IPv6 longest-prefix-match router",
     state: None,
+    grain: Grain::None,
     limits: &[
         "48 MiB for IPv4, plus 0.5 KiB for each /24 with longer prefixes in it, at most 32768 /24s",
         "about 26 MiB for a full IPv6 table; at most 1048576 IPv6 routes",

@@ -22,13 +22,16 @@ use thalweg_packet::{BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseSta
 use config::{Options, Tunnel, Tunnels};
 use header::{Header, Protocol};
 use thalweg_nf::toolkit::outer::{Varying, congestion, see_outermost, write_udp};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
     name: "tunnel",
     summary: "VXLAN, Geneve and GRE tunnels",
     state: None,
+    grain: Grain::None,
     limits: &[
         "65535 tunnels with fixed endpoints: no address learning, no flooding",
         "no Geneve options, no GRE sequence numbers, no path MTU discovery; fragments are dropped",

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use thalweg_nf::Units;
 use thalweg_nf::state::{StateReader, StateWriter};
+use thalweg_testkit::moving::{Moving, assert_reads_recorded};
 
 fn exported(bench: &Bench) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -145,4 +147,42 @@ fn state_of_more_than_may_be_there_stays_within_the_limits() {
     import(&mut small, &state).unwrap();
     assert!((1..=1 << 20).contains(&small.figure("host_memory")));
     assert_eq!(small.figure("hosts") + small.figure("hosts_evicted"), 10_000);
+}
+
+/// A recorded stream of the format before: hosts and conversations.
+const FORMAT_2: &[u8] = include_bytes!("format-2.state");
+
+#[test]
+fn the_format_before_is_read() {
+    let mut bench = Bench::new("");
+    assert_reads_recorded(&mut *bench.drive.nf, "assets", FORMAT_2, 13);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+    #[test]
+    fn all_hosts_move_at_once_while_packets_flow(
+        packets in proptest::collection::vec((0u8..8, 1u8..5, 0u64..9), 1..120),
+        moved in any::<prop::sample::Index>(),
+    ) {
+        let mut now = 0;
+        let arrivals: Vec<_> = packets.iter().map(|(kind, host, seconds)| {
+            now += seconds;
+            (Nanoseconds::from_secs(now), packet(*kind, *host))
+        }).collect();
+        let bench = Bench::new("");
+        let mut moving = Moving::new("assets", Units::whole(), |_| bench.blueprint.instance());
+        let (before, after) = arrivals.split_at(moved.index(arrivals.len()));
+        before.chunks(7).for_each(|packets| moving.send(packets));
+        prop_assert_eq!(moving.move_all(), 0);
+        after.chunks(7).for_each(|packets| moving.send(packets));
+        moving.end();
+        // Each flush replaces the file.
+        let [whole, old, new] = [moving.whole, moving.old, moving.new].map(|mut nf| {
+            nf.flush().unwrap();
+            std::fs::read_to_string(bench.folder.path().join("i.json")).unwrap()
+        });
+        prop_assert_eq!(old, "");
+        prop_assert_eq!(new, whole);
+    }
 }

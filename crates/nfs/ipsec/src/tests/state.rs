@@ -1,5 +1,7 @@
 //! Sequence numbers and windows that are taken over.
 
+use thalweg_testkit::moving::assert_reads_recorded;
+
 use super::*;
 
 fn exported(from: &dyn NetworkFunction) -> Vec<u8> {
@@ -90,4 +92,15 @@ fn an_older_state_opens_no_window_again() {
     // A lifetime does not restart either.
     import(&mut *back, &older);
     assert_eq!(pass(&mut *back, &esp[4]), Err(DropReason::LifetimeOver));
+}
+
+/// A recorded stream of the format before: the outbound SA of `options`, after thirteen packets.
+const FORMAT_2: &[u8] = include_bytes!("format-2.state");
+
+#[test]
+fn the_format_before_is_read() {
+    let mut out = instance(&options(GCM, true, false, true));
+    assert_reads_recorded(&mut *out, "ipsec", FORMAT_2, 1);
+    let next = pass(&mut *out, &packet(false, 10, 0)).unwrap();
+    assert_eq!(next[42..46], 14u32.to_be_bytes());
 }

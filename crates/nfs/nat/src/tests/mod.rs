@@ -15,8 +15,10 @@ use thalweg_packet::write::{IcmpEcho, PacketBuilder, TcpSegment};
 use thalweg_packet::{Decapsulate, FiveTuple, FlowKey, Headers, Pool, PortIndex, parse};
 
 use super::*;
+use thalweg_nf::Units;
 use thalweg_nf::state::FlowFilter;
 use thalweg_nf::toolkit::icmp_error::{self, IcmpError};
+use thalweg_testkit::moving::{Moving, assert_reads_recorded};
 use thalweg_testkit::pass_one;
 
 const OPTIONS: &str = "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1-192.0.2.2']\n";
@@ -390,5 +392,53 @@ fn flows_taken_over_in_parts_while_others_pass_lose_no_packet() {
     for (host, port) in (0..16).flat_map(all) {
         let sent = sent(host, port);
         assert_eq!(pass(&mut *to, &sent, 3), pass(&mut *from, &sent, 3));
+    }
+}
+
+/// A recorded stream of the format before: two TCP mappings, UDP and an echo.
+const FORMAT_2: &[u8] = include_bytes!("format-2.state");
+
+#[test]
+fn the_format_before_is_read() {
+    let mut nat = nat("");
+    assert_reads_recorded(&mut *nat, "nat", FORMAT_2, 5);
+    let out = packet(0, ([10, 0, 0, 1], 40_000), ([198, 51, 100, 1], 80), ACK);
+    let seconds = 1_700_000_001;
+    assert!(pass(&mut *nat, &out, seconds).is_ok());
+    assert_eq!(nat.figures()[2], ("created", 0), "the mapping is known");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn all_mappings_move_at_once_while_packets_flow(
+        packets in proptest::collection::vec(
+            (0u8..4, any::<bool>(), 1u8..5, 0u16..4, 0u8..32, 0u64..90), 1..150,
+        ),
+        moved in any::<prop::sample::Index>(),
+    ) {
+        let mut now = 0;
+        let arrivals: Vec<_> = packets.iter().map(|(kind, is_out, host, port, flags, seconds)| {
+            now += seconds;
+            let inside = ([10, 0, 0, *host], 1024 + port);
+            let remote = ([198, 51, 100, *host % 2], 80);
+            // Most hosts keep their ports, so that answers find mappings.
+            let external = ([192, 0, 2, 1 + host % 2], 1024 + port);
+            let (from, to) = if *is_out { (inside, remote) } else { (remote, external) };
+            (Nanoseconds::from_secs(now), packet(*kind, from, to, *flags))
+        }).collect();
+        let mut moving = Moving::new("nat", Units::whole(), |_| nat(""));
+        let (before, after) = arrivals.split_at(moved.index(arrivals.len()));
+        before.chunks(7).for_each(|packets| moving.send(packets));
+        prop_assert_eq!(moving.move_all(), 0);
+        after.chunks(7).for_each(|packets| moving.send(packets));
+        moving.end();
+        for name in ["mappings", "sessions", "created", "expired", "refused"] {
+            let figure = |nf: &dyn NetworkFunction| {
+                nf.figures().iter().find(|(known, _)| *known == name).unwrap().1
+            };
+            let sum = figure(&*moving.old) + figure(&*moving.new);
+            prop_assert_eq!(sum, figure(&*moving.whole), "{}", name);
+        }
     }
 }

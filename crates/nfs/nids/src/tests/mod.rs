@@ -328,6 +328,7 @@ fn a_rules_own_priority_counts_before_that_of_its_class() {
 mod batches;
 mod contradictions;
 mod insertion;
+mod moving;
 mod oddities;
 mod sets;
 mod streams;

@@ -247,10 +247,12 @@ fn a_connection_that_holds_all_it_may_moves() {
 
 #[test]
 fn state_that_nobody_has_is_refused() {
-    let forge = |change: &dyn Fn(&mut flows::Tracked)| {
+    let forge = |change: &dyn Fn(&mut flow::Tracked)| {
         let mut records = Vec::new();
-        let mut table =
-            Flows::new(Limits { flows: 9, idle: Nanoseconds::from_secs(9), memory: 1 << 20 });
+        let mut table = Flows::new(
+            Limits { flows: 9, idle: Nanoseconds::from_secs(9), memory: 1 << 20 },
+            Steering::default(),
+        );
         let tuple = thalweg_packet::FiveTuple {
             src: [10, 0, 0, 1].into(),
             dst: [10, 0, 0, 2].into(),
@@ -260,19 +262,19 @@ fn state_that_nobody_has_is_refused() {
         };
         let id = thalweg_nf::toolkit::conversation::Conversation::of(&tuple);
         let syn = segment::Segment { flags: 2, sequence: 7, ..segment::Segment::default() };
-        let arrival = flows::Arrival {
+        let arrival = flow::Arrival {
             segment: Some(syn),
             payload: b"",
             missing: 0,
             delivery: arrival::Delivery::default(),
         };
-        let how = flows::Handling { target: Target::Linux, midstream: false, streams: true };
+        let how = flow::Handling { target: Target::Linux, midstream: false, streams: true };
         let seen = table.packet(None, id, &arrival, how, Nanoseconds(1)).unwrap();
-        let mut tracked = flows::Tracked::default();
+        let mut tracked = flow::Tracked::default();
         tracked.app.data(true, b"GET / HTTP/1.1\r\n", 80);
         change(&mut tracked);
         seen.flow.tracked = Some(Box::new(tracked));
-        records.extend(table.records().into_iter().map(|(id, flow)| (*id, flow.clone())));
+        records.extend(table.records().map(|(id, flow)| (*id, flow.clone())));
         Flows::check(&mut records, 0, 3)
     };
     assert_eq!(forge(&|_| {}), None);

@@ -4,11 +4,18 @@
 //! whole batch are looked up together, and the slots found are prefetched: a packet then waits for
 //! memory together with the others of its batch, not after them.
 
+mod unit_index;
+
 use arrayvec::ArrayVec;
 pub use thalweg_classify::cuckoo::NoPlace;
 use thalweg_classify::cuckoo::{self, HashKind};
 use thalweg_cpu::prefetch;
 use thalweg_packet::{BATCH, Lanes};
+
+use crate::steering::{Steering, Units};
+use unit_index::UnitIndex;
+
+pub use unit_index::MOVE_STEP;
 
 /// The initial capacity, in flows.
 const FIRST: usize = 1024;
@@ -86,6 +93,8 @@ pub struct FlowTable<K, V, const W: usize> {
     sections: Vec<Section>,
     /// The section of each page; empty in a table with one section.
     owners: Vec<u16>,
+    /// Present while units move.
+    by_unit: Option<UnitIndex<K>>,
 }
 
 /// A section of a table.
@@ -116,7 +125,7 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     pub fn with_sections(sections: usize) -> Self {
         assert!((1..=1 << 16).contains(&sections), "a table of {sections} sections");
         let sections = vec![Section::default(); sections];
-        Self { index: index(), slots: Vec::new(), sections, owners: Vec::new() }
+        Self { index: index(), slots: Vec::new(), sections, owners: Vec::new(), by_unit: None }
     }
 
     /// The number of flows in a section.
@@ -194,7 +203,9 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     pub fn reserve(&mut self, more: usize) {
         make_room(&mut self.index, more);
         let free: usize = self.sections.iter().map(|section| section.free.len()).sum();
-        self.slots.reserve(more.saturating_sub(free));
+        // Each of several sections may begin one page more than it fills.
+        let pages = if self.sections.len() == 1 { 0 } else { self.sections.len() * PAGE };
+        self.slots.reserve(more.saturating_sub(free) + pages);
     }
 
     /// Inserts a flow that the table does not hold, into the first section.
@@ -213,6 +224,9 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         let free = self.sections[section].free.last().copied();
         let slot = free.unwrap_or_else(|| self.grow(section));
         self.index.try_insert(&flow.words(), slot)?;
+        if let Some(by_unit) = &mut self.by_unit {
+            by_unit.taken(slot as usize, &flow);
+        }
         self.slots[slot as usize] = Some((flow, value));
         let section = &mut self.sections[section];
         section.free.pop();
@@ -259,12 +273,15 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         }
         let mut refused = Vec::new();
         for slot in first..self.slots.len() {
-            let words = self.slots[slot].as_ref().map(|(flow, _)| flow.words());
-            if words.is_none_or(|words| !self.index_new(&words, slot as u32)) {
+            let flow = self.slots[slot].as_ref().map(|(flow, _)| *flow);
+            let Some(flow) = flow.filter(|flow| self.index_new(&flow.words(), slot as u32)) else {
                 self.sections[0].free.push(slot as u32);
                 refused.extend(self.slots[slot].take());
-            } else {
-                self.sections[0].flows += 1;
+                continue;
+            };
+            self.sections[0].flows += 1;
+            if let Some(by_unit) = &mut self.by_unit {
+                by_unit.taken(slot, &flow);
             }
         }
         refused
@@ -283,10 +300,19 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// Takes out `flow`; returns what was known of it.
     pub fn remove(&mut self, flow: &K) -> Option<V> {
         let slot = self.index.remove(&flow.words())?;
-        let section = self.section_of(Slot(slot));
-        self.sections[section].free.push(slot);
+        self.vacate(slot as usize).map(|(_, value)| value)
+    }
+
+    /// Frees the slot of a flow that is no longer in the index.
+    fn vacate(&mut self, slot: usize) -> Option<(K, V)> {
+        let left = self.slots[slot].take()?;
+        let section = self.section_of(Slot(slot as u32));
+        self.sections[section].free.push(slot as u32);
         self.sections[section].flows -= 1;
-        self.slots[slot as usize].take().map(|(_, value)| value)
+        if let Some(by_unit) = &mut self.by_unit {
+            by_unit.freed(slot, &left.0);
+        }
+        Some(left)
     }
 
     /// Removes the flows that `reason` returns a reason for, and passes them to `gone` with it.
@@ -308,20 +334,55 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         mut gone: impl FnMut(K, V, R),
     ) {
         for at in self.slots_of(section) {
-            let slot = &mut self.slots[at];
-            let why = slot.as_ref().and_then(|(flow, value)| reason(flow, value));
-            let Some((why, (flow, value))) = why.and_then(|why| Some((why, slot.take()?))) else {
+            let why = self.slots[at].as_ref().and_then(|(flow, value)| reason(flow, value));
+            let Some((why, (flow, value))) = why.and_then(|why| Some((why, self.vacate(at)?)))
+            else {
                 continue;
             };
             self.index.remove(&flow.words());
-            self.sections[section].free.push(at as u32);
-            self.sections[section].flows -= 1;
             gone(flow, value, why);
         }
-        if self.is_empty() && !self.slots.is_empty() {
-            // Frees the memory, and takes a new hash key.
+        self.tidy();
+    }
+
+    /// Frees the memory of an empty table, and takes a new hash key; not while units move, because
+    /// flows begin again soon, and the index by unit is of these slots.
+    fn tidy(&mut self) {
+        if self.is_empty() && !self.slots.is_empty() && self.by_unit.is_none() {
             *self = Self::with_sections(self.sections.len());
         }
+    }
+
+    /// Begins to index the flows by unit, or continues, with at most
+    /// [`MOVE_STEP`] slots; returns whether all are indexed. `bucket` returns the
+    /// bucket of a flow, the same for all calls. Other units than before begin a new index.
+    pub fn index_units(&mut self, units: Units, bucket: fn(&K, Steering) -> u16) -> bool {
+        let Self { slots, by_unit, .. } = self;
+        let known = by_unit.take().filter(|index| index.units() == units);
+        let index =
+            by_unit.insert(known.unwrap_or_else(|| UnitIndex::new(units, bucket, slots.len())));
+        index.go_on(slots.len(), |slot| slots[slot].as_ref().map(|(flow, _)| flow))
+    }
+
+    /// The flows of a unit, in arbitrary order: those that are indexed.
+    pub fn unit(&self, unit: u16) -> impl Iterator<Item = (&K, &V)> {
+        let slots = self.by_unit.iter().flat_map(move |index| index.slots(unit));
+        slots.filter_map(|slot| self.slots[slot].as_ref()).map(|(flow, value)| (flow, value))
+    }
+
+    /// Removes the flows of a unit, and passes them to `gone`.
+    pub fn take_unit(&mut self, unit: u16, mut gone: impl FnMut(K, V)) {
+        while let Some(slot) = self.by_unit.as_ref().and_then(|index| index.slots(unit).next()) {
+            let Some((flow, value)) = self.vacate(slot) else { return };
+            self.index.remove(&flow.words());
+            gone(flow, value);
+        }
+    }
+
+    /// Drops the index by unit.
+    pub fn end_units(&mut self) {
+        self.by_unit = None;
+        self.tidy();
     }
 
     /// The flows of a section, in arbitrary order.
@@ -346,139 +407,4 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::collections::btree_map::Entry;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    impl FlowWords<1> for u64 {
-        fn words(&self) -> [u64; 1] {
-            [*self]
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Put(Vec<u64>),
-        Extend(Vec<Option<u64>>),
-        Remove(u64),
-        Batch(Vec<u64>),
-        TakeMultiples(u64),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let flow = 0u64..400;
-        prop_oneof![
-            proptest::collection::vec(flow.clone(), 1..100).prop_map(Step::Put),
-            proptest::collection::vec(proptest::option::of(flow.clone()), 0..100)
-                .prop_map(Step::Extend),
-            flow.clone().prop_map(Step::Remove),
-            proptest::collection::vec(flow, 0..=BATCH).prop_map(Step::Batch),
-            (1u64..5).prop_map(Step::TakeMultiples),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn it_is_a_map(steps in proptest::collection::vec(step(), 1..60)) {
-            let mut table = FlowTable::<u64, u64, 1>::new();
-            let mut model = BTreeMap::new();
-            for (n, step) in (0u64..).zip(steps) {
-                match step {
-                    Step::Put(flows) => for flow in flows {
-                        match table.get_mut(None, &flow) {
-                            Some(value) => *value = n,
-                            // Improbable, with the hash key of some table.
-                            None => prop_assume!(table.insert(flow, n).is_ok()),
-                        }
-                        model.insert(flow, n);
-                    },
-                    Step::Extend(flows) => {
-                        let coming = flows.iter().map(|flow| Some((flow.as_ref().copied()?, n)));
-                        let refused = table.extend(coming.collect());
-                        let mut known = Vec::new();
-                        for flow in flows.into_iter().flatten() {
-                            match model.entry(flow) {
-                                Entry::Occupied(_) => known.push((flow, n)),
-                                Entry::Vacant(entry) => drop(entry.insert(n)),
-                            }
-                        }
-                        prop_assert_eq!(refused, known);
-                    }
-                    Step::Remove(flow) => prop_assert_eq!(table.remove(&flow), model.remove(&flow)),
-                    Step::Batch(flows) => {
-                        let found = table.find(flows.iter().copied());
-                        for (at, flow) in flows.iter().enumerate() {
-                            prop_assert_eq!(found.slot(at).is_some(), model.contains_key(flow));
-                            let value = table.get_mut(found.slot(at), flow).copied();
-                            prop_assert_eq!(value, model.get(flow).copied());
-                        }
-                    }
-                    Step::TakeMultiples(of) => {
-                        let mut taken = BTreeMap::new();
-                        let reason = |flow: &u64, _: &u64| flow.is_multiple_of(of).then_some(of);
-                        table.extract_if(reason, |flow, value, _| { taken.insert(flow, value); });
-                        let (gone, kept): (BTreeMap<u64, u64>, _) =
-                            model.into_iter().partition(|(flow, _)| flow.is_multiple_of(of));
-                        model = kept;
-                        prop_assert_eq!(taken, gone);
-                    }
-                }
-                prop_assert_eq!(table.len(), model.len());
-            }
-            let all: BTreeMap<_, _> = table.iter().map(|(flow, value)| (*flow, *value)).collect();
-            prop_assert_eq!(all, model);
-        }
-    }
-
-    proptest! {
-        /// Flows stay in their sections, which can be walked through and emptied one by one.
-        #[test]
-        fn sections_are_walked_through_one_by_one(
-            flows in proptest::collection::btree_set(0u64..4000, 0..1500),
-            of in 1u64..5,
-        ) {
-            let mut table = FlowTable::<u64, u64, 1>::with_sections(3);
-            let mut model = [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()];
-            for flow in flows {
-                let section = (flow / 7 % 3) as usize;
-                let slot = table.insert_in(section, flow, flow + 1);
-                prop_assume!(slot.is_ok());
-                prop_assert_eq!(table.section_of(slot.unwrap()), section);
-                model[section].insert(flow, flow + 1);
-            }
-            let reason = |flow: &u64, _: &u64| flow.is_multiple_of(of).then_some(());
-            let mut gone = 0;
-            table.extract_if_in(1, reason, |flow, _, ()| {
-                gone += usize::from(model[1].remove(&flow).is_some());
-            });
-            prop_assert!(model[1].keys().all(|flow| !flow.is_multiple_of(of)));
-            table.each_in(2, |value| *value += 1);
-            model[2].values_mut().for_each(|value| *value += 1);
-            if let Some((flow, value)) = model[0].pop_first() {
-                prop_assert_eq!(table.remove(&flow), Some(value));
-            }
-            for (section, model) in model.iter().enumerate() {
-                let all: BTreeMap<_, _> = table.iter_in(section).map(|(k, v)| (*k, *v)).collect();
-                prop_assert_eq!(&all, model);
-                prop_assert_eq!(table.len_of(section), model.len());
-            }
-            prop_assert_eq!(table.len(), model.iter().map(BTreeMap::len).sum::<usize>());
-        }
-    }
-
-    #[test]
-    fn a_slot_that_another_flow_has_now_is_not_taken_for_the_flow() {
-        let mut table = FlowTable::<u64, &str, 1>::new();
-        table.insert(1, "one").unwrap();
-        let found = table.find([1].into_iter());
-        table.remove(&1);
-        table.insert(2, "two").unwrap();
-        assert_eq!(table.get_mut(found.slot(0), &1), None);
-        table.insert(1, "again").unwrap();
-        assert_eq!(table.get_mut(found.slot(0), &1), Some(&mut "again"));
-    }
-}
+mod tests;

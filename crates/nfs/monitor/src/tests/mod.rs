@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use thalweg_packet::write::PacketBuilder;
 use thalweg_packet::{Decapsulate, Pool};
 
-use thalweg_testkit::peer;
+use thalweg_nf::Units;
+use thalweg_testkit::{moving, peer};
 
 use super::*;
 use thalweg_nf::Emitted;
@@ -53,9 +54,13 @@ fn totals(path: &std::path::Path) -> (Totals, Vec<String>) {
     (totals, reasons)
 }
 
-fn monitor(folder: &std::path::Path, options: &str) -> Box<dyn NetworkFunction> {
+fn blueprint(folder: &std::path::Path, options: &str) -> Box<dyn Blueprint> {
     let text = format!("json = '{0}/f.json'\nipfix = '{0}/f.ipfix'\n{options}", folder.display());
-    KIND.build_in(&text, &Environment::default()).unwrap().instance()
+    KIND.build_in(&text, &Environment::default()).unwrap()
+}
+
+fn monitor(folder: &std::path::Path, options: &str) -> Box<dyn NetworkFunction> {
+    blueprint(folder, options).instance()
 }
 
 fn sent() -> impl Strategy<Value = Vec<Sent>> {
@@ -158,5 +163,40 @@ fn tshark_reads_the_ipfix_file() {
 fn nonsense_options_are_refused() {
     for text in ["max_flows = 0", "idle_timeout_s = 0", "jason = 'x'"] {
         assert!(KIND.build_alone(text).is_err(), "{text}");
+    }
+}
+
+/// A recorded stream of the format before: IPv4, IPv6 and ARP.
+const FORMAT_2: &[u8] = include_bytes!("format-2.state");
+
+#[test]
+fn the_format_before_is_read() {
+    let mut monitor = KIND.build_alone("").unwrap().instance();
+    moving::assert_reads_recorded(&mut *monitor, "monitor", FORMAT_2, 10);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    /// Packets may go to either of two instances: what the two count adds up.
+    #[test]
+    fn counts_of_two_instances_merge(sent in sent(), at in proptest::collection::vec(any::<bool>(), 60)) {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let options = "idle_timeout_s = 100000\nactive_timeout_s = 100000";
+        let mut whole = monitor(one.path(), options);
+        let both = blueprint(two.path(), options);
+        let (mut old, mut new) = (both.instance(), both.instance());
+        for (sent, is_new) in sent.iter().zip(at) {
+            feed(&mut *whole, std::slice::from_ref(sent));
+            feed(if is_new { &mut *new } else { &mut *old }, std::slice::from_ref(sent));
+        }
+        prop_assert!(old.begin_move(Units::whole()) && old.is_ready(0));
+        let stream = moving::exported(&*old, "monitor");
+        moving::import(&mut *new, "monitor", &stream);
+        old.forget_unit(0);
+        old.end_move();
+        // What has been handed over is not reported here, too.
+        [&mut whole, &mut old, &mut new].into_iter().for_each(|nf| nf.flush().unwrap());
+        let read = |f: &tempfile::TempDir| std::fs::read_to_string(f.path().join("f.json")).unwrap();
+        prop_assert_eq!(read(&one), read(&two));
     }
 }
