@@ -14,6 +14,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// The newest time so far; zero before the first packet.
+    pub(crate) fn time(&self) -> Nanoseconds {
+        self.reached.unwrap_or_default()
+    }
+
     /// Begins a batch; returns the time reached before it.
     pub(crate) fn batch(&mut self, batch: &Batch) -> Nanoseconds {
         let (Some(first), Some(last)) = (batch.lanes().lowest(), batch.lanes().highest()) else {

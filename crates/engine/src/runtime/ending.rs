@@ -11,7 +11,8 @@ pub(super) fn report(
     session: Session<'_>,
     state: &StateFolders<'_>,
 ) -> Report {
-    let Session { control, workers, began, watch, port_cycles, mut failures, .. } = session;
+    let Session { control, workers, began, reached, watch, port_cycles, mut failures, .. } =
+        session;
     let duration_s = began.elapsed().as_secs_f64();
     // They hold frames.
     drop(session.bursts);
@@ -19,7 +20,7 @@ pub(super) fn report(
     failures.extend(failed);
     let Generation { plan, inputs, course, mut outputs, former } = generation;
     outputs.flush(control);
-    let is_left = state.export_all(&plan, &course).unwrap_or_else(|e| {
+    let is_left = state.export_all(&plan, &course, reached.time()).unwrap_or_else(|e| {
         failures.push(e.to_string());
         false
     });

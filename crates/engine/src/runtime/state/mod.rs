@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_nf::NetworkFunction;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
+use thalweg_packet::Nanoseconds;
 
 use super::options::RunOptions;
 use crate::course::Course;
@@ -89,11 +90,12 @@ impl<'a> StateFolders<'a> {
     }
 
     /// Writes the state of the NFs and publishes it, all of it or, on an error, nothing; returns
-    /// whether another run can import it.
+    /// whether another run can import it. `clock` is the time that packets have reached.
     pub(super) fn export_all(
         &self,
         plan: &Plan,
         course: &Course,
+        clock: Nanoseconds,
     ) -> Result<bool, StateFolderError> {
         let Some(folder) = self.export else { return Ok(false) };
         let manifest = manifest_of(plan);
@@ -103,7 +105,7 @@ impl<'a> StateFolders<'a> {
             let nf = &plan.nfs[usize::from(nf.0)];
             if is_stateful(nf) {
                 let path = partial(&folder.join(manifest::file(&nf.name, 0)));
-                write(&path, nf, &**function).inspect_err(|_| clean())?;
+                write(&path, nf, &**function, clock).inspect_err(|_| clean())?;
             }
         }
         let new = manifest.write(folder).inspect_err(|_| clean());
@@ -221,10 +223,16 @@ fn read(
     take().map_err(|source| StateFolderError::File { path: path.into(), source })
 }
 
-fn write(path: &Path, nf: &NfPlan, function: &dyn NetworkFunction) -> Result<(), StateFolderError> {
+fn write(
+    path: &Path,
+    nf: &NfPlan,
+    function: &dyn NetworkFunction,
+    clock: Nanoseconds,
+) -> Result<(), StateFolderError> {
     let mut out = BufWriter::new(create(path).map_err(cannot("write", path))?);
     let give = |out: &mut BufWriter<File>| -> Result<(), StateError> {
-        let mut writer = StateWriter::new(out, nf.kind.name, function.state_version())?;
+        let writer = StateWriter::new(out, nf.kind.name, function.state_version())?;
+        let mut writer = writer.at(clock);
         function.export_state(&mut writer)?;
         writer.finish()?;
         out.flush()?;
