@@ -115,6 +115,12 @@ need_rust() {
     exit 1
 }
 
+# Keeps the service of the package $1 from starting with the system: only its programs are wanted.
+without_service() {
+    local unit=/etc/systemd/system/$1.service
+    [ -e "$unit" ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null "$unit"; }
+}
+
 # The programs that tests hold our output against.
 need_peers() {
     local missing=()
@@ -130,12 +136,10 @@ need_peers() {
         missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)
     # librte_ipsec is held against ours.
     pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
-    if ! have prads; then
-        # The program is wanted, not its daemon.
-        local unit=/etc/systemd/system/prads.service
-        [ -e $unit ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null $unit; }
-        missing+=(prads)
-    fi
+    have prads || { without_service prads && missing+=(prads); }
+    # For promtool, and for a real Prometheus in a test.
+    have promtool || { without_service prometheus && missing+=(prometheus); }
+    /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || missing+=(python3-prometheus-client)
     [[ " $(features) " != *" libpcap "* ]] || have tcpdump || missing+=(tcpdump)
     [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
