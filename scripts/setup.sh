@@ -175,19 +175,33 @@ need_for_benches() {
     say "ready: $*"
 }
 
+# A Python of our own, for programs from PyPI.
+tools=$HOME/.cache/thalweg/tools
+need_tools() {
+    [ ! -e "$tools/bin/pip" ] || return 0
+    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || apt_try python3-venv || true
+    /usr/bin/python3 -m venv "$tools"
+}
+
 # Cargo's tools: built ones from PyPI take a second, building them here takes minutes.
 need_cargo_tool() {
-    local tools=$HOME/.cache/thalweg/tools
     PATH=$tools/bin:$PATH
     have "$1" && return
     say "installing $1"
-    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || apt_try python3-venv || true
-    if { [ -e "$tools/bin/pip" ] || /usr/bin/python3 -m venv "$tools"; } &&
-        "$tools/bin/pip" install --quiet "astral-dev-toolchain-$1" && have "$1"; then
+    if need_tools && "$tools/bin/pip" install --quiet "astral-dev-toolchain-$1" && have "$1"; then
         return
     fi
     say "no built $1 found: building it from crates.io"
     cargo install --locked --quiet "$1"
+}
+
+# Programs that the API is tested with.
+need_api_tools() {
+    "$tools/bin/python3" -c 'import schemathesis, openapi_spec_validator' 2>/dev/null && return
+    say "installing schemathesis and openapi-spec-validator"
+    need_tools && "$tools/bin/pip" install --quiet schemathesis openapi-spec-validator && return
+    say "missing: schemathesis, openapi-spec-validator; pip failed: see above, then run this again"
+    exit 1
 }
 
 # Levels of vector instructions that this processor lacks are tested in an emulated one.
@@ -221,6 +235,7 @@ need_ci_tools() {
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
     need_emulator
     need_cargo_tool cargo-deny
+    need_api_tools
 }
 
 need_compiler

@@ -3,6 +3,8 @@
 mod accept;
 mod text;
 
+use std::borrow::Cow;
+
 pub use accept::Format;
 
 /// Metrics, by family.
@@ -14,7 +16,7 @@ pub struct Metrics {
 /// The metrics with one name.
 #[derive(Clone, Debug)]
 pub struct Family {
-    name: &'static str,
+    name: Cow<'static, str>,
     help: String,
     kind: Kind,
     samples: Vec<Sample>,
@@ -52,8 +54,8 @@ impl Metrics {
     }
 
     /// The names of the families, without the suffixes of their samples.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.families.iter().map(|family| family.name)
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.families.iter().map(|family| &*family.name)
     }
 }
 
@@ -69,9 +71,9 @@ impl Family {
     ///
     /// # Panics
     /// When the name is not one (letters, digits and `_`), or the help text is empty.
-    pub fn new(kind: Kind, name: &'static str, help: impl Into<String>) -> Self {
-        let help = help.into();
-        assert!(is_name(name), "'{name}' is not the name of a metric");
+    pub fn new(kind: Kind, name: impl Into<Cow<'static, str>>, help: impl Into<String>) -> Self {
+        let (name, help) = (name.into(), help.into());
+        assert!(is_name(&name), "'{name}' is not the name of a metric");
         assert!(!help.trim().is_empty(), "'{name}' has no help text");
         Self { name, help, kind, samples: Vec::new() }
     }

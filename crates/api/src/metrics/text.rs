@@ -32,7 +32,7 @@ impl Family {
             (Kind::Info, Format::OpenMetrics) => ("", "info"),
             (Kind::Info, Format::Text) => ("_info", "gauge"),
         };
-        let name = self.name;
+        let name = &*self.name;
         // Writing to a string does not fail.
         let _ = write!(text, "# HELP {name}{suffix} ");
         escape(text, &self.help, format == Format::OpenMetrics);
@@ -45,7 +45,7 @@ impl Family {
 }
 
 /// The unit of a family, which is the end of its name.
-fn unit(family: &Family) -> Option<&'static str> {
+fn unit(family: &Family) -> Option<&str> {
     let (_, last) = family.name.rsplit_once('_')?;
     // OpenMetrics forbids units of facts.
     (["seconds", "bytes", "ratio"].contains(&last) && family.kind != Kind::Info).then_some(last)

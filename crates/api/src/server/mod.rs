@@ -3,6 +3,7 @@
 mod connection;
 mod guard;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::FromRequestParts;
 use axum::http::Extensions;
+use axum::http::request::Parts;
 use tokio::net;
 use tokio::runtime;
 use tokio::sync::{Semaphore, watch};
@@ -76,6 +79,14 @@ impl Shared {
     pub async fn closing(&mut self) {
         // Without a sender the server has ended.
         let _ = self.closing.wait_for(|closing| *closing).await;
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Shared {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions))
     }
 }
 

@@ -1,0 +1,38 @@
+//! The run that an API is about.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use thalweg_chain::{Graph, Plan};
+use thalweg_classify::SharedRules;
+use thalweg_engine::Control;
+use time::OffsetDateTime;
+
+/// A run, as its API sees it.
+pub struct Subject {
+    pub(crate) name: String,
+    pub(crate) chain: String,
+    pub(crate) workers: usize,
+    pub(crate) graph: Graph,
+    pub(crate) rules: Arc<SharedRules>,
+    /// The names of the packet types, by number.
+    pub(crate) types: Vec<String>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) began: (Instant, OffsetDateTime),
+}
+
+impl Subject {
+    /// The run of `plan` on `workers` threads that `control` steers, under the name `name`.
+    pub fn new(name: String, plan: &Plan, workers: usize, control: Arc<Control>) -> Self {
+        Self {
+            name,
+            chain: plan.source.path().display().to_string(),
+            workers,
+            graph: plan.graph(),
+            rules: plan.rules.clone(),
+            types: plan.types.iter().cloned().collect(),
+            control,
+            began: (Instant::now(), OffsetDateTime::now_utc()),
+        }
+    }
+}
