@@ -328,7 +328,7 @@ async fn set_log_level(Body(wish): Body<LogLevel>) -> Json<LogLevel> {
     let before = Level::from(log::max_level());
     log::set_max_level(wish.level.into());
     if before != wish.level {
-        log::info!("the level of the log is {:?} now, as requested", wish.level);
+        log::info!("log level {}, as requested by the control API", log::max_level());
     }
     Json(wish)
 }
@@ -346,7 +346,7 @@ async fn export(Of(api): Of<Arc<Api>>, shared: Shared) -> Served<(StatusCode, Js
 }
 
 async fn stop(Of(api): Of<Arc<Api>>, shared: Shared) -> (StatusCode, Json<Status>) {
-    log::info!("the API was requested to stop the run");
+    log::info!("stopping, as requested by the control API");
     api.subject.control.stop();
     (StatusCode::ACCEPTED, Json(api.status(&shared)))
 }

@@ -24,15 +24,19 @@ pub struct Subject {
 impl Subject {
     /// The run of `plan` on `workers` threads that `control` steers, under the name `name`.
     pub fn new(name: String, plan: &Plan, workers: usize, control: Arc<Control>) -> Self {
+        let path = plan.source.path();
+        // Clients have other working folders.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let now = OffsetDateTime::now_utc();
         Self {
             name,
-            chain: plan.source.path().display().to_string(),
+            chain: path.display().to_string(),
             workers,
             graph: plan.graph(),
             rules: plan.rules.clone(),
             types: plan.types.iter().cloned().collect(),
             control,
-            began: (Instant::now(), OffsetDateTime::now_utc()),
+            began: (Instant::now(), now.replace_nanosecond(0).unwrap_or(now)),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use common::{Running, start};
@@ -46,11 +48,24 @@ fn every_metric_has_help_and_each_sample_is_there_once() {
         assert!(text.contains(&format!("# HELP {family} ")), "{family}");
     }
     let names: Vec<_> = samples(&text).into_iter().map(|(name, _)| name).collect();
-    let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+    let distinct: BTreeSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len());
     for name in names {
         assert!(families.iter().any(|family| name.starts_with(family)), "{name}");
     }
+}
+
+#[test]
+fn the_documentation_names_the_metrics_that_there_are() {
+    let run = start(1, Limits::default());
+    let (_, text) = metrics(&run, "text/plain");
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let there: BTreeSet<_> = types.map(|line| line.split(' ').next().unwrap()).collect();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let documented: BTreeSet<_> = words.filter(|word| word.starts_with("thalweg_")).collect();
+    assert_eq!(there, documented);
 }
 
 #[test]

@@ -46,22 +46,16 @@ struct Sample {
 }
 
 impl Metrics {
-    /// Adds a family, if it has samples.
+    /// Adds a family. One without samples is described all the same, so that readers find out what
+    /// there may be.
     pub fn push(&mut self, family: Family) {
-        if !family.samples.is_empty() {
-            self.families.push(family);
-        }
-    }
-
-    /// The names of the families, without the suffixes of their samples.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.families.iter().map(|family| &*family.name)
+        self.families.push(family);
     }
 }
 
 impl Extend<Family> for Metrics {
     fn extend<T: IntoIterator<Item = Family>>(&mut self, families: T) {
-        families.into_iter().for_each(|family| self.push(family));
+        self.families.extend(families);
     }
 }
 

@@ -136,6 +136,8 @@ x_build_info{v="1"} 1
 x_time_seconds{nf="a",quantile="0.5"} 0.001
 x_time_seconds{nf="a",quantile="1"} +Inf
 x_time_seconds_count{nf="a"} 7
+# HELP x_none Without samples.
+# TYPE x_none gauge
 # EOF
 "#;
         assert_eq!(example().to_text(Format::OpenMetrics), expected);
@@ -158,6 +160,8 @@ x_build_info{v="1"} 1
 x_time_seconds{nf="a",quantile="0.5"} 0.001
 x_time_seconds{nf="a",quantile="1"} +Inf
 x_time_seconds_count{nf="a"} 7
+# HELP x_none Without samples.
+# TYPE x_none gauge
 "#;
         assert_eq!(example().to_text(Format::Text), expected);
     }
