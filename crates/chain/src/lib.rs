@@ -12,8 +12,8 @@ mod routing;
 mod workers;
 
 pub use config::{
-    Files, InputPlan, InputSource, MergeBy, Names, NfPlan, OutputPlan, OutputTarget, Plan,
-    PlanOptions, Routes, read_routes,
+    Change, Difference, Files, Heir, How, InputPlan, InputSource, MergeBy, Names, NfPlan,
+    OutputPlan, OutputTarget, Plan, PlanOptions, Routes, StateFate, Succession, read_routes,
 };
 pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, PortKind};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};

@@ -333,11 +333,12 @@ fn a_reload_reads_included_files_again() {
     let folder = folder(0, "", "");
     let plan = folder.load().unwrap();
     folder.write(NAMES[1], &PORTS.replace("file = \"dns.flows\"", "rules = ['udp,tp_dst=x']"));
-    let mistakes = plan.reload().unwrap_err();
+    let mistakes = plan.succession().err().unwrap();
     assert!(mistakes[0].to_string().contains("parts/ports.toml:11:"), "{mistakes:?}");
     folder.write(NAMES[1], &PORTS.replace("file = \"dns.flows\"", "rules = ['udp']"));
-    plan.reload().unwrap();
+    let difference = plan.succession().unwrap().difference.to_string();
+    assert_eq!(difference, "~ class: 2 rules -> 2 rules");
     folder.write(NAMES[1], &PORTS.replace("[[class]]\ntype = \"dns\"\nfile = \"dns.flows\"", ""));
-    let mistakes = plan.reload().unwrap_err();
-    assert!(mistakes[0].message().contains("packet types cannot change"), "{mistakes:?}");
+    let difference = plan.succession().unwrap().difference.to_string();
+    assert!(difference.contains("- class 'dns'"), "{difference}");
 }

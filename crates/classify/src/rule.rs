@@ -53,7 +53,7 @@ impl fmt::Display for Match {
 ///
 /// The matching rule with the highest priority wins; among equal priorities, the
 /// one that was given first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Its number.
     pub id: RuleId,

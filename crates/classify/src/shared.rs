@@ -38,9 +38,9 @@ impl SharedRules {
         Arc::ptr_eq(&self.table.load(), table)
     }
 
-    /// Replaces the table. Classifiers adopt it at their next batch.
-    pub fn publish(&self, table: RuleTable) {
-        self.table.store(Arc::new(table));
+    /// Replaces the table; returns the old one. Classifiers adopt it at their next batch.
+    pub fn publish(&self, table: RuleTable) -> Arc<RuleTable> {
+        self.table.swap(Arc::new(table))
     }
 
     /// Seed of the hashes in the caches over these rules: drawn at random, so that

@@ -32,6 +32,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         loops: options.loops,
         times: options.selected.times(),
         filter: options.selected.filter.clone(),
+        watch: options.watch,
         stages: false,
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn losses_in_nfs_and_between_them_name_their_settings() {
-        let mut counters = Counters::new(1, 1);
+        let mut counters = Counters::new(1, 1, &crate::counters::Former::default());
         let nf = &mut counters.nfs[0];
         nf.packets = 1000;
         assert_eq!(of_nf("n", "nat", 2048, nf), [""; 0]);

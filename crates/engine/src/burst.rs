@@ -5,9 +5,10 @@ use std::sync::Arc;
 use thalweg_chain::Routing;
 use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
+use crate::counters::PortCounters;
 use crate::forwarding::Queues;
 use crate::parts::Split;
-use crate::tally::{Asked, Tally};
+use crate::tally::{Asked, Run, Tally};
 
 /// The batches that a worker receives at once, which keep together on their way, and the packets
 /// that NFs generate for them.
@@ -84,11 +85,22 @@ impl Burst {
         }
     }
 
+    /// Prepares the burst, which is empty, for another chain.
+    pub(crate) fn suit(&mut self, routing: &Routing) {
+        self.spare.clear();
+        self.rounds.iter_mut().for_each(|round| round.queues = Queues::new(routing));
+    }
+
     /// Whether it carries neither packets nor a request.
     pub(crate) fn is_empty(&self) -> bool {
         !self.flushes
             && self.tally.is_none()
             && self.rounds.iter().all(|round| round.batch.is_empty())
+    }
+
+    /// Begins a tally for those who `asked`, with what the inputs have received.
+    pub(crate) fn begin_tally(&mut self, asked: Asked, run: &Run, inputs: &[PortCounters]) {
+        self.tally = Some(Box::new((asked, Tally::new(run, inputs))));
     }
 
     /// Lets a stage add its counts to the tally, if the burst has one.

@@ -1,15 +1,18 @@
 //! Controlling and observing a run from outside.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use thalweg_chain::Difference;
 use thalweg_source::Stop;
 
+use crate::reload::{MOST_WAITING, Reload, ReloadError, Waiting};
 use crate::report::Report;
 use crate::tally::{Asked, Tally};
 
@@ -18,16 +21,31 @@ use crate::tally::{Asked, Tally};
 pub struct Control {
     stop: Stop,
     export: AtomicBool,
-    reload: AtomicBool,
     pub(crate) packets_in: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) packets_out: AtomicU64,
     pub(crate) drops: AtomicU64,
-    /// Those who wait for a snapshot, and whether there are any.
-    asked: Mutex<Asked>,
+    requests: Mutex<Requests>,
+    /// Whether somebody waits for a snapshot, or for a reload.
     is_asked: AtomicBool,
+    is_reload_asked: AtomicBool,
     /// The bits of the share of the work that is done; 0 if it is unknown.
     share: AtomicU64,
+}
+
+/// The requests to a run that wait.
+#[derive(Default)]
+struct Requests {
+    snapshots: Asked,
+    reloads: VecDeque<Waiting>,
+    /// The run has ended: nobody answers any more.
+    has_ended: bool,
+}
+
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
+    }
 }
 
 /// The progress of a run.
@@ -67,9 +85,37 @@ impl Control {
         self.export.store(true, Relaxed);
     }
 
-    /// Requests that rules and the files of NFs are read again.
+    /// Requests a reload of the chain file, whose outcome is logged, and is a warning of the report
+    /// if it was refused.
     pub fn request_reload(&self) {
-        self.reload.store(true, Relaxed);
+        let mut requests = self.requests();
+        // One that waits already will see the files as they are then.
+        if requests.reloads.iter().all(|waiting| waiting.asker.is_some()) {
+            requests.reloads.push_back(Waiting { reload: Reload::default(), asker: None });
+            self.is_reload_asked.store(true, Release);
+        }
+    }
+
+    /// Reloads the chain file: loads it whole and builds all that is new, while packets pass. Then
+    /// all packets received so far take the old chain to its end, and those after them the new one.
+    /// What is the same stays as it is, and NFs that change keep their state. Returns what has
+    /// changed, when no packet is in the old chain any more.
+    ///
+    /// # Errors
+    /// Why nothing was changed: everything is, or nothing.
+    pub fn reload(&self, reload: Reload) -> Result<Difference, ReloadError> {
+        let (ask, answer) = mpsc::channel();
+        let mut requests = self.requests();
+        if requests.has_ended {
+            return Err(ReloadError::Ended);
+        }
+        if requests.reloads.len() >= MOST_WAITING {
+            return Err(ReloadError::Busy);
+        }
+        requests.reloads.push_back(Waiting { reload, asker: Some(ask) });
+        self.is_reload_asked.store(true, Release);
+        drop(requests);
+        answer.recv().unwrap_or(Err(ReloadError::Ended))
     }
 
     /// The report of the run up to this moment: of all packets received so far and no others, so
@@ -77,8 +123,13 @@ impl Control {
     /// `patience`. Packets do not wait for it.
     pub fn snapshot(&self, patience: Duration) -> Option<Report> {
         let (ask, answer) = mpsc::channel();
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+        let mut requests = self.requests();
+        if requests.has_ended {
+            return None;
+        }
+        requests.snapshots.push(ask);
         self.is_asked.store(true, Release);
+        drop(requests);
         answer.recv_timeout(patience).ok().map(Tally::report)
     }
 
@@ -86,15 +137,31 @@ impl Control {
         if !self.is_asked.load(Relaxed) || !self.is_asked.swap(false, Acquire) {
             return Asked::new();
         }
-        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.requests().snapshots)
     }
 
     pub(crate) fn take_export(&self) -> bool {
         self.export.load(Relaxed) && self.export.swap(false, Relaxed)
     }
 
-    pub(crate) fn take_reload(&self) -> bool {
-        self.reload.load(Relaxed) && self.reload.swap(false, Relaxed)
+    /// The reload that waits longest.
+    pub(crate) fn take_reload(&self) -> Option<Waiting> {
+        if !self.is_reload_asked.load(Relaxed) {
+            return None;
+        }
+        let mut requests = self.requests();
+        let first = requests.reloads.pop_front();
+        self.is_reload_asked.store(!requests.reloads.is_empty(), Release);
+        first
+    }
+
+    /// Answers nobody any more.
+    pub(crate) fn end(&self) {
+        *self.requests() = Requests { has_ended: true, ..Requests::default() };
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The progress of the run; about a batch late.

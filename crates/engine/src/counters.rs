@@ -1,12 +1,12 @@
 //! The counters of a run.
 
 use hdrhistogram::Histogram;
+use indexmap::IndexMap;
 use thalweg_classify::{LayerCycles, LayerStats};
 use thalweg_io::{PassedOver, Shortfall};
 use thalweg_packet::DropCounts;
 
 use crate::course::Course;
-use crate::parts::Parts;
 use crate::watch::Watch;
 
 /// A histogram of times in cycles, to three digits.
@@ -57,7 +57,7 @@ impl NfCounters {
         }
     }
 
-    /// Adds the counts of a part of the NF.
+    /// Adds the counts of a part of the NF, or of another NF.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
@@ -90,6 +90,27 @@ impl PortCounters {
     }
 }
 
+/// The counts of what reloads have removed from the chain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Former {
+    /// By kind.
+    pub(crate) nfs: IndexMap<&'static str, NfCounters>,
+    pub(crate) inputs: PortCounters,
+    pub(crate) outputs: PortCounters,
+    /// Packets and bytes of packet types.
+    pub(crate) types: (u64, u64),
+    pub(crate) chain_drops: DropCounts,
+    pub(crate) layers: LayerStats,
+    /// The number of reloads that changed something.
+    pub(crate) reloads: u64,
+}
+
+impl Former {
+    pub(crate) fn add_nf(&mut self, kind: &'static str, counters: &NfCounters) {
+        self.nfs.entry(kind).or_insert_with(NfCounters::new).merge(counters);
+    }
+}
+
 /// The counts of all stages of a course.
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
@@ -99,6 +120,7 @@ pub(crate) struct Counters {
     /// Drops between NFs: no route, too many hops.
     pub(crate) chain_drops: DropCounts,
     pub(crate) layers: LayerStats,
+    pub(crate) former: Former,
     /// Cycles spent on packets by all workers, and the part of them spent on parsing and on
     /// transmitting, which is measured only on request.
     pub(crate) busy_cycles: u64,
@@ -108,25 +130,22 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The counts of a course that has ended, and of those who observed it.
-    pub(crate) fn of(course: Course, watch: &Watch) -> Self {
-        let Course { classification, stations, parts, .. } = course;
+    /// The counts of a course that has ended, of what reloads have removed from it, and of those
+    /// who observed it.
+    pub(crate) fn of(mut course: Course, former: Former, watch: &Watch) -> Self {
+        let (seats, lost) = course.take_seats();
+        let classification = course.classification;
         let mut chain_drops = classification.lost;
-        let mut nfs = Vec::new();
-        for (station, parts) in stations.into_iter().zip(parts) {
-            chain_drops.merge(&station.lost);
-            let mut of_parts = parts.map(Parts::into_counters);
-            nfs.extend(station.into_counters().map(|(nf, mut counters)| {
-                of_parts.take().into_iter().for_each(|of_parts| counters.merge(&of_parts));
-                (nf, counters)
-            }));
-        }
-        nfs.sort_by_key(|(nf, _)| *nf);
+        chain_drops.merge(&lost);
+        chain_drops.merge(&former.chain_drops);
+        let mut layers = classification.classifier.stats();
+        layers.merge(&former.layers);
         Self {
-            nfs: nfs.into_iter().map(|(_, counters)| counters).collect(),
+            nfs: seats.into_iter().map(|mut seat| seat.take_counters()).collect(),
             types: classification.types,
             chain_drops,
-            layers: classification.classifier.stats(),
+            layers,
+            former,
             busy_cycles: watch.busy_cycles,
             parse_cycles: watch.parse_cycles,
             transmit_cycles: watch.transmit_cycles,
@@ -135,12 +154,13 @@ impl Counters {
     }
 
     /// No packets yet.
-    pub(crate) fn new(nfs: usize, types: usize) -> Self {
+    pub(crate) fn new(nfs: usize, types: usize, former: &Former) -> Self {
         Self {
             nfs: (0..nfs).map(|_| NfCounters::new()).collect(),
             types: vec![(0, 0); types],
-            chain_drops: DropCounts::default(),
-            layers: LayerStats::default(),
+            chain_drops: former.chain_drops,
+            layers: former.layers,
+            former: former.clone(),
             busy_cycles: 0,
             parse_cycles: 0,
             transmit_cycles: 0,
@@ -151,12 +171,17 @@ impl Counters {
     /// Drops at NFs and between them.
     pub(crate) fn drops(&self) -> DropCounts {
         let mut drops = self.chain_drops;
-        self.nfs.iter().for_each(|nf| drops.merge(&nf.drops));
+        self.all_nfs().for_each(|nf| drops.merge(&nf.drops));
         drops
     }
 
     /// Packets that NFs generated.
     pub(crate) fn generated(&self) -> u64 {
-        self.nfs.iter().map(|nf| nf.generated).sum()
+        self.all_nfs().map(|nf| nf.generated).sum()
+    }
+
+    /// The counts of each NF, and of those that reloads have removed.
+    fn all_nfs(&self) -> impl Iterator<Item = &NfCounters> {
+        self.nfs.iter().chain(self.former.nfs.values())
     }
 }

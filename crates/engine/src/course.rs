@@ -6,11 +6,11 @@ use std::sync::Arc;
 use thalweg_chain::{Next, NfIndex, Plan, Routing, Stage};
 use thalweg_classify::Classifier;
 use thalweg_nf::{Division, Emitted};
-use thalweg_packet::{Batch, Lanes, PacketType};
+use thalweg_packet::{Batch, DropCounts, Lanes, PacketType};
 
 use crate::burst::Burst;
 use crate::classification::Classification;
-use crate::counters::Counters;
+use crate::counters::{Counters, Former, NfCounters};
 use crate::parts::{self, Parts};
 use crate::station::{Member, Station};
 use crate::watch::Watch;
@@ -24,33 +24,108 @@ pub(crate) struct Course {
     pub(crate) parts: Vec<Option<Parts>>,
 }
 
+/// An NF in its place: its instance, and its parts if it is divided.
+pub(crate) struct Seat {
+    pub(crate) member: Member,
+    pub(crate) parts: Option<Parts>,
+}
+
+impl Seat {
+    /// A new instance of an NF for a run with `workers` workers; divided if it `may_divide` and is
+    /// worth it.
+    pub(crate) fn new(plan: &Plan, nf: NfIndex, workers: usize, may_divide: bool) -> Self {
+        let blueprint = &plan.nfs[usize::from(nf.0)].blueprint;
+        let number = (4 * workers).next_power_of_two().min(parts::MOST);
+        match may_divide.then(|| blueprint.divide(number)).flatten() {
+            Some(Division { parts, whole, bucket }) => Self {
+                member: Member::new(nf, whole),
+                parts: Some(Parts::new(nf, parts, bucket, &plan.pool)),
+            },
+            None => Self { member: Member::new(nf, blueprint.instance()), parts: None },
+        }
+    }
+
+    /// Gives the NF another index.
+    pub(crate) fn renumber(&mut self, nf: NfIndex) {
+        self.member.nf = nf;
+        self.parts.iter_mut().for_each(|parts| parts.nf = nf);
+    }
+
+    /// Takes the counts of the NF and its parts, when no more packets come to it.
+    pub(crate) fn take_counters(&mut self) -> NfCounters {
+        let mut counters = std::mem::replace(&mut self.member.counters, NfCounters::new());
+        let of_parts = self.parts.take().map(Parts::into_counters);
+        of_parts.into_iter().for_each(|of_parts| counters.merge(&of_parts));
+        counters
+    }
+}
+
+/// For each NF, whether it may be divided in a run with `workers` workers: it is alone in its
+/// station, and has no thread of its own.
+pub(crate) fn divisible(plan: &Plan, workers: usize) -> Vec<bool> {
+    let mut divisible = vec![false; plan.nfs.len()];
+    for nfs in stations(&plan.routing) {
+        if let ([nf], true) = (&nfs[..], workers > 1) {
+            divisible[usize::from(nf.0)] = !plan.nfs[usize::from(nf.0)].pinned;
+        }
+    }
+    divisible
+}
+
+/// A classifier for the packets of a plan.
+pub(crate) fn classification(plan: &Plan) -> Classification {
+    let classifier = Classifier::new(plan.rules.clone(), plan.classifier);
+    Classification::new(classifier, plan.routing.types)
+}
+
 impl Course {
     /// The course of a plan, with a new instance of each NF, for a run with `workers` workers.
     pub(crate) fn new(plan: &Plan, workers: usize) -> Self {
-        let routing = plan.routing.clone();
-        let mut parts = Vec::new();
-        let stations = stations(&routing).into_iter().map(|nfs| {
-            let is_alone = nfs.len() == 1;
-            let instance = |nf: NfIndex| {
-                let plan = &plan.nfs[usize::from(nf.0)];
-                let divides = workers > 1 && is_alone && !plan.pinned;
-                let number = (4 * workers).next_power_of_two().min(parts::MOST);
-                let division = divides.then(|| plan.blueprint.divide(number)).flatten();
-                let (whole, of_nf) = match division {
-                    Some(Division { parts, whole, bucket }) => (whole, Some((nf, parts, bucket))),
-                    None => (plan.blueprint.instance(), None),
-                };
-                ((nf, whole), of_nf)
-            };
-            let (nfs, mut of_nfs): (Vec<_>, Vec<_>) = nfs.into_iter().map(instance).unzip();
-            let of_nf = of_nfs.pop().flatten();
-            parts.push(of_nf.map(|(nf, parts, bucket)| Parts::new(nf, parts, bucket, &plan.pool)));
-            Station::new(nfs, Emitted::new(plan.pool.clone()))
-        });
-        let stations = stations.collect();
-        let classifier = Classifier::new(plan.rules.clone(), plan.classifier);
-        let classification = Classification::new(classifier, routing.types);
-        Self { routing, classification, stations, parts }
+        let seat = |(nf, may_divide)| Seat::new(plan, NfIndex(nf as u16), workers, may_divide);
+        let seats = divisible(plan, workers).into_iter().enumerate().map(seat).collect();
+        Self::of(plan, classification(plan), seats)
+    }
+
+    /// The course of these NFs, by index.
+    fn of(plan: &Plan, classification: Classification, seats: Vec<Seat>) -> Self {
+        let (routing, stations, parts) = (plan.routing.clone(), Vec::new(), Vec::new());
+        let mut course = Self { routing, classification, stations, parts };
+        course.place(plan, seats);
+        course
+    }
+
+    /// Places these NFs, by index, in stations. There are none before.
+    pub(crate) fn place(&mut self, plan: &Plan, seats: Vec<Seat>) {
+        let mut seats: Vec<_> = seats.into_iter().map(Some).collect();
+        self.routing = plan.routing.clone();
+        for nfs in stations(&plan.routing) {
+            let take = |nf: NfIndex| seats[usize::from(nf.0)].take().expect("each NF has a seat");
+            let (members, mut of_members): (Vec<_>, Vec<_>) =
+                nfs.into_iter().map(take).map(|seat| (seat.member, seat.parts)).unzip();
+            self.parts.push(of_members.pop().flatten());
+            self.stations.push(Station::new(members, Emitted::new(plan.pool.clone())));
+        }
+    }
+
+    /// Takes all NFs, by index, and the counts of packets dropped behind them.
+    pub(crate) fn take_seats(&mut self) -> (Vec<Seat>, DropCounts) {
+        let (mut seats, mut lost) = (Vec::new(), DropCounts::default());
+        for (station, mut parts) in self.stations.drain(..).zip(self.parts.drain(..)) {
+            lost.merge(&station.lost);
+            let seat = |member| Seat { member, parts: parts.take() };
+            seats.extend(station.into_members().map(seat));
+        }
+        seats.sort_by_key(|seat: &Seat| seat.member.nf);
+        (seats, lost)
+    }
+
+    /// The NF with this index, and whether it is divided.
+    pub(crate) fn member(&self, nf: NfIndex) -> Option<(&Member, bool)> {
+        let mut stations = self.stations.iter().zip(&self.parts);
+        stations.find_map(|(station, parts)| {
+            let member = station.members().iter().find(|member| member.nf == nf)?;
+            Some((member, parts.is_some()))
+        })
     }
 
     /// All NFs.
@@ -72,16 +147,17 @@ impl Course {
         }
     }
 
-    /// Ends the NFs, which write what they hold for the last time, and returns all counts;
-    /// `is_left` if the state of the NFs was exported for another run.
+    /// Ends the NFs, which write what they hold for the last time, and returns all counts, with those
+    /// of `former` ones; `is_left` if the state of the NFs was exported for another run.
     pub(crate) fn end(
         mut self,
         is_left: bool,
+        former: Former,
         watch: &Watch,
         failures: &mut Vec<String>,
     ) -> Counters {
         self.stations.iter_mut().for_each(|station| station.end(is_left, failures));
-        Counters::of(self, watch)
+        Counters::of(self, former, watch)
     }
 }
 

@@ -12,6 +12,7 @@ mod counters;
 mod course;
 mod forwarding;
 mod parts;
+mod reload;
 mod report;
 mod runtime;
 mod station;
@@ -22,6 +23,10 @@ mod visit;
 mod watch;
 
 pub use control::{Control, Progress};
-pub use report::{LatencyReport, NfReport, PortReport, Report};
+pub use reload::{Reload, ReloadError};
+pub use report::{
+    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
+    TypeReport,
+};
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use trace::{Change, Step, Trace};

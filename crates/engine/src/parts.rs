@@ -17,7 +17,7 @@ pub(crate) const MOST: usize = 16;
 
 /// The parts of an NF, each of which serves the bursts in the order of their numbers.
 pub(crate) struct Parts {
-    nf: NfIndex,
+    pub(crate) nf: NfIndex,
     parts: Vec<InTurn<PartAtWork>>,
     bucket: fn(&Batch, usize) -> u16,
 }

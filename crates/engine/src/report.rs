@@ -7,7 +7,7 @@ use thalweg_cpu::Isa;
 use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
-use crate::counters::{Counters, Latencies, PortCounters};
+use crate::counters::{Counters, Former, Latencies, NfCounters, PortCounters};
 use thalweg_chain::Plan;
 
 /// The report of a run. Its JSON form is versioned by `schema`.
@@ -65,10 +65,96 @@ pub struct Report {
     pub types: IndexMap<String, TypeReport>,
     /// The number of packets that each layer of classification answered.
     pub classification: IndexMap<&'static str, u64>,
+    /// Reloads that changed something; absent if there were none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub reloads: u64,
+    /// How long reloads held packets up, in nanoseconds; absent without reloads, and in a report of a
+    /// run that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reload_pauses_ns: Option<PauseReport>,
+    /// The counts of what reloads have removed from the chain, which are part of the sums above;
+    /// absent without reloads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub former: Option<FormerReport>,
     /// Warnings for the reader.
     pub warnings: Vec<String>,
     /// Failures; the run has failed if there is one.
     pub failures: Vec<String>,
+}
+
+/// How long reloads held packets up.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct PauseReport {
+    /// Time in which no packets were received.
+    pub wall: LatencyReport,
+    /// The part of it in which a processor was busy with the change.
+    pub cpu: LatencyReport,
+}
+
+impl PauseReport {
+    /// Of times in nanoseconds.
+    pub(crate) fn of(wall: &Latencies, cpu: &Latencies) -> Self {
+        Self { wall: LatencyReport::of(wall, 1.0), cpu: LatencyReport::of(cpu, 1.0) }
+    }
+}
+
+/// The counts of what reloads have removed from the chain.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FormerReport {
+    /// All inputs.
+    pub inputs: SumReport,
+    /// All outputs.
+    pub outputs: SumReport,
+    /// NFs, by kind.
+    pub nfs: IndexMap<&'static str, FormerNf>,
+    /// All packet types.
+    pub types: TypeReport,
+}
+
+/// The counts of several ports.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SumReport {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets dropped or lost there, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+}
+
+/// The counts of NFs of one kind.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FormerNf {
+    /// Packets that they received.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets they generated.
+    pub generated: u64,
+    /// Packets they dropped, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+}
+
+impl FormerReport {
+    fn of(former: &Former) -> Self {
+        let sum = |port: &PortCounters| SumReport {
+            packets: port.packets,
+            bytes: port.bytes,
+            drops: by_name(&port.drops),
+        };
+        let nf = |nf: &NfCounters| FormerNf {
+            packets: nf.packets,
+            bytes: nf.bytes,
+            generated: nf.generated,
+            drops: by_name(&nf.drops),
+        };
+        Self {
+            inputs: sum(&former.inputs),
+            outputs: sum(&former.outputs),
+            nfs: former.nfs.iter().map(|(kind, counters)| (*kind, nf(counters))).collect(),
+            types: TypeReport { packets: former.types.0, bytes: former.types.1 },
+        }
+    }
 }
 
 /// Packets of one packet type.
@@ -102,8 +188,8 @@ pub struct PortReport {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_none(packets: &u64) -> bool {
-    *packets == 0
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The counts of an NF.
@@ -156,6 +242,7 @@ pub(crate) struct Totals {
     pub(crate) outputs: Vec<PortCounters>,
     pub(crate) counters: Counters,
     pub(crate) latency: Latencies,
+    pub(crate) reload_pauses_ns: Option<PauseReport>,
     pub(crate) leaked_frames: usize,
     pub(crate) warnings: Vec<String>,
     pub(crate) failures: Vec<String>,
@@ -176,7 +263,10 @@ impl Report {
             }
             sum
         };
-        let (all_in, all_out) = (sum(&inputs), sum(&outputs));
+        let former = &counters.former;
+        let (mut all_in, mut all_out) = (sum(&inputs), sum(&outputs));
+        all_in.merge(&former.inputs);
+        all_out.merge(&former.outputs);
         let mut drops = counters.drops();
         drops.merge(&all_in.drops);
         drops.merge(&all_out.drops);
@@ -242,6 +332,9 @@ impl Report {
             chain_drops: by_name(&counters.chain_drops),
             types: types(plan, &counters),
             classification: counters.layers.counts().collect(),
+            reloads: former.reloads,
+            reload_pauses_ns: totals.reload_pauses_ns,
+            former: (former.reloads > 0).then(|| FormerReport::of(former)),
             warnings,
             failures,
         }
@@ -261,7 +354,7 @@ fn by_name(drops: &DropCounts) -> IndexMap<&'static str, u64> {
 }
 
 fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
-    let report = |(nf, c): (&thalweg_chain::NfPlan, &crate::counters::NfCounters)| NfReport {
+    let report = |(nf, c): (&thalweg_chain::NfPlan, &NfCounters)| NfReport {
         name: nf.name.clone(),
         kind: nf.kind.name.to_owned(),
         packets: c.packets,

@@ -33,10 +33,15 @@ pub(crate) struct Member {
     pub(crate) counters: NfCounters,
 }
 
+impl Member {
+    /// An NF without packets so far.
+    pub(crate) fn new(nf: NfIndex, function: Box<dyn NetworkFunction>) -> Self {
+        Self { nf, function, counters: NfCounters::new() }
+    }
+}
+
 impl Station {
-    pub(crate) fn new(nfs: Vec<(NfIndex, Box<dyn NetworkFunction>)>, emitted: Emitted) -> Self {
-        let member = |(nf, function)| Member { nf, function, counters: NfCounters::new() };
-        let members = nfs.into_iter().map(member).collect();
+    pub(crate) fn new(members: Vec<Member>, emitted: Emitted) -> Self {
         Self { members, lost: DropCounts::default(), emitted, at_work: None }
     }
 
@@ -159,9 +164,8 @@ impl Station {
         &mut self.members
     }
 
-    /// The counts of its NFs.
-    pub(crate) fn into_counters(self) -> impl Iterator<Item = (NfIndex, NfCounters)> {
-        self.members.into_iter().map(|member| (member.nf, member.counters))
+    pub(crate) fn into_members(self) -> impl Iterator<Item = Member> {
+        self.members.into_iter()
     }
 }
 

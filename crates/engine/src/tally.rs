@@ -11,7 +11,7 @@ use thalweg_chain::{NfIndex, Plan};
 use thalweg_cpu::cycles::Clock;
 
 use crate::classification::Classification;
-use crate::counters::{Counters, Latencies, NfCounters, PortCounters};
+use crate::counters::{Counters, Former, Latencies, NfCounters, PortCounters};
 use crate::report::{Report, Totals};
 use crate::station::Station;
 
@@ -34,6 +34,7 @@ pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
     pub(crate) workers: usize,
     pub(crate) clock: Clock,
+    pub(crate) former: Arc<Former>,
 }
 
 impl Tally {
@@ -45,13 +46,13 @@ impl Tally {
             inputs: inputs.to_vec(),
             outputs: Vec::new(),
             latency: Latencies::new(),
-            counters: Counters::new(nfs, types),
+            counters: Counters::new(nfs, types, &run.former),
         }
     }
 
     pub(crate) fn add_classification(&mut self, classification: &Classification) {
         self.counters.types.clone_from(&classification.types);
-        self.counters.layers = classification.classifier.stats();
+        self.counters.layers.merge(&classification.classifier.stats());
         self.counters.chain_drops.merge(&classification.lost);
     }
 
@@ -75,7 +76,8 @@ impl Tally {
 
     /// The report of the run up to here.
     pub(crate) fn report(self) -> Report {
-        let Self { run: Run { plan, workers, clock }, inputs, outputs, latency, counters } = self;
+        let Self { run: Run { plan, workers, clock, .. }, inputs, outputs, latency, counters } =
+            self;
         let totals = Totals {
             workers,
             duration_s: clock.elapsed().as_secs_f64(),
@@ -86,6 +88,7 @@ impl Tally {
             outputs,
             counters,
             latency,
+            reload_pauses_ns: None,
             leaked_frames: 0,
             warnings: Vec::new(),
             failures: Vec::new(),

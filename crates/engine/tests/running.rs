@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Folder, Tag};
-use thalweg_engine::{Control, Report, RunError, RunOptions, run};
+use thalweg_engine::{Control, Reload, Report, RunError, RunOptions, run};
 
 fn chain(extra: &str) -> String {
     format!(
@@ -99,8 +99,8 @@ fn new_rules_are_taken_up_while_packets_flow() {
         let folder = folder("");
         let report = run_and(&folder, workers, |control| {
             folder.write("web.flows", "udp,tp_dst=1002\n");
-            control.request_reload();
-            wait(|| folder.ledger.lock().unwrap().reloads == 1);
+            let told = control.reload(Reload::default()).unwrap().to_string();
+            assert_eq!(told, "~ class: 1 rule -> 1 rule");
             let at = control.progress().packets_in;
             wait(|| control.progress().packets_in > at + 100_000);
         });
@@ -119,14 +119,14 @@ fn a_reload_with_mistakes_leaves_everything_as_it_was() {
     let folder = folder("");
     let report = run_and(&folder, 1, |control| {
         folder.write("web.flows", "udp,tp_dst=\nbogus\n");
-        control.request_reload();
+        let error = control.reload(Reload::default()).unwrap_err();
+        let lines = error.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("web.flows:1:"), "{lines:?}");
+        assert!(lines[1].contains("web.flows:2:1: "), "{lines:?}");
         let at = control.progress().packets_in;
-        wait(|| folder.ledger.lock().unwrap().reloads == 1);
         wait(|| control.progress().packets_in > at + 10_000);
     });
-    assert_eq!(report.warnings.len(), 2, "{:?}", report.warnings);
-    assert!(report.warnings[0].contains("web.flows:1:"), "{:?}", report.warnings);
-    assert!(report.warnings[1].contains("web.flows:2:1: "), "{:?}", report.warnings);
     assert_eq!(report.classification["revalidated_away"], 0);
     assert!(!report.failed());
 }

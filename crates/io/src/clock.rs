@@ -15,7 +15,7 @@ const STEP: Nanoseconds = Nanoseconds::from_secs(1);
 /// that it moves no timer; its captured time stays for outputs ([`Metadata::captured`]).
 ///
 /// [`Metadata::captured`]: thalweg_packet::Metadata::captured
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PacketClock {
     /// The newest time believed since the clock was last set back.
     reached: Option<Nanoseconds>,

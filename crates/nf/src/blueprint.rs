@@ -1,7 +1,10 @@
 //! From a section of the chain file to network functions.
 
+use std::any::Any;
+use std::path::Path;
+
 use thalweg_packet::DEFAULT_FRAME_SIZE;
-use thalweg_source::SourceError;
+use thalweg_source::{OutputFile, SourceError};
 
 use crate::division::Division;
 use crate::function::NetworkFunction;
@@ -20,6 +23,16 @@ pub struct Environment<'a> {
     pub dry_run: bool,
     /// Where random bytes come from.
     pub seed: Seed,
+    /// The files that the NFs of the running chain write, which this one will replace.
+    pub open_files: &'a [OutputFile],
+}
+
+impl Environment<'_> {
+    /// The file at `path` that the running chain writes, to go on writing it.
+    pub(crate) fn open_file(&self, path: &Path, is_replaced: bool) -> Option<&OutputFile> {
+        let is_same = |file: &&OutputFile| file.path() == path && file.is_replaced() == is_replaced;
+        self.open_files.iter().find(is_same)
+    }
 }
 
 /// The mistakes that kept an NF from being built; at least one.
@@ -33,8 +46,8 @@ impl From<SourceError> for BuildError {
     }
 }
 
-/// A checked NF configuration, with the tables that a reload replaces under a running instance.
-pub trait Blueprint: Send + Sync {
+/// A checked NF configuration, with its tables.
+pub trait Blueprint: Any + Send + Sync {
     /// Creates an instance. A run has one, which serves all packets in the order in which they
     /// arrived, whatever the number of workers.
     fn instance(&self) -> Box<dyn NetworkFunction>;
@@ -62,12 +75,26 @@ pub trait Blueprint: Send + Sync {
         &[]
     }
 
-    /// Reloads the NF's files and applies the changes to the running instance; on an
-    /// error everything stays as it was.
+    /// Lets the running instance of `old`, the configuration before this one, work on with this
+    /// one: so it keeps all its state, and nobody waits. `None` if it cannot, or if that is a
+    /// configuration of another kind: then an instance of this one takes its place, with the state
+    /// that it [exports](NetworkFunction::export_state).
     ///
-    /// # Errors
-    /// The mistakes in the new files.
-    fn reload(&self) -> Result<(), BuildError> {
-        Ok(())
+    /// Until the renewal is carried out, the running instance stays as it is.
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let _ = old;
+        None
+    }
+}
+
+/// Carries a renewal out, between two batches, on the instance or on the
+/// [whole](crate::Division::whole) of a divided one; cheap, whatever the size of tables. Returns
+/// what is no longer in use, to be dropped where no packet waits.
+pub type Renewal = Box<dyn FnOnce(&mut dyn NetworkFunction) -> Option<Box<dyn Any + Send>> + Send>;
+
+impl dyn Blueprint {
+    /// This configuration as one of type `B`, if it is.
+    pub fn downcast<B: Blueprint>(&self) -> Option<&B> {
+        (self as &dyn Any).downcast_ref()
     }
 }

@@ -1,5 +1,6 @@
 //! The trait of all network functions.
 
+use std::any::Any;
 use std::path::PathBuf;
 
 use thalweg_packet::{Batch, Lanes};
@@ -28,7 +29,7 @@ pub enum NfError {
 /// it, so that one call at a time reaches it and batches come in the order in which they arrived;
 /// its limits hold for the whole run. An NF that is worth dividing by flow has
 /// [parts](crate::Division).
-pub trait NetworkFunction: Send {
+pub trait NetworkFunction: Any + Send {
     /// Processes the packets of `lanes`. Other lanes of the batch belong to
     /// other branches of the chain and must not be touched.
     ///

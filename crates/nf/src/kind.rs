@@ -23,6 +23,9 @@ pub struct Kind {
     /// Whether it chooses the output of a packet: a chain with several outputs needs such an NF
     /// before `egress`.
     pub chooses_output: bool,
+    /// Whether its NFs keep the names or numbers of the chain's ports and packet types. Others are
+    /// not told them, so that an NF lives on when ports or types are added.
+    pub keeps_names: bool,
     /// The JSON Schema of its options.
     pub options: fn() -> Schema,
     /// Checks the options of an NF of this kind, and loads its files.
@@ -138,6 +141,7 @@ mod tests {
             state: None,
             limits: &[],
             chooses_output: false,
+            keeps_names: false,
             options: || schemars::json_schema!({}),
             build: |section, _| {
                 Err(section.error(0..0, "a test builds nothing", "no section").into())

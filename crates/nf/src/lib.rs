@@ -20,11 +20,11 @@ mod seed;
 pub mod state;
 pub mod toolkit;
 
-pub use blueprint::{Blueprint, BuildError, Environment};
+pub use blueprint::{Blueprint, BuildError, Environment, Renewal};
 pub use context::{Context, Verdict};
 pub use division::{BUCKETS, Division, Note, Part};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use kind::{Build, Kind, Kinds};
-pub use section::{NamedFiles, Section, misplaced};
+pub use section::{NamedFiles, ReadFile, Section, misplaced};
 pub use seed::Seed;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
@@ -36,9 +37,18 @@ pub struct Section<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct NamedFiles {
     /// Files that are read.
-    pub read: Vec<PathBuf>,
+    pub read: Vec<ReadFile>,
     /// Files that are written, and the spans of their options.
     pub written: Vec<(OutputFile, Range<usize>)>,
+}
+
+/// A file that an NF reads.
+#[derive(Clone, Debug)]
+pub struct ReadFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// A hash of the text that was read, if [`Section::read`] read it.
+    pub hash: Option<u64>,
 }
 
 impl<'a> Section<'a> {
@@ -102,12 +112,12 @@ impl<'a> Section<'a> {
     /// The path of a file that is read: relative to the chain file's folder.
     pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = self.beside(path);
-        self.files.borrow_mut().read.push(path.clone());
+        self.add_read(path.clone(), None);
         path
     }
 
-    /// The output file that `option` names, which a run opens before its first packet; `None`
-    /// without the option, or in a dry run.
+    /// The output file that `option` names, which a run opens before its first packet, or has open;
+    /// `None` without the option, or in a dry run.
     ///
     /// # Errors
     /// When no file can be written there.
@@ -116,7 +126,7 @@ impl<'a> Section<'a> {
         option: Option<&Spanned<String>>,
         environment: &Environment<'_>,
     ) -> Result<Option<OutputFile>, SourceError> {
-        self.output_file(option, environment, |file| file)
+        self.output_file(option, environment, false)
     }
 
     /// The same for a file whose content is replaced as a whole.
@@ -128,21 +138,24 @@ impl<'a> Section<'a> {
         option: Option<&Spanned<String>>,
         environment: &Environment<'_>,
     ) -> Result<Option<OutputFile>, SourceError> {
-        self.output_file(option, environment, OutputFile::replaced)
+        self.output_file(option, environment, true)
     }
 
     fn output_file(
         &self,
         option: Option<&Spanned<String>>,
         environment: &Environment<'_>,
-        kind: fn(OutputFile) -> OutputFile,
+        is_replaced: bool,
     ) -> Result<Option<OutputFile>, SourceError> {
         let Some(option) = option else { return Ok(None) };
         let path = self.beside(option.get_ref());
         if let Some((message, expected)) = misplaced(&path) {
             return Err(self.error(option.span(), message, expected));
         }
-        let file = kind(OutputFile::new(path));
+        let file = environment.open_file(&path, is_replaced).cloned().unwrap_or_else(|| {
+            let file = OutputFile::new(path);
+            if is_replaced { file.replaced() } else { file }
+        });
         self.files.borrow_mut().written.push((file.clone(), option.span()));
         Ok((!environment.dry_run).then_some(file))
     }
@@ -161,14 +174,25 @@ impl<'a> Section<'a> {
     /// # Errors
     /// When the file cannot be read; the error points at the option.
     pub fn read(&self, span: Range<usize>, path: impl AsRef<Path>) -> Result<Source, SourceError> {
-        let path = self.resolve(path);
-        Source::read(&path).map_err(|e| {
+        let path = self.beside(path);
+        let read = Source::read(&path);
+        let hash = |source: &Source| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(source.text().as_bytes());
+            hasher.finish()
+        };
+        self.add_read(path, read.as_ref().ok().map(hash));
+        read.map_err(|e| {
             if e.source_file().text().is_empty() {
                 self.error(span, e.message(), "a readable file")
             } else {
                 e
             }
         })
+    }
+
+    fn add_read(&self, path: PathBuf, hash: Option<u64>) {
+        self.files.borrow_mut().read.push(ReadFile { path, hash });
     }
 
     /// Runs `use_it` on the section whose options are the TOML `text`, named

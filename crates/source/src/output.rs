@@ -53,6 +53,13 @@ impl From<io::Error> for Incomplete {
     }
 }
 
+/// Equal if what one writes, the other goes on with.
+impl PartialEq for OutputFile {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl OutputFile {
     /// The file at `path`, which is not opened yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -71,6 +78,11 @@ impl OutputFile {
         self
     }
 
+    /// Whether its content is replaced as a whole.
+    pub fn is_replaced(&self) -> bool {
+        self.0.is_replaced.load(Relaxed)
+    }
+
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.0.path
@@ -86,7 +98,7 @@ impl OutputFile {
     /// # Errors
     /// The reason why it cannot.
     pub fn check(&self) -> io::Result<()> {
-        check_writable(self.path(), self.0.is_replaced.load(Relaxed))
+        check_writable(self.path(), self.is_replaced())
     }
 
     /// Opens the file and locks it for this run; its content stays until the first write. A file
@@ -99,7 +111,7 @@ impl OutputFile {
         if !matches!(*state, State::Closed) {
             return Ok(());
         }
-        let is_replaced = self.0.is_replaced.load(Relaxed);
+        let is_replaced = self.is_replaced();
         match open(self.path(), !is_replaced) {
             Ok(Some(opened)) => *state = State::Claimed(locked(opened)?),
             Ok(None) => {}

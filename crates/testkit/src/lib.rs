@@ -8,10 +8,12 @@ mod drive;
 pub mod fragments;
 mod pass;
 pub mod peer;
+mod renewal;
 
 pub use data::{captures, data_folder};
 pub use drive::{Drive, assert_fresh};
 pub use pass::{Fate, pass, pass_one};
+pub use renewal::{build, renew};
 
 /// The number of random cases of a property that is slow: `PROPTEST_CASES`, else `few`.
 ///

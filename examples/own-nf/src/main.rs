@@ -10,6 +10,7 @@ const KIND: Kind = Kind {
     state: Some("bytes by source address"),
     limits: &["1048576 sources: packets of others are dropped (state-full)"],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build: |section, _environment| Ok(Box::new(section.parse::<Options>()?)),
 };

@@ -1,6 +1,6 @@
 //! The files that a chain reads and writes: none may be overwritten that has another use.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_nf::misplaced;
 use thalweg_source::{OutputFile, Passage, SourceError};
@@ -17,6 +17,8 @@ pub struct Files {
     searched: Vec<(Searched, String)>,
     written: Vec<Written>,
     of_nfs: Vec<OutputFile>,
+    /// Those whose content makes the chain.
+    watched: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -31,8 +33,15 @@ struct Written {
 }
 
 impl Files {
+    /// Adds a capture that an input reads.
+    pub(super) fn capture(&mut self, path: &Path, what: String) {
+        self.read.push((Identity::of(path), what));
+    }
+
+    /// Adds a file whose content makes the chain.
     pub(super) fn read(&mut self, path: &Path, what: impl Into<String>) {
         self.read.push((Identity::of(path), what.into()));
+        self.watched.push(path.to_owned());
     }
 
     /// Adds a place where an input looks for its files.
@@ -49,6 +58,12 @@ impl Files {
     pub(super) fn written_by_nf(&mut self, file: OutputFile, option: Passage, nf: &str) {
         self.written(file.clone(), option, format!("the file that NF '{nf}' writes"));
         self.of_nfs.push(file);
+    }
+
+    /// The files whose content makes the chain: the chain file, those that it includes, of routes, of
+    /// rules, and those that NFs read.
+    pub fn watched(&self) -> &[PathBuf] {
+        &self.watched
     }
 
     /// The files that NFs write.

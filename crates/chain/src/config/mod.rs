@@ -2,24 +2,31 @@
 
 mod captures;
 mod classes;
+mod difference;
 mod file;
 mod files;
 mod hops;
 mod identity;
 mod include;
+mod memory;
 mod names;
+mod nfs;
 mod parts;
 mod paths;
 mod plan;
 mod ports;
 mod routes;
+mod succession;
 mod table;
 mod variables;
 mod ways;
 
+pub use difference::{Change, Difference, How, StateFate};
 pub use files::Files;
 pub use names::Names;
-pub use plan::{NfPlan, Plan, PlanOptions};
+pub use nfs::NfPlan;
+pub use plan::{Plan, PlanOptions};
 pub use ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
 pub use routes::{Routes, read_routes};
+pub use succession::{Heir, Succession};
 pub(crate) use ways::distinct_inputs;

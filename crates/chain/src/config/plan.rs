@@ -5,22 +5,23 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Blueprint, Environment, Kind, Kinds, Section, Seed};
-use thalweg_packet::{
-    DEFAULT_FRAME_SIZE, Decapsulate, HEADROOM, MAX_FRAME_SIZE, Nanoseconds, PacketMemory, Pool,
-};
-use thalweg_source::{Passage, Source, SourceError};
+use thalweg_nf::{Environment, Kinds, Seed};
+use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
+use thalweg_source::{Source, SourceError};
 
 use super::captures::Findings;
 use super::classes::{classes, type_names};
-use super::file::{ChainFile, Class, Memory, NfSection, Placed};
+use super::file::{ChainFile, Class, NfSection, Placed};
 use super::files::Files;
 use super::include::Texts;
+use super::memory::make_pool;
 use super::names::{self, Names};
+use super::nfs::{NfPlan, build_nfs};
 use super::parts;
 use super::paths::{is_in_memory, read_named, resolve};
 use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_paths, read_routes};
+use super::succession::Fixed;
 use crate::routing::Routing;
 use crate::workers::Workers;
 
@@ -37,24 +38,14 @@ pub struct PlanOptions {
     pub any_interface: bool,
 }
 
-/// An NF of a plan.
-pub struct NfPlan {
-    /// Its name.
-    pub name: String,
-    /// Its kind.
-    pub kind: Kind,
-    /// Whether it runs on a thread of its own.
-    pub pinned: bool,
-    /// Its configuration, from which its instances are made.
-    pub blueprint: Box<dyn Blueprint>,
-}
-
 /// A chain file, checked as a whole and loaded; no thread is started.
 pub struct Plan {
     /// The chain file.
     pub source: Source,
     /// The kinds that the file may name, for a reload.
-    kinds: Kinds,
+    pub(super) kinds: Kinds,
+    /// What a reload cannot change.
+    fixed: Fixed,
     /// The inputs, by port index.
     pub inputs: Vec<InputPlan>,
     /// The outputs, by port index.
@@ -104,11 +95,24 @@ impl Plan {
         kinds: &Kinds,
         options: PlanOptions,
     ) -> Result<Self, Vec<SourceError>> {
+        Self::build(text, kinds, options, None)
+    }
+
+    /// Loads the chain file `text`, to take the place of the plan that is `running`, if one is.
+    pub(super) fn build(
+        text: &Source,
+        kinds: &Kinds,
+        options: PlanOptions,
+        running: Option<&Self>,
+    ) -> Result<Self, Vec<SourceError>> {
         let texts = Texts::new();
         let mut file = parts::read(text, &texts, kinds)?;
         let source = file.source.clone();
         let mut errors = std::mem::take(&mut file.errors);
         names::check(&file, &mut errors);
+        if let Some(running) = running {
+            running.fixed.check(&file, &mut errors);
+        }
         let mut names = names_of(&file);
         let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
         let known = interfaces.as_deref();
@@ -126,6 +130,7 @@ impl Plan {
             types: &types,
             dry_run: options.dry_run,
             seed: Seed(file.run.seed),
+            open_files: running.map_or(&[], |plan| plan.files.outputs_of_nfs()),
         };
         let sections = std::mem::take(&mut file.nfs);
         let nfs = build_nfs(sections, &environment, &mut files, &mut errors);
@@ -139,7 +144,10 @@ impl Plan {
         let workers = check_workers(&file, &mut errors);
         let merge = file.run.merge;
         let classifier = classifier_config(&file, &mut errors);
-        let pool = make_pool(&file.memory, &nfs, &mut notes, &mut errors);
+        let pool = match running {
+            Some(running) => running.pool_for(&file, &nfs, &mut errors),
+            None => make_pool(&file.memory, &nfs, &mut notes, &mut errors),
+        };
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
             // By file, the chain file first, and by position: a line would have to be counted.
             errors.sort_by(|a, b| {
@@ -170,6 +178,7 @@ impl Plan {
         let plan = Self {
             source,
             kinds: kinds.clone(),
+            fixed: Fixed::of(&file),
             inputs,
             outputs,
             nfs,
@@ -194,35 +203,25 @@ impl Plan {
         unsupported.chain(&self.notes).cloned().collect()
     }
 
-    /// Reads the rules of `[[class]]` and the files of the NFs again, and publishes them to running
-    /// workers. The chain's routes, ports, NFs, their options and packet types stay as they are.
-    ///
-    /// # Errors
-    /// The mistakes in the new files; the parts that they belong to keep their old version.
-    pub fn reload(&self) -> Result<(), Vec<SourceError>> {
-        let text = if is_in_memory(&self.source) {
-            self.source.clone()
-        } else {
-            Source::read(self.source.path()).map_err(|e| vec![e])?
-        };
-        let texts = Texts::new();
-        let mut file = parts::read(&text, &texts, &self.kinds)?;
-        let mut errors = std::mem::take(&mut file.errors);
-        let input_names: Vec<_> = self.inputs.iter().map(|p| p.name.clone()).collect();
-        let classes = classes(&file, &input_names, &mut errors);
-        if classes.types != self.types {
-            let message = "packet types cannot change while the chain runs";
-            errors.push(file.source.error(0..0, message, "the same types in the same order"));
+    /// The packet memory, if its frames are large enough for `nfs`.
+    fn pool_for(
+        &self,
+        file: &ChainFile<'_>,
+        nfs: &[NfPlan],
+        errors: &mut Vec<SourceError>,
+    ) -> Option<Arc<Pool>> {
+        let size = self.pool.frame_size();
+        let is_chosen = file.memory.frame_size.is_some();
+        let too_large = |nf: &&NfPlan| !is_chosen && nf.blueprint.frame_size() > size;
+        if let Some(nf) = nfs.iter().find(too_large) {
+            let message = format!("the running chain's frames are too small for NF '{}'", nf.name);
+            let needed = nf.blueprint.frame_size();
+            let expected =
+                format!("NFs with frames of up to {size} bytes, not {needed}; or a restart");
+            errors.push(file.source.error(0..0, message, expected));
+            return None;
         }
-        if errors.is_empty() {
-            self.rules.publish(classes.table);
-        }
-        for nf in &self.nfs {
-            if let Err(e) = nf.blueprint.reload() {
-                errors.extend(e.0);
-            }
-        }
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+        Some(self.pool.clone())
     }
 }
 
@@ -244,7 +243,7 @@ fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
     for input in inputs {
         let InputSource::Capture { files: captures, .. } = &input.source else { continue };
         for path in captures.paths() {
-            files.read(path, format!("the file that input '{}' reads", input.name));
+            files.capture(path, format!("the file that input '{}' reads", input.name));
         }
         for place in &input.searched {
             files.searched(place.clone(), format!("those that input '{}' reads", input.name));
@@ -267,35 +266,6 @@ fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
         }
     }
     files
-}
-
-fn build_nfs(
-    sections: Vec<NfSection<'_>>,
-    environment: &Environment<'_>,
-    files: &mut Files,
-    errors: &mut Vec<SourceError>,
-) -> Vec<NfPlan> {
-    let mut nfs = Vec::new();
-    for nf in sections {
-        let Some(kind) = nf.kind else { continue };
-        let section = Section::new(&nf.name, nf.options, &nf.source);
-        let built = (kind.build)(&section, environment);
-        let named = section.into_files();
-        for path in named.read {
-            files.read(&path, format!("the file that NF '{}' reads", nf.name));
-        }
-        for (file, span) in named.written {
-            files.written_by_nf(file, Passage::new(&nf.source, span), &nf.name);
-        }
-        match built {
-            Ok(blueprint) => {
-                let pinned = nf.pinned;
-                nfs.push(NfPlan { name: nf.name, kind, pinned, blueprint });
-            }
-            Err(e) => errors.extend(e.0),
-        }
-    }
-    nfs
 }
 
 fn load_routes(
@@ -344,78 +314,5 @@ fn classifier_config(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Con
         megaflow_limit: c.megaflow_limit,
         idle_timeout: Nanoseconds::from_millis(c.idle_timeout_ms),
         ..Config::default()
-    }
-}
-
-/// The frame size that the file sets, or the largest that an NF needs.
-fn frame_size(
-    memory: &Placed<Memory>,
-    nfs: &[NfPlan],
-    notes: &mut Vec<SourceError>,
-    errors: &mut Vec<SourceError>,
-) -> Option<usize> {
-    let needs = nfs.iter().map(|nf| nf.blueprint.frame_size());
-    let Some(said) = &memory.frame_size else {
-        return Some(needs.fold(DEFAULT_FRAME_SIZE, usize::max));
-    };
-    let size = *said.get_ref();
-    if !size.is_multiple_of(64) || !(512..=MAX_FRAME_SIZE).contains(&size) {
-        let expected = format!(
-            "a multiple of 64 from 512 to {MAX_FRAME_SIZE}, including {HEADROOM} bytes of headroom"
-        );
-        errors.push(memory.source.error(said.span(), "bad frame size", expected));
-        return None;
-    }
-    let enough = size.max(DEFAULT_FRAME_SIZE);
-    for (nf, needed) in nfs.iter().zip(needs).filter(|(_, needed)| *needed > enough) {
-        let message = format!("frames may be too small for packets of NF '{}'", nf.name);
-        let expected = format!("{needed} bytes, the default for this chain");
-        notes.push(memory.source.error(said.span(), message, expected));
-    }
-    Some(size)
-}
-
-fn make_pool(
-    memory: &Placed<Memory>,
-    nfs: &[NfPlan],
-    notes: &mut Vec<SourceError>,
-    errors: &mut Vec<SourceError>,
-) -> Option<Arc<Pool>> {
-    let (size, frames) = (frame_size(memory, nfs, notes, errors)?, *memory.frames.get_ref());
-    if !(128..=1 << 24).contains(&frames) {
-        errors.push(memory.source.error(
-            memory.frames.span(),
-            "bad number of frames",
-            "128 to 16777216",
-        ));
-        return None;
-    }
-    let huge = memory
-        .huge_pages
-        .get_ref()
-        .then(|| PacketMemory::huge_pages(Pool::region_len(frames, size)));
-    let pool = match huge {
-        Some(Ok(region)) => Pool::new(region, size),
-        Some(Err(e)) => {
-            let message = format!("cannot use huge pages ({e}); using ordinary pages");
-            notes.push(memory.source.error(
-                memory.huge_pages.span(),
-                message,
-                "huge pages set aside",
-            ));
-            Pool::anonymous(frames, size)
-        }
-        None => Pool::anonymous(frames, size),
-    };
-    match pool {
-        Ok(pool) => Some(Arc::new(pool)),
-        Err(e) => {
-            errors.push(memory.source.error(
-                memory.frames.span(),
-                e.to_string(),
-                "less packet memory",
-            ));
-            None
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! NFs for tests, packets that carry their identity, and chains in a folder of their own.
 #![allow(dead_code)] // each test file uses a part
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde::Deserialize;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, BuildError, Context, Kind, Kinds, NetworkFunction};
+use thalweg_nf::{Blueprint, Context, Kind, Kinds, NetworkFunction, Renewal};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -95,7 +96,7 @@ pub struct Ledger {
     pub not_made: u64,
     /// The packets that each NF saw, in order.
     pub seen: BTreeMap<u32, Vec<Tag>>,
-    pub reloads: u32,
+    pub renewals: u32,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -109,6 +110,9 @@ pub struct Options {
     /// Panics at the packet with this sequence number.
     #[serde(default)]
     pub dies_at: Option<u32>,
+    /// Has no instance: making one panics.
+    #[serde(default)]
+    pub fails: bool,
 }
 
 thread_local! {
@@ -124,6 +128,7 @@ pub fn kinds() -> Kinds {
         state: None,
         limits: &[],
         chooses_output: true,
+        keeps_names: false,
         options: || schemars::json_schema!({}),
         build: |section, _| {
             let ledger = LEDGER.with_borrow(Arc::clone);
@@ -147,6 +152,7 @@ struct TestBlueprint {
 
 impl Blueprint for TestBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
+        assert!(!self.options.fails, "as the test wants");
         Box::new(TestNf { options: self.options, ledger: self.ledger.clone() })
     }
 
@@ -154,9 +160,18 @@ impl Blueprint for TestBlueprint {
         format!("test NF {}", self.options.number)
     }
 
-    fn reload(&self) -> Result<(), BuildError> {
-        self.ledger.lock().unwrap().reloads += 1;
-        Ok(())
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        // The ledger of the thread that reloads is another one.
+        self.ledger = old.downcast::<Self>()?.ledger.clone();
+        if self.options.fails {
+            return None;
+        }
+        self.ledger.lock().unwrap().renewals += 1;
+        let options = self.options;
+        Some(Box::new(move |instance| {
+            (instance as &mut dyn Any).downcast_mut::<TestNf>()?.options = options;
+            None
+        }))
     }
 }
 
@@ -204,6 +219,10 @@ impl Folder {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    pub fn root(&self) -> std::path::Display<'_> {
+        self.dir.path().display()
     }
 
     pub fn write(&self, name: &str, text: &str) -> &Self {

@@ -41,6 +41,15 @@ pub struct RuleTable {
     default_type: PacketType,
 }
 
+/// Equal if they hold the same rules under the same numbers, and have the same default.
+impl PartialEq for RuleTable {
+    fn eq(&self, other: &Self) -> bool {
+        let numbers = || (0..self.next_id().0).map(RuleId);
+        (self.default_type, self.next_id()) == (other.default_type, other.next_id())
+            && numbers().all(|id| self.rule(id) == other.rule(id))
+    }
+}
+
 impl Item for Arc<Rule> {
     type Weight = ();
     fn weight(&self) {}

@@ -267,6 +267,9 @@ pub struct Run {
     /// Export the NF state to FOLDER at the end; creates the folder if it is missing
     #[arg(long, value_name = "FOLDER")]
     pub export_state: Option<PathBuf>,
+    /// Reload the chain file whenever it changes, or a file that it names (captures apart)
+    #[arg(long)]
+    pub watch: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,

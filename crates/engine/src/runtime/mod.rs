@@ -2,26 +2,33 @@
 
 mod ending;
 mod error;
+mod generation;
 mod idle;
 mod inline;
 mod options;
 mod panics;
+mod pauses;
 mod pinned;
 mod ports;
 mod reload;
+mod session;
 mod stages;
 mod state;
 mod trace;
+mod watching;
 mod worker;
 mod workers;
 
-use std::sync::Arc;
+use std::thread;
 
 use thalweg_chain::{MAX_WORKERS, Plan};
 
 use crate::control::Control;
 use crate::report::Report;
+use generation::Generation;
+use session::Session;
 use state::StateFolders;
+use watching::Watched;
 
 pub use error::RunError;
 pub use options::RunOptions;
@@ -42,11 +49,21 @@ pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report
     if workers > MAX_WORKERS {
         return Err(RunError::Workers(workers));
     }
-    let plan = Arc::new(plan);
     let state = StateFolders::open(&plan, options)?;
-    if workers == 1 && !plan.nfs.iter().any(|nf| nf.pinned) {
-        inline::run(&plan, options, &state, control)
-    } else {
-        workers::run(&plan, workers, options, &state, control)
-    }
+    let generation = Generation::open(plan, workers, options, &state, control)?;
+    let watched = Watched::default();
+    let report = thread::scope(|scope| {
+        if options.watch {
+            watched.set(generation.plan.files.watched());
+            let watch = || watched.run(control);
+            let builder = thread::Builder::new().name("watch".into());
+            builder.spawn_scoped(scope, watch).map_err(RunError::Thread)?;
+        }
+        let report = Session::new(options, workers, &watched, control).run(generation, &state);
+        watched.end();
+        Ok::<_, RunError>(report)
+    })?;
+    // Those who still wait get no answer.
+    control.end();
+    Ok(report)
 }

@@ -20,6 +20,8 @@ pub struct RunOptions {
     pub times: TimeRange,
     /// The filter of captures and interfaces, in place of the chain file's.
     pub filter: Option<Filter>,
+    /// Reload the chain file whenever it, or a file that it names, has changed; captures apart.
+    pub watch: bool,
     /// Time each stage; the timing itself takes time.
     pub stages: bool,
     /// A folder with NF state that is imported before the first packet.

@@ -11,9 +11,14 @@ pub(super) fn failure(
     nf: Option<NfIndex>,
     cause: &(dyn Any + Send),
 ) -> String {
-    let text = cause.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| cause.downcast_ref::<String>().map(|text| &**text));
     let place = nf.and_then(|nf| plan.nfs.get(usize::from(nf.0)));
     let place = place.map_or(String::new(), |nf| format!(" in NF '{}'", nf.name));
-    format!("{who}{place} panicked: {}", text.unwrap_or("without a message"))
+    format!("{who}{place} panicked: {}", message(cause))
+}
+
+/// The message of a panic.
+pub(super) fn message(cause: &(dyn Any + Send)) -> &str {
+    let text = cause.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| cause.downcast_ref::<String>().map(|text| &**text));
+    text.unwrap_or("without a message")
 }

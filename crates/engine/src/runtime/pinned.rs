@@ -12,14 +12,14 @@ use crate::watch::Watch;
 
 /// A station whose NFs are served by a thread of their own, so that their tables stay in the cache
 /// of one core.
-pub(super) struct PinnedStation<'a> {
-    stages: &'a Stages<'a>,
+pub(super) struct PinnedStation<'a, 'r> {
+    stages: &'a Stages<'r>,
     station: usize,
     watch: Watch,
 }
 
-impl<'a> PinnedStation<'a> {
-    pub(super) fn new(stages: &'a Stages<'a>, station: usize) -> Self {
+impl<'a, 'r> PinnedStation<'a, 'r> {
+    pub(super) fn new(stages: &'a Stages<'r>, station: usize) -> Self {
         Self { stages, station, watch: Watch::default() }
     }
 

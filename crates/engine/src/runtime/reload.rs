@@ -1,73 +1,245 @@
-//! Reads rules and tables again, while packets pass.
+//! Builds the next generation while packets pass, and answers those who asked for it.
 
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use thalweg_chain::Plan;
-use thalweg_source::{count, counted};
+use thalweg_chain::{Difference, Heir, InputPlan, NfIndex, OutputPlan, Plan, Succession};
+use thalweg_source::Stop;
 
+use super::error::RunError;
+use super::generation::{Generation, Next, NextNf};
+use super::options::RunOptions;
+use super::panics;
+use super::pauses::Pauses;
+use super::ports::{NextPort, check_options, claim_files, claim_output, open_input};
 use crate::control::Control;
+use crate::course::{Seat, classification, divisible};
+use crate::reload::{Answer, Reload, ReloadError, Waiting};
+use crate::report::PauseReport;
 
-/// The most mistakes of a reload that are reported one by one; the rest are counted.
-const SHOWN: usize = 20;
+/// The most warnings that a run keeps for its report.
+const MOST_WARNINGS: usize = 100;
 
-/// Reloads on their own thread, one at a time: the packet path does not wait for files. Workers
-/// use the published rules and tables from their next batch on.
+/// The reloads of a run, one at a time, each on a thread of its own.
 pub(super) struct Reloads {
-    plan: Arc<Plan>,
-    running: Option<JoinHandle<Vec<String>>>,
+    options: RunOptions,
+    workers: usize,
+    stop: Stop,
+    building: Option<(JoinHandle<Built>, Waiting)>,
+    /// The next generation, which waits until no packet is under way.
+    ready: Option<(Box<Next>, Waiting)>,
+    /// Threads that end what earlier generations have left; each returns what failed.
+    ending: VecDeque<JoinHandle<Vec<String>>>,
     warnings: Vec<String>,
+    failures: Vec<String>,
+    pauses: Pauses,
 }
+
+/// What the thread of a reload returns: a generation, or the answer if there is nothing to be done.
+type Built = Result<Result<Box<Next>, Difference>, ReloadError>;
 
 impl Reloads {
-    pub(super) fn new(plan: Arc<Plan>) -> Self {
-        Self { plan, running: None, warnings: Vec::new() }
+    pub(super) fn new(options: &RunOptions, workers: usize, control: &Control) -> Self {
+        Self {
+            options: options.clone(),
+            workers,
+            stop: control.stop_request().after(options.duration),
+            building: None,
+            ready: None,
+            ending: VecDeque::new(),
+            warnings: Vec::new(),
+            failures: Vec::new(),
+            pauses: Pauses::new(),
+        }
     }
 
-    /// Starts a reload if one is requested and none is under way.
-    pub(super) fn poll(&mut self, control: &Control) {
-        if self.running.as_ref().is_some_and(JoinHandle::is_finished) {
+    /// Starts a reload if one is requested and none is under way; whether the next generation of
+    /// `plan` is ready.
+    pub(super) fn poll(&mut self, plan: &Arc<Plan>, control: &Control) -> bool {
+        if self.ready.is_none() {
+            self.pauses.end();
+        }
+        if self.building.as_ref().is_some_and(|(thread, _)| thread.is_finished()) {
             self.join();
         }
-        if self.running.is_none() && control.take_reload() {
-            let plan = self.plan.clone();
-            match thread::Builder::new().name("reload".into()).spawn(move || reload(&plan)) {
-                Ok(handle) => self.running = Some(handle),
-                Err(e) => self.warnings.push(format!("cannot start the reload thread: {e}")),
-            }
+        if self.building.is_none()
+            && self.ready.is_none()
+            && let Some(waiting) = control.take_reload()
+        {
+            self.start(plan.clone(), waiting);
+        }
+        if self.ready.is_some() {
+            self.pauses.begin();
+        }
+        self.ready.is_some()
+    }
+
+    fn start(&mut self, plan: Arc<Plan>, waiting: Waiting) {
+        let (options, workers, reload) = (self.options.clone(), self.workers, waiting.reload);
+        let stop = self.stop.clone();
+        let build = move || {
+            let build = AssertUnwindSafe(|| build(&plan, &options, workers, &stop, reload));
+            panic::catch_unwind(build).unwrap_or_else(|cause| {
+                Err(ReloadError::Panicked(panics::message(&*cause).to_owned()))
+            })
+        };
+        match thread::Builder::new().name("reload".into()).spawn(build) {
+            Ok(thread) => self.building = Some((thread, waiting)),
+            Err(e) => self.answer(waiting, Err(ReloadError::Thread(e))),
         }
     }
 
-    /// Waits for the reload under way; returns the warnings of all reloads.
-    pub(super) fn finish(mut self) -> Vec<String> {
-        self.join();
-        self.warnings
+    /// Takes what the thread of the reload has built.
+    fn join(&mut self) {
+        let Some((thread, waiting)) = self.building.take() else { return };
+        let panicked = |cause: Box<dyn Any + Send>| {
+            Err(ReloadError::Panicked(panics::message(&*cause).to_owned()))
+        };
+        match thread.join().unwrap_or_else(panicked) {
+            Ok(Ok(next)) => self.ready = Some((next, waiting)),
+            Ok(Err(difference)) => self.answer(waiting, Ok(difference)),
+            Err(e) => self.answer(waiting, Err(e)),
+        }
     }
 
-    fn join(&mut self) {
-        match self.running.take().map(JoinHandle::join) {
-            Some(Ok(mistakes)) => self.warnings.extend(mistakes),
-            Some(Err(_)) => self
-                .warnings
-                .push("the reload thread panicked; all that it did not reach stays in use".into()),
-            None => {}
+    /// Whether the next generation is ready.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.is_some()
+    }
+
+    /// Lets the next generation, which is ready, take the place of `running`, in which there is no
+    /// packet.
+    pub(super) fn carry_out(&mut self, running: &mut Generation, control: &Control) {
+        let Some((next, waiting)) = self.ready.take() else { return };
+        let mut outcome = Err(ReloadError::Ended);
+        self.pauses.change(|| outcome = running.follow(*next, control));
+        match outcome {
+            Ok((difference, retired)) => {
+                let Waiting { asker, reload } = waiting;
+                if asker.is_none() {
+                    self.tell(&Ok(difference.clone()), reload);
+                }
+                let end = move || {
+                    let failures = retired.end();
+                    // One who no longer waits needs no answer.
+                    asker.into_iter().for_each(|asker| drop(asker.send(Ok(difference.clone()))));
+                    failures
+                };
+                match thread::Builder::new().name("reload".into()).spawn(end) {
+                    Ok(thread) => self.ending.push_back(thread),
+                    // What was left over is dropped with the closure, and nobody is told.
+                    Err(e) => self.failures.push(format!("cannot start a thread: {e}")),
+                }
+            }
+            Err(e) => self.answer(waiting, Err(e)),
+        }
+        while self.ending.front().is_some_and(JoinHandle::is_finished) {
+            self.join_ending();
+        }
+    }
+
+    fn join_ending(&mut self) {
+        let Some(thread) = self.ending.pop_front() else { return };
+        let panicked = |cause: Box<dyn Any + Send>| {
+            vec![format!("the end of an NF panicked: {}", panics::message(&*cause))]
+        };
+        self.failures.extend(thread.join().unwrap_or_else(panicked));
+    }
+
+    /// Waits for what is under way; returns warnings and failures of all reloads, and how long they
+    /// held packets up.
+    pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>, Option<PauseReport>) {
+        self.join();
+        if let Some((_, waiting)) = self.ready.take() {
+            self.answer(waiting, Err(ReloadError::Ended));
+        }
+        while !self.ending.is_empty() {
+            self.join_ending();
+        }
+        (self.warnings, self.failures, self.pauses.report())
+    }
+
+    /// Answers the one who asked, or tells the log and the report.
+    fn answer(&mut self, waiting: Waiting, answer: Answer) {
+        let Waiting { asker, reload } = waiting;
+        match asker {
+            Some(asker) => drop(asker.send(answer)),
+            None => self.tell(&answer, reload),
+        }
+    }
+
+    fn tell(&mut self, answer: &Answer, reload: Reload) {
+        match answer {
+            Ok(difference) if difference.is_empty() => log::info!("reload: nothing has changed"),
+            Ok(difference) => {
+                let done = if reload.dry_run { "would reload" } else { "reloaded" };
+                difference.0.iter().for_each(|change| log::info!("{done}: {change}"));
+            }
+            Err(e) => {
+                for line in e.lines() {
+                    log::error!("reload: {line}");
+                    if self.warnings.len() < MOST_WARNINGS {
+                        self.warnings.push(format!("not reloaded: {line}"));
+                    }
+                }
+            }
         }
     }
 }
-fn reload(plan: &Plan) -> Vec<String> {
-    match plan.reload() {
-        Ok(()) => {
-            log::info!("reloaded rules and tables");
-            Vec::new()
-        }
-        Err(mistakes) => {
-            let mut told: Vec<_> = mistakes.iter().take(SHOWN).map(ToString::to_string).collect();
-            let more = count(&mistakes) - told.len() as u64;
-            if more > 0 {
-                told.push(counted(more, "more mistake"));
-            }
-            told.iter().for_each(|mistake| log::error!("reload: {mistake}"));
-            told.iter().map(|mistake| format!("not reloaded: {mistake}")).collect()
-        }
+
+/// Loads the chain file of `running` again, and builds what is new.
+fn build(
+    running: &Plan,
+    options: &RunOptions,
+    workers: usize,
+    stop: &Stop,
+    reload: Reload,
+) -> Built {
+    let succession = running.succession().map_err(ReloadError::Mistakes)?;
+    let Succession { plan, difference, nfs, inputs, outputs, keeps_classification } = succession;
+    check_options(&plan, options)?;
+    // Only an NF that takes over the state of another instance can still refuse.
+    let moves = nfs.iter().any(|heir| matches!(heir, Heir::Replaced(_)));
+    if !moves && (difference.is_empty() || reload.dry_run) {
+        return Ok(Err(difference));
     }
+    plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
+    let may_divide = divisible(&plan, workers);
+    let next = |(at, heir): (usize, Heir)| {
+        let (was, renewal, runs_on) = match heir {
+            Heir::Kept(was) => (Some(was), None, true),
+            Heir::Renewed(was, renewal) => (Some(was), Some(renewal), true),
+            Heir::Replaced(was) => (Some(was), None, false),
+            Heir::New => (None, None, false),
+        };
+        let seat = || Seat::new(&plan, NfIndex(at as u16), workers, may_divide[at]);
+        NextNf { was, seat: (!runs_on).then(seat), renewal, may_divide: may_divide[at] }
+    };
+    let nfs = nfs.into_iter().enumerate().map(next).collect();
+    let open = |input: &InputPlan| open_input(input, options);
+    let claim = |output: &OutputPlan| claim_output(output, stop);
+    let (inputs, outputs) = if reload.dry_run {
+        (Vec::new(), Vec::new())
+    } else {
+        claim_files(&plan, stop)?;
+        (ports(&plan.inputs, inputs, open)?, ports(&plan.outputs, outputs, claim)?)
+    };
+    let classification = (!keeps_classification).then(|| classification(&plan));
+    Ok(Ok(Box::new(Next { plan, difference, reload, nfs, inputs, outputs, classification })))
+}
+
+/// Opens the ports that do not run yet.
+fn ports<T, P: ?Sized>(
+    plans: &[T],
+    kept: Vec<Option<usize>>,
+    open: impl Fn(&T) -> Result<Box<P>, RunError>,
+) -> Result<Vec<NextPort<P>>, RunError> {
+    let port = |(plan, kept): (&T, Option<usize>)| match kept {
+        Some(was) => Ok(NextPort::Kept(was)),
+        None => open(plan).map(NextPort::New),
+    };
+    plans.iter().zip(kept).map(port).collect()
 }

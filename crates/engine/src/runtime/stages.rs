@@ -8,26 +8,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_chain::{Plan, Routing};
 use thalweg_packet::BATCH;
 
+use super::generation::Generation;
 use super::panics;
 use super::ports::{Inputs, Outputs};
 use super::reload::Reloads;
+use super::session::Session;
 use crate::burst::Burst;
 use crate::classification::Classification;
 use crate::control::Control;
+use crate::counters::Former;
 use crate::course::{Course, transmit};
 use crate::parts::Parts;
 use crate::station::Station;
-use crate::tally::{Run, Tally};
+use crate::tally::Run;
 use crate::turn::InTurn;
 use crate::visit::Clock;
 use crate::watch::Watch;
 
 /// All stages of a run, shared by its threads.
 pub(super) struct Stages<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a Arc<Plan>,
     pub(super) control: &'a Control,
+    pub(super) workers: usize,
     pub(super) routing: Arc<Routing>,
-    pub(super) intake: Mutex<Intake>,
+    pub(super) intake: Mutex<Intake<'a>>,
     pub(super) classification: InTurn<Classification>,
     pub(super) stations: Vec<InTurn<Station>>,
     /// By station: the parts of its NF, if that is divided.
@@ -40,13 +44,14 @@ pub(super) struct Stages<'a> {
     pub(super) share: Share,
     /// The number of bursts received.
     pub(super) received: AtomicU64,
-    /// No more packets will be received.
+    /// No more packets will be received, by this generation at least.
     pub(super) drained: AtomicBool,
     /// A thread has panicked: bursts under way do not end.
     pub(super) broken: AtomicBool,
     /// All workers have ended.
     pub(super) end: AtomicBool,
     failures: Mutex<Vec<String>>,
+    former: Arc<Former>,
 }
 
 /// The place of a burst under way.
@@ -65,41 +70,36 @@ impl Slot {
 }
 
 /// The first stage, where bursts get their numbers.
-pub(super) struct Intake {
+pub(super) struct Intake<'a> {
     pub(super) inputs: Inputs,
-    pub(super) reloads: Reloads,
+    pub(super) reloads: &'a mut Reloads,
     run: Run,
-    clock: Clock,
+    reached: &'a mut Clock,
     /// The number of the next burst.
     next: u64,
 }
 
-impl Intake {
+impl Intake<'_> {
     /// The number of the next burst.
     pub(super) fn next(&self) -> u64 {
         self.next
-    }
-
-    pub(super) fn new(inputs: Inputs, reloads: Reloads, run: Run) -> Self {
-        Self { inputs, reloads, run, clock: Clock::default(), next: 0 }
     }
 
     /// Fills `burst` (empty) with the packets that are there; returns whether anything arrived or
     /// an input ended. A burst with packets or a request gets its number.
     pub(super) fn receive(&mut self, burst: &mut Burst, control: &Control) -> bool {
         let mut came = false;
-        self.reloads.poll(control);
         burst.flushes = control.take_export();
         for round in &mut burst.rounds {
             came |= self.inputs.receive(&mut round.batch, control);
-            round.clock = self.clock.batch(&round.batch);
+            round.clock = self.reached.batch(&round.batch);
             if !round.batch.is_full() || self.inputs.ended(control) {
                 break;
             }
         }
         let asked = control.take_asked();
         if !asked.is_empty() {
-            burst.tally = Some(Box::new((asked, Tally::new(&self.run, self.inputs.counters()))));
+            burst.begin_tally(asked, &self.run, self.inputs.counters());
         }
         if !burst.is_empty() {
             (burst.number, burst.is_through) = (self.next, false);
@@ -111,36 +111,38 @@ impl Intake {
 
 impl<'a> Stages<'a> {
     pub(super) fn new(
-        plan: &'a Plan,
-        control: &'a Control,
-        intake: Intake,
-        course: Course,
-        outputs: Outputs,
-        workers: usize,
+        plan: &'a Arc<Plan>,
+        generation: Generation,
+        session: &'a mut Session<'_>,
     ) -> Self {
         let is_pinned = |station: &Station| {
             station.members().iter().any(|member| plan.nfs[usize::from(member.nf.0)].pinned)
         };
-        let pinned = course.stations.iter().map(is_pinned).collect();
-        let share = Share::of(plan.pool.frames(), workers);
+        let pinned = generation.course.stations.iter().map(is_pinned).collect();
+        let (workers, control) = (session.workers, session.control);
+        let run = generation.run(workers, session.began);
+        let Generation { inputs, course, outputs, former, .. } = generation;
+        let Session { reloads, reached, .. } = session;
         let Course { routing, classification, stations, parts } = course;
         Self {
             plan,
             control,
+            workers,
             routing,
-            intake: Mutex::new(intake),
+            intake: Mutex::new(Intake { inputs, reloads, run, reached, next: 0 }),
             classification: InTurn::new(classification),
             stations: stations.into_iter().map(InTurn::new).collect(),
             parts,
             pinned,
             outputs: InTurn::new(outputs),
             slots: (0..BURSTS * workers).map(|_| Slot::default()).collect(),
-            share,
+            share: Share::of(plan.pool.frames(), workers),
             received: AtomicU64::new(0),
             drained: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             end: AtomicBool::new(false),
             failures: Mutex::new(Vec::new()),
+            former,
         }
     }
 
@@ -212,21 +214,24 @@ impl<'a> Stages<'a> {
         self.control.stop();
     }
 
-    /// What the run leaves when its threads have ended: inputs, reloads, course, outputs, failures.
-    pub(super) fn into_parts(self) -> (Intake, Course, Outputs, Vec<String>) {
-        let Self { routing, intake, classification, stations, parts, .. } = self;
-        let (outputs, failures) = (self.outputs, self.failures);
+    /// The generation when its threads have ended, and its failures.
+    pub(super) fn end(self) -> (Generation, Vec<String>) {
         let course = Course {
-            routing,
-            classification: classification.into_inner(),
-            stations: stations.into_iter().map(InTurn::into_inner).collect(),
-            parts,
+            routing: self.routing,
+            classification: self.classification.into_inner(),
+            stations: self.stations.into_iter().map(InTurn::into_inner).collect(),
+            parts: self.parts,
         };
-        let of = |failures: Mutex<Vec<String>>| {
-            failures.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let failures = self.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let intake = self.intake.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let generation = Generation {
+            plan: self.plan.clone(),
+            inputs: intake.inputs,
+            course,
+            outputs: self.outputs.into_inner(),
+            former: self.former,
         };
-        let intake = intake.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (intake, course, outputs.into_inner(), of(failures))
+        (generation, failures)
     }
 }
 
@@ -256,9 +261,9 @@ impl Share {
         Self { batches, recycles, reserve }
     }
 
-    /// The bursts that a worker begins with.
-    pub(super) fn bursts(&self, plan: &Plan) -> Vec<Burst> {
-        let burst = |_| Burst::new(&plan.routing, &plan.pool, self.batches, self.recycles);
-        (0..BURSTS).map(burst).collect()
+    /// The bursts that a worker begins with: those that are `there`, and new ones.
+    pub(super) fn bursts(&self, plan: &Plan, there: &mut Vec<Burst>) -> Vec<Burst> {
+        let burst = || Burst::new(&plan.routing, &plan.pool, self.batches, self.recycles);
+        (0..BURSTS).map(|_| there.pop().unwrap_or_else(burst)).collect()
     }
 }

@@ -15,8 +15,8 @@ use crate::watch::Watch;
 const FEW: usize = 2;
 
 /// A worker on its own thread.
-pub(super) struct Worker<'a> {
-    stages: &'a Stages<'a>,
+pub(super) struct Worker<'a, 'r> {
+    stages: &'a Stages<'r>,
     number: usize,
     /// Bursts without packets; the last one used is the next, because it is in the cache.
     spare: Vec<Burst>,
@@ -25,18 +25,20 @@ pub(super) struct Worker<'a> {
     watch: Watch,
 }
 
-impl<'a> Worker<'a> {
-    pub(super) fn new(stages: &'a Stages<'a>, number: usize) -> Self {
-        let spare = stages.share.bursts(stages.plan);
+impl<'a, 'r> Worker<'a, 'r> {
+    /// Takes its share of `bursts`, if there are any.
+    pub(super) fn new(stages: &'a Stages<'r>, number: usize, bursts: &mut Vec<Burst>) -> Self {
+        let spare = stages.share.bursts(stages.plan, bursts);
         Self { stages, number, spare, own: 0, watch: Watch::default() }
     }
 
-    /// Works until no more packets arrive and none is under way; returns what it observed.
-    pub(super) fn run(mut self) -> Watch {
+    /// Works until no more packets are received and none is under way; returns what it observed, and
+    /// its bursts.
+    pub(super) fn run(mut self) -> (Watch, Vec<Burst>) {
         if let Err(cause) = panic::catch_unwind(AssertUnwindSafe(|| self.work())) {
             self.stages.break_off(&format!("worker {}", self.number), &*cause);
         }
-        self.watch
+        (self.watch, self.spare)
     }
 
     fn work(&mut self) {
@@ -84,7 +86,7 @@ impl<'a> Worker<'a> {
         let Ok(mut intake) = stages.intake.try_lock() else { return false };
         let place = stages.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
-        if intake.inputs.ended(stages.control) {
+        if intake.inputs.ended(stages.control) || intake.reloads.poll(stages.plan, stages.control) {
             stages.drained.store(true, Ordering::Release);
             return false;
         }

@@ -10,59 +10,44 @@
 //! No thread waits inside a stage, and the oldest burst under way never waits for another: no
 //! circle of waiting threads can form.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, ScopedJoinHandle};
 
-use thalweg_chain::Plan;
-use thalweg_cpu::cycles::Clock;
 use thalweg_packet::DropReason;
 
-use super::ending::{self, Ending};
 use super::error::RunError;
-use super::options::RunOptions;
+use super::generation::Generation;
 use super::pinned::PinnedStation;
-use super::ports::{Inputs, Outputs};
-use super::reload::Reloads;
-use super::stages::{Intake, Stages};
-use super::state::StateFolders;
+use super::session::Session;
+use super::stages::Stages;
 use super::worker::Worker;
-use crate::control::Control;
-use crate::course::Course;
-use crate::report::Report;
-use crate::tally::Run;
+use crate::burst::Burst;
 use crate::watch::Watch;
 
-pub(super) fn run(
-    plan: &Arc<Plan>,
-    workers: usize,
-    options: &RunOptions,
-    state: &StateFolders<'_>,
-    control: &Control,
-) -> Result<Report, RunError> {
-    let inputs = Inputs::open(plan, options)?;
-    let mut course = Course::new(plan, workers);
-    state.import_all(&mut course)?;
-    // Last, because it empties files.
-    let outputs = Outputs::open(plan, options, control)?;
-    let clock = Clock::start();
-    let run = Run { plan: plan.clone(), workers, clock };
-    let intake = Intake::new(inputs, Reloads::new(plan.clone()), run);
-    let stages = Stages::new(plan, control, intake, course, outputs, workers);
-    let watch = serve(&stages, workers)?;
-    let unfinished = stages.unfinished();
-    let (intake, mut course, outputs, failures) = stages.into_parts();
-    let Intake { inputs, reloads, .. } = intake;
-    course.classification.lost.add(DropReason::Unfinished, unfinished);
-    control.drops.fetch_add(unfinished, Ordering::Relaxed);
-    let warnings = reloads.finish();
-    let ending =
-        Ending { workers, inputs, course, outputs, watch, port_cycles: 0, warnings, failures };
-    Ok(ending::report(plan, ending, state, &clock, control))
+/// Takes packets through `generation` until no more arrive, or the next generation is ready.
+pub(super) fn serve(generation: Generation, session: &mut Session<'_>) -> Generation {
+    let plan = generation.plan.clone();
+    let mut bursts = std::mem::take(&mut session.bursts);
+    let mut watch = Watch::default();
+    let stages = Stages::new(&plan, generation, session);
+    let started = serve_all(&stages, &mut bursts, &mut watch);
+    let (unfinished, is_broken) = (stages.unfinished(), stages.broken.load(Ordering::Acquire));
+    let (mut generation, failures) = stages.end();
+    session.failures.extend(failures);
+    session.failures.extend(started.err().map(|e| RunError::Thread(e).to_string()));
+    session.watch.merge(&watch);
+    (session.bursts, session.is_broken) = (bursts, is_broken);
+    generation.course.classification.lost.add(DropReason::Unfinished, unfinished);
+    session.control.drops.fetch_add(unfinished, Ordering::Relaxed);
+    generation
 }
 
-/// Runs all threads to their ends; returns what they observed.
-fn serve(stages: &Stages<'_>, workers: usize) -> Result<Watch, RunError> {
+/// Runs all threads to their ends; they begin with `bursts`, and leave them.
+fn serve_all(
+    stages: &Stages<'_>,
+    bursts: &mut Vec<Burst>,
+    watch: &mut Watch,
+) -> std::io::Result<()> {
     thread::scope(|scope| {
         let (mut running, mut serving) = (Vec::new(), Vec::new());
         let started = (|| {
@@ -72,8 +57,8 @@ fn serve(stages: &Stages<'_>, workers: usize) -> Result<Watch, RunError> {
                 let builder = thread::Builder::new().name(format!("pinned {n}"));
                 serving.push(builder.spawn_scoped(scope, || station.run())?);
             }
-            for n in 0..workers {
-                let worker = Worker::new(stages, n);
+            for n in 0..stages.workers {
+                let worker = Worker::new(stages, n, bursts);
                 let builder = thread::Builder::new().name(format!("worker {n}"));
                 running.push(builder.spawn_scoped(scope, || worker.run())?);
             }
@@ -82,14 +67,17 @@ fn serve(stages: &Stages<'_>, workers: usize) -> Result<Watch, RunError> {
         if started.is_err() {
             stages.broken.store(true, Ordering::Release);
         }
-        let mut watch = Watch::default();
         // They report their panics themselves.
+        for worker in running {
+            let (watched, spare) = worker.join().unwrap_or_default();
+            watch.merge(&watched);
+            bursts.extend(spare);
+        }
+        stages.end.store(true, Ordering::Release);
         let mut join = |thread: ScopedJoinHandle<'_, Watch>| {
             watch.merge(&thread.join().unwrap_or_default());
         };
-        running.into_iter().for_each(&mut join);
-        stages.end.store(true, Ordering::Release);
-        serving.into_iter().for_each(join);
-        started.map(|()| watch).map_err(RunError::Thread)
+        serving.into_iter().for_each(&mut join);
+        started
     })
 }

@@ -12,7 +12,7 @@ use crate::function::NfError;
 pub use thalweg_source::OutputFile;
 
 /// A file to which an NF appends lines. The run creates it at its start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LineFile(Option<OutputFile>);
 
 impl LineFile {

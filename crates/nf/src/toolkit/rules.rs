@@ -43,8 +43,6 @@ pub struct RuleList {
     rules: Vec<Rule>,
     /// The places of the rules that were added one by one.
     passages: Passages,
-    /// Rules of the chain file itself, which a reload keeps.
-    own: usize,
 }
 
 impl RuleList {
@@ -84,7 +82,6 @@ impl RuleList {
             let place = Place::of_string(section.source(), rule.get_ref(), rule.span());
             errors.extend(self.read(&place, rule.get_ref(), syntax).err());
         }
-        self.own = self.rules.len();
         errors.into_vec()
     }
 
@@ -106,20 +103,10 @@ impl RuleList {
         Ok(())
     }
 
-    /// Only the rules of the chain file itself: a reload adds those of the files again.
-    #[must_use]
-    pub fn own(&self) -> Self {
-        let mut passages = self.passages.clone();
-        passages.truncate(self.own);
-        Self { rules: self.rules[..self.own].to_vec(), passages, own: self.own }
-    }
-
-    /// The rules with a place that can never match, when all rules are added. Forgets the places in
-    /// files, which would keep their texts in memory.
+    /// The rules with a place that can never match, when all rules are added. Forgets the places,
+    /// which would keep the texts of files in memory.
     pub fn never_met(&mut self) -> Vec<SourceError> {
-        let never_met = self.passages.never_met(&self.rules);
-        self.passages.truncate(self.own);
-        never_met
+        std::mem::take(&mut self.passages).never_met(&self.rules)
     }
 
     /// The table of the rules; other packets get the type `default`.

@@ -16,7 +16,9 @@ use thalweg_source::SourceError;
 use rules::{Action, Options, Rules};
 use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::{OutputFile, json_line, replace};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Renewal, Section,
+};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -25,6 +27,7 @@ pub const KIND: Kind = Kind {
     state: None,
     limits: &["stateless; no in_port; port ranges only in ClassBench files, masks elsewhere"],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -67,7 +70,7 @@ impl Blueprint for AclBlueprint {
 
     fn describe(&self) -> String {
         let default = self.rules.default_action().name();
-        let rules = thalweg_source::counted(self.shared.load().len(), "rule");
+        let rules = thalweg_source::counted(self.rules.len(), "rule");
         format!("{rules}, default {default}")
     }
 
@@ -75,11 +78,11 @@ impl Blueprint for AclBlueprint {
         &self.rules.warnings
     }
 
-    fn reload(&self) -> Result<(), BuildError> {
-        let rules = self.rules.reread()?;
-        rules.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        self.shared.publish(rules.table());
-        Ok(())
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let old: &Self = old.downcast().filter(|old: &&Self| old.file == self.file)?;
+        self.shared = old.shared.clone();
+        let (shared, table) = (old.shared.clone(), self.rules.table());
+        Some(Box::new(move |_| Some(Box::new(shared.publish(table)))))
     }
 }
 

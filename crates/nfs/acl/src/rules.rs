@@ -1,7 +1,5 @@
 //! The rules of an access-control list.
 
-use std::path::{Path, PathBuf};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::{Rule, RuleTable, classbench, flow_syntax};
@@ -86,87 +84,53 @@ fn default_priority() -> u16 {
     flow_syntax::DEFAULT_PRIORITY as u16
 }
 
-/// A file of rules, and how it is read.
-#[derive(Clone)]
-enum File {
-    Lines(PathBuf),
-    ClassBench(PathBuf, Action, u16),
-}
-
-impl File {
-    fn path(&self) -> &Path {
-        let (Self::Lines(path) | Self::ClassBench(path, ..)) = self;
-        path
-    }
-
-    /// Adds the file's rules, read as `source`, to `list`; returns the mistakes.
-    fn add(&self, list: &mut RuleList, source: &Source) -> Vec<SourceError> {
-        let Self::ClassBench(_, action, priority) = self else {
-            return list.add_lines(source, &SYNTAX);
-        };
-        match classbench::parse(source, list.next_id(), 0, action.packet_type()) {
-            Ok(rules) => {
-                let same = |rule| Rule { priority: (*priority).into(), ..rule };
-                list.extend(rules.into_iter().map(same));
-                Vec::new()
-            }
-            Err(errors) => errors,
+/// Adds the rules of a ClassBench file to `list`; returns the mistakes.
+fn add_classbench(list: &mut RuleList, source: &Source, set: &ClassBench) -> Vec<SourceError> {
+    match classbench::parse(source, list.next_id(), 0, set.action.packet_type()) {
+        Ok(rules) => {
+            let same = |rule| Rule { priority: set.priority.into(), ..rule };
+            list.extend(rules.into_iter().map(same));
+            Vec::new()
         }
+        Err(errors) => errors,
     }
 }
 
-/// The rules as read, and their files.
-#[derive(Clone)]
+/// The rules as read.
 pub(super) struct Rules {
     default: Action,
     list: RuleList,
     /// Warnings about rules that can never match, except in ClassBench files, where they are
     /// common.
     pub(super) warnings: Vec<SourceError>,
-    files: Vec<File>,
 }
 
 impl Rules {
     pub(super) fn read(section: &Section<'_>, options: &Options) -> Result<Self, BuildError> {
         let mut list = RuleList::default();
         let mut errors = list.add_own(section, &options.rules, &SYNTAX);
-        let path = |name: &Spanned<String>| section.resolve(name.get_ref());
-        let lines = options.files.iter().map(|name| (name, File::Lines(path(name))));
-        let sets = options.classbench.iter().map(|ClassBench { file, action, priority }| {
-            (file, File::ClassBench(path(file), *action, *priority))
-        });
-        let mut files = Vec::new();
-        for (name, file) in lines.chain(sets) {
-            match section.read(name.span(), name.get_ref()) {
-                Ok(source) => errors.extend(file.add(&mut list, &source)),
+        let read = |name: &Spanned<String>| section.read(name.span(), name.get_ref());
+        for name in &options.files {
+            match read(name) {
+                Ok(source) => errors.extend(list.add_lines(&source, &SYNTAX)),
                 Err(e) => errors.push(e),
             }
-            files.push(file);
         }
-        Self::checked(options.default, list, files, errors)
-    }
-
-    /// The same rules, with those of the files reloaded.
-    pub(super) fn reread(&self) -> Result<Self, BuildError> {
-        let mut list = self.list.own();
-        let mut errors = Vec::new();
-        for file in &self.files {
-            errors.extend(file.add(&mut list, &Source::read(file.path())?));
+        for set in &options.classbench {
+            match read(&set.file) {
+                Ok(source) => errors.extend(add_classbench(&mut list, &source, set)),
+                Err(e) => errors.push(e),
+            }
         }
-        Self::checked(self.default, list, self.files.clone(), errors)
-    }
-
-    fn checked(
-        default: Action,
-        mut list: RuleList,
-        files: Vec<File>,
-        errors: Vec<SourceError>,
-    ) -> Result<Self, BuildError> {
         let warnings = list.never_met();
         if !errors.is_empty() {
             return Err(BuildError(errors));
         }
-        Ok(Self { default, list, warnings, files })
+        Ok(Self { default: options.default, list, warnings })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.as_slice().len()
     }
 
     pub(super) fn default_action(&self) -> Action {

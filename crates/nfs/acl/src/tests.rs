@@ -7,13 +7,15 @@ use thalweg_packet::write::{PacketBuilder, TcpSegment};
 
 use super::*;
 use thalweg_nf::Verdict;
-use thalweg_testkit::Drive;
 use thalweg_testkit::data_folder;
+use thalweg_testkit::{self as testkit, Drive};
 
 struct Bench {
     blueprint: Box<dyn Blueprint>,
     drive: Drive,
     folder: tempfile::TempDir,
+    text: String,
+    files: Vec<OutputFile>,
 }
 
 impl Bench {
@@ -25,8 +27,14 @@ impl Bench {
         }
         let text = format!("hits = 'FOLDER/h.json'\n{options}");
         let text = text.replace("FOLDER", &folder.path().display().to_string());
-        let blueprint = KIND.build_in(&text, &Environment::default())?;
-        Ok(Self { drive: Drive::new(blueprint.instance()), blueprint, folder })
+        let (blueprint, files) = testkit::build(&KIND, &text, &Environment::default())?;
+        Ok(Self { drive: Drive::new(blueprint.instance()), blueprint, folder, text, files })
+    }
+
+    fn reload(&mut self) -> Result<(), BuildError> {
+        let environment = Environment { open_files: &self.files, ..Environment::default() };
+        let nf = &mut *self.drive.nf;
+        testkit::renew(&KIND, &self.text, &environment, &mut self.blueprint, nf)
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<bool> {
@@ -77,11 +85,11 @@ fn a_reload_counts_anew_and_a_mistake_changes_nothing() {
     let file = bench.folder.path().join("f");
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [true]);
     std::fs::write(&file, "permit udp,\nfoo\n").unwrap();
-    let wrong = bench.blueprint.reload().unwrap_err().to_string();
+    let wrong = bench.reload().unwrap_err().to_string();
     assert!(wrong.contains("f:2:1: unknown action: 'foo'; expected permit or deny"), "{wrong}");
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [true]);
     std::fs::write(&file, "deny udp\n").unwrap();
-    bench.blueprint.reload().unwrap();
+    bench.reload().unwrap();
     assert_eq!(bench.send(&[udp([1; 4], 1)]), [false]);
     assert_eq!(bench.hits(), [("deny udp".to_owned(), 1)].into());
 }
@@ -104,14 +112,14 @@ fn a_rule_that_can_never_match_is_warned_of() {
     let options = "rules = ['permit udp,nw_src=10.1.0.0/16']\nfiles = ['FOLDER/lines']\n\
                    classbench = [{ file = 'FOLDER/set', action = 'deny', priority = 50000 }]";
     let files = [("lines", lines), ("set", &line.repeat(2))];
-    let bench = Bench::new(&files, options).unwrap();
+    let mut bench = Bench::new(&files, options).unwrap();
     let told: Vec<_> = bench.blueprint.warnings().iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     let at = "chain.toml:2:11: this rule can never match: @10.0.0.0/8";
     assert!(told[0].starts_with(at), "{told:?}");
     let at = "lines:2:1: this rule can never match: 'deny tcp' in line 1 covers it";
     assert!(told[1].contains(at), "{told:?}");
-    assert!(bench.blueprint.reload().is_ok());
+    assert!(bench.reload().is_ok());
 }
 
 /// The traces that go with the rule sets name the rule for each header.

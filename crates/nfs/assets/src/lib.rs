@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::{Batch, Lanes};
 use thalweg_source::SourceError;
 
-use config::{Config, Files, Loaded, Options};
+use config::{Config, Loaded, Options};
 use fingerprint::Fingerprints;
 use host::{Host, HostId};
 use networks::Networks;
@@ -32,7 +32,9 @@ use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::OutputFile;
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Renewal, Section,
+};
 use watch::Watcher;
 
 /// The kind, for the registry of a program.
@@ -49,6 +51,7 @@ pub const KIND: Kind = Kind {
         "max_conversations conversations: when full, the least recently used half is evicted",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -65,7 +68,7 @@ fn build(
     let Config { inventory, limits, networks, files } = config::read(section, environment)?;
     let Loaded { fingerprints, warnings } = files.load()?;
     Ok(Box::new(AssetsBlueprint {
-        files,
+        counts: fingerprints.counts(),
         fingerprints: Arc::new(ArcSwap::from_pointee(fingerprints)),
         warnings,
         limits,
@@ -75,7 +78,8 @@ fn build(
 }
 
 struct AssetsBlueprint {
-    files: Files,
+    /// The numbers of its fingerprints.
+    counts: [usize; 3],
     fingerprints: Arc<ArcSwap<Fingerprints>>,
     warnings: Vec<SourceError>,
     limits: Limits,
@@ -93,7 +97,7 @@ impl Blueprint for AssetsBlueprint {
     }
 
     fn describe(&self) -> String {
-        let [handshakes, texts, dhcp] = self.fingerprints.load().counts();
+        let [handshakes, texts, dhcp] = self.counts;
         format!("fingerprints: {handshakes} TCP, {texts} text, {dhcp} DHCP")
     }
 
@@ -101,9 +105,15 @@ impl Blueprint for AssetsBlueprint {
         &self.warnings
     }
 
-    fn reload(&self) -> Result<(), BuildError> {
-        self.fingerprints.store(Arc::new(self.files.load()?.fingerprints));
-        Ok(())
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let same = |old: &&Self| {
+            (old.limits, &old.networks, &old.inventory)
+                == (self.limits, &self.networks, &self.inventory)
+        };
+        let old = old.downcast().filter(same)?;
+        let new = std::mem::replace(&mut self.fingerprints, old.fingerprints.clone()).load_full();
+        let running = old.fingerprints.clone();
+        Some(Box::new(move |_| Some(Box::new(running.swap(new)))))
     }
 }
 

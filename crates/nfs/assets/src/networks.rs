@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use thalweg_packet::address_bits;
 
 /// Prefixes, IPv4 mapped to IPv6; an empty list stands for all networks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Networks(Vec<(u128, u128)>);
 
 impl Networks {

@@ -11,7 +11,7 @@ use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
 /// The number of payloads of each side of a conversation that are inspected.
 pub(super) const PAYLOADS: u8 = 8;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) hosts: usize,
     /// Bytes for all hosts.

@@ -34,6 +34,7 @@ pub const KIND: Kind = Kind {
         "no fragments inside tunnels; no ICMP errors for packets that stay incomplete",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };

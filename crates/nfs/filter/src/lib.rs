@@ -18,7 +18,9 @@ use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Headers, Lanes};
 
 use rules::{Action, Options, Rules};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender, RateLimit};
-use thalweg_nf::{Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{
+    Blueprint, BuildError, Context, Environment, Kind, NetworkFunction, Renewal, Section,
+};
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -30,6 +32,7 @@ pub const KIND: Kind = Kind {
         "1000 resets and 1000 ICMP errors per second",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -65,9 +68,11 @@ impl Blueprint for FilterBlueprint {
         format!("{rules}, default {}", self.rules.default_action().name())
     }
 
-    fn reload(&self) -> Result<(), BuildError> {
-        self.shared.publish(self.rules.reread()?.table());
-        Ok(())
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let old: &Self = old.downcast()?;
+        self.shared = old.shared.clone();
+        let (shared, table) = (old.shared.clone(), self.rules.table());
+        Some(Box::new(move |_| Some(Box::new(shared.publish(table)))))
     }
 }
 

@@ -1,13 +1,10 @@
 //! The filter's rules.
 
-use std::path::PathBuf;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_classify::RuleTable;
 use thalweg_classify::flow_syntax::{self, Flow, FlowError};
 use thalweg_packet::PacketType;
-use thalweg_source::Source;
 use toml::Spanned;
 
 use thalweg_nf::toolkit::rules::{RuleList, Syntax};
@@ -67,20 +64,18 @@ pub(super) struct Options {
     file: Option<Spanned<String>>,
 }
 
-/// The rules as read, and their file.
+/// The rules as read.
 pub(super) struct Rules {
     default: Action,
     list: RuleList,
-    file: Option<PathBuf>,
 }
 
 impl Rules {
     pub(super) fn read(section: &Section<'_>) -> Result<Self, BuildError> {
         let options: Options = section.parse()?;
-        let mut rules = Self { default: options.default, list: RuleList::default(), file: None };
+        let mut rules = Self { default: options.default, list: RuleList::default() };
         let mut errors = rules.list.add_own(section, &options.rules, &SYNTAX);
         if let Some(file) = &options.file {
-            rules.file = Some(section.resolve(file.get_ref()));
             match section.read(file.span(), file.get_ref()) {
                 Ok(source) => errors.extend(rules.list.add_lines(&source, &SYNTAX)),
                 Err(e) => errors.push(e),
@@ -88,20 +83,6 @@ impl Rules {
         }
         errors.extend(rules.list.never_met());
         if errors.is_empty() { Ok(rules) } else { Err(BuildError(errors)) }
-    }
-
-    /// The same rules, with those of the file reloaded.
-    pub(super) fn reread(&self) -> Result<Self, BuildError> {
-        let mut list = self.list.own();
-        if let Some(file) = &self.file {
-            let source = Source::read(file)?;
-            let mut errors = list.add_lines(&source, &SYNTAX);
-            errors.extend(list.never_met());
-            if !errors.is_empty() {
-                return Err(BuildError(errors));
-            }
-        }
-        Ok(Self { default: self.default, list, file: self.file.clone() })
     }
 
     pub(super) fn len(&self) -> usize {

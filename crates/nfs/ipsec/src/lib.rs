@@ -54,6 +54,7 @@ pub const KIND: Kind = Kind {
         "keys in a file are for tests only: sequence numbers restart at 1 with every start",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };

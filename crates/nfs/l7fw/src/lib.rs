@@ -65,6 +65,7 @@ pub const KIND: Kind = Kind {
         "max_flows flows: when full, the least recently used half is evicted",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     #[cfg(feature = "ndpi")]
     build: setup::build,

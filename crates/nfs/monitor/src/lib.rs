@@ -64,6 +64,7 @@ pub const KIND: Kind = Kind {
     state: Some("counts of flows, by five-tuple, input port and packet type"),
     limits: &["max_flows flows: a full table is exported as a whole"],
     chooses_output: false,
+    keeps_names: true,
     options: || schemars::schema_for!(Options),
     build,
 };

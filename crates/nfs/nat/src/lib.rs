@@ -44,6 +44,7 @@ pub const KIND: Kind = Kind {
         "1024 external addresses",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };

@@ -31,7 +31,7 @@ pub(super) struct Occasion {
 }
 
 /// The names of the chain's inputs, each as JSON.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InputNames(Arc<[String]>);
 
 impl InputNames {

@@ -161,7 +161,7 @@ pub(super) struct Seen<'a> {
     pub(super) application: Option<Protocol>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) flows: usize,
     pub(super) idle: Nanoseconds,

@@ -28,7 +28,7 @@ use thalweg_nf::toolkit::view::payload;
 const WAITING: usize = 1 << 16;
 
 /// The settings for inspecting connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) checksums: bool,
     pub(super) target: Target,

@@ -26,6 +26,7 @@ mod setup;
 mod stream;
 mod teller;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,7 @@ use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{Batch, Lanes, Nanoseconds};
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{SourceError, counted};
 use toml::Spanned;
 
 use alert::{InputNames, Occasion};
@@ -52,7 +53,7 @@ use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::LineFile;
 use thalweg_nf::{
     BUCKETS, Blueprint, BuildError, Context, Division, Environment, Kind, NetworkFunction, Note,
-    Part, Section,
+    Part, Renewal, Section,
 };
 
 /// Options of the intrusion detection.
@@ -145,6 +146,7 @@ pub const KIND: Kind = Kind {
         "max_flows connections",
     ],
     chooses_output: false,
+    keeps_names: true,
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -173,15 +175,11 @@ fn build(
     if !errors.is_empty() {
         return Err(BuildError(errors));
     }
-    let setup = Setup {
-        variables,
-        refuse: options.unsupported == Unsupported::Refuse,
-        files: options.rules.get_ref().iter().map(|f| section.resolve(f.get_ref())).collect(),
-    };
+    let setup = Setup { variables, refuse: options.unsupported == Unsupported::Refuse };
     let Compiled { engine, unsupported, warnings } = setup.compile(&sources)?;
     let alerts = LineFile::new(section.output(options.alerts.as_ref(), environment)?);
     Ok(Box::new(NidsBlueprint {
-        setup,
+        rules: engine.rules.len(),
         is_divided: AtomicBool::new(false),
         engine: Arc::new(ArcSwap::from_pointee(engine)),
         unsupported,
@@ -204,7 +202,8 @@ fn build(
 const MANY: usize = 500;
 
 struct NidsBlueprint {
-    setup: Setup,
+    /// The number of its rules.
+    rules: usize,
     /// Whether an instance was divided.
     is_divided: AtomicBool,
     engine: Arc<ArcSwap<Engine>>,
@@ -266,27 +265,32 @@ impl Blueprint for NidsBlueprint {
     }
 
     fn describe(&self) -> String {
-        let rules = self.engine.load().rules.len();
-        let noun = if rules == 1 { "rule" } else { "rules" };
-        format!("{rules} {noun}, {} unsupported", self.unsupported)
+        format!("{}, {} unsupported", counted(self.rules, "rule"), self.unsupported)
     }
 
     fn warnings(&self) -> &[SourceError] {
         &self.warnings
     }
 
-    fn reload(&self) -> Result<(), BuildError> {
-        let sources = self.setup.files.iter().map(Source::read).collect::<Result<Vec<_>, _>>()?;
-        let compiled = self.setup.compile(&sources)?;
-        let acts_by_count = compiled.engine.rules.iter().find(|rule| rule.acts_by_count());
-        if let Some(rule) = acts_by_count.filter(|_| self.is_divided.load(Ordering::Relaxed)) {
-            let message = format!("rule {} drops by how often it has matched", rule.sid);
-            let expected = "one worker, or a restart: the connections are divided over the workers";
-            return Err(sources[0].error(0..0, message, expected).into());
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let same = |old: &&Self| {
+            (old.limits, old.settings, &old.inputs, &old.alerts)
+                == (self.limits, self.settings, &self.inputs, &self.alerts)
+        };
+        let old = old.downcast().filter(same)?;
+        let is_divided = old.is_divided.load(Ordering::Relaxed);
+        let new = self.engine.load_full();
+        if is_divided && new.rules.iter().any(Rule::acts_by_count) {
+            return None;
         }
-        compiled.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        self.engine.store(Arc::new(compiled.engine));
-        Ok(())
+        (self.engine, self.is_divided) = (old.engine.clone(), AtomicBool::new(is_divided));
+        let (running, unsupported) = (old.engine.clone(), self.unsupported as u64);
+        Some(Box::new(move |whole| {
+            if let Some(nids) = (whole as &mut dyn Any).downcast_mut::<Nids>() {
+                nids.unsupported = unsupported;
+            }
+            Some(Box::new(running.swap(new)))
+        }))
     }
 }
 

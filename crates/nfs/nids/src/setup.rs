@@ -1,7 +1,6 @@
 //! Compiles rule files into the engine that inspects packets.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use thalweg_source::{Source, SourceError, counted};
 use toml::Spanned;
@@ -10,12 +9,11 @@ use super::engine::Engine;
 use super::rule::{Findings, Loaded, Variables, examine, load, summed};
 use thalweg_nf::{BuildError, Section};
 
-/// The settings for reading the rules, also on reload.
+/// The settings for reading the rules.
 pub(super) struct Setup {
     pub(super) variables: Variables,
     /// Whether rules that need an unsupported feature are errors.
     pub(super) refuse: bool,
-    pub(super) files: Vec<PathBuf>,
 }
 
 pub(super) struct Compiled {

@@ -16,6 +16,7 @@ pub const KIND: Kind = Kind {
     state: None,
     limits: &["a packet is dropped if there are no frames for all its fragments (pool-exhausted)"],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };

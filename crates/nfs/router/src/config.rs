@@ -73,7 +73,7 @@ struct PortOptions {
 }
 
 /// One port of a router.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name: the `dev` of the route file.
     pub name: String,
@@ -111,7 +111,7 @@ impl Port {
 }
 
 /// The ports of a router, ordered by name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports(Vec<Port>);
 
 impl Ports {

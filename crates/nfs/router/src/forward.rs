@@ -134,6 +134,12 @@ impl Router {
         }
     }
 
+    /// Goes on with another table over the same ports; returns the old one.
+    pub(super) fn renew(&mut self, shared: Arc<Shared>) -> Arc<Shared> {
+        self.reader_v6 = shared.table.reader_v6();
+        std::mem::replace(&mut self.shared, shared)
+    }
+
     /// Sends the packet of `lane`, whose destination is `to`, to `hop`.
     fn follow(
         &mut self,

@@ -22,14 +22,14 @@ mod trie6;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::any::Any;
 use std::sync::Arc;
 
 use thalweg_source::{Source, SourceError};
 
 use self::config::{Config, Options};
 use self::forward::{Router, Shared};
-use thalweg_nf::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Section};
+use thalweg_nf::{Blueprint, BuildError, Environment, Kind, NetworkFunction, Renewal, Section};
 
 pub use config::{Port, Ports};
 pub use file::{ParsedRoutes, parse_routes};
@@ -38,10 +38,9 @@ pub use table::{
     Changes, HopId, MAX_HOPS, Mac, NextHop, ReaderV6, RouteList, RouteTable, RouterPort, TableError,
 };
 
-/// A checked router, with the table that a reload changes.
+/// A checked router, with its table.
 struct RouterBlueprint {
     shared: Arc<Shared>,
-    routes: PathBuf,
     warnings: Vec<SourceError>,
 }
 
@@ -58,6 +57,7 @@ pub const KIND: Kind = Kind {
         "65536 resolved neighbours, 1024 unanswered at a time, 3 packets waiting for each",
     ],
     chooses_output: true,
+    keeps_names: true,
     options: || schemars::schema_for!(Options),
     build,
 };
@@ -72,11 +72,7 @@ fn build(
     let table = RouteTable::new();
     put(&table, parsed.list, &source)?;
     let shared = Shared { table, ports: config.ports, icmp_rate: config.icmp_rate };
-    Ok(Box::new(RouterBlueprint {
-        shared: Arc::new(shared),
-        routes: section.resolve(config.routes.get_ref()),
-        warnings: parsed.warnings,
-    }))
+    Ok(Box::new(RouterBlueprint { shared: Arc::new(shared), warnings: parsed.warnings }))
 }
 
 /// Replaces the content of `table` by `list`, which was read from `source`.
@@ -102,16 +98,15 @@ impl Blueprint for RouterBlueprint {
         &self.warnings
     }
 
-    fn reload(&self) -> Result<(), BuildError> {
-        let source = Source::read(&self.routes)?;
-        let parsed = parse_routes(&source, &self.shared.ports).map_err(BuildError)?;
-        let changes = put(&self.shared.table, parsed.list, &source)?;
-        let Changes { added, removed, changed } = changes;
-        log::info!(
-            "{}: routes: {added} added, {removed} removed, {changed} changed",
-            self.routes.display()
-        );
-        parsed.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        Ok(())
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let same = |old: &&Self| {
+            (&old.shared.ports, old.shared.icmp_rate) == (&self.shared.ports, self.shared.icmp_rate)
+        };
+        old.downcast().filter(same)?;
+        let shared = self.shared.clone();
+        Some(Box::new(|instance| {
+            let router = (instance as &mut dyn Any).downcast_mut::<Router>()?;
+            Some(Box::new(router.renew(shared)))
+        }))
     }
 }

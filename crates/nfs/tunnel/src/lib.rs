@@ -34,6 +34,7 @@ pub const KIND: Kind = Kind {
         "no Geneve options, no GRE sequence numbers, no path MTU discovery; fragments are dropped",
     ],
     chooses_output: false,
+    keeps_names: false,
     options: || schemars::schema_for!(Options),
     build,
 };

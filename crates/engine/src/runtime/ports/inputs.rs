@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
-use thalweg_io::IoError;
+use thalweg_io::{Input, IoError};
 use thalweg_packet::{BATCH, Batch};
 
-use super::CLOCK_PERIOD;
 use super::open::check_options;
 use super::sources::{Delivery, Sources};
+use super::{CLOCK_PERIOD, NextPort};
 use crate::control::Control;
 use crate::counters::PortCounters;
 use crate::runtime::error::RunError;
@@ -69,6 +69,18 @@ impl Inputs {
         let shares = [of_time, of_count, self.sources.share()];
         let share = shares.into_iter().flatten().reduce(f64::max)?;
         Some(share.clamp(0.0, 1.0))
+    }
+
+    /// Goes on with the inputs of the plan that takes the place of this one; returns those that it
+    /// no longer has, and adds their counts to `former`.
+    pub(crate) fn renew(
+        &mut self,
+        plan: &Plan,
+        next: Vec<NextPort<dyn Input>>,
+        former: &mut PortCounters,
+    ) -> Vec<Box<dyn Input>> {
+        self.vain_looks = 0;
+        self.sources.renew(plan, next, former)
     }
 
     /// The counts of each input so far.

@@ -1,4 +1,4 @@
-//! The ports of a run, on the thread that reads and writes them.
+//! The ports of a run.
 
 mod inputs;
 mod open;
@@ -6,9 +6,17 @@ mod outputs;
 mod sources;
 
 pub(super) use inputs::Inputs;
-pub(super) use open::check_options;
-pub(super) use outputs::Outputs;
+pub(super) use open::{check_options, open_input};
+pub(super) use outputs::{Outputs, claim_files, claim_output};
 pub(super) use sources::{Delivery, Sources};
+
+/// A port of a chain that takes the place of another one.
+pub(super) enum NextPort<P: ?Sized> {
+    /// The port with this number there.
+    Kept(usize),
+    /// A port that is not there.
+    New(Box<P>),
+}
 
 /// Batches between two readings of the clock, and between two checks of the outputs.
 const CLOCK_PERIOD: u32 = 64;

@@ -9,30 +9,27 @@ use thalweg_io::{CaptureInput, Input, InterfaceInput, MemoryInput, Selection, Ti
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 
-/// Opens the inputs of a plan, in its order.
-pub(crate) fn open_inputs(
-    plan: &Plan,
+/// Opens an input.
+pub(crate) fn open_input(
+    input: &InputPlan,
     options: &RunOptions,
-) -> Result<Vec<Box<dyn Input>>, RunError> {
-    let open = |input: &InputPlan| -> Result<Box<dyn Input>, RunError> {
-        let loops = options.loops.unwrap_or(input.loops);
-        let times = input.times.replaced_by(options.times);
-        let filter = options.filter.as_ref().or(input.filter.as_ref());
-        let selection = Selection { times, filter: filter.cloned() };
-        Ok(match &input.source {
-            InputSource::Interface { name, promiscuous } => {
-                Box::new(InterfaceInput::open(name, *promiscuous, filter)?)
-            }
-            InputSource::Capture { files, in_memory: false, .. } => {
-                Box::new(CaptureInput::open_files(files, selection, loops)?)
-            }
-            InputSource::Capture { files, in_memory: true, .. } => {
-                Box::new(MemoryInput::load_files(files, selection, loops)?)
-            }
-            InputSource::Generate(spec) => Box::new(GeneratorInput::new((**spec).clone())?),
-        })
-    };
-    plan.inputs.iter().map(open).collect()
+) -> Result<Box<dyn Input>, RunError> {
+    let loops = options.loops.unwrap_or(input.loops);
+    let times = input.times.replaced_by(options.times);
+    let filter = options.filter.as_ref().or(input.filter.as_ref());
+    let selection = Selection { times, filter: filter.cloned() };
+    Ok(match &input.source {
+        InputSource::Interface { name, promiscuous } => {
+            Box::new(InterfaceInput::open(name, *promiscuous, filter)?)
+        }
+        InputSource::Capture { files, in_memory: false, .. } => {
+            Box::new(CaptureInput::open_files(files, selection, loops)?)
+        }
+        InputSource::Capture { files, in_memory: true, .. } => {
+            Box::new(MemoryInput::load_files(files, selection, loops)?)
+        }
+        InputSource::Generate(spec) => Box::new(GeneratorInput::new((**spec).clone())?),
+    })
 }
 
 /// Refuses options that apply to no input, and warns of inputs to which they do not.

@@ -6,8 +6,9 @@ use thalweg_chain::{OutputPlan, OutputTarget, Plan};
 use thalweg_cpu::cycles;
 use thalweg_io::{CaptureOutput, DiscardOutput, InterfaceOutput, IoError, Output, OutputFailure};
 use thalweg_packet::{Batch, DropReason, Lanes};
+use thalweg_source::Stop;
 
-use super::CLOCK_PERIOD;
+use super::{CLOCK_PERIOD, NextPort};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use crate::runtime::error::RunError;
@@ -22,6 +23,25 @@ pub(crate) struct Outputs {
     /// Calls of [`check`](Self::check) until it looks again.
     until_check: u32,
     failures: Vec<String>,
+}
+
+/// Opens an output, and locks its file.
+pub(crate) fn claim_output(output: &OutputPlan, stop: &Stop) -> Result<Box<dyn Output>, RunError> {
+    Ok(match &output.target {
+        OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
+        OutputTarget::Capture(path) => Box::new(CaptureOutput::claim(path, stop)?),
+        OutputTarget::Discard => Box::new(DiscardOutput),
+    })
+}
+
+/// Opens and locks the files that NFs write, if they are not open.
+pub(crate) fn claim_files(plan: &Plan, stop: &Stop) -> Result<(), RunError> {
+    for file in plan.files.outputs_of_nfs() {
+        file.stop_with(stop);
+        let failed = |source| IoError::File { path: file.path().to_owned(), source };
+        file.claim().map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// The counts of all outputs.
@@ -40,19 +60,9 @@ impl Outputs {
         control: &Control,
     ) -> Result<Self, RunError> {
         let stop = control.stop_request().after(options.duration);
-        let open = |output: &OutputPlan| -> Result<Box<dyn Output>, RunError> {
-            Ok(match &output.target {
-                OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
-                OutputTarget::Capture(path) => Box::new(CaptureOutput::claim(path, &stop)?),
-                OutputTarget::Discard => Box::new(DiscardOutput),
-            })
-        };
-        let mut ports = plan.outputs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        for file in plan.files.outputs_of_nfs() {
-            file.stop_with(&stop);
-            let failed = |source| IoError::File { path: file.path().to_owned(), source };
-            file.claim().map_err(failed)?;
-        }
+        let claimed = plan.outputs.iter().map(|output| claim_output(output, &stop));
+        let mut ports = claimed.collect::<Result<Vec<_>, _>>()?;
+        claim_files(plan, &stop)?;
         for port in &mut ports {
             port.flush().map_err(|failure| failure.error)?;
         }
@@ -63,6 +73,37 @@ impl Outputs {
             until_check: CLOCK_PERIOD,
             failures: Vec::new(),
         })
+    }
+
+    /// Goes on with the outputs of a plan that takes the place of this one; adds the counts of those
+    /// that it no longer has to `former`.
+    pub(crate) fn renew(
+        &mut self,
+        next: Vec<NextPort<dyn Output>>,
+        former: &mut PortCounters,
+        control: &Control,
+    ) {
+        let is_kept =
+            |at: usize| next.iter().any(|p| matches!(p, NextPort::Kept(was) if *was == at));
+        for at in (0..self.ports.len()).filter(|at| !is_kept(*at)) {
+            if let Err(failure) = self.ports[at].flush() {
+                self.fail(at, failure, control);
+            }
+            former.merge(&self.counters[at]);
+        }
+        let mut old: Vec<_> = self.ports.drain(..).map(Some).collect();
+        let counters = std::mem::take(&mut self.counters);
+        for next in next {
+            let (port, counters) = match next {
+                NextPort::New(port) => (port, PortCounters::default()),
+                NextPort::Kept(was) => {
+                    let port = old[was].take().expect("each output is kept once");
+                    (port, counters[was])
+                }
+            };
+            self.ports.push(port);
+            self.counters.push(counters);
+        }
     }
 
     /// Adds the counts so far to a tally.

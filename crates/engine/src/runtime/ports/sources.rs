@@ -7,7 +7,8 @@ use thalweg_io::{Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
 use thalweg_source::poll::wait_readable;
 
-use super::open::open_inputs;
+use super::NextPort;
+use super::open::open_input;
 use crate::counters::PortCounters;
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
@@ -66,23 +67,67 @@ pub(crate) struct Delivery {
     pub(crate) failure: Option<IoError>,
 }
 
+/// How the first packet of each input is found.
+fn places(plan: &Plan) -> Vec<Place> {
+    let is_capture = |at: usize| matches!(plan.inputs[at].source, InputSource::Capture { .. });
+    let captures = (0..plan.inputs.len()).filter(|at| is_capture(*at)).count();
+    let merges = plan.merge == MergeBy::Time && captures > 1;
+    let place = |at| if merges && is_capture(at) { Place::Sought } else { Place::InTurn };
+    (0..plan.inputs.len()).map(place).collect()
+}
+
 impl Sources {
     /// Opens the inputs of a plan, in its order.
     pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
-        let ports = open_inputs(plan, options)?;
-        let is_capture = |at: usize| matches!(plan.inputs[at].source, InputSource::Capture { .. });
-        let captures = (0..ports.len()).filter(|at| is_capture(*at)).count();
-        let merges = plan.merge == MergeBy::Time && captures > 1;
-        let place = |at| if merges && is_capture(at) { Place::Sought } else { Place::InTurn };
+        let open = plan.inputs.iter().map(|input| open_input(input, options));
+        let ports = open.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             clocks: ports.iter().map(|_| PacketClock::default()).collect(),
-            places: (0..ports.len()).map(place).collect(),
+            places: places(plan),
             merge: Merge::default(),
             turn: 0,
             left: BATCH,
             counters: vec![PortCounters::default(); ports.len()],
             ports,
         })
+    }
+
+    /// Goes on with the inputs of `plan`; returns those that it does not have, and adds their counts
+    /// to `former`.
+    pub(crate) fn renew(
+        &mut self,
+        plan: &Plan,
+        next: Vec<NextPort<dyn Input>>,
+        former: &mut PortCounters,
+    ) -> Vec<Box<dyn Input>> {
+        let mut old: Vec<_> = self.ports.drain(..).map(Some).collect();
+        let (clocks, counters) = (self.clocks.clone(), self.counters.clone());
+        let had_ended = self.places.iter().map(|place| *place == Place::Ended).collect::<Vec<_>>();
+        (self.places, self.merge) = (places(plan), Merge::default());
+        (self.turn, self.left) = (0, BATCH);
+        self.clocks.clear();
+        self.counters.clear();
+        for (at, next) in next.into_iter().enumerate() {
+            let kept = match next {
+                NextPort::Kept(was) => old[was].take().map(|port| (was, port)),
+                NextPort::New(port) => {
+                    self.ports.push(port);
+                    None
+                }
+            };
+            self.clocks.push(kept.as_ref().map_or_else(Default::default, |(was, _)| clocks[*was]));
+            self.counters
+                .push(kept.as_ref().map_or_else(Default::default, |(was, _)| counters[*was]));
+            if let Some((was, port)) = kept {
+                self.ports.push(port);
+                if had_ended[was] {
+                    self.places[at] = Place::Ended;
+                }
+            }
+        }
+        let gone = old.iter().zip(&counters).filter(|(port, _)| port.is_some());
+        gone.for_each(|(_, counters)| former.merge(counters));
+        old.into_iter().flatten().collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -30,7 +30,6 @@ pub fn state_schema() -> schemars::Schema {
 
 /// The folders that state is imported from and exported to.
 pub(super) struct StateFolders<'a> {
-    plan: &'a Plan,
     /// The folder, and its manifest.
     import: Option<(&'a Path, Manifest)>,
     export: Option<&'a Path>,
@@ -40,12 +39,12 @@ pub(super) struct StateFolders<'a> {
 
 impl<'a> StateFolders<'a> {
     /// Checks that all exported state can be imported, and creates the folder to export to.
-    pub(super) fn open(plan: &'a Plan, options: &'a RunOptions) -> Result<Self, StateFolderError> {
-        let mut state = Self { plan, import: None, export: None, locked: None };
+    pub(super) fn open(plan: &Plan, options: &'a RunOptions) -> Result<Self, StateFolderError> {
+        let mut state = Self { import: None, export: None, locked: None };
         if let Some(folder) = options.import_state.as_deref() {
             let entries = fs::read_dir(folder).map_err(cannot("read the state folder", folder))?;
             let manifest = Manifest::read(folder)?;
-            state.check(folder, &manifest)?;
+            check(plan, folder, &manifest)?;
             for file in manifest.files().map(|name| folder.join(name)) {
                 let what = plan.files.written_to(&file);
                 refuse(&file, what)?;
@@ -59,7 +58,7 @@ impl<'a> StateFolders<'a> {
                 return Err(StateFolderError::Name { nf: nf.name.clone() });
             }
             fs::create_dir_all(folder).map_err(cannot("create the state folder", folder))?;
-            for file in state.exported(folder) {
+            for file in exported(plan, folder) {
                 for path in [partial(&file), file] {
                     refuse(&path, plan.files.usage(&path))?;
                 }
@@ -71,35 +70,15 @@ impl<'a> StateFolders<'a> {
         Ok(state)
     }
 
-    /// Checks that the exported state belongs to the NFs of this chain.
-    fn check(&self, folder: &Path, manifest: &Manifest) -> Result<(), StateFolderError> {
-        let folder = || folder.to_owned();
-        for (name, left) in &manifest.nfs {
-            let nf = name.clone();
-            let Some(plan) = self.plan.nfs.iter().find(|nf| nf.name == *name) else {
-                let kind = left.kind.clone();
-                return Err(StateFolderError::Unknown { folder: folder(), nf, kind });
-            };
-            if plan.kind.name != left.kind {
-                let (found, expected) = (left.kind.clone(), plan.kind.name.to_owned());
-                return Err(StateFolderError::Kind { folder: folder(), nf, found, expected });
-            }
-        }
-        // An NF that was added to the chain has no state to continue with.
-        for nf in self.plan.nfs.iter().filter(|nf| is_stateful(nf)) {
-            if !manifest.nfs.contains_key(&nf.name) {
-                let folder = folder();
-                log::warn!("{}: no state of NF '{}'; it starts without", folder.display(), nf.name);
-            }
-        }
-        Ok(())
-    }
-
     /// Lets the NFs import the state of their predecessors.
-    pub(super) fn import_all(&self, course: &mut Course) -> Result<(), StateFolderError> {
+    pub(super) fn import_all(
+        &self,
+        plan: &Plan,
+        course: &mut Course,
+    ) -> Result<(), StateFolderError> {
         let Some((folder, manifest)) = &self.import else { return Ok(()) };
         for Member { nf, function, .. } in course.members_mut() {
-            let nf = &self.plan.nfs[usize::from(nf.0)];
+            let nf = &plan.nfs[usize::from(nf.0)];
             let left = manifest.nfs.get(&nf.name).filter(|_| is_stateful(nf));
             for n in 0..left.map_or(0, |left| left.instances) {
                 let taken = read(&folder.join(manifest::file(&nf.name, n)), nf, &mut **function)?;
@@ -111,13 +90,17 @@ impl<'a> StateFolders<'a> {
 
     /// Writes the state of the NFs and publishes it, all of it or, on an error, nothing; returns
     /// whether another run can import it.
-    pub(super) fn export_all(&self, course: &Course) -> Result<bool, StateFolderError> {
+    pub(super) fn export_all(
+        &self,
+        plan: &Plan,
+        course: &Course,
+    ) -> Result<bool, StateFolderError> {
         let Some(folder) = self.export else { return Ok(false) };
-        let manifest = self.manifest();
+        let manifest = manifest_of(plan);
         let files: Vec<PathBuf> = manifest.files().map(|name| folder.join(name)).collect();
         let clean = || files.iter().for_each(|file| drop(fs::remove_file(partial(file))));
         for Member { nf, function, .. } in course.members() {
-            let nf = &self.plan.nfs[usize::from(nf.0)];
+            let nf = &plan.nfs[usize::from(nf.0)];
             if is_stateful(nf) {
                 let path = partial(&folder.join(manifest::file(&nf.name, 0)));
                 write(&path, nf, &**function).inspect_err(|_| clean())?;
@@ -129,20 +112,44 @@ impl<'a> StateFolders<'a> {
         replaced.map_err(cannot("write to the state folder", folder))?;
         Ok(true)
     }
+}
 
-    /// The manifest of the state that this run exports.
-    fn manifest(&self) -> Manifest {
-        let nfs = self.plan.nfs.iter().filter(|nf| is_stateful(nf));
-        Manifest::new(
-            nfs.map(|nf| (nf.name.clone(), Left { kind: nf.kind.name.to_owned(), instances: 1 })),
-        )
+/// Checks that the exported state belongs to the NFs of a chain.
+fn check(plan: &Plan, folder: &Path, manifest: &Manifest) -> Result<(), StateFolderError> {
+    let folder = || folder.to_owned();
+    for (name, left) in &manifest.nfs {
+        let nf = name.clone();
+        let Some(nf_plan) = plan.nfs.iter().find(|nf| nf.name == *name) else {
+            let kind = left.kind.clone();
+            return Err(StateFolderError::Unknown { folder: folder(), nf, kind });
+        };
+        if nf_plan.kind.name != left.kind {
+            let (found, expected) = (left.kind.clone(), nf_plan.kind.name.to_owned());
+            return Err(StateFolderError::Kind { folder: folder(), nf, found, expected });
+        }
     }
+    // An NF that was added to the chain has no state to continue with.
+    for nf in plan.nfs.iter().filter(|nf| is_stateful(nf)) {
+        if !manifest.nfs.contains_key(&nf.name) {
+            let folder = folder();
+            log::warn!("{}: no state of NF '{}'; it starts without", folder.display(), nf.name);
+        }
+    }
+    Ok(())
+}
 
-    /// The files that this run exports to `folder`.
-    fn exported(&self, folder: &Path) -> Vec<PathBuf> {
-        let states = self.manifest().files().map(|name| folder.join(name)).collect::<Vec<_>>();
-        states.into_iter().chain([manifest::path(folder)]).collect()
-    }
+/// The manifest of the state that a run of `plan` exports.
+fn manifest_of(plan: &Plan) -> Manifest {
+    let nfs = plan.nfs.iter().filter(|nf| is_stateful(nf));
+    Manifest::new(
+        nfs.map(|nf| (nf.name.clone(), Left { kind: nf.kind.name.to_owned(), instances: 1 })),
+    )
+}
+
+/// The files that a run of `plan` exports to `folder`.
+fn exported(plan: &Plan, folder: &Path) -> Vec<PathBuf> {
+    let states = manifest_of(plan).files().map(|name| folder.join(name)).collect::<Vec<_>>();
+    states.into_iter().chain([manifest::path(folder)]).collect()
 }
 
 /// Refuses a state file that the chain uses for something else.

@@ -106,13 +106,19 @@ fn a_set_that_has_become_empty_is_not_taken_up() {
     let file = folder.path().join("t.rules");
     std::fs::write(&file, ONE).unwrap();
     let text = format!("rules = ['{}']", file.display());
-    let blueprint = KIND.build_alone(&text).unwrap();
+    let mut blueprint = KIND.build_alone(&text).unwrap();
+    let mut nf = blueprint.instance();
+    let inputs = ["in".to_owned()];
+    let environment = Environment { inputs: &inputs, dry_run: true, ..Environment::default() };
+    let mut reload = |blueprint: &mut Box<dyn Blueprint>| {
+        thalweg_testkit::renew(&KIND, &text, &environment, blueprint, &mut *nf)
+    };
     std::fs::write(&file, "# being written\n").unwrap();
-    let error = blueprint.reload().unwrap_err().to_string();
+    let error = reload(&mut blueprint).unwrap_err().to_string();
     assert!(error.contains("t.rules:1:1: no rules left"), "{error}");
     assert!(blueprint.describe().starts_with("1 rule,"), "{}", blueprint.describe());
     std::fs::write(&file, [ONE, &ONE.replace("sid:1", "sid:2")].concat()).unwrap();
-    blueprint.reload().unwrap();
+    reload(&mut blueprint).unwrap();
     assert!(blueprint.describe().starts_with("2 rules,"), "{}", blueprint.describe());
 }
 

@@ -305,13 +305,16 @@ fn other_rules_take_over_a_message_at_hand() {
         folder.path().join("a.json").display()
     );
     std::fs::write(&path, format!("{}{}", rules(1), rules(2))).unwrap();
-    let blueprint = KIND.build_in(&text, &Environment::default()).unwrap();
+    let built = thalweg_testkit::build(&KIND, &text, &Environment::default());
+    let (mut blueprint, files) = built.unwrap();
     let mut bench = Bench { drive: Drive::new(blueprint.instance()), folder };
     bench.send(&handshake());
     let packets = packets(&segments(&[55]));
     bench.send(&packets[..1]);
     std::fs::write(&path, rules(3)).unwrap();
-    blueprint.reload().unwrap();
+    let environment = Environment { open_files: &files, ..Environment::default() };
+    let nf = &mut *bench.drive.nf;
+    thalweg_testkit::renew(&KIND, &text, &environment, &mut blueprint, nf).unwrap();
     bench.send(&packets[1..]);
     assert_eq!(bench.sids(), [3]);
 }

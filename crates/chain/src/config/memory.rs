@@ -1,0 +1,82 @@
+//! The packet memory of a chain.
+
+use std::sync::Arc;
+
+use thalweg_packet::{DEFAULT_FRAME_SIZE, HEADROOM, MAX_FRAME_SIZE, PacketMemory, Pool};
+use thalweg_source::SourceError;
+
+use super::file::{Memory, Placed};
+use super::nfs::NfPlan;
+
+/// The frame size that the file sets, or the largest that an NF needs.
+fn frame_size(
+    memory: &Placed<Memory>,
+    nfs: &[NfPlan],
+    notes: &mut Vec<SourceError>,
+    errors: &mut Vec<SourceError>,
+) -> Option<usize> {
+    let needs = nfs.iter().map(|nf| nf.blueprint.frame_size());
+    let Some(said) = &memory.frame_size else {
+        return Some(needs.fold(DEFAULT_FRAME_SIZE, usize::max));
+    };
+    let size = *said.get_ref();
+    if !size.is_multiple_of(64) || !(512..=MAX_FRAME_SIZE).contains(&size) {
+        let expected = format!(
+            "a multiple of 64 from 512 to {MAX_FRAME_SIZE}, including {HEADROOM} bytes of headroom"
+        );
+        errors.push(memory.source.error(said.span(), "bad frame size", expected));
+        return None;
+    }
+    let enough = size.max(DEFAULT_FRAME_SIZE);
+    for (nf, needed) in nfs.iter().zip(needs).filter(|(_, needed)| *needed > enough) {
+        let message = format!("frames may be too small for packets of NF '{}'", nf.name);
+        let expected = format!("{needed} bytes, the default for this chain");
+        notes.push(memory.source.error(said.span(), message, expected));
+    }
+    Some(size)
+}
+
+pub(super) fn make_pool(
+    memory: &Placed<Memory>,
+    nfs: &[NfPlan],
+    notes: &mut Vec<SourceError>,
+    errors: &mut Vec<SourceError>,
+) -> Option<Arc<Pool>> {
+    let (size, frames) = (frame_size(memory, nfs, notes, errors)?, *memory.frames.get_ref());
+    if !(128..=1 << 24).contains(&frames) {
+        errors.push(memory.source.error(
+            memory.frames.span(),
+            "bad number of frames",
+            "128 to 16777216",
+        ));
+        return None;
+    }
+    let huge = memory
+        .huge_pages
+        .get_ref()
+        .then(|| PacketMemory::huge_pages(Pool::region_len(frames, size)));
+    let pool = match huge {
+        Some(Ok(region)) => Pool::new(region, size),
+        Some(Err(e)) => {
+            let message = format!("cannot use huge pages ({e}); using ordinary pages");
+            notes.push(memory.source.error(
+                memory.huge_pages.span(),
+                message,
+                "huge pages set aside",
+            ));
+            Pool::anonymous(frames, size)
+        }
+        None => Pool::anonymous(frames, size),
+    };
+    match pool {
+        Ok(pool) => Some(Arc::new(pool)),
+        Err(e) => {
+            errors.push(memory.source.error(
+                memory.frames.span(),
+                e.to_string(),
+                "less packet memory",
+            ));
+            None
+        }
+    }
+}

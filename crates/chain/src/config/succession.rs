@@ -1,0 +1,176 @@
+//! A plan that takes the place of a running one.
+
+use std::sync::Arc;
+
+use thalweg_nf::Renewal;
+use thalweg_source::{Source, SourceError};
+
+use super::difference::Difference;
+use super::file::ChainFile;
+use super::nfs::NfPlan;
+use super::paths::is_in_memory;
+use super::plan::{Plan, PlanOptions};
+use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
+use crate::route_decider::NfIndex;
+
+/// A new plan, what becomes of the parts of the running one, and how they differ.
+pub struct Succession {
+    /// The new plan. It has the packet memory of the running one.
+    pub plan: Plan,
+    /// What is added, removed and changed.
+    pub difference: Difference,
+    /// Each NF of the new plan, by index.
+    pub nfs: Vec<Heir>,
+    /// Each input of the new plan, by index: the one of the running plan that it goes on with.
+    pub inputs: Vec<Option<usize>>,
+    /// Each output of the new plan likewise.
+    pub outputs: Vec<Option<usize>>,
+    /// Whether the packet types, their rules and the caches over them are the same.
+    pub keeps_classification: bool,
+}
+
+/// What an NF of a new plan begins with.
+pub enum Heir {
+    /// The running instance of this NF, which stays as it is.
+    Kept(NfIndex),
+    /// The running instance of this NF, which is renewed.
+    Renewed(NfIndex, Renewal),
+    /// An instance of its own, with the state of the running one.
+    Replaced(NfIndex),
+    /// An instance of its own.
+    New,
+}
+
+/// The settings that a run keeps to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fixed {
+    frames: usize,
+    frame_size: Option<usize>,
+    huge_pages: bool,
+    workers: usize,
+    merge: MergeBy,
+    seed: Option<u64>,
+}
+
+impl Fixed {
+    pub(super) fn of(file: &ChainFile<'_>) -> Self {
+        Self {
+            frames: *file.memory.frames.get_ref(),
+            frame_size: file.memory.frame_size.as_ref().map(|size| *size.get_ref()),
+            huge_pages: *file.memory.huge_pages.get_ref(),
+            workers: file.run.workers.get_ref().number(),
+            merge: file.run.merge,
+            seed: file.run.seed,
+        }
+    }
+
+    /// Adds an error for each setting of `file` that is not that of the running plan.
+    pub(super) fn check(&self, file: &ChainFile<'_>, errors: &mut Vec<SourceError>) {
+        let new = Self::of(file);
+        let (memory, run) = (&file.memory, &file.run);
+        let mut check = |is_same: bool, source: &Source, key: &str, was: String| {
+            if !is_same {
+                let message = format!("'{key}' cannot change while the chain runs");
+                errors.push(source.error(0..0, message, format!("{was}, or a restart")));
+            }
+        };
+        check(self.frames == new.frames, &memory.source, "frames", self.frames.to_string());
+        let size = self.frame_size.map_or("no frame size".into(), |size| size.to_string());
+        check(self.frame_size == new.frame_size, &memory.source, "frame_size", size);
+        let pages = self.huge_pages.to_string();
+        check(self.huge_pages == new.huge_pages, &memory.source, "huge_pages", pages);
+        check(self.workers == new.workers, &run.source, "workers", self.workers.to_string());
+        let merge = format!("{:?}", self.merge).to_lowercase();
+        check(self.merge == new.merge, &run.source, "merge", merge);
+        let seed = self.seed.map_or("no seed".into(), |seed| seed.to_string());
+        check(self.seed == new.seed, &run.source, "seed", seed);
+    }
+}
+
+impl Plan {
+    /// Loads the chain file again, whole, while this plan runs.
+    ///
+    /// # Errors
+    /// Every mistake found, with its place: also what cannot change while a chain runs.
+    pub fn succession(&self) -> Result<Succession, Vec<SourceError>> {
+        let text = if is_in_memory(&self.source) {
+            self.source.clone()
+        } else {
+            Source::read(self.source.path()).map_err(|e| vec![e])?
+        };
+        let mut plan = Self::build(&text, &self.kinds, PlanOptions::default(), Some(self))?;
+        let nfs = (0..plan.nfs.len()).map(|at| self.heir(&mut plan, at)).collect::<Vec<_>>();
+        let inputs = pairs(&plan.inputs, &self.inputs, same_input);
+        let outputs = pairs(&plan.outputs, &self.outputs, same_output);
+        let keeps_classification = plan.types == self.types
+            && plan.classifier == self.classifier
+            && *plan.rules.load() == *self.rules.load()
+            // Rules know inputs by their numbers.
+            && (0..plan.inputs.len()).all(|at| inputs[at] == Some(at));
+        let mut succession = Succession {
+            difference: Difference::default(),
+            plan,
+            nfs,
+            inputs,
+            outputs,
+            keeps_classification,
+        };
+        succession.difference = Difference::of(self, &succession);
+        Ok(succession)
+    }
+
+    /// What NF number `at` of `new` begins with.
+    fn heir(&self, new: &mut Self, at: usize) -> Heir {
+        let nf = &mut new.nfs[at];
+        let same = |old: &NfPlan| old.name == nf.name && old.kind.name == nf.kind.name;
+        let Some(index) = self.nfs.iter().position(same) else { return Heir::New };
+        let (old, index) = (&self.nfs[index], NfIndex(index as u16));
+        if old.origin == nf.origin {
+            nf.blueprint = old.blueprint.clone();
+            return Heir::Kept(index);
+        }
+        let blueprint = Arc::get_mut(&mut nf.blueprint).expect("the new plan has no other owner");
+        match blueprint.renew(&*old.blueprint) {
+            Some(renewal) => Heir::Renewed(index, renewal),
+            None => Heir::Replaced(index),
+        }
+    }
+}
+
+/// For each new port: the running one that is the same.
+fn pairs<T>(new: &[T], running: &[T], same: fn(&T, &T) -> bool) -> Vec<Option<usize>> {
+    let mut pairs = Vec::with_capacity(new.len());
+    for new in new {
+        let is_free = |at: &usize| !pairs.contains(&Some(*at)) && same(new, &running[*at]);
+        pairs.push((0..running.len()).find(is_free));
+    }
+    pairs
+}
+
+fn same_input(a: &InputPlan, b: &InputPlan) -> bool {
+    let text = |input: &InputPlan| input.filter.as_ref().map(|filter| filter.text().to_owned());
+    let source = match (&a.source, &b.source) {
+        (
+            InputSource::Interface { name, promiscuous },
+            InputSource::Interface { name: other, promiscuous: also },
+        ) => (name, promiscuous) == (other, also),
+        (
+            InputSource::Capture { files, in_memory, .. },
+            InputSource::Capture { files: other, in_memory: also, .. },
+        ) => files.paths().eq(other.paths()) && in_memory == also,
+        (InputSource::Generate(spec), InputSource::Generate(other)) => spec == other,
+        _ => false,
+    };
+    let rest = |input: &InputPlan| (input.name.clone(), input.loops, input.times, text(input));
+    source && rest(a) == rest(b)
+}
+
+/// Outputs that write the same are the same, whatever their names: their files go on.
+fn same_output(a: &OutputPlan, b: &OutputPlan) -> bool {
+    match (&a.target, &b.target) {
+        (OutputTarget::Interface(name), OutputTarget::Interface(other)) => name == other,
+        (OutputTarget::Capture(path), OutputTarget::Capture(other)) => path == other,
+        (OutputTarget::Discard, OutputTarget::Discard) => a.name == b.name,
+        _ => false,
+    }
+}

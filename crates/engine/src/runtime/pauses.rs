@@ -1,0 +1,61 @@
+//! How long reloads hold packets up.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::counters::Latencies;
+use crate::report::PauseReport;
+
+/// The pauses of all reloads that have changed something.
+pub(super) struct Pauses {
+    /// Nanoseconds in which no packets were received.
+    wall: Latencies,
+    /// Those in which a processor was busy with the change.
+    cpu: Latencies,
+    count: u64,
+    /// Since when no packets are received.
+    began: Option<Instant>,
+}
+
+/// The time that this thread has used its processor.
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Pauses {
+    pub(super) fn new() -> Self {
+        Self { wall: Latencies::new(), cpu: Latencies::new(), count: 0, began: None }
+    }
+
+    /// No more packets are received.
+    pub(super) fn begin(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
+    }
+
+    /// Packets are received again, if they were not.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if let Some(began) = self.began.take() {
+            self.wall.record(nanoseconds(began.elapsed()), 1);
+        }
+    }
+
+    /// Does `work`, which changes the chain.
+    pub(super) fn change(&mut self, work: impl FnOnce()) {
+        let before = used();
+        work();
+        self.cpu.record(nanoseconds(used().saturating_sub(before)), 1);
+        self.count += 1;
+    }
+
+    /// `None` without reloads.
+    pub(super) fn report(&self) -> Option<PauseReport> {
+        (self.count > 0).then(|| PauseReport::of(&self.wall, &self.cpu))
+    }
+}

@@ -1,0 +1,86 @@
+//! What lasts from the start of a run to its end, whatever its generations.
+
+use thalweg_cpu::cycles;
+
+use super::ending;
+use super::generation::Generation;
+use super::options::RunOptions;
+use super::reload::Reloads;
+use super::state::StateFolders;
+use super::watching::Watched;
+use super::{inline, workers};
+use crate::burst::Burst;
+use crate::control::Control;
+use crate::report::Report;
+use crate::visit::Clock;
+use crate::watch::Watch;
+
+/// A run, apart from its generation.
+pub(super) struct Session<'a> {
+    pub(super) control: &'a Control,
+    pub(super) workers: usize,
+    pub(super) began: cycles::Clock,
+    /// How far the times of packets have come.
+    pub(super) reached: Clock,
+    pub(super) reloads: Reloads,
+    watched: &'a Watched,
+    /// Bursts without packets, which the next generation goes on with.
+    pub(super) bursts: Vec<Burst>,
+    pub(super) watch: Watch,
+    /// Cycles spent on packets outside the course.
+    pub(super) port_cycles: u64,
+    /// A thread has panicked.
+    pub(super) is_broken: bool,
+    pub(super) failures: Vec<String>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        options: &RunOptions,
+        workers: usize,
+        watched: &'a Watched,
+        control: &'a Control,
+    ) -> Self {
+        Self {
+            control,
+            workers,
+            began: cycles::Clock::start(),
+            reached: Clock::default(),
+            reloads: Reloads::new(options, workers, control),
+            watched,
+            bursts: Vec::new(),
+            watch: Watch { timed: options.stages, ..Watch::default() },
+            port_cycles: 0,
+            is_broken: false,
+            failures: Vec::new(),
+        }
+    }
+
+    /// Runs `generation` and those that take its place, until no more packets arrive.
+    pub(super) fn run(mut self, mut generation: Generation, state: &StateFolders<'_>) -> Report {
+        let mut has_threads = self.has_threads(&generation);
+        loop {
+            generation = if has_threads {
+                workers::serve(generation, &mut self)
+            } else {
+                inline::serve(generation, &mut self)
+            };
+            if self.is_broken || !self.reloads.is_ready() {
+                return ending::report(generation, self, state);
+            }
+            self.reloads.carry_out(&mut generation, self.control);
+            self.watched.set(generation.plan.files.watched());
+            let had_threads = std::mem::replace(&mut has_threads, self.has_threads(&generation));
+            if had_threads != has_threads {
+                self.bursts.clear();
+            }
+            let routing = &generation.plan.routing;
+            self.bursts.iter_mut().for_each(|burst| burst.suit(routing));
+        }
+    }
+
+    /// Whether a generation needs threads of its own.
+    fn has_threads(&self, generation: &Generation) -> bool {
+        self.workers > 1 || generation.plan.nfs.iter().any(|nf| nf.pinned)
+    }
+}
