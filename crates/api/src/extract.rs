@@ -7,7 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::{Path, Segment};
 use thalweg_source::shortened;
 
@@ -56,8 +56,15 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// Reads a JSON document.
+/// Reads a JSON document, which must be an object: serde would take a list of the values of its
+/// fields, too.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let is_object = bytes.trim_ascii_start().starts_with(b"{");
+    if !is_object && serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+        let place = Place::Pointer(String::new());
+        let mistake = mistake(place, "a JSON document that is not an object", "an object");
+        return Err(Problem::mistake(StatusCode::UNPROCESSABLE_ENTITY, mistake));
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value: Result<T, _> = serde_path_to_error::deserialize(&mut reader);
     let value = value.map_err(|e| {
@@ -183,6 +190,9 @@ mod tests {
                 "expected": "`info` or `debug`",
             })
         );
+        for other in [r#"[["info"]]"#, "7", "null", " \"info\""] {
+            assert_eq!(of(other)["errors"][0]["expected"], "an object", "{other}");
+        }
         assert_eq!(of(r#"{"levels": 7}"#)["errors"][0]["expected"], "a sequence");
         assert_eq!(of(r#"{"a/b": 7}"#)["errors"][0]["message"], "unknown field `a/b`");
         let deep = "[".repeat(10_000);

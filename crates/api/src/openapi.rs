@@ -38,7 +38,7 @@ pub struct Operation {
     id: &'static str,
     summary: &'static str,
     parameters: Vec<Parameters>,
-    accepts: Option<SchemaOf>,
+    accepts: Option<fn() -> Value>,
     answers: Vec<(u16, &'static str, Vec<Content>)>,
 }
 
@@ -48,7 +48,7 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Value;
 /// Parameters in the path or the query; the properties of a schema are their names and schemas.
 struct Parameters {
     place: &'static str,
-    schema: SchemaOf,
+    schema: fn() -> Value,
 }
 
 /// A media type, with the schema of its documents.
@@ -66,21 +66,21 @@ impl Operation {
     /// It has parameters in the query, which are the fields of `T`.
     #[must_use]
     pub fn query<T: JsonSchema>(mut self) -> Self {
-        self.parameters.push(Parameters { place: "query", schema: inline::<T> });
+        self.parameters.push(Parameters { place: "query", schema: accepted::<T> });
         self
     }
 
     /// It has parameters in the path, which are the fields of `T`.
     #[must_use]
     pub fn path<T: JsonSchema>(mut self) -> Self {
-        self.parameters.push(Parameters { place: "path", schema: inline::<T> });
+        self.parameters.push(Parameters { place: "path", schema: accepted::<T> });
         self
     }
 
     /// It requires a body `T`.
     #[must_use]
     pub fn accepts<T: JsonSchema>(self) -> Self {
-        Self { accepts: Some(reference::<T>), ..self }
+        Self { accepts: Some(accepted::<T>), ..self }
     }
 
     /// It answers with the status `status` and a document `T`.
@@ -115,12 +115,12 @@ impl Operation {
 
     fn document(&self, schemas: &mut SchemaGenerator) -> Value {
         let mut document = json!({"operationId": self.id, "summary": self.summary});
-        let parameters: Vec<_> = self.parameters.iter().flat_map(|p| p.document(schemas)).collect();
+        let parameters: Vec<_> = self.parameters.iter().flat_map(Parameters::document).collect();
         if !parameters.is_empty() {
             document["parameters"] = parameters.into();
         }
         if let Some(schema) = self.accepts {
-            let content = json!({"application/json": {"schema": schema(schemas)}});
+            let content = json!({"application/json": {"schema": schema()}});
             document["requestBody"] = json!({"required": true, "content": content});
         }
         for (status, description, contents) in &self.answers {
@@ -142,8 +142,8 @@ impl Operation {
 const PROBLEM: (&str, SchemaOf) = ("application/problem+json", reference::<Problem>);
 
 impl Parameters {
-    fn document(&self, schemas: &mut SchemaGenerator) -> Vec<Value> {
-        let schema = (self.schema)(schemas);
+    fn document(&self) -> Vec<Value> {
+        let schema = (self.schema)();
         let required = |name: &str| {
             let names = schema["required"].as_array();
             names.is_some_and(|names| names.iter().any(|required| required == name))
@@ -169,9 +169,15 @@ fn reference<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     schemas.subschema_for::<T>().to_value()
 }
 
-/// The schema of a type itself.
-fn inline<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
-    T::json_schema(schemas).to_value()
+/// The schema of what a request may hold, in which fields with a default may be absent. It contains
+/// those of its parts, since the same type may have another schema in answers.
+fn accepted<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_deserialize();
+    let settings = settings.with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
 fn text(_: &mut SchemaGenerator) -> Value {

@@ -20,14 +20,14 @@ pub struct Problem {
     status: u16,
     /// What is wrong, and what to do about it.
     detail: String,
-    /// The parts of the request that are wrong.
+    /// The parts of the request, or of a file that it is about, that are wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<Mistake>,
     #[serde(skip)]
     retry_after_s: Option<u16>,
 }
 
-/// A part of a request that is wrong.
+/// A part of a request, or of a file, that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Mistake {
     /// Where it is.
@@ -39,7 +39,7 @@ pub struct Mistake {
     pub expected: String,
 }
 
-/// A place in a request.
+/// A place in a request, or in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -49,6 +49,8 @@ pub enum Place {
     Parameter(String),
     /// A header.
     Header(String),
+    /// A place in a file that the request is about: `FILE:LINE:COLUMN`.
+    Source(String),
 }
 
 impl Problem {
@@ -67,6 +69,12 @@ impl Problem {
     pub fn mistake(status: StatusCode, mistake: Mistake) -> Self {
         let detail = format!("{}; expected {}", mistake.message, mistake.expected);
         Self { errors: vec![mistake], ..Self::new(status, detail) }
+    }
+
+    /// The same, with the parts that are wrong.
+    #[must_use]
+    pub fn with(self, errors: Vec<Mistake>) -> Self {
+        Self { errors, ..self }
     }
 
     /// The same, for a client that may try again after some seconds.

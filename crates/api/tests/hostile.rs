@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use thalweg_api::axum::Router;
 use thalweg_api::axum::routing::{get, post};
-use thalweg_api::{Body, Json};
+use thalweg_api::{Body, Json, Shared};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,9 +24,17 @@ fn served() -> Served {
         .route("/echo", post(async |Body(wish): Body<Wish>| Json(wish.text)))
         .route("/slow", get(async || tokio::time::sleep(Duration::from_secs(60)).await))
         .route("/short", get(async || tokio::time::sleep(Duration::from_millis(300)).await))
+        .route("/patient", get(patient))
         .route("/panic", get(async || -> &'static str { panic!("as the test wants") }))
         .route("/big", get(async || "x".repeat(16 << 20)));
     serve(tight(), router)
+}
+
+/// Takes longer than the usual limit, and says so.
+async fn patient(shared: Shared) -> &'static str {
+    shared.allow(Duration::from_secs(5));
+    tokio::time::sleep(tight().request_time * 2).await;
+    "done"
 }
 
 /// The others are served as before.
@@ -131,6 +139,8 @@ fn an_answer_that_takes_too_long_is_a_problem() {
     let answer = served.get("/slow");
     assert_eq!(answer.status, 503);
     assert!(String::from_utf8_lossy(&answer.body).contains("no answer within 0.8 s"));
+    assert_eq!(served.counted().timed_out, 1);
+    assert_eq!(served.get("/patient").body, "done");
     assert_eq!(served.counted().timed_out, 1);
     works(&served);
 }

@@ -53,6 +53,7 @@ const DOCUMENTS: &[Document] = &[
     document::<thalweg_control::Ports>("thalweg.ports/1", "ctl ports --json, and the API"),
     document::<thalweg_control::Nfs>("thalweg.nfs/1", "ctl nfs --json, and the API"),
     document::<thalweg_control::Rules>("thalweg.rules/1", "ctl rules --json, and the API"),
+    document::<thalweg_control::Reloaded>("thalweg.reload/1", "ctl reload --json, and the API"),
     document::<Runs>("thalweg.runs/1", "ctl list --json"),
     document::<KindList>("thalweg.nf.list/1", "nf list --json"),
     document::<ShownKind>("thalweg.nf/1", "nf show --json"),

@@ -57,6 +57,29 @@ fn a_run_is_shown_and_stopped() {
 }
 
 #[test]
+fn a_reload_shows_what_changes_or_is_refused_as_a_whole() {
+    let folder = folder();
+    let run = Controlled::endless(folder.path(), "edge");
+    assert_eq!(run.succeeds(&["reload"]), "nothing has changed\n");
+    write(
+        folder.path(),
+        "endless.toml",
+        &ENDLESS.replace("\"deny icmp\"", "\"deny udp\", \"deny icmp\""),
+    );
+    let changes = run.succeeds(&["reload", "--dry-run"]);
+    assert!(changes.starts_with("~ nf 'gate': "), "{changes}");
+    assert!(run.succeeds(&["nfs", "--json"]).contains("1 rule, default permit"));
+    assert_eq!(run.succeeds(&["reload"]), changes);
+    assert!(run.succeeds(&["nfs", "--json"]).contains("2 rules, default permit"));
+    write(folder.path(), "endless.toml", &ENDLESS.replace("deny icmp", "deny icmq"));
+    let error = message(&run.ctl(&["reload"]), 1);
+    assert!(error.contains("the run refuses: not reloaded: ") && error.contains("icmq"), "{error}");
+    run.succeeds(&["stop"]);
+    let report = run.end();
+    assert_eq!((&report["reloads"], &report["conserved"]), (&1.into(), &true.into()));
+}
+
+#[test]
 fn the_level_of_the_log_changes_during_the_run() {
     let folder = folder();
     let run = Controlled::endless(folder.path(), "edge");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use controlled::Controlled;
+use controlled::{Controlled, ENDLESS};
 use serde_json::{Value, json};
 use support::{succeeds, thalweg, write};
 use thalweg_testkit::peer;
@@ -143,6 +143,9 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     ] {
         all.insert(name, vec![read(&run.succeeds(&[request, "--json"]))]);
     }
+    write(f, "endless.toml", &ENDLESS.replace("443", "8443").replace("\"deny icmp\"", ""));
+    let reload = ["reload", "--dry-run", "--json"];
+    all.insert("thalweg.reload/1", vec![read(&run.succeeds(&reload))]);
     drop(run);
     write(f, "wrong.toml", &CHAIN.replace("alerts =", "alrets ="));
     let refused = |arguments: &[&str]| {

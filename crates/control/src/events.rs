@@ -38,7 +38,6 @@ fn second() -> f64 {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(inline)]
 enum What {
     /// The progress, which costs the engine nothing.
     #[default]

@@ -14,6 +14,7 @@ use thalweg_api::metrics::Format;
 use thalweg_api::{
     About, Body, Json, Mistake, Operation, Operations, Place, Problem, Query, Shared,
 };
+use thalweg_chain::{GraphNf, Plan};
 use thalweg_engine::Report;
 use thalweg_source::shortened;
 use time::format_description::well_known::Rfc3339;
@@ -25,6 +26,7 @@ use crate::documents::{
 };
 use crate::events::{self, MAX_READERS};
 use crate::metrics::metrics;
+use crate::reload::{self, Reloaded, Wanted};
 use crate::snapshots::Snapshots;
 use crate::subject::Subject;
 
@@ -49,11 +51,13 @@ pub(crate) struct Api {
     pub(crate) subject: Subject,
     snapshots: Snapshots,
     last_export: Mutex<Option<Instant>>,
+    /// The permit for the reload under way.
+    pub(crate) reloading: Arc<Semaphore>,
     /// A permit for each client that reads events.
     pub(crate) readers: Arc<Semaphore>,
 }
 
-type Served<T> = Result<T, Problem>;
+pub(crate) type Served<T> = Result<T, Problem>;
 
 /// The router of the API about `subject`.
 pub(crate) fn router(subject: Subject) -> Router {
@@ -61,6 +65,7 @@ pub(crate) fn router(subject: Subject) -> Router {
         subject,
         snapshots: Snapshots::default(),
         last_export: Mutex::default(),
+        reloading: Arc::new(Semaphore::new(1)),
         readers: Arc::new(Semaphore::new(MAX_READERS)),
     };
     operations().finish(DOCUMENT).0.with_state(Arc::new(api))
@@ -74,8 +79,15 @@ pub fn document() -> Value {
 const DOCUMENT: &str = "/v1/openapi.json";
 
 fn operations() -> Operations<Arc<Api>> {
-    let late = "The engine does not answer.";
-    Operations::new(ABOUT)
+    with_streams(with_requests(with_documents(Operations::new(ABOUT))))
+}
+
+/// The engine waits for a port, or ends.
+const LATE: &str = "The engine does not answer.";
+
+/// Adds the operations that return documents about the run.
+fn with_documents(operations: Operations<Arc<Api>>) -> Operations<Arc<Api>> {
+    operations
         .get(
             "/v1/status",
             Operation::new("status", "Returns the state and the progress of the run.")
@@ -86,21 +98,21 @@ fn operations() -> Operations<Arc<Api>> {
             "/v1/report",
             Operation::new("report", "Returns the report of the run so far.")
                 .answers::<Report>(200, "The report.")
-                .fails(503, late),
+                .fails(503, LATE),
             report,
         )
         .get(
             "/v1/ports",
             Operation::new("ports", "Returns the ports and their counts.")
                 .answers::<Ports>(200, "The ports.")
-                .fails(503, late),
+                .fails(503, LATE),
             ports,
         )
         .get(
             "/v1/nfs",
             Operation::new("nfs", "Returns the NFs and their counts.")
                 .answers::<Nfs>(200, "The NFs.")
-                .fails(503, late),
+                .fails(503, LATE),
             nfs,
         )
         .get(
@@ -109,7 +121,7 @@ fn operations() -> Operations<Arc<Api>> {
                 .path::<NfName>()
                 .answers::<NfState>(200, "The NF.")
                 .fails(404, "The run has no NF of this name.")
-                .fails(503, late),
+                .fails(503, LATE),
             nf,
         )
         .get(
@@ -119,6 +131,29 @@ fn operations() -> Operations<Arc<Api>> {
                 .answers::<Rules>(200, "The rules.")
                 .fails(400, "A parameter is wrong."),
             rules,
+        )
+}
+
+/// Adds the operations that steer the run.
+fn with_requests(operations: Operations<Arc<Api>>) -> Operations<Arc<Api>> {
+    operations
+        .post(
+            "/v1/reload",
+            Operation::new(
+                "reload",
+                "Reloads the chain file while packets pass, all of it or nothing, or returns what that \
+                 would change. Takes up to five minutes; what is added, removed and changed is in the \
+                 answer, and after it every packet takes the new chain.",
+            )
+            .accepts::<Wanted>()
+            .answers::<Reloaded>(200, "What has changed, or would change.")
+            .fails(400, "The body is not JSON.")
+            .fails(409, "A port cannot be opened, or an NF cannot keep its state; nothing was changed.")
+            .fails(415, "The body has another media type.")
+            .fails(422, "The body or the chain file has mistakes; nothing was changed.")
+            .fails(500, "A panic while the new chain was built; nothing was changed.")
+            .fails(503, "Another reload is under way, or the run ends; nothing was changed."),
+            reload::reload,
         )
         .get(
             "/v1/log",
@@ -149,6 +184,11 @@ fn operations() -> Operations<Arc<Api>> {
                 .answers::<Status>(202, "The run ends."),
             stop,
         )
+}
+
+/// Adds the operations with answers of other formats.
+fn with_streams(operations: Operations<Arc<Api>>) -> Operations<Arc<Api>> {
+    operations
         .get(
             "/v1/events",
             Operation::new(
@@ -167,7 +207,7 @@ fn operations() -> Operations<Arc<Api>> {
             "/metrics",
             Operation::new("metrics", "Returns the report for Prometheus, in the format of header Accept.")
                 .answers_text("The metrics.", &["application/openmetrics-text", "text/plain"])
-                .fails(503, late),
+                .fails(503, LATE),
             metrics_text,
         )
 }
@@ -186,6 +226,7 @@ struct NfName {
 struct Page {
     /// The number of the first rule.
     #[serde(default)]
+    #[schemars(range(max = 4_294_967_295_u32))]
     from: u32,
     /// The most rules to return.
     #[serde(default = "usual_rules")]
@@ -231,14 +272,23 @@ impl Api {
         }
     }
 
-    /// The NFs of `report`, with what the chain file has of them.
-    fn nfs(&self, report: &Report) -> Vec<NfState> {
-        let of = |counts: &thalweg_engine::NfReport| {
-            let nf = self.subject.graph.nfs().iter().find(|nf| nf.name == counts.name);
-            let (what, pinned) = nf.map(|nf| (nf.what.clone(), nf.pinned)).unwrap_or_default();
-            NfState { what, pinned, counts: counts.clone() }
+    /// The plan that packets take now.
+    fn plan(&self) -> Served<Arc<Plan>> {
+        self.subject.control.plan().ok_or_else(|| {
+            let detail = "the run starts or ends: it has no chain at this moment";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1)
+        })
+    }
+
+    /// The NFs and their counts. One that a reload adds or removes meanwhile is left out.
+    async fn nfs(&self) -> Served<Vec<NfState>> {
+        let report = self.report().await?;
+        let graph = self.plan()?.graph();
+        let of = |nf: &GraphNf| {
+            let counts = report.nfs.iter().find(|counts| counts.name == nf.name)?.clone();
+            Some(NfState { what: nf.what.clone(), pinned: nf.pinned, counts })
         };
-        report.nfs.iter().map(of).collect()
+        Ok(graph.nfs().iter().filter_map(of).collect())
     }
 }
 
@@ -253,39 +303,34 @@ async fn report(Of(api): Of<Arc<Api>>) -> Served<Response> {
 
 async fn ports(Of(api): Of<Arc<Api>>) -> Served<Json<Ports>> {
     let report = api.report().await?;
-    let graph = &api.subject.graph;
-    let of = |direction,
-              ports: &[thalweg_chain::GraphPort],
-              counts: &[thalweg_engine::PortReport]| {
-        let pairs = ports.iter().zip(counts);
-        let state =
-            |(port, counts): (&thalweg_chain::GraphPort, &thalweg_engine::PortReport)| PortState {
-                direction,
-                kind: port.kind,
-                what: port.what.clone(),
-                counts: counts.clone(),
-            };
-        pairs.map(state).collect::<Vec<_>>()
-    };
-    let mut ports = of(Direction::In, graph.inputs(), &report.inputs);
-    ports.extend(of(Direction::Out, graph.outputs(), &report.outputs));
-    Ok(Json(Ports { schema: "thalweg.ports/1", ports }))
+    let graph = api.plan()?.graph();
+    let sides = [
+        (Direction::In, graph.inputs(), &report.inputs),
+        (Direction::Out, graph.outputs(), &report.outputs),
+    ];
+    let ports = sides.into_iter().flat_map(|(direction, ports, counts)| {
+        // One that a reload adds or removes meanwhile is left out.
+        ports.iter().filter_map(move |port| {
+            let counts = counts.iter().find(|counts| counts.name == port.name)?.clone();
+            Some(PortState { direction, kind: port.kind, what: port.what.clone(), counts })
+        })
+    });
+    Ok(Json(Ports { schema: "thalweg.ports/1", ports: ports.collect() }))
 }
 
 async fn nfs(Of(api): Of<Arc<Api>>) -> Served<Json<Nfs>> {
-    let report = api.report().await?;
-    Ok(Json(Nfs { schema: "thalweg.nfs/1", nfs: api.nfs(&report) }))
+    Ok(Json(Nfs { schema: "thalweg.nfs/1", nfs: api.nfs().await? }))
 }
 
 async fn nf(Of(api): Of<Arc<Api>>, Path(name): Path<String>) -> Served<Json<NfState>> {
-    let report = api.report().await?;
-    let nf = api.nfs(&report).into_iter().find(|nf| nf.counts.name == name);
+    let nfs = api.nfs().await?;
+    let names: Vec<_> = nfs.iter().map(|nf| &*nf.counts.name).collect();
+    let expected = match names.as_slice() {
+        [] => "no name: the chain has no NF".to_owned(),
+        names => shortened(&names.join(", "), QUOTED).into_owned(),
+    };
+    let nf = nfs.iter().find(|nf| nf.counts.name == name).cloned();
     nf.map(Json).ok_or_else(|| {
-        let names: Vec<_> = report.nfs.iter().map(|nf| &*nf.name).collect();
-        let expected = match names.as_slice() {
-            [] => "no name: the chain has no NF".to_owned(),
-            names => shortened(&names.join(", "), QUOTED).into_owned(),
-        };
         let detail = format!("no NF '{}'; expected {expected}", shortened(&name, QUOTED));
         Problem::new(StatusCode::NOT_FOUND, detail)
     })
@@ -300,9 +345,9 @@ async fn rules(Of(api): Of<Arc<Api>>, Query(page): Query<Page>) -> Served<Json<R
         };
         return Err(Problem::mistake(StatusCode::BAD_REQUEST, mistake));
     }
-    let Subject { rules, types, .. } = &api.subject;
-    let table = rules.load();
-    let name = |number: u16| types.get(usize::from(number)).cloned().unwrap_or_default();
+    let plan = api.plan()?;
+    let table = plan.rules.load();
+    let name = |number: u16| plan.types.get_index(usize::from(number)).cloned().unwrap_or_default();
     // Numbers may have gaps: each that is visited counts, so that the work is bounded.
     let last = table.next_id().0.min(page.from.saturating_add(page.limit as u32));
     let found = (page.from..last).filter_map(|id| table.rule(thalweg_classify::RuleId(id)));

@@ -3,12 +3,13 @@
 //! [`serve`] starts the server. It observes the run by its [`Control`](thalweg_engine::Control)
 //! only: packets do not wait for a request, and the work that requests can cause is limited,
 //! whatever their number ([`Limits`](thalweg_api::Limits), a snapshot each tenth of a second, an
-//! export each second).
+//! export each second, one reload at a time).
 
 mod documents;
 mod events;
 mod handlers;
 mod metrics;
+mod reload;
 mod snapshots;
 mod subject;
 
@@ -21,6 +22,7 @@ pub use documents::{
     State, Status,
 };
 pub use handlers::document;
+pub use reload::Reloaded;
 pub use subject::Subject;
 
 /// Starts the server of the run `subject`.

@@ -72,6 +72,8 @@ fn of_run(subject: &Subject, report: &Report) -> Vec<Family> {
         Family::new(Kind::Info, "thalweg_run", "The program, the run and its chain file.")
             .sample(&facts, 1.0),
         gauge("thalweg_start_time_seconds", "Start of the run, since 1970.").sample(&[], started),
+        counter("thalweg_reloads", "Reloads that changed something.")
+            .sample(&[], report.reloads as f64),
         gauge("thalweg_workers", "Worker threads.").sample(&[], report.workers as f64),
         counter("thalweg_received_packets", "Packets received at all inputs.")
             .sample(&[], report.packets_in as f64),

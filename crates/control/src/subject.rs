@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use thalweg_chain::{Graph, Plan};
-use thalweg_classify::SharedRules;
+use thalweg_chain::Plan;
 use thalweg_engine::Control;
 use time::OffsetDateTime;
 
@@ -13,10 +12,6 @@ pub struct Subject {
     pub(crate) name: String,
     pub(crate) chain: String,
     pub(crate) workers: usize,
-    pub(crate) graph: Graph,
-    pub(crate) rules: Arc<SharedRules>,
-    /// The names of the packet types, by number.
-    pub(crate) types: Vec<String>,
     pub(crate) control: Arc<Control>,
     pub(crate) began: (Instant, OffsetDateTime),
 }
@@ -32,9 +27,6 @@ impl Subject {
             name,
             chain: path.display().to_string(),
             workers,
-            graph: plan.graph(),
-            rules: plan.rules.clone(),
-            types: plan.types.iter().cloned().collect(),
             control,
             began: (Instant::now(), now.replace_nanosecond(0).unwrap_or(now)),
         }

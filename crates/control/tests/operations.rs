@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Running, document, start, wait};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thalweg_api::Limits;
 
 fn running() -> Running {
@@ -149,6 +149,43 @@ fn an_export_makes_nfs_write_and_is_limited() {
     let again = run.request("POST", "/v1/export", "*/*", None);
     assert_eq!(again.status, 429);
     assert!(document(&again)["detail"].as_str().unwrap().contains("less than a second ago"));
+}
+
+#[test]
+fn a_reload_takes_up_the_chain_file_or_names_its_mistakes() {
+    let run = running();
+    let path = run.folder().join("chain.toml");
+    let chain = std::fs::read_to_string(&path).unwrap();
+    let reload = |wish: &str| run.request("POST", "/v1/reload", "*/*", Some(wish));
+    let nothing = reload("{}");
+    assert_eq!((nothing.status.as_u16(), &document(&nothing)["changes"]), (200, &json!([])));
+    let changed =
+        chain.replace("\"deny icmp\"", "\"deny icmp\", \"deny udp\"").replace("443", "444");
+    std::fs::write(&path, &changed).unwrap();
+    let dry = document(&reload(r#"{"dry_run": true}"#));
+    assert_eq!(
+        (&dry["dry_run"], dry["changes"].as_array().unwrap().len()),
+        (&true.into(), 2),
+        "{dry}"
+    );
+    assert_eq!(run.json("/v1/nfs/gate")["what"], "1 rule, default permit");
+    let done = document(&reload("{}"));
+    assert_eq!((&done["schema"], &done["dry_run"]), (&"thalweg.reload/1".into(), &false.into()));
+    assert_eq!(done["changes"], dry["changes"]);
+    assert!(done["text"][1].as_str().unwrap().starts_with("~ nf 'gate': "), "{done}");
+    // What the API shows is what packets take now.
+    assert_eq!(run.json("/v1/nfs/gate")["what"], "2 rules, default permit");
+    assert_eq!(run.json("/v1/rules")["rules"][0]["text"], "priority=7,tcp,tp_dst=444");
+    std::fs::write(&path, changed.replace("default = \"permit\"", "default = \"pemit\"")).unwrap();
+    let refused = reload("{}");
+    assert_eq!(refused.status, 422);
+    let mistake = &document(&refused)["errors"][0];
+    assert!(mistake["source"].as_str().unwrap().ends_with("/chain.toml:13:11"), "{mistake}");
+    assert!(mistake["message"].as_str().unwrap().contains("'\"pemit\"'"), "{mistake}");
+    assert_eq!(reload(r#"{"dry": true}"#).status, 422);
+    assert_eq!(run.json("/v1/nfs/gate")["what"], "2 rules, default permit");
+    let report = run.end();
+    assert!(report.conserved && report.reloads == 1, "{}", report.reloads);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -38,6 +39,7 @@ pub(super) fn guarded(router: Router, shared: &Shared) -> Router {
 /// Has a request answered, if few enough are under way, in a limited time, whatever happens.
 async fn pass(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let Guard { shared, slots } = guard;
+    let shared = shared.for_request();
     let (counts, limits) = (&shared.counts, shared.limits);
     counts.requests.increment();
     let Ok(_slot) = slots.try_acquire() else {
@@ -51,18 +53,28 @@ async fn pass(State(guard): State<Guard>, mut request: Request, next: Next) -> R
     // A panic leaves only its own request unanswered: what handlers share is locks, whose users
     // recover from poison, and atomic counts.
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
-    match tokio::time::timeout(limits.request_time, answer).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(_)) => {
+    tokio::select! {
+        answer = answer => answer.unwrap_or_else(|_| {
             counts.panics.increment();
             let detail = "the server has a bug: the code for this request panicked";
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
-        }
-        Err(_) => {
+        }),
+        waited = too_long(&shared) => {
             counts.timed_out.increment();
-            let waited = limits.request_time.as_secs_f64();
-            let detail = format!("no answer within {waited} s");
+            let detail = format!("no answer within {} s", waited.as_secs_f64());
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1).into_response()
+        }
+    }
+}
+
+/// Waits as long as the answer to a request may take, which its handler may extend meanwhile.
+async fn too_long(shared: &Shared) -> Duration {
+    let start = Instant::now();
+    loop {
+        let patience = shared.patience();
+        tokio::time::sleep_until((start + patience).into()).await;
+        if shared.patience() <= patience {
+            return patience;
         }
     }
 }

@@ -6,8 +6,8 @@ mod guard;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub struct Shared {
     limits: Limits,
     counts: Arc<Counts>,
     closing: watch::Receiver<bool>,
+    /// How long the answer to the request may take; of each request its own.
+    patience: Arc<Mutex<Duration>>,
 }
 
 impl Default for Shared {
@@ -57,7 +59,23 @@ impl Default for Shared {
 impl Shared {
     fn new(limits: Limits) -> (Self, watch::Sender<bool>) {
         let (close, closing) = watch::channel(false);
-        (Self { limits, counts: Arc::default(), closing }, close)
+        let patience = Arc::new(Mutex::new(limits.request_time));
+        (Self { limits, counts: Arc::default(), closing, patience }, close)
+    }
+
+    /// The same for one request.
+    fn for_request(&self) -> Self {
+        Self { patience: Arc::new(Mutex::new(self.limits.request_time)), ..self.clone() }
+    }
+
+    /// How long the answer to the request may take.
+    fn patience(&self) -> Duration {
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the answer to this request take `time` instead of the usual limit.
+    pub fn allow(&self, time: Duration) {
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
 
     /// What the server of a request shares with it; of its own outside of a server, as in tests.

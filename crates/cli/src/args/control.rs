@@ -72,6 +72,15 @@ pub enum Request {
     Report,
     /// Print the metrics of the run for Prometheus (OpenMetrics)
     Metrics,
+    /// Reload the chain file while packets pass: all of it or, with a mistake, nothing
+    Reload {
+        /// Show what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Let NFs begin without state that they cannot keep
+        #[arg(long)]
+        accept_loss: bool,
+    },
     /// Make NFs and outputs write what they hold
     Export,
     /// Stop receiving; the run ends when the packets under way have finished

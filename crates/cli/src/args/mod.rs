@@ -126,6 +126,7 @@ The report of the run follows on standard error, unless --quiet.")]
   thalweg ctl list
   thalweg ctl -s edge nfs
   thalweg ctl report | jq .drops
+  thalweg ctl reload --dry-run
   thalweg ctl log debug
   thalweg ctl stop
 

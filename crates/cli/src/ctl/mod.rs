@@ -19,6 +19,8 @@ use crate::report::write_json;
 
 /// How long a run may take for an answer; longer than its own limit.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// The same for a reload.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(305);
 
 const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
@@ -32,7 +34,8 @@ pub fn ctl(options: &args::Ctl) -> Result<(), Failure> {
     let path = find::socket(&folders, options.socket.as_ref())?;
     let sent = Sent::of(&options.request);
     let body = sent.body.as_ref().map(|body| body.to_string().into_bytes());
-    let client = Client::new(&path, PATIENCE);
+    let is_reload = matches!(options.request, Request::Reload { .. });
+    let client = Client::new(&path, if is_reload { RELOAD_PATIENCE } else { PATIENCE });
     let answer = client.request(sent.method, &sent.target, sent.accept, body);
     let answer = answer.map_err(|e| failure(&folders, e))?;
     if !answer.status.is_success() {
@@ -70,6 +73,10 @@ impl Sent {
             Request::Rules { from, limit } => get(&format!("/v1/rules?from={from}&limit={limit}")),
             Request::Report => get("/v1/report"),
             Request::Metrics => get("/metrics"),
+            Request::Reload { dry_run, accept_loss } => {
+                body = Some(json!({"dry_run": dry_run, "accept_loss": accept_loss}));
+                post("/v1/reload")
+            }
             Request::Export => post("/v1/export"),
             Request::Stop => post("/v1/stop"),
             Request::Log { level: None } => get("/v1/log"),

@@ -92,6 +92,11 @@ struct Rule {
 }
 
 #[derive(Deserialize)]
+struct Reloaded {
+    text: Vec<String>,
+}
+
+#[derive(Deserialize)]
 struct Level {
     level: String,
 }
@@ -105,6 +110,7 @@ pub fn answer(out: &mut Vec<u8>, request: &Request, body: &[u8]) -> io::Result<(
         Request::Ports => ports(out, &read(body)?),
         Request::Nfs => nfs(out, &read(body)?),
         Request::Rules { from, .. } => rules(out, *from, &read(body)?),
+        Request::Reload { .. } => reloaded(out, &read(body)?),
         Request::Log { .. } => writeln!(out, "{}", read::<Level>(body)?.level),
         Request::Export => writeln!(out, "{} writes what it holds", name(body)?),
         Request::Stop => writeln!(out, "{} stops", name(body)?),
@@ -216,6 +222,13 @@ fn nfs(out: &mut impl Write, nfs: &Nfs) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{table}")
+}
+
+fn reloaded(out: &mut impl Write, reloaded: &Reloaded) -> io::Result<()> {
+    if reloaded.text.is_empty() {
+        return writeln!(out, "nothing has changed");
+    }
+    reloaded.text.iter().try_for_each(|change| writeln!(out, "{}", visible(change)))
 }
 
 fn rules(out: &mut impl Write, from: u32, rules: &Rules) -> io::Result<()> {
