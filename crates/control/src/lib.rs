@@ -2,7 +2,7 @@
 //!
 //! [`serve`] starts the server. It observes the run by its [`Control`](thalweg_engine::Control)
 //! only: packets do not wait for a request, and the work that requests can cause is limited,
-//! whatever their number ([`Limits`](thalweg_api::Limits), a snapshot each tenth of a second, an
+//! whatever their number ([`Limits`], a snapshot each tenth of a second, an
 //! export each second, one reload at a time).
 
 mod documents;
