@@ -2,7 +2,7 @@
 # What takes minutes and more, beyond .ci/run; each step runs alone too:
 #
 #   scripts/long.sh            all steps
-#   scripts/long.sh STEP...    these: tests, fuzz, soak, model, example
+#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, model, example
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
@@ -14,6 +14,8 @@ tests() {
     cargo test --locked --package thalweg-sim
 }
 fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
+# Requests of all kinds to the API of a run.
+api() { SCHEMATHESIS_SECONDS=${SCHEMATHESIS_SECONDS:-60} scripts/test.py --only "control peer_document"; }
 # Every kind of NF at once under hostile traffic, with a look for leaks.
 soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }
 # The model checker with one interruption more than in CI.
@@ -22,10 +24,10 @@ model() { LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-4} scripts/model.sh; }
 example() { examples/own-nf/standalone.sh; }
 
 steps=("$@")
-[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz soak model example)
+[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak model example)
 for step in "${steps[@]}"; do
-    case $step in tests | fuzz | soak | model | example) ;; *)
-        echo "long: unknown step '$step'; expected tests, fuzz, soak, model or example" >&2
+    case $step in tests | fuzz | api | soak | model | example) ;; *)
+        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, model or example" >&2
         exit 2
         ;;
     esac

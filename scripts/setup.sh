@@ -115,6 +115,12 @@ need_rust() {
     exit 1
 }
 
+# Keeps the service of the package $1 from starting with the system: only its programs are wanted.
+without_service() {
+    local unit=/etc/systemd/system/$1.service
+    [ -e "$unit" ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null "$unit"; }
+}
+
 # The programs that tests hold our output against.
 need_peers() {
     local missing=()
@@ -130,12 +136,10 @@ need_peers() {
         missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)
     # librte_ipsec is held against ours.
     pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
-    if ! have prads; then
-        # The program is wanted, not its daemon.
-        local unit=/etc/systemd/system/prads.service
-        [ -e $unit ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null $unit; }
-        missing+=(prads)
-    fi
+    have prads || { without_service prads && missing+=(prads); }
+    # For promtool, and for a real Prometheus in a test.
+    have promtool || { without_service prometheus && missing+=(prometheus); }
+    /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || missing+=(python3-prometheus-client)
     [[ " $(features) " != *" libpcap "* ]] || have tcpdump || missing+=(tcpdump)
     [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
@@ -171,19 +175,33 @@ need_for_benches() {
     say "ready: $*"
 }
 
+# A Python of our own, for programs from PyPI.
+tools=$HOME/.cache/thalweg/tools
+need_tools() {
+    [ ! -e "$tools/bin/pip" ] || return 0
+    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || apt_try python3-venv || true
+    /usr/bin/python3 -m venv "$tools"
+}
+
 # Cargo's tools: built ones from PyPI take a second, building them here takes minutes.
 need_cargo_tool() {
-    local tools=$HOME/.cache/thalweg/tools
     PATH=$tools/bin:$PATH
     have "$1" && return
     say "installing $1"
-    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || apt_try python3-venv || true
-    if { [ -e "$tools/bin/pip" ] || /usr/bin/python3 -m venv "$tools"; } &&
-        "$tools/bin/pip" install --quiet "astral-dev-toolchain-$1" && have "$1"; then
+    if need_tools && "$tools/bin/pip" install --quiet "astral-dev-toolchain-$1" && have "$1"; then
         return
     fi
     say "no built $1 found: building it from crates.io"
     cargo install --locked --quiet "$1"
+}
+
+# Programs that the API is tested with.
+need_api_tools() {
+    "$tools/bin/python3" -c 'import schemathesis, openapi_spec_validator' 2>/dev/null && return
+    say "installing schemathesis and openapi-spec-validator"
+    need_tools && "$tools/bin/pip" install --quiet schemathesis openapi-spec-validator && return
+    say "missing: schemathesis, openapi-spec-validator; pip failed: see above, then run this again"
+    exit 1
 }
 
 # Levels of vector instructions that this processor lacks are tested in an emulated one.
@@ -217,6 +235,7 @@ need_ci_tools() {
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
     need_emulator
     need_cargo_tool cargo-deny
+    need_api_tools
 }
 
 need_compiler

@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMES = ROOT / "target" / "test-times.json"
 SLOW = {"cli captures": 37, "sim lib": 22, "assets lib": 15, "cli terminal": 14,
         "router router_table": 9, "l7fw lib": 9, "cli live": 8, "sim reference": 7,
-        "classify classbench_masks": 7, "ipsec lib": 6, "cli pipes": 5, "cli levels": 4}
+        "classify classbench_masks": 7, "control peer_document": 9, "control unharmed": 5,
+        "ipsec lib": 6, "cli pipes": 5, "cli levels": 4}
 FEATURES = os.environ.get("FEATURES")
 if FEATURES is None:
     FEATURES = subprocess.check_output([ROOT / "scripts" / "setup.sh", "features"], text=True).strip()

@@ -18,12 +18,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("accel", &["cpu", "source", "packet", "classify", "nf"]),
     ("chain", &["cpu", "source", "packet", "classify", "io", "nf"]),
     ("engine", &["cpu", "source", "packet", "classify", "io", "nf", "chain"]),
+    ("api", &["source"]),
+    ("control", &["cpu", "source", "packet", "classify", "io", "nf", "chain", "engine", "api"]),
     ("sim", &["cpu", "source", "packet", "classify"]),
     (
         "cli",
         &[
             "cpu", "source", "packet", "classify", "io", "nf", "nfs", "accel", "chain", "engine",
-            "sim",
+            "api", "control", "sim",
         ],
     ),
     // Only tests use it.
@@ -104,8 +106,10 @@ fn every_crate_uses_only_crates_that_the_architecture_allows() {
     let manifests = workspace();
     assert_eq!(mistakes(&manifests), [""; 0]);
     assert_eq!(manifests.iter().filter(|m| m.is_nf).count(), 12);
-    for name in ["cpu", "source", "packet", "classify", "io", "nf", "chain", "engine", "sim", "cli"]
-    {
+    for name in [
+        "cpu", "source", "packet", "classify", "io", "nf", "chain", "engine", "api", "control",
+        "sim", "cli",
+    ] {
         assert!(manifests.iter().any(|m| m.name == name), "crate '{name}' was not found");
     }
 }

@@ -8,6 +8,8 @@
 
 mod args;
 mod check;
+mod control;
+mod ctl;
 mod doctor;
 mod errors;
 mod generate;
@@ -64,6 +66,7 @@ pub fn main(kinds: &Kinds) -> ExitCode {
         Command::Assets(options) => shorthand::run(options, kinds, arguments.quiet),
         Command::Nat(options) => shorthand::run(options, kinds, arguments.quiet),
         Command::Check(options) => check::check(options, kinds),
+        Command::Ctl(options) => ctl::ctl(options),
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options, kinds),
         Command::Nf(options) => kinds::show_kinds(options, kinds),
@@ -109,8 +112,9 @@ fn start_log(arguments: &Arguments) {
     };
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let style = if colour { env_logger::WriteStyle::Always } else { env_logger::WriteStyle::Never };
+    // All messages pass the logger, so that a request can raise the level of a run.
     env_logger::Builder::new()
-        .filter_level(level)
+        .filter_level(log::LevelFilter::Trace)
         .target(env_logger::Target::Pipe(Box::new(terminal::Messages)))
         .write_style(style)
         .format(|out, record| {
@@ -119,6 +123,7 @@ fn start_log(arguments: &Arguments) {
             writeln!(out, "{style}{level}{style:#}: {}", message_lines(&record.args().to_string()))
         })
         .init();
+    log::set_max_level(level);
     // Fails only when a handler is set already, and this is the only place that sets one.
     let _ = miette::set_hook(Box::new(move |_| errors::handler(colour)));
 }

@@ -12,6 +12,7 @@ use thalweg_source::{PatientWriter, Stop};
 
 use crate::args;
 use crate::check::load;
+use crate::control;
 use crate::errors::Failure;
 use crate::observed::Observing;
 use crate::progress::Shown;
@@ -40,9 +41,12 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     // Packets on standard output have it for themselves.
     let is_taken = plan.outputs.iter().any(|output| is_standard(&output.target));
     let observing = Observing::start(&options.observed, &plan, &run_options, &control)?;
+    let workers = run_options.workers.unwrap_or(plan.workers).max(1);
+    let server = control::start(&options.control, &plan, workers, control.clone())?;
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &run_options, &control);
     drop(progress);
+    drop(server);
     let mut report = outcome?;
     observing.finish(&mut report);
     let shown = show(&report, options.json, is_taken, control.stop_request());

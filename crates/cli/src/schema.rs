@@ -11,6 +11,7 @@ use thalweg_source::nearest;
 
 use crate::args;
 use crate::check::Checked;
+use crate::ctl::Runs;
 use crate::doctor::Diagnosis;
 use crate::errors::{Failed, Failure, MistakesFound};
 use crate::generate::Generated;
@@ -42,7 +43,7 @@ fn alert_schema() -> Schema {
 const DOCUMENTS: &[Document] = &[
     document::<thalweg_engine::Report>(
         "thalweg.run/1",
-        "run --json, nat --json, and --report with .json",
+        "run --json, nat --json, ctl report, and --report with .json",
     ),
     document::<StatsLine<'_>>("thalweg.stats/1", "--stats with --stats-format json, a line each"),
     document::<Checked>("thalweg.check/1", "check --json"),
@@ -53,6 +54,12 @@ const DOCUMENTS: &[Document] = &[
     document::<Failed>("thalweg.failure/1", "every command with --json, if it fails otherwise"),
     document::<thalweg_engine::Trace>("thalweg.trace/1", "trace --json"),
     document::<Generated>("thalweg.gen/1", "gen --json"),
+    document::<thalweg_control::Status>("thalweg.status/1", "ctl status --json, and the API"),
+    document::<thalweg_control::Ports>("thalweg.ports/1", "ctl ports --json, and the API"),
+    document::<thalweg_control::Nfs>("thalweg.nfs/1", "ctl nfs --json, and the API"),
+    document::<thalweg_control::Rules>("thalweg.rules/1", "ctl rules --json, and the API"),
+    document::<thalweg_control::Reloaded>("thalweg.reload/1", "ctl reload --json, and the API"),
+    document::<Runs>("thalweg.runs/1", "ctl list --json"),
     document::<KindList>("thalweg.nf.list/1", "nf list --json"),
     document::<ShownKind>("thalweg.nf/1", "nf show --json"),
     document::<Profile>("thalweg.profile/1", "profile --json"),

@@ -506,3 +506,41 @@ fn mistakes_about_interfaces_are_named() {
         assert!(told.contains(mistake), "{mistake}: {told}");
     }
 }
+
+/// With a live interface a run listens without being asked, as ctl finds it.
+#[test]
+fn a_live_run_has_a_control_socket() {
+    let chain = "[input.lan]\ninterface = 'lan'\n[output.o]\ndiscard = true\n\
+        [[route]]\npath = ['ingress', 'egress']\n";
+    let folder = folder(&[("edge.toml", chain)]);
+    let script = r"
+host lan 1
+$THALWEG run edge.toml --json > report.json &
+opened 1
+ip netns exec lan ping -nqc 3 -i 0.2 -W 1 10.1.0.1 > ping.txt || true
+for _ in $(seq 50); do
+    $THALWEG ctl ports --json > ports.json && break
+    sleep 0.1
+done
+stat -c '%a %n' /run/thalweg/*
+$THALWEG ctl -s edge stop
+wait %1
+ls /run/thalweg
+$THALWEG run edge.toml --no-control --json > second.json &
+sleep 0.5
+ls /run/thalweg
+kill -INT %1
+wait %1
+";
+    let Some(output) = laboratory(folder.path(), script) else { return };
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines[..2], ["600 /run/thalweg/edge.sock", "600 /run/thalweg/edge.sock.pid"]);
+    assert!(lines[2].starts_with("run 'edge' (process ") && lines.len() == 3, "{output}");
+    let ports = read(folder.path(), "ports.json");
+    assert_eq!(
+        [&ports["ports"][0]["kind"], &ports["ports"][0]["what"]],
+        ["interface", "interface lan"]
+    );
+    let report = read(folder.path(), "report.json");
+    assert!(report["packets_in"].as_u64() > Some(0) && report["conserved"] == true, "{report}");
+}

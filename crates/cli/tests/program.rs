@@ -25,6 +25,7 @@ fn every_command_has_help_with_examples() {
         "flows",
         "assets",
         "nat",
+        "ctl",
         "gen",
         "trace",
         "profile",

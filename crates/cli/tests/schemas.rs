@@ -1,11 +1,14 @@
 //! The published schemas are those of what the program writes, by Python's jsonschema.
 
+#[path = "support/controlled.rs"]
+mod controlled;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use controlled::{Controlled, ENDLESS};
 use serde_json::{Value, json};
 use support::{succeeds, thalweg, write};
 use thalweg_testkit::peer;
@@ -133,6 +136,20 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     all.insert("thalweg.sim.run/2", reports);
     all.insert("thalweg.sim.race/1", vec![json(&sim(&["race", "--json"]))]);
     all.insert("thalweg.sim.predict/1", vec![json(&["sim", "predict", "--places", "6", "--json"])]);
+    let run = Controlled::endless(f, "edge");
+    for (name, request) in [
+        ("thalweg.status/1", "status"),
+        ("thalweg.ports/1", "ports"),
+        ("thalweg.nfs/1", "nfs"),
+        ("thalweg.rules/1", "rules"),
+        ("thalweg.runs/1", "list"),
+    ] {
+        all.insert(name, vec![read(&run.succeeds(&[request, "--json"]))]);
+    }
+    write(f, "endless.toml", &ENDLESS.replace("443", "8443").replace("\"deny icmp\"", ""));
+    let reload = ["reload", "--dry-run", "--json"];
+    all.insert("thalweg.reload/1", vec![read(&run.succeeds(&reload))]);
+    drop(run);
     write(f, "wrong.toml", &CHAIN.replace("alerts =", "alrets ="));
     let refused = |arguments: &[&str]| {
         let stdout = thalweg(f, arguments).stdout;

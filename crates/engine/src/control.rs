@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_chain::Difference;
+use thalweg_chain::{Difference, Plan};
 use thalweg_source::Stop;
 
 use crate::mailbox::{Mailbox, Refusal};
@@ -26,6 +27,17 @@ pub struct Control {
     reloads: Mailbox<Waiting>,
     /// The bits of the share of the work that is done; 0 if it is unknown.
     share: AtomicU64,
+    running: Mutex<Running>,
+}
+
+/// The plan that packets take now; none before the run and after it.
+#[derive(Default)]
+struct Running(Option<Arc<Plan>>);
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
 }
 
 /// The progress of a run.
@@ -91,6 +103,17 @@ impl Control {
         answer.recv().unwrap_or(Err(ReloadError::Ended))
     }
 
+    /// The plan that packets take now, after the last reload; `None` before the run and after it.
+    pub fn plan(&self) -> Option<Arc<Plan>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Sets the plan that packets take; returns the one before it, to be freed where no packet
+    /// waits.
+    pub(crate) fn set_plan(&self, plan: Option<Arc<Plan>>) -> Option<Arc<Plan>> {
+        std::mem::replace(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner).0, plan)
+    }
+
     /// The report of the run up to this moment: of all packets received so far and no others, so
     /// that each is transmitted or dropped in it. `None` if the run ends or does not answer within
     /// `patience`. Packets do not wait for it.
@@ -123,6 +146,7 @@ impl Control {
     pub(crate) fn end(&self) {
         self.snapshots.close();
         self.reloads.close();
+        drop(self.set_plan(None));
     }
 
     /// The progress of the run; about a batch late.

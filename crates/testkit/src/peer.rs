@@ -1,6 +1,7 @@
 //! Peer programs: independent implementations that our results are held against.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -35,6 +36,22 @@ pub fn is_there(program: &str, arguments: &[&str]) -> bool {
     started.is_ok()
 }
 
+/// The folder of programs and of a Python from PyPI, which `scripts/setup.sh ci` makes.
+fn tools() -> PathBuf {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    Path::new(&home).join(".cache/thalweg/tools/bin")
+}
+
+/// The path of `program` from PyPI, which must start with `arguments`; `None` where it is missing.
+///
+/// # Panics
+/// When it is missing, and peers are required.
+pub fn tool(program: &str, arguments: &[&str]) -> Option<PathBuf> {
+    let path = tools().join(program);
+    let path = if path.exists() { path } else { program.into() };
+    is_there(path.to_str()?, arguments).then_some(path)
+}
+
 /// The standard output of `command`, which reads `input` and must succeed.
 ///
 /// # Panics
@@ -64,7 +81,9 @@ pub fn output(command: &mut Command, input: &str) -> String {
 /// When the script fails, or when a module is missing and peers are required.
 pub fn python(modules: &str, script: &str, input: &str) -> Option<String> {
     let import = format!("import {modules}");
-    let python = ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+    let of_tools = tools().join("python3");
+    let pythons = [Path::new("/usr/bin/python3"), Path::new("python3"), &*of_tools];
+    let python = pythons.into_iter().find(|python| {
         let test = Command::new(python).args(["-c", &import]).output();
         test.is_ok_and(|output| output.status.success())
     });

@@ -29,21 +29,28 @@ pub struct Graph {
     rules: usize,
 }
 
+/// A port of a chain.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-struct Port {
-    name: String,
-    kind: PortKind,
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: PortKind,
     /// The interface, the files or the traffic.
-    what: String,
+    pub what: String,
 }
 
 /// The kind of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum PortKind {
+pub enum PortKind {
+    /// A network interface.
     Interface,
+    /// Capture files.
     Capture,
+    /// Generated traffic.
     Generator,
+    /// An output that discards what it receives.
     Discard,
 }
 
@@ -53,14 +60,17 @@ impl Port {
     }
 }
 
+/// An NF of a chain.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-struct Nf {
-    name: String,
-    kind: String,
+pub struct Nf {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
     /// Its options, in words.
-    what: String,
+    pub what: String,
     /// Whether it runs on its own worker.
-    pinned: bool,
+    pub pinned: bool,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -78,6 +88,21 @@ impl Plan {
 }
 
 impl Graph {
+    /// The inputs, in the order of the chain file.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The outputs, in the order of the chain file.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// The NFs, in the order of the chain file.
+    pub fn nfs(&self) -> &[Nf] {
+        &self.nfs
+    }
+
     fn of(plan: &Plan) -> Self {
         let interface = |name: &str| (PortKind::Interface, format!("interface {name}"));
         let capture = |path: &Path| (PortKind::Capture, path.display().to_string());

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod control;
 mod observed;
 mod selection;
 mod shorthand;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
+pub use control::{ControlOptions, Ctl, LogLevel, Request};
 pub use observed::{Observed, ReportFormat, StatsFormat};
 pub use selection::Selected;
 pub use shorthand::*;
@@ -56,6 +58,7 @@ pub enum Command {
   sudo thalweg run live.toml   (with interface = \"eth1\" in it)
   thalweg run chain.toml --export-state kept
   thalweg run chain.toml --import-state kept --export-state kept
+  thalweg run chain.toml --loop 0 --control=edge     (then: thalweg ctl -s edge status)
 
 Signals during the run:
   SIGINT (Ctrl-C)  stop receiving, finish the packets under way and print the
@@ -119,6 +122,21 @@ The inventory is printed at the end of the run, and its report follows on standa
 
 The report of the run follows on standard error, unless --quiet.")]
     Nat(Nat),
+    /// Show and steer a run by its control socket
+    #[command(after_help = "Examples:
+  thalweg run chain.toml --loop 0 --control &
+  thalweg ctl status
+  thalweg ctl list
+  thalweg ctl -s edge nfs
+  thalweg ctl report | jq .drops
+  thalweg ctl reload --dry-run
+  thalweg ctl log debug
+  thalweg ctl stop
+
+A run listens with a live interface or with --control. Where only one run listens, -s is not
+needed. THALWEG_RUNTIME_DIR names another folder for the sockets than /run/thalweg and
+$XDG_RUNTIME_DIR/thalweg, for run and ctl alike. docs/control.md describes the API that it uses.")]
+    Ctl(Ctl),
     /// Generate synthetic traffic
     #[command(after_help = "Examples:
   thalweg gen traffic.pcap
@@ -184,6 +202,7 @@ impl Command {
             Self::Assets(options) => options.json,
             Self::Nat(options) => options.json,
             Self::Check(options) => options.json,
+            Self::Ctl(options) => options.json,
             Self::Gen(options) => options.json,
             Self::Trace(options) => options.json,
             Self::Profile(options) => options.json,
@@ -260,6 +279,8 @@ pub struct Run {
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,
+    #[command(flatten)]
+    pub control: ControlOptions,
 }
 
 /// Arguments of `thalweg check`.

@@ -140,6 +140,7 @@ impl Generation {
             self.reclassify(&plan, old, &mut former, &mut retired);
         }
         retired.rest.push(Box::new(std::mem::replace(&mut self.plan, Arc::new(plan))));
+        retired.rest.push(Box::new(control.set_plan(Some(self.plan.clone()))));
         self.former = Arc::new(former);
         Ok((difference, retired))
     }

@@ -59,6 +59,7 @@ impl<'a> Session<'a> {
     /// Runs `generation` and those that take its place, until no more packets arrive.
     pub(super) fn run(mut self, mut generation: Generation, state: &StateFolders<'_>) -> Report {
         let mut has_threads = self.has_threads(&generation);
+        drop(self.control.set_plan(Some(generation.plan.clone())));
         loop {
             generation = if has_threads {
                 workers::serve(generation, &mut self)

@@ -1,0 +1,158 @@
+//! `thalweg ctl`: shows and steers a run by its control socket.
+
+mod find;
+mod show;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use thalweg_api::axum::http::Method;
+use thalweg_api::{Answer, Client, ClientError, Folders};
+use thalweg_source::message_lines;
+
+use crate::args::{self, LogLevel, Request};
+use crate::errors::Failure;
+use crate::report::write_json;
+
+/// How long a run may take for an answer; longer than its own limit.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The same for a reload.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(305);
+
+const JSON: &str = "application/json";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
+
+/// Sends the request, and prints the answer.
+pub fn ctl(options: &args::Ctl) -> Result<(), Failure> {
+    let folders = Folders::from_environment();
+    if matches!(options.request, Request::List) {
+        return list(&folders, options.json);
+    }
+    let path = find::socket(&folders, options.socket.as_ref())?;
+    let sent = Sent::of(&options.request);
+    let body = sent.body.as_ref().map(|body| body.to_string().into_bytes());
+    let is_reload = matches!(options.request, Request::Reload { .. });
+    let client = Client::new(&path, if is_reload { RELOAD_PATIENCE } else { PATIENCE });
+    let answer = client.request(sent.method, &sent.target, sent.accept, body);
+    let answer = answer.map_err(|e| failure(&folders, e))?;
+    if !answer.status.is_success() {
+        return Err(refused(&answer));
+    }
+    let mut text = Vec::new();
+    if options.json || matches!(options.request, Request::Report | Request::Metrics) {
+        text.extend_from_slice(&answer.body);
+        if !text.ends_with(b"\n") {
+            text.push(b'\n');
+        }
+    } else {
+        show::answer(&mut text, &options.request, &answer.body)?;
+    }
+    Ok(io::stdout().write_all(&text)?)
+}
+
+/// A request as HTTP.
+struct Sent {
+    method: Method,
+    target: String,
+    accept: &'static str,
+    body: Option<Value>,
+}
+
+impl Sent {
+    fn of(request: &Request) -> Self {
+        let get = |target: &str| (Method::GET, target.to_owned());
+        let post = |target: &str| (Method::POST, target.to_owned());
+        let mut body = None;
+        let (method, target) = match request {
+            Request::List | Request::Status => get("/v1/status"),
+            Request::Ports => get("/v1/ports"),
+            Request::Nfs => get("/v1/nfs"),
+            Request::Rules { from, limit } => get(&format!("/v1/rules?from={from}&limit={limit}")),
+            Request::Report => get("/v1/report"),
+            Request::Metrics => get("/metrics"),
+            Request::Reload { dry_run, accept_loss } => {
+                body = Some(json!({"dry_run": dry_run, "accept_loss": accept_loss}));
+                post("/v1/reload")
+            }
+            Request::Export => post("/v1/export"),
+            Request::Stop => post("/v1/stop"),
+            Request::Log { level: None } => get("/v1/log"),
+            Request::Log { level: Some(level) } => {
+                body = Some(json!({"level": name_of(*level)}));
+                (Method::PUT, "/v1/log".into())
+            }
+        };
+        let accept = match request {
+            Request::Metrics => OPEN_METRICS,
+            _ => JSON,
+        };
+        Self { method, target, accept, body }
+    }
+}
+
+fn name_of(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Off => "off",
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    }
+}
+
+/// What is wrong with a request, in the words of the run.
+fn refused(answer: &Answer) -> Failure {
+    #[derive(Deserialize)]
+    struct Problem {
+        detail: String,
+    }
+    let problem: Result<Problem, _> = serde_json::from_slice(&answer.body);
+    let detail = problem.map_or_else(|_| answer.status.to_string(), |problem| problem.detail);
+    Failure::Run(format!("the run refuses: {}", message_lines(&detail)))
+}
+
+/// Why there is no answer: a run that has just ended is one that does not run.
+fn failure(folders: &Folders, error: ClientError) -> Failure {
+    match error {
+        ClientError::Connect { path, source } if find::is_dead(&source) => {
+            find::no_run(folders, &path.display())
+        }
+        other => Failure::Run(other.to_string()),
+    }
+}
+
+fn list(folders: &Folders, json: bool) -> Result<(), Failure> {
+    let listening = folders.listening();
+    let mut out = io::stdout().lock();
+    if json {
+        let runs = listening.into_iter().map(|run| Run {
+            name: run.name,
+            pid: run.pid,
+            socket: run.path.display().to_string(),
+        });
+        return Ok(write_json(&mut out, &Runs { schema: "thalweg.runs/1", runs: runs.collect() })?);
+    }
+    Ok(show::list(&mut out, &listening)?)
+}
+
+/// The runs that have a control socket.
+#[derive(Serialize, JsonSchema)]
+pub struct Runs {
+    #[schemars(extend("const" = "thalweg.runs/1"))]
+    schema: &'static str,
+    runs: Vec<Run>,
+}
+
+/// A run.
+#[derive(Serialize, JsonSchema)]
+struct Run {
+    name: String,
+    /// Its process; null if its owner is another user.
+    pid: Option<u32>,
+    /// The path of its socket.
+    socket: String,
+}

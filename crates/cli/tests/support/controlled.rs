@@ -1,0 +1,106 @@
+//! A run without end and its control socket, in a folder of their own.
+#![allow(dead_code)] // each test file uses a part
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Output};
+
+use crate::support::{command, wait, write};
+
+/// The variable with the folder of the sockets.
+const SOCKETS: &str = "THALWEG_RUNTIME_DIR";
+
+/// Generated traffic without end, of which an NF drops a part.
+pub const ENDLESS: &str = r#"
+[input.traffic]
+generate = { packets = 1000000000, flows = 100 }
+[output.out]
+discard = true
+[[class]]
+type = "web"
+rules = ["priority=7,tcp,tp_dst=443", "udp,tp_dst=53"]
+[nf.watch]
+kind = "monitor"
+[nf.gate]
+kind = "acl"
+default = "permit"
+rules = ["deny icmp"]
+[[route]]
+path = ["ingress", "watch", "gate", "egress"]
+"#;
+
+/// A run, which is killed when it is dropped.
+pub struct Controlled<'a> {
+    folder: &'a Path,
+    name: &'a str,
+    pub child: Child,
+}
+
+impl<'a> Controlled<'a> {
+    /// Starts `thalweg run CHAIN` with more `arguments`, and waits for its socket `name`; its
+    /// report and messages are in files NAME.out and NAME.err.
+    pub fn start(folder: &'a Path, name: &'a str, chain: &str, arguments: &[&str]) -> Self {
+        let file = |ending| File::create(folder.join(format!("{name}.{ending}"))).unwrap();
+        let child = command(folder, &[&["run", chain, "--json"], arguments].concat())
+            .env(SOCKETS, folder.join("sockets"))
+            .stdout(file("out"))
+            .stderr(file("err"))
+            .spawn()
+            .expect("the program starts");
+        let mut run = Self { folder, name, child };
+        wait(|| run.ctl(&["-s", name, "report"]).status.success() || run.has_ended());
+        run
+    }
+
+    /// Starts a run of [`ENDLESS`] with the name `name`.
+    pub fn endless(folder: &'a Path, name: &'a str) -> Self {
+        write(folder, "endless.toml", ENDLESS);
+        Self::start(folder, name, "endless.toml", &[&format!("--control={name}")])
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// The output of `thalweg ctl` with these arguments.
+    pub fn ctl(&self, arguments: &[&str]) -> Output {
+        ctl(self.folder, arguments)
+    }
+
+    /// Standard output of `thalweg ctl`, which must succeed.
+    #[track_caller]
+    pub fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).expect("the output is UTF-8")
+    }
+
+    /// What it has logged.
+    pub fn messages(&self) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{}.err", self.name))).unwrap()
+    }
+
+    /// Waits for its end; returns its report.
+    pub fn end(mut self) -> serde_json::Value {
+        wait(|| self.has_ended());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{}", self.messages());
+        let report = std::fs::read(self.folder.join(format!("{}.out", self.name))).unwrap();
+        serde_json::from_slice(&report).unwrap()
+    }
+}
+
+impl Drop for Controlled<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The output of `thalweg ctl` about the runs of `folder`.
+pub fn ctl(folder: &Path, arguments: &[&str]) -> Output {
+    let sockets = folder.join("sockets");
+    let mut command = command(folder, &[&["ctl"], arguments].concat());
+    command.env(SOCKETS, sockets).output().expect("the program starts")
+}

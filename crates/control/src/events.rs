@@ -1,0 +1,107 @@
+//! `/v1/events`: the progress or the report at an interval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use thalweg_api::axum::extract::State as Of;
+use thalweg_api::axum::http::StatusCode;
+use thalweg_api::axum::response::Response;
+use thalweg_api::{Closed, Event, Feed, Mistake, Place, Problem, Query, Shared, feed};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::handlers::Api;
+
+/// The most clients that read events, so that others find a connection.
+pub(crate) const MAX_READERS: usize = 16;
+/// The shortest and the longest interval, in seconds.
+const SECONDS: (f64, f64) = (0.1, 3600.0);
+
+/// What a client wants to be sent.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    /// The interval, in seconds.
+    #[serde(default = "second")]
+    #[schemars(range(min = 0.1, max = 3600.0))]
+    every: f64,
+    /// What is sent: the progress of the run or its report.
+    #[serde(default)]
+    what: What,
+}
+
+fn second() -> f64 {
+    1.0
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum What {
+    /// The progress, which costs the engine nothing.
+    #[default]
+    Progress,
+    /// The report.
+    Report,
+}
+
+pub(crate) async fn events(
+    Of(api): Of<Arc<Api>>,
+    shared: Shared,
+    Query(wish): Query<Wish>,
+) -> Result<Response, Problem> {
+    let (least, most) = SECONDS;
+    if !(least..=most).contains(&wish.every) {
+        let mistake = Mistake {
+            place: Place::Parameter("every".into()),
+            message: format!("interval of {} s", wish.every),
+            expected: format!("{least} to {most}"),
+        };
+        return Err(Problem::mistake(StatusCode::BAD_REQUEST, mistake));
+    }
+    let Ok(permit) = api.readers.clone().try_acquire_owned() else {
+        let detail = format!("{MAX_READERS} clients read events");
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(10));
+    };
+    let (feed, response) = feed(&shared);
+    tokio::spawn(send(api, shared, wish, feed, permit));
+    Ok(response)
+}
+
+/// Sends what is wished until the client or the server ends.
+async fn send(
+    api: Arc<Api>,
+    mut shared: Shared,
+    wish: Wish,
+    mut feed: Feed,
+    _permit: OwnedSemaphorePermit,
+) {
+    let mut ticks = interval(Duration::from_secs_f64(wish.every));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = feed.closed() => return,
+            () = shared.closing() => {
+                // The client may have gone as well.
+                let _ = feed.push(Event::new("end", &api.progress()));
+                return;
+            }
+        }
+        if push(&api, wish.what, &mut feed).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn push(api: &Api, what: What, feed: &mut Feed) -> Result<(), Closed> {
+    match what {
+        What::Progress => feed.push(Event::new("progress", &api.progress())),
+        What::Report => match api.report().await {
+            Ok(report) => feed.push(Event::new("report", &*report)),
+            // The next one may be there.
+            Err(problem) => feed.push(Event::new("problem", &problem)),
+        },
+    }
+}

@@ -1,0 +1,210 @@
+//! The report as metrics for Prometheus.
+
+use indexmap::IndexMap;
+use thalweg_api::Counted;
+use thalweg_api::metrics::{Family, Kind, Label, Metrics};
+use thalweg_engine::{LatencyReport, NfReport, PortReport, Report};
+
+use crate::subject::Subject;
+
+/// The most packet types with metrics of their own: each is a time series. The rest is summed.
+const MAX_TYPES: usize = 256;
+/// The type of that rest, which no packet type can be called: it has a blank.
+const OTHER_TYPES: &str = "(other types)";
+
+/// What of the report and of the API has a metric.
+pub(crate) fn metrics(subject: &Subject, report: &Report, api: &Counted) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.extend(of_run(subject, report));
+    metrics.extend(of_inputs(&report.inputs));
+    metrics.extend(of_outputs(&report.outputs));
+    metrics.extend(of_nfs(&report.nfs));
+    metrics.extend(of_types(report));
+    metrics.extend(of_classification(report));
+    metrics.extend(of_api(api));
+    metrics
+}
+
+fn counter(name: &'static str, help: &str) -> Family {
+    Family::new(Kind::Counter, name, help)
+}
+
+fn gauge(name: &'static str, help: &str) -> Family {
+    Family::new(Kind::Gauge, name, help)
+}
+
+/// Adds a sample for each entry of `counts`, with the entry's name as the label `label`.
+fn by(
+    family: Family,
+    labels: &[Label<'_>],
+    label: &'static str,
+    counts: &IndexMap<&'static str, u64>,
+) -> Family {
+    counts.iter().fold(family, |family, (name, count)| {
+        family.sample(&[labels, &[(label, name)]].concat(), *count as f64)
+    })
+}
+
+/// Quantiles of a latency, in seconds.
+fn latency(family: Family, labels: &[Label<'_>], latency: &LatencyReport, count: u64) -> Family {
+    let LatencyReport { p50, p90, p99, p999, max } = *latency;
+    let quantiles = [(0.5, p50), (0.9, p90), (0.99, p99), (0.999, p999), (1.0, max)];
+    family.quantiles(labels, &quantiles.map(|(q, ns)| (q, ns as f64 / 1e9)), count)
+}
+
+fn of_run(subject: &Subject, report: &Report) -> Vec<Family> {
+    let facts = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("name", &*subject.name),
+        ("chain", &*subject.chain),
+        ("isa", report.isa),
+    ];
+    let started = subject.began.1.unix_timestamp_nanos() as f64 / 1e9;
+    let time = Family::new(
+        Kind::Summary,
+        "thalweg_latency_seconds",
+        "Time of packets from receive to transmit.",
+    );
+    let dropped = counter("thalweg_dropped_packets", "Packets dropped or lost, by reason.");
+    let in_chain =
+        counter("thalweg_chain_dropped_packets", "Packets dropped between NFs, by reason.");
+    vec![
+        Family::new(Kind::Info, "thalweg_run", "The program, the run and its chain file.")
+            .sample(&facts, 1.0),
+        gauge("thalweg_start_time_seconds", "Start of the run, since 1970.").sample(&[], started),
+        counter("thalweg_reloads", "Reloads that changed something.")
+            .sample(&[], report.reloads as f64),
+        gauge("thalweg_workers", "Worker threads.").sample(&[], report.workers as f64),
+        counter("thalweg_received_packets", "Packets received at all inputs.")
+            .sample(&[], report.packets_in as f64),
+        counter("thalweg_received_bytes", "Their bytes.").sample(&[], report.bytes_in as f64),
+        counter("thalweg_generated_packets", "Packets that NFs generated.")
+            .sample(&[], report.generated as f64),
+        counter("thalweg_transmitted_packets", "Packets transmitted at all outputs.")
+            .sample(&[], report.packets_out as f64),
+        counter("thalweg_transmitted_bytes", "Their bytes.").sample(&[], report.bytes_out as f64),
+        by(dropped, &[], "reason", &report.drops),
+        by(in_chain, &[], "reason", &report.chain_drops),
+        latency(time, &[], &report.latency_ns, report.packets_out),
+    ]
+}
+
+fn of_inputs(inputs: &[PortReport]) -> [Family; 5] {
+    let mut families = [
+        counter("thalweg_input_packets", "Packets that arrived at an input."),
+        counter("thalweg_input_bytes", "Their bytes."),
+        counter("thalweg_input_dropped_packets", "Packets dropped or lost at an input, by reason."),
+        counter(
+            "thalweg_input_outside_packets",
+            "Packets not received, since they were captured outside of the requested time.",
+        ),
+        counter(
+            "thalweg_input_filtered_packets",
+            "Packets of captures not received, since they do not match the filter.",
+        ),
+    ];
+    for port in inputs {
+        let labels = [("port", &*port.name)];
+        let [packets, bytes, drops, outside, filtered] = families;
+        families = [
+            packets.sample(&labels, port.packets as f64),
+            bytes.sample(&labels, port.bytes as f64),
+            by(drops, &labels, "reason", &port.drops),
+            outside.sample(&labels, port.outside as f64),
+            filtered.sample(&labels, port.filtered as f64),
+        ];
+    }
+    families
+}
+
+fn of_outputs(outputs: &[PortReport]) -> [Family; 3] {
+    let mut families = [
+        counter("thalweg_output_packets", "Packets that an output sent."),
+        counter("thalweg_output_bytes", "Their bytes."),
+        counter(
+            "thalweg_output_dropped_packets",
+            "Packets dropped or lost at an output, by reason.",
+        ),
+    ];
+    for port in outputs {
+        let labels = [("port", &*port.name)];
+        let [packets, bytes, drops] = families;
+        families = [
+            packets.sample(&labels, port.packets as f64),
+            bytes.sample(&labels, port.bytes as f64),
+            by(drops, &labels, "reason", &port.drops),
+        ];
+    }
+    families
+}
+
+fn of_nfs(nfs: &[NfReport]) -> [Family; 7] {
+    let time = "Time that packets spent in an NF: that of their batch.";
+    let mut families = [
+        counter("thalweg_nf_packets", "Packets that an NF received."),
+        counter("thalweg_nf_bytes", "Their bytes."),
+        counter("thalweg_nf_generated_packets", "Packets that an NF generated."),
+        counter("thalweg_nf_dropped_packets", "Packets that an NF dropped, by reason."),
+        gauge("thalweg_nf_cycles_per_packet", "Cycles per packet in an NF, since the start."),
+        Family::new(Kind::Summary, "thalweg_nf_latency_seconds", time),
+        gauge("thalweg_nf_figure", "Figures specific to the kind of an NF."),
+    ];
+    for nf in nfs {
+        let labels = [("nf", &*nf.name), ("kind", &*nf.kind)];
+        let [packets, bytes, generated, drops, cycles, time, figures] = families;
+        families = [
+            packets.sample(&labels, nf.packets as f64),
+            bytes.sample(&labels, nf.bytes as f64),
+            generated.sample(&labels, nf.generated as f64),
+            by(drops, &labels, "reason", &nf.drops),
+            cycles.sample(&labels, nf.cycles_per_packet),
+            latency(time, &labels, &nf.latency_ns, nf.packets),
+            by(figures, &labels, "figure", &nf.figures),
+        ];
+    }
+    families
+}
+
+fn of_types(report: &Report) -> [Family; 2] {
+    let mut packets = counter("thalweg_type_packets", "Packets of a packet type, as classified.");
+    let mut bytes = counter("thalweg_type_bytes", "Their bytes.");
+    let mut rest = (0, 0);
+    for (number, (name, counts)) in report.types.iter().enumerate() {
+        if number < MAX_TYPES {
+            packets = packets.sample(&[("type", name)], counts.packets as f64);
+            bytes = bytes.sample(&[("type", name)], counts.bytes as f64);
+        } else {
+            rest = (rest.0 + counts.packets, rest.1 + counts.bytes);
+        }
+    }
+    if report.types.len() > MAX_TYPES {
+        packets = packets.sample(&[("type", OTHER_TYPES)], rest.0 as f64);
+        bytes = bytes.sample(&[("type", OTHER_TYPES)], rest.1 as f64);
+    }
+    [packets, bytes]
+}
+
+fn of_classification(report: &Report) -> [Family; 2] {
+    let mut events = counter(
+        "thalweg_classification_events",
+        "Answers of the layers of classification, and the work for them.",
+    );
+    let mut entries =
+        gauge("thalweg_classification_entries", "Megaflows, and their masks (subtables).");
+    for (name, count) in &report.classification {
+        // These two shrink.
+        if ["megaflows", "subtables"].contains(name) {
+            entries = entries.sample(&[("table", name)], *count as f64);
+        } else {
+            events = events.sample(&[("event", name)], *count as f64);
+        }
+    }
+    [events, entries]
+}
+
+fn of_api(api: &Counted) -> Vec<Family> {
+    let of = |(name, help, count): (&str, &str, u64)| {
+        Family::new(Kind::Counter, format!("thalweg_api_{name}"), help).sample(&[], count as f64)
+    };
+    api.each().map(of).collect()
+}

@@ -1,0 +1,45 @@
+//! Snapshots of the counters, shared by all requests.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thalweg_api::Problem;
+use thalweg_api::axum::http::StatusCode;
+use thalweg_engine::{Control, Report};
+use tokio::sync::Mutex;
+
+/// The age up to which a snapshot serves further requests: a worker spends up to a millisecond on
+/// one, which must not become its main work when requests flood.
+const FRESH: Duration = Duration::from_millis(100);
+/// How long the engine may take: a worker may wait for a pipe that is full.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The last snapshot. The lock is held while one is taken, so that the requests of that time share
+/// it.
+#[derive(Default)]
+pub(crate) struct Snapshots(Mutex<Option<(Instant, Arc<Report>)>>);
+
+impl Snapshots {
+    /// The report of the run up to now, or up to a tenth of a second ago.
+    ///
+    /// # Errors
+    /// When the engine does not answer.
+    pub(crate) async fn now(&self, control: &Arc<Control>) -> Result<Arc<Report>, Problem> {
+        let mut last = self.0.lock().await;
+        if let Some((at, report)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return Ok(report.clone());
+        }
+        let control = control.clone();
+        let taken = tokio::task::spawn_blocking(move || control.snapshot(PATIENCE));
+        // It has panicked if it cannot be joined: so does the request, which is counted.
+        let report = taken.await.expect("taking a snapshot does not panic").ok_or_else(|| {
+            let detail = "the engine does not answer: the run ends, or an output blocks it";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1)
+        })?;
+        let report = Arc::new(report);
+        *last = Some((Instant::now(), report.clone()));
+        Ok(report)
+    }
+}

@@ -1,0 +1,34 @@
+//! The run that an API is about.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use thalweg_chain::Plan;
+use thalweg_engine::Control;
+use time::OffsetDateTime;
+
+/// A run, as its API sees it.
+pub struct Subject {
+    pub(crate) name: String,
+    pub(crate) chain: String,
+    pub(crate) workers: usize,
+    pub(crate) control: Arc<Control>,
+    pub(crate) began: (Instant, OffsetDateTime),
+}
+
+impl Subject {
+    /// The run of `plan` on `workers` threads that `control` steers, under the name `name`.
+    pub fn new(name: String, plan: &Plan, workers: usize, control: Arc<Control>) -> Self {
+        let path = plan.source.path();
+        // Clients have other working folders.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let now = OffsetDateTime::now_utc();
+        Self {
+            name,
+            chain: path.display().to_string(),
+            workers,
+            control,
+            began: (Instant::now(), now.replace_nanosecond(0).unwrap_or(now)),
+        }
+    }
+}
