@@ -16,6 +16,7 @@ mod replay;
 mod sa;
 mod suite;
 
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ use thalweg_nf::toolkit::fragment::Cutter;
 use thalweg_nf::toolkit::icmp_error::IcmpSender;
 use thalweg_nf::toolkit::outer::see_outermost;
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section, Seed,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
+    Seed,
 };
 
 /// The kind, for the registry of a program.
@@ -112,6 +114,16 @@ impl Blueprint for IpsecBlueprint {
 
     fn warnings(&self) -> &[SourceError] {
         &self.databases.warnings
+    }
+
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        old.downcast::<Self>()?;
+        let databases = self.databases.clone();
+        let classifier = Classifier::new(self.rules.clone(), Config::default());
+        Some(Box::new(|instance| {
+            let ipsec = (instance as &mut dyn Any).downcast_mut::<Ipsec>()?;
+            Some(Box::new(ipsec.renew(databases, classifier)))
+        }))
     }
 }
 
@@ -274,6 +286,34 @@ fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketKind {
 }
 
 impl Ipsec {
+    /// Goes on with other databases; returns the old ones. An association with the same receiver and
+    /// keys continues its numbers.
+    fn renew(
+        &mut self,
+        databases: Arc<Databases>,
+        classifier: Classifier,
+    ) -> (Arc<Databases>, Classifier) {
+        for sa in &databases.outbound {
+            let is_same =
+                |old: &&Arc<sa::Outbound>| old.association.key_id == sa.association.key_id;
+            if let Some(old) = self.outbound_sa(sa.association.receiver()).filter(is_same) {
+                let (last_sent, bytes) = old.sent();
+                sa.resume_after(last_sent, bytes);
+            }
+        }
+        for (spi, sa) in &databases.inbound {
+            let is_same = |old: &&Arc<sa::Inbound>| {
+                old.association.receiver() == sa.association.receiver()
+                    && old.association.key_id == sa.association.key_id
+            };
+            if let Some(old) = self.databases.inbound.get(spi).filter(is_same) {
+                sa.received().merge(&old.received());
+            }
+        }
+        let old = std::mem::replace(&mut self.classifier, classifier);
+        (std::mem::replace(&mut self.databases, databases), old)
+    }
+
     fn outbound_sa(&self, receiver: Receiver) -> Option<&Arc<sa::Outbound>> {
         self.databases.outbound.iter().find(|sa| sa.association.receiver() == receiver)
     }

@@ -23,6 +23,8 @@ pub(super) struct Association {
     pub(super) name: String,
     pub(super) spi: u32,
     pub(super) cipher: Cipher,
+    /// Equal for equal suites and keys.
+    pub(super) key_id: u64,
     /// Tunnel end points.
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,

@@ -120,6 +120,14 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// Whether mappings of a NAT of `other` stay as they are with this configuration.
+    pub(super) fn suits_mappings_of(&self, other: &Self) -> bool {
+        (&self.inside, &self.external, &self.ports, self.filtering)
+            == (&other.inside, &other.external, &other.ports, other.filtering)
+            && self.max_mappings >= other.max_mappings
+            && self.max_sessions >= other.max_sessions
+    }
+
     pub(super) fn is_inside(&self, address: Ipv4Addr) -> bool {
         let address = u32::from(address);
         self.inside.iter().any(|(value, mask)| address & mask == *value)

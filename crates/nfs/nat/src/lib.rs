@@ -14,6 +14,7 @@ mod session;
 mod translate;
 mod waiting;
 
+use std::any::Any;
 use std::net::Ipv4Addr;
 
 use arrayvec::ArrayVec;
@@ -26,7 +27,7 @@ use fragments::{FragmentId, Fragments};
 use mapping::{EndPoint, Mappings, Record};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
 use translate::{Direction, Done};
 use waiting::Waiting;
@@ -79,6 +80,17 @@ impl Blueprint for NatBlueprint {
             several => format!("{several} external addresses"),
         };
         format!("{addresses}, {ports} ports per address")
+    }
+
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        old.downcast().filter(|old: &&Self| self.0.suits_mappings_of(&old.0))?;
+        let config = self.0.clone();
+        Some(Box::new(|instance| {
+            let nat = (instance as &mut dyn Any).downcast_mut::<Nat>()?;
+            nat.mappings.renew(config.clone());
+            nat.config = config;
+            None
+        }))
     }
 }
 

@@ -93,6 +93,12 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
+    /// Goes on with another configuration, which suits the mappings. A session ends after the idle
+    /// time that it had at its last packet, or the new one if that is longer.
+    pub(super) fn renew(&mut self, config: Config) {
+        self.config = config;
+    }
+
     pub(super) fn new(config: Config) -> Self {
         Self {
             config,

@@ -1,7 +1,8 @@
 //! The options of a security association.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -140,6 +141,7 @@ impl Reader<'_> {
             name: sa.name.get_ref().clone(),
             spi: *sa.spi.get_ref(),
             cipher,
+            key_id: key_id(&sa, &key, &auth_key),
             source: *sa.source.get_ref(),
             destination: *sa.destination.get_ref(),
             extended: sa.esn,
@@ -284,4 +286,10 @@ impl Reader<'_> {
         }
         Some(key)
     }
+}
+
+/// A number that tells keys apart within this process, and nothing about them.
+fn key_id(sa: &SaOptions, key: &[u8], auth_key: &[u8]) -> u64 {
+    static HASHER: OnceLock<RandomState> = OnceLock::new();
+    HASHER.get_or_init(RandomState::new).hash_one((sa.suite.get_ref(), key, auth_key))
 }

@@ -104,3 +104,27 @@ fn the_format_before_is_read() {
     let next = pass(&mut *out, &packet(false, 10, 0)).unwrap();
     assert_eq!(next[42..46], 14u32.to_be_bytes());
 }
+
+/// A reload: associations that are the same continue their numbers and windows, others begin anew.
+#[test]
+fn a_renewed_instance_continues_the_associations_that_stay() {
+    let text = options(GCM, true, false, true);
+    let build = |text: &str| thalweg_testkit::build(&KIND, text, &Environment::default());
+    let mut blueprint = build(&text).unwrap().0;
+    let mut out = blueprint.instance();
+    let number = |sent: &[u8]| u32::from_be_bytes(sent[42..46].try_into().unwrap());
+    let mut send = |nf: &mut dyn NetworkFunction| number(&pass(nf, &packet(false, 10, 0)).unwrap());
+    assert_eq!([send(&mut *out), send(&mut *out)], [1, 2]);
+    let mut renew = |text: &str, nf: &mut dyn NetworkFunction| {
+        let environment = Environment::default();
+        thalweg_testkit::renew(&KIND, text, &environment, &mut blueprint, nf).unwrap();
+    };
+    let policy = "\n[[policy]]\nmatch = 'arp'\naction = 'bypass'\n";
+    renew(&format!("{text}{policy}"), &mut *out);
+    assert_eq!(send(&mut *out), 3);
+    // The same SPI with another key is another association.
+    let other = text.replacen("encryption_key = '00", "encryption_key = 'ff", 1);
+    assert_ne!(other, text);
+    renew(&other, &mut *out);
+    assert_eq!(send(&mut *out), 1);
+}
