@@ -66,7 +66,7 @@ impl NfCounters {
         }
     }
 
-    /// Adds the counts of a part of the NF, or of another NF.
+    /// Adds the counts of a part of the NF.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
@@ -99,11 +99,21 @@ impl PortCounters {
     }
 }
 
+/// The counts of NFs of one kind that reloads have removed; without times, whose histograms are
+/// large.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FormerNfs {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) generated: u64,
+    pub(crate) drops: DropCounts,
+}
+
 /// The counts of what reloads have removed from the chain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Former {
     /// By kind.
-    pub(crate) nfs: IndexMap<&'static str, NfCounters>,
+    pub(crate) nfs: IndexMap<&'static str, FormerNfs>,
     pub(crate) inputs: PortCounters,
     pub(crate) outputs: PortCounters,
     /// Packets and bytes of packet types.
@@ -116,7 +126,11 @@ pub(crate) struct Former {
 
 impl Former {
     pub(crate) fn add_nf(&mut self, kind: &'static str, counters: &NfCounters) {
-        self.nfs.entry(kind).or_insert_with(NfCounters::new).merge(counters);
+        let sum = self.nfs.entry(kind).or_default();
+        sum.packets += counters.packets;
+        sum.bytes += counters.bytes;
+        sum.generated += counters.generated;
+        sum.drops.merge(&counters.drops);
     }
 }
 
@@ -180,17 +194,14 @@ impl Counters {
     /// Drops at NFs and between them.
     pub(crate) fn drops(&self) -> DropCounts {
         let mut drops = self.chain_drops;
-        self.all_nfs().for_each(|nf| drops.merge(&nf.drops));
+        self.nfs.iter().for_each(|nf| drops.merge(&nf.drops));
+        self.former.nfs.values().for_each(|nfs| drops.merge(&nfs.drops));
         drops
     }
 
     /// Packets that NFs generated.
     pub(crate) fn generated(&self) -> u64 {
-        self.all_nfs().map(|nf| nf.generated).sum()
-    }
-
-    /// The counts of each NF, and of those that reloads have removed.
-    fn all_nfs(&self) -> impl Iterator<Item = &NfCounters> {
-        self.nfs.iter().chain(self.former.nfs.values())
+        let former = self.former.nfs.values().map(|nfs| nfs.generated);
+        self.nfs.iter().map(|nf| nf.generated).chain(former).sum()
     }
 }

@@ -84,7 +84,7 @@ mod model {
                     thread::yield_now();
                 }
                 // Here the stage belongs to the next generation.
-                assert_eq!(*stage.peek().expect("nobody is in the stage"), [0, 1]);
+                assert_eq!(*stage.peek().expect("the stage is free"), [0, 1]);
             }
         };
         let other = thread::spawn(work.clone());

@@ -9,7 +9,7 @@ use thalweg_cpu::Isa;
 use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
-use crate::counters::{Counters, Former, Latencies, NfCounters, PortCounters};
+use crate::counters::{Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters};
 use crate::series::Series;
 use thalweg_chain::Plan;
 
@@ -72,7 +72,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "is_none")]
     pub reloads: u64,
     /// How long reloads held packets up, in nanoseconds; absent without reloads, and in a report of a
-    /// run that goes on.
+    /// run that has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_pauses_ns: Option<PauseReport>,
     /// The counts of what reloads have removed from the chain, which are part of the sums above;
@@ -103,7 +103,7 @@ pub struct PauseReport {
 }
 
 impl PauseReport {
-    /// Of times in nanoseconds.
+    /// From times in nanoseconds.
     pub(crate) fn of(wall: &Latencies, cpu: &Latencies) -> Self {
         Self { wall: LatencyReport::of(wall, 1.0), cpu: LatencyReport::of(cpu, 1.0) }
     }
@@ -153,7 +153,7 @@ impl FormerReport {
             bytes: port.bytes,
             drops: by_name(&port.drops),
         };
-        let nf = |nf: &NfCounters| FormerNf {
+        let nf = |nf: &FormerNfs| FormerNf {
             packets: nf.packets,
             bytes: nf.bytes,
             generated: nf.generated,

@@ -23,6 +23,19 @@ impl Exporter {
         Self { json, ipfix, messages: Messages::default(), labels, has_templates: false }
     }
 
+    /// Whether `other` writes to the same files.
+    pub(super) fn writes_as(&self, other: &Self) -> bool {
+        (&self.json, &self.ipfix) == (&other.json, &other.ipfix)
+    }
+
+    pub(super) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    pub(super) fn set_labels(&mut self, labels: Labels) {
+        self.labels = labels;
+    }
+
     /// Appends records.
     pub(super) fn write(&mut self, records: &[Record]) -> Result<(), NfError> {
         if self.json.is_wanted() {

@@ -10,6 +10,8 @@ mod export;
 mod ipfix;
 mod record;
 
+use std::any::Any;
+
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +25,7 @@ use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
 
 /// The options of a monitor.
@@ -141,6 +143,17 @@ impl Blueprint for MonitorBlueprint {
         let (flows, idle) = (self.limits.flows, self.limits.idle.split().0);
         format!("at most {flows} flows, idle timeout {idle} s")
     }
+
+    fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
+        let same_files = |old: &&Self| old.exporter.writes_as(&self.exporter);
+        old.downcast().filter(same_files)?;
+        let (limits, labels) = (self.limits, self.exporter.labels().clone());
+        Some(Box::new(move |instance| {
+            let monitor = (instance as &mut dyn Any).downcast_mut::<Monitor>()?;
+            monitor.renew(limits, labels);
+            None
+        }))
+    }
 }
 
 /// A monitor.
@@ -230,6 +243,19 @@ impl Monitor {
             bytes: 0,
             exported: 0,
             table_full: 0,
+        }
+    }
+
+    /// Goes on with other limits and names.
+    fn renew(&mut self, limits: Limits, labels: Labels) {
+        self.limits = limits;
+        match self.exporter.labels().joined(&labels) {
+            Some(joined) => self.exporter.set_labels(joined),
+            // The numbers of flows have other meanings now: their records end with the old ones.
+            None => {
+                self.export(|_| Some(EndReason::ForcedEnd));
+                self.exporter.set_labels(labels);
+            }
         }
     }
 

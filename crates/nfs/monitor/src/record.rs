@@ -125,6 +125,16 @@ pub(super) struct Labels {
 }
 
 impl Labels {
+    /// The names of both, if each number has one name in them.
+    pub(super) fn joined(&self, other: &Self) -> Option<Self> {
+        let joined = |a: &Vec<String>, b: &Vec<String>| {
+            let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
+            long.starts_with(short).then(|| long.clone())
+        };
+        let (inputs, types) = (&self.inputs, &self.types);
+        Some(Self { inputs: joined(inputs, &other.inputs)?, types: joined(types, &other.types)? })
+    }
+
     /// The name of a number; the number itself if it has none, as in the state of another chain.
     fn name(names: &[String], number: u16) -> Cow<'_, str> {
         let name = names.get(usize::from(number)).map(|name| Cow::Borrowed(name.as_str()));

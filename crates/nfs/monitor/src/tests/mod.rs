@@ -200,3 +200,30 @@ proptest! {
         prop_assert_eq!(read(&one), read(&two));
     }
 }
+
+/// A reload: packet types that are added change nothing, other numbers end the records before.
+#[test]
+fn records_have_the_names_that_their_numbers_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("json = '{}/f.json'", folder.path().display());
+    let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let types = names(&["web"]);
+    let environment = Environment { types: &types, ..Environment::default() };
+    let (mut blueprint, files) = thalweg_testkit::build(&KIND, &text, &environment).unwrap();
+    let mut nf = blueprint.instance();
+    feed(&mut *nf, &[(1, 1, 1, 0)]);
+    for types in [&["web", "dns"][..], &["web"], &["mail", "web"], &["mail", "web"]] {
+        let types = names(types);
+        let environment =
+            Environment { types: &types, open_files: &files, ..Environment::default() };
+        thalweg_testkit::renew(&KIND, &text, &environment, &mut blueprint, &mut *nf).unwrap();
+        feed(&mut *nf, &[(1, 1, 1, 0)]);
+    }
+    nf.flush().unwrap();
+    let lines = std::fs::read_to_string(folder.path().join("f.json")).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let seen: Vec<_> = lines
+        .map(|line| (line["packet_type"].as_str().unwrap().to_owned(), line["packets"].as_u64()))
+        .collect();
+    assert_eq!(seen, [("web".to_owned(), Some(3)), ("mail".to_owned(), Some(2))]);
+}
