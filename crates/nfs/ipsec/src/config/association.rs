@@ -288,7 +288,7 @@ impl Reader<'_> {
     }
 }
 
-/// A number that tells keys apart within this process, and nothing about them.
+/// A number by which keys differ within this process; it reveals nothing about them.
 fn key_id(sa: &SaOptions, key: &[u8], auth_key: &[u8]) -> u64 {
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     HASHER.get_or_init(RandomState::new).hash_one((sa.suite.get_ref(), key, auth_key))
