@@ -79,6 +79,26 @@ fn a_reload_shows_what_changes_or_is_refused_as_a_whole() {
     assert_eq!((&report["reloads"], &report["conserved"]), (&1.into(), &true.into()));
 }
 
+/// Also one of a file that the chain file names; a mistake is a warning of the report.
+#[test]
+fn a_watched_chain_is_reloaded_when_a_file_changes() {
+    let folder = folder();
+    let chain = ENDLESS.replace("\"deny icmp\"]", "]\nfiles = [\"more.rules\"]");
+    write(folder.path(), "chain.toml", &chain);
+    write(folder.path(), "more.rules", "deny icmp\n");
+    let arguments = ["--control=edge", "--watch", "-v"];
+    let run = Controlled::start(folder.path(), "edge", "chain.toml", &arguments);
+    write(folder.path(), "more.rules", "deny icmp\ndeny udp\n");
+    wait(|| run.succeeds(&["nfs", "--json"]).contains("2 rules, default permit"));
+    write(folder.path(), "more.rules", "deny icmq\n");
+    wait(|| run.messages().contains("more.rules:1:6: "));
+    run.succeeds(&["stop"]);
+    let told = run.messages();
+    assert!(told.contains("reloaded: ~ nf 'gate': 1 rule, default permit -> 2 rules"), "{told}");
+    let report = run.end();
+    assert_eq!((&report["reloads"], &report["conserved"]), (&1.into(), &true.into()));
+}
+
 #[test]
 fn the_level_of_the_log_changes_during_the_run() {
     let folder = folder();
