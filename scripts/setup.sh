@@ -139,6 +139,8 @@ need_peers() {
     have prads || { without_service prads && missing+=(prads); }
     # For promtool, and for a real Prometheus in a test.
     have promtool || { without_service prometheus && missing+=(prometheus); }
+    # For systemd-analyze.
+    have systemd-analyze || missing+=(systemd)
     /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || missing+=(python3-prometheus-client)
     [[ " $(features) " != *" libpcap "* ]] || have tcpdump || missing+=(tcpdump)
     [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)

@@ -22,6 +22,7 @@ mod report;
 mod reports;
 mod run;
 mod schema;
+mod service;
 mod shorthand;
 mod signals;
 mod simulate;

@@ -60,7 +60,7 @@ impl Drop for Shown {
 }
 
 /// The progress after a time, in words, the most important first.
-fn parts(progress: &Progress, pps: f64, elapsed: Duration) -> Vec<String> {
+pub fn parts(progress: &Progress, pps: f64, elapsed: Duration) -> Vec<String> {
     let mut parts = vec![wait(elapsed)];
     if let Some(share) = progress.share {
         // Less than all, as long as the run goes on.

@@ -17,6 +17,7 @@ use crate::errors::Failure;
 use crate::observed::Observing;
 use crate::progress::Shown;
 use crate::report::{columns, write_json};
+use crate::service::Service;
 use crate::terminal::{self, Messages};
 use crate::{signals, summary};
 
@@ -43,8 +44,10 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     let observing = Observing::start(&options.observed, &plan, &run_options, &control)?;
     let workers = run_options.workers.unwrap_or(plan.workers).max(1);
     let server = control::start(&options.control, &plan, workers, control.clone())?;
+    let service = Service::start(control.clone());
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &run_options, &control);
+    service.finish(outcome.is_ok());
     drop(progress);
     drop(server);
     let mut report = outcome?;

@@ -1,7 +1,8 @@
 //! Controlling and observing a run from outside.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use thalweg_chain::{Difference, Plan};
 use thalweg_source::Stop;
 
 use crate::mailbox::{Mailbox, Refusal};
-use crate::reload::{MOST_WAITING, Reload, ReloadError, Waiting};
+use crate::reload::{MOST_WAITING, Reload, ReloadError, UnderWay, Waiting};
 use crate::report::Report;
 use crate::tally::{Asked, Tally};
 
@@ -25,6 +26,8 @@ pub struct Control {
     pub(crate) drops: AtomicU64,
     snapshots: Mailbox<Sender<Tally>>,
     reloads: Mailbox<Waiting>,
+    reloads_begun: AtomicU64,
+    reloads_ended: Arc<AtomicU64>,
     /// The bits of the share of the work that is done; 0 if it is unknown.
     share: AtomicU64,
     running: Mutex<Running>,
@@ -38,6 +41,16 @@ impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running").finish_non_exhaustive()
     }
+}
+
+/// The reloads of a run so far, whatever their outcome; without those that change nothing by
+/// request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReloadCounts {
+    /// Those that have begun.
+    pub begun: u64,
+    /// Those that have ended: packets take the new chain, or the old one still.
+    pub ended: u64,
 }
 
 /// The progress of a run.
@@ -82,7 +95,7 @@ impl Control {
     pub fn request_reload(&self) {
         // One that waits already will see the files as they are then.
         let wanted = |all: &VecDeque<Waiting>| all.iter().all(|waiting| waiting.asker.is_some());
-        let _ = self.reloads.put(Waiting { reload: Reload::default(), asker: None }, wanted);
+        let _ = self.reloads.put(Waiting::new(Reload::default(), None), wanted);
     }
 
     /// Reloads the chain file: loads it whole and builds all that is new, while packets pass. Then
@@ -94,7 +107,7 @@ impl Control {
     /// Why nothing was changed: everything is, or nothing.
     pub fn reload(&self, reload: Reload) -> Result<Difference, ReloadError> {
         let (ask, answer) = mpsc::channel();
-        let waiting = Waiting { reload, asker: Some(ask) };
+        let waiting = Waiting::new(reload, Some(ask));
         match self.reloads.put(waiting, |all| all.len() < MOST_WAITING) {
             Ok(()) => {}
             Err(Refusal::Unwanted) => return Err(ReloadError::Busy),
@@ -137,9 +150,21 @@ impl Control {
         self.export.load(Relaxed) && self.export.swap(false, Relaxed)
     }
 
-    /// The reload that waits longest.
+    /// The reloads so far.
+    pub fn reloads(&self) -> ReloadCounts {
+        // In this order: what has ended had begun before.
+        let ended = self.reloads_ended.load(SeqCst);
+        ReloadCounts { begun: self.reloads_begun.load(SeqCst), ended }
+    }
+
+    /// The reload that waits longest, which begins.
     pub(crate) fn take_reload(&self) -> Option<Waiting> {
-        self.reloads.take()
+        let mut waiting = self.reloads.take()?;
+        if !waiting.reload.dry_run {
+            self.reloads_begun.fetch_add(1, SeqCst);
+            waiting.under_way = Some(UnderWay(self.reloads_ended.clone()));
+        }
+        Some(waiting)
     }
 
     /// Answers nobody any more.

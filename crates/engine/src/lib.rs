@@ -25,7 +25,7 @@ mod turn;
 mod visit;
 mod watch;
 
-pub use control::{Control, Progress};
+pub use control::{Control, Progress, ReloadCounts};
 pub use reload::{Reload, ReloadError};
 pub use report::{
     FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,

@@ -1,5 +1,7 @@
 //! Requests to reload the chain file of a run, and their answers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 
 use thalweg_chain::Difference;
@@ -82,4 +84,21 @@ pub(crate) type Answer = Result<Difference, ReloadError>;
 pub(crate) struct Waiting {
     pub(crate) reload: Reload,
     pub(crate) asker: Option<Sender<Answer>>,
+    /// Set when it begins, unless it changes nothing by request.
+    pub(crate) under_way: Option<UnderWay>,
+}
+
+impl Waiting {
+    pub(crate) fn new(reload: Reload, asker: Option<Sender<Answer>>) -> Self {
+        Self { reload, asker, under_way: None }
+    }
+}
+
+/// A reload that has begun. Dropping it counts the reload as ended, whatever its outcome.
+pub(crate) struct UnderWay(pub(crate) Arc<AtomicU64>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
 }

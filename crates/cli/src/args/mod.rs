@@ -63,14 +63,12 @@ pub enum Command {
 Signals during the run:
   SIGINT (Ctrl-C)  stop receiving, finish the packets under way and print the
   or SIGTERM       report; a second one ends the program at once
-  SIGHUP           read again, while packets pass, the [[class]] rules of the
-                   chain file and the files of NFs: rules (acl, filter, nids),
-                   routes (router), fingerprints (assets). Packet types, ports,
-                   NFs, their options and the chain's routes do not change.
-                   After a mistake in the chain file or its rules, all [[class]]
-                   rules stay as they were (everything does if the file is not
-                   TOML); after one in an NF's file, that NF does. The report
-                   warns of each mistake
+  SIGHUP           reload the chain file and all files that it names, while
+                   packets pass: all that has changed applies or, after a
+                   mistake, nothing. What is the same stays as it is, and NFs
+                   that change keep their state. The log names what has changed
+                   (-v) and each mistake, and the report warns of the mistakes.
+                   thalweg ctl reload shows both, --dry-run in advance
   SIGUSR1          make NFs and outputs write what they hold
 
 Progress is a line on standard error if that is a terminal, else, with -v, a message

@@ -26,6 +26,7 @@ use crate::observed::Observing;
 use crate::progress::Shown;
 use crate::report::write_json;
 use crate::run::{conclude, execute};
+use crate::service::Service;
 use crate::terminal::{self, Messages};
 use crate::{signals, summary};
 
@@ -155,8 +156,10 @@ fn execute_chain(
     let options =
         RunOptions { duration: traffic.duration, count: traffic.count, ..RunOptions::default() };
     let observing = Observing::start(&traffic.observed, &plan, &options, control)?;
+    let service = Service::start(control.clone());
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &options, control);
+    service.finish(outcome.is_ok());
     drop(progress);
     let mut report = outcome?;
     observing.finish(&mut report);

@@ -118,7 +118,8 @@ impl Reloads {
         self.pauses.change(|| outcome = running.follow(*next, control));
         match outcome {
             Ok((difference, retired)) => {
-                let Waiting { asker, reload } = waiting;
+                let Waiting { asker, reload, under_way } = waiting;
+                drop(under_way);
                 if asker.is_none() {
                     self.tell(&Ok(difference.clone()), reload);
                 }
@@ -164,7 +165,8 @@ impl Reloads {
 
     /// Answers the one who asked, or tells the log and the report.
     fn answer(&mut self, waiting: Waiting, answer: Answer) {
-        let Waiting { asker, reload } = waiting;
+        let Waiting { asker, reload, under_way } = waiting;
+        drop(under_way);
         match asker {
             Some(asker) => drop(asker.send(answer)),
             None => self.tell(&answer, reload),
