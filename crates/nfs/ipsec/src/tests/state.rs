@@ -113,7 +113,7 @@ fn a_renewed_instance_continues_the_associations_that_stay() {
     let mut blueprint = build(&text).unwrap().0;
     let mut out = blueprint.instance();
     let number = |sent: &[u8]| u32::from_be_bytes(sent[42..46].try_into().unwrap());
-    let mut send = |nf: &mut dyn NetworkFunction| number(&pass(nf, &packet(false, 10, 0)).unwrap());
+    let send = |nf: &mut dyn NetworkFunction| number(&pass(nf, &packet(false, 10, 0)).unwrap());
     assert_eq!([send(&mut *out), send(&mut *out)], [1, 2]);
     let mut renew = |text: &str, nf: &mut dyn NetworkFunction| {
         let environment = Environment::default();
