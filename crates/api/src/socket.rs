@@ -7,14 +7,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
 /// The bytes of a path that the address of a socket can hold, without the zero at its end.
@@ -157,13 +158,14 @@ pub enum Owner {
     Nothing,
     /// This process.
     Process(u32),
-    /// A process that this one may not connect to.
+    /// A process that this one may not connect to, or that accepts no connections.
     Unknown,
 }
 
-/// The process that listens at `path`, as the kernel reports it.
+/// The process that listens at `path`, as the kernel reports it. Waits for nothing, also if that
+/// process is stuck and its queue of connections is full.
 pub fn owner(path: &Path) -> Owner {
-    match UnixStream::connect(path) {
+    match connect_at_once(path) {
         Ok(stream) => rustix::net::sockopt::socket_peercred(&stream)
             .map_or(Owner::Unknown, |credentials| {
                 Owner::Process(credentials.pid.as_raw_nonzero().get().unsigned_abs())
@@ -177,6 +179,13 @@ pub fn owner(path: &Path) -> Owner {
     }
 }
 
+fn connect_at_once(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path.as_os_str().as_bytes())?)?;
+    Ok(socket)
+}
+
 /// Listens at `path`. The mode is set between bind and listen: before listen, nothing connects.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -188,6 +197,7 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
     use std::process::Command;
 
     use super::*;
@@ -279,7 +289,7 @@ mod tests {
                     for _ in 0..200 {
                         let Ok(socket) = Socket::claim(&path) else { continue };
                         assert_eq!(live.fetch_add(1, SeqCst), 0, "two servers have one socket");
-                        UnixStream::connect(&path).expect("the winner can be reached");
+                        assert!(!matches!(owner(&path), Owner::Nothing), "the winner is reached");
                         wins.fetch_add(1, SeqCst);
                         live.fetch_sub(1, SeqCst);
                         drop(socket);

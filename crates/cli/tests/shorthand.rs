@@ -464,7 +464,7 @@ fn a_command_shows_alerts_as_they_come_and_reads_its_rules_again() {
     signal(&child, "HUP");
     let mut error = child.stderr.take().unwrap();
     let mut told = String::new();
-    while !told.contains("reloaded rules and tables") {
+    while !told.contains("reloaded: ~ nf") {
         let mut some = [0; 256];
         let n = error.read(&mut some).unwrap();
         assert!(n > 0, "{told}");
