@@ -29,6 +29,7 @@ mod simulate;
 mod stats;
 mod summary;
 mod terminal;
+mod top;
 mod trace;
 mod units;
 
@@ -68,6 +69,7 @@ pub fn main(kinds: &Kinds) -> ExitCode {
         Command::Nat(options) => shorthand::run(options, kinds, arguments.quiet),
         Command::Check(options) => check::check(options, kinds),
         Command::Ctl(options) => ctl::ctl(options),
+        Command::Top(options) => top::top(options),
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options, kinds),
         Command::Nf(options) => kinds::show_kinds(options, kinds),

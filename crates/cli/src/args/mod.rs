@@ -5,6 +5,7 @@ mod observed;
 mod selection;
 mod shorthand;
 mod sim;
+mod top;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub use observed::{Observed, ReportFormat, StatsFormat};
 pub use selection::Selected;
 pub use shorthand::*;
 pub use sim::*;
+pub use top::Top;
 
 /// Packet processing on everything a server can compute with.
 #[derive(Debug, Parser)]
@@ -135,6 +137,16 @@ A run listens with a live interface or with --control. Where only one run listen
 needed. THALWEG_RUNTIME_DIR names another folder for the sockets than /run/thalweg and
 $XDG_RUNTIME_DIR/thalweg, for run and ctl alike. docs/control.md describes the API that it uses.")]
     Ctl(Ctl),
+    /// Show the rates of a run by port, NF and packet type, each second
+    #[command(after_help = "Examples:
+  thalweg run chain.toml --loop 0 --control &
+  thalweg top
+  thalweg top -s edge --count 10 > rates.txt
+
+The run must have a control socket, as for thalweg ctl. Cycles are those per packet in the last
+second; p50 and p99 are percentiles since the start of the run. On a terminal, q and Ctrl-C end.
+Without one, the rates of one second are printed.")]
+    Top(Top),
     /// Generate synthetic traffic
     #[command(after_help = "Examples:
   thalweg gen traffic.pcap
@@ -210,7 +222,11 @@ impl Command {
             Self::Sim(Sim::Predict(options)) => options.json,
             Self::Sim(Sim::Claims(options)) => options.json,
             Self::Doctor(options) => options.json,
-            Self::Sim(_) | Self::Schema(_) | Self::Completions { .. } | Self::Man { .. } => false,
+            Self::Sim(_)
+            | Self::Top(_)
+            | Self::Schema(_)
+            | Self::Completions { .. }
+            | Self::Man { .. } => false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `thalweg ctl`: shows and steers a run by its control socket.
 
-mod find;
+pub mod find;
 mod show;
 
 use std::io::{self, Write};
@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The same for a reload.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(305);
 
-const JSON: &str = "application/json";
+/// The media type of the documents.
+pub const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
 
 /// Sends the request, and prints the answer.
@@ -105,7 +106,7 @@ fn name_of(level: LogLevel) -> &'static str {
 }
 
 /// What is wrong with a request, in the words of the run.
-fn refused(answer: &Answer) -> Failure {
+pub fn refused(answer: &Answer) -> Failure {
     #[derive(Deserialize)]
     struct Problem {
         detail: String,
@@ -116,7 +117,7 @@ fn refused(answer: &Answer) -> Failure {
 }
 
 /// Why there is no answer: a run that has just ended is one that does not run.
-fn failure(folders: &Folders, error: ClientError) -> Failure {
+pub fn failure(folders: &Folders, error: ClientError) -> Failure {
     match error {
         ClientError::Connect { path, source } if find::is_dead(&source) => {
             find::no_run(folders, &path.display())

@@ -1,7 +1,8 @@
 //! A pseudo-terminal, and the screen that a person sees on it.
+#![allow(dead_code)] // each test file uses a part
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex};
@@ -10,12 +11,13 @@ use std::thread::JoinHandle;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// A program whose standard output and standard error are a terminal.
+/// A program whose standard input, output and error are a terminal.
 pub struct OnTerminal {
     pub child: Child,
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
     columns: usize,
+    keys: File,
 }
 
 impl OnTerminal {
@@ -29,12 +31,14 @@ impl OnTerminal {
         tcsetwinsize(&terminal, size).unwrap();
         let ours = File::from(ioctl_tiocgptpeer(&terminal, flags).unwrap());
         let mut command = super::command(folder, arguments);
-        command.env_remove("COLUMNS").stdout(ours.try_clone().unwrap()).stderr(ours);
+        command.env_remove("COLUMNS").stdin(ours.try_clone().unwrap());
+        command.stdout(ours.try_clone().unwrap()).stderr(ours);
         let child = command.spawn().expect("the program starts");
         // It holds the program's end, without which the reader finds the end of the text.
         drop(command);
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let (mut terminal, kept) = (File::from(terminal), bytes.clone());
+        let keys = terminal.try_clone().unwrap();
         let reader = std::thread::spawn(move || {
             let mut some = [0; 4096];
             // Without a program at its other end the terminal fails.
@@ -42,12 +46,17 @@ impl OnTerminal {
                 kept.lock().unwrap().extend_from_slice(&some[..n]);
             }
         });
-        Self { child, bytes, reader, columns: columns.into() }
+        Self { child, bytes, reader, columns: columns.into(), keys }
     }
 
     /// All text so far, with the control characters.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
+    }
+
+    /// Presses keys.
+    pub fn press(&self, keys: &str) {
+        (&self.keys).write_all(keys.as_bytes()).unwrap();
     }
 
     pub fn signal(&self, signal: &str) {
