@@ -14,13 +14,12 @@ mod witness;
 
 use std::error::Error;
 use std::fs;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
 use thalweg_chain::{Plan, PlanOptions};
-use thalweg_engine::{Control, Reload, Report, RunOptions};
+use thalweg_engine::{Control, Engine, Reload, Report, RunOptions};
 use thalweg_nf::Kinds;
 
 use chain::Variant;
@@ -57,15 +56,10 @@ fn main() -> Outcome<()> {
     let plan = Plan::load(&path, &kinds(), PlanOptions::default());
     let plan = plan.map_err(|errors| errors.iter().map(ToString::to_string).collect::<String>())?;
     let options = RunOptions { workers: Some(workers), ..RunOptions::default() };
-    let control = Arc::new(Control::default());
-    let running = {
-        let control = control.clone();
-        thread::spawn(move || thalweg_engine::run(plan, &options, &control))
-    };
-    let done = reload_all(reloads, &control, write);
-    control.stop();
-    let report = running.join().map_err(|_| "the run panicked")??;
-    let wrong = done?;
+    let engine = Engine::start(plan, options)?;
+    let wrong = reload_all(reloads, engine.control(), write)?;
+    engine.control().stop();
+    let report = engine.join();
     println!("{}", told(&report, wrong));
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The engine: takes packets from port to port through the NFs of a chain, and reports the fate of
 //! each.
 //!
-//! [`run`] sends traffic through a [`Plan`](thalweg_chain::Plan); [`trace()`] explains the path of
+//! [`run`] sends traffic through a [`Plan`](thalweg_chain::Plan), [`Engine`] does so on a thread of its
+//! own; [`trace()`] explains the path of
 //! one packet.
 
 mod advice;
@@ -12,6 +13,7 @@ mod counters;
 mod course;
 mod forwarding;
 mod gate;
+mod live;
 mod mailbox;
 mod parts;
 mod reload;
@@ -26,6 +28,7 @@ mod visit;
 mod watch;
 
 pub use control::{Control, Progress, ReloadCounts};
+pub use live::Engine;
 pub use reload::{Reload, ReloadError};
 pub use report::{
     FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,

@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Folder, Tag};
-use thalweg_engine::{Control, Reload, Report, RunError, RunOptions, run};
+use thalweg_engine::{Control, Engine, Reload, Report, RunError, RunOptions, run};
 
 fn chain(extra: &str) -> String {
     format!(
@@ -206,4 +206,30 @@ fn inputs_can_have_ways_of_their_own() {
     assert_eq!(report.packets_out, 1000);
     assert_eq!(report.chain_drops["policy"], 70);
     assert!(folder.load().unwrap().graph().to_tree().contains("other from side"));
+}
+
+#[test]
+fn an_engine_runs_beside_its_owner_until_it_is_stopped_or_dropped() {
+    let folder = folder("");
+    let options = RunOptions { loops: Some(0), ..RunOptions::default() };
+    let engine = Engine::start(folder.load().unwrap(), options.clone()).unwrap();
+    wait(|| engine.control().progress().packets_in > 1000);
+    let before = engine.control().snapshot(Duration::from_secs(20)).unwrap();
+    engine.control().stop();
+    let report = engine.join();
+    assert!(report.conserved && report.packets_in >= before.packets_in);
+    let engine = Engine::start(folder.load().unwrap(), options).unwrap();
+    let control = engine.control().clone();
+    drop(engine);
+    assert!(control.is_stopping());
+    assert!(matches!(control.reload(Reload::default()), Err(thalweg_engine::ReloadError::Ended)));
+}
+
+#[test]
+fn an_engine_that_cannot_start_says_why() {
+    let folder = folder("");
+    let plan = folder.load().unwrap();
+    std::fs::remove_file(folder.path("in.pcap")).unwrap();
+    let error = Engine::start(plan, RunOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("in.pcap"), "{error}");
 }

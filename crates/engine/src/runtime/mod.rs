@@ -43,8 +43,29 @@ pub use trace::{TraceError, trace};
 ///
 /// # Errors
 /// If the run could not start.
-#[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report, RunError> {
+    run_and_tell(plan, options, control, || {})
+}
+
+/// As [`run`]; calls `started` when nothing can prevent the run any more.
+pub(crate) fn run_and_tell(
+    plan: Plan,
+    options: &RunOptions,
+    control: &Control,
+    started: impl FnOnce(),
+) -> Result<Report, RunError> {
+    let outcome = execute(plan, options, control, started);
+    // Those who still wait get no answer.
+    control.end();
+    outcome
+}
+
+fn execute(
+    plan: Plan,
+    options: &RunOptions,
+    control: &Control,
+    started: impl FnOnce(),
+) -> Result<Report, RunError> {
     let workers = options.workers.unwrap_or(plan.workers).max(1);
     if workers > MAX_WORKERS {
         return Err(RunError::Workers(workers));
@@ -52,18 +73,16 @@ pub fn run(plan: Plan, options: &RunOptions, control: &Control) -> Result<Report
     let state = StateFolders::open(&plan, options)?;
     let generation = Generation::open(plan, workers, options, &state, control)?;
     let watched = Watched::default();
-    let report = thread::scope(|scope| {
+    thread::scope(|scope| {
         if options.watch {
             watched.set(generation.plan.files.watched());
             let watch = || watched.run(control);
             let builder = thread::Builder::new().name("watch".into());
             builder.spawn_scoped(scope, watch).map_err(RunError::Thread)?;
         }
+        started();
         let report = Session::new(options, workers, &watched, control).run(generation, &state);
         watched.end();
-        Ok::<_, RunError>(report)
-    })?;
-    // Those who still wait get no answer.
-    control.end();
-    Ok(report)
+        Ok(report)
+    })
 }
