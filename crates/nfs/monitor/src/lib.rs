@@ -249,14 +249,12 @@ impl Monitor {
     /// Goes on with other limits and names.
     fn renew(&mut self, limits: Limits, labels: Labels) {
         self.limits = limits;
-        match self.exporter.labels().joined(&labels) {
-            Some(joined) => self.exporter.set_labels(joined),
+        let joined = self.exporter.labels().joined(&labels);
+        if joined.is_none() {
             // The numbers of flows have other meanings now: their records end with the old ones.
-            None => {
-                self.export(|_| Some(EndReason::ForcedEnd));
-                self.exporter.set_labels(labels);
-            }
+            self.export(|_| Some(EndReason::ForcedEnd));
         }
+        self.exporter.set_labels(joined.unwrap_or(labels));
     }
 
     /// Adds to the counts of `flow`, which an earlier lookup found in `slot`, if at all; returns
