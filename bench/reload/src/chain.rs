@@ -1,5 +1,7 @@
 //! The chain in its variants.
 
+use std::iter;
+
 /// One variant of the chain, by its number.
 #[derive(Clone, Copy)]
 pub(crate) struct Variant(u64);
@@ -48,6 +50,25 @@ action = "protect"
 sa = "out"
 "#;
 
+const NAT: &str = r#"
+[nf.nat]
+kind = "nat"
+inside = ["10.0.0.0/8"]
+external = ["203.0.113.7"]
+"#;
+
+const DISCARD: &str = r#"
+[[nf.vpn.policy]]
+match = "ip,nw_dst=198.51.99.0/24"
+action = "discard"
+"#;
+
+const CLASS: &str = r#"
+[[class]]
+type = "odd"
+rules = ["udp,tp_dst=7003"]
+"#;
+
 impl Variant {
     pub(crate) fn number(number: u64) -> Self {
         Self(number)
@@ -66,45 +87,40 @@ impl Variant {
 
     /// The route table.
     pub(crate) fn table(self) -> String {
-        let mut table = "0.0.0.0/0 203.0.113.1 out\n".to_owned();
-        for n in 0..50 + self.choice(3, 50) {
-            table += &format!("198.18.{n}.0/24 203.0.113.{} out\n", n % 7 + 10);
-        }
-        table
+        let more = (0..50 + self.choice(3, 50))
+            .map(|n| format!("198.18.{n}.0/24 203.0.113.{} out\n", n % 7 + 10));
+        iter::once("0.0.0.0/0 203.0.113.1 out\n".to_owned()).chain(more).collect()
     }
 
     /// The chain file.
     pub(crate) fn chain(self) -> String {
         let mut path = vec!["ingress", "before", "wall"];
-        let mut chain = INPUT.to_owned();
-        let forbidden = self.forbidden();
-        chain +=
-            &format!("[nf.wall]\nkind = \"filter\"\nrules = [\"drop udp,tp_dst={forbidden}\"]\n");
+        let rule = format!("drop udp,tp_dst={}", self.forbidden());
+        let mut parts = vec![INPUT.to_owned()];
+        parts.push(format!("[nf.wall]\nkind = \"filter\"\nrules = [\"{rule}\"]\n"));
         if self.choice(2, 2) == 1 {
             path.push("list");
-            let rules: String = (0..20)
-                .map(|n| format!("\"deny udp,tp_dst={}\", ", 8000 + n + self.0 % 9))
-                .collect();
-            chain +=
-                &format!("[nf.list]\nkind = \"acl\"\ndefault = \"permit\"\nrules = [{rules}]\n");
+            let rule = |n: u64| format!("deny udp,tp_dst={}", 8000 + n + self.0 % 9);
+            let rules: Vec<_> = (0..20).map(rule).collect();
+            let options = format!("default = \"permit\"\nrules = {rules:?}\n");
+            parts.push(format!("[nf.list]\nkind = \"acl\"\n{options}"));
         }
         path.extend(["nat", "behind"]);
-        chain +=
-            "[nf.nat]\nkind = \"nat\"\ninside = [\"10.0.0.0/8\"]\nexternal = [\"203.0.113.7\"]\n";
-        chain += &format!("timeouts_s = {{ udp = {} }}\n", 300 + self.choice(20, 5));
+        let timeouts = format!("timeouts_s = {{ udp = {} }}\n", 300 + self.choice(20, 5));
+        parts.extend([NAT.to_owned(), timeouts]);
         if self.choice(5, 2) == 1 {
             path.push("flows");
-            chain += "[nf.flows]\nkind = \"monitor\"\n";
+            parts.push("[nf.flows]\nkind = \"monitor\"\n".to_owned());
         }
         path.extend(["edge", "vpn", "last", "egress"]);
-        chain += TUNNEL;
+        parts.push(TUNNEL.to_owned());
         if self.choice(11, 2) == 1 {
-            chain +=
-                "[[nf.vpn.policy]]\nmatch = \"ip,nw_dst=198.51.99.0/24\"\naction = \"discard\"\n";
+            parts.push(DISCARD.to_owned());
         }
         if self.choice(4, 2) == 1 {
-            chain += "[[class]]\ntype = \"odd\"\nrules = [\"udp,tp_dst=7003\"]\n";
+            parts.push(CLASS.to_owned());
         }
-        chain + &format!("[[route]]\npath = {path:?}\n")
+        parts.push(format!("[[route]]\npath = {path:?}\n"));
+        parts.concat()
     }
 }

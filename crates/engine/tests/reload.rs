@@ -20,11 +20,9 @@ fn chain(nfs: &[(&str, &str)]) -> String {
     let mut path = vec!["ingress"];
     path.extend(nfs.iter().map(|(name, _)| *name));
     path.push("egress");
-    let mut chain = PORTS.to_owned();
-    for (name, options) in nfs {
-        chain += &format!("[nf.{name}]\n{options}\n");
-    }
-    chain + &format!("[[route]]\npath = {path:?}\n")
+    let section = |(name, options): &(&str, &str)| format!("[nf.{name}]\n{options}\n");
+    let sections: Vec<_> = nfs.iter().map(section).collect();
+    format!("{PORTS}{}[[route]]\npath = {path:?}\n", sections.concat())
 }
 
 fn test_nf(number: u32) -> String {
