@@ -103,7 +103,8 @@ impl Reporter {
         if !self.is_ready || self.is_stopping {
             return;
         }
-        if self.control.is_stopping() {
+        // Without a plan the run has ended, and takes no snapshots for the watchdog.
+        if self.control.is_stopping() || self.control.plan().is_none() {
             return self.stopping();
         }
         self.look_at_reloads();
@@ -118,7 +119,7 @@ impl Reporter {
     fn look_at_reloads(&mut self) {
         let reloads = self.control.reloads();
         if reloads.begun > self.reloads {
-            // The service manager tells this reload from earlier ones by its time.
+            // The service manager distinguishes this reload from earlier ones by its time.
             match NotifyState::monotonic_usec_now() {
                 Ok(now) => self.notify(&[NotifyState::Reloading, now]),
                 Err(e) => self.failed(&e),
