@@ -35,6 +35,8 @@ fn send(stream: &mut UnixStream, bytes: &[u8]) {
 
 fn malformed(stream: &mut UnixStream) {
     send(stream, b"\0\xff rubbish\r\n\r\n");
+    // One who does not wait for the answer counts as one who has closed the connection.
+    let _ = stream.read(&mut [0; 64]);
 }
 
 fn too_large(stream: &mut UnixStream) {
