@@ -137,7 +137,7 @@ impl Control {
     /// Requests a snapshot, which arrives later; not if the run ends before.
     pub(crate) fn request_snapshot(&self) -> mpsc::Receiver<Tally> {
         let (ask, answer) = mpsc::channel();
-        // Closed, or not: whoever waits learns it from the channel.
+        // Of a closed mailbox, the channel is closed, too.
         let _ = self.snapshots.put(ask, |_| true);
         answer
     }
@@ -167,7 +167,7 @@ impl Control {
         Some(waiting)
     }
 
-    /// Answers nobody any more.
+    /// Closes all mailboxes: later requests get no answer.
     pub(crate) fn end(&self) {
         self.snapshots.close();
         self.reloads.close();

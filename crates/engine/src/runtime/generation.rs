@@ -114,10 +114,7 @@ impl Generation {
         control: &Control,
     ) -> Result<(Difference, Retired), ReloadError> {
         let moved = panic::catch_unwind(AssertUnwindSafe(|| self.move_state(&mut next)));
-        let panicked = |cause: Box<dyn Any + Send>| {
-            Err(ReloadError::Panicked(panics::message(&*cause).to_owned()))
-        };
-        let moved = moved.unwrap_or_else(panicked)?;
+        let moved = moved.unwrap_or_else(|cause| Err(panics::of_reload(&*cause)))?;
         if next.reload.dry_run {
             return Ok((next.difference, Retired::default()));
         }

@@ -19,6 +19,7 @@ mod watching;
 mod worker;
 mod workers;
 
+use std::sync::mpsc;
 use std::thread;
 
 use thalweg_chain::{MAX_WORKERS, Plan};
@@ -28,7 +29,7 @@ use crate::report::Report;
 use generation::Generation;
 use session::Session;
 use state::StateFolders;
-use watching::Watched;
+use watching::watch;
 
 pub use error::RunError;
 pub use options::RunOptions;
@@ -72,17 +73,17 @@ fn execute(
     }
     let state = StateFolders::open(&plan, options)?;
     let generation = Generation::open(plan, workers, options, &state, control)?;
-    let watched = Watched::default();
+    drop(control.set_plan(Some(generation.plan.clone())));
     thread::scope(|scope| {
+        let (running, ended) = mpsc::channel();
         if options.watch {
-            watched.set(generation.plan.files.watched());
-            let watch = || watched.run(control);
+            let watch = move || watch(control, &ended);
             let builder = thread::Builder::new().name("watch".into());
             builder.spawn_scoped(scope, watch).map_err(RunError::Thread)?;
         }
         started();
-        let report = Session::new(options, workers, &watched, control).run(generation, &state);
-        watched.end();
+        let report = Session::new(options, workers, control).run(generation, &state);
+        drop(running);
         Ok(report)
     })
 }

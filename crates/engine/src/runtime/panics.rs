@@ -4,6 +4,8 @@ use std::any::Any;
 
 use thalweg_chain::{NfIndex, Plan};
 
+use crate::reload::ReloadError;
+
 /// The failure of a run in which `who`, perhaps while it was in an NF, panicked with `cause`.
 pub(super) fn failure(
     plan: &Plan,
@@ -14,6 +16,11 @@ pub(super) fn failure(
     let place = nf.and_then(|nf| plan.nfs.get(usize::from(nf.0)));
     let place = place.map_or(String::new(), |nf| format!(" in NF '{}'", nf.name));
     format!("{who}{place} panicked: {}", message(cause))
+}
+
+/// The error of a reload that panicked with `cause`.
+pub(super) fn of_reload(cause: &(dyn Any + Send)) -> ReloadError {
+    ReloadError::Panicked(message(cause).to_owned())
 }
 
 /// The message of a panic.

@@ -7,13 +7,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::counters::Latencies;
 use crate::report::PauseReport;
 
-/// The pauses of all reloads that have changed something.
+/// The pauses of all reloads for which packets had to wait.
 pub(super) struct Pauses {
     /// Nanoseconds in which no packets were received.
     wall: Latencies,
     /// Those in which a processor was busy with the change.
     cpu: Latencies,
-    count: u64,
     /// Since when no packets are received.
     began: Option<Instant>,
 }
@@ -30,7 +29,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 impl Pauses {
     pub(super) fn new() -> Self {
-        Self { wall: Latencies::new(), cpu: Latencies::new(), count: 0, began: None }
+        Self { wall: Latencies::new(), cpu: Latencies::new(), began: None }
     }
 
     /// No more packets are received.
@@ -47,15 +46,15 @@ impl Pauses {
     }
 
     /// Does `work`, which changes the chain.
-    pub(super) fn change(&mut self, work: impl FnOnce()) {
+    pub(super) fn change<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = used();
-        work();
+        let outcome = work();
         self.cpu.record(nanoseconds(used().saturating_sub(before)), 1);
-        self.count += 1;
+        outcome
     }
 
     /// `None` without reloads.
     pub(super) fn report(&self) -> Option<PauseReport> {
-        (self.count > 0).then(|| PauseReport::of(&self.wall, &self.cpu))
+        (!self.cpu.histogram().is_empty()).then(|| PauseReport::of(&self.wall, &self.cpu))
     }
 }

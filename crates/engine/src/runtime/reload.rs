@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -59,33 +58,28 @@ impl Reloads {
     /// Starts a reload if one is requested and none is under way; whether the next generation of
     /// `plan` is ready.
     pub(super) fn poll(&mut self, plan: &Arc<Plan>, control: &Control) -> bool {
-        if self.ready.is_none() {
+        if !self.is_ready() {
             self.pauses.end();
         }
         if self.building.as_ref().is_some_and(|(thread, _)| thread.is_finished()) {
             self.join();
         }
         if self.building.is_none()
-            && self.ready.is_none()
+            && !self.is_ready()
             && let Some(waiting) = control.take_reload()
         {
             self.start(plan.clone(), waiting);
         }
-        if self.ready.is_some() {
+        if self.is_ready() {
             self.pauses.begin();
         }
-        self.ready.is_some()
+        self.is_ready()
     }
 
     fn start(&mut self, plan: Arc<Plan>, waiting: Waiting) {
         let (options, workers, reload) = (self.options.clone(), self.workers, waiting.reload);
         let stop = self.stop.clone();
-        let build = move || {
-            let build = AssertUnwindSafe(|| build(&plan, &options, workers, &stop, reload));
-            panic::catch_unwind(build).unwrap_or_else(|cause| {
-                Err(ReloadError::Panicked(panics::message(&*cause).to_owned()))
-            })
-        };
+        let build = move || build(&plan, &options, workers, &stop, reload);
         match thread::Builder::new().name("reload".into()).spawn(build) {
             Ok(thread) => self.building = Some((thread, waiting)),
             Err(e) => self.answer(waiting, Err(ReloadError::Thread(e))),
@@ -95,10 +89,7 @@ impl Reloads {
     /// Takes what the thread of the reload has built.
     fn join(&mut self) {
         let Some((thread, waiting)) = self.building.take() else { return };
-        let panicked = |cause: Box<dyn Any + Send>| {
-            Err(ReloadError::Panicked(panics::message(&*cause).to_owned()))
-        };
-        match thread.join().unwrap_or_else(panicked) {
+        match thread.join().unwrap_or_else(|cause| Err(panics::of_reload(&*cause))) {
             Ok(Ok(next)) => self.ready = Some((next, waiting)),
             Ok(Err(difference)) => self.answer(waiting, Ok(difference)),
             Err(e) => self.answer(waiting, Err(e)),
@@ -114,9 +105,7 @@ impl Reloads {
     /// packet.
     pub(super) fn carry_out(&mut self, running: &mut Generation, control: &Control) {
         let Some((next, waiting)) = self.ready.take() else { return };
-        let mut outcome = Err(ReloadError::Ended);
-        self.pauses.change(|| outcome = running.follow(*next, control));
-        match outcome {
+        match self.pauses.change(|| running.follow(*next, control)) {
             Ok((difference, retired)) => {
                 let Waiting { asker, reload, under_way } = waiting;
                 drop(under_way);
@@ -131,7 +120,7 @@ impl Reloads {
                 };
                 match thread::Builder::new().name("reload".into()).spawn(end) {
                     Ok(thread) => self.ending.push_back(thread),
-                    // What was left over is dropped with the closure, and nobody is told.
+                    // What was left over is dropped with the closure, and the one who asked gets no answer.
                     Err(e) => self.failures.push(format!("cannot start a thread: {e}")),
                 }
             }

@@ -7,7 +7,6 @@ use super::generation::Generation;
 use super::options::RunOptions;
 use super::reload::Reloads;
 use super::state::StateFolders;
-use super::watching::Watched;
 use super::{inline, workers};
 use crate::burst::Burst;
 use crate::control::Control;
@@ -23,7 +22,6 @@ pub(super) struct Session<'a> {
     /// How far the times of packets have come.
     pub(super) reached: Clock,
     pub(super) reloads: Reloads,
-    watched: &'a Watched,
     /// Bursts without packets, which the next generation goes on with.
     pub(super) bursts: Vec<Burst>,
     pub(super) watch: Watch,
@@ -35,19 +33,13 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
-        options: &RunOptions,
-        workers: usize,
-        watched: &'a Watched,
-        control: &'a Control,
-    ) -> Self {
+    pub(super) fn new(options: &RunOptions, workers: usize, control: &'a Control) -> Self {
         Self {
             control,
             workers,
             began: cycles::Clock::start(),
             reached: Clock::default(),
             reloads: Reloads::new(options, workers, control),
-            watched,
             bursts: Vec::new(),
             watch: Watch { timed: options.stages, ..Watch::default() },
             port_cycles: 0,
@@ -59,7 +51,6 @@ impl<'a> Session<'a> {
     /// Runs `generation` and those that take its place, until no more packets arrive.
     pub(super) fn run(mut self, mut generation: Generation, state: &StateFolders<'_>) -> Report {
         let mut has_threads = self.has_threads(&generation);
-        drop(self.control.set_plan(Some(generation.plan.clone())));
         loop {
             generation = if has_threads {
                 workers::serve(generation, &mut self)
@@ -70,7 +61,6 @@ impl<'a> Session<'a> {
                 return ending::report(generation, self, state);
             }
             self.reloads.carry_out(&mut generation, self.control);
-            self.watched.set(generation.plan.files.watched());
             let had_threads = std::mem::replace(&mut has_threads, self.has_threads(&generation));
             if had_threads != has_threads {
                 self.bursts.clear();

@@ -11,7 +11,7 @@
 //! circle of waiting threads can form.
 
 use std::sync::atomic::Ordering;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 use thalweg_packet::DropReason;
 
@@ -74,10 +74,9 @@ fn serve_all(
             bursts.extend(spare);
         }
         stages.end.store(true, Ordering::Release);
-        let mut join = |thread: ScopedJoinHandle<'_, Watch>| {
-            watch.merge(&thread.join().unwrap_or_default());
-        };
-        serving.into_iter().for_each(&mut join);
+        for station in serving {
+            watch.merge(&station.join().unwrap_or_default());
+        }
         started
     })
 }
