@@ -60,7 +60,7 @@ fn main() -> Outcome<()> {
     let wrong = reload_all(reloads, engine.control(), write)?;
     engine.control().stop();
     let report = engine.join();
-    println!("{}", told(&report, wrong));
+    println!("{}", summary(&report, wrong));
     Ok(())
 }
 
@@ -83,7 +83,7 @@ fn reload_all(
     Ok(wrong)
 }
 
-fn told(report: &Report, wrong: u64) -> serde_json::Value {
+fn summary(report: &Report, wrong: u64) -> serde_json::Value {
     json!({
         "reloads": report.reloads,
         "workers": report.workers,

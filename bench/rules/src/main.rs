@@ -8,6 +8,7 @@ mod sets;
 mod traces;
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::rngs::StdRng;
@@ -121,14 +122,14 @@ fn load(name: &str, text: &str) -> Result<(SharedRules, Vec<Rule>, [f64; 3]), St
     let mut times: Vec<[f64; 3]> = Vec::new();
     for _ in 0..LOADS {
         // The table of the last round goes first, outside the time.
-        shared.publish(RuleTable::new(PacketType(0)));
+        shared.publish(Arc::new(RuleTable::new(PacketType(0))));
         let started = Instant::now();
         let rules = parse(name, text)?;
         let parsed = Instant::now();
         let mut table = RuleTable::new(PacketType(0));
         table.extend(rules);
         let built = Instant::now();
-        shared.publish(table);
+        shared.publish(Arc::new(table));
         let publishing = built.elapsed().as_secs_f64() * 1e6;
         let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         times.push([ms(started, parsed), ms(parsed, built), publishing]);

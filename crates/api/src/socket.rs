@@ -23,7 +23,7 @@ const MAX_PATH: usize = 107;
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 64;
 
-/// A unix socket that listens, and that nobody but its owner may use. Dropping it removes it.
+/// A unix socket that listens, and that only its owner may use. Dropping it removes it.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,

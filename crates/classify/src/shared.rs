@@ -39,8 +39,8 @@ impl SharedRules {
     }
 
     /// Replaces the table; returns the old one. Classifiers adopt it at their next batch.
-    pub fn publish(&self, table: RuleTable) -> Arc<RuleTable> {
-        self.table.swap(Arc::new(table))
+    pub fn publish(&self, table: Arc<RuleTable>) -> Arc<RuleTable> {
+        self.table.swap(table)
     }
 
     /// Seed of the hashes in the caches over these rules: drawn at random, so that

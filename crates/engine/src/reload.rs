@@ -24,7 +24,7 @@ pub struct Reload {
 #[non_exhaustive]
 pub enum ReloadError {
     /// The chain file or a file that it names has mistakes, or changes what cannot change.
-    #[error("{}", told(.0).join("\n"))]
+    #[error("{}", listed(.0).join("\n"))]
     Mistakes(Vec<SourceError>),
     /// A new port cannot be opened.
     #[error(transparent)]
@@ -58,20 +58,20 @@ pub(crate) const MOST_WAITING: usize = 16;
 const SHOWN: usize = 20;
 
 /// The mistakes one by one, up to [`SHOWN`].
-fn told(mistakes: &[SourceError]) -> Vec<String> {
-    let mut told: Vec<_> = mistakes.iter().take(SHOWN).map(ToString::to_string).collect();
-    let more = count(mistakes) - told.len() as u64;
+fn listed(mistakes: &[SourceError]) -> Vec<String> {
+    let mut listed: Vec<_> = mistakes.iter().take(SHOWN).map(ToString::to_string).collect();
+    let more = count(mistakes) - listed.len() as u64;
     if more > 0 {
-        told.push(counted(more, "more mistake"));
+        listed.push(counted(more, "more mistake"));
     }
-    told
+    listed
 }
 
 impl ReloadError {
     /// The error in lines, each about one mistake.
     pub fn lines(&self) -> Vec<String> {
         match self {
-            Self::Mistakes(mistakes) => told(mistakes),
+            Self::Mistakes(mistakes) => listed(mistakes),
             other => vec![other.to_string()],
         }
     }

@@ -24,6 +24,13 @@ pub enum NfError {
     },
 }
 
+impl dyn NetworkFunction {
+    /// This instance as one of type `N`, if it is.
+    pub fn downcast_mut<N: NetworkFunction>(&mut self) -> Option<&mut N> {
+        (self as &mut dyn Any).downcast_mut()
+    }
+}
+
 /// A network function: a value with state.
 ///
 /// A run has one of each `[nf.NAME]` section, whatever the number of workers. Workers take turns at

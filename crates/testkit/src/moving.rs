@@ -203,6 +203,41 @@ impl Moving {
         self.has_moved.iter().filter(|moved| !**moved).count()
     }
 
+    /// Sends packets in batches of `batch`: a third of them before the move begins, and the others while
+    /// units move, up to `at_a_time` of `moves` before each batch. Returns the units that are left.
+    ///
+    /// # Panics
+    /// As [`send`](Self::send) and [`move_unit`](Self::move_unit).
+    pub fn send_while_moving(
+        &mut self,
+        packets: &[Timed],
+        batch: usize,
+        moves: Vec<u16>,
+        at_a_time: usize,
+    ) -> impl Iterator<Item = u16> + use<> {
+        let (before, during) = packets.split_at(packets.len() / 3);
+        before.chunks(batch).for_each(|packets| self.send(packets));
+        while !self.begin() {}
+        let mut moves = moves.into_iter();
+        for packets in during.chunks(batch) {
+            for unit in moves.by_ref().take(at_a_time) {
+                self.move_unit(unit);
+            }
+            self.send(packets);
+        }
+        moves
+    }
+
+    /// Lets all instances write what they hold.
+    ///
+    /// # Panics
+    /// When one cannot.
+    pub fn flush(&mut self) {
+        for nf in [&mut self.whole, &mut self.old, &mut self.new] {
+            nf.flush().unwrap();
+        }
+    }
+
     /// Ends the move. Asserts that both instances together hold the state of the one that saw all.
     ///
     /// # Panics

@@ -1,7 +1,6 @@
 //! NFs for tests, packets that carry their identity, and chains in a folder of their own.
 #![allow(dead_code)] // each test file uses a part
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -170,7 +169,7 @@ impl Blueprint for TestBlueprint {
         self.ledger.lock().unwrap().renewals += 1;
         let options = self.options;
         Some(Box::new(move |instance| {
-            (instance as &mut dyn Any).downcast_mut::<TestNf>()?.options = options;
+            instance.downcast_mut::<TestNf>()?.options = options;
             None
         }))
     }

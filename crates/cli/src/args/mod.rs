@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
-pub use control::{ControlOptions, Ctl, LogLevel, Request};
+pub use control::{ControlOptions, Ctl, Request};
 pub use observed::{Observed, ReportFormat, StatsFormat};
 pub use selection::Selected;
 pub use shorthand::*;

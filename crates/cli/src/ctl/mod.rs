@@ -6,6 +6,7 @@ mod show;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use thalweg_api::axum::http::Method;
 use thalweg_api::{Answer, Client, ClientError, Folders};
 use thalweg_source::message_lines;
 
-use crate::args::{self, LogLevel, Request};
+use crate::args::{self, Request};
 use crate::errors::Failure;
 use crate::report::write_json;
 
@@ -82,7 +83,8 @@ impl Sent {
             Request::Stop => post("/v1/stop"),
             Request::Log { level: None } => get("/v1/log"),
             Request::Log { level: Some(level) } => {
-                body = Some(json!({"level": name_of(*level)}));
+                let level = level.to_possible_value().expect("no level is left out");
+                body = Some(json!({"level": level.get_name()}));
                 (Method::PUT, "/v1/log".into())
             }
         };
@@ -91,17 +93,6 @@ impl Sent {
             _ => JSON,
         };
         Self { method, target, accept, body }
-    }
-}
-
-fn name_of(level: LogLevel) -> &'static str {
-    match level {
-        LogLevel::Off => "off",
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
     }
 }
 

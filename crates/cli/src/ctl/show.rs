@@ -12,7 +12,8 @@ use thalweg_source::{counted, visible};
 
 use crate::args::Request;
 use crate::report::plain_table;
-use crate::units::{time, wait};
+use crate::reports::tables;
+use crate::units::wait;
 
 #[derive(Deserialize)]
 struct Status {
@@ -168,12 +169,6 @@ fn status(out: &mut impl Write, status: &Status) -> io::Result<()> {
     writeln!(out, "control  {}", [vec![requests], unusual].concat().join(", "))
 }
 
-/// Drops by reason.
-fn drops(drops: &IndexMap<String, u64>) -> String {
-    let drops: Vec<_> = drops.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    drops.join(", ")
-}
-
 fn ports(out: &mut impl Write, ports: &Ports) -> io::Result<()> {
     let headings = ["port", "", "kind", "what", "packets", "bytes", "drops by reason"];
     let mut table = plain_table(&headings).with_numbers(4..6);
@@ -185,43 +180,26 @@ fn ports(out: &mut impl Write, ports: &Ports) -> io::Result<()> {
             visible(&port.what).into_owned(),
             port.packets.to_string(),
             port.bytes.to_string(),
-            drops(&port.drops),
+            tables::list(&port.drops).join(", "),
         ]);
     }
     writeln!(out, "{table}")
 }
 
 fn nfs(out: &mut impl Write, nfs: &Nfs) -> io::Result<()> {
-    let headings = [
-        "NF",
-        "kind",
-        "packets",
-        "bytes",
-        "dropped",
-        "generated",
-        "cycles",
-        "p50",
-        "p99",
-        "drops by reason",
-    ];
-    let mut table = plain_table(&headings).with_numbers(2..9);
-    for nf in &nfs.nfs {
-        // An NF without packets has no time for one.
-        let of_packets = |text: String| if nf.packets == 0 { "-".to_owned() } else { text };
-        table.add_row([
-            nf.name.clone(),
-            nf.kind.clone(),
-            nf.packets.to_string(),
-            nf.bytes.to_string(),
-            nf.drops.values().sum::<u64>().to_string(),
-            nf.generated.to_string(),
-            of_packets(format!("{:.0}", nf.cycles_per_packet)),
-            of_packets(time(nf.latency_ns.p50)),
-            of_packets(time(nf.latency_ns.p99)),
-            drops(&nf.drops),
-        ]);
-    }
-    writeln!(out, "{table}")
+    let rows = nfs.nfs.iter().map(|nf| tables::Nf {
+        name: &nf.name,
+        kind: &nf.kind,
+        packets: nf.packets,
+        bytes: nf.bytes,
+        generated: nf.generated,
+        dropped: nf.drops.values().sum(),
+        drops: tables::list(&nf.drops),
+        cycles_per_packet: nf.cycles_per_packet,
+        p50: nf.latency_ns.p50,
+        p99: nf.latency_ns.p99,
+    });
+    writeln!(out, "{}", tables::of_nfs(rows).text())
 }
 
 fn reloaded(out: &mut impl Write, reloaded: &Reloaded) -> io::Result<()> {

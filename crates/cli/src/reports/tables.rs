@@ -29,11 +29,24 @@ impl Table {
     }
 }
 
-/// Each NF; `None` if there is none.
-pub fn nfs(report: &Report) -> Option<Table> {
-    if report.nfs.is_empty() {
-        return None;
-    }
+/// An NF and its counts, from a report or from the API of a run.
+pub struct Nf<'a> {
+    pub name: &'a str,
+    pub kind: &'a str,
+    pub packets: u64,
+    pub bytes: u64,
+    pub generated: u64,
+    pub dropped: u64,
+    /// Each reason with its number.
+    pub drops: Vec<String>,
+    pub cycles_per_packet: f64,
+    /// Nanoseconds.
+    pub p50: u64,
+    pub p99: u64,
+}
+
+/// A row for each NF.
+pub fn of_nfs<'a>(nfs: impl IntoIterator<Item = Nf<'a>>) -> Table {
     let headings = [
         "NF",
         "kind",
@@ -47,23 +60,45 @@ pub fn nfs(report: &Report) -> Option<Table> {
         "drops by reason",
     ];
     let mut table = Table::new(&headings, 2..9);
-    for nf in &report.nfs {
+    for nf in nfs {
         // An NF without packets has no time for one.
         let of_packets = |text: String| if nf.packets == 0 { "-".to_owned() } else { text };
         table.rows.push(vec![
-            nf.name.clone(),
-            nf.kind.clone(),
+            nf.name.to_owned(),
+            nf.kind.to_owned(),
             nf.packets.to_string(),
             nf.bytes.to_string(),
-            nf.drops.values().sum::<u64>().to_string(),
+            nf.dropped.to_string(),
             nf.generated.to_string(),
             of_packets(format!("{:.0}", nf.cycles_per_packet)),
-            of_packets(time(nf.latency_ns.p50)),
-            of_packets(time(nf.latency_ns.p99)),
-            list(&nf.drops).join(", "),
+            of_packets(time(nf.p50)),
+            of_packets(time(nf.p99)),
+            nf.drops.join(", "),
         ]);
     }
-    Some(table)
+    table
+}
+
+/// Each NF; `None` if there is none.
+pub fn nfs(report: &Report) -> Option<Table> {
+    (!report.nfs.is_empty()).then(|| of_nfs(report.nfs.iter().map(Nf::from)))
+}
+
+impl<'a> From<&'a NfReport> for Nf<'a> {
+    fn from(nf: &'a NfReport) -> Self {
+        Self {
+            name: &nf.name,
+            kind: &nf.kind,
+            packets: nf.packets,
+            bytes: nf.bytes,
+            generated: nf.generated,
+            dropped: nf.drops.values().sum(),
+            drops: list(&nf.drops),
+            cycles_per_packet: nf.cycles_per_packet,
+            p50: nf.latency_ns.p50,
+            p99: nf.latency_ns.p99,
+        }
+    }
 }
 
 /// The figures of an NF that are not 0: some NFs have dozens, and the JSON report has all.
@@ -200,8 +235,8 @@ pub fn latency(interval: &Interval, nanoseconds: u64) -> String {
 }
 
 /// Counts with their names.
-pub fn list<'a, V: Display + 'a>(
-    map: impl IntoIterator<Item = (&'a &'static str, &'a V)>,
+pub fn list<'a, K: Display + 'a, V: Display + 'a>(
+    map: impl IntoIterator<Item = (&'a K, &'a V)>,
 ) -> Vec<String> {
     map.into_iter().map(|(name, n)| format!("{name} {n}")).collect()
 }

@@ -1,12 +1,14 @@
 //! Lists of rules: an action, then a pattern in flow syntax.
 
+use std::sync::Arc;
+
 use thalweg_classify::flow_syntax::{Flow, FlowError};
-use thalweg_classify::{Passages, Rule, RuleId, RuleTable};
+use thalweg_classify::{Passages, Rule, RuleId, RuleTable, SharedRules};
 use thalweg_packet::PacketType;
 use thalweg_source::{Mistakes, Place, Source, SourceError};
 use toml::Spanned;
 
-use crate::Section;
+use crate::{Renewal, Section};
 
 /// How the rules `ACTION PATTERN` of an NF are written.
 #[derive(Clone, Copy)]
@@ -35,6 +37,14 @@ impl Syntax<'_> {
         let flow = (self.parse)(&text[end..]).map_err(|e| e.in_rule(place, end))?;
         Ok((action, flow))
     }
+}
+
+/// Lets a running instance of an NF, which shares its rules as `running`, go on with those of `new`;
+/// `new` shares the rules of that instance from now on.
+pub fn renew(new: &mut Arc<SharedRules>, running: &Arc<SharedRules>) -> Renewal {
+    let table = std::mem::replace(new, running.clone()).load();
+    let running = running.clone();
+    Box::new(move |_| Some(Box::new(running.publish(table))))
 }
 
 /// Rules, numbered from 0 in the order they are added.

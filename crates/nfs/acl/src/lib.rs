@@ -16,6 +16,7 @@ use thalweg_source::SourceError;
 use rules::{Action, Options, Rules};
 use thalweg_nf::NfError;
 use thalweg_nf::toolkit::output::{OutputFile, json_line, replace};
+use thalweg_nf::toolkit::rules::renew;
 use thalweg_nf::{
     Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
@@ -81,9 +82,7 @@ impl Blueprint for AclBlueprint {
 
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
         let old: &Self = old.downcast().filter(|old: &&Self| old.file == self.file)?;
-        self.shared = old.shared.clone();
-        let (shared, table) = (old.shared.clone(), self.rules.table());
-        Some(Box::new(move |_| Some(Box::new(shared.publish(table)))))
+        Some(renew(&mut self.shared, &old.shared))
     }
 }
 

@@ -18,6 +18,7 @@ use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Headers, Lanes};
 
 use rules::{Action, Options, Rules};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender, RateLimit};
+use thalweg_nf::toolkit::rules::renew;
 use thalweg_nf::{
     Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
@@ -71,9 +72,7 @@ impl Blueprint for FilterBlueprint {
 
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
         let old: &Self = old.downcast()?;
-        self.shared = old.shared.clone();
-        let (shared, table) = (old.shared.clone(), self.rules.table());
-        Some(Box::new(move |_| Some(Box::new(shared.publish(table)))))
+        Some(renew(&mut self.shared, &old.shared))
     }
 }
 

@@ -16,7 +16,6 @@ mod replay;
 mod sa;
 mod suite;
 
-use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -121,7 +120,7 @@ impl Blueprint for IpsecBlueprint {
         let databases = self.databases.clone();
         let classifier = Classifier::new(self.rules.clone(), Config::default());
         Some(Box::new(|instance| {
-            let ipsec = (instance as &mut dyn Any).downcast_mut::<Ipsec>()?;
+            let ipsec = instance.downcast_mut::<Ipsec>()?;
             Some(Box::new(ipsec.renew(databases, classifier)))
         }))
     }

@@ -10,8 +10,6 @@ mod export;
 mod ipfix;
 mod record;
 
-use std::any::Any;
-
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -149,7 +147,7 @@ impl Blueprint for MonitorBlueprint {
         old.downcast().filter(same_files)?;
         let (limits, labels) = (self.limits, self.exporter.labels().clone());
         Some(Box::new(move |instance| {
-            let monitor = (instance as &mut dyn Any).downcast_mut::<Monitor>()?;
+            let monitor = instance.downcast_mut::<Monitor>()?;
             monitor.renew(limits, labels);
             None
         }))

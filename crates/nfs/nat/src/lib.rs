@@ -14,7 +14,6 @@ mod session;
 mod translate;
 mod waiting;
 
-use std::any::Any;
 use std::net::Ipv4Addr;
 
 use arrayvec::ArrayVec;
@@ -86,7 +85,7 @@ impl Blueprint for NatBlueprint {
         old.downcast().filter(|old: &&Self| self.0.suits_mappings_of(&old.0))?;
         let config = self.0.clone();
         Some(Box::new(|instance| {
-            let nat = (instance as &mut dyn Any).downcast_mut::<Nat>()?;
+            let nat = instance.downcast_mut::<Nat>()?;
             nat.mappings.renew(config.clone());
             nat.config = config;
             None

@@ -27,7 +27,6 @@ mod setup;
 mod stream;
 mod teller;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -293,7 +292,7 @@ impl Blueprint for NidsBlueprint {
         (self.engine, self.is_divided) = (old.engine.clone(), AtomicBool::new(is_divided));
         let (running, unsupported) = (old.engine.clone(), self.unsupported as u64);
         Some(Box::new(move |whole| {
-            if let Some(nids) = (whole as &mut dyn Any).downcast_mut::<Nids>() {
+            if let Some(nids) = whole.downcast_mut::<Nids>() {
                 nids.unsupported = unsupported;
             }
             Some(Box::new(running.swap(new)))

@@ -22,10 +22,9 @@ mod trie6;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::sync::Arc;
 
-use thalweg_source::{Source, SourceError};
+use thalweg_source::SourceError;
 
 use self::config::{Config, Options};
 use self::forward::{Router, Shared};
@@ -73,16 +72,11 @@ fn build(
     let source = section.read(config.routes.span(), config.routes.get_ref())?;
     let parsed = parse_routes(&source, &config.ports).map_err(BuildError)?;
     let table = RouteTable::new();
-    put(&table, parsed.list, &source)?;
+    table.replace(parsed.list).map_err(|error| {
+        source.error(0..0, error.to_string(), "a table within the router's limits")
+    })?;
     let shared = Shared { table, ports: config.ports, icmp_rate: config.icmp_rate };
     Ok(Box::new(RouterBlueprint { shared: Arc::new(shared), warnings: parsed.warnings }))
-}
-
-/// Replaces the content of `table` by `list`, which was read from `source`.
-fn put(table: &RouteTable, list: RouteList, source: &Source) -> Result<Changes, BuildError> {
-    table.replace(list).map_err(|error| {
-        source.error(0..0, error.to_string(), "a table within the router's limits").into()
-    })
 }
 
 impl Blueprint for RouterBlueprint {
@@ -108,7 +102,7 @@ impl Blueprint for RouterBlueprint {
         old.downcast().filter(same)?;
         let shared = self.shared.clone();
         Some(Box::new(|instance| {
-            let router = (instance as &mut dyn Any).downcast_mut::<Router>()?;
+            let router = instance.downcast_mut::<Router>()?;
             Some(Box::new(router.renew(shared)))
         }))
     }

@@ -46,17 +46,7 @@ proptest! {
             now += seconds;
             (Nanoseconds::from_secs(now), parts[part.index(parts.len())].clone())
         }).collect();
-        let half = arrivals.len() / 3;
-        arrivals[..half].chunks(batch).for_each(|packets| moving.send(packets));
-        while !moving.begin() {}
-        let mut moves = moves.into_iter();
-        for packets in arrivals[half..].chunks(batch) {
-            for unit in moves.by_ref().take(8) {
-                moving.move_unit(unit);
-            }
-            moving.send(packets);
-        }
-        for unit in moves {
+        for unit in moving.send_while_moving(&arrivals, batch, moves, 8) {
             moving.move_unit(unit);
         }
         moving.end();

@@ -96,21 +96,10 @@ fn flows_move_unit_by_unit_while_packets_flow() {
             Role::Whole => one.instance(),
             Role::Part => both.instance(),
         });
-        let half = arrivals.len() / 3;
-        arrivals[..half].chunks(batch).for_each(|packets| moving.send(packets));
-        while !moving.begin() {}
-        let mut moves = moves.into_iter();
-        for packets in arrivals[half..].chunks(batch) {
-            for unit in moves.by_ref().take(6) {
-                moving.move_unit(unit);
-            }
-            moving.send(packets);
-        }
+        drop(moving.send_while_moving(&arrivals, batch, moves, 6));
         moving.move_all();
         moving.end();
-        for nf in [&mut moving.whole, &mut moving.old, &mut moving.new] {
-            nf.flush().unwrap();
-        }
+        moving.flush();
         let lines = |file| {
             let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
@@ -141,9 +130,7 @@ fn a_unit_waits_for_the_verdicts_on_its_flows_and_moves_without_a_report() {
     assert_eq!((moving.move_all(), moving.moved), (0, 1));
     moving.send(&timed(&packets[5..]));
     moving.end();
-    for nf in [&mut moving.whole, &mut moving.old, &mut moving.new] {
-        nf.flush().unwrap();
-    }
+    moving.flush();
     let reports = std::fs::read_to_string(&path).unwrap();
     assert_eq!(reports.lines().count(), 2, "one of each of the two that decided: {reports}");
 }

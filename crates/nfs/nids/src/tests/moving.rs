@@ -129,20 +129,9 @@ proptest! {
             Role::Whole => one.instance(),
             Role::Part => both.instance(),
         });
-        let half = arrivals.len() / 3;
-        arrivals[..half].chunks(batch).for_each(|packets| moving.send(packets));
-        while !moving.begin() {}
-        let mut moves = moves.into_iter();
-        for packets in arrivals[half..].chunks(batch) {
-            for unit in moves.by_ref().take(6) {
-                moving.move_unit(unit);
-            }
-            moving.send(packets);
-        }
+        drop(moving.send_while_moving(&arrivals, batch, moves, 6));
         moving.end();
-        for nf in [&mut moving.whole, &mut moving.old, &mut moving.new] {
-            nf.flush().unwrap();
-        }
+        moving.flush();
         let alerts = |file| {
             let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
