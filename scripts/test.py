@@ -38,6 +38,8 @@ FEATURES = os.environ.get("FEATURES")
 if FEATURES is None:
     FEATURES = subprocess.check_output([ROOT / "scripts" / "setup.sh", "features"], text=True).strip()
 CARGO = ["cargo", "test", "--locked", "--profile", "bench", "--features", FEATURES]
+# Tests themselves are built without optimisation; what they test is built as ever.
+BUILD = {**os.environ, "RUSTC_WORKSPACE_WRAPPER": str(ROOT / "scripts" / "rustc-for-tests.sh")}
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 
 
@@ -60,7 +62,7 @@ def release_program_kept():
 def build():
     """The programs with tests: (crate, target, program, folder of the crate)."""
     command = [*CARGO, "--no-run", "--message-format", "json-render-diagnostics"]
-    output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    output = subprocess.run(command, cwd=ROOT, env=BUILD, stdout=subprocess.PIPE, text=True)
     if output.returncode != 0:
         sys.exit(output.returncode)
     programs = []
@@ -106,7 +108,8 @@ def run_all(entries):
     size = lambda entry: os.path.getsize(entry[2]) / 1e9
     entries.sort(key=lambda entry: -times.get(f"{entry[0]} {entry[1]}", size(entry)))
     totals, skipped = [0, 0, 0], set()
-    jobs = int(os.environ.get("JOBS", os.cpu_count() or 1))
+    # Tests wait for peers, too: one more than there are processors.
+    jobs = int(os.environ.get("JOBS", (os.cpu_count() or 1) + 1))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for done in concurrent.futures.as_completed([pool.submit(run, entry) for entry in entries]):
             name, code, output, seconds = done.result()
@@ -140,8 +143,8 @@ def main():
     (passed, failed, ignored), skipped, times = run_all(entries)
     if not options.only:
         TIMES.write_text(json.dumps(times, indent=1, sort_keys=True))
-        documentation = subprocess.run([*CARGO, "--doc", "--quiet"], cwd=ROOT, text=True,
-                                       stdout=subprocess.PIPE)
+        documentation = subprocess.run([*CARGO, "--doc", "--quiet"], cwd=ROOT, env=BUILD,
+                                       text=True, stdout=subprocess.PIPE)
         counts = RESULT.findall(documentation.stdout)
         passed += sum(int(count[0]) for count in counts)
         if documentation.returncode != 0:
