@@ -15,6 +15,8 @@ use crate::trace::Tracer;
 pub(crate) type Notes = Vec<(usize, String)>;
 
 /// The observation of the packets of a batch, in which they keep their lanes.
+///
+/// Its functions are cold, for the sake of batches that nobody observes.
 pub(crate) struct Observed {
     audience: Arc<Audience>,
     /// The number of packets received before the batch.
@@ -35,6 +37,7 @@ impl Observed {
     }
 
     /// Begins the traces of the packets that match, which are parsed and about to be classified.
+    #[cold]
     pub(crate) fn begin(&mut self, batch: &Batch, classifier: &mut Classifier) {
         let Audience { plan, traces, .. } = &*self.audience;
         for watch in traces {
@@ -52,6 +55,7 @@ impl Observed {
 
     /// Begins the visit of the packets of `lanes` to an NF; returns the list for its explanations if
     /// one of them is traced.
+    #[cold]
     pub(crate) fn enter(&mut self, batch: &Batch, lanes: Lanes, nf: NfIndex) -> Option<Notes> {
         let mut is_traced = false;
         for (tracer, _) in self.tracers.iter_mut().filter(|(t, _)| lanes.contains(t.lane())) {
@@ -62,6 +66,7 @@ impl Observed {
     }
 
     /// Ends the visit, with all packets still in the batch.
+    #[cold]
     pub(crate) fn leave(
         &mut self,
         batch: &mut Batch,
@@ -92,6 +97,7 @@ impl Observed {
     }
 
     /// Records that the packets of `lanes` are dropped after the NF `after`, or ahead of the first one.
+    #[cold]
     pub(crate) fn lost(
         &mut self,
         batch: &Batch,
@@ -108,6 +114,7 @@ impl Observed {
 
     /// Records that an output has transmitted the packets of `sent` among `lanes`, and has dropped the
     /// others for these `reasons`.
+    #[cold]
     pub(crate) fn transmitted(
         &mut self,
         batch: &Batch,

@@ -139,7 +139,9 @@ impl Outputs {
         };
         control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
         if let (Some(observed), Some(before)) = (observed, before) {
-            batch.parse_changed();
+            if sent != lanes {
+                batch.parse_changed();
+            }
             let reasons = counters.drops.since(&before);
             observed.transmitted(batch, lanes, output, sent, &reasons);
         }
