@@ -6,12 +6,14 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use controlled::{Controlled, ctl};
 use serde_json::Value;
-use support::{command, packets, wait};
+use support::{command, packets, pipe, succeeds, wait, write};
 use thalweg_testkit::peer;
 
 fn folder() -> tempfile::TempDir {
@@ -134,4 +136,84 @@ fn a_signal_ends_a_capture_at_a_whole_block() {
     assert_eq!(summary, format!("{} dropped packets in drops.pcapng\n", packets(&capture)));
     run.succeeds(&["stop"]);
     assert_eq!(run.end()["conserved"], true);
+}
+
+/// NFs that change, drop and inspect packets; `nids` is divided on two workers.
+const CHAIN: &str = r#"
+[input.in]
+capture = "INPUT"
+[output.out]
+discard = true
+[nf.gate]
+kind = "filter"
+rules = ["drop udp,tp_src=0x400/0x400"]
+[nf.nat]
+kind = "nat"
+pinned = PINNED
+inside = ["10.0.0.0/8"]
+external = ["192.0.2.1"]
+[nf.ids]
+kind = "nids"
+rules = ["some.rules"]
+max_flows = 16384
+stream_memory_mib = 16
+[nf.count]
+kind = "monitor"
+[[route]]
+path = ["ingress", "gate", "nat", "ids", "count", "egress"]
+"#;
+
+/// The traces are of packets that flow through a pipe meanwhile; those to compare with are of the
+/// same packets in a file.
+#[test]
+fn a_trace_of_a_run_is_that_of_the_packet_in_its_capture() {
+    let folder = folder();
+    let here = folder.path();
+    succeeds(here, &["gen", "all.pcap", "--packets", "4000", "--seed", "5"]);
+    let rules = "alert tcp any any -> any any (msg:\"t\"; flags:A+; sid:1;)\n\
+                 drop icmp any any -> any any (msg:\"i\"; itype:0; sid:2;)\n";
+    write(here, "some.rules", rules);
+    let chain = |input: &str, pinned: bool| {
+        CHAIN.replace("INPUT", input).replace("PINNED", &pinned.to_string())
+    };
+    write(here, "file.toml", &chain("all.pcap", false));
+    let bytes = std::fs::read(here.join("all.pcap")).unwrap();
+    for (workers, pinned) in [("1", false), ("2", true), ("3", false)] {
+        let name = format!("on{workers}");
+        pipe(here, &name);
+        write(here, "pipe.toml", &chain(&name, pinned));
+        let control = format!("--control={name}");
+        let run = Controlled::start(here, &name, "pipe.toml", &[&control, "--workers", workers]);
+        let mut input = File::create(here.join(&name)).unwrap();
+        // NFs have state when packets are traced.
+        let (first, rest) = bytes.split_at(bytes.len() / 2);
+        input.write_all(first).unwrap();
+        let traces = here.join("traces");
+        let mut tracing = command(here, &["ctl", "-s", &name, "trace", "--json", "--count", "6"])
+            .env("THALWEG_RUNTIME_DIR", here.join("sockets"))
+            .stdout(File::create(&traces).unwrap())
+            .spawn()
+            .unwrap();
+        for piece in rest.chunks(2000) {
+            input.write_all(piece).unwrap();
+            // The rest is read at once.
+            if tracing.try_wait().unwrap().is_none() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        drop(input);
+        assert!(tracing.wait().unwrap().success());
+        assert_eq!(run.end()["packets_in"], 4000);
+        let traces = std::fs::read_to_string(traces).unwrap();
+        assert_eq!(traces.lines().count(), 6);
+        for line in traces.lines() {
+            let found: Value = serde_json::from_str(line).unwrap();
+            let packet = found["packet"].to_string();
+            let expected = succeeds(here, &["trace", "file.toml", "--json", "--packet", &packet]);
+            let mut expected: Value = serde_json::from_str(&expected).unwrap();
+            // Which layer answers depends on the packets of the same batch.
+            expected["layer"] = found["layer"].clone();
+            assert_eq!(found, expected, "{workers} workers");
+        }
+    }
 }
