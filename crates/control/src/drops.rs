@@ -18,6 +18,8 @@ use crate::watching::{Looks, mistake, refused};
 pub(crate) const PCAPNG: &str = "application/x-pcapng";
 /// The bytes that are sent at once, about.
 const PIECE: usize = 64 << 10;
+/// The most packets between two looks at the clock: they may be dropped as fast as they are read.
+const AT_ONCE: usize = 4096;
 
 /// Which dropped packets are copied.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -87,20 +89,25 @@ impl Copies {
         }
     }
 
-    /// Sends the packets that are there; returns whether there will be no more.
+    /// Sends the packets that are there, up to a number; returns whether there will be no more.
     async fn pass(&mut self, stream: &Stream) -> Result<bool, Closed> {
-        let over = loop {
-            if self.count.is_some_and(|count| self.copied >= count) {
-                break true;
+        let mut over = false;
+        for _ in 0..AT_ONCE {
+            over = self.count.is_some_and(|count| self.copied >= count);
+            if over {
+                break;
             }
             match self.drops.try_next() {
                 Ok(record) => self.add(&record),
-                Err(end) => break end == TryRecvError::Disconnected,
+                Err(end) => {
+                    over = end == TryRecvError::Disconnected;
+                    break;
+                }
             }
             if self.capture.pending() >= PIECE {
                 stream.send(self.capture.take()).await?;
             }
-        };
+        }
         // At first, the header of the file.
         if self.capture.pending() > 0 {
             stream.send(self.capture.take()).await?;

@@ -47,10 +47,10 @@ pub fn record(
             if whole.is_empty() { Ok(()) } else { write(&file, &whole) }
         });
         failure = written.err();
-        match failure.is_some() || stopped.load(Ordering::Relaxed) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if failure.is_some() || stopped.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
         }
+        ControlFlow::Continue(())
     });
     if let Some(failure) = failure {
         return Err(Failure::Run(format!("{}: {failure}", file.path().display())));
