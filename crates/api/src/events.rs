@@ -77,6 +77,18 @@ impl Feed {
         }
     }
 
+    /// Adds an event when there is room for it: where events wait elsewhere, none is lost here.
+    ///
+    /// # Errors
+    /// When the client has gone.
+    pub async fn send(&mut self, event: Event) -> Result<(), Closed> {
+        let queued = Queued { lost: self.lost, event };
+        self.queue.send(queued).await.map_err(|_| Closed)?;
+        self.lost = 0;
+        self.counts.events.increment();
+        Ok(())
+    }
+
     /// Waits until the client has gone.
     pub async fn closed(&self) {
         self.queue.closed().await;

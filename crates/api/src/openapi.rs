@@ -96,6 +96,13 @@ impl Operation {
         self.answer(200, description, media_types.iter().map(text).collect())
     }
 
+    /// It answers with the status 200 and bytes of this media type.
+    #[must_use]
+    pub fn answers_bytes(self, description: &'static str, media_type: &'static str) -> Self {
+        // OpenAPI 3.1 has no schema for bytes (section 4.8.14.2).
+        self.answer(200, description, vec![(media_type, |_| json!({}))])
+    }
+
     /// It may fail with the status `status`.
     #[must_use]
     pub fn fails(self, status: u16, description: &'static str) -> Self {

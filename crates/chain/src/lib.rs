@@ -13,7 +13,8 @@ mod workers;
 
 pub use config::{
     Change, Difference, Files, Heir, How, InputPlan, InputSource, MergeBy, Names, NfPlan,
-    OutputPlan, OutputTarget, Plan, PlanOptions, Routes, StateFate, Succession, read_routes,
+    OutputPlan, OutputTarget, Plan, PlanOptions, Routes, StateFate, Succession, parse_flow,
+    read_routes,
 };
 pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, PortKind};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};

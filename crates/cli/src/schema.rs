@@ -52,7 +52,10 @@ const DOCUMENTS: &[Document] = &[
         "every command with --json that runs a chain, and check, if files have mistakes",
     ),
     document::<Failed>("thalweg.failure/1", "every command with --json, if it fails otherwise"),
-    document::<thalweg_engine::Trace>("thalweg.trace/1", "trace --json"),
+    document::<thalweg_engine::Trace>(
+        "thalweg.trace/1",
+        "trace --json, ctl trace --json, a line each, and the API",
+    ),
     document::<Generated>("thalweg.gen/1", "gen --json"),
     document::<thalweg_control::Status>("thalweg.status/1", "ctl status --json, and the API"),
     document::<thalweg_control::Ports>("thalweg.ports/1", "ctl ports --json, and the API"),

@@ -24,11 +24,13 @@ use crate::documents::{
     Direction, Level, LogLevel, NfState, Nfs, PortState, Ports, ProgressNow, RuleState, Rules,
     State, Status,
 };
+use crate::drops;
 use crate::events::{self, MAX_READERS};
 use crate::metrics::metrics;
 use crate::reload::{self, Reloaded, Wanted};
 use crate::snapshots::Snapshots;
 use crate::subject::Subject;
+use crate::trace;
 
 /// The least time between two exports: each makes every NF write its files.
 const BETWEEN_EXPORTS: Duration = Duration::from_secs(1);
@@ -202,6 +204,34 @@ fn with_streams(operations: Operations<Arc<Api>>) -> Operations<Arc<Api>> {
             .fails(400, "A parameter is wrong.")
             .fails(503, "Too many clients read events."),
             events::events,
+        )
+        .get(
+            "/v1/trace",
+            Operation::new(
+                "trace",
+                "Streams traces of the next packets that match a pattern, as server-sent events `trace` \
+                 (`thalweg.trace/1`), and `end` with their number. For a client that reads too slowly, \
+                 packets are passed over and counted.",
+            )
+            .query::<trace::Wish>()
+            .answers_text("The events.", &["text/event-stream"])
+            .fails(400, "A parameter is wrong.")
+            .fails(503, "Four clients read traces, or the run ends."),
+            trace::trace,
+        )
+        .get(
+            "/v1/drops",
+            Operation::new(
+                "drops",
+                "Streams the packets that are dropped from now on, by NFs, between them and at outputs, as \
+                 a pcapng capture: inputs are its interfaces, and each packet has its place and reason \
+                 as a comment. For a client that reads too slowly, packets are left out and counted.",
+            )
+            .query::<drops::Wish>()
+            .answers_bytes("The capture.", drops::PCAPNG)
+            .fails(400, "A parameter is wrong.")
+            .fails(503, "Four clients read dropped packets, or the run ends."),
+            drops::drops,
         )
         .get(
             "/metrics",

@@ -3,15 +3,18 @@
 //! [`serve`] starts the server. It observes the run by its [`Control`](thalweg_engine::Control)
 //! only: packets do not wait for a request, and the work that requests can cause is limited,
 //! whatever their number ([`Limits`], a snapshot each tenth of a second, an
-//! export each second, one reload at a time).
+//! export each second, one reload at a time, four traces and four captures of dropped packets).
 
 mod documents;
+mod drops;
 mod events;
 mod handlers;
 mod metrics;
 mod reload;
 mod snapshots;
 mod subject;
+mod trace;
+mod watching;
 
 use std::io;
 
@@ -24,6 +27,8 @@ pub use documents::{
 pub use handlers::document;
 pub use reload::Reloaded;
 pub use subject::Subject;
+pub use trace::TraceEnd;
+pub use watching::EndOf;
 
 /// Starts the server of the run `subject`.
 ///

@@ -7,6 +7,7 @@ use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
 use crate::counters::PortCounters;
 use crate::forwarding::Queues;
+use crate::observe::{Audience, Observed};
 use crate::parts::Split;
 use crate::tally::{Asked, Run, Tally};
 
@@ -49,6 +50,8 @@ pub(crate) struct Round {
     pub(crate) depth: usize,
     /// Visits to NFs.
     pub(crate) hops: usize,
+    /// The observation of its packets, if any is wanted.
+    pub(crate) observed: Option<Box<Observed>>,
 }
 
 impl Round {
@@ -59,6 +62,16 @@ impl Round {
             clock: Nanoseconds::default(),
             depth: 0,
             hops: 0,
+            observed: None,
+        }
+    }
+
+    /// Lets `audience`, if there is one, observe its packets, which the run has received after
+    /// `before` others.
+    #[inline]
+    pub(crate) fn observe(&mut self, audience: Option<&Arc<Audience>>, before: u64) {
+        if let Some(audience) = audience.filter(|_| !self.batch.is_empty()) {
+            self.observed = Some(Box::new(Observed::new(audience.clone(), before)));
         }
     }
 }
@@ -132,12 +145,14 @@ impl Burst {
     pub(crate) fn add(&mut self, at: usize, made: &mut Batch, routing: &Routing) -> &mut Round {
         let of = &self.rounds[at];
         let (depth, clock) = (of.depth, of.clock);
+        let observed = of.observed.as_ref().and_then(|observed| observed.of_generated());
         let later = self.rounds[at + 1..].iter().position(|round| round.depth <= depth);
         let place = later.map_or(self.rounds.len(), |later| at + 1 + later);
         let spare = self.spare.pop();
         let mut round = spare.unwrap_or_else(|| Round::new(routing, made.pool()));
         std::mem::swap(&mut round.batch, made);
         (round.depth, round.clock, round.hops) = (depth + 1, clock, 0);
+        round.observed = observed.map(Box::new);
         self.rounds.insert(place, round);
         &mut self.rounds[place]
     }
@@ -147,6 +162,7 @@ impl Burst {
         for round in &mut self.rounds {
             round.batch.release(Lanes::ALL);
             round.hops = 0;
+            round.observed = None;
         }
         if self.rounds.len() > self.received {
             self.spare.extend(self.rounds.extract_if(.., |round| round.depth > 0));

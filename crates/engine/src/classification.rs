@@ -6,7 +6,6 @@ use thalweg_packet::{BATCH, DropCounts, PacketType};
 
 use crate::burst::{Burst, Round};
 use crate::station::lose_all;
-use crate::watch::Watch;
 
 /// The classifier, with its counts.
 pub(crate) struct Classification {
@@ -24,18 +23,18 @@ impl Classification {
 
     /// Gives the received packets of `burst`, which are parsed, their types, and sends them to the
     /// queues of their first steps.
-    pub(crate) fn serve(&mut self, routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
+    pub(crate) fn serve(&mut self, routing: &Routing, burst: &mut Burst) {
         for round in &mut burst.rounds {
             let lanes = round.batch.lanes();
             if lanes.is_empty() {
                 continue;
             }
-            if let Some(tracer) = &mut watch.tracer {
-                tracer.received(&round.batch, &mut self.classifier);
+            if let Some(observed) = &mut round.observed {
+                observed.begin(&round.batch, &mut self.classifier);
             }
             self.classify(round);
             let lost = round.queues.forward(routing, &round.batch, lanes, None);
-            burst.drops += lose_all(round, lost, &mut self.lost, watch);
+            burst.drops += lose_all(round, lost, None, &mut self.lost);
         }
         burst.count(|tally| tally.add_classification(self));
     }

@@ -11,6 +11,7 @@ use thalweg_chain::{Difference, Plan};
 use thalweg_source::Stop;
 
 use crate::mailbox::{Mailbox, Refusal};
+use crate::observe::Observers;
 use crate::reload::{MOST_WAITING, Reload, ReloadError, UnderWay, Waiting};
 use crate::report::Report;
 use crate::tally::{Asked, Tally};
@@ -31,6 +32,7 @@ pub struct Control {
     /// The bits of the share of the work that is done; 0 if it is unknown.
     share: AtomicU64,
     running: Mutex<Running>,
+    pub(crate) observers: Arc<Observers>,
 }
 
 /// The plan that packets take now; none before the run and after it.
@@ -171,6 +173,7 @@ impl Control {
     pub(crate) fn end(&self) {
         self.snapshots.close();
         self.reloads.close();
+        self.observers.close();
         drop(self.set_plan(None));
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use thalweg_chain::{Next, NfIndex, Plan, Routing, Stage};
 use thalweg_classify::Classifier;
 use thalweg_nf::{Division, Emitted};
-use thalweg_packet::{Batch, DropCounts, Lanes, PacketType};
+use thalweg_packet::{DropCounts, Lanes, PacketType};
 
-use crate::burst::Burst;
+use crate::burst::{Burst, Round};
 use crate::classification::Classification;
 use crate::counters::{Counters, Former, NfCounters};
 use crate::parts::{self, Parts};
@@ -141,7 +141,7 @@ impl Course {
     /// Takes a received burst through all stages, to the queues of the outputs.
     pub(crate) fn serve(&mut self, burst: &mut Burst, watch: &mut Watch) {
         parse(&self.routing, burst, watch);
-        self.classification.serve(&self.routing, burst, watch);
+        self.classification.serve(&self.routing, burst);
         for station in &mut self.stations {
             station.serve(&self.routing, burst, watch);
         }
@@ -170,19 +170,20 @@ pub(crate) fn parse(routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
     });
 }
 
-/// Calls `send` with the number of each output and the packets of `burst` that wait for it.
+/// Calls `send` with the number of each output and the packets of `burst` that wait for it; then all
+/// packets are at their ends.
 pub(crate) fn transmit(
     burst: &mut Burst,
     watch: &mut Watch,
-    mut send: impl FnMut(usize, &Batch, Lanes),
+    mut send: impl FnMut(usize, &mut Round, Lanes),
 ) {
-    watch.transmit(|watch| {
+    watch.transmit(|| {
         for round in &mut burst.rounds {
             while let Some((output, lanes)) = round.queues.pop_output() {
-                send(output, &round.batch, lanes);
-                if let Some(tracer) = watch.tracer.as_mut().filter(|_| round.depth == 0) {
-                    tracer.transmitted(output);
-                }
+                send(output, round, lanes);
+            }
+            if let Some(observed) = round.observed.take() {
+                observed.end();
             }
         }
     });

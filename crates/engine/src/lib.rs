@@ -3,7 +3,7 @@
 //!
 //! [`run`] sends traffic through a [`Plan`](thalweg_chain::Plan), [`Engine`] does so on a thread of its
 //! own; [`trace()`] explains the path of
-//! one packet.
+//! one packet. [`Control`] steers a run, and observes its packets.
 
 mod advice;
 mod burst;
@@ -15,6 +15,7 @@ mod forwarding;
 mod gate;
 mod live;
 mod mailbox;
+mod observe;
 mod parts;
 mod reload;
 mod report;
@@ -29,6 +30,7 @@ mod watch;
 
 pub use control::{Control, Progress, ReloadCounts};
 pub use live::Engine;
+pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Traces};
 pub use reload::{Reload, ReloadError};
 pub use report::{
     FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,

@@ -9,7 +9,7 @@ use thalweg_packet::{Lanes, Pool};
 use crate::burst::Burst;
 use crate::counters::NfCounters;
 use crate::turn::InTurn;
-use crate::visit::{Served, Visit, process};
+use crate::visit::{Visit, process};
 use crate::watch::Watch;
 
 /// The most parts of an NF.
@@ -79,7 +79,7 @@ impl Parts {
                 continue;
             }
             if let Some(mut part) = self.parts[number].enter(burst.number) {
-                part.serve(number, burst);
+                part.serve(self.nf, number, burst);
                 burst.count(|tally| tally.add_nf(self.nf, &part.counters));
                 now &= !(1 << number);
             }
@@ -128,8 +128,8 @@ impl Parts {
 }
 
 impl PartAtWork {
-    /// Processes the packets of part `number`.
-    fn serve(&mut self, number: usize, burst: &mut Burst) {
+    /// Processes the packets of part `number` of an NF.
+    fn serve(&mut self, nf: NfIndex, number: usize, burst: &mut Burst) {
         self.at_work = true;
         let Self { part, counters, emitted, .. } = self;
         let Burst { rounds, split, .. } = burst;
@@ -140,8 +140,9 @@ impl PartAtWork {
                 continue;
             }
             let (batch, clock) = (&mut round.batch, round.clock);
-            let mut visit = Visit { batch, lanes, clock, emitted, trace: None };
-            let Served { passed, .. } =
+            let observed = round.observed.as_deref_mut();
+            let mut visit = Visit { nf, batch, lanes, clock, emitted, observed };
+            let passed =
                 process(|batch, context| part.process(batch, lanes, context), &mut visit, counters);
             split.passed = split.passed.or(passed);
             split.dropped = split.dropped.or(lanes.without(passed));

@@ -8,7 +8,7 @@ use crate::burst::{Burst, Round};
 use crate::counters::NfCounters;
 use crate::forwarding::{Lost, Queues};
 use crate::parts::Split;
-use crate::visit::{Served, Visit, end_nf, process};
+use crate::visit::{Visit, end_nf, process};
 use crate::watch::Watch;
 
 /// The most NFs that a packet may pass; beyond that it is in a loop.
@@ -57,7 +57,8 @@ impl Station {
             };
             round.hops += 1;
             if round.hops > MAX_HOPS * routing.nfs {
-                burst.drops += lose(round, lanes, DropReason::ChainLoop, &mut self.lost, watch);
+                let after = Some(self.members[member].nf);
+                burst.drops += lose(round, lanes, DropReason::ChainLoop, after, &mut self.lost);
                 continue;
             }
             burst.drops += self.visit(routing, round, member, lanes, watch);
@@ -78,28 +79,23 @@ impl Station {
         watch: &mut Watch,
     ) -> u64 {
         let Member { nf, function, counters } = &mut self.members[member];
-        let Round { batch, queues, clock, depth, .. } = round;
+        let Round { batch, queues, clock, observed, .. } = round;
         watch.parse(|| batch.parse_changed());
-        let mut tracer = watch.tracer.as_mut().filter(|_| *depth == 0);
-        let trace = tracer.as_mut().map(|tracer| tracer.before(batch, *nf));
-        let emitted = &mut self.emitted;
-        let mut visit = Visit { batch, lanes, clock: *clock, emitted, trace };
+        let (emitted, observed) = (&mut self.emitted, observed.as_deref_mut());
+        let mut visit = Visit { nf: *nf, batch, lanes, clock: *clock, emitted, observed };
         self.at_work = Some(*nf);
-        let Served { passed, verdict } =
+        let passed =
             process(|batch, context| function.process(batch, lanes, context), &mut visit, counters);
         self.at_work = None;
-        if let Some(tracer) = tracer {
-            batch.parse_changed();
-            tracer.after(batch, &self.emitted, verdict);
-        }
         let dropped = lanes.without(passed);
         batch.release(dropped);
-        let lost = queues.forward(routing, batch, passed, Some(*nf));
-        dropped.count() as u64 + lose_all(round, lost, &mut self.lost, watch)
+        let after = Some(*nf);
+        let lost = queues.forward(routing, batch, passed, after);
+        dropped.count() as u64 + lose_all(round, lost, after, &mut self.lost)
     }
 
     /// Ends the visit of `burst` to an NF whose parts have served it.
-    pub(crate) fn settle(&mut self, routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
+    pub(crate) fn settle(&mut self, routing: &Routing, burst: &mut Burst) {
         let Self { members, lost, at_work, .. } = self;
         let [Member { nf, function, .. }] = &mut members[..] else {
             unreachable!("a divided NF has a station of its own");
@@ -112,7 +108,7 @@ impl Station {
             |round, passed, dropped| {
                 round.batch.release(dropped);
                 let nowhere = round.queues.forward(routing, &round.batch, passed, Some(*nf));
-                drops += dropped.count() as u64 + lose_all(round, nowhere, lost, watch);
+                drops += dropped.count() as u64 + lose_all(round, nowhere, Some(*nf), lost);
             },
         );
         burst.drops += drops;
@@ -125,18 +121,16 @@ impl Station {
     fn send_made(&mut self, routing: &Routing, burst: &mut Burst, at: usize, member: usize) {
         let nf = self.members[member].nf;
         let Self { emitted, lost, .. } = self;
-        // Nobody follows the packets generated for a traced one.
-        let watch = &mut Watch::default();
         emitted.hand_over(|made| {
             let round = burst.add(at, made, routing);
             let lanes = round.batch.lanes();
             // Each generation starts further down the chain than the one it was generated for.
             burst.drops += if round.depth > routing.nfs + 1 {
-                lose(round, lanes, DropReason::ChainLoop, lost, watch)
+                lose(round, lanes, DropReason::ChainLoop, Some(nf), lost)
             } else {
                 round.batch.parse(lanes, Decapsulate::No);
                 let nowhere = round.queues.forward(routing, &round.batch, lanes, Some(nf));
-                lose_all(round, nowhere, lost, watch)
+                lose_all(round, nowhere, Some(nf), lost)
             };
         });
     }
@@ -176,33 +170,34 @@ fn waiting(members: &[Member], queues: &mut Queues) -> Option<(usize, Lanes)> {
     all.find(|(_, lanes)| !lanes.is_empty())
 }
 
-/// Drops the packets of `lanes`; returns how many.
+/// Drops the packets of `lanes` after an NF, or ahead of the first one; returns how many.
 fn lose(
     round: &mut Round,
     lanes: Lanes,
     reason: DropReason,
+    after: Option<NfIndex>,
     drops: &mut DropCounts,
-    watch: &mut Watch,
 ) -> u64 {
     if lanes.is_empty() {
         return 0;
     }
     let packets = lanes.count() as u64;
     drops.add(reason, packets);
-    if let Some(tracer) = watch.tracer.as_mut().filter(|_| round.depth == 0) {
-        tracer.lost(reason);
+    if let Some(observed) = &mut round.observed {
+        round.batch.parse_changed();
+        observed.lost(&round.batch, lanes, after, reason);
     }
     round.batch.release(lanes);
     packets
 }
 
-/// Drops the packets that go no further; returns how many.
+/// Drops the packets that go no further after an NF, or from the ingress; returns how many.
 pub(crate) fn lose_all(
     round: &mut Round,
     lost: Lost,
+    after: Option<NfIndex>,
     drops: &mut DropCounts,
-    watch: &mut Watch,
 ) -> u64 {
-    lose(round, lost.nowhere, DropReason::NoRoute, drops, watch)
-        + lose(round, lost.dropped, DropReason::Policy, drops, watch)
+    lose(round, lost.nowhere, DropReason::NoRoute, after, drops)
+        + lose(round, lost.dropped, DropReason::Policy, after, drops)
 }

@@ -1,10 +1,12 @@
 //! A visit: one call of an NF with the packets of a batch.
 
+use thalweg_chain::NfIndex;
 use thalweg_cpu::cycles;
 use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
-use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds};
+use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
 
 use crate::counters::NfCounters;
+use crate::observe::Observed;
 
 /// The clock of a run: how far the times of packets have come.
 #[derive(Default)]
@@ -34,36 +36,31 @@ impl Clock {
 
 /// One call of an NF: the packets, and the places for its results.
 pub(crate) struct Visit<'a> {
+    pub(crate) nf: NfIndex,
     pub(crate) batch: &'a mut Batch,
     pub(crate) lanes: Lanes,
     pub(crate) clock: Nanoseconds,
     pub(crate) emitted: &'a mut Emitted,
-    pub(crate) trace: Option<&'a mut Vec<(usize, String)>>,
+    pub(crate) observed: Option<&'a mut Observed>,
 }
 
-/// The result of a visit.
-pub(crate) struct Served {
-    /// The lanes that continue; the other packets are still in the batch.
-    pub(crate) passed: Lanes,
-    /// The verdict on the first packet, for a trace.
-    pub(crate) verdict: Verdict,
-}
-
-/// Lets an NF `serve` a visit's packets, and counts their verdicts.
+/// Lets an NF `serve` a visit's packets, and counts their verdicts; returns the lanes that continue.
+/// The other packets are still in the batch.
 #[inline]
 pub(crate) fn process(
     serve: impl FnOnce(&mut Batch, &mut Context<'_>),
     visit: &mut Visit<'_>,
     counters: &mut NfCounters,
-) -> Served {
+) -> Lanes {
     let lanes = visit.lanes;
     let packets = lanes.count() as u64;
     counters.packets += packets;
     counters.bytes += lanes.into_iter().map(|l| visit.batch.packet_len(l) as u64).sum::<u64>();
+    let Visit { nf, batch, clock, emitted, observed, .. } = visit;
+    let mut notes = observed.as_mut().and_then(|observed| observed.enter(batch, lanes, *nf));
     let start = cycles::now();
-    let trace = visit.trace.as_deref_mut();
-    let mut context = Context::new(visit.clock, visit.emitted, trace);
-    serve(visit.batch, &mut context);
+    let mut context = Context::new(*clock, emitted, notes.as_mut());
+    serve(batch, &mut context);
     let dropped = context.dropped().and(lanes);
     let punted = context.punted().and(lanes);
     for lane in dropped {
@@ -72,12 +69,16 @@ pub(crate) fn process(
         }
     }
     counters.drops.add(DropReason::Punted, punted.count() as u64);
-    let verdict = lanes.into_iter().next().map_or(Verdict::Forward, |l| context.verdict(l));
-    counters.generated += visit.emitted.len() as u64;
+    let verdicts =
+        observed.is_some().then(|| std::array::from_fn::<_, BATCH, _>(|l| context.verdict(l)));
+    counters.generated += emitted.len() as u64;
     let cycles = cycles::now().wrapping_sub(start);
     counters.cycles += cycles;
     counters.latency.record(cycles, packets);
-    Served { passed: lanes.without(dropped).without(punted), verdict }
+    if let (Some(observed), Some(verdicts)) = (observed, verdicts) {
+        observed.leave(batch, lanes, *nf, &verdicts, emitted, notes);
+    }
+    lanes.without(dropped).without(punted)
 }
 
 /// Lets an NF write what it holds for the last time; `is_left` if its state was exported for

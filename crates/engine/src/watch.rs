@@ -1,14 +1,10 @@
-//! What is observed on one worker: cycles by stage, and one traced packet.
+//! What is measured on one worker: cycles by stage.
 
 use thalweg_cpu::cycles;
 
-use crate::trace::Tracer;
-
-/// The observations of one worker.
+/// The measurements of one worker.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Follows the first packet of each burst.
-    pub(crate) tracer: Option<Tracer>,
     /// Whether stages are timed: reading the counter costs as much as parsing a packet, so other
     /// runs do not pay for it.
     pub(crate) timed: bool,
@@ -29,9 +25,9 @@ impl Watch {
 
     /// Does `work`, which is transmitting.
     #[inline]
-    pub(crate) fn transmit(&mut self, work: impl FnOnce(&mut Self)) {
+    pub(crate) fn transmit(&mut self, work: impl FnOnce()) {
         let start = self.reading();
-        work(self);
+        work();
         self.transmit_cycles += self.reading().wrapping_sub(start);
     }
 

@@ -61,7 +61,7 @@ fn a_packet_is_followed_through_pinned_nfs_to_its_output() {
     assert!(trace.flow.contains("nw_src=10.0.0.2,nw_dst=192.0.2.1"), "{}", trace.flow);
     assert!(trace.flow.ends_with("tp_src=20002,tp_dst=1002"), "{}", trace.flow);
     assert!(trace.parsed.contains("up to the transport layer, complete, network header at 14"));
-    assert_eq!((trace.layer, trace.rule.as_deref()), ("megaflow", None));
+    assert_eq!((&*trace.layer, trace.rule.as_deref()), ("megaflow", None));
     assert_eq!(trace.packet_type, "other");
     let steps: Vec<_> = trace.steps.iter().map(|s| (&*s.nf, &*s.verdict)).collect();
     assert_eq!(steps, [("first", "forward"), ("third", "forward")]);
@@ -82,7 +82,7 @@ fn inputs_are_read_in_turn_as_in_a_run() {
 #[test]
 fn the_rule_the_megaflow_and_the_loss_are_named() {
     let trace = traced(33).unwrap();
-    assert_eq!((trace.layer, trace.rule.as_deref()), ("rule table", Some("udp,tp_dst=1001")));
+    assert_eq!((&*trace.layer, trace.rule.as_deref()), ("rule table", Some("udp,tp_dst=1001")));
     assert!(trace.megaflow.contains("tp_dst=1001"), "{}", trace.megaflow);
     assert_eq!(trace.fate, "dropped by second: filter-drop");
     let text = trace.to_string();

@@ -45,7 +45,9 @@ mod passes;
 mod port;
 mod selection;
 
-pub use capture::{CaptureFiles, CaptureInput, CaptureOutput, STANDARD_OUTPUT};
+pub use capture::{
+    CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, STANDARD_OUTPUT,
+};
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use filter::{FILTER, Filter, HAS_FILTERS};

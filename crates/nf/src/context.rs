@@ -90,6 +90,9 @@ impl<'a> Context<'a> {
         to.received_at[new] = from.received_at[lane];
         to.in_port[new] = from.in_port[lane];
         to.packet_type[new] = from.packet_type[lane];
+        if self.is_traced() {
+            self.emitted.origins.push((lane, made));
+        }
         Some(made)
     }
 
@@ -105,7 +108,8 @@ impl<'a> Context<'a> {
         self.emitted
     }
 
-    /// Explains a decision to `thalweg trace`; calls `text` only when traced.
+    /// Explains a decision about the packet of `lane`; calls `text` only if a packet of the batch is
+    /// traced.
     #[inline]
     pub fn explain(&mut self, lane: usize, text: impl FnOnce() -> String) {
         if self.is_traced() {

@@ -16,6 +16,8 @@ pub struct Emitted {
     current: usize,
     /// What a part of an NF left for the whole, with the lanes.
     pub(crate) notes: Vec<(usize, Note)>,
+    /// The lanes for which packets were generated, if packets are traced.
+    pub(crate) origins: Vec<(usize, Made)>,
 }
 
 /// Where a generated packet lies.
@@ -31,7 +33,8 @@ impl Emitted {
     /// No packets yet; their frames will come from `pool`.
     #[inline]
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { batches: vec![Batch::new(pool.clone())], pool, current: 0, notes: Vec::new() }
+        let batches = vec![Batch::new(pool.clone())];
+        Self { batches, pool, current: 0, notes: Vec::new(), origins: Vec::new() }
     }
 
     /// Adds a packet of `bytes`, from the Ethernet header on; `None` without a free frame.
@@ -66,6 +69,13 @@ impl Emitted {
     #[inline]
     pub fn batches_mut(&mut self) -> &mut [Batch] {
         &mut self.batches[..=self.current]
+    }
+
+    /// The bytes of the packets that were generated on behalf of the packet of `lane`, which is
+    /// traced.
+    pub fn packets_for(&self, lane: usize) -> impl Iterator<Item = &[u8]> {
+        let of_lane = self.origins.iter().filter(move |(origin, _)| *origin == lane);
+        of_lane.map(|(_, made)| self.batches[made.batch].bytes(made.lane))
     }
 
     /// The packets' bytes.
@@ -103,6 +113,7 @@ impl Emitted {
             }
         }
         self.current = 0;
+        self.origins.clear();
     }
 }
 

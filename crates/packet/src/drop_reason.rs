@@ -153,6 +153,16 @@ impl DropCounts {
         }
     }
 
+    /// What was counted since `earlier`, a copy of these counts.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = *self;
+        for (count, before) in since.0.iter_mut().zip(earlier.0) {
+            *count = count.saturating_sub(before);
+        }
+        since
+    }
+
     /// Packets dropped for `reason`.
     #[inline]
     pub fn get(&self, reason: DropReason) -> u64 {

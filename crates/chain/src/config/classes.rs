@@ -1,16 +1,14 @@
 //! Packet types and their rules.
 
-use std::ops::Range;
-
 use indexmap::IndexSet;
-use thalweg_classify::flow_syntax::{self, FlowError};
-use thalweg_classify::{Match, Rule, RuleTable, classbench};
+use thalweg_classify::{Rule, RuleTable, classbench, flow_syntax};
 use thalweg_nf::toolkit::rules::RuleList;
-use thalweg_packet::{PacketType, field};
-use thalweg_source::{Mistakes, Place, Source, SourceError, nearest};
+use thalweg_packet::PacketType;
+use thalweg_source::{Mistakes, Place, Source, SourceError};
 use toml::Spanned;
 
 use super::file::{ChainFile, Class};
+use super::flows::parse_flow;
 use super::paths::read_named;
 
 /// The name of the default type when the file gives none.
@@ -93,42 +91,9 @@ impl Reader<'_> {
 
     /// Reads the flow `text` at `place`.
     fn flow(&mut self, place: &Place<'_>, text: &str) -> Result<(), SourceError> {
-        let port = |name: &str| self.inputs.iter().position(|i| i == name).map(|i| i as u16);
-        let parsed = flow_syntax::parse(text, &port).map_err(|e| self.of_input(text, e));
-        let checked = parsed.and_then(|flow| self.check(text, &flow.pattern).map(|()| flow));
-        let flow = checked.map_err(|e| e.in_rule(place, 0))?;
+        let flow = parse_flow(text, self.inputs).map_err(|e| e.in_rule(place, 0))?;
         self.rules.add(place, text, flow, self.packet_type);
         Ok(())
-    }
-
-    /// Checks that packets of this chain can match `pattern`.
-    fn check(&self, text: &str, pattern: &Match) -> Result<(), FlowError> {
-        // The key holds the input's number plus one: 0 is no input.
-        if pattern.value().get(field::IN_PORT) <= self.inputs.len() as u64 {
-            return Ok(());
-        }
-        let span = flow_syntax::place_of(text, "in_port").unwrap_or_default();
-        Err(self.unknown_input(span, ""))
-    }
-
-    /// An error of the flow `text`; about the value of `in_port`, one that names the inputs.
-    fn of_input(&self, text: &str, error: FlowError) -> FlowError {
-        let start =
-            flow_syntax::place_of(text, "in_port").map(|place| place.start + "in_port=".len());
-        match text.get(error.span.clone()) {
-            Some(name) if start == Some(error.span.start) && !name.is_empty() => {
-                self.unknown_input(error.span, name)
-            }
-            _ => error,
-        }
-    }
-
-    fn unknown_input(&self, span: Range<usize>, name: &str) -> FlowError {
-        let names: Vec<_> = self.inputs.iter().map(|input| format!("'{input}'")).collect();
-        let near = nearest(name, self.inputs.iter().map(String::as_str));
-        let meant = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
-        let expected = format!("an input: {}{meant}", names.join(", "));
-        FlowError { span, message: "unknown input".into(), expected }
     }
 
     fn classbench(&mut self, source: &Source) {

@@ -5,6 +5,7 @@ mod classes;
 mod difference;
 mod file;
 mod files;
+mod flows;
 mod hops;
 mod identity;
 mod include;
@@ -23,6 +24,7 @@ mod ways;
 
 pub use difference::{Change, Difference, How, StateFate};
 pub use files::Files;
+pub use flows::parse_flow;
 pub use names::Names;
 pub use nfs::NfPlan;
 pub use plan::{Plan, PlanOptions};

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use serde::Deserialize;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, Context, Grain, Kind, Kinds, NetworkFunction, Renewal};
+use thalweg_nf::{
+    BUCKETS, Blueprint, Context, Division, Grain, Kind, Kinds, NetworkFunction, Part, Renewal,
+};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -112,6 +114,9 @@ pub struct Options {
     /// Has no instance: making one panics.
     #[serde(default)]
     pub fails: bool,
+    /// Is divided by flow where it may be; then it generates no packets.
+    #[serde(default)]
+    pub divides: bool,
 }
 
 thread_local! {
@@ -154,6 +159,17 @@ impl Blueprint for TestBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
         assert!(!self.options.fails, "as the test wants");
         Box::new(TestNf { options: self.options, ledger: self.ledger.clone() })
+    }
+
+    fn divide(&self, parts: usize) -> Option<Division> {
+        let part = || TestNf { options: self.options, ledger: self.ledger.clone() };
+        self.options.divides.then(|| Division {
+            parts: (0..parts).map(|_| Box::new(part()) as Box<dyn Part>).collect(),
+            whole: self.instance(),
+            bucket: Box::new(|batch, lane| {
+                (Tag::of(batch.bytes(lane)).flow.wrapping_mul(389) % BUCKETS as u32) as u16
+            }),
+        })
     }
 
     fn describe(&self) -> String {
@@ -203,6 +219,12 @@ impl NetworkFunction for TestNf {
                 context.drop(lane, DropReason::FilterDrop);
             }
         }
+    }
+}
+
+impl Part for TestNf {
+    fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
+        NetworkFunction::process(self, batch, lanes, context);
     }
 }
 

@@ -72,6 +72,10 @@ pub enum Request {
     Report,
     /// Print the metrics of the run for Prometheus (OpenMetrics)
     Metrics,
+    /// Trace the next packets that match a pattern, step by step, as thalweg trace does for a capture
+    Trace(CtlTrace),
+    /// Record packets that the run drops in a pcapng capture, each with place and reason as a comment
+    Capture(CtlCapture),
     /// Reload the chain file while packets pass: all of it or, with a mistake, nothing
     Reload {
         /// Show what would change, and change nothing
@@ -90,6 +94,46 @@ pub enum Request {
         /// The new level
         level: Option<LogLevel>,
     },
+}
+
+/// Arguments of `thalweg ctl trace`.
+#[derive(Debug, Args)]
+pub struct CtlTrace {
+    /// The packets, as a flow in the syntax of rules, such as 'in_port=uplink,tcp,nw_src=10.1.0.7'
+    /// [default: all]
+    #[arg(default_value = "", hide_default_value = true)]
+    pub pattern: String,
+    /// The number of packets
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub count: u16,
+    /// How long to wait for them, in seconds: 0.1 to 3600
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    pub seconds: f64,
+}
+
+/// Arguments of `thalweg ctl capture`.
+#[derive(Debug, Args)]
+pub struct CtlCapture {
+    /// The packets, as a flow in the syntax of rules that they match when they are dropped
+    /// [default: all]
+    #[arg(default_value = "", hide_default_value = true)]
+    pub pattern: String,
+    /// Record the packets that are dropped: by NFs, by routes and for lack of one, and at outputs
+    #[arg(long, required = true)]
+    pub drops: bool,
+    /// The capture, or - for standard output
+    #[arg(short, long, value_name = "FILE|-", default_value = "-")]
+    pub write: PathBuf,
+    /// Only those that this NF drops
+    #[arg(long, value_name = "NAME")]
+    pub nf: Option<String>,
+    /// Stop after this many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Stop after this time, in seconds: 0.1 to 3600; Ctrl-C stops, too
+    #[arg(long, value_name = "S", default_value_t = 60.0)]
+    pub seconds: f64,
 }
 
 /// The level of a log.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
-pub use control::{ControlOptions, Ctl, Request};
+pub use control::{ControlOptions, Ctl, CtlCapture, CtlTrace, Request};
 pub use observed::{Observed, ReportFormat, StatsFormat};
 pub use selection::Selected;
 pub use shorthand::*;
@@ -129,6 +129,8 @@ The report of the run follows on standard error, unless --quiet.")]
   thalweg ctl list
   thalweg ctl -s edge nfs
   thalweg ctl report | jq .drops
+  thalweg ctl trace 'tcp,nw_src=10.1.0.7' --count 5
+  thalweg ctl capture --drops -w drops.pcapng --nf gate
   thalweg ctl reload --dry-run
   thalweg ctl log debug
   thalweg ctl stop

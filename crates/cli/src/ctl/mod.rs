@@ -1,7 +1,9 @@
 //! `thalweg ctl`: shows and steers a run by its control socket.
 
+mod capture;
 pub mod find;
 mod show;
+mod trace;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thalweg_api::axum::http::Method;
-use thalweg_api::{Answer, Client, ClientError, Folders};
+use thalweg_api::{Answer, Client, ClientError, Folders, query};
 use thalweg_source::message_lines;
 
 use crate::args::{self, Request};
@@ -38,10 +40,20 @@ pub fn ctl(options: &args::Ctl) -> Result<(), Failure> {
     let body = sent.body.as_ref().map(|body| body.to_string().into_bytes());
     let is_reload = matches!(options.request, Request::Reload { .. });
     let client = Client::new(&path, if is_reload { RELOAD_PATIENCE } else { PATIENCE });
-    let answer = client.request(sent.method, &sent.target, sent.accept, body);
+    let answer = match &options.request {
+        Request::Trace(request) => trace::print(&client, &sent, request, options.json)?,
+        Request::Capture(_) if options.json => {
+            return Err(Failure::Usage("a capture is pcapng; expected no --json".into()));
+        }
+        Request::Capture(request) => capture::record(&client, &sent, request)?,
+        _ => client.request(sent.method, &sent.target, sent.accept, body),
+    };
     let answer = answer.map_err(|e| failure(&folders, e))?;
     if !answer.status.is_success() {
         return Err(refused(&answer));
+    }
+    if matches!(options.request, Request::Trace(_) | Request::Capture(_)) {
+        return Ok(());
     }
     let mut text = Vec::new();
     if options.json || matches!(options.request, Request::Report | Request::Metrics) {
@@ -75,6 +87,18 @@ impl Sent {
             Request::Rules { from, limit } => get(&format!("/v1/rules?from={from}&limit={limit}")),
             Request::Report => get("/v1/report"),
             Request::Metrics => get("/metrics"),
+            Request::Trace(args::CtlTrace { pattern, count, seconds }) => {
+                let (count, seconds) = (count.to_string(), seconds.to_string());
+                let wish = [("pattern", &**pattern), ("count", &count), ("seconds", &seconds)];
+                get(&query("/v1/trace", &wish))
+            }
+            Request::Capture(args::CtlCapture { pattern, nf, count, seconds, .. }) => {
+                let (count, seconds) = (count.map(|count| count.to_string()), seconds.to_string());
+                let mut wish = vec![("pattern", &**pattern), ("seconds", &seconds)];
+                wish.extend(nf.as_deref().map(|name| ("nf", name)));
+                wish.extend(count.as_deref().map(|count| ("count", count)));
+                get(&query("/v1/drops", &wish))
+            }
             Request::Reload { dry_run, accept_loss } => {
                 body = Some(json!({"dry_run": dry_run, "accept_loss": accept_loss}));
                 post("/v1/reload")
@@ -90,6 +114,8 @@ impl Sent {
         };
         let accept = match request {
             Request::Metrics => OPEN_METRICS,
+            Request::Trace(_) => "text/event-stream",
+            Request::Capture(_) => "application/x-pcapng",
             _ => JSON,
         };
         Self { method, target, accept, body }

@@ -115,9 +115,12 @@ pub fn answer(out: &mut Vec<u8>, request: &Request, body: &[u8]) -> io::Result<(
         Request::Log { .. } => writeln!(out, "{}", read::<Level>(body)?.level),
         Request::Export => writeln!(out, "{} writes what it holds", name(body)?),
         Request::Stop => writeln!(out, "{} stops", name(body)?),
-        Request::List | Request::Status | Request::Report | Request::Metrics => {
-            status(out, &read(body)?)
-        }
+        Request::List
+        | Request::Status
+        | Request::Report
+        | Request::Metrics
+        | Request::Trace(_)
+        | Request::Capture(_) => status(out, &read(body)?),
     }
 }
 

@@ -48,9 +48,12 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
     while !generation.inputs.ended(control) {
         generation.outputs.check(control);
         burst.flushes = control.take_export();
+        let audience = control.observers.audience(&generation.plan);
+        let before = control.packets_in.load(Relaxed);
         let round = &mut burst.rounds[0];
         let came = generation.inputs.receive(&mut round.batch, control);
         round.clock = session.reached.batch(&round.batch);
+        round.observe(audience.as_ref(), before);
         let asked = control.take_asked();
         if !asked.is_empty() {
             let run = generation.run(1, session.began);
@@ -77,7 +80,7 @@ fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut B
     let Session { control, watch, failures, .. } = session;
     let start = if watch.timed { cycles::now() } else { 0 };
     course.serve(burst, watch);
-    transmit(burst, watch, |output, batch, lanes| outputs.send(output, batch, lanes, control));
+    transmit(burst, watch, |output, round, lanes| outputs.send(output, round, lanes, control));
     if burst.flushes {
         course.stations.iter_mut().for_each(|station| station.flush(failures));
         outputs.flush(control);

@@ -89,9 +89,12 @@ impl Intake<'_> {
     pub(super) fn receive(&mut self, burst: &mut Burst, control: &Control) -> bool {
         let mut came = false;
         burst.flushes = control.take_export();
+        let audience = control.observers.audience(&self.run.plan);
         for round in &mut burst.rounds {
+            let before = control.packets_in.load(Ordering::Relaxed);
             came |= self.inputs.receive(&mut round.batch, control);
             round.clock = self.reached.batch(&round.batch);
+            round.observe(audience.as_ref(), before);
             if !round.batch.is_full() || self.inputs.ended(control) {
                 break;
             }
@@ -173,8 +176,8 @@ impl<'a> Stages<'a> {
     }
 
     /// Ends the visit of a burst to an NF whose parts have served it.
-    pub(super) fn settle(&self, station: &mut Station, burst: &mut Burst, watch: &mut Watch) {
-        station.settle(&self.routing, burst, watch);
+    pub(super) fn settle(&self, station: &mut Station, burst: &mut Burst) {
+        station.settle(&self.routing, burst);
         self.flush(station, burst);
     }
 
@@ -190,7 +193,7 @@ impl<'a> Stages<'a> {
     pub(super) fn send(&self, outputs: &mut Outputs, burst: &mut Burst, watch: &mut Watch) {
         let control = self.control;
         outputs.check(control);
-        transmit(burst, watch, |output, batch, lanes| outputs.send(output, batch, lanes, control));
+        transmit(burst, watch, |output, round, lanes| outputs.send(output, round, lanes, control));
         if burst.flushes {
             outputs.flush(control);
         }

@@ -1,13 +1,16 @@
 //! Sends packets through a chain until the requested one, and returns its trace.
 
-use thalweg_packet::{Batch, DropReason};
+use std::sync::Arc;
+
+use thalweg_packet::{Batch, DropCounts, DropReason};
 
 use super::error::RunError;
 use super::options::RunOptions;
 use super::ports::{Delivery, Sources, check_options};
-use crate::burst::Burst;
+use crate::burst::{Burst, Round};
 use crate::course::{Course, transmit};
-use crate::trace::{Labels, Trace, Tracer};
+use crate::observe::{Audience, TraceWatch};
+use crate::trace::Trace;
 use crate::visit::Clock;
 use crate::watch::Watch;
 use thalweg_chain::Plan;
@@ -47,9 +50,9 @@ pub enum TraceError {
 ///
 /// # Errors
 /// If there is no such packet.
-#[allow(clippy::needless_pass_by_value)] // a plan is for one run: its NFs hold state and files
 pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
     check_options(&plan, options)?;
+    let plan = Arc::new(plan);
     let mut sources = Sources::open(&plan, options)?;
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),
@@ -70,7 +73,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
             return Err(TraceError::NotReceived { packet, reason });
         }
         if packets > 0
-            && let Some(trace) = way.take_through(&plan, input, wanted)
+            && let Some(trace) = way.take_through(&plan, wanted)
         {
             return Ok(trace);
         }
@@ -98,24 +101,23 @@ impl Way {
 
     /// Takes the one packet of the batch, if any, through the chain; explains it if it is the
     /// requested one, whose number is then given.
-    fn take_through(&mut self, plan: &Plan, input: usize, wanted: Option<u64>) -> Option<Trace> {
+    fn take_through(&mut self, plan: &Arc<Plan>, wanted: Option<u64>) -> Option<Trace> {
         let Self { burst, course, clock } = self;
         let round = &mut burst.rounds[0];
         round.clock = clock.batch(&round.batch);
-        let tracer = |packet| Tracer::new(packet, &plan.inputs[input].name, labels(plan));
-        let mut watch = Watch { tracer: wanted.map(tracer), ..Watch::default() };
+        let mut traces = wanted.map(|packet| {
+            let (watch, traces) = TraceWatch::of_next();
+            round.observe(Some(&Audience::of_trace(plan.clone(), watch)), packet - 1);
+            traces
+        });
+        let mut watch = Watch::default();
         course.serve(burst, &mut watch);
-        transmit(burst, &mut watch, |_, _, _| {});
+        transmit(burst, &mut watch, |output, Round { batch, observed, .. }, lanes| {
+            if let Some(observed) = observed {
+                observed.transmitted(batch, lanes, output, lanes, &DropCounts::default());
+            }
+        });
         burst.clear();
-        watch.tracer.map(Tracer::finish)
-    }
-}
-
-fn labels(plan: &Plan) -> Labels {
-    Labels {
-        inputs: plan.inputs.iter().map(|input| input.name.clone()).collect(),
-        nfs: plan.nfs.iter().map(|nf| nf.name.clone()).collect(),
-        outputs: plan.outputs.iter().map(|output| output.name.clone()).collect(),
-        types: plan.types.iter().cloned().collect(),
+        traces.as_mut().and_then(|traces| traces.try_next().ok())
     }
 }

@@ -123,7 +123,7 @@ fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> bool {
         let Some(mut classification) = stages.classification.enter(burst.number) else {
             return moved;
         };
-        classification.serve(&stages.routing, burst, watch);
+        classification.serve(&stages.routing, burst);
         burst.stages += 1;
         moved = true;
     }
@@ -142,7 +142,7 @@ fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> bool {
         }
         let Some(mut station) = station.enter(burst.number) else { return moved };
         match parts {
-            Some(_) => stages.settle(&mut station, burst, watch),
+            Some(_) => stages.settle(&mut station, burst),
             None => stages.serve(&mut station, burst, watch),
         }
         burst.stages += 1;

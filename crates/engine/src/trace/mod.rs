@@ -1,5 +1,5 @@
 //! The path of one packet through a chain, step by step, like `ofproto/trace`: its record, and the
-//! [`Tracer`] that a worker reports to.
+//! [`Tracer`] that makes it.
 
 mod path;
 mod render;
@@ -7,5 +7,5 @@ mod tracer;
 mod words;
 
 pub use path::{Step, Trace};
-pub(crate) use tracer::{Labels, Tracer};
+pub(crate) use tracer::Tracer;
 pub use words::Change;

@@ -1,17 +1,22 @@
 //! The recorded path of a packet.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::words::Change;
 
+/// The value of [`Trace::schema`].
+pub(super) const SCHEMA: &str = "thalweg.trace/1";
+
 /// The path of one packet. Its JSON form is versioned by `schema`, its `Display` form is for a
 /// person.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     /// `thalweg.trace/1`.
     #[schemars(extend("const" = "thalweg.trace/1"))]
-    pub schema: &'static str,
+    pub schema: Cow<'static, str>,
     /// The packet's number, from 1, in the order received.
     pub packet: u64,
     /// The input that received it.
@@ -25,7 +30,7 @@ pub struct Trace {
     /// How far parsing got, why it ended there, and the positions of the headers.
     pub parsed: String,
     /// The layer of classification that answered.
-    pub layer: &'static str,
+    pub layer: Cow<'static, str>,
     /// The rule that matched, as written.
     pub rule: Option<String>,
     /// The packets that the megaflow of this answer covers, in flow syntax.
@@ -39,7 +44,7 @@ pub struct Trace {
 }
 
 /// The effect of one NF on the packet.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// The NF.
     pub nf: String,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thalweg_classify::Match;
 use thalweg_packet::wire::{ethertype, ip_proto};
 use thalweg_packet::{FlowKey, Headers, Layer, ParseStatus, field};
@@ -11,7 +11,7 @@ use thalweg_packet::{FlowKey, Headers, Layer, ParseStatus, field};
 /// Bytes that an NF changed: those from `offset` on were `before` and are
 /// `after`, in hexadecimal. The two differ in length when the packet grew or
 /// shrank there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// Bytes from the Ethernet header's first to the first changed.
     pub offset: usize,

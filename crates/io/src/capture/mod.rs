@@ -1,7 +1,9 @@
 //! Capture files: pcap and pcapng, plain and gzip-compressed.
 
 mod ahead;
+mod blocks;
 mod bytes;
+mod commented;
 mod files;
 mod input;
 mod link;
@@ -15,6 +17,7 @@ mod selector;
 mod set;
 mod stream;
 
+pub use commented::{CommentedCapture, CommentedPacket};
 pub use files::CaptureFiles;
 pub use input::CaptureInput;
 pub use output::{CaptureOutput, STANDARD_OUTPUT};

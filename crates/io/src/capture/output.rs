@@ -17,6 +17,7 @@ use flate2::write::GzEncoder;
 use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Nanoseconds};
 use thalweg_source::{Incomplete, OutputFile, Stop};
 
+use super::blocks;
 use crate::port::{IoError, Lost, Output, OutputFailure};
 
 /// Bytes of records that are compressed into one gzip member.
@@ -63,59 +64,34 @@ impl Format {
                 let words: [u32; 6] = [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, 1];
                 words.iter().flat_map(|word| word.to_le_bytes()).collect()
             }
-            Self::PcapNg => pcapng_header(),
+            Self::PcapNg => {
+                let mut header = Vec::new();
+                blocks::section(&mut header);
+                blocks::interface(&mut header, None);
+                header
+            }
         }
     }
 
     fn append(self, buffer: &mut Vec<u8>, packet: &[u8], wire_len: u32, time: Nanoseconds) {
-        let len = packet.len() as u32;
-        let mut words = |words: &[u32]| {
-            for word in words {
-                buffer.extend_from_slice(&word.to_le_bytes());
-            }
-        };
         match self {
             Self::Pcap => {
                 // Seconds have 32 bits: until the year 2106.
                 let (seconds, nanoseconds) = time.split();
                 let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-                words(&[seconds, nanoseconds, len, wire_len]);
+                for word in [seconds, nanoseconds, packet.len() as u32, wire_len] {
+                    buffer.extend_from_slice(&word.to_le_bytes());
+                }
                 buffer.extend_from_slice(packet);
             }
             Self::PcapNg => {
-                let padding = packet.len().next_multiple_of(4) - packet.len();
-                let total = 32 + len + padding as u32;
-                words(&[6, total, 0, (time.0 >> 32) as u32, time.0 as u32, len, wire_len]);
-                buffer.extend_from_slice(packet);
-                buffer.extend_from_slice(&[0; 3][..padding]);
-                buffer.extend_from_slice(&total.to_le_bytes());
+                let (bytes, comment) = (packet, "");
+                let packet =
+                    blocks::Packet { interface: 0, time, bytes, wire_len, comment, missing: 0 };
+                blocks::packet(buffer, packet);
             }
         }
     }
-}
-
-/// A section header that names the writing application, and one Ethernet
-/// interface that counts nanoseconds.
-fn pcapng_header() -> Vec<u8> {
-    let mut header = Vec::new();
-    let mut block = |kind: u32, body: &[u8]| {
-        let total = (12 + body.len() as u32).to_le_bytes();
-        header.extend_from_slice(&kind.to_le_bytes());
-        header.extend_from_slice(&total);
-        header.extend_from_slice(body);
-        header.extend_from_slice(&total);
-    };
-    let mut section = Vec::new();
-    section.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
-    section.extend_from_slice(&[1, 0, 0, 0]); // version 1.0
-    section.extend_from_slice(&[0xff; 8]); // of unknown length
-    section.extend_from_slice(&[4, 0, 7, 0]); // shb_userappl
-    section.extend_from_slice(b"thalweg\0");
-    section.extend_from_slice(&[0; 4]); // opt_endofopt
-    block(0x0a0d_0d0a, &section);
-    // Ethernet, no snap length; if_tsresol of 10^-9.
-    block(1, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-    header
 }
 
 /// Writes packets to a pcap or pcapng file, by the extension of its name.

@@ -9,6 +9,7 @@ use thalweg_packet::{Batch, DropReason, Lanes};
 use thalweg_source::Stop;
 
 use super::{CLOCK_PERIOD, NextPort};
+use crate::burst::Round;
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use crate::runtime::error::RunError;
@@ -122,13 +123,28 @@ impl Outputs {
 
     /// Sends the packets of `lanes`, which stay in the batch. When the output
     /// fails they are dropped with that reason, and the run is stopped.
-    pub(crate) fn send(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
+    pub(crate) fn send(
+        &mut self,
+        output: usize,
+        round: &mut Round,
+        lanes: Lanes,
+        control: &Control,
+    ) {
+        let Round { batch, observed, .. } = round;
         let counters = &mut self.counters[output];
+        let before = observed.is_some().then_some(counters.drops);
         let (sent, failure) = match self.ports[output].send(batch, lanes, &mut counters.drops) {
             Ok(sent) => (sent, None),
             Err(failure) => (failure.sent, Some(failure)),
         };
         control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
+        if let (Some(observed), Some(before)) = (observed, before) {
+            if sent != lanes {
+                batch.parse_changed();
+            }
+            let reasons = counters.drops.since(&before);
+            observed.transmitted(batch, lanes, output, sent, &reasons);
+        }
         self.count_sent(output, batch, sent, control);
         if let Some(failure) = failure {
             self.fail(output, failure, control);
