@@ -164,7 +164,7 @@ impl Counters {
         let mut layers = classification.classifier.stats();
         layers.merge(&former.layers);
         Self {
-            nfs: seats.into_iter().map(|mut seat| seat.take_counters()).collect(),
+            nfs: seats.into_iter().map(|seat| seat.sum().member.counters).collect(),
             types: classification.types,
             chain_drops,
             layers,

@@ -10,7 +10,7 @@ use thalweg_packet::{DropCounts, Lanes, PacketType};
 
 use crate::burst::{Burst, Round};
 use crate::classification::Classification;
-use crate::counters::{Counters, Former, NfCounters};
+use crate::counters::{Counters, Former};
 use crate::parts::{self, Parts};
 use crate::station::{Member, Station};
 use crate::watch::Watch;
@@ -51,12 +51,12 @@ impl Seat {
         self.parts.iter_mut().for_each(|parts| parts.nf = nf);
     }
 
-    /// Takes the counts of the NF and its parts, when no more packets come to it.
-    pub(crate) fn take_counters(&mut self) -> NfCounters {
-        let mut counters = std::mem::replace(&mut self.member.counters, NfCounters::new());
-        let of_parts = self.parts.take().map(Parts::into_counters);
-        of_parts.into_iter().for_each(|of_parts| counters.merge(&of_parts));
-        counters
+    /// Adds the counts of the NF's parts to its own, when no more packets come to it.
+    pub(crate) fn sum(mut self) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.add_counters(&mut self.member.counters);
+        }
+        self
     }
 }
 

@@ -119,11 +119,9 @@ impl Parts {
         self.parts.iter().any(is_at_work).then_some(self.nf)
     }
 
-    /// The counts of all parts.
-    pub(crate) fn into_counters(self) -> NfCounters {
-        let mut sum = NfCounters::new();
-        self.parts.into_iter().for_each(|part| sum.merge(&part.into_inner().counters));
-        sum
+    /// Adds the counts of all parts to `sum`.
+    pub(crate) fn add_counters(&mut self, sum: &mut NfCounters) {
+        self.parts.iter_mut().for_each(|part| sum.merge(&part.get_mut().counters));
     }
 }
 

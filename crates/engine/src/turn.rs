@@ -65,6 +65,11 @@ impl<T> InTurn<T> {
         }
     }
 
+    /// The value, when no burst is under way.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The value, when all bursts are through.
     pub(crate) fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)

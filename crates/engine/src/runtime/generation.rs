@@ -22,9 +22,11 @@ use super::ports::{Inputs, NextPort, Outputs};
 use super::state::StateFolders;
 use crate::classification::Classification;
 use crate::control::Control;
-use crate::counters::Former;
+use crate::counters::{Former, NfCounters};
 use crate::course::{Course, Seat};
+use crate::parts::Parts;
 use crate::reload::{Reload, ReloadError};
+use crate::station::Member;
 use crate::tally::Run;
 use crate::visit::end_nf;
 
@@ -70,6 +72,9 @@ pub(super) struct Retired {
     functions: Vec<Box<dyn NetworkFunction>>,
     /// Only their memory is left.
     rest: Vec<Box<dyn Any + Send>>,
+    /// The same. Their histograms are so large that freeing one may wait for the kernel's lock on the
+    /// memory of the process, which other threads hold for milliseconds.
+    large: Vec<(NfCounters, Option<Parts>)>,
     inputs: Vec<Box<dyn Input>>,
     failures: Vec<String>,
 }
@@ -242,19 +247,20 @@ impl Seats<'_> {
             seat.renumber(NfIndex(at as u16));
             seats.push(seat);
         }
-        for mut seat in self.seats.into_iter().flatten() {
-            let kind = self.plan.nfs[usize::from(seat.member.nf.0)].kind.name;
-            former.add_nf(kind, &seat.take_counters());
-            retired.functions.push(seat.member.function);
+        for seat in self.seats.into_iter().flatten() {
+            let Seat { member: Member { nf, function, counters }, parts } = seat.sum();
+            former.add_nf(self.plan.nfs[usize::from(nf.0)].kind.name, &counters);
+            retired.functions.push(function);
+            retired.large.push((counters, parts));
         }
         seats
     }
 
     /// Lets the instance of `new` take the place of the `running` one, with its counts.
-    fn replace(&self, mut running: Seat, mut new: Seat, retired: &mut Retired) -> Seat {
-        new.member.counters = running.take_counters();
-        let nf = running.member.nf;
-        let mut function = running.member.function;
+    fn replace(&self, running: Seat, mut new: Seat, retired: &mut Retired) -> Seat {
+        let Seat { member: Member { nf, mut function, counters }, parts } = running.sum();
+        let unused = std::mem::replace(&mut new.member.counters, counters);
+        retired.large.push((unused, parts));
         if self.moved.contains(&nf) {
             // What it holds for its file comes before what its successor writes.
             end_nf(&mut *function, true, &mut retired.failures);
