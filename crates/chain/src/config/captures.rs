@@ -10,11 +10,11 @@ use glob::{MatchOptions, Pattern, PatternError};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use thalweg_io::{CaptureFiles, CaptureInput, IoError};
-use thalweg_source::{Source, SourceError, check_readable, counted, end_of_links, shortened};
+use thalweg_source::{
+    FileIdentity, Source, SourceError, check_readable, counted, end_of_links, shortened,
+};
 use toml::Spanned;
 
-use super::identity::Identity;
-use super::paths::resolve;
 use super::ports::InputSource;
 
 /// The most files of a folder that are named as skipped; further ones are counted.
@@ -89,7 +89,7 @@ impl Searched {
             let folder = path.parent().unwrap_or_else(|| Path::new(""));
             match self {
                 Self::Folder(searched) => {
-                    Identity::of(&real_folder(folder)) == Identity::of(searched)
+                    FileIdentity::of(&real_folder(folder)) == FileIdentity::of(searched)
                 }
                 Self::Pattern(pattern) => {
                     let real = real_folder(folder).join(path.file_name().unwrap_or_default());
@@ -136,7 +136,7 @@ pub(super) fn captures(
     let span = captures.span();
     let names = match captures.into_inner() {
         Captures::One(name) => {
-            let path = resolve(source, &name);
+            let path = source.resolve(&name);
             if !path.is_dir() && !is_pattern(&path, &name) {
                 let source = one(source, &path, span, in_memory, passes, findings.errors);
                 return Found { source, searched: Vec::new() };
@@ -206,7 +206,7 @@ fn several(
     let mut origins = HashMap::new();
     let (mut paths, mut searched) = (Vec::new(), Vec::new());
     for name in names {
-        let path = resolve(source, name.get_ref());
+        let path = source.resolve(name.get_ref());
         let is_folder = path.is_dir();
         let found = if is_folder {
             searched.push(Searched::Folder(path.clone()));

@@ -3,10 +3,10 @@
 mod captures;
 mod classes;
 mod difference;
+mod exclusion;
 mod file;
 mod files;
 mod hops;
-mod identity;
 mod include;
 mod memory;
 mod names;

@@ -18,7 +18,7 @@ use super::memory::make_pool;
 use super::names::{self, Names};
 use super::nfs::{NfPlan, build_nfs};
 use super::parts;
-use super::paths::{is_in_memory, read_named, resolve};
+use super::paths::{is_in_memory, read_named};
 use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, inputs, outputs};
 use super::routes::{Routes, read_paths, read_routes};
 use super::succession::Fixed;
@@ -257,13 +257,13 @@ fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
         files.read(path, "a file that the chain file includes");
     }
     if let Some(routes) = &file.routes {
-        files.read(&resolve(&routes.source, routes.get_ref()), "the routes file");
+        files.read(&routes.source.resolve(routes.get_ref()), "the routes file");
     }
     for Placed { source, part: class } in &file.classes {
         let Class { file, classbench, r#type, .. } = class.get_ref();
         for path in file.iter().chain(classbench) {
             let what = format!("the rules file of type '{}'", r#type.get_ref());
-            files.read(&resolve(source, path.get_ref()), what);
+            files.read(&source.resolve(path.get_ref()), what);
         }
     }
     files

@@ -12,7 +12,6 @@ use toml::{Spanned, Value};
 use super::captures::{Findings, Found, Searched, captures};
 use super::file::{Input, Named, Output, Placed};
 use super::files::Files;
-use super::paths::resolve;
 
 /// The source of an input's packets.
 #[derive(Clone, Debug)]
@@ -266,7 +265,7 @@ pub(super) fn outputs(
                 &source, interface, interfaces, opens, errors,
             )),
             (None, Some(capture), false) => {
-                let path = resolve(&source, capture.get_ref());
+                let path = source.resolve(capture.get_ref());
                 if let Some((message, expected)) = unwritable(&path) {
                     errors.push(source.error(capture.span(), message, expected));
                 }
@@ -292,7 +291,7 @@ const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz,
 
 /// Why no capture can be written to `path`, and what would be accepted.
 fn unwritable(path: &Path) -> Option<(&'static str, &'static str)> {
-    if let Some(why) = thalweg_nf::misplaced(path) {
+    if let Some(why) = thalweg_source::misplaced(path) {
         return Some(why);
     }
     (!CaptureOutput::has_format(path)).then_some(("unknown capture format", NAMES))
