@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use thalweg_io::Searched;
 use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, misplaced};
 
-use super::captures::Searched;
 use super::exclusion::Exclusion;
 
 /// All files that a chain file and those that it includes name, and these files themselves.
@@ -32,8 +32,8 @@ struct Written {
 }
 
 impl Files {
-    /// Adds a capture that an input reads.
-    pub(super) fn capture(&mut self, path: &Path, what: String) {
+    /// Adds a file that an input reads.
+    pub(super) fn traffic(&mut self, path: &Path, what: String) {
         self.read.push((FileIdentity::of(path), what));
     }
 

@@ -1,6 +1,5 @@
 //! The chain file: read, checked as a whole, and turned into a [`Plan`].
 
-mod captures;
 mod classes;
 mod difference;
 mod exclusion;
@@ -26,7 +25,7 @@ pub use files::Files;
 pub use names::Names;
 pub use nfs::NfPlan;
 pub use plan::{Plan, PlanOptions};
-pub use ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
+pub use ports::{InputPlan, MergeBy, OutputPlan, PortPlan};
 pub use routes::{Routes, read_routes};
 pub use succession::{Heir, Succession};
 pub(crate) use ways::distinct_inputs;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
-use thalweg_chain::{Plan, PlanOptions};
+use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
-use thalweg_nf::{Blueprint, Context, Grain, Kind, Kinds, NetworkFunction, Renewal};
+use thalweg_nf::{Blueprint, Context, Grain, Kind, NetworkFunction, Renewal};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
 
@@ -135,14 +135,14 @@ pub fn kinds() -> Kinds {
             Ok(Box::new(TestBlueprint { options: section.parse()?, ledger }))
         },
     };
-    Kinds::new([
+    Kinds::from(thalweg_nf::Kinds::new([
         test,
         thalweg_acl::KIND,
         thalweg_defrag::KIND,
         thalweg_filter::KIND,
         thalweg_monitor::KIND,
         thalweg_nat::KIND,
-    ])
+    ]))
 }
 
 struct TestBlueprint {

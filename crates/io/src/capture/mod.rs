@@ -3,7 +3,9 @@
 mod ahead;
 mod bytes;
 mod files;
+mod find;
 mod input;
+mod kind;
 mod link;
 mod order;
 mod output;
@@ -17,6 +19,7 @@ mod stream;
 
 pub use files::CaptureFiles;
 pub use input::CaptureInput;
+pub use kind::KIND;
 pub use output::{CaptureOutput, STANDARD_OUTPUT};
 
 pub(crate) use link::{Unfit, to_ethernet};
