@@ -1,7 +1,6 @@
 //! The chain file, its routes.csv, and a file that options can name; separated by zero bytes.
 
-use thalweg_chain::{Plan, PlanOptions};
-use thalweg_nf::Kinds;
+use thalweg_chain::{Kinds, Plan, PlanOptions};
 
 /// Loads a chain file with its routes, as `thalweg check` does.
 pub fn configuration(data: &[u8]) {
@@ -11,7 +10,7 @@ pub fn configuration(data: &[u8]) {
     if chain.windows(7).any(|w| w.iter().all(u8::is_ascii_digit)) {
         return;
     }
-    let kinds = Kinds::new([
+    let kinds = Kinds::from(thalweg_nf::Kinds::new([
         thalweg_acl::KIND,
         thalweg_assets::KIND,
         thalweg_defrag::KIND,
@@ -24,7 +23,7 @@ pub fn configuration(data: &[u8]) {
         thalweg_refrag::KIND,
         thalweg_router::KIND,
         thalweg_tunnel::KIND,
-    ]);
+    ]));
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let path = folder.path().join("chain.toml");
     std::fs::write(&path, chain).expect("the file can be written");

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use thalweg_chain::{Plan, PlanOptions};
+use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_engine::{Control, RunOptions, run};
-use thalweg_nf::Kinds;
+
 
 const CHAIN: &str = "\
     routes = 'routes.csv'\n\
@@ -50,7 +50,7 @@ pub(crate) fn folders(data: &[u8]) {
     let (manifest, nat) = (parts.next().unwrap_or(&[]), parts.next().unwrap_or(&[]));
     fs::write(state(&folder).join("state.json"), manifest).expect("the file can be written");
     fs::write(state(&folder).join("nat.0.state"), nat).expect("the file can be written");
-    let kinds = Kinds::new([thalweg_nat::KIND]);
+    let kinds = Kinds::from(thalweg_nf::Kinds::new([thalweg_nat::KIND]));
     let plan = Plan::load(&folder.join("chain.toml"), &kinds, PlanOptions { dry_run: true, ..PlanOptions::default() });
     let plan = plan.expect("the chain file is valid");
     let options = RunOptions { import_state: Some(state(&folder)), ..RunOptions::default() };

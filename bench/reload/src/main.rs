@@ -18,9 +18,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use thalweg_chain::{Plan, PlanOptions};
+use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_engine::{Control, Engine, Reload, Report, RunOptions};
-use thalweg_nf::Kinds;
 
 use chain::Variant;
 use witness::LEDGER;
@@ -31,7 +30,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const BETWEEN: Duration = Duration::from_millis(5);
 
 fn kinds() -> Kinds {
-    Kinds::new([
+    Kinds::from(thalweg_nf::Kinds::new([
         witness::KIND,
         thalweg_acl::KIND,
         thalweg_filter::KIND,
@@ -39,7 +38,7 @@ fn kinds() -> Kinds {
         thalweg_monitor::KIND,
         thalweg_nat::KIND,
         thalweg_router::KIND,
-    ])
+    ]))
 }
 
 fn main() -> Outcome<()> {

@@ -7,16 +7,17 @@
 
 mod config;
 mod graph;
+mod kinds;
 mod route_decider;
 mod routing;
 mod workers;
 
 pub use config::{
-    Change, Difference, Files, Heir, How, InputPlan, InputSource, MergeBy, Names, NfPlan,
-    OutputPlan, OutputTarget, Plan, PlanOptions, Routes, StateFate, Succession, parse_flow,
-    read_routes,
+    Change, Difference, Files, Heir, How, InputPlan, MergeBy, Names, NfPlan, OutputPlan, Plan,
+    PlanOptions, PortPlan, Routes, StateFate, Succession, parse_flow, read_routes,
 };
-pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, PortKind};
+pub use graph::{Graph, Nf as GraphNf, Port as GraphPort};
+pub use kinds::Kinds;
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
 pub use routing::Routing;
 pub use workers::{MAX_WORKERS, Workers};

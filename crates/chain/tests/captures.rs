@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Folder, Tag};
-use thalweg_chain::{InputSource, Plan};
+use thalweg_chain::Plan;
 use thalweg_packet::Nanoseconds;
 
 /// A chain whose input has this `capture`, and whose output is `out`.
@@ -30,9 +30,9 @@ fn folder(capture: &str) -> Folder {
 
 /// The files of the input, in the order in which they are read.
 fn files(folder: &Folder, plan: &Plan) -> Vec<String> {
-    let InputSource::Capture { files, .. } = &plan.inputs[0].source else { panic!("no capture") };
     let base = folder.path("");
-    files.paths().map(|path| path.strip_prefix(&base).unwrap().display().to_string()).collect()
+    let files = plan.inputs[0].files.iter();
+    files.map(|path| path.strip_prefix(&base).unwrap().display().to_string()).collect()
 }
 
 fn warnings(folder: &Folder) -> Vec<String> {
@@ -175,7 +175,8 @@ fn times_are_read_in_all_their_forms() {
         let chain = chain("\"traffic\"", "out.pcap");
         folder
             .write("chain.toml", &chain.replace("[output.out]", &format!("{keys}\n[output.out]")));
-        folder.load().map(|plan| plan.inputs[0].times).map_err(|_| folder.mistakes())
+        let times = folder.load().map(|plan| plan.inputs[0].blueprint.times());
+        times.map(Option::unwrap).map_err(|_| folder.mistakes())
     };
     let noon = Some(Nanoseconds(1_714_564_800_000_000_000));
     for value in [

@@ -105,9 +105,9 @@ fn unknown_keys_at_every_level() {
     assert_eq!(
         mistakes[1],
         "chain.toml:5:1: unknown field `sped`, expected one of `interface`, `promiscuous`, \
-         `capture`, `generate`, `loop`, `memory`, `from`, `to`, `filter`: 'sped'; expected \
-         [input.NAME] with: interface, promiscuous, capture, generate, loop, memory, from, to, \
-         filter"
+         `filter`, `capture`, `loop`, `memory`, `from`, `to`, `generate`: 'sped'; expected \
+         [input.NAME] with: interface, promiscuous, filter, capture, loop, memory, from, to, \
+         generate"
     );
     assert_eq!(mistakes.len(), 2);
     let of_nf = broken("number = 0", "number = 0\nnummer = 1");

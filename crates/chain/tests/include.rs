@@ -7,7 +7,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use common::{Folder, Tag};
-use thalweg_chain::InputSource;
 
 /// The chain file; it includes [`PORTS`], which includes [`NFS`].
 const CHAIN: &str = r#"include = ["parts/ports.toml"]
@@ -134,8 +133,8 @@ fn captures_are_searched_beside_the_file_that_names_them() {
     {
         let chain = searching(capture, (0, "out.pcap"));
         let plan = chain.load().unwrap();
-        let InputSource::Capture { files, .. } = &plan.inputs[0].source else { panic!() };
-        let found: Vec<_> = files.paths().map(|path| path.canonicalize().unwrap()).collect();
+        let files = &plan.inputs[0].files;
+        let found: Vec<_> = files.iter().map(|path| path.canonicalize().unwrap()).collect();
         assert_eq!(found, [chain.path("parts/in.pcap").canonicalize().unwrap()], "{capture}");
         // Other files of the folder are skipped; the place of the warning is in that file, too.
         let skipped: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_chain::{Graph, Plan, PlanOptions};
-use thalweg_nf::Kinds;
+use thalweg_chain::{Graph, Kinds, Plan, PlanOptions};
 use thalweg_source::visible_lines;
 
 use crate::args::{self, GraphFormat};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::{Address, Folders, Limits, Listeners, Server, Socket, Tls, TlsFiles};
-use thalweg_chain::{InputSource, Plan};
+use thalweg_chain::Plan;
 use thalweg_control::Subject;
 use thalweg_engine::Control;
 
@@ -26,8 +26,7 @@ pub fn start(
     workers: usize,
     control: Arc<Control>,
 ) -> Result<Option<Server>, Failure> {
-    let is_live = |source: &InputSource| matches!(source, InputSource::Interface { .. });
-    let is_live = plan.inputs.iter().any(|input| is_live(&input.source));
+    let is_live = plan.inputs.iter().any(|input| input.blueprint.is_live());
     let is_requested = options.control.is_some();
     let tcp = tcp(options)?;
     let mut listeners = Listeners { unix: None, tcp };

@@ -3,8 +3,8 @@
 //!
 //! Data goes to standard output, messages to standard error.
 //!
-//! A program with a network function of one's own calls [`main`] with
-//! [`built_in_kinds`] and its own kind; see `examples/own-nf`.
+//! A program with a network function or a port of one's own calls [`main`] with
+//! [`built_in_kinds`] and its own kind; see `examples/own-nf` and `examples/own-port`.
 
 mod args;
 mod check;
@@ -15,6 +15,8 @@ mod errors;
 mod generate;
 mod kinds;
 mod observed;
+mod options;
+mod ports;
 mod profile;
 mod progress;
 mod registry;
@@ -41,8 +43,8 @@ use clap::{CommandFactory, Parser};
 
 use args::{Arguments, Command};
 use errors::Failure;
+use thalweg_chain::Kinds;
 use thalweg_cpu::Isa;
-use thalweg_nf::Kinds;
 use thalweg_source::{is_visible, message_lines, shortened};
 
 pub use registry::built_in_kinds;
@@ -50,7 +52,7 @@ pub use registry::built_in_kinds;
 /// The most characters of a line about arguments, which may be long.
 const LONGEST_LINE: usize = 1000;
 
-/// Runs the program, whose chains may have NFs of `kinds`; returns its exit code.
+/// Runs the program, whose chains may have ports and NFs of `kinds`; returns its exit code.
 pub fn main(kinds: &Kinds) -> ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|e| refuse(&e));
     start_log(&arguments);
@@ -72,7 +74,8 @@ pub fn main(kinds: &Kinds) -> ExitCode {
         Command::Top(options) => top::top(options),
         Command::Gen(options) => generate::generate(options),
         Command::Trace(options) => trace::trace(options, kinds),
-        Command::Nf(options) => kinds::show_kinds(options, kinds),
+        Command::Nf(options) => kinds::show_kinds(options, &kinds.nfs),
+        Command::Port(options) => ports::show_kinds(options, &kinds.ports),
         Command::Profile(options) => profile::profile(options, kinds, arguments.quiet),
         Command::Sim(options) => simulate::simulate(options, arguments.quiet),
         Command::Schema(options) => schema::schema(options),

@@ -1,10 +1,10 @@
-//! The kinds of network function that come with the program: the one place that names them all.
+//! The kinds that come with the program: the one place that names all kinds of network function.
 
-use thalweg_nf::Kinds;
+use thalweg_chain::Kinds;
 
 /// The kinds that come with the program.
 pub fn built_in_kinds() -> Kinds {
-    Kinds::new([
+    Kinds::from(thalweg_nf::Kinds::new([
         thalweg_acl::KIND,
         thalweg_assets::KIND,
         thalweg_defrag::KIND,
@@ -17,5 +17,5 @@ pub fn built_in_kinds() -> Kinds {
         thalweg_refrag::KIND,
         thalweg_router::KIND,
         thalweg_tunnel::KIND,
-    ])
+    ]))
 }

@@ -4,10 +4,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_chain::{OutputTarget, Plan, PlanOptions, Workers};
+use thalweg_chain::{Kinds, OutputPlan, Plan, PlanOptions, Workers};
 use thalweg_engine::{Control, Report, RunError, RunOptions};
 use thalweg_io::STANDARD_OUTPUT;
-use thalweg_nf::Kinds;
 use thalweg_source::{PatientWriter, Stop};
 
 use crate::args;
@@ -40,7 +39,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         export_state: options.export_state.clone(),
     };
     // Packets on standard output have it for themselves.
-    let is_taken = plan.outputs.iter().any(|output| is_standard(&output.target));
+    let is_taken = plan.outputs.iter().any(is_standard);
     let observing = Observing::start(&options.observed, &plan, &run_options, &control)?;
     let workers = run_options.workers.unwrap_or(plan.workers).max(1);
     let server = control::start(&options.control, &plan, workers, control.clone())?;
@@ -57,8 +56,8 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     Ok(shown?)
 }
 
-fn is_standard(target: &OutputTarget) -> bool {
-    matches!(target, OutputTarget::Capture(path) if path == Path::new(STANDARD_OUTPUT))
+fn is_standard(output: &OutputPlan) -> bool {
+    output.files.iter().any(|path| path == Path::new(STANDARD_OUTPUT))
 }
 
 /// Sends the traffic of `plan` through its chain; returns the report.

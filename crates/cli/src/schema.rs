@@ -16,6 +16,7 @@ use crate::doctor::Diagnosis;
 use crate::errors::{Failed, Failure, MistakesFound};
 use crate::generate::Generated;
 use crate::kinds::{KindList, ShownKind};
+use crate::ports::{PortKindList, ShownPortKind};
 use crate::profile::Profile;
 use crate::report::{plain_table, write_json};
 use crate::simulate::{Predictions, Races};
@@ -65,6 +66,8 @@ const DOCUMENTS: &[Document] = &[
     document::<Runs>("thalweg.runs/1", "ctl list --json"),
     document::<KindList>("thalweg.nf.list/1", "nf list --json"),
     document::<ShownKind>("thalweg.nf/1", "nf show --json"),
+    document::<PortKindList>("thalweg.port.list/1", "port list --json"),
+    document::<ShownPortKind>("thalweg.port/1", "port show --json"),
     document::<Profile>("thalweg.profile/1", "profile --json"),
     document::<Diagnosis>("thalweg.doctor/1", "doctor --json"),
     document::<thalweg_sim::experiment::Report>(

@@ -2,9 +2,8 @@
 
 use std::io::{self, Write};
 
-use thalweg_chain::PlanOptions;
+use thalweg_chain::{Kinds, PlanOptions};
 use thalweg_engine::{RunOptions, TraceError};
-use thalweg_nf::Kinds;
 
 use crate::args;
 use crate::check::load;

@@ -58,7 +58,7 @@ fn cases(kind: &Kind) -> [(Value, Value); 3] {
 
 #[test]
 fn the_examples_of_the_documentation_have_the_form_that_is_told() {
-    let kinds = built_in_kinds();
+    let kinds = built_in_kinds().nfs;
     let cases: Vec<_> = kinds.iter().flat_map(cases).collect();
     let Some(errors) = errors(&cases) else { return };
     for (kind, errors) in kinds.iter().zip(errors.chunks(3)) {
@@ -71,7 +71,7 @@ fn the_examples_of_the_documentation_have_the_form_that_is_told() {
 /// What serde says of an option that there is not names all that there are.
 #[test]
 fn the_options_that_are_told_are_those_that_are_read() {
-    for kind in built_in_kinds().iter() {
+    for kind in built_in_kinds().nfs.iter() {
         let told = kind.build_alone("no-such-option = 1").err().map(|e| e.to_string());
         let told = told.expect("an unknown option is refused");
         let schema = kind.schema();
@@ -88,7 +88,7 @@ fn the_options_that_are_told_are_those_that_are_read() {
 
 #[test]
 fn defaults_and_bounds_are_told() {
-    let kinds = built_in_kinds();
+    let kinds = built_in_kinds().nfs;
     let of = |kind: &str, place: &str| {
         kinds.find(kind).unwrap().schema().as_value().pointer(place).cloned()
     };

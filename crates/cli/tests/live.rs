@@ -514,6 +514,7 @@ fn a_live_run_has_a_control_socket() {
         [[route]]\npath = ['ingress', 'egress']\n";
     let folder = folder(&[("edge.toml", chain)]);
     let script = r"
+mount -t sysfs none /sys || true
 host lan 1
 $THALWEG run edge.toml --json > report.json &
 opened 1
@@ -541,6 +542,11 @@ wait %1
         [&ports["ports"][0]["kind"], &ports["ports"][0]["what"]],
         ["interface", "interface lan"]
     );
+    let mode = ports["ports"][0]["mode"].as_str().unwrap();
+    assert_eq!(mode, "packet socket, TPACKET_V2 ring with 8192 slots, promiscuous");
+    // Unknown where the file system of another network namespace cannot be replaced.
+    let link = &ports["ports"][0]["link"];
+    assert!(link.is_null() || (link["up"] == true && link["mtu"] == 1500), "{link}");
     let report = read(folder.path(), "report.json");
     assert!(report["packets_in"].as_u64() > Some(0) && report["conserved"] == true, "{report}");
 }

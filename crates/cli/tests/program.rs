@@ -77,6 +77,35 @@ fn kinds_of_nf_are_told_to_people_and_programs() {
 }
 
 #[test]
+fn kinds_of_port_are_told_to_people_and_programs() {
+    let folder = folder();
+    let read = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&succeeds(folder.path(), arguments)).unwrap()
+    };
+    let list = succeeds(folder.path(), &["port", "list"]);
+    let told = read(&["port", "list", "--json"]);
+    let kinds = told["kinds"].as_array().unwrap();
+    assert_eq!(kinds.len(), 4, "{told}");
+    for kind in kinds {
+        let (name, key) = (kind["kind"].as_str().unwrap(), kind["key"].as_str().unwrap());
+        assert!(list.contains(name) && list.contains(key), "{list}");
+        let person = succeeds(folder.path(), &["port", "show", key]);
+        let program = read(&["port", "show", name, "--json"]);
+        for side in ["input", "output"] {
+            let keys = program[side]["properties"].as_object();
+            assert_eq!(kind[side], keys.is_some(), "{program}");
+            assert_eq!(person.contains(&format!("[{side}.NAME]")), keys.is_some(), "{person}");
+            let mut keys = keys.into_iter().flat_map(serde_json::Map::keys);
+            assert!(keys.all(|key| person.contains(key.as_str())), "{person}");
+            assert!(program[side]["required"].as_array().is_none_or(|keys| keys[..] == [key]));
+        }
+    }
+    let wrong = thalweg(folder.path(), &["port", "show", "dpkd"]);
+    let told = String::from_utf8(wrong.stderr).unwrap();
+    assert!(wrong.status.code() == Some(2) && told.contains("interface, capture, "), "{told}");
+}
+
+#[test]
 fn exit_codes_tell_what_kind_of_failure_it_was() {
     let folder = folder();
     let code = |arguments: &[&str]| thalweg(folder.path(), arguments).status.code();

@@ -201,16 +201,18 @@ fn readme_names_test_programs_that_there_are() {
 }
 
 #[test]
-fn the_page_on_an_own_nf_quotes_the_example() {
-    let page = read("docs/nf/own.md");
-    for (kind, file) in [
-        ("rust", "src/main.rs"),
-        ("toml", "Cargo.toml"),
-        ("toml", "chain.toml"),
-        ("text", "routes.csv"),
+fn the_pages_on_own_kinds_quote_their_examples() {
+    for (page, example, file, kind) in [
+        ("docs/nf/own.md", "own-nf", "src/main.rs", "rust"),
+        ("docs/nf/own.md", "own-nf", "Cargo.toml", "toml"),
+        ("docs/nf/own.md", "own-nf", "chain.toml", "toml"),
+        ("docs/nf/own.md", "own-nf", "routes.csv", "text"),
+        ("docs/own-port.md", "own-port", "src/main.rs", "rust"),
+        ("docs/own-port.md", "own-port", "Cargo.toml", "toml"),
+        ("docs/own-port.md", "own-port", "chain.toml", "toml"),
     ] {
-        let text = read(&format!("examples/own-nf/{file}"));
+        let text = read(&format!("examples/{example}/{file}"));
         let quoted = format!("```{kind}\n{text}```\n");
-        assert!(page.contains(&quoted), "docs/nf/own.md does not quote {file} as it is");
+        assert!(read(page).contains(&quoted), "{page} does not quote {file} as it is");
     }
 }

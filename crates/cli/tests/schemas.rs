@@ -127,6 +127,11 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     let kinds = kinds.map(|kind| json(&["nf", "show", kind["kind"].as_str().unwrap(), "--json"]));
     all.insert("thalweg.nf/1", kinds.collect());
     all.insert("thalweg.nf.list/1", vec![list]);
+    let list = json(&["port", "list", "--json"]);
+    let kinds = list["kinds"].as_array().unwrap().iter();
+    let kinds = kinds.map(|kind| json(&["port", "show", kind["key"].as_str().unwrap(), "--json"]));
+    all.insert("thalweg.port/1", kinds.collect());
+    all.insert("thalweg.port.list/1", vec![list]);
     let profile = ["profile", "--json", "--packets", "1000", "--samples", "2"];
     all.insert("thalweg.profile/1", vec![json(&profile)]);
     all.insert("thalweg.doctor/1", vec![json(&["doctor", "--json"])]);

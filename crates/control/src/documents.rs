@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_api::Counted;
-use thalweg_chain::PortKind;
 use thalweg_engine::{NfReport, PortReport};
+use thalweg_io::kind::Link;
 
 /// The state of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -77,10 +77,14 @@ pub struct Ports {
 pub struct PortState {
     /// Whether packets arrive or leave there.
     pub direction: Direction,
-    /// Its kind.
-    pub kind: PortKind,
+    /// The name of its kind: `interface`, `capture`, `generator`, `discard`, or that of a kind of
+    /// your own.
+    pub kind: &'static str,
     /// The interface, the files or the traffic.
     pub what: String,
+    /// The state of its link at this moment, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
     /// Its name and its counts.
     #[serde(flatten)]
     pub counts: PortReport,

@@ -342,7 +342,8 @@ async fn ports(Of(api): Of<Arc<Api>>) -> Served<Json<Ports>> {
         // One that a reload adds or removes meanwhile is left out.
         ports.iter().filter_map(move |port| {
             let counts = counts.iter().find(|counts| counts.name == port.name)?.clone();
-            Some(PortState { direction, kind: port.kind, what: port.what.clone(), counts })
+            let (kind, what, link) = (port.kind, port.what.clone(), port.link);
+            Some(PortState { direction, kind, what, link, counts })
         })
     });
     Ok(Json(Ports { schema: "thalweg.ports/1", ports: ports.collect() }))

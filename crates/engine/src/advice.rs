@@ -6,7 +6,7 @@ use thalweg_packet::{BATCH, DropCounts, DropReason, HEADROOM, MAX_FRAME_SIZE, MA
 use thalweg_source::counted;
 
 use crate::counters::{Counters, NfCounters, PortCounters};
-use thalweg_chain::{InputSource, OutputTarget, Plan};
+use thalweg_chain::Plan;
 
 /// Of how many packets one may be lost to a lack of speed or room before it is worth a warning.
 const TRACE: u64 = 1000;
@@ -23,7 +23,7 @@ pub(crate) fn advice(
     let mut all = Vec::new();
     for (input, counts) in plan.inputs.iter().zip(inputs) {
         let place = format!("input '{}'", input.name);
-        let live = matches!(input.source, InputSource::Interface { .. });
+        let live = input.blueprint.is_live();
         all.extend(of_input(
             plan.pool.frames(),
             live,
@@ -33,7 +33,7 @@ pub(crate) fn advice(
     for (output, counts) in plan.outputs.iter().zip(outputs) {
         let place = format!("output '{}'", output.name);
         let tried = counts.packets + counts.drops.total();
-        if let OutputTarget::Interface(interface) = &output.target {
+        if let Some(interface) = output.blueprint.interface() {
             all.extend(of_output(interface, failed, &Losses::of_port(place, counts, tried)));
         }
     }

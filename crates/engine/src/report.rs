@@ -11,7 +11,8 @@ use thalweg_packet::DropCounts;
 use crate::advice::advice;
 use crate::counters::{Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters};
 use crate::series::Series;
-use thalweg_chain::Plan;
+use thalweg_chain::{Plan, PortPlan};
+use thalweg_io::kind::PortBlueprint;
 
 /// The report of a run. Its JSON form is versioned by `schema`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -196,6 +197,10 @@ pub struct PortReport {
     pub filtered: u64,
     /// Packets dropped or lost there, by reason.
     pub drops: IndexMap<&'static str, u64>,
+    /// How packets passed, in a few words: the format of a capture; of an interface what the system
+    /// provided. Absent if there is nothing to know, and in the intervals of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -302,20 +307,6 @@ impl Report {
         let ns = totals.nanoseconds_per_cycle;
         let per_second = 1.0 / totals.duration_s.max(1e-9);
         let cycles = counters.busy_cycles + totals.port_cycles;
-        let ports = |names: Vec<&String>, counts: &[PortCounters]| {
-            names
-                .into_iter()
-                .zip(counts)
-                .map(|(name, c)| PortReport {
-                    name: name.clone(),
-                    packets: c.packets,
-                    bytes: c.bytes,
-                    outside: c.passed_over.outside,
-                    filtered: c.passed_over.filtered,
-                    drops: by_name(&c.drops),
-                })
-                .collect()
-        };
         Self {
             schema: "thalweg.run/1",
             duration_s: totals.duration_s,
@@ -339,8 +330,8 @@ impl Report {
             },
             isa: Isa::active().name(),
             latency_ns: LatencyReport::of(&totals.latency, ns),
-            inputs: ports(plan.inputs.iter().map(|p| &p.name).collect(), &inputs),
-            outputs: ports(plan.outputs.iter().map(|p| &p.name).collect(), &outputs),
+            inputs: ports(&plan.inputs, &inputs),
+            outputs: ports(&plan.outputs, &outputs),
             nfs: nfs(plan, &counters, ns),
             chain_drops: by_name(&counters.chain_drops),
             types: types(plan, &counters),
@@ -367,6 +358,22 @@ impl LatencyReport {
 
 fn by_name(drops: &DropCounts) -> IndexMap<&'static str, u64> {
     drops.iter().map(|(reason, n)| (reason.name(), n)).collect()
+}
+
+fn ports<B: PortBlueprint + ?Sized>(
+    plans: &[PortPlan<B>],
+    counts: &[PortCounters],
+) -> Vec<PortReport> {
+    let of = |(plan, counts): (&PortPlan<B>, &PortCounters)| PortReport {
+        name: plan.name.clone(),
+        packets: counts.packets,
+        bytes: counts.bytes,
+        outside: counts.passed_over.outside,
+        filtered: counts.passed_over.filtered,
+        drops: by_name(&counts.drops),
+        mode: plan.mode(),
+    };
+    plans.iter().zip(counts).map(of).collect()
 }
 
 fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {

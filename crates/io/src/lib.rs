@@ -4,6 +4,9 @@
 //! Ethernet: an input of another link type gives its packets an Ethernet
 //! header, and counts those that it cannot convert.
 //!
+//! Each [kind] of port is a folder, which gives the chain file its keys and opens the ports that its
+//! sections describe. [`kind::Kinds::default`] lists the kinds of this crate.
+//!
 //! ```no_run
 //! use std::path::Path;
 //! use std::sync::Arc;
@@ -38,11 +41,13 @@ mod interface;
 #[cfg(not(target_os = "linux"))]
 #[path = "no_interface.rs"]
 mod interface;
+pub mod kind;
 mod memory;
 mod merge;
 pub mod offload;
 mod passes;
 mod port;
+mod searched;
 mod selection;
 
 pub use capture::{
@@ -57,4 +62,5 @@ pub use interface::{
 pub use memory::MemoryInput;
 pub use merge::{Merge, Oldest};
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};
+pub use searched::Searched;
 pub use selection::{PassedOver, Selection, TIME, TimeRange, parse_time};

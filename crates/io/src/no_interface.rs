@@ -6,6 +6,11 @@ use std::io;
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
 use crate::filter::Filter;
+#[path = "interface/kind.rs"]
+mod kind;
+
+pub use kind::KIND;
+
 use crate::port::{Input, IoError, Output, OutputFailure, Received};
 
 /// A network interface as an input; only on Linux.
@@ -27,6 +32,10 @@ impl InterfaceInput {
     pub fn open(name: &str, _promiscuous: bool, _filter: Option<&Filter>) -> Result<Self, IoError> {
         Err(unsupported(name))
     }
+
+    pub(crate) fn mode(&self) -> String {
+        match self.0 {}
+    }
 }
 
 impl InterfaceOutput {
@@ -36,6 +45,10 @@ impl InterfaceOutput {
     /// Always.
     pub fn open(name: &str) -> Result<Self, IoError> {
         Err(unsupported(name))
+    }
+
+    pub(crate) fn mode(&self) -> String {
+        match self.0 {}
     }
 }
 
@@ -63,6 +76,11 @@ impl Output for InterfaceOutput {
     fn flush(&mut self) -> Result<(), OutputFailure> {
         match self.0 {}
     }
+}
+
+/// The state of the link of an interface: unknown.
+fn link_of(_name: &str) -> Option<crate::kind::Link> {
+    None
 }
 
 /// The names of interfaces that can be used: none.

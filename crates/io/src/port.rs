@@ -41,11 +41,22 @@ pub enum IoError {
         /// What was found.
         what: String,
     },
+    /// The specification of a generator is invalid.
+    #[error("generated traffic: {0}")]
+    Generate(#[from] crate::generate::SpecError),
     /// A network interface cannot be used.
     #[error("interface {name}: {what}")]
     Interface {
         /// The interface.
         name: String,
+        /// The reason.
+        what: String,
+    },
+    /// A port of another kind cannot be used.
+    #[error("{port}: {what}")]
+    Port {
+        /// The port, as messages name it: `UDP port 4789`.
+        port: String,
         /// The reason.
         what: String,
     },
@@ -58,16 +69,19 @@ impl IoError {
             Self::Damaged { path, .. } | Self::File { path, .. } | Self::Format { path, .. } => {
                 Some(path)
             }
-            Self::Interface { .. } => None,
+            Self::Generate(_) | Self::Interface { .. } | Self::Port { .. } => None,
         }
     }
 
-    /// What is wrong, without the name of the file or interface.
+    /// What is wrong, without the name of the file or port.
     pub fn what(&self) -> String {
         match self {
             Self::Damaged { offset, what, .. } => format!("at byte {offset}: {what}"),
             Self::File { source, .. } => source.to_string(),
-            Self::Format { what, .. } | Self::Interface { what, .. } => what.clone(),
+            Self::Format { what, .. } | Self::Interface { what, .. } | Self::Port { what, .. } => {
+                what.clone()
+            }
+            Self::Generate(error) => error.to_string(),
         }
     }
 }

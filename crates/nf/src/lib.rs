@@ -29,6 +29,6 @@ pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use grain::Grain;
 pub use kind::{Build, Kind, Kinds};
-pub use section::{NamedFiles, ReadFile, Section, misplaced};
+pub use section::{NamedFiles, ReadFile, Section};
 pub use seed::Seed;
 pub use steering::{BUCKETS, Buckets, Steering, Units};

@@ -7,20 +7,11 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use thalweg_source::{OutputFile, Source, SourceError};
+use thalweg_source::{OutputFile, Source, SourceError, SourceTable, misplaced};
 use toml::Spanned;
-use toml::de::{DeValue, ValueDeserializer};
+use toml::de::DeValue;
 
 use crate::Environment;
-
-/// Why no file can have this path, and what was expected.
-pub fn misplaced(path: &Path) -> Option<(&'static str, &'static str)> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    if folder.is_some_and(|f| !f.is_dir()) {
-        return Some(("no such folder for this file", "a path in an existing folder"));
-    }
-    path.is_dir().then_some(("this is a folder", "a file"))
-}
 
 /// The options of one NF, with their places in the chain file.
 ///
@@ -28,8 +19,7 @@ pub fn misplaced(path: &Path) -> Option<(&'static str, &'static str)> {
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     name: &'a str,
-    value: Spanned<DeValue<'a>>,
-    source: &'a Source,
+    table: SourceTable<'a>,
     files: RefCell<NamedFiles>,
 }
 
@@ -55,7 +45,7 @@ impl<'a> Section<'a> {
     /// The section of the NF `name`, whose options are the TOML table `value`
     /// in `source`.
     pub fn new(name: &'a str, value: Spanned<DeValue<'a>>, source: &'a Source) -> Self {
-        Self { name, value, source, files: RefCell::default() }
+        Self { name, table: SourceTable::new(value, source), files: RefCell::default() }
     }
 
     /// The NF's name in the chain.
@@ -65,12 +55,12 @@ impl<'a> Section<'a> {
 
     /// The chain file.
     pub fn source(&self) -> &Source {
-        self.source
+        self.table.source()
     }
 
     /// The section's span in the chain file.
     pub fn span(&self) -> Range<usize> {
-        self.value.span()
+        self.table.span()
     }
 
     /// Reads the options into `T`, which should `deny_unknown_fields`. Fields
@@ -79,10 +69,7 @@ impl<'a> Section<'a> {
     /// # Errors
     /// The first option that is unknown, missing or of a wrong type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, SourceError> {
-        T::deserialize(ValueDeserializer::from(self.value.clone())).map_err(|e| {
-            let span = e.span().unwrap_or_else(|| self.span());
-            self.error(span, e.message(), format!("the options of NF '{}'", self.name))
-        })
+        self.table.parse(&format!("the options of NF '{}'", self.name))
     }
 
     /// An error at the bytes `span` of the chain file.
@@ -92,7 +79,7 @@ impl<'a> Section<'a> {
         message: impl Into<String>,
         expected: impl Into<String>,
     ) -> SourceError {
-        self.source.error(span, message, expected)
+        self.source().error(span, message, expected)
     }
 
     /// The value of an option that must be within `range`; a mistake is added to `errors`.
@@ -111,7 +98,7 @@ impl<'a> Section<'a> {
 
     /// The path of a file that is read: relative to the chain file's folder.
     pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = self.beside(path);
+        let path = self.table.resolve(path);
         self.add_read(path.clone(), None);
         path
     }
@@ -148,7 +135,7 @@ impl<'a> Section<'a> {
         is_replaced: bool,
     ) -> Result<Option<OutputFile>, SourceError> {
         let Some(option) = option else { return Ok(None) };
-        let path = self.beside(option.get_ref());
+        let path = self.table.resolve(option.get_ref());
         if let Some((message, expected)) = misplaced(&path) {
             return Err(self.error(option.span(), message, expected));
         }
@@ -158,10 +145,6 @@ impl<'a> Section<'a> {
         });
         self.files.borrow_mut().written.push((file.clone(), option.span()));
         Ok((!environment.dry_run).then_some(file))
-    }
-
-    fn beside(&self, path: impl AsRef<Path>) -> PathBuf {
-        self.source.path().parent().unwrap_or_else(|| Path::new("")).join(path)
     }
 
     /// The files that were requested.
@@ -174,7 +157,7 @@ impl<'a> Section<'a> {
     /// # Errors
     /// When the file cannot be read; the error points at the option.
     pub fn read(&self, span: Range<usize>, path: impl AsRef<Path>) -> Result<Source, SourceError> {
-        let path = self.beside(path);
+        let path = self.table.resolve(path);
         let read = Source::read(&path);
         let hash = |source: &Source| {
             let mut hasher = DefaultHasher::new();

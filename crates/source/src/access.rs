@@ -64,6 +64,15 @@ fn check_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Why no file can have this path, and what was expected.
+pub fn misplaced(path: &Path) -> Option<(&'static str, &'static str)> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    if folder.is_some_and(|f| !f.is_dir()) {
+        return Some(("no such folder for this file", "a path in an existing folder"));
+    }
+    path.is_dir().then_some(("this is a folder", "a file"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

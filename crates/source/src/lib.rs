@@ -2,6 +2,7 @@
 
 mod access;
 mod excerpt;
+mod identity;
 mod mistakes;
 mod nearest;
 mod output;
@@ -12,6 +13,7 @@ mod read;
 mod replace;
 mod stop;
 mod substituted;
+mod table;
 mod visible;
 
 use std::fmt;
@@ -19,8 +21,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use access::check_readable;
+pub use access::{check_readable, misplaced};
 pub use excerpt::Excerpt;
+pub use identity::FileIdentity;
 pub use mistakes::{Mistakes, count};
 pub use nearest::nearest;
 pub use output::{Incomplete, OutputFile, lock};
@@ -29,6 +32,7 @@ pub use place::Place;
 pub use replace::{create, end_of_links};
 pub use stop::Stop;
 pub use substituted::Substituted;
+pub use table::SourceTable;
 pub use visible::{VisibleJson, is_visible, message_lines, shortened, visible, visible_lines};
 
 use visible::{QUOTED, abridged};
@@ -56,6 +60,11 @@ impl Source {
     /// The whole text.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// A path that the source names: relative to its own folder.
+    pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.path.parent().unwrap_or_else(|| Path::new("")).join(path)
     }
 
     /// The lines with their byte ranges, without line ends.

@@ -5,10 +5,11 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use thalweg_io::kind::PortBlueprint;
 use thalweg_packet::{PacketType, PortIndex};
 
 use super::plan::Plan;
-use super::ports::{InputPlan, InputSource, OutputPlan, OutputTarget};
+use super::ports::PortPlan;
 use super::succession::{Heir, Succession};
 use crate::route_decider::{Next, NfIndex, Stage};
 
@@ -103,10 +104,9 @@ impl Difference {
     pub(super) fn of(running: &Plan, succession: &Succession) -> Self {
         let new = &succession.plan;
         let mut changes = Changes(Vec::new());
-        let inputs = |plan: &Plan| plan.inputs.iter().map(input).collect::<Vec<_>>();
-        changes.ports("input", &inputs(running), &inputs(new), &succession.inputs);
-        let outputs = |plan: &Plan| plan.outputs.iter().map(output).collect::<Vec<_>>();
-        changes.ports("output", &outputs(running), &outputs(new), &succession.outputs);
+        changes.ports("input", &titles(&running.inputs), &titles(&new.inputs), &succession.inputs);
+        let [was, is] = [&running.outputs, &new.outputs].map(|ports| titles(ports));
+        changes.ports("output", &was, &is, &succession.outputs);
         changes.classes(running, new);
         changes.nfs(running, succession);
         changes.routes(running, new);
@@ -253,20 +253,7 @@ fn routes(plan: &Plan) -> Routes<'_> {
     routes
 }
 
-fn input(input: &InputPlan) -> (String, String) {
-    let what = match &input.source {
-        InputSource::Interface { name, .. } => format!("interface {name}"),
-        InputSource::Capture { what, .. } => format!("capture {what}"),
-        InputSource::Generate(_) => "generated traffic".into(),
-    };
-    (input.name.clone(), what)
-}
-
-fn output(output: &OutputPlan) -> (String, String) {
-    let what = match &output.target {
-        OutputTarget::Interface(name) => format!("interface {name}"),
-        OutputTarget::Capture(path) => format!("capture {}", path.display()),
-        OutputTarget::Discard => "discarded".into(),
-    };
-    (output.name.clone(), what)
+/// The names of ports, each with what it is.
+fn titles<B: PortBlueprint + ?Sized>(ports: &[PortPlan<B>]) -> Vec<(String, String)> {
+    ports.iter().map(|port| (port.name.clone(), port.blueprint.title())).collect()
 }

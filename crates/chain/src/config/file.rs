@@ -9,7 +9,6 @@ use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::captures::Captures;
 use super::ports::MergeBy;
 use crate::workers::Workers;
 
@@ -26,8 +25,8 @@ pub(super) struct ChainFile<'a> {
     pub(super) run: Placed<Run>,
     pub(super) memory: Placed<Memory>,
     pub(super) classify: Placed<Classify>,
-    pub(super) inputs: Vec<Named<Input>>,
-    pub(super) outputs: Vec<Named<Output>>,
+    pub(super) inputs: Vec<PortSection<'a>>,
+    pub(super) outputs: Vec<PortSection<'a>>,
     pub(super) nfs: Vec<NfSection<'a>>,
     pub(super) default_type: Option<Placed<Spanned<String>>>,
     pub(super) classes: Vec<Placed<Spanned<Class>>>,
@@ -53,8 +52,8 @@ impl<T> Deref for Placed<T> {
     }
 }
 
-/// A section whose name the user chooses; `None` for an invalid one, whose name still counts.
-pub(super) type Named<T> = Placed<(Spanned<String>, Option<Spanned<T>>)>;
+/// The name and the content of the section of a port.
+pub(super) type PortSection<'a> = Placed<(Spanned<String>, Spanned<DeValue<'a>>)>;
 
 /// An NF section: the keys that every NF has, and the options for its kind.
 #[derive(Debug)]
@@ -130,29 +129,6 @@ impl Default for Classify {
             decapsulate: false,
         }
     }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    pub(super) interface: Option<Spanned<String>>,
-    pub(super) promiscuous: Option<Spanned<bool>>,
-    pub(super) capture: Option<Spanned<Captures>>,
-    pub(super) generate: Option<Spanned<thalweg_io::generate::Spec>>,
-    pub(super) r#loop: Option<Spanned<u64>>,
-    pub(super) memory: Option<Spanned<bool>>,
-    pub(super) from: Option<Spanned<toml::Value>>,
-    pub(super) to: Option<Spanned<toml::Value>>,
-    pub(super) filter: Option<Spanned<String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Output {
-    pub(super) interface: Option<Spanned<String>>,
-    pub(super) capture: Option<Spanned<String>>,
-    #[serde(default)]
-    pub(super) discard: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,17 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg_nf::misplaced;
-use thalweg_source::{OutputFile, Passage, SourceError};
+use thalweg_io::Searched;
+use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, misplaced};
 
-use super::captures::Searched;
-use super::identity::{Exclusion, Identity};
+use super::exclusion::Exclusion;
 
 /// All files that a chain file and those that it includes name, and these files themselves.
 #[derive(Debug, Default)]
 pub struct Files {
     /// Each file, and what it is: "the file that input 'a' reads".
-    read: Vec<(Identity, String)>,
+    read: Vec<(FileIdentity, String)>,
     /// Where inputs look for captures, and what they find: "those that input 'a' reads".
     searched: Vec<(Searched, String)>,
     written: Vec<Written>,
@@ -24,7 +23,7 @@ pub struct Files {
 #[derive(Debug)]
 struct Written {
     file: OutputFile,
-    identity: Identity,
+    identity: FileIdentity,
     exclusion: Exclusion,
     /// What another writer would overwrite: "the file that output 'a' writes".
     what: String,
@@ -33,14 +32,14 @@ struct Written {
 }
 
 impl Files {
-    /// Adds a capture that an input reads.
-    pub(super) fn capture(&mut self, path: &Path, what: String) {
-        self.read.push((Identity::of(path), what));
+    /// Adds a file that an input reads.
+    pub(super) fn traffic(&mut self, path: &Path, what: String) {
+        self.read.push((FileIdentity::of(path), what));
     }
 
     /// Adds a file whose content makes the chain.
     pub(super) fn read(&mut self, path: &Path, what: impl Into<String>) {
-        self.read.push((Identity::of(path), what.into()));
+        self.read.push((FileIdentity::of(path), what.into()));
         self.watched.push(path.to_owned());
     }
 
@@ -50,7 +49,7 @@ impl Files {
     }
 
     pub(super) fn written(&mut self, file: OutputFile, option: Passage, what: String) {
-        let (identity, exclusion) = (Identity::of(file.path()), Exclusion::of(file.path()));
+        let (identity, exclusion) = (FileIdentity::of(file.path()), Exclusion::of(file.path()));
         self.written.push(Written { file, identity, exclusion, what, option });
     }
 
@@ -113,20 +112,20 @@ impl Files {
 
     /// What the chain uses the file at `path` for, if it reads or writes it.
     pub fn usage(&self, path: &Path) -> Option<&str> {
-        let identity = Identity::of(path);
+        let identity = FileIdentity::of(path);
         self.read_as(&identity).or_else(|| written_as(&self.written, &identity))
     }
 
     /// What the chain writes to the file at `path`, if it does.
     pub fn written_to(&self, path: &Path) -> Option<&str> {
-        written_as(&self.written, &Identity::of(path))
+        written_as(&self.written, &FileIdentity::of(path))
     }
 
-    fn read_as(&self, identity: &Identity) -> Option<&str> {
+    fn read_as(&self, identity: &FileIdentity) -> Option<&str> {
         self.read.iter().find(|(other, _)| other == identity).map(|(_, what)| &**what)
     }
 }
 
-fn written_as<'a>(files: &'a [Written], identity: &Identity) -> Option<&'a str> {
+fn written_as<'a>(files: &'a [Written], identity: &FileIdentity) -> Option<&'a str> {
     files.iter().find(|file| file.identity == *identity).map(|file| &*file.what)
 }

@@ -3,13 +3,12 @@
 use std::cell::OnceCell;
 
 use serde::Deserialize;
-use thalweg_source::{Mistakes, Passage, Source, SourceError};
+use thalweg_source::{FileIdentity, Mistakes, Passage, Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeTable, ValueDeserializer};
 
-use super::identity::Identity;
 use super::parts::take;
-use super::paths::{is_in_memory, resolve};
+use super::paths::is_in_memory;
 use super::variables;
 
 /// The most files that a chain file includes, directly or not.
@@ -57,7 +56,7 @@ pub(super) fn read<'a>(
         errors: Mistakes::default(),
     };
     if !is_in_memory(root) {
-        reader.open.push((Identity::of(root.path()), root.path().display().to_string()));
+        reader.open.push((FileIdentity::of(root.path()), root.path().display().to_string()));
     }
     reader.file(root);
     if reader.errors.is_empty() { Ok(reader.files) } else { Err(reader.errors.into_vec()) }
@@ -69,9 +68,9 @@ struct Reader<'a> {
     bytes_left: u64,
     files: Vec<TomlFile<'a>>,
     /// The files that are being read, each included by the one before it; and their paths.
-    open: Vec<(Identity, String)>,
+    open: Vec<(FileIdentity, String)>,
     /// All included files, and where they are.
-    included: Vec<(Identity, Passage)>,
+    included: Vec<(FileIdentity, Passage)>,
     errors: Mistakes,
 }
 
@@ -101,8 +100,8 @@ impl<'a> Reader<'a> {
     /// Reads the file that `source` includes by a name.
     fn include(&mut self, source: &Source, name: &Spanned<String>) {
         let at = Passage::new(source, name.span());
-        let path = resolve(source, name.get_ref());
-        let identity = Identity::of(&path);
+        let path = source.resolve(name.get_ref());
+        let identity = FileIdentity::of(&path);
         if let Some(error) = self.objection(&identity, &path.display().to_string(), &at) {
             return self.errors.push(error);
         }
@@ -130,7 +129,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Why a file is not included at a place.
-    fn objection(&self, identity: &Identity, path: &str, at: &Passage) -> Option<SourceError> {
+    fn objection(&self, identity: &FileIdentity, path: &str, at: &Passage) -> Option<SourceError> {
         if let Some(first) = self.open.iter().position(|(open, _)| open == identity) {
             let circle: Vec<_> = self.open[first..].iter().map(|(_, path)| &**path).collect();
             let message = format!("a file includes itself: {} -> {path}", circle.join(" -> "));

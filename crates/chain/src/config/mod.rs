@@ -1,13 +1,12 @@
 //! The chain file: read, checked as a whole, and turned into a [`Plan`].
 
-mod captures;
 mod classes;
 mod difference;
+mod exclusion;
 mod file;
 mod files;
 mod flows;
 mod hops;
-mod identity;
 mod include;
 mod memory;
 mod names;
@@ -28,7 +27,7 @@ pub use flows::parse_flow;
 pub use names::Names;
 pub use nfs::NfPlan;
 pub use plan::{Plan, PlanOptions};
-pub use ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
+pub use ports::{InputPlan, MergeBy, OutputPlan, PortPlan};
 pub use routes::{Routes, read_routes};
 pub use succession::{Heir, Succession};
 pub(crate) use ways::distinct_inputs;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
-use thalweg_nf::Kinds;
 use thalweg_source::{Passage, Source, SourceError};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
-use super::file::{ChainFile, Named, NfSection, Placed, Route};
+use super::file::{ChainFile, NfSection, Placed, PortSection, Route};
 use super::include::{self, Texts, TomlFile};
+use super::ports::{INPUT, OUTPUT};
+use crate::kinds::Kinds;
 
 /// Reads the chain file `root`, and the files that it includes.
 ///
@@ -31,13 +32,9 @@ pub(super) fn read<'a>(
         run: parts.section("run", "[run] with: workers, seed, merge = \"time\" or \"turn\""),
         memory: parts.section("memory", "[memory] with: frame_size, frames, huge_pages"),
         classify: parts.section("classify", "the keys of [classify]"),
-        inputs: parts.named(
-            "input",
-            "[input.NAME] with: interface, promiscuous, capture, generate, loop, memory, from, to, \
-             filter",
-        ),
-        outputs: parts.named("output", "[output.NAME] with: interface, capture, discard"),
-        nfs: parts.nfs(kinds),
+        inputs: parts.ports(INPUT.name, &INPUT.expected(&kinds.ports)),
+        outputs: parts.ports(OUTPUT.name, &OUTPUT.expected(&kinds.ports)),
+        nfs: parts.nfs(&kinds.nfs),
         default_type: parts.part("default_type", "the name of a packet type"),
         classes: parts.array("class", "[[class]] with: type, rules, file, classbench"),
         routes: parts.part("routes", "routes = \"FILE\""),
@@ -137,19 +134,16 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The sections `[key.NAME]`, in the order of the files.
-    fn named<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Vec<Named<T>> {
-        let mut sections = Vec::new();
-        for Placed { source, part: (name, value) } in self.sections(key, expected) {
+    /// The sections `[key.NAME]` of ports, in the order of the files.
+    fn ports(&mut self, key: &str, expected: &str) -> Vec<PortSection<'a>> {
+        let named = |Placed { source, part: (name, value) }: Placed<Entry<'a>>| {
             let name = Spanned::new(name.span(), name.get_ref().to_string());
-            let whole = value.span();
-            let part = self.deserialize(&source, value, expected);
-            let part = part.map(|part| Spanned::new(whole, part));
-            sections.push(Placed { source, part: (name, part) });
-        }
-        sections
+            Placed { source, part: (name, value) }
+        };
+        self.sections(key, expected).into_iter().map(named).collect()
     }
 
+    /// The sections `[key.NAME]`, in the order of the files.
     fn sections(&mut self, key: &str, expected: &str) -> Vec<Placed<Entry<'a>>> {
         let mut all: Vec<Placed<Entry<'a>>> = Vec::new();
         let mut names: HashMap<String, Passage> = HashMap::new();
@@ -208,12 +202,12 @@ impl<'a> Parts<'a> {
         if self.errors.len() == before { paths } else { Vec::new() }
     }
 
-    fn nfs(&mut self, kinds: &Kinds) -> Vec<NfSection<'a>> {
+    fn nfs(&mut self, kinds: &thalweg_nf::Kinds) -> Vec<NfSection<'a>> {
         let sections = self.sections("nf", "a section [nf.NAME] for each network function");
         sections.into_iter().map(|section| self.nf(section, kinds)).collect()
     }
 
-    fn nf(&mut self, section: Placed<Entry<'a>>, kinds: &Kinds) -> NfSection<'a> {
+    fn nf(&mut self, section: Placed<Entry<'a>>, kinds: &thalweg_nf::Kinds) -> NfSection<'a> {
         let Placed { source, part: (name, value) } = section;
         let mut error = |span: Range<usize>, message: String, expected: String| {
             self.errors.push(source.error(span, message, expected));

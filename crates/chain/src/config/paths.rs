@@ -1,6 +1,4 @@
-//! Files that a chain file names, relative to its own folder.
-
-use std::path::PathBuf;
+//! Text files that a chain file names.
 
 use thalweg_source::{Source, SourceError};
 use toml::Spanned;
@@ -8,11 +6,6 @@ use toml::Spanned;
 /// Whether a chain file is a text without a file.
 pub(super) fn is_in_memory(source: &Source) -> bool {
     source.path().as_os_str().is_empty()
-}
-
-/// Resolves a path relative to the folder of the file that names it.
-pub(super) fn resolve(source: &Source, path: &str) -> PathBuf {
-    source.path().parent().map_or_else(|| path.into(), |folder| folder.join(path))
 }
 
 /// Reads the text file `name`. An error is reported in that file if its text was read, and
@@ -23,7 +16,7 @@ pub(super) fn read_named(
     expected: &str,
     errors: &mut Vec<SourceError>,
 ) -> Option<Source> {
-    let path = resolve(source, name.get_ref());
+    let path = source.resolve(name.get_ref());
     match Source::read(&path) {
         Ok(file) => Some(file),
         Err(e) if e.source_file().text().is_empty() => {

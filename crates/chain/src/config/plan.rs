@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
-use thalweg_nf::{Environment, Kinds, Seed, Steering};
+use thalweg_nf::{Environment, Seed, Steering};
 use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
 use thalweg_source::{Source, SourceError};
 
-use super::captures::Findings;
 use super::classes::{classes, type_names};
 use super::file::{ChainFile, Class, NfSection, Placed};
 use super::files::Files;
@@ -18,10 +17,11 @@ use super::memory::make_pool;
 use super::names::{self, Names};
 use super::nfs::{NfPlan, build_nfs};
 use super::parts;
-use super::paths::{is_in_memory, read_named, resolve};
-use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, inputs, outputs};
+use super::paths::{is_in_memory, read_named};
+use super::ports::{self, INPUT, InputPlan, MergeBy, OUTPUT, OutputPlan};
 use super::routes::{Routes, read_paths, read_routes};
 use super::succession::Fixed;
+use crate::kinds::Kinds;
 use crate::routing::Routing;
 use crate::workers::Workers;
 
@@ -72,7 +72,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Loads the chain file at `path`, whose NFs are of `kinds`, and all files it names.
+    /// Loads the chain file at `path`, whose ports and NFs are of `kinds`, and all files it names.
     ///
     /// # Errors
     /// Every mistake found, with its place; with `strict`, else every warning.
@@ -114,15 +114,19 @@ impl Plan {
             running.fixed.check(&file, &mut errors);
         }
         let mut names = names_of(&file);
-        let interfaces = (!options.any_interface).then(thalweg_io::interfaces);
-        let known = interfaces.as_deref();
-        let mut notes = Vec::new();
-        let mut findings = Findings { notes: &mut notes, errors: &mut errors };
-        let inputs = inputs(&source, std::mem::take(&mut file.inputs), known, &mut findings);
-        let mut files = files_read(&file, &inputs);
+        let (mut files, mut notes) = (Files::default(), Vec::new());
+        let mut loader = ports::Loader {
+            root: &source,
+            kinds: &kinds.ports,
+            any_device: options.any_interface,
+            files: &mut files,
+            notes: &mut notes,
+            errors: &mut errors,
+        };
+        let inputs = loader.load(&INPUT, std::mem::take(&mut file.inputs), true);
+        add_files_read(&file, loader.files);
         let opens = !options.without_outputs;
-        let outputs = std::mem::take(&mut file.outputs);
-        let outputs = self::outputs(&source, outputs, known, opens, &mut files, &mut errors);
+        let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
         let environment = Environment {
             inputs: &names.inputs,
@@ -238,18 +242,8 @@ fn names_of(file: &ChainFile<'_>) -> Names {
     }
 }
 
-/// The files that the chain itself reads.
-fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
-    let mut files = Files::default();
-    for input in inputs {
-        let InputSource::Capture { files: captures, .. } = &input.source else { continue };
-        for path in captures.paths() {
-            files.capture(path, format!("the file that input '{}' reads", input.name));
-        }
-        for place in &input.searched {
-            files.searched(place.clone(), format!("those that input '{}' reads", input.name));
-        }
-    }
+/// Adds the files that make the chain.
+fn add_files_read(file: &ChainFile<'_>, files: &mut Files) {
     if !is_in_memory(&file.source) {
         files.read(file.source.path(), "the chain file");
     }
@@ -257,16 +251,15 @@ fn files_read(file: &ChainFile<'_>, inputs: &[InputPlan]) -> Files {
         files.read(path, "a file that the chain file includes");
     }
     if let Some(routes) = &file.routes {
-        files.read(&resolve(&routes.source, routes.get_ref()), "the routes file");
+        files.read(&routes.source.resolve(routes.get_ref()), "the routes file");
     }
     for Placed { source, part: class } in &file.classes {
         let Class { file, classbench, r#type, .. } = class.get_ref();
         for path in file.iter().chain(classbench) {
             let what = format!("the rules file of type '{}'", r#type.get_ref());
-            files.read(&resolve(source, path.get_ref()), what);
+            files.read(&source.resolve(path.get_ref()), what);
         }
     }
-    files
 }
 
 fn load_routes(

@@ -1,44 +1,24 @@
-//! Inputs and outputs of a chain file.
+//! Inputs and outputs of a chain file, whatever their kinds.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
-use thalweg_io::generate::Spec;
-use thalweg_io::{CaptureFiles, CaptureOutput, FILTER, Filter, TimeRange};
-use thalweg_source::{OutputFile, Passage, Source, SourceError};
-use toml::{Spanned, Value};
+use thalweg_io::kind::{
+    Environment, InputBlueprint, InputOpening, Kind, Kinds, NamedFiles, Opened, OutputBlueprint,
+    OutputOpening, PortBlueprint, Section, Side,
+};
+use thalweg_io::{Input, IoError, Output};
+use thalweg_source::{OutputFile, Passage, Source, SourceError, SourceTable};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::captures::{Findings, Found, Searched, captures};
-use super::file::{Input, Named, Output, Placed};
+use super::file::{Placed, PortSection};
 use super::files::Files;
-use super::paths::resolve;
+use super::parts::take;
 
-/// The source of an input's packets.
-#[derive(Clone, Debug)]
-pub enum InputSource {
-    /// A network interface.
-    Interface {
-        /// Its name.
-        name: String,
-        /// Whether it takes packets for other stations too.
-        promiscuous: bool,
-    },
-    /// A pipe, or capture files that are read as one.
-    Capture {
-        /// The files.
-        files: CaptureFiles,
-        /// The path; with several files, their names in the chain file and their number.
-        what: String,
-        /// Whether they are loaded as a whole before the first packet.
-        in_memory: bool,
-    },
-    /// A generator.
-    Generate(Box<Spec>),
-}
-
-/// The order in which the packets of several captures are received. Other inputs take turns with
-/// them.
+/// The order in which the packets of several inputs with captured times are received. Other inputs
+/// take turns with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MergeBy {
@@ -49,251 +29,286 @@ pub enum MergeBy {
     Turn,
 }
 
-/// An input of a chain.
-#[derive(Clone, Debug)]
-pub struct InputPlan {
+/// A port of a chain.
+pub struct PortPlan<B: ?Sized> {
     /// Its name.
     pub name: String,
-    /// The source of its packets.
-    pub source: InputSource,
-    /// Where its captures were looked for.
-    pub(super) searched: Vec<Searched>,
-    /// Passes over a capture; 0 means without end.
-    pub loops: u64,
-    /// The range of captured times that are received.
-    pub times: TimeRange,
-    /// The filter that received packets match.
-    pub filter: Option<Filter>,
+    /// Its kind.
+    pub kind: &'static Kind,
+    /// What its section describes.
+    pub blueprint: Arc<B>,
+    /// The files that it reads or writes.
+    pub files: Vec<PathBuf>,
+    /// How packets pass, once it was opened.
+    mode: Arc<OnceLock<Option<String>>>,
 }
 
-/// The target of an output's packets.
-#[derive(Clone, Debug)]
-pub enum OutputTarget {
-    /// A network interface, by its name.
-    Interface(String),
-    /// A capture file or pipe, by its path.
-    Capture(PathBuf),
-    /// Nothing: packets are counted and discarded.
-    Discard,
-}
+/// An input of a chain.
+pub type InputPlan = PortPlan<dyn InputBlueprint>;
 
 /// An output of a chain.
-#[derive(Clone, Debug)]
-pub struct OutputPlan {
-    /// Its name.
-    pub name: String,
-    /// The target of its packets.
-    pub target: OutputTarget,
-}
+pub type OutputPlan = PortPlan<dyn OutputBlueprint>;
 
-/// The inputs. `interfaces` are those that there are; without them, any name is accepted.
-pub(super) fn inputs(
-    source: &Source,
-    inputs: Vec<Named<Input>>,
-    interfaces: Option<&[String]>,
-    findings: &mut Findings<'_>,
-) -> Vec<InputPlan> {
-    if inputs.is_empty() {
-        let message = "the chain has no input";
-        findings.errors.push(source.error(0..0, message, "a section [input.NAME]"));
+impl<B: PortBlueprint + ?Sized> PortPlan<B> {
+    /// How its packets pass, in a few words: as it was obtained, once it was opened.
+    pub fn mode(&self) -> Option<String> {
+        self.mode.get().cloned().flatten().or_else(|| self.blueprint.mode())
     }
-    let plan = |Placed { source, part: (name, input) }: Named<Input>| {
-        let input = input?;
-        let span = input.span();
-        let input = input.into_inner();
-        let loops = input.r#loop.as_ref().map_or(1, |loops| *loops.get_ref());
-        let times = time_range(&source, &input, findings.errors);
-        let filter = filter(&source, &input, findings.errors);
-        let Found { source, searched } = input_source(&source, input, span, interfaces, findings)?;
-        Some(InputPlan { name: name.into_inner(), source, searched, loops, times, filter })
-    };
-    inputs.into_iter().filter_map(plan).collect()
+
+    /// Goes on with the port of a running chain, which is the same.
+    pub(super) fn keep(&mut self, running: &Self) {
+        self.blueprint = running.blueprint.clone();
+        self.mode = running.mode.clone();
+    }
+
+    /// Takes the queues of the port `what`, which was opened for up to `most`.
+    fn queues<P: ?Sized>(
+        &self,
+        what: &str,
+        opened: Opened<P>,
+        most: usize,
+    ) -> Result<Vec<Box<P>>, IoError> {
+        let Opened { queues, mode } = opened;
+        let found = queues.len();
+        if !(1..=most).contains(&found) {
+            let port = format!("{what} '{}'", self.name);
+            let what = format!("its kind opened {found} queues; expected 1 to {most}");
+            return Err(IoError::Port { port, what });
+        }
+        // It is opened once; a plan that takes the place of this one has its own.
+        let _ = self.mode.set(mode);
+        Ok(queues)
+    }
 }
 
-/// The only source of an input, whose section is at `span`.
-fn input_source(
-    source: &Source,
-    input: Input,
-    span: Range<usize>,
-    interfaces: Option<&[String]>,
-    findings: &mut Findings<'_>,
-) -> Option<Found> {
-    // Ignoring these would run something else than the file requests.
-    let of_captures = [
-        ("loop", input.r#loop.as_ref().map(Spanned::span)),
-        ("memory", input.memory.as_ref().map(Spanned::span)),
-    ];
-    let of_times = [
-        ("from", input.from.as_ref().map(Spanned::span)),
-        ("to", input.to.as_ref().map(Spanned::span)),
-    ];
-    let of_packets = [("filter", input.filter.as_ref().map(Spanned::span))];
-    let of_interfaces = [("promiscuous", input.promiscuous.as_ref().map(Spanned::span))];
-    let errors = &mut *findings.errors;
-    let mut refuse = |keys: &[Key], what, expected| {
-        for (key, at) in keys.iter().filter_map(|(key, at)| Some((key, at.clone()?))) {
-            let message = format!("'{key}' does not apply to {what}");
-            errors.push(source.error(at, message, expected));
+impl InputPlan {
+    /// Opens it; returns its queues.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open(&self, opening: &InputOpening<'_>) -> Result<Vec<Box<dyn Input>>, IoError> {
+        self.queues(INPUT.name, self.blueprint.open(opening)?, opening.queues)
+    }
+}
+
+impl OutputPlan {
+    /// Opens it; returns its queues.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open(&self, opening: &OutputOpening<'_>) -> Result<Vec<Box<dyn Output>>, IoError> {
+        self.queues(OUTPUT.name, self.blueprint.open(opening)?, opening.queues)
+    }
+}
+
+/// What distinguishes inputs and outputs in a chain file.
+pub(super) struct Direction<B: ?Sized + 'static> {
+    /// The key of their sections.
+    pub(super) name: &'static str,
+    /// What messages require of a section.
+    needs: &'static str,
+    side: fn(&'static Kind) -> Option<&'static Side<B>>,
+}
+
+/// Inputs.
+pub(super) const INPUT: Direction<dyn InputBlueprint> = Direction {
+    name: "input",
+    needs: "an input needs exactly one source",
+    side: |kind| kind.input.as_ref(),
+};
+
+/// Outputs.
+pub(super) const OUTPUT: Direction<dyn OutputBlueprint> = Direction {
+    name: "output",
+    needs: "an output needs exactly one target",
+    side: |kind| kind.output.as_ref(),
+};
+
+impl<B: ?Sized> Direction<B> {
+    /// The kinds that have this side.
+    fn kinds(&self, kinds: &Kinds) -> impl Iterator<Item = (&'static Kind, &'static Side<B>)> {
+        kinds.iter().filter_map(|kind| Some((kind, (self.side)(kind)?)))
+    }
+
+    /// The keys that sections may have, by kind.
+    fn keys(&self, kinds: &Kinds) -> Vec<&'static str> {
+        let mut keys = Vec::new();
+        for key in self.kinds(kinds).flat_map(|(_, side)| side.keys) {
+            if !keys.contains(key) {
+                keys.push(*key);
+            }
         }
-    };
-    let from = match (input.interface, input.capture, input.generate) {
-        (Some(interface), None, None) => {
-            refuse(&of_captures, "an interface", "--duration or --count to end the run");
-            refuse(&of_times, "an interface", "a capture");
-            let promiscuous = input.promiscuous.is_none_or(Spanned::into_inner);
-            let name = interface_name(source, interface, interfaces, true, errors);
-            InputSource::Interface { name, promiscuous }
+        keys
+    }
+
+    /// What is expected of a section, for messages.
+    pub(super) fn expected(&self, kinds: &Kinds) -> String {
+        format!("[{}.NAME] with: {}", self.name, self.keys(kinds).join(", "))
+    }
+}
+
+/// Loads the ports of a chain file.
+pub(super) struct Loader<'a> {
+    /// The chain file itself.
+    pub(super) root: &'a Source,
+    pub(super) kinds: &'a Kinds,
+    /// Accept devices that this machine does not have.
+    pub(super) any_device: bool,
+    pub(super) files: &'a mut Files,
+    /// Warnings.
+    pub(super) notes: &'a mut Vec<SourceError>,
+    pub(super) errors: &'a mut Vec<SourceError>,
+}
+
+impl Loader<'_> {
+    /// The ports of `sections`; those with mistakes are left out. `opens`: they are opened later, so
+    /// check that this is permitted.
+    pub(super) fn load<B: ?Sized>(
+        &mut self,
+        direction: &Direction<B>,
+        sections: Vec<PortSection<'_>>,
+        opens: bool,
+    ) -> Vec<PortPlan<B>> {
+        if sections.is_empty() {
+            let name = direction.name;
+            let message = format!("the chain has no {name}");
+            self.errors.push(self.root.error(0..0, message, format!("a section [{name}.NAME]")));
         }
-        (None, Some(capture), None) => {
-            refuse(&of_interfaces, "a capture", "no such key");
-            let in_memory = input.memory.is_some_and(Spanned::into_inner);
-            let passes = input.r#loop.filter(|loops| *loops.get_ref() != 1);
-            let passes = passes.map(|loops| loops.span());
-            return Some(captures(source, capture, in_memory, passes, findings));
-        }
-        (None, None, Some(spec)) => {
-            refuse(&of_captures, "generated traffic", "packets = N in generate");
-            refuse(&of_times, "generated traffic", "a capture");
-            refuse(&of_packets, "generated traffic", "a capture or an interface");
-            refuse(&of_interfaces, "generated traffic", "no such key");
-            generator_source(source, spec, errors)
-        }
-        _ => {
-            let expected = "one of: interface = \"NAME\", capture = \"FILE\", generate = { ... }";
-            errors.push(source.error(span, "an input needs exactly one source", expected));
+        let environment = Environment { any_device: self.any_device, opens };
+        let port = |section| self.port(direction, section, environment);
+        sections.into_iter().filter_map(port).collect()
+    }
+
+    fn port<B: ?Sized>(
+        &mut self,
+        direction: &Direction<B>,
+        section: PortSection<'_>,
+        environment: Environment,
+    ) -> Option<PortPlan<B>> {
+        let Placed { source, part: (name, value) } = section;
+        let (name, span) = (name.into_inner(), value.span());
+        let expected = direction.expected(self.kinds);
+        let DeValue::Table(mut table) = value.into_inner() else {
+            let message = format!("{} '{name}' is not a table", direction.name);
+            self.errors.push(source.error(span, message, expected));
+            return None;
+        };
+        if !self.check_keys(direction, &source, &table, &expected) {
             return None;
         }
-    };
-    Some(Found { source: from, searched: Vec::new() })
-}
-
-/// The range of times between `from` and `to`.
-fn time_range(source: &Source, input: &Input, errors: &mut Vec<SourceError>) -> TimeRange {
-    let mut time = |value: &Option<Spanned<Value>>| {
-        let value = value.as_ref()?;
-        let text = match value.get_ref() {
-            Value::String(text) => Some(text.clone()),
-            // TOML has times of its own, and writes them as RFC 3339 does.
-            Value::Datetime(time) => Some(time.to_string()),
-            Value::Integer(seconds) => Some(seconds.to_string()),
-            Value::Float(seconds) => Some(seconds.to_string()),
-            _ => None,
-        };
-        let time = text.and_then(|text| thalweg_io::parse_time(&text));
-        if time.is_none() {
-            errors.push(source.error(value.span(), "bad time", thalweg_io::TIME));
-        }
-        time
-    };
-    let times = TimeRange { from: time(&input.from), to: time(&input.to) };
-    if times.is_empty()
-        && let Some(to) = &input.to
-    {
-        errors.push(source.error(to.span(), "'to' is not after 'from'", "a later time"));
-    }
-    times
-}
-
-/// The filter of packets, compiled.
-fn filter(source: &Source, input: &Input, errors: &mut Vec<SourceError>) -> Option<Filter> {
-    let text = input.filter.as_ref()?;
-    match Filter::compile(text.get_ref()) {
-        Ok(filter) => Some(filter),
-        Err(message) => {
-            errors.push(source.error(text.span(), message, FILTER));
-            None
+        let place = Passage::new(&source, span.clone());
+        let (kind, side) = self.choose(direction, &place, &mut table)?;
+        self.refuse_others(direction, &source, (kind, side), &mut table);
+        let table = SourceTable::new(Spanned::new(span, DeValue::Table(table)), &source);
+        let section = Section::new(&name, table, expected, environment);
+        let built = (side.build)(&section);
+        let files = self.add_files(direction.name, &name, &source, section.into_files());
+        match built {
+            Ok(blueprint) => {
+                let blueprint = Arc::from(blueprint);
+                Some(PortPlan { name, kind, blueprint, files, mode: Arc::default() })
+            }
+            Err(more) => {
+                self.errors.extend(more);
+                None
+            }
         }
     }
-}
 
-/// A key of an input, and its place if the file has it.
-type Key = (&'static str, Option<Range<usize>>);
-
-/// Checks that there is such an interface and, if the run `opens` it, that it may.
-fn interface_name(
-    source: &Source,
-    interface: Spanned<String>,
-    interfaces: Option<&[String]>,
-    opens: bool,
-    errors: &mut Vec<SourceError>,
-) -> String {
-    let Some(names) = interfaces else { return interface.into_inner() };
-    if !names.contains(interface.get_ref()) {
-        let message = format!("there is no interface '{}'", interface.get_ref());
-        errors.push(source.error(
-            interface.span(),
-            message,
-            format!("one of {}", names.join(", ")),
-        ));
-    } else if opens && let Err(e) = thalweg_io::check_interface(interface.get_ref()) {
-        let message = format!("interface '{}': {}", interface.get_ref(), e.what());
-        errors.push(source.error(interface.span(), message, "an interface that can be opened"));
+    /// Adds an error for each key that no kind has; returns whether there is none.
+    fn check_keys<B: ?Sized>(
+        &mut self,
+        direction: &Direction<B>,
+        source: &Source,
+        table: &DeTable<'_>,
+        expected: &str,
+    ) -> bool {
+        let known = direction.keys(self.kinds);
+        let before = self.errors.len();
+        for key in table.keys().filter(|key| !known.contains(&&**key.get_ref())) {
+            let all: Vec<_> = known.iter().map(|key| format!("`{key}`")).collect();
+            let key_name = key.get_ref();
+            let message = format!("unknown field `{key_name}`, expected one of {}", all.join(", "));
+            self.errors.push(source.error(key.span(), message, expected));
+        }
+        self.errors.len() == before
     }
-    interface.into_inner()
-}
 
-fn generator_source(
-    source: &Source,
-    spec: Spanned<Spec>,
-    errors: &mut Vec<SourceError>,
-) -> InputSource {
-    if let Err(e) = spec.get_ref().validate() {
-        errors.push(source.error(spec.span(), format!("{}: {}", e.field, e.what), e.expected));
-    }
-    InputSource::Generate(Box::new(spec.into_inner()))
-}
-
-/// The outputs. `interfaces` are those that there are; without them, any name is accepted. `opens`:
-/// the outputs are opened later, so check that this is permitted.
-pub(super) fn outputs(
-    source: &Source,
-    outputs: Vec<Named<Output>>,
-    interfaces: Option<&[String]>,
-    opens: bool,
-    files: &mut Files,
-    errors: &mut Vec<SourceError>,
-) -> Vec<OutputPlan> {
-    if outputs.is_empty() {
-        errors.push(source.error(0..0, "the chain has no output", "a section [output.NAME]"));
-    }
-    let mut plans: Vec<OutputPlan> = Vec::new();
-    for Placed { source, part: (name, output) } in outputs {
-        let Some(output) = output else { continue };
-        let span = output.span();
-        let output = output.into_inner();
-        let target = match (output.interface, output.capture, output.discard) {
-            (Some(interface), None, false) => OutputTarget::Interface(interface_name(
-                &source, interface, interfaces, opens, errors,
-            )),
-            (None, Some(capture), false) => {
-                let path = resolve(&source, capture.get_ref());
-                if let Some((message, expected)) = unwritable(&path) {
-                    errors.push(source.error(capture.span(), message, expected));
+    /// The only kind that the keys of a section choose.
+    fn choose<B: ?Sized>(
+        &mut self,
+        direction: &Direction<B>,
+        section: &Passage,
+        table: &mut DeTable<'_>,
+    ) -> Option<(&'static Kind, &'static Side<B>)> {
+        let kinds: Vec<_> = direction.kinds(self.kinds).collect();
+        let mut chosen = Vec::new();
+        for (kind, side) in kinds.iter().copied() {
+            match take(table, kind.key) {
+                Some((_, value)) if matches!(value.get_ref(), DeValue::Boolean(false)) => {}
+                Some((key, value)) => {
+                    table.insert(key, value);
+                    chosen.push((kind, side));
                 }
-                let what = format!("the file that output '{}' writes", name.get_ref());
-                let option = Passage::new(&source, capture.span());
-                files.written(OutputFile::new(&path), option, what);
-                OutputTarget::Capture(path)
+                None => {}
             }
-            (None, None, true) => OutputTarget::Discard,
-            _ => {
-                let expected = "one of: interface = \"NAME\", capture = \"FILE\", discard = true";
-                errors.push(source.error(span, "an output needs exactly one target", expected));
-                continue;
-            }
-        };
-        plans.push(OutputPlan { name: name.into_inner(), target });
+        }
+        if let [one] = chosen[..] {
+            return Some(one);
+        }
+        let examples: Vec<_> = kinds.iter().map(|(kind, _)| kind.example).collect();
+        let expected = format!("one of: {}", examples.join(", "));
+        self.errors.push(section.error(direction.needs, expected));
+        None
     }
-    plans
-}
 
-/// What names of captures are accepted for writing.
-const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or /dev/stdout";
-
-/// Why no capture can be written to `path`, and what would be accepted.
-fn unwritable(path: &Path) -> Option<(&'static str, &'static str)> {
-    if let Some(why) = thalweg_nf::misplaced(path) {
-        return Some(why);
+    /// Takes the keys out of the section that its kind does not have, each with an error: ignoring
+    /// them would run something else than the file requests.
+    fn refuse_others<B: ?Sized>(
+        &mut self,
+        direction: &Direction<B>,
+        source: &Source,
+        (kind, side): (&'static Kind, &'static Side<B>),
+        table: &mut DeTable<'_>,
+    ) {
+        let others = direction.keys(self.kinds).into_iter().filter(|key| !side.keys.contains(key));
+        for key in others {
+            let Some((_, value)) = take(table, key) else { continue };
+            let instead = side.instead.iter().find(|(other, _)| *other == key);
+            let expected = instead.map_or_else(
+                || {
+                    let has_it = direction.kinds(self.kinds).filter(|(_, s)| s.keys.contains(&key));
+                    has_it.map(|(kind, _)| kind.noun).collect::<Vec<_>>().join(" or ")
+                },
+                |(_, expected)| (*expected).to_owned(),
+            );
+            let message = format!("'{key}' does not apply to {}", kind.noun);
+            self.errors.push(source.error(value.span(), message, expected));
+        }
     }
-    (!CaptureOutput::has_format(path)).then_some(("unknown capture format", NAMES))
+
+    /// Adds the files that a section names to those of the chain; returns them.
+    fn add_files(
+        &mut self,
+        direction: &str,
+        name: &str,
+        source: &Source,
+        found: NamedFiles,
+    ) -> Vec<PathBuf> {
+        let NamedFiles { read, searched, written, notes } = found;
+        self.notes.extend(notes);
+        for path in &read {
+            self.files.traffic(path, format!("the file that {direction} '{name}' reads"));
+        }
+        for place in searched {
+            self.files.searched(place, format!("those that {direction} '{name}' reads"));
+        }
+        let mut files = read;
+        for (path, span) in written {
+            let what = format!("the file that {direction} '{name}' writes");
+            self.files.written(OutputFile::new(&path), Passage::new(source, span), what);
+            files.push(path);
+        }
+        files
+    }
 }

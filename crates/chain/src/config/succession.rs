@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thalweg_io::kind::PortBlueprint;
 use thalweg_nf::Renewal;
 use thalweg_source::{Source, SourceError};
 
@@ -10,7 +11,7 @@ use super::file::ChainFile;
 use super::nfs::NfPlan;
 use super::paths::is_in_memory;
 use super::plan::{Plan, PlanOptions};
-use super::ports::{InputPlan, InputSource, MergeBy, OutputPlan, OutputTarget};
+use super::ports::{InputPlan, MergeBy, OutputPlan, PortPlan};
 use crate::route_decider::NfIndex;
 
 /// A new plan, what becomes of the parts of the running one, and how they differ.
@@ -102,6 +103,8 @@ impl Plan {
         let nfs = (0..plan.nfs.len()).map(|at| self.heir(&mut plan, at)).collect::<Vec<_>>();
         let inputs = pairs(&plan.inputs, &self.inputs, same_input);
         let outputs = pairs(&plan.outputs, &self.outputs, same_output);
+        keep(&mut plan.inputs, &self.inputs, &inputs);
+        keep(&mut plan.outputs, &self.outputs, &outputs);
         let keeps_classification = plan.types == self.types
             && plan.classifier == self.classifier
             && *plan.rules.load() == *self.rules.load()
@@ -147,30 +150,25 @@ fn pairs<T>(new: &[T], running: &[T], same: fn(&T, &T) -> bool) -> Vec<Option<us
     pairs
 }
 
+/// Inputs are the same only under the same name, which routes and rules know.
 fn same_input(a: &InputPlan, b: &InputPlan) -> bool {
-    let text = |input: &InputPlan| input.filter.as_ref().map(|filter| filter.text().to_owned());
-    let source = match (&a.source, &b.source) {
-        (
-            InputSource::Interface { name, promiscuous },
-            InputSource::Interface { name: other, promiscuous: also },
-        ) => (name, promiscuous) == (other, also),
-        (
-            InputSource::Capture { files, in_memory, .. },
-            InputSource::Capture { files: other, in_memory: also, .. },
-        ) => files.paths().eq(other.paths()) && in_memory == also,
-        (InputSource::Generate(spec), InputSource::Generate(other)) => spec == other,
-        _ => false,
-    };
-    let rest = |input: &InputPlan| (input.name.clone(), input.loops, input.times, text(input));
-    source && rest(a) == rest(b)
+    a.name == b.name && a.blueprint.is_same(&*b.blueprint)
 }
 
 /// Outputs that write the same are the same, whatever their names: their files go on.
 fn same_output(a: &OutputPlan, b: &OutputPlan) -> bool {
-    match (&a.target, &b.target) {
-        (OutputTarget::Interface(name), OutputTarget::Interface(other)) => name == other,
-        (OutputTarget::Capture(path), OutputTarget::Capture(other)) => path == other,
-        (OutputTarget::Discard, OutputTarget::Discard) => a.name == b.name,
-        _ => false,
+    a.blueprint.is_same(&*b.blueprint)
+}
+
+/// Lets the ports of a new plan go on as those of the running one that they are `paired` with.
+fn keep<B: PortBlueprint + ?Sized>(
+    new: &mut [PortPlan<B>],
+    running: &[PortPlan<B>],
+    paired: &[Option<usize>],
+) {
+    for (port, pair) in new.iter_mut().zip(paired) {
+        if let Some(at) = pair {
+            port.keep(&running[*at]);
+        }
     }
 }

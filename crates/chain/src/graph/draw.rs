@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Graph, Nf, Port, PortKind};
+use super::{Graph, Nf, Port};
 
 /// The nodes of a chain and the arrows between them.
 struct Drawing<'a> {
@@ -153,12 +153,7 @@ impl<'a> Drawing<'a> {
 
 impl<'a> Node<'a> {
     fn port(port: &'a Port, role: Role) -> Self {
-        let what = match port.kind {
-            PortKind::Capture => format!("capture file {}", port.what),
-            PortKind::Interface | PortKind::Discard => port.what.clone(),
-            PortKind::Generator => format!("generator: {}", port.what),
-        };
-        Self { name: &port.name, role, lines: vec![port.name.clone(), what] }
+        Self { name: &port.name, role, lines: vec![port.name.clone(), port.title.clone()] }
     }
 
     fn nf(nf: &'a Nf) -> Self {

@@ -5,15 +5,15 @@ mod draw;
 mod tests;
 
 use std::fmt::Write;
-use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use thalweg_io::kind::{Capabilities, Link, PortBlueprint};
 use thalweg_packet::{PacketType, PortIndex};
 
 use thalweg_source::{counted, visible};
 
-use crate::config::{InputSource, OutputTarget, Plan, distinct_inputs};
+use crate::config::{Plan, PortPlan, distinct_inputs};
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and the path of each packet type.
@@ -34,29 +34,46 @@ pub struct Graph {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its kind.
-    pub kind: PortKind,
+    /// The name of its kind: `interface`, `capture`, `generator`, `discard`, or that of a kind of
+    /// your own.
+    pub kind: &'static str,
     /// The interface, the files or the traffic.
     pub what: String,
-}
-
-/// The kind of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PortKind {
-    /// A network interface.
-    Interface,
-    /// Capture files.
-    Capture,
-    /// Generated traffic.
-    Generator,
-    /// An output that discards what it receives.
-    Discard,
+    /// How packets pass, in a few words: the format of a capture; of an interface what the system
+    /// provides, once it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The state of its link, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// What its kind can do.
+    pub capabilities: Capabilities,
+    /// What it is, where nothing else names its kind.
+    #[serde(skip)]
+    title: String,
 }
 
 impl Port {
-    fn new(name: &str, kind: PortKind, what: String) -> Self {
-        Self { name: name.to_owned(), kind, what }
+    fn of<B: PortBlueprint + ?Sized>(port: &PortPlan<B>) -> Self {
+        let blueprint = &port.blueprint;
+        Self {
+            name: port.name.clone(),
+            kind: port.kind.name,
+            what: blueprint.describe(),
+            mode: port.mode(),
+            link: blueprint.link(),
+            capabilities: blueprint.capabilities(),
+            title: blueprint.title(),
+        }
+    }
+
+    /// What it is, with the state of its link.
+    fn shown(&self) -> String {
+        let what = visible(&self.what);
+        match &self.link {
+            Some(link) if *link != Link::default() => format!("{what} ({link})"),
+            _ => what.into_owned(),
+        }
     }
 }
 
@@ -104,28 +121,8 @@ impl Graph {
     }
 
     fn of(plan: &Plan) -> Self {
-        let interface = |name: &str| (PortKind::Interface, format!("interface {name}"));
-        let capture = |path: &Path| (PortKind::Capture, path.display().to_string());
-        let inputs = plan.inputs.iter().map(|p| {
-            let (kind, what) = match &p.source {
-                InputSource::Interface { name, .. } => interface(name),
-                InputSource::Capture { what, .. } => (PortKind::Capture, what.clone()),
-                InputSource::Generate(spec) => {
-                    let flows = counted(spec.flows, "flow");
-                    let packets = counted(spec.packets, "generated packet");
-                    (PortKind::Generator, format!("{packets} in {flows}"))
-                }
-            };
-            Port::new(&p.name, kind, what)
-        });
-        let outputs = plan.outputs.iter().map(|p| {
-            let (kind, what) = match &p.target {
-                OutputTarget::Interface(name) => interface(name),
-                OutputTarget::Capture(path) => capture(path),
-                OutputTarget::Discard => (PortKind::Discard, "discard".into()),
-            };
-            Port::new(&p.name, kind, what)
-        });
+        let inputs = plan.inputs.iter().map(Port::of);
+        let outputs = plan.outputs.iter().map(Port::of);
         let nfs = plan.nfs.iter().map(|nf| Nf {
             name: nf.name.clone(),
             kind: nf.kind.name.to_owned(),
@@ -155,7 +152,7 @@ impl Graph {
     pub fn to_tree(&self) -> String {
         let mut text = String::new();
         for port in &self.inputs {
-            let _ = writeln!(text, "input {}: {}", port.name, visible(&port.what));
+            let _ = writeln!(text, "input {}: {}", port.name, port.shown());
         }
         let _ = writeln!(
             text,
@@ -181,7 +178,7 @@ impl Graph {
             }
         }
         for port in &self.outputs {
-            let _ = writeln!(text, "output {}: {}", port.name, visible(&port.what));
+            let _ = writeln!(text, "output {}: {}", port.name, port.shown());
         }
         text
     }

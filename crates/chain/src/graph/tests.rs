@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use thalweg_io::kind::Capabilities;
 use thalweg_testkit::peer;
 
-use super::{Graph, Nf, Port, PortKind, TypeWay};
+use super::{Graph, Nf, Port, TypeWay};
 
 const ODD: [&str; 8] = [
     "plain",
@@ -23,16 +24,24 @@ fn chain(name: &str) -> Graph {
     let named = |prefix: &str| format!("{prefix}{name}");
     let way = |from: &str, nf: &str, to: &str| vec![from.to_owned(), nf.to_owned(), to.to_owned()];
     let nf = |name: String, pinned| Nf { name, kind: "filter".into(), what: "any".into(), pinned };
-    let port = |name: &str, kind, what: String| Port::new(name, kind, what);
+    let port = |name: &str, kind, title: String| Port {
+        name: name.to_owned(),
+        kind,
+        what: String::new(),
+        mode: None,
+        link: None,
+        capabilities: Capabilities::default(),
+        title,
+    };
     Graph {
         inputs: vec![
-            port(&named("p"), PortKind::Capture, named("in/")),
-            port("live", PortKind::Interface, "interface eth1".into()),
-            port("made", PortKind::Generator, "10 generated packets in 1 flow".into()),
+            port(&named("p"), "capture", named("capture in/")),
+            port("live", "interface", "interface eth1".into()),
+            port("made", "generator", "generator: 10 generated packets in 1 flow".into()),
         ],
         outputs: vec![
-            port(&named("p"), PortKind::Capture, named("out/")),
-            port("nowhere", PortKind::Discard, "discard".into()),
+            port(&named("p"), "capture", named("capture out/")),
+            port("nowhere", "discard", "discard".into()),
         ],
         nfs: vec![nf(named("n"), true), nf("other".into(), false)],
         types: vec![
@@ -99,7 +108,7 @@ fn mermaid_shows_ports_nfs_their_kinds_and_the_types() {
         let (nodes, arrows) = read_mermaid(&chain(name).to_mermaid());
         let clean = super::draw::printable(name);
         let expected = [
-            format!("p{clean}\ncapture file in/{clean}"),
+            format!("p{clean}\ncapture in/{clean}"),
             "live\ninterface eth1".into(),
             "made\ngenerator: 10 generated packets in 1 flow".into(),
             "ingress".into(),
@@ -107,7 +116,7 @@ fn mermaid_shows_ports_nfs_their_kinds_and_the_types() {
             "other\nfilter".into(),
             "egress".into(),
             "drop".into(),
-            format!("p{clean}\ncapture file out/{clean}"),
+            format!("p{clean}\ncapture out/{clean}"),
             "nowhere\ndiscard".into(),
         ];
         assert_eq!(nodes, expected);
@@ -154,12 +163,12 @@ fn graphviz_shows_ports_nfs_their_kinds_and_the_types() {
         let texts = texts(&chain(name).to_dot());
         let clean = super::draw::printable(name);
         let labels = [
-            format!("p{clean}\ncapture file in/{clean}"),
+            format!("p{clean}\ncapture in/{clean}"),
             "live\ninterface eth1".into(),
             "made\ngenerator: 10 generated packets in 1 flow".into(),
             format!("n{clean}\nfilter\non its own worker"),
             "other\nfilter".into(),
-            format!("p{clean}\ncapture file out/{clean}"),
+            format!("p{clean}\ncapture out/{clean}"),
             "nowhere\ndiscard".into(),
             format!("t{clean}"),
             "u".into(),

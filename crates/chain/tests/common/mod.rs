@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
-use thalweg_chain::{Plan, PlanOptions};
+use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
 use thalweg_nf::{
-    BUCKETS, Blueprint, Context, Division, Grain, Kind, Kinds, NetworkFunction, Part, Renewal,
+    BUCKETS, Blueprint, Context, Division, Grain, Kind, NetworkFunction, Part, Renewal,
 };
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds, Pool};
 use thalweg_source::SourceError;
@@ -140,14 +140,14 @@ pub fn kinds() -> Kinds {
             Ok(Box::new(TestBlueprint { options: section.parse()?, ledger }))
         },
     };
-    Kinds::new([
+    Kinds::from(thalweg_nf::Kinds::new([
         test,
         thalweg_acl::KIND,
         thalweg_defrag::KIND,
         thalweg_filter::KIND,
         thalweg_monitor::KIND,
         thalweg_nat::KIND,
-    ])
+    ]))
 }
 
 struct TestBlueprint {

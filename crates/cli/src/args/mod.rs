@@ -2,6 +2,7 @@
 
 mod control;
 mod observed;
+mod port;
 mod selection;
 mod shorthand;
 mod sim;
@@ -15,6 +16,7 @@ use thalweg_chain::Workers;
 
 pub use control::{ControlOptions, Ctl, CtlCapture, CtlTrace, Request};
 pub use observed::{Observed, ReportFormat, StatsFormat};
+pub use port::Port;
 pub use selection::Selected;
 pub use shorthand::*;
 pub use sim::*;
@@ -164,6 +166,9 @@ Without one, the rates of one second are printed.")]
     /// Show the kinds of network function: options, defaults, state, limits
     #[command(subcommand)]
     Nf(Nf),
+    /// Show the kinds of port: keys of their sections, defaults
+    #[command(subcommand)]
+    Port(Port),
     /// Measure where the cycles of a packet go, for several kinds of traffic
     #[command(after_help = "Examples:
   thalweg profile
@@ -218,7 +223,8 @@ impl Command {
             Self::Gen(options) => options.json,
             Self::Trace(options) => options.json,
             Self::Profile(options) => options.json,
-            Self::Nf(Nf::List { json } | Nf::Show { json, .. }) => *json,
+            Self::Nf(Nf::List { json } | Nf::Show { json, .. })
+            | Self::Port(Port::List { json } | Port::Show { json, .. }) => *json,
             Self::Sim(Sim::Run(options)) => options.json,
             Self::Sim(Sim::Race(options)) => options.json,
             Self::Sim(Sim::Predict(options)) => options.json,

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thalweg_api::Listening;
+use thalweg_io::kind::Link;
 use thalweg_source::{counted, visible};
 
 use crate::args::Request;
@@ -49,6 +50,8 @@ struct Port {
     direction: String,
     kind: String,
     what: String,
+    link: Option<Link>,
+    mode: Option<String>,
     packets: u64,
     bytes: u64,
     drops: IndexMap<String, u64>,
@@ -180,13 +183,25 @@ fn ports(out: &mut impl Write, ports: &Ports) -> io::Result<()> {
             port.name.clone(),
             port.direction.clone(),
             port.kind.clone(),
-            visible(&port.what).into_owned(),
+            visible(&port.described()).into_owned(),
             port.packets.to_string(),
             port.bytes.to_string(),
             tables::list(&port.drops).join(", "),
         ]);
     }
     writeln!(out, "{table}")
+}
+
+impl Port {
+    /// What it is, with the state of its link and how packets pass.
+    fn described(&self) -> String {
+        let link = self.link.map(|link| link.to_string()).filter(|text| !text.is_empty());
+        let more: Vec<_> = link.into_iter().chain(self.mode.clone()).collect();
+        match more.as_slice() {
+            [] => self.what.clone(),
+            more => format!("{} ({})", self.what, more.join("; ")),
+        }
+    }
 }
 
 fn nfs(out: &mut impl Write, nfs: &Nfs) -> io::Result<()> {

@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_chain::PlanOptions;
+use thalweg_chain::{Kinds, PlanOptions};
 use thalweg_engine::{Control, Report, RunOptions};
-use thalweg_nf::Kinds;
 
 use self::mixes::{MIXES, Mix};
 use crate::args;

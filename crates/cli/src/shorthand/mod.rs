@@ -13,10 +13,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_chain::{Plan, PlanOptions, Workers};
+use thalweg_chain::{Kinds, Plan, PlanOptions, Workers};
 use thalweg_engine::{Control, Report, RunOptions};
 use thalweg_io::STANDARD_OUTPUT;
-use thalweg_nf::Kinds;
 use thalweg_packet::MAX_FRAME_SIZE;
 use thalweg_source::{PatientWriter, Source, visible};
 

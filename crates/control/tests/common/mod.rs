@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use thalweg_api::{Answer, Client, Counted, Limits, Listeners, Server, Socket};
-use thalweg_chain::{Plan, PlanOptions};
+use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_control::{Subject, serve};
 use thalweg_engine::{Control, Report, RunOptions, run};
-use thalweg_nf::Kinds;
 
 /// Generated traffic of two types, one of which passes two NFs.
 const CHAIN: &str = r#"
@@ -45,7 +44,7 @@ pub struct Running {
 
 /// The kinds of the chain.
 pub fn kinds() -> Kinds {
-    Kinds::new([thalweg_acl::KIND, thalweg_monitor::KIND])
+    Kinds::from(thalweg_nf::Kinds::new([thalweg_acl::KIND, thalweg_monitor::KIND]))
 }
 
 /// Starts a run over generated traffic without end.

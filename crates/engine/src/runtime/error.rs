@@ -12,9 +12,6 @@ pub enum RunError {
     /// A port could not be opened.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// The specification of a generator is invalid.
-    #[error("generated traffic: {0}")]
-    Generate(#[from] thalweg_io::generate::SpecError),
     /// More workers are requested than the maximum.
     #[error("bad number of workers: {0}; expected 1 to {MAX_WORKERS}")]
     Workers(usize),

@@ -210,8 +210,8 @@ fn build(
         NextNf { was, seat: (!runs_on).then(seat), renewal, may_divide: may_divide[at] }
     };
     let nfs = nfs.into_iter().enumerate().map(next).collect();
-    let open = |input: &InputPlan| open_input(input, options);
-    let claim = |output: &OutputPlan| claim_output(output, stop);
+    let open = |input: &InputPlan| open_input(&plan, input, options);
+    let claim = |output: &OutputPlan| claim_output(&plan, output, stop);
     let (inputs, outputs) = if reload.dry_run {
         (Vec::new(), Vec::new())
     } else {

@@ -63,6 +63,11 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
+    /// Whether the file is compressed; known once bytes have arrived.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.gzip
+    }
+
     /// Opens `path`. Nothing is read yet, since a pipe may be empty.
     pub(crate) fn open(path: &Path, upkeep: Upkeep) -> io::Result<Self> {
         let size = if upkeep == Upkeep::Small { SMALL_BUFFER } else { LARGE_BUFFER };

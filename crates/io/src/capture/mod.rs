@@ -5,7 +5,9 @@ mod blocks;
 mod bytes;
 mod commented;
 mod files;
+mod find;
 mod input;
+mod kind;
 mod link;
 mod order;
 mod output;
@@ -20,6 +22,7 @@ mod stream;
 pub use commented::{CommentedCapture, CommentedPacket};
 pub use files::CaptureFiles;
 pub use input::CaptureInput;
+pub use kind::KIND;
 pub use output::{CaptureOutput, STANDARD_OUTPUT};
 
 pub(crate) use link::{Unfit, to_ethernet};

@@ -58,6 +58,13 @@ impl Format {
         }
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pcap => "pcap",
+            Self::PcapNg => "pcapng",
+        }
+    }
+
     fn file_header(self) -> Vec<u8> {
         match self {
             Self::Pcap => {
@@ -125,9 +132,11 @@ struct Pending {
 }
 
 impl CaptureOutput {
-    /// Whether the name of `path` determines a format.
-    pub fn has_format(path: &Path) -> bool {
-        Format::of_path(path).is_some()
+    /// The format that the name of `path` determines, in words: `pcapng, gzip`.
+    pub fn form(path: &Path) -> Option<String> {
+        let (format, gzip) = Format::of_path(path)?;
+        let compression = if gzip { ", gzip" } else { "" };
+        Some(format!("{}{compression}", format.name()))
     }
 
     /// Creates the capture at `path`, or empties it, and writes its file header.

@@ -196,6 +196,16 @@ impl Reader {
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()
     }
 
+    /// The format and the compression, once the file header has arrived.
+    pub(crate) fn form(&self) -> Option<String> {
+        let format = match self.format.as_ref()? {
+            Format::Pcap(_) => "pcap",
+            Format::PcapNg(_) => "pcapng",
+        };
+        let compression = if self.bytes.is_compressed() { ", gzip" } else { "" };
+        Some(format!("{format}{compression}"))
+    }
+
     /// The file being read.
     pub(crate) fn path(&self) -> &Path {
         &self.path

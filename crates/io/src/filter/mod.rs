@@ -12,6 +12,11 @@ use none::Program;
 use std::fmt;
 use std::sync::Arc;
 
+use thalweg_source::SourceError;
+use toml::Spanned;
+
+use crate::kind::Section;
+
 /// Whether this build has filters: the feature `libpcap`.
 pub const HAS_FILTERS: bool = cfg!(feature = "libpcap");
 
@@ -38,6 +43,16 @@ impl Filter {
         Ok(Self { text: text.into(), program: Arc::new(Program::compile(text, None)?) })
     }
 
+    /// Compiles the filter of an option of `section`; a mistake is added to `errors`.
+    pub(crate) fn of_option(
+        section: &Section<'_>,
+        text: &Spanned<String>,
+        errors: &mut Vec<SourceError>,
+    ) -> Option<Self> {
+        let mistake = |message| errors.push(section.error(text.span(), message, FILTER));
+        Self::compile(text.get_ref()).map_err(mistake).ok()
+    }
+
     /// The filter as it was written.
     pub fn text(&self) -> &str {
         &self.text
@@ -56,6 +71,13 @@ impl Filter {
     #[cfg(target_os = "linux")]
     pub(crate) fn for_interface(&self, name: &str) -> Result<Program, String> {
         Program::compile(&self.text, Some(name))
+    }
+}
+
+/// Filters of the same text are the same.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
     }
 }
 

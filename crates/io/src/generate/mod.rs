@@ -3,6 +3,7 @@
 
 mod flow;
 mod hostile;
+mod kind;
 mod malform;
 mod payload;
 mod popularity;
@@ -15,6 +16,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
+pub use kind::KIND;
 pub use sizes::Sizes;
 pub use spec::{Payload, Protocols, Spec, SpecError};
 

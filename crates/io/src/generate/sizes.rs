@@ -1,9 +1,11 @@
 //! Mixes of frame sizes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use rand::RngExt;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The range from the shortest Ethernet frame to the longest that is generated, in bytes with
@@ -75,6 +77,20 @@ impl FromStr for Sizes {
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl JsonSchema for Sizes {
+    fn schema_name() -> Cow<'static, str> {
+        "Sizes".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer"] })
     }
 }
 

@@ -1,12 +1,13 @@
 //! The specification of the traffic to generate.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::Sizes;
 use super::subnet::Subnet;
 
 /// The traffic to generate. Every field has a default.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
     /// Seed of all random choices.
@@ -49,7 +50,7 @@ pub struct Spec {
 }
 
 /// Weights of the protocols among the flows.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Protocols {
     /// TCP, with handshakes and teardowns.
@@ -63,7 +64,7 @@ pub struct Protocols {
 }
 
 /// The payload of generated packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
     /// Random bytes.

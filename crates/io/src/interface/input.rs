@@ -24,6 +24,7 @@ const KEPT: usize = 256 * LONG;
 /// [`offload`](crate::offload). Each packet has the time at which the kernel received it.
 pub struct InterfaceInput {
     name: String,
+    promiscuous: bool,
     socket: PacketSocket,
     ring: Ring,
     arrivals: Arrivals,
@@ -65,6 +66,7 @@ impl InterfaceInput {
         }
         Ok(Self {
             name: name.to_owned(),
+            promiscuous,
             socket,
             ring,
             arrivals: Arrivals::default(),
@@ -72,6 +74,12 @@ impl InterfaceInput {
             down: false,
             ended: false,
         })
+    }
+
+    /// How packets are received, in a few words.
+    pub(crate) fn mode(&self) -> String {
+        let addresses = if self.promiscuous { "promiscuous" } else { "own addresses" };
+        format!("packet socket, {}, {addresses}", self.ring.describe())
     }
 
     /// Counts the packets that the kernel had no room for.

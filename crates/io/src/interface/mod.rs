@@ -5,17 +5,21 @@
 
 mod arrivals;
 mod input;
+mod kind;
+mod link;
 mod output;
 mod ring;
 mod socket;
 
 pub use input::InterfaceInput;
+pub use kind::KIND;
 pub use output::InterfaceOutput;
 pub use socket::interfaces;
 
 use std::io;
 
 use crate::port::IoError;
+use link::link_of;
 use socket::PacketSocket;
 
 /// Checks that the system permits this program to open interfaces.

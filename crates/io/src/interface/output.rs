@@ -47,6 +47,12 @@ impl InterfaceOutput {
         Ok(Self { name: name.to_owned(), socket, stuck: false, longest: 0, told: false })
     }
 
+    /// How packets are sent, in a few words.
+    #[expect(clippy::unused_self, reason = "the mode is that of an open output")]
+    pub(crate) fn mode(&self) -> String {
+        "packet socket, sendmmsg".into()
+    }
+
     /// Returns the reason for dropping a packet that the interface did not accept; `None` to try
     /// again.
     fn refused(

@@ -76,6 +76,11 @@ impl Ring {
         Ok(Self { map, slot, at: 0 })
     }
 
+    /// What it is, in a few words.
+    pub(super) fn describe(&self) -> String {
+        format!("TPACKET_V2 ring with {} slots", RING / self.slot)
+    }
+
     /// The start of the next packet's slot.
     fn place(&self) -> *mut u8 {
         self.map.as_mut_ptr().wrapping_add(self.at)

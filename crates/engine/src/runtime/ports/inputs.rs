@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
-use thalweg_io::{Input, IoError};
+use thalweg_io::Input;
 use thalweg_packet::{BATCH, Batch};
 
 use super::open::check_options;
@@ -123,8 +123,9 @@ impl Inputs {
         control.bytes_in.fetch_add(delivery.bytes, Relaxed);
         control.drops.fetch_add(delivery.drops, Relaxed);
         if let Some(failure) = delivery.failure {
-            // The other captures are read to their ends; a removed interface ends the run.
-            if matches!(failure, IoError::Interface { .. }) {
+            // After a damaged file the others are read to their ends; anything else that fails, such
+            // as a removed interface, ends the run.
+            if failure.path().is_none() {
                 control.stop();
             }
             self.failures.push(failure.to_string());

@@ -6,8 +6,8 @@ mod outputs;
 mod sources;
 
 pub(super) use inputs::Inputs;
-pub(super) use open::{check_options, open_input};
-pub(super) use outputs::{Outputs, claim_files, claim_output};
+pub(super) use open::{check_options, claim_files, claim_output, open_input};
+pub(super) use outputs::Outputs;
 pub(super) use sources::{Delivery, Sources};
 
 /// A port of a chain that takes the place of another one.

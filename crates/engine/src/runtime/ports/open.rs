@@ -1,35 +1,52 @@
-//! Opens the inputs of a plan, and checks the options of a run against them.
+//! Opens the ports of a plan, and checks the options of a run against its inputs.
 
-use std::path::Path;
-
-use thalweg_chain::{InputPlan, InputSource, Plan};
-use thalweg_io::generate::GeneratorInput;
-use thalweg_io::{CaptureInput, Input, InterfaceInput, MemoryInput, Selection, TimeRange};
+use thalweg_chain::{InputPlan, OutputPlan, Plan};
+use thalweg_io::kind::{InputOpening, OutputOpening, Overrides};
+use thalweg_io::{Input, IoError, Output, TimeRange};
+use thalweg_source::Stop;
 
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 
-/// Opens an input.
+/// The queues of a port: the packets of all inputs are received in one order, by one worker at a
+/// time.
+const QUEUES: usize = 1;
+
+/// Opens an input of `plan`.
 pub(crate) fn open_input(
+    plan: &Plan,
     input: &InputPlan,
     options: &RunOptions,
 ) -> Result<Box<dyn Input>, RunError> {
-    let loops = options.loops.unwrap_or(input.loops);
-    let times = input.times.replaced_by(options.times);
-    let filter = options.filter.as_ref().or(input.filter.as_ref());
-    let selection = Selection { times, filter: filter.cloned() };
-    Ok(match &input.source {
-        InputSource::Interface { name, promiscuous } => {
-            Box::new(InterfaceInput::open(name, *promiscuous, filter)?)
-        }
-        InputSource::Capture { files, in_memory: false, .. } => {
-            Box::new(CaptureInput::open_files(files, selection, loops)?)
-        }
-        InputSource::Capture { files, in_memory: true, .. } => {
-            Box::new(MemoryInput::load_files(files, selection, loops)?)
-        }
-        InputSource::Generate(spec) => Box::new(GeneratorInput::new((**spec).clone())?),
-    })
+    let overrides =
+        Overrides { passes: options.loops, times: options.times, filter: options.filter.clone() };
+    let opening = InputOpening { pool: &plan.pool, queues: QUEUES, overrides: &overrides };
+    Ok(only(input.open(&opening)?))
+}
+
+/// Opens an output of `plan`, and locks its file.
+pub(crate) fn claim_output(
+    plan: &Plan,
+    output: &OutputPlan,
+    stop: &Stop,
+) -> Result<Box<dyn Output>, RunError> {
+    Ok(only(output.open(&OutputOpening { pool: &plan.pool, queues: QUEUES, stop })?))
+}
+
+/// The only one of the queues, which are as many as were requested.
+fn only<P: ?Sized>(queues: Vec<Box<P>>) -> Box<P> {
+    let [queue] = <[Box<P>; QUEUES]>::try_from(queues).ok().expect("the plan checks their number");
+    queue
+}
+
+/// Opens and locks the files that NFs write, if they are not open.
+pub(crate) fn claim_files(plan: &Plan, stop: &Stop) -> Result<(), RunError> {
+    for file in plan.files.outputs_of_nfs() {
+        file.stop_with(stop);
+        let failed = |source| IoError::File { path: file.path().to_owned(), source };
+        file.claim().map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Refuses options that apply to no input, and warns of inputs to which they do not.
@@ -43,15 +60,18 @@ fn check_times(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
     if options.times == TimeRange::default() {
         return Ok(());
     }
-    let is_capture = |input: &&InputPlan| matches!(input.source, InputSource::Capture { .. });
-    let (captures, others): (Vec<_>, Vec<_>) = plan.inputs.iter().partition(is_capture);
+    let has_times = |input: &&InputPlan| input.blueprint.times().is_some();
+    let (captures, others): (Vec<_>, Vec<_>) = plan.inputs.iter().partition(has_times);
     if captures.is_empty() {
         return Err(RunError::Times);
     }
-    for input in others {
-        log::warn!("--from and --to do not apply to input '{}': it is not a capture", input.name);
+    for InputPlan { name, kind, .. } in others {
+        log::warn!("--from and --to do not apply to input '{name}': it is {}", kind.noun);
     }
-    let is_empty = |input: &&&InputPlan| input.times.replaced_by(options.times).is_empty();
+    let is_empty = |input: &&&InputPlan| {
+        let times = input.blueprint.times().unwrap_or_default();
+        times.replaced_by(options.times).is_empty()
+    };
     let empty = captures.iter().find(is_empty);
     empty.map_or(Ok(()), |input| Err(RunError::NoTime(input.name.clone())))
 }
@@ -60,26 +80,20 @@ fn check_filter(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
     if options.filter.is_none() {
         return Ok(());
     }
-    let is_generated = |input: &&InputPlan| matches!(input.source, InputSource::Generate(_));
-    let (generated, others): (Vec<_>, Vec<_>) = plan.inputs.iter().partition(is_generated);
-    if others.is_empty() {
+    let can_filter = |input: &&InputPlan| input.blueprint.can_filter();
+    let (filtered, others): (Vec<_>, Vec<_>) = plan.inputs.iter().partition(can_filter);
+    if filtered.is_empty() {
         return Err(RunError::Filter);
     }
-    for input in generated {
-        log::warn!("--filter does not apply to input '{}': it is generated traffic", input.name);
+    for InputPlan { name, kind, .. } in others {
+        log::warn!("--filter does not apply to input '{name}': it is {}", kind.noun);
     }
     Ok(())
 }
 
 fn check_loops(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
     let Some(loops) = options.loops else { return Ok(()) };
-    let loops_none = |input: &&InputPlan| match &input.source {
-        InputSource::Interface { .. } | InputSource::Generate(_) => true,
-        InputSource::Capture { files, in_memory, .. } => {
-            let is_file = |path: &Path| path.metadata().is_ok_and(|file| file.is_file());
-            loops != 1 && !in_memory && !files.paths().all(is_file)
-        }
-    };
+    let loops_none = |input: &&InputPlan| !input.blueprint.can_repeat(loops);
     let ignoring: Vec<_> = plan.inputs.iter().filter(loops_none).map(|i| &*i.name).collect();
     if ignoring.len() == plan.inputs.len() {
         return Err(RunError::Loops);

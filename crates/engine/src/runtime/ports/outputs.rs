@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use thalweg_chain::{OutputPlan, OutputTarget, Plan};
+use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
-use thalweg_io::{CaptureOutput, DiscardOutput, InterfaceOutput, IoError, Output, OutputFailure};
+use thalweg_io::{Output, OutputFailure};
 use thalweg_packet::{Batch, DropReason, Lanes};
-use thalweg_source::Stop;
 
+use super::open::{claim_files, claim_output};
 use super::{CLOCK_PERIOD, NextPort};
 use crate::burst::Round;
 use crate::control::Control;
@@ -26,25 +26,6 @@ pub(crate) struct Outputs {
     failures: Vec<String>,
 }
 
-/// Opens an output, and locks its file.
-pub(crate) fn claim_output(output: &OutputPlan, stop: &Stop) -> Result<Box<dyn Output>, RunError> {
-    Ok(match &output.target {
-        OutputTarget::Interface(name) => Box::new(InterfaceOutput::open(name)?),
-        OutputTarget::Capture(path) => Box::new(CaptureOutput::claim(path, stop)?),
-        OutputTarget::Discard => Box::new(DiscardOutput),
-    })
-}
-
-/// Opens and locks the files that NFs write, if they are not open.
-pub(crate) fn claim_files(plan: &Plan, stop: &Stop) -> Result<(), RunError> {
-    for file in plan.files.outputs_of_nfs() {
-        file.stop_with(stop);
-        let failed = |source| IoError::File { path: file.path().to_owned(), source };
-        file.claim().map_err(failed)?;
-    }
-    Ok(())
-}
-
 /// The counts of all outputs.
 pub(crate) struct OutputTotals {
     pub(crate) counters: Vec<PortCounters>,
@@ -61,7 +42,7 @@ impl Outputs {
         control: &Control,
     ) -> Result<Self, RunError> {
         let stop = control.stop_request().after(options.duration);
-        let claimed = plan.outputs.iter().map(|output| claim_output(output, &stop));
+        let claimed = plan.outputs.iter().map(|output| claim_output(plan, output, &stop));
         let mut ports = claimed.collect::<Result<Vec<_>, _>>()?;
         claim_files(plan, &stop)?;
         for port in &mut ports {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thalweg_chain::{InputSource, MergeBy, Plan};
+use thalweg_chain::{MergeBy, Plan};
 use thalweg_io::{Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
 use thalweg_source::poll::wait_readable;
@@ -69,17 +69,17 @@ pub(crate) struct Delivery {
 
 /// How the first packet of each input is found.
 fn places(plan: &Plan) -> Vec<Place> {
-    let is_capture = |at: usize| matches!(plan.inputs[at].source, InputSource::Capture { .. });
-    let captures = (0..plan.inputs.len()).filter(|at| is_capture(*at)).count();
+    let has_times = |at: usize| plan.inputs[at].blueprint.times().is_some();
+    let captures = (0..plan.inputs.len()).filter(|at| has_times(*at)).count();
     let merges = plan.merge == MergeBy::Time && captures > 1;
-    let place = |at| if merges && is_capture(at) { Place::Sought } else { Place::InTurn };
+    let place = |at| if merges && has_times(at) { Place::Sought } else { Place::InTurn };
     (0..plan.inputs.len()).map(place).collect()
 }
 
 impl Sources {
     /// Opens the inputs of a plan, in its order.
     pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
-        let open = plan.inputs.iter().map(|input| open_input(input, options));
+        let open = plan.inputs.iter().map(|input| open_input(plan, input, options));
         let ports = open.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             clocks: ports.iter().map(|_| PacketClock::default()).collect(),

@@ -1,8 +1,12 @@
 //! The output that discards all packets.
 
+mod kind;
+
 use thalweg_packet::{Batch, DropCounts, Lanes};
 
 use crate::port::{Output, OutputFailure};
+
+pub use kind::KIND;
 
 /// Accepts packets and discards them.
 #[derive(Clone, Copy, Debug, Default)]

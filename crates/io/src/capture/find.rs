@@ -1,30 +1,31 @@
 //! The capture files of an input: one file or pipe, or several files as a list, a folder or a
 //! pattern.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use glob::{MatchOptions, Pattern, PatternError};
+use glob::{MatchOptions, PatternError};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use thalweg_io::{CaptureFiles, CaptureInput, IoError};
-use thalweg_source::{Source, SourceError, check_readable, counted, end_of_links, shortened};
+use thalweg_source::{SourceError, check_readable, counted, shortened};
 use toml::Spanned;
 
-use super::identity::Identity;
-use super::paths::resolve;
-use super::ports::InputSource;
+use super::files::CaptureFiles;
+use super::record::Reader;
+use super::stream::Upkeep;
+use crate::kind::Section;
+use crate::port::IoError;
+use crate::searched::{Searched, WILD, pattern_in};
 
 /// The most files of a folder that are named as skipped; further ones are counted.
 const MOST_NAMED: usize = 20;
 
 /// The most characters of the names in drawings.
 const MOST_SHOWN: usize = 60;
-
-/// The characters that make a name a pattern.
-const WILD: [char; 3] = ['*', '?', '['];
 
 /// The value of `capture`.
 #[derive(Debug)]
@@ -36,6 +37,25 @@ pub(super) enum Captures {
 impl<'de> Deserialize<'de> for Captures {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(CapturesVisitor)
+    }
+}
+
+impl JsonSchema for Captures {
+    fn schema_name() -> Cow<'static, str> {
+        "Captures".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string" },
+                { "type": "array", "items": { "type": "string" }, "minItems": 1 },
+            ],
+        })
     }
 }
 
@@ -61,96 +81,41 @@ impl<'de> Visitor<'de> for CapturesVisitor {
     }
 }
 
-/// Where an input looks for its files.
-#[derive(Clone, Debug)]
-pub(super) enum Searched {
-    Folder(PathBuf),
-    Pattern(Pattern),
-}
-
-impl Searched {
-    /// The files that match the pattern `name` in a folder: by this name, and by the real one of
-    /// the folder where the search begins, since other files may name it otherwise.
-    fn pattern(folder: &Path, name: &str) -> Result<[Self; 2], PatternError> {
-        let parts: Vec<_> = Path::new(name).components().collect();
-        let is_wild = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(WILD);
-        let begin = parts.iter().position(is_wild).unwrap_or(parts.len());
-        let (fixed, wild) = parts.split_at(begin);
-        let start = real_folder(&folder.join(fixed.iter().collect::<PathBuf>()));
-        let wild: PathBuf = wild.iter().collect();
-        let pattern = |whole: String| Pattern::new(&whole).map(Self::Pattern);
-        Ok([pattern(pattern_in(folder, Path::new(name)))?, pattern(pattern_in(&start, &wild))?])
-    }
-
-    /// Whether a file that is written to `path` would be found.
-    pub(super) fn finds(&self, path: &Path) -> bool {
-        let options = MatchOptions { require_literal_separator: true, ..MatchOptions::default() };
-        [path, &end_of_links(path)].into_iter().any(|path| {
-            let folder = path.parent().unwrap_or_else(|| Path::new(""));
-            match self {
-                Self::Folder(searched) => {
-                    Identity::of(&real_folder(folder)) == Identity::of(searched)
-                }
-                Self::Pattern(pattern) => {
-                    let real = real_folder(folder).join(path.file_name().unwrap_or_default());
-                    [path, &real].iter().any(|path| pattern.matches_path_with(path, options))
-                }
-            }
-        })
-    }
-}
-
-/// The path of a folder without links and `..`, if it exists.
-fn real_folder(folder: &Path) -> PathBuf {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
-}
-
-/// The pattern `name` relative to a folder, in whose own name nothing is a pattern.
-fn pattern_in(folder: &Path, name: &Path) -> String {
-    let folder = Pattern::escape(&folder.to_string_lossy());
-    Path::new(&folder).join(name).to_string_lossy().into_owned()
-}
-
 /// The captures of an input, as they were found.
 pub(super) struct Found {
-    pub(super) source: InputSource,
-    pub(super) searched: Vec<Searched>,
-}
-
-/// The mistakes and warnings of a chain file.
-pub(super) struct Findings<'a> {
-    pub(super) notes: &'a mut Vec<SourceError>,
-    pub(super) errors: &'a mut Vec<SourceError>,
+    pub(super) files: CaptureFiles,
+    /// The path; with several files, their names in the chain file and their number.
+    pub(super) what: String,
+    /// The format, if one file has been read.
+    pub(super) form: Option<String>,
 }
 
 /// Finds the captures that `captures` names. `passes` is the place of a number of passes other
 /// than 1.
-pub(super) fn captures(
-    source: &Source,
+pub(super) fn find(
+    section: &Section<'_>,
     captures: Spanned<Captures>,
     in_memory: bool,
     passes: Option<Range<usize>>,
-    findings: &mut Findings<'_>,
+    errors: &mut Vec<SourceError>,
 ) -> Found {
     let span = captures.span();
     let names = match captures.into_inner() {
         Captures::One(name) => {
-            let path = resolve(source, &name);
+            let path = section.resolve(&name);
             if !path.is_dir() && !is_pattern(&path, &name) {
-                let source = one(source, &path, span, in_memory, passes, findings.errors);
-                return Found { source, searched: Vec::new() };
+                return one(section, &path, span, passes.filter(|_| !in_memory), errors);
             }
             vec![Spanned::new(span, name)]
         }
         Captures::List(names) => {
             if names.is_empty() {
-                findings.errors.push(source.error(span, "an empty list", "at least one capture"));
+                errors.push(section.error(span, "an empty list", "at least one capture"));
             }
             names
         }
     };
-    several(source, &names, in_memory, findings)
+    several(section, &names, errors)
 }
 
 /// Whether `name`, of no existing file at `path`, is a pattern.
@@ -158,36 +123,37 @@ fn is_pattern(path: &Path, name: &str) -> bool {
     name.contains(WILD) && path.symlink_metadata().is_err()
 }
 
+/// One file or pipe. `passes` is the place of a number of passes for which a pipe does not do.
 fn one(
-    source: &Source,
+    section: &Section<'_>,
     path: &Path,
     span: Range<usize>,
-    in_memory: bool,
     passes: Option<Range<usize>>,
     errors: &mut Vec<SourceError>,
-) -> InputSource {
-    let cannot_read = |e| Some(format!("cannot read this capture: {e}"));
+) -> Found {
+    let cannot_read = |e| format!("cannot read this capture: {e}");
     // A pipe is not opened, since its writer would lose its reader when it is closed again.
-    let problem = match path.metadata() {
+    let form = match path.metadata() {
         Ok(metadata) if !metadata.is_file() => {
-            if let Some(span) = passes.filter(|_| !in_memory) {
+            if let Some(span) = passes {
                 let message = "the capture can be read only once, since it is not a file";
-                errors.push(source.error(span, message, "loop = 1, or memory = true"));
+                errors.push(section.error(span, message, "loop = 1, or memory = true"));
             }
-            check_readable(path).err().and_then(cannot_read)
+            check_readable(path).map(|()| None).map_err(cannot_read)
         }
-        Ok(_) => match CaptureInput::open(path, 1) {
-            Ok(_) => None,
-            Err(IoError::File { source, .. }) => cannot_read(source),
-            Err(other) => Some(other.what()),
+        Ok(_) => match Reader::open(path, Upkeep::Full) {
+            Ok(reader) => Ok(reader.form()),
+            Err(IoError::File { source, .. }) => Err(cannot_read(source)),
+            Err(other) => Err(other.what()),
         },
-        Err(e) => cannot_read(e),
+        Err(e) => Err(cannot_read(e)),
     };
-    if let Some(message) = problem {
-        errors.push(source.error(span, message, "a readable capture"));
-    }
-    let what = path.display().to_string();
-    InputSource::Capture { files: CaptureFiles::one(path), what, in_memory }
+    let form = form.unwrap_or_else(|message| {
+        errors.push(section.error(span, message, "a readable capture"));
+        None
+    });
+    section.reads(path);
+    Found { files: CaptureFiles::one(path), what: path.display().to_string(), form }
 }
 
 /// A file that was found, by the name at `span`.
@@ -198,26 +164,25 @@ struct Origin {
 }
 
 fn several(
-    source: &Source,
+    section: &Section<'_>,
     names: &[Spanned<String>],
-    in_memory: bool,
-    findings: &mut Findings<'_>,
+    errors: &mut Vec<SourceError>,
 ) -> Found {
     let mut origins = HashMap::new();
-    let (mut paths, mut searched) = (Vec::new(), Vec::new());
+    let mut paths = Vec::new();
     for name in names {
-        let path = resolve(source, name.get_ref());
+        let path = section.resolve(name.get_ref());
         let is_folder = path.is_dir();
         let found = if is_folder {
-            searched.push(Searched::Folder(path.clone()));
+            section.searches(Searched::Folder(path.clone()));
             in_folder(&path)
         } else if is_pattern(&path, name.get_ref()) {
-            matches(source, name.get_ref(), &mut searched)
+            matches(section, name.get_ref())
         } else {
             Ok(vec![path])
         };
         let found = found.unwrap_or_else(|(message, expected)| {
-            findings.errors.push(source.error(name.span(), message, expected));
+            errors.push(section.error(name.span(), message, expected));
             Vec::new()
         });
         for path in &found {
@@ -226,12 +191,13 @@ fn several(
         paths.extend(found);
     }
     let (files, failures) = CaptureFiles::several(paths);
-    report(source, failures, &origins, findings);
+    report(section, failures, &origins, errors);
+    files.paths().for_each(|path| section.reads(path));
     let names: Vec<_> = names.iter().map(|name| &**name.get_ref()).collect();
     let names = names.join(", ");
     let count = counted(files.paths().len(), "file");
     let what = format!("{}: {count}", shortened(&names, MOST_SHOWN));
-    Found { source: InputSource::Capture { files, what, in_memory }, searched }
+    Found { files, what, form: None }
 }
 
 /// What is wrong with a name, and what was expected.
@@ -256,15 +222,12 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Mistake> {
 }
 
 /// The files that match the pattern `name`, by name.
-fn matches(
-    source: &Source,
-    name: &str,
-    searched: &mut Vec<Searched>,
-) -> Result<Vec<PathBuf>, Mistake> {
+fn matches(section: &Section<'_>, name: &str) -> Result<Vec<PathBuf>, Mistake> {
     let expected = "a pattern with *, ?, [...] or **/, such as traffic/*.pcap";
-    let folder = source.path().parent().unwrap_or_else(|| Path::new(""));
+    let folder = section.source().path().parent().unwrap_or_else(|| Path::new(""));
     let bad = |e: PatternError| (format!("bad pattern: {e}"), expected);
-    searched.extend(Searched::pattern(folder, name).map_err(bad)?);
+    let places = Searched::pattern(folder, name).map_err(bad)?;
+    places.into_iter().for_each(|place| section.searches(place));
     let whole = pattern_in(folder, Path::new(name));
     let options = MatchOptions { require_literal_leading_dot: true, ..Default::default() };
     let mut paths = Vec::new();
@@ -283,10 +246,10 @@ fn matches(
 
 /// Reports the files that are no captures: as skipped if they were found in a folder.
 fn report(
-    source: &Source,
+    section: &Section<'_>,
     failures: Vec<IoError>,
     origins: &HashMap<PathBuf, Origin>,
-    findings: &mut Findings<'_>,
+    errors: &mut Vec<SourceError>,
 ) {
     let mut skipped = 0;
     let mut last = 0..0;
@@ -299,15 +262,15 @@ fn report(
             last = span.clone();
             if skipped <= MOST_NAMED {
                 let message = format!("skipped '{name}': {what}");
-                findings.notes.push(source.error(span.clone(), message, "a folder of captures"));
+                section.warn(span.clone(), message, "a folder of captures");
             }
         } else {
             let message = format!("cannot read '{name}': {what}");
-            findings.errors.push(source.error(span.clone(), message, "readable captures"));
+            errors.push(section.error(span.clone(), message, "readable captures"));
         }
     }
     if let Some(more) = skipped.checked_sub(MOST_NAMED).filter(|more| *more > 0) {
         let message = format!("skipped {}", counted(more, "more file"));
-        findings.notes.push(source.error(last, message, "a folder of captures"));
+        section.warn(last, message, "a folder of captures");
     }
 }

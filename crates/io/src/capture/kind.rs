@@ -1,0 +1,234 @@
+//! Captures as a kind of port.
+
+use std::path::{Path, PathBuf};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema, schema_for};
+use serde::Deserialize;
+use thalweg_source::{SourceError, misplaced};
+use toml::{Spanned, Value};
+
+use super::files::CaptureFiles;
+use super::find::{Captures, Found, find};
+use super::input::CaptureInput;
+use super::output::CaptureOutput;
+use crate::filter::Filter;
+use crate::kind::{
+    InputBlueprint, InputOpening, Kind, Opened, OutputBlueprint, OutputOpening, PortBlueprint,
+    Section, Side,
+};
+use crate::memory::MemoryInput;
+use crate::port::{Input, IoError, Output};
+use crate::selection::{Selection, TIME, TimeRange, parse_time};
+
+/// Capture files and pipes.
+pub const KIND: Kind = Kind {
+    name: "capture",
+    key: "capture",
+    example: "capture = \"FILE\"",
+    noun: "a capture",
+    summary: "reads packets from pcap and pcapng files and pipes, plain or gzip, and writes them",
+    input: Some(Side {
+        keys: &["capture", "loop", "memory", "from", "to", "filter"],
+        instead: &[],
+        options: || schema_for!(InputOptions),
+        build: build_input,
+    }),
+    output: Some(Side {
+        keys: &["capture"],
+        instead: &[],
+        options: || schema_for!(OutputOptions),
+        build: build_output,
+    }),
+};
+
+/// What names of captures are accepted for writing.
+const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or /dev/stdout";
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct InputOptions {
+    /// A file or a pipe; or several files, read as one: a folder, a pattern, or a list of names.
+    #[schemars(with = "Captures")]
+    capture: Spanned<Captures>,
+    /// How often the files are read; 0 means without end.
+    #[schemars(with = "Option<u64>", extend("default" = 1))]
+    r#loop: Option<Spanned<u64>>,
+    /// Load the files before the first packet.
+    #[serde(default)]
+    memory: bool,
+    /// The first captured time that is received.
+    #[serde(default)]
+    #[schemars(schema_with = "time_schema")]
+    from: Option<Spanned<Value>>,
+    /// The first captured time after those that are received.
+    #[serde(default)]
+    #[schemars(schema_with = "time_schema")]
+    to: Option<Spanned<Value>>,
+    /// A filter in libpcap's language that received packets match.
+    #[schemars(with = "Option<String>")]
+    filter: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OutputOptions {
+    /// A file or a pipe, whose name determines the format: .pcap, .pcapng, .pcap.gz or .pcapng.gz;
+    /// or /dev/stdout.
+    #[schemars(with = "String")]
+    capture: Spanned<String>,
+}
+
+/// A time in the form of RFC 3339, or seconds since 1970.
+fn time_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "number"] })
+}
+
+/// An input that reads captures.
+struct CaptureSource {
+    files: CaptureFiles,
+    what: String,
+    form: Option<String>,
+    in_memory: bool,
+    passes: u64,
+    times: TimeRange,
+    filter: Option<Filter>,
+}
+
+fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<SourceError>> {
+    let options: InputOptions = section.parse()?;
+    let mut errors = Vec::new();
+    let times = time_range(section, &options, &mut errors);
+    let filter = options.filter.as_ref();
+    let filter = filter.and_then(|text| Filter::of_option(section, text, &mut errors));
+    let InputOptions { capture, r#loop: passes, memory: in_memory, .. } = options;
+    let other = passes.as_ref().filter(|passes| *passes.get_ref() != 1).map(Spanned::span);
+    let Found { files, what, form } = find(section, capture, in_memory, other, &mut errors);
+    let passes = passes.map_or(1, Spanned::into_inner);
+    let source = CaptureSource { files, what, form, in_memory, passes, times, filter };
+    if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
+}
+
+/// The range of times between `from` and `to`.
+fn time_range(
+    section: &Section<'_>,
+    options: &InputOptions,
+    errors: &mut Vec<SourceError>,
+) -> TimeRange {
+    let mut time = |value: &Option<Spanned<Value>>| {
+        let value = value.as_ref()?;
+        let text = match value.get_ref() {
+            Value::String(text) => Some(text.clone()),
+            // TOML has times of its own, and writes them as RFC 3339 does.
+            Value::Datetime(time) => Some(time.to_string()),
+            Value::Integer(seconds) => Some(seconds.to_string()),
+            Value::Float(seconds) => Some(seconds.to_string()),
+            _ => None,
+        };
+        let time = text.and_then(|text| parse_time(&text));
+        if time.is_none() {
+            errors.push(section.error(value.span(), "bad time", TIME));
+        }
+        time
+    };
+    let times = TimeRange { from: time(&options.from), to: time(&options.to) };
+    if times.is_empty()
+        && let Some(to) = &options.to
+    {
+        errors.push(section.error(to.span(), "'to' is not after 'from'", "a later time"));
+    }
+    times
+}
+
+impl PortBlueprint for CaptureSource {
+    fn describe(&self) -> String {
+        self.what.clone()
+    }
+
+    fn title(&self) -> String {
+        format!("capture {}", self.what)
+    }
+
+    fn is_same(&self, other: &dyn PortBlueprint) -> bool {
+        other.downcast::<Self>().is_some_and(|other| {
+            self.files.paths().eq(other.files.paths())
+                && self.in_memory == other.in_memory
+                && self.passes == other.passes
+                && self.times == other.times
+                && self.filter == other.filter
+        })
+    }
+
+    fn mode(&self) -> Option<String> {
+        let in_memory = self.in_memory.then(|| "in memory".to_owned());
+        let parts: Vec<_> = self.form.clone().into_iter().chain(in_memory).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+impl InputBlueprint for CaptureSource {
+    fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
+        let overrides = opening.overrides;
+        let passes = overrides.passes.unwrap_or(self.passes);
+        let filter = overrides.filter.as_ref().or(self.filter.as_ref()).cloned();
+        let selection = Selection { times: self.times.replaced_by(overrides.times), filter };
+        let input: Box<dyn Input> = if self.in_memory {
+            Box::new(MemoryInput::load_files(&self.files, selection, passes)?)
+        } else {
+            Box::new(CaptureInput::open_files(&self.files, selection, passes)?)
+        };
+        Ok(Opened::single(input, self.mode()))
+    }
+
+    fn times(&self) -> Option<TimeRange> {
+        Some(self.times)
+    }
+
+    fn can_filter(&self) -> bool {
+        true
+    }
+
+    fn can_repeat(&self, passes: u64) -> bool {
+        let is_file = |path: &Path| path.metadata().is_ok_and(|file| file.is_file());
+        passes == 1 || self.in_memory || self.files.paths().all(is_file)
+    }
+}
+
+/// An output that writes a capture.
+struct CaptureTarget(PathBuf);
+
+fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<SourceError>> {
+    let OutputOptions { capture } = section.parse()?;
+    let path = section.resolve(capture.get_ref());
+    section.writes(&path, capture.span());
+    let unknown =
+        || CaptureOutput::form(&path).is_none().then_some(("unknown capture format", NAMES));
+    if let Some((message, expected)) = misplaced(&path).or_else(unknown) {
+        return Err(vec![section.error(capture.span(), message, expected)]);
+    }
+    Ok(Box::new(CaptureTarget(path)))
+}
+
+impl PortBlueprint for CaptureTarget {
+    fn describe(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn title(&self) -> String {
+        format!("capture {}", self.0.display())
+    }
+
+    fn is_same(&self, other: &dyn PortBlueprint) -> bool {
+        other.downcast::<Self>().is_some_and(|other| self.0 == other.0)
+    }
+
+    fn mode(&self) -> Option<String> {
+        CaptureOutput::form(&self.0)
+    }
+}
+
+impl OutputBlueprint for CaptureTarget {
+    fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
+        let output = CaptureOutput::claim(&self.0, opening.stop)?;
+        Ok(Opened::single(Box::new(output), self.mode()))
+    }
+}
