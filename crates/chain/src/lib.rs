@@ -15,7 +15,7 @@ pub use config::{
     Change, Difference, Files, Heir, How, InputPlan, InputSource, MergeBy, Names, NfPlan,
     OutputPlan, OutputTarget, Plan, PlanOptions, Routes, StateFate, Succession, read_routes,
 };
-pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, PortKind};
+pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, PortKind, on_cores};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
 pub use routing::Routing;
 pub use workers::{MAX_WORKERS, Workers};

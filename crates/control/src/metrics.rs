@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use thalweg_api::Counted;
 use thalweg_api::metrics::{Family, Kind, Label, Metrics};
-use thalweg_engine::{LatencyReport, NfReport, PortReport, Report};
+use thalweg_engine::{LatencyReport, NfReport, PortReport, Report, WorkerReport};
 
 use crate::subject::Subject;
 
@@ -16,6 +16,7 @@ const OTHER_TYPES: &str = "(other types)";
 pub(crate) fn metrics(subject: &Subject, report: &Report, api: &Counted) -> Metrics {
     let mut metrics = Metrics::default();
     metrics.extend(of_run(subject, report));
+    metrics.extend(of_workers(&report.by_worker));
     metrics.extend(of_inputs(&report.inputs));
     metrics.extend(of_outputs(&report.outputs));
     metrics.extend(of_nfs(&report.nfs));
@@ -87,6 +88,40 @@ fn of_run(subject: &Subject, report: &Report) -> Vec<Family> {
         by(in_chain, &[], "reason", &report.chain_drops),
         latency(time, &[], &report.latency_ns, report.packets_out),
     ]
+}
+
+fn of_workers(workers: &[WorkerReport]) -> [Family; 6] {
+    let mut families = [
+        gauge("thalweg_worker_core", "The core that a worker was on, as of its last looks."),
+        counter("thalweg_worker_busy_seconds", "Time in which a worker had something to do."),
+        counter("thalweg_worker_bursts", "Bursts of packets that a worker received."),
+        counter("thalweg_worker_packets", "The packets in them."),
+        counter(
+            "thalweg_worker_bursts_taken_over",
+            "Times that a worker took a burst further that another one had received.",
+        ),
+        counter(
+            "thalweg_worker_waits",
+            "Times that a burst which a worker took through the chain had to wait for its turn.",
+        ),
+    ];
+    for worker in workers {
+        let number = worker.worker.to_string();
+        let labels = [("worker", &*number)];
+        let [core, busy, bursts, packets, taken_over, waits] = families;
+        families = [
+            match worker.core {
+                Some(number) => core.sample(&labels, number.into()),
+                None => core,
+            },
+            busy.sample(&labels, worker.busy_s),
+            bursts.sample(&labels, worker.bursts as f64),
+            packets.sample(&labels, worker.packets as f64),
+            taken_over.sample(&labels, worker.taken_over as f64),
+            waits.sample(&labels, worker.waits as f64),
+        ];
+    }
+    families
 }
 
 fn of_inputs(inputs: &[PortReport]) -> [Family; 5] {

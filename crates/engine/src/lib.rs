@@ -16,6 +16,7 @@ mod gate;
 mod live;
 mod mailbox;
 mod parts;
+mod published;
 mod reload;
 mod report;
 mod runtime;
@@ -32,7 +33,7 @@ pub use live::Engine;
 pub use reload::{Reload, ReloadError};
 pub use report::{
     FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
-    TypeReport,
+    TypeReport, WorkerReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};

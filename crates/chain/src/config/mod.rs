@@ -2,6 +2,7 @@
 
 mod captures;
 mod classes;
+mod cores;
 mod difference;
 mod file;
 mod files;
@@ -16,6 +17,7 @@ mod paths;
 mod plan;
 mod ports;
 mod routes;
+mod served;
 mod succession;
 mod table;
 mod variables;

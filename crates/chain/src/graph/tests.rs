@@ -22,7 +22,10 @@ const ODD: [&str; 8] = [
 fn chain(name: &str) -> Graph {
     let named = |prefix: &str| format!("{prefix}{name}");
     let way = |from: &str, nf: &str, to: &str| vec![from.to_owned(), nf.to_owned(), to.to_owned()];
-    let nf = |name: String, pinned| Nf { name, kind: "filter".into(), what: "any".into(), pinned };
+    let nf = |name: String, pinned: bool| {
+        let core = pinned.then_some(3);
+        Nf { name, kind: "filter".into(), what: "any".into(), pinned, core }
+    };
     let port = |name: &str, kind, what: String| Port::new(name, kind, what);
     Graph {
         inputs: vec![
@@ -34,6 +37,8 @@ fn chain(name: &str) -> Graph {
             port(&named("p"), PortKind::Capture, named("out/")),
             port("nowhere", PortKind::Discard, "discard".into()),
         ],
+        workers: 2,
+        cores: vec![1, 2],
         nfs: vec![nf(named("n"), true), nf("other".into(), false)],
         types: vec![
             TypeWay { name: named("t"), way: way("ingress", &named("n"), "egress") },
@@ -103,7 +108,7 @@ fn mermaid_shows_ports_nfs_their_kinds_and_the_types() {
             "live\ninterface eth1".into(),
             "made\ngenerator: 10 generated packets in 1 flow".into(),
             "ingress".into(),
-            format!("n{clean}\nfilter\non its own worker"),
+            format!("n{clean}\nfilter\non its own worker on core 3"),
             "other\nfilter".into(),
             "egress".into(),
             "drop".into(),
@@ -157,7 +162,7 @@ fn graphviz_shows_ports_nfs_their_kinds_and_the_types() {
             format!("p{clean}\ncapture file in/{clean}"),
             "live\ninterface eth1".into(),
             "made\ngenerator: 10 generated packets in 1 flow".into(),
-            format!("n{clean}\nfilter\non its own worker"),
+            format!("n{clean}\nfilter\non its own worker on core 3"),
             "other\nfilter".into(),
             format!("p{clean}\ncapture file out/{clean}"),
             "nowhere\ndiscard".into(),

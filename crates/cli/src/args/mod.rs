@@ -308,7 +308,7 @@ pub struct Check {
     /// Print the chain as JSON (schema thalweg.check/1), or its mistakes (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,
-    /// Accept interfaces that this machine does not have, to check a chain for another one
+    /// Accept interfaces and cores that this machine does not have, to check a chain for another one
     #[arg(long)]
     pub any_interface: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors

@@ -18,6 +18,7 @@ pub fn text(name: &str, rates: &Rates<'_>, columns: Option<usize>) -> String {
         heading(name, rates, columns),
         ports(rates, columns),
         nfs(rates, columns),
+        workers(rates, columns),
         types(rates, columns),
     ];
     parts.retain(|part| !part.is_empty());
@@ -120,6 +121,25 @@ fn nfs(rates: &Rates<'_>, columns: Option<usize>) -> String {
     table.to_string()
 }
 
+fn workers(rates: &Rates<'_>, columns: Option<usize>) -> String {
+    let headings = ["worker", "core", "busy", "packets", "taken over", "waits"];
+    let mut table = plain_table(&headings).with_numbers(0..6).within(columns);
+    for now in &rates.now.by_worker {
+        let before = rates.before.by_worker.iter().find(|before| before.worker == now.worker);
+        let before = before.copied().unwrap_or_default();
+        let times = |before, now| rate(rates.per_second(before, now), "/s");
+        table.add_row([
+            now.worker.to_string(),
+            now.core.map_or_else(|| "-".into(), |core| core.to_string()),
+            format!("{:.0} %", 100.0 * rates.busy(&before, now)),
+            pps(rates.per_second(before.packets, now.packets)),
+            times(before.taken_over, now.taken_over),
+            times(before.waits, now.waits),
+        ]);
+    }
+    table.to_string()
+}
+
 fn types(rates: &Rates<'_>, columns: Option<usize>) -> String {
     let mut found: Vec<_> = rates.now.types.iter().collect();
     let increase = |name: &str, counts: &Counts| {
@@ -167,6 +187,9 @@ mod tests {
                 "cycles_per_packet": cycles / packets as f64,
                 "latency_ns": {"p50": 500, "p99": 900}}],
             "types": {"web": {"packets": packets, "bytes": 100 * packets}},
+            "by_worker": [{"worker": 0, "core": 3, "busy_s": seconds as f64 / 4.0,
+                "busy_share": 0.25, "bursts": 9, "packets": packets, "taken_over": 0,
+                "waits": packets / 10}],
         })
     }
 
@@ -196,6 +219,9 @@ wan   out    500 pps  400 kbit/s
 
 NF    kind    packets  cycles     p99  generated  drops by reason
 gate  acl   1.00 kpps      60  900 ns      0 pps  filter-drop 500 pps
+
+worker  core  busy    packets  taken over   waits
+     0     3  25 %  1.00 kpps        0 /s  100 /s
 
 packet type    packets        bits
 web          1.00 kpps  800 kbit/s";

@@ -24,6 +24,7 @@ use crate::classification::Classification;
 use crate::control::Control;
 use crate::counters::Former;
 use crate::course::{Course, Seat};
+use crate::published::Published;
 use crate::reload::{Reload, ReloadError};
 use crate::tally::Run;
 use crate::visit::end_nf;
@@ -102,7 +103,7 @@ impl Generation {
     }
 
     /// What a tally needs to know.
-    pub(super) fn run(&self, workers: usize, clock: Clock) -> Run {
+    pub(super) fn run(&self, workers: Arc<[Published]>, clock: Clock) -> Run {
         Run { plan: self.plan.clone(), workers, clock, former: self.former.clone() }
     }
 
