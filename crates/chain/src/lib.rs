@@ -7,6 +7,7 @@
 
 mod config;
 mod graph;
+mod overload;
 mod route_decider;
 mod routing;
 mod workers;
@@ -16,6 +17,7 @@ pub use config::{
     OutputPlan, OutputTarget, Plan, PlanOptions, Routes, StateFate, Succession, read_routes,
 };
 pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, PortKind, on_cores};
+pub use overload::{OnOverload, Overload};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
 pub use routing::Routing;
 pub use workers::{MAX_WORKERS, Workers};

@@ -494,3 +494,39 @@ fn threads_that_share_a_core_are_warned_of() {
     let unused = folder(&chain.replace("\"auto\"", "1")).load().unwrap();
     assert!(unused.warnings()[0].to_string().contains("2 cores for 1 worker"));
 }
+
+#[test]
+fn what_an_nf_does_with_late_packets() {
+    let nf = |lines: &str| broken("number = 0", &format!("number = 0\n{lines}"));
+    assert_eq!(
+        nf("on_overload = \"wait\""),
+        ["chain.toml:13:15: unknown value of 'on_overload': '\"wait\"'; \
+          expected \"bypass\" or \"drop\"; without it, packets wait"]
+    );
+    assert_eq!(
+        nf("overload_after_ms = 5"),
+        ["chain.toml:13:1: 'overload_after_ms' is for an NF with 'on_overload': \
+          'overload_after_ms'; expected on_overload = \"bypass\" or \"drop\", too"]
+    );
+    for wrong in ["0", "60001", "-1", "\"10ms\"", "0.5"] {
+        let mistakes = nf(&format!("on_overload = \"drop\"\noverload_after_ms = {wrong}"));
+        assert_eq!(mistakes.len(), 1);
+        let expected = "chain.toml:14:21: 'overload_after_ms' is out of range: ";
+        assert!(mistakes[0].starts_with(expected), "{mistakes:?}");
+    }
+    let acl = "kind = \"acl\"\nrules = [\"permit ip\"]\non_overload = \"bypass\"";
+    assert_eq!(
+        broken("kind = \"test\"\nnumber = 0", acl),
+        ["chain.toml:13:15: packets must not bypass an NF of kind 'acl': \
+          packets that its rules deny would pass: '\"bypass\"'; \
+          expected \"drop\"; without it, packets wait"]
+    );
+    for (lines, words) in [
+        ("on_overload = \"bypass\"", "late packets bypass it"),
+        ("on_overload = \"drop\"\noverload_after_ms = 60000", "late packets are dropped"),
+    ] {
+        let plan = folder(&CHAIN.replace("number = 0", &format!("number = 0\n{lines}"))).load();
+        let tree = plan.unwrap().graph().to_tree();
+        assert!(tree.contains(words), "{tree}");
+    }
+}

@@ -173,25 +173,27 @@ fn of_outputs(outputs: &[PortReport]) -> [Family; 3] {
     families
 }
 
-fn of_nfs(nfs: &[NfReport]) -> [Family; 7] {
+fn of_nfs(nfs: &[NfReport]) -> [Family; 8] {
     let time = "Time that packets spent in an NF: that of their batch.";
     let mut families = [
         counter("thalweg_nf_packets", "Packets that an NF received."),
         counter("thalweg_nf_bytes", "Their bytes."),
         counter("thalweg_nf_generated_packets", "Packets that an NF generated."),
         counter("thalweg_nf_dropped_packets", "Packets that an NF dropped, by reason."),
+        counter("thalweg_nf_bypassed_packets", "Late packets that bypassed an NF."),
         gauge("thalweg_nf_cycles_per_packet", "Cycles per packet in an NF, since the start."),
         Family::new(Kind::Summary, "thalweg_nf_latency_seconds", time),
         gauge("thalweg_nf_figure", "Figures specific to the kind of an NF."),
     ];
     for nf in nfs {
         let labels = [("nf", &*nf.name), ("kind", &*nf.kind)];
-        let [packets, bytes, generated, drops, cycles, time, figures] = families;
+        let [packets, bytes, generated, drops, bypassed, cycles, time, figures] = families;
         families = [
             packets.sample(&labels, nf.packets as f64),
             bytes.sample(&labels, nf.bytes as f64),
             generated.sample(&labels, nf.generated as f64),
             by(drops, &labels, "reason", &nf.drops),
+            bypassed.sample(&labels, nf.bypassed as f64),
             cycles.sample(&labels, nf.cycles_per_packet),
             latency(time, &labels, &nf.latency_ns, nf.packets),
             by(figures, &labels, "figure", &nf.figures),

@@ -15,6 +15,7 @@ mod forwarding;
 mod gate;
 mod live;
 mod mailbox;
+mod overload;
 mod parts;
 mod published;
 mod reload;

@@ -236,7 +236,7 @@ pub struct PortReport {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_none(count: &u64) -> bool {
+pub(crate) fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
@@ -255,6 +255,10 @@ pub struct NfReport {
     pub generated: u64,
     /// Packets it dropped, by reason.
     pub drops: IndexMap<&'static str, u64>,
+    /// Late packets that bypassed it (`on_overload = "bypass"`), which it did not receive; absent if
+    /// there are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub bypassed: u64,
     /// Cycles per packet; 0 without packets.
     pub cycles_per_packet: f64,
     #[serde(skip)]
@@ -418,6 +422,7 @@ fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
         bytes: c.bytes,
         generated: c.generated,
         drops: by_name(&c.drops),
+        bypassed: c.bypassed,
         cycles_per_packet: per_packet(c.cycles, c.packets),
         cycles: c.cycles,
         latency_ns: LatencyReport::of(&c.latency, ns),

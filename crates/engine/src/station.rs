@@ -1,12 +1,13 @@
 //! A station: where the packets of a burst visit an NF.
 
-use thalweg_chain::{NfIndex, Routing};
+use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
 use thalweg_nf::{Emitted, NetworkFunction};
 use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
 
 use crate::burst::{Burst, Round};
 use crate::counters::NfCounters;
 use crate::forwarding::{Lost, Queues};
+use crate::overload;
 use crate::parts::Split;
 use crate::visit::{Served, Visit, end_nf, process};
 use crate::watch::Watch;
@@ -31,12 +32,14 @@ pub(crate) struct Member {
     pub(crate) nf: NfIndex,
     pub(crate) function: Box<dyn NetworkFunction>,
     pub(crate) counters: NfCounters,
+    /// What it does with late packets.
+    pub(crate) overload: Option<Overload>,
 }
 
 impl Member {
     /// An NF without packets so far.
     pub(crate) fn new(nf: NfIndex, function: Box<dyn NetworkFunction>) -> Self {
-        Self { nf, function, counters: NfCounters::new() }
+        Self { nf, function, counters: NfCounters::new(), overload: None }
     }
 }
 
@@ -68,7 +71,8 @@ impl Station {
         burst.count(|tally| tally.add_station(self));
     }
 
-    /// Lets one NF process the packets of `lanes`; returns how many went no further.
+    /// Lets one NF process the packets of `lanes`, apart from late ones if it has `on_overload`;
+    /// returns how many went no further.
     fn visit(
         &mut self,
         routing: &Routing,
@@ -77,7 +81,49 @@ impl Station {
         lanes: Lanes,
         watch: &mut Watch,
     ) -> u64 {
-        let Member { nf, function, counters } = &mut self.members[member];
+        let late = overload::late(self.members[member].overload.as_ref(), round, lanes);
+        if late.is_empty() {
+            return self.process(routing, round, member, lanes, watch);
+        }
+        let drops = self.pass_over(routing, round, member, late, watch);
+        let lanes = lanes.without(late);
+        if lanes.is_empty() {
+            return drops;
+        }
+        drops + self.process(routing, round, member, lanes, watch)
+    }
+
+    /// Sends late packets on without the NF, or drops them; returns how many went no further.
+    fn pass_over(
+        &mut self,
+        routing: &Routing,
+        round: &mut Round,
+        member: usize,
+        late: Lanes,
+        watch: &mut Watch,
+    ) -> u64 {
+        let Member { nf, counters, overload, .. } = &mut self.members[member];
+        let Some(Overload { action, .. }) = *overload else { return 0 };
+        overload::count(action, &round.batch, late, counters);
+        match action {
+            OnOverload::Bypass => {
+                let nowhere = round.queues.forward(routing, &round.batch, late, Some(*nf));
+                lose_all(round, nowhere, &mut self.lost, watch)
+            }
+            OnOverload::Drop => release(round, late, DropReason::Overload, watch),
+        }
+    }
+
+    /// Lets one NF process the packets of `lanes`; returns how many went no further.
+    fn process(
+        &mut self,
+        routing: &Routing,
+        round: &mut Round,
+        member: usize,
+        lanes: Lanes,
+        watch: &mut Watch,
+    ) -> u64 {
+        let Member { nf, function, counters, .. } = &mut self.members[member];
         let Round { batch, queues, clock, depth, .. } = round;
         watch.parse(|| batch.parse_changed());
         let mut tracer = watch.tracer.as_mut().filter(|_| *depth == 0);
@@ -187,13 +233,17 @@ fn lose(
     if lanes.is_empty() {
         return 0;
     }
-    let packets = lanes.count() as u64;
-    drops.add(reason, packets);
+    drops.add(reason, lanes.count() as u64);
+    release(round, lanes, reason, watch)
+}
+
+/// Releases packets that are counted as dropped; returns how many.
+fn release(round: &mut Round, lanes: Lanes, reason: DropReason, watch: &mut Watch) -> u64 {
     if let Some(tracer) = watch.tracer.as_mut().filter(|_| round.depth == 0) {
         tracer.lost(reason);
     }
     round.batch.release(lanes);
-    packets
+    lanes.count() as u64
 }
 
 /// Drops the packets that go no further; returns how many.

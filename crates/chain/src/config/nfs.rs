@@ -16,6 +16,7 @@ use toml::de::{DeValue, ValueDeserializer};
 use super::file::NfSection;
 use super::files::Files;
 use super::served::Served;
+use crate::overload::Overload;
 
 /// An NF of a plan.
 pub struct NfPlan {
@@ -27,6 +28,8 @@ pub struct NfPlan {
     pub pinned: bool,
     /// The core of that thread; `None` for any.
     pub core: Option<u32>,
+    /// What it does with late packets; `None`: they wait.
+    pub overload: Option<Overload>,
     /// Its configuration, from which its instances are made.
     pub blueprint: Arc<dyn Blueprint>,
     pub(super) origin: Origin,
@@ -35,7 +38,8 @@ pub struct NfPlan {
 impl NfPlan {
     /// Whether it is served as `other` is.
     pub(super) fn is_served_as(&self, other: &Self) -> bool {
-        (self.pinned, self.core) == (other.pinned, other.core)
+        let served = |nf: &Self| (nf.pinned, nf.core, nf.overload);
+        served(self) == served(other)
     }
 }
 
@@ -90,7 +94,7 @@ pub(super) fn build_nfs(
         }
         match built {
             Ok(blueprint) => {
-                let Served { pinned, core } = nf.served;
+                let Served { pinned, core, overload } = nf.served;
                 let core = core.map(Spanned::into_inner);
                 let blueprint = Arc::from(blueprint);
                 let hashed = |ReadFile { path, hash }: ReadFile| {
@@ -103,7 +107,7 @@ pub(super) fn build_nfs(
                     names: names.map(<[String]>::to_vec),
                     files: named.read.into_iter().map(hashed).collect(),
                 };
-                nfs.push(NfPlan { name: nf.name, kind, pinned, core, blueprint, origin });
+                nfs.push(NfPlan { name: nf.name, kind, pinned, core, overload, blueprint, origin });
             }
             Err(e) => errors.extend(e.0),
         }

@@ -244,7 +244,7 @@ impl<'a> Parts<'a> {
                 None
             }
         };
-        let served = Served::take(&mut table, &mut error);
+        let served = Served::take(&mut table, kind.as_ref(), &mut error);
         let options = Spanned::new(whole, DeValue::Table(table));
         NfSection { name: name.get_ref().to_string(), kind, served, options, span, source }
     }

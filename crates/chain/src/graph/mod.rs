@@ -15,6 +15,7 @@ use thalweg_packet::{PacketType, PortIndex};
 use thalweg_source::{counted, visible};
 
 use crate::config::{InputSource, OutputTarget, Plan, distinct_inputs};
+use crate::overload::OnOverload;
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and the path of each packet type.
@@ -80,6 +81,9 @@ pub struct Nf {
     /// The core of that worker; absent if it may use any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
+    /// What becomes of packets that are late when they reach it; absent if they wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_overload: Option<OnOverload>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -155,6 +159,7 @@ impl Graph {
             what: nf.blueprint.describe(),
             pinned: nf.pinned,
             core: nf.core,
+            on_overload: nf.overload.map(|overload| overload.action),
         });
         let routes = &plan.routing.routes;
         let types = plan.types.iter().enumerate().flat_map(|(number, name)| {
@@ -205,7 +210,11 @@ impl Graph {
                 let what = self.nfs.iter().find(|nf| nf.name == *step);
                 let what = what.map_or(String::new(), |nf| {
                     let pinned = nf.worker().map_or(String::new(), |on| format!(", {on}"));
-                    format!(" ({}: {}{pinned})", nf.kind, visible(&nf.what))
+                    let late = nf.on_overload.map_or("", |action| match action {
+                        OnOverload::Bypass => ", late packets bypass it",
+                        OnOverload::Drop => ", late packets are dropped",
+                    });
+                    format!(" ({}: {}{pinned}{late})", nf.kind, visible(&nf.what))
                 });
                 let _ = writeln!(text, "{indent}{}└─ {step}{what}", "   ".repeat(depth));
             }

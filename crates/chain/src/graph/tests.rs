@@ -24,7 +24,7 @@ fn chain(name: &str) -> Graph {
     let way = |from: &str, nf: &str, to: &str| vec![from.to_owned(), nf.to_owned(), to.to_owned()];
     let nf = |name: String, pinned: bool| {
         let core = pinned.then_some(3);
-        Nf { name, kind: "filter".into(), what: "any".into(), pinned, core }
+        Nf { name, kind: "filter".into(), what: "any".into(), pinned, core, on_overload: None }
     };
     let port = |name: &str, kind, what: String| Port::new(name, kind, what);
     Graph {

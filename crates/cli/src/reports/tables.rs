@@ -101,9 +101,12 @@ impl<'a> From<&'a NfReport> for Nf<'a> {
     }
 }
 
-/// The figures of an NF that are not 0: some NFs have dozens, and the JSON report has all.
+/// The figures of an NF that are not 0, and how many packets bypassed it: some NFs have dozens, and
+/// the JSON report has all.
 pub fn figures(nf: &NfReport) -> Vec<String> {
-    list(nf.figures.iter().filter(|(_, figure)| **figure > 0))
+    let bypassed = (nf.bypassed > 0).then(|| format!("bypassed {}", nf.bypassed));
+    let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
+    bypassed.into_iter().chain(figures).collect()
 }
 
 /// The workers.

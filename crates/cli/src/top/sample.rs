@@ -53,6 +53,9 @@ pub struct Nf {
     pub counts: Counts,
     pub generated: u64,
     pub drops: IndexMap<String, u64>,
+    /// Absent without late packets.
+    #[serde(default)]
+    pub bypassed: u64,
     pub cycles_per_packet: f64,
     pub latency_ns: Latency,
 }

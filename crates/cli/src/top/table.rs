@@ -108,6 +108,9 @@ fn nfs(rates: &Rates<'_>, columns: Option<usize>) -> String {
         let before = rates.before.nfs.iter().find(same);
         let packets = before.map_or(0, |nf| nf.counts.packets);
         let generated = before.map_or(0, |nf| nf.generated);
+        let bypassed = rates.per_second(before.map_or(0, |nf| nf.bypassed), nf.bypassed);
+        let bypassed = (bypassed > 0.0).then(|| format!("bypassed {}", pps(bypassed)));
+        let drops = drops(rates, before.map(|nf| &nf.drops), &nf.drops);
         table.add_row([
             visible(&nf.name).into_owned(),
             visible(&nf.kind).into_owned(),
@@ -115,7 +118,7 @@ fn nfs(rates: &Rates<'_>, columns: Option<usize>) -> String {
             Rates::cycles(before, nf).map_or_else(|| "-".into(), |cycles| format!("{cycles:.0}")),
             latency(nf.counts.packets, nf.latency_ns.p99),
             pps(rates.per_second(generated, nf.generated)),
-            drops(rates, before.map(|nf| &nf.drops), &nf.drops).join(", "),
+            bypassed.into_iter().chain(drops).collect::<Vec<_>>().join(", "),
         ]);
     }
     table.to_string()

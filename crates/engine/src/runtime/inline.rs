@@ -53,7 +53,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
         generation.outputs.check(control);
         burst.flushes = control.take_export();
         let round = &mut burst.rounds[0];
-        let came = generation.inputs.receive(&mut round.batch, control);
+        let came = generation.inputs.receive(round, control);
         round.clock = session.reached.batch(&round.batch);
         let packets = round.batch.len() as u64;
         if packets > 0 {

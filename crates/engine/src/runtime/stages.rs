@@ -98,7 +98,7 @@ impl Intake<'_> {
         let mut came = false;
         burst.flushes = control.take_export();
         for round in &mut burst.rounds {
-            came |= self.inputs.receive(&mut round.batch, control);
+            came |= self.inputs.receive(round, control);
             round.clock = self.reached.batch(&round.batch);
             if !round.batch.is_full() || self.inputs.ended(control) {
                 break;
