@@ -47,7 +47,7 @@ pub(crate) struct NfCounters {
     pub(crate) bytes: u64,
     pub(crate) generated: u64,
     pub(crate) drops: DropCounts,
-    /// Late packets that went on without it; they are not among `packets`.
+    /// Late packets that bypassed it; they are not among `packets`.
     pub(crate) bypassed: u64,
     pub(crate) cycles: u64,
     /// The time that packets spent in the NF: that of their batch.

@@ -137,7 +137,7 @@ A run listens with a live interface or with --control. Where only one run listen
 needed. THALWEG_RUNTIME_DIR names another folder for the sockets than /run/thalweg and
 $XDG_RUNTIME_DIR/thalweg, for run and ctl alike. docs/control.md describes the API that it uses.")]
     Ctl(Ctl),
-    /// Show the rates of a run by port, NF and packet type, each second
+    /// Show the rates of a run by port, NF, worker and packet type, each second
     #[command(after_help = "Examples:
   thalweg run chain.toml --loop 0 --control &
   thalweg top

@@ -94,8 +94,8 @@ impl Inputs {
         (self.sources.finish(), self.failures)
     }
 
-    /// Fills the batch of `round` (empty) from the inputs that are next; returns whether anything arrived, or an
-    /// input ended. An input must be open, which [`ended`](Self::ended) checks.
+    /// Fills the batch of `round` (empty) from the inputs that are next; returns whether anything
+    /// arrived, or an input ended. An input must be open, which [`ended`](Self::ended) checks.
     pub(crate) fn receive(&mut self, round: &mut Round, control: &Control) -> bool {
         let batch = &mut round.batch;
         let mut room = self.left.min(BATCH as u64) as usize;
