@@ -71,7 +71,7 @@ match = "udp"
 }
 CHAINS = {kind: [kind] for kind in SECTIONS}
 CHAINS["long"] = ["defrag", "filter", "nat", "ipsec", "nids", "assets", "monitor", "router"]
-TIMES = {"duration_s", "workers", "packets_per_second", "bits_per_second", "cycles_per_packet", "latency_ns"}
+TIMES = {"duration_s", "workers", "by_worker", "packets_per_second", "bits_per_second", "cycles_per_packet", "latency_ns"}
 
 
 def write(name, folder, capture, rules):

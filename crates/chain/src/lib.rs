@@ -8,6 +8,7 @@
 mod config;
 mod graph;
 mod kinds;
+mod overload;
 mod route_decider;
 mod routing;
 mod workers;
@@ -16,8 +17,9 @@ pub use config::{
     Change, Difference, Files, Heir, How, InputPlan, MergeBy, Names, NfPlan, OutputPlan, Plan,
     PlanOptions, PortPlan, Routes, StateFate, Succession, parse_flow, read_routes,
 };
-pub use graph::{Graph, Nf as GraphNf, Port as GraphPort};
+pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, on_cores};
 pub use kinds::Kinds;
+pub use overload::{OnOverload, Overload};
 pub use route_decider::{Next, NfIndex, RouteDecider, Stage};
 pub use routing::Routing;
 pub use workers::{MAX_WORKERS, Workers};

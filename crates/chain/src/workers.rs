@@ -13,7 +13,7 @@ pub const MAX_WORKERS: usize = 256;
 /// The number of workers as a user requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// One for each processor that the program may use.
+    /// One for each core that the chain file lists, or for each that the program may use.
     Auto,
     /// This many.
     Number(usize),
@@ -23,10 +23,11 @@ impl Workers {
     /// What is expected, for messages.
     pub const EXPECTED: &str = "1 to 256, or \"auto\"";
 
-    /// The number of threads.
-    pub fn number(self) -> usize {
+    /// The number of threads, of which each has one of these `cores`, if there are any.
+    pub fn number_on(self, cores: usize) -> usize {
         let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
         match self {
+            Self::Auto if cores > 0 => cores.min(MAX_WORKERS),
             Self::Auto => processors().min(MAX_WORKERS),
             Self::Number(number) => number,
         }
@@ -88,6 +89,8 @@ mod tests {
         for wrong in ["", "0", "257", "-1", "Auto", "2x"] {
             assert!(wrong.parse::<Workers>().is_err(), "{wrong}");
         }
-        assert!((1..=MAX_WORKERS).contains(&Workers::Auto.number()));
+        assert!((1..=MAX_WORKERS).contains(&Workers::Auto.number_on(0)));
+        assert_eq!([3, 1000].map(|cores| Workers::Auto.number_on(cores)), [3, MAX_WORKERS]);
+        assert_eq!(Workers::Number(2).number_on(3), 2);
     }
 }

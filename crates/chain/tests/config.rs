@@ -430,3 +430,103 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn cores_that_are_no_cores_or_not_here() {
+    let lines = "[input.in]";
+    let run = |cores: &str| broken(lines, &format!("[run]\ncores = {cores}\n{lines}"));
+    let list = "numbers and ranges of cores, such as \"2-3,8\" or [2, 3, \"8-11\"]";
+    assert_eq!(
+        run("[0, \"x\", -1]"),
+        [
+            format!("chain.toml:4:13: bad list of cores: '\"x\"'; expected {list}"),
+            format!("chain.toml:4:18: bad list of cores: '-1'; expected {list}"),
+        ]
+    );
+    assert_eq!(run("\"3-1\"").len(), 1);
+    assert!(
+        run("\"0-1023\"")[0].contains("more than 256 cores: '\"0-1023\"'; expected at most one")
+    );
+    assert!(run("[]")[0].contains("0 cores for 1 worker: '[]'; expected 1, one for each worker"));
+    assert!(run("2.5")[0].contains("expected [run] with: workers, cores, "));
+    let here = thalweg_cpu::cores::permitted();
+    let expected =
+        format!("expected cores of {}, which it may use", thalweg_cpu::cores::as_text(here));
+    assert_eq!(
+        run("1023"),
+        [format!("chain.toml:4:9: this machine has no core 1023: '1023'; {expected}")]
+    );
+    let nf = |lines: &str| broken("number = 0", &format!("number = 0\n{lines}"));
+    assert_eq!(
+        nf("core = 0"),
+        ["chain.toml:13:1: 'core' is for an NF with a thread of its own: 'core'; \
+          expected pinned = true, too"]
+    );
+    for wrong in ["-1", "1024", "\"1\"", "1.0"] {
+        let mistakes = nf(&format!("pinned = true\ncore = {wrong}"));
+        assert_eq!(mistakes.len(), 1);
+        assert!(mistakes[0].starts_with("chain.toml:14:8: 'core' is not the number of a core"));
+    }
+    assert_eq!(
+        nf("pinned = true\ncore = 1023"),
+        [format!("chain.toml:14:8: this machine has no core 1023: '1023'; {expected}")]
+    );
+}
+
+#[test]
+fn threads_that_share_a_core_are_warned_of() {
+    let core = thalweg_cpu::cores::permitted()[0];
+    let chain = CHAIN
+        .replace(
+            "[input.in]",
+            &format!("[run]\nworkers = \"auto\"\ncores = [{core}, {core}]\n[input.in]"),
+        )
+        .replace("number = 0", &format!("number = 0\npinned = true\ncore = {core}"));
+    let plan = folder(&chain).load().unwrap();
+    assert_eq!((plan.workers, &*plan.cores, plan.nfs[0].core), (2, &[core, core][..], Some(core)));
+    let warnings: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains(&format!("worker 0 and worker 1 share core {core}")));
+    assert!(warnings[1].contains(&format!("worker 0 and NF 'a' share core {core}")));
+    let tree = plan.graph().to_tree();
+    assert!(tree.contains(&format!("2 workers on cores {core},{core}\n")), "{tree}");
+    assert!(tree.contains(&format!("on its own worker on core {core}")), "{tree}");
+    let unused = folder(&chain.replace("\"auto\"", "1")).load().unwrap();
+    assert!(unused.warnings()[0].to_string().contains("2 cores for 1 worker"));
+}
+
+#[test]
+fn what_an_nf_does_with_late_packets() {
+    let nf = |lines: &str| broken("number = 0", &format!("number = 0\n{lines}"));
+    assert_eq!(
+        nf("on_overload = \"wait\""),
+        ["chain.toml:13:15: unknown value of 'on_overload': '\"wait\"'; \
+          expected \"bypass\" or \"drop\"; without it, packets wait"]
+    );
+    assert_eq!(
+        nf("overload_after_ms = 5"),
+        ["chain.toml:13:1: 'overload_after_ms' is for an NF with 'on_overload': \
+          'overload_after_ms'; expected on_overload = \"bypass\" or \"drop\", too"]
+    );
+    for wrong in ["0", "60001", "-1", "\"10ms\"", "0.5"] {
+        let mistakes = nf(&format!("on_overload = \"drop\"\noverload_after_ms = {wrong}"));
+        assert_eq!(mistakes.len(), 1);
+        let expected = "chain.toml:14:21: 'overload_after_ms' is out of range: ";
+        assert!(mistakes[0].starts_with(expected), "{mistakes:?}");
+    }
+    let acl = "kind = \"acl\"\nrules = [\"permit ip\"]\non_overload = \"bypass\"";
+    assert_eq!(
+        broken("kind = \"test\"\nnumber = 0", acl),
+        ["chain.toml:13:15: packets must not bypass an NF of kind 'acl': \
+          packets that its rules deny would pass: '\"bypass\"'; \
+          expected \"drop\"; without it, packets wait"]
+    );
+    for (lines, words) in [
+        ("on_overload = \"bypass\"", "late packets bypass it"),
+        ("on_overload = \"drop\"\noverload_after_ms = 60000", "late packets are dropped"),
+    ] {
+        let plan = folder(&CHAIN.replace("number = 0", &format!("number = 0\n{lines}"))).load();
+        let tree = plan.unwrap().graph().to_tree();
+        assert!(tree.contains(words), "{tree}");
+    }
+}

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use thalweg_cpu::cores;
 use thalweg_source::visible;
 
 use crate::args;
@@ -75,13 +76,19 @@ fn processor() -> Vec<Finding> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
     let model = model.map_or("unknown", |(_, name)| name.trim());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let permitted = cores::permitted();
+    let number = std::thread::available_parallelism().map_or(1, usize::from);
+    let list = if permitted.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", cores::as_text(permitted))
+    };
     let mut findings = vec![Finding {
         group: "processor",
         name: "cores",
         found: true,
-        detail: format!("{cores}, {model}"),
-        gain: "one worker per core: thalweg run --workers",
+        detail: format!("{number}{list}, {model}"),
+        gain: "a worker on each: [run] workers and cores in the chain file",
     }];
     findings.extend(vector_levels().into_iter().map(|(name, found, gain)| Finding {
         group: "processor",
@@ -134,6 +141,9 @@ fn memory() -> Vec<Finding> {
     let size = value("Hugepagesize").unwrap_or(0);
     let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let thp = thp.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(m, _)| m);
+    let nodes = cores::nodes().into_iter();
+    let nodes: Vec<_> = nodes.map(|(node, on)| (node, cores::as_text(&on))).collect();
+    let of_node = |(node, on): &(u32, String)| format!("node {node}: cores {on}");
     let available = value("MemAvailable").unwrap_or(0) / 1024;
     vec![
         Finding {
@@ -142,6 +152,13 @@ fn memory() -> Vec<Finding> {
             found: true,
             detail: format!("{available} MiB available"),
             gain: "frames: [memory] frames and frame_size in the chain file",
+        },
+        Finding {
+            group: "memory",
+            name: "memory nodes (NUMA)",
+            found: nodes.len() > 1,
+            detail: nodes.iter().map(of_node).collect::<Vec<_>>().join("; "),
+            gain: "packets in the memory of their worker's node: [run] cores",
         },
         Finding {
             group: "memory",

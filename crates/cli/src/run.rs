@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_chain::{Kinds, OutputPlan, Plan, PlanOptions, Workers};
+use thalweg_chain::{Kinds, OutputPlan, Plan, PlanOptions};
 use thalweg_engine::{Control, Report, RunError, RunOptions};
 use thalweg_io::STANDARD_OUTPUT;
 use thalweg_source::{PatientWriter, Stop};
@@ -27,7 +27,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let run_options = RunOptions {
-        workers: options.workers.map(Workers::number),
+        workers: options.workers.map(|workers| workers.number_on(plan.cores.len())),
         duration: options.duration,
         count: options.count,
         loops: options.loops,
@@ -68,9 +68,11 @@ pub fn execute(plan: Plan, options: &RunOptions, control: &Control) -> Result<Re
 /// The failure of a run or a trace that did not start.
 pub fn refusal(error: &RunError) -> Failure {
     match error {
-        RunError::Loops | RunError::Times | RunError::NoTime(_) | RunError::Filter => {
-            Failure::Usage(error.to_string())
-        }
+        RunError::Loops
+        | RunError::Times
+        | RunError::NoTime(_)
+        | RunError::Filter
+        | RunError::Cores { .. } => Failure::Usage(error.to_string()),
         other => Failure::Run(other.to_string()),
     }
 }

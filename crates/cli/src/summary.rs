@@ -13,11 +13,13 @@ use crate::units::{rate, time};
 pub fn show(out: &mut impl Write, report: &Report, width: Option<usize>) -> io::Result<()> {
     headline(out, report, width)?;
     let table = |table: Table| Some(table.text().within(width).to_string());
+    let workers = (report.workers > 1).then(|| tables::workers(report));
     let sections = [
         tables::nfs(report).and_then(table),
         figures(report, width),
         table(tables::types(report)),
         table(tables::ports(report)),
+        workers.and_then(table),
         passed_over(report, width),
         chain_drops(report, width),
     ];

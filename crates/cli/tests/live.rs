@@ -1,47 +1,18 @@
 //! Live interfaces, with Linux hosts at their other ends: each test has its own network
 //! namespaces.
 
+#[path = "support/laboratory.rs"]
+mod laboratory;
 mod support;
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use laboratory::{can_make_namespaces, folder, is_balanced, laboratory, read, total};
 use serde_json::Value;
-use support::write;
 use thalweg_io::{CaptureInput, Input};
 use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
-use thalweg_testkit::peer;
-
-/// `host NAME NUMBER` makes an interface NAME that leads to a host NAME with the addresses
-/// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until that many packet sockets
-/// are bound.
-const PRELUDE: &str = r#"
-PATH=$PATH:/usr/sbin:/sbin
-mount -t tmpfs none /run
-sysctl -qw net.ipv6.conf.default.disable_ipv6=1
-ip link set lo up
-host() {
-    ip netns add $1
-    ip link add $1 type veth peer name eth0 netns $1
-    ip link set $1 up
-    ip netns exec $1 sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0
-    ip -n $1 link set lo up
-    ip -n $1 link set eth0 up
-    ip -n $1 addr add 10.$2.0.2/24 dev eth0
-    ip -n $1 addr add fd0$2::2/64 dev eth0 nodad
-    ip -n $1 route add default via 10.$2.0.1
-    ip -n $1 route add default via fd0$2::1
-}
-opened() {
-    for _ in $(seq 100); do
-        [ $(awk 'NR > 1 && $5 > 0' /proc/net/packet | wc -l) -lt $1 ] || return 0
-        sleep 0.1
-    done
-    echo "the sockets are not bound" >&2
-    return 1
-}
-"#;
 
 const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
     [input.right]\ninterface = 'right'\n[output.left]\ninterface = 'left'\n\
@@ -51,56 +22,6 @@ const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
     ipv6 = 'fd02::1'\nresolve = true\n";
 const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
     fd01::/64 direct left\nfd02::/64 direct right\n";
-/// The unshare(1) command that creates namespaces as this user; a script that hangs fails after a
-/// while.
-fn namespaces() -> Command {
-    let mut command = Command::new("timeout");
-    command.args(["--verbose", "--kill-after", "5", "120", "unshare"]);
-    // All processes of a script end with it.
-    command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command
-}
-
-/// Whether namespaces are available. If not, prints that, and fails if `REQUIRE_PEERS` is set.
-fn can_make_namespaces() -> bool {
-    let try_it = "PATH=$PATH:/usr/sbin:/sbin\nmount -t tmpfs none /run\nip netns add a\nping -V";
-    let can = namespaces().args(["bash", "-euc", try_it]).output();
-    let can_it = can.as_ref().is_ok_and(|output| output.status.success());
-    if !can_it {
-        peer::missing(&format!("network namespaces: {can:?}"));
-    }
-    can_it
-}
-
-/// The output of a script that runs in its own namespaces in `folder`; `None` if namespaces are
-/// not available.
-fn laboratory(folder: &Path, script: &str) -> Option<String> {
-    if !can_make_namespaces() {
-        return None;
-    }
-    let output = namespaces()
-        .args(["bash", "-euo", "pipefail", "-c", &format!("{PRELUDE}{script}")])
-        .current_dir(folder)
-        .env("THALWEG", env!("CARGO_BIN_EXE_thalweg"))
-        .env("NO_COLOR", "1")
-        .output()
-        .expect("unshare starts");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{error}{}", String::from_utf8_lossy(&output.stdout));
-    Some(String::from_utf8(output.stdout).expect("the output is UTF-8"))
-}
-
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        write(folder.path(), name, text);
-    }
-    folder
-}
 
 fn packets(folder: &Path, capture: &str) -> Vec<Vec<u8>> {
     let mut input = CaptureInput::open(&folder.join(capture), 1).unwrap();
@@ -114,30 +35,6 @@ fn packets(folder: &Path, capture: &str) -> Vec<Vec<u8>> {
             return packets;
         }
     }
-}
-
-fn read(folder: &Path, name: &str) -> Value {
-    let text = std::fs::read(folder.join(name)).unwrap();
-    serde_json::from_slice(&text).unwrap()
-}
-
-/// The sum of a count over several parts of a report, and of their drops.
-fn total(report: &Value, parts: &str, count: &str) -> (u64, u64) {
-    let parts = report[parts].as_array().unwrap();
-    let drops = parts.iter().flat_map(|part| part["drops"].as_object().unwrap().values());
-    (
-        parts.iter().map(|part| part[count].as_u64().unwrap()).sum(),
-        drops.map(|drops| drops.as_u64().unwrap()).sum(),
-    )
-}
-
-/// Checks that nothing failed, and that each packet is accounted for.
-fn is_balanced(report: &Value) {
-    assert_eq!(report["failures"], Value::Array(vec![]), "{report}");
-    let (received, missed) = total(report, "inputs", "packets");
-    let (sent, refused) = total(report, "outputs", "packets");
-    let (generated, dropped) = total(report, "nfs", "generated");
-    assert_eq!(received + generated, sent + missed + refused + dropped, "{report}");
 }
 
 /// Downloads of 20 MB from the right host to the left one, in segments that the kernel leaves to
@@ -309,7 +206,7 @@ fn a_filter_selects_the_same_packets_of_an_interface_and_of_a_capture() {
         let traffic = ["--packets", "2000", "--vlan-share", tagged, "--ipv6", "0.5"];
         support::succeeds(path, &[&["gen", "in.pcapng"], &traffic[..]].concat());
         let from = FROM_WIRE.replace("'far'", &format!("'far'\nfilter = '{filter}'"));
-        write(path, "from.toml", &from);
+        support::write(path, "from.toml", &from);
         let script = format!(
             "{BETWEEN}\n$THALWEG run from.toml --json > from.json & run=$!\nopened 1\nsleep 0.5\n\
              $THALWEG run to.toml --json > to.json\nsize=-\n\
@@ -322,7 +219,7 @@ fn a_filter_selects_the_same_packets_of_an_interface_and_of_a_capture() {
         }
         let by_kernel = packets(path, "out.pcapng");
         let offline = TO_WIRE.replace("interface = 'near'", "capture = 'out.pcapng'");
-        write(path, "offline.toml", &offline);
+        support::write(path, "offline.toml", &offline);
         support::succeeds(path, &["run", "offline.toml", "--filter", filter]);
         let expected = packets(path, "out.pcapng");
         assert!((50..1950).contains(&expected.len()), "{filter}: {}", expected.len());

@@ -119,6 +119,7 @@ fn without_times(value: &mut Value) {
             members.retain(|name, _| !name.contains("per_") && !name.starts_with("latency"));
             members.remove("duration_s");
             members.remove("workers");
+            members.remove("by_worker");
             members.values_mut().for_each(without_times);
         }
         Value::Array(values) => values.iter_mut().for_each(without_times),

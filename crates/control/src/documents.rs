@@ -26,6 +26,9 @@ pub struct Status {
     pub started: String,
     /// Worker threads.
     pub workers: usize,
+    /// The core of each worker, by its number; absent if they may use any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<u32>,
     /// What it has done so far.
     pub progress: ProgressNow,
     /// The level of its log.
@@ -117,6 +120,9 @@ pub struct NfState {
     pub what: String,
     /// Whether it runs on its own worker.
     pub pinned: bool,
+    /// The core of that worker; absent if it may use any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
     /// Its name, its kind and its counts.
     #[serde(flatten)]
     pub counts: NfReport,

@@ -286,7 +286,7 @@ impl Api {
     }
 
     fn status(&self, shared: &Shared) -> Status {
-        let Subject { name, chain, workers, control, began, .. } = &self.subject;
+        let Subject { name, chain, workers, cores, control, began, .. } = &self.subject;
         Status {
             schema: "thalweg.status/1",
             name: name.clone(),
@@ -296,6 +296,7 @@ impl Api {
             state: if control.is_stopping() { State::Stopping } else { State::Running },
             started: began.1.format(&Rfc3339).unwrap_or_default(),
             workers: *workers,
+            cores: cores.clone(),
             progress: self.progress(),
             log: log::max_level().into(),
             api: shared.counts().now(),
@@ -316,7 +317,7 @@ impl Api {
         let graph = self.plan()?.graph();
         let of = |nf: &GraphNf| {
             let counts = report.nfs.iter().find(|counts| counts.name == nf.name)?.clone();
-            Some(NfState { what: nf.what.clone(), pinned: nf.pinned, counts })
+            Some(NfState { what: nf.what.clone(), pinned: nf.pinned, core: nf.core, counts })
         };
         Ok(graph.nfs().iter().filter_map(of).collect())
     }

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use thalweg_api::Counted;
 use thalweg_api::metrics::{Family, Kind, Label, Metrics};
-use thalweg_engine::{LatencyReport, NfReport, PortReport, Report};
+use thalweg_engine::{LatencyReport, NfReport, PortReport, Report, WorkerReport};
 
 use crate::subject::Subject;
 
@@ -16,6 +16,7 @@ const OTHER_TYPES: &str = "(other types)";
 pub(crate) fn metrics(subject: &Subject, report: &Report, api: &Counted) -> Metrics {
     let mut metrics = Metrics::default();
     metrics.extend(of_run(subject, report));
+    metrics.extend(of_workers(&report.by_worker));
     metrics.extend(of_inputs(&report.inputs));
     metrics.extend(of_outputs(&report.outputs));
     metrics.extend(of_nfs(&report.nfs));
@@ -89,6 +90,40 @@ fn of_run(subject: &Subject, report: &Report) -> Vec<Family> {
     ]
 }
 
+fn of_workers(workers: &[WorkerReport]) -> [Family; 6] {
+    let mut families = [
+        gauge("thalweg_worker_core", "The core that a worker was on, as of its last looks."),
+        counter("thalweg_worker_busy_seconds", "Time in which a worker had something to do."),
+        counter("thalweg_worker_bursts", "Bursts of packets that a worker received."),
+        counter("thalweg_worker_packets", "The packets in them."),
+        counter(
+            "thalweg_worker_bursts_taken_over",
+            "Times that a worker took a burst further that another one had received.",
+        ),
+        counter(
+            "thalweg_worker_waits",
+            "Times that a burst which a worker took through the chain had to wait for its turn.",
+        ),
+    ];
+    for worker in workers {
+        let number = worker.worker.to_string();
+        let labels = [("worker", &*number)];
+        let [core, busy, bursts, packets, taken_over, waits] = families;
+        families = [
+            match worker.core {
+                Some(number) => core.sample(&labels, number.into()),
+                None => core,
+            },
+            busy.sample(&labels, worker.busy_s),
+            bursts.sample(&labels, worker.bursts as f64),
+            packets.sample(&labels, worker.packets as f64),
+            taken_over.sample(&labels, worker.taken_over as f64),
+            waits.sample(&labels, worker.waits as f64),
+        ];
+    }
+    families
+}
+
 fn of_inputs(inputs: &[PortReport]) -> [Family; 5] {
     let mut families = [
         counter("thalweg_input_packets", "Packets that arrived at an input."),
@@ -138,25 +173,27 @@ fn of_outputs(outputs: &[PortReport]) -> [Family; 3] {
     families
 }
 
-fn of_nfs(nfs: &[NfReport]) -> [Family; 7] {
+fn of_nfs(nfs: &[NfReport]) -> [Family; 8] {
     let time = "Time that packets spent in an NF: that of their batch.";
     let mut families = [
         counter("thalweg_nf_packets", "Packets that an NF received."),
         counter("thalweg_nf_bytes", "Their bytes."),
         counter("thalweg_nf_generated_packets", "Packets that an NF generated."),
         counter("thalweg_nf_dropped_packets", "Packets that an NF dropped, by reason."),
+        counter("thalweg_nf_bypassed_packets", "Late packets that bypassed an NF."),
         gauge("thalweg_nf_cycles_per_packet", "Cycles per packet in an NF, since the start."),
         Family::new(Kind::Summary, "thalweg_nf_latency_seconds", time),
         gauge("thalweg_nf_figure", "Figures specific to the kind of an NF."),
     ];
     for nf in nfs {
         let labels = [("nf", &*nf.name), ("kind", &*nf.kind)];
-        let [packets, bytes, generated, drops, cycles, time, figures] = families;
+        let [packets, bytes, generated, drops, bypassed, cycles, time, figures] = families;
         families = [
             packets.sample(&labels, nf.packets as f64),
             bytes.sample(&labels, nf.bytes as f64),
             generated.sample(&labels, nf.generated as f64),
             by(drops, &labels, "reason", &nf.drops),
+            bypassed.sample(&labels, nf.bypassed as f64),
             cycles.sample(&labels, nf.cycles_per_packet),
             latency(time, &labels, &nf.latency_ns, nf.packets),
             by(figures, &labels, "figure", &nf.figures),

@@ -12,6 +12,8 @@ pub struct Subject {
     pub(crate) name: String,
     pub(crate) chain: String,
     pub(crate) workers: usize,
+    /// The core of each worker; empty for any.
+    pub(crate) cores: Vec<u32>,
     pub(crate) control: Arc<Control>,
     pub(crate) began: (Instant, OffsetDateTime),
 }
@@ -27,6 +29,7 @@ impl Subject {
             name,
             chain: path.display().to_string(),
             workers,
+            cores: plan.cores.iter().copied().take(workers).collect(),
             control,
             began: (Instant::now(), now.replace_nanosecond(0).unwrap_or(now)),
         }

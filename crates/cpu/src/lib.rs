@@ -1,8 +1,9 @@
 //! What the processor offers, for every other crate of Thalweg: the level of vector
 //! instructions ([`Isa`], and the attributes [`macro@avx2`] and [`macro@avx512`] of functions
-//! compiled for one), the cycle counter ([`cycles`]), prefetch ([`prefetch`]) and large zeroed
-//! tables on huge pages ([`memory`]).
+//! compiled for one), the cycle counter ([`cycles`]), prefetch ([`prefetch`]), large zeroed
+//! tables on huge pages ([`memory`]), and the cores that threads run on ([`cores`]).
 
+pub mod cores;
 pub mod cycles;
 mod isa;
 pub mod memory;

@@ -45,6 +45,8 @@ pub(crate) struct Round {
     pub(crate) queues: Queues,
     /// The newest time of the packets before it.
     pub(crate) clock: Nanoseconds,
+    /// Whether its packets are of a live port, or were generated for such.
+    pub(crate) is_live: bool,
     /// 0 for received packets; for generated ones, one more than that of the packets they were
     /// generated for.
     pub(crate) depth: usize,
@@ -60,6 +62,7 @@ impl Round {
             batch: Batch::new(pool.clone()),
             queues: Queues::new(routing),
             clock: Nanoseconds::default(),
+            is_live: false,
             depth: 0,
             hops: 0,
             observed: None,
@@ -144,7 +147,7 @@ impl Burst {
     /// their `queues` to be filled; returns it. `made` is empty afterwards.
     pub(crate) fn add(&mut self, at: usize, made: &mut Batch, routing: &Routing) -> &mut Round {
         let of = &self.rounds[at];
-        let (depth, clock) = (of.depth, of.clock);
+        let (depth, clock, is_live) = (of.depth, of.clock, of.is_live);
         let observed = of.observed.as_ref().and_then(|observed| observed.of_generated());
         let later = self.rounds[at + 1..].iter().position(|round| round.depth <= depth);
         let place = later.map_or(self.rounds.len(), |later| at + 1 + later);
@@ -152,6 +155,7 @@ impl Burst {
         let mut round = spare.unwrap_or_else(|| Round::new(routing, made.pool()));
         std::mem::swap(&mut round.batch, made);
         (round.depth, round.clock, round.hops) = (depth + 1, clock, 0);
+        round.is_live = is_live;
         round.observed = observed.map(Box::new);
         self.rounds.insert(place, round);
         &mut self.rounds[place]

@@ -47,6 +47,8 @@ pub(crate) struct NfCounters {
     pub(crate) bytes: u64,
     pub(crate) generated: u64,
     pub(crate) drops: DropCounts,
+    /// Late packets that bypassed it; they are not among `packets`.
+    pub(crate) bypassed: u64,
     pub(crate) cycles: u64,
     /// The time that packets spent in the NF: that of their batch.
     pub(crate) latency: Latencies,
@@ -60,6 +62,7 @@ impl NfCounters {
             bytes: 0,
             generated: 0,
             drops: DropCounts::default(),
+            bypassed: 0,
             cycles: 0,
             latency: Latencies::new(),
             figures: Vec::new(),
@@ -72,6 +75,7 @@ impl NfCounters {
         self.bytes += other.bytes;
         self.generated += other.generated;
         self.drops.merge(&other.drops);
+        self.bypassed += other.bypassed;
         self.cycles += other.cycles;
         // Both have the same bounds.
         let _ = self.latency.0.add(&other.latency.0);

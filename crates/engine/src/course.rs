@@ -99,7 +99,13 @@ impl Course {
         let mut seats: Vec<_> = seats.into_iter().map(Some).collect();
         self.routing = plan.routing.clone();
         for nfs in stations(&plan.routing) {
-            let take = |nf: NfIndex| seats[usize::from(nf.0)].take().expect("each NF has a seat");
+            let take = |nf: NfIndex| {
+                let mut seat = seats[usize::from(nf.0)].take().expect("each NF has a seat");
+                let overload = plan.nfs[usize::from(nf.0)].overload;
+                seat.member.overload = overload;
+                seat.parts.iter_mut().for_each(|parts| parts.overload = overload);
+                seat
+            };
             let (members, mut of_members): (Vec<_>, Vec<_>) =
                 nfs.into_iter().map(take).map(|seat| (seat.member, seat.parts)).unzip();
             self.parts.push(of_members.pop().flatten());

@@ -16,7 +16,9 @@ mod gate;
 mod live;
 mod mailbox;
 mod observe;
+mod overload;
 mod parts;
+mod published;
 mod reload;
 mod report;
 mod runtime;
@@ -34,7 +36,7 @@ pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Trace
 pub use reload::{Reload, ReloadError};
 pub use report::{
     FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
-    TypeReport,
+    TypeReport, WorkerReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use thalweg_chain::NfIndex;
+use thalweg_chain::{NfIndex, OnOverload, Overload};
 use thalweg_nf::{BUCKETS, BucketOf, Emitted, Note, Part};
-use thalweg_packet::{Lanes, Pool};
+use thalweg_packet::{DropReason, Lanes, Pool};
 
 use crate::burst::Burst;
 use crate::counters::NfCounters;
+use crate::overload;
 use crate::turn::InTurn;
 use crate::visit::{Visit, process};
 use crate::watch::Watch;
@@ -20,6 +21,8 @@ pub(crate) struct Parts {
     pub(crate) nf: NfIndex,
     parts: Vec<InTurn<PartAtWork>>,
     bucket: BucketOf,
+    /// What they do with late packets.
+    pub(crate) overload: Option<Overload>,
 }
 
 /// A part with its counts.
@@ -65,7 +68,7 @@ impl Parts {
             let (counters, emitted) = (NfCounters::new(), Emitted::new(pool.clone()));
             InTurn::new(PartAtWork { part, counters, emitted, at_work: false })
         };
-        Self { nf, parts: parts.into_iter().map(at_work).collect(), bucket }
+        Self { nf, parts: parts.into_iter().map(at_work).collect(), bucket, overload: None }
     }
 
     /// Lets each part whose turn it is process its packets of `burst`; returns whether any did, and
@@ -79,7 +82,7 @@ impl Parts {
                 continue;
             }
             if let Some(mut part) = self.parts[number].enter(burst.number) {
-                part.serve(self.nf, number, burst);
+                part.serve(self.nf, number, burst, self.overload.as_ref());
                 burst.count(|tally| tally.add_nf(self.nf, &part.counters));
                 now &= !(1 << number);
             }
@@ -126,14 +129,35 @@ impl Parts {
 }
 
 impl PartAtWork {
-    /// Processes the packets of part `number` of an NF.
-    fn serve(&mut self, nf: NfIndex, number: usize, burst: &mut Burst) {
+    /// Processes the packets of part `number` of an NF, apart from late ones if it has `on_overload`.
+    fn serve(
+        &mut self,
+        nf: NfIndex,
+        number: usize,
+        burst: &mut Burst,
+        overload: Option<&Overload>,
+    ) {
         self.at_work = true;
         let Self { part, counters, emitted, .. } = self;
         let Burst { rounds, split, .. } = burst;
         let Split { rounds: splits, notes, .. } = split;
         for (at, (round, split)) in rounds.iter_mut().zip(splits).enumerate() {
-            let lanes = split.lanes[number];
+            let mut lanes = split.lanes[number];
+            let late = overload::late(overload, round, lanes);
+            if let Some(Overload { action, .. }) = overload.filter(|_| !late.is_empty()) {
+                overload::count(*action, &round.batch, late, counters);
+                let fate = match action {
+                    OnOverload::Bypass => &mut split.passed,
+                    OnOverload::Drop => {
+                        if let Some(observed) = &mut round.observed {
+                            observed.dropped(&round.batch, late, nf, DropReason::Overload);
+                        }
+                        &mut split.dropped
+                    }
+                };
+                *fate = fate.or(late);
+                lanes = lanes.without(late);
+            }
             if lanes.is_empty() {
                 continue;
             }

@@ -10,6 +10,7 @@ use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
 use crate::counters::{Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters};
+use crate::published::WorkerCounts;
 use crate::series::Series;
 use thalweg_chain::{Plan, PortPlan};
 use thalweg_io::kind::PortBlueprint;
@@ -24,6 +25,8 @@ pub struct Report {
     pub duration_s: f64,
     /// Worker threads.
     pub workers: usize,
+    /// What each of them has done.
+    pub by_worker: Vec<WorkerReport>,
     /// Packets received.
     pub packets_in: u64,
     /// Their bytes on the wire.
@@ -92,6 +95,40 @@ pub struct Report {
     pub(crate) latencies: Arc<Latencies>,
     #[serde(skip)]
     pub(crate) nanoseconds_per_cycle: f64,
+}
+
+/// What a worker has done.
+///
+/// In a report of a run that has not ended, the time of the burst at hand is not counted yet.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct WorkerReport {
+    /// Its number, from 0.
+    pub worker: usize,
+    /// The core that it was on, as of its last looks; absent if that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+    /// The time in which it had something to do, in seconds.
+    pub busy_s: f64,
+    /// That time as a share of the run, from 0 to 1.
+    pub busy_share: f64,
+    /// Bursts of packets that it received.
+    pub bursts: u64,
+    /// The packets in them.
+    pub packets: u64,
+    /// Times that it took a burst further that another worker had received.
+    pub taken_over: u64,
+    /// Times that a burst which it took through the chain had to wait for its turn.
+    pub waits: u64,
+}
+
+impl WorkerReport {
+    fn of((worker, counts): (usize, &WorkerCounts), duration_s: f64, ns: f64) -> Self {
+        let WorkerCounts { busy_cycles, bursts, packets, taken_over, waits, core } = *counts;
+        let busy_s = busy_cycles as f64 * ns / 1e9;
+        // The two clocks may differ by a little.
+        let busy_share = (busy_s / duration_s.max(1e-9)).min(1.0);
+        Self { worker, core, busy_s, busy_share, bursts, packets, taken_over, waits }
+    }
 }
 
 /// How long reloads held packets up.
@@ -204,7 +241,7 @@ pub struct PortReport {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_none(count: &u64) -> bool {
+pub(crate) fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
@@ -223,6 +260,10 @@ pub struct NfReport {
     pub generated: u64,
     /// Packets it dropped, by reason.
     pub drops: IndexMap<&'static str, u64>,
+    /// Late packets that bypassed it (`on_overload = "bypass"`), which it did not receive; absent if
+    /// there are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub bypassed: u64,
     /// Cycles per packet; 0 without packets.
     pub cycles_per_packet: f64,
     #[serde(skip)]
@@ -250,7 +291,8 @@ pub struct LatencyReport {
 
 /// All counts of a run.
 pub(crate) struct Totals {
-    pub(crate) workers: usize,
+    /// The counts of each worker.
+    pub(crate) workers: Vec<WorkerCounts>,
     pub(crate) duration_s: f64,
     pub(crate) stages: bool,
     pub(crate) nanoseconds_per_cycle: f64,
@@ -307,10 +349,13 @@ impl Report {
         let ns = totals.nanoseconds_per_cycle;
         let per_second = 1.0 / totals.duration_s.max(1e-9);
         let cycles = counters.busy_cycles + totals.port_cycles;
+        let by_worker = totals.workers.iter().enumerate();
+        let by_worker = by_worker.map(|of| WorkerReport::of(of, totals.duration_s, ns)).collect();
         Self {
             schema: "thalweg.run/1",
             duration_s: totals.duration_s,
-            workers: totals.workers,
+            workers: totals.workers.len(),
+            by_worker,
             packets_in: all_in.packets,
             bytes_in: all_in.bytes,
             generated,
@@ -384,6 +429,7 @@ fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
         bytes: c.bytes,
         generated: c.generated,
         drops: by_name(&c.drops),
+        bypassed: c.bypassed,
         cycles_per_packet: per_packet(c.cycles, c.packets),
         cycles: c.cycles,
         latency_ns: LatencyReport::of(&c.latency, ns),

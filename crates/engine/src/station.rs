@@ -1,12 +1,13 @@
 //! A station: where the packets of a burst visit an NF.
 
-use thalweg_chain::{NfIndex, Routing};
+use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
 use thalweg_nf::{Emitted, NetworkFunction};
 use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
 
 use crate::burst::{Burst, Round};
 use crate::counters::NfCounters;
 use crate::forwarding::{Lost, Queues};
+use crate::overload;
 use crate::parts::Split;
 use crate::visit::{Visit, end_nf, process};
 use crate::watch::Watch;
@@ -31,12 +32,14 @@ pub(crate) struct Member {
     pub(crate) nf: NfIndex,
     pub(crate) function: Box<dyn NetworkFunction>,
     pub(crate) counters: NfCounters,
+    /// What it does with late packets.
+    pub(crate) overload: Option<Overload>,
 }
 
 impl Member {
     /// An NF without packets so far.
     pub(crate) fn new(nf: NfIndex, function: Box<dyn NetworkFunction>) -> Self {
-        Self { nf, function, counters: NfCounters::new() }
+        Self { nf, function, counters: NfCounters::new(), overload: None }
     }
 }
 
@@ -69,7 +72,8 @@ impl Station {
         burst.count(|tally| tally.add_station(self));
     }
 
-    /// Lets one NF process the packets of `lanes`; returns how many went no further.
+    /// Lets one NF process the packets of `lanes`, apart from late ones if it has `on_overload`;
+    /// returns how many went no further.
     fn visit(
         &mut self,
         routing: &Routing,
@@ -78,7 +82,56 @@ impl Station {
         lanes: Lanes,
         watch: &mut Watch,
     ) -> u64 {
-        let Member { nf, function, counters } = &mut self.members[member];
+        let late = overload::late(self.members[member].overload.as_ref(), round, lanes);
+        if late.is_empty() {
+            return self.process(routing, round, member, lanes, watch);
+        }
+        let drops = self.pass_over(routing, round, member, late);
+        let lanes = lanes.without(late);
+        if lanes.is_empty() {
+            return drops;
+        }
+        drops + self.process(routing, round, member, lanes, watch)
+    }
+
+    /// Sends late packets on without the NF, or drops them; returns how many went no further.
+    fn pass_over(
+        &mut self,
+        routing: &Routing,
+        round: &mut Round,
+        member: usize,
+        late: Lanes,
+    ) -> u64 {
+        let Member { nf, counters, overload, .. } = &mut self.members[member];
+        let Some(Overload { action, .. }) = *overload else { return 0 };
+        overload::count(action, &round.batch, late, counters);
+        match action {
+            OnOverload::Bypass => {
+                let after = Some(*nf);
+                let nowhere = round.queues.forward(routing, &round.batch, late, after);
+                lose_all(round, nowhere, after, &mut self.lost)
+            }
+            OnOverload::Drop => {
+                if let Some(observed) = &mut round.observed {
+                    round.batch.parse_changed();
+                    observed.dropped(&round.batch, late, *nf, DropReason::Overload);
+                }
+                round.batch.release(late);
+                late.count() as u64
+            }
+        }
+    }
+
+    /// Lets one NF process the packets of `lanes`; returns how many went no further.
+    fn process(
+        &mut self,
+        routing: &Routing,
+        round: &mut Round,
+        member: usize,
+        lanes: Lanes,
+        watch: &mut Watch,
+    ) -> u64 {
+        let Member { nf, function, counters, .. } = &mut self.members[member];
         let Round { batch, queues, clock, observed, .. } = round;
         watch.parse(|| batch.parse_changed());
         let (emitted, observed) = (&mut self.emitted, observed.as_deref_mut());
@@ -181,14 +234,13 @@ fn lose(
     if lanes.is_empty() {
         return 0;
     }
-    let packets = lanes.count() as u64;
-    drops.add(reason, packets);
+    drops.add(reason, lanes.count() as u64);
     if let Some(observed) = &mut round.observed {
         round.batch.parse_changed();
         observed.lost(&round.batch, lanes, after, reason);
     }
     round.batch.release(lanes);
-    packets
+    lanes.count() as u64
 }
 
 /// Drops the packets that go no further after an NF, or from the ingress; returns how many.

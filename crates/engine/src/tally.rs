@@ -13,6 +13,7 @@ use thalweg_cpu::cycles::Clock;
 
 use crate::classification::Classification;
 use crate::counters::{Counters, Former, Latencies, NfCounters, PortCounters};
+use crate::published::{Published, WorkerCounts};
 use crate::report::{Report, Totals};
 use crate::station::Station;
 
@@ -25,6 +26,7 @@ pub(crate) struct Tally {
     run: Run,
     /// When the tally began, since the start of the run.
     elapsed: Duration,
+    workers: Vec<WorkerCounts>,
     inputs: Vec<PortCounters>,
     outputs: Vec<PortCounters>,
     latency: Latencies,
@@ -35,7 +37,8 @@ pub(crate) struct Tally {
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) workers: usize,
+    /// The counts of each worker.
+    pub(crate) workers: Arc<[Published]>,
     pub(crate) clock: Clock,
     pub(crate) former: Arc<Former>,
 }
@@ -47,6 +50,7 @@ impl Tally {
         Self {
             run: run.clone(),
             elapsed: run.clock.elapsed(),
+            workers: run.workers.iter().map(Published::now).collect(),
             inputs: inputs.to_vec(),
             outputs: Vec::new(),
             latency: Latencies::new(),
@@ -85,8 +89,8 @@ impl Tally {
 
     /// The report of the run up to here.
     pub(crate) fn report(self) -> Report {
-        let Self { run, elapsed, inputs, outputs, latency, counters } = self;
-        let Run { plan, workers, clock, .. } = run;
+        let Self { run, elapsed, workers, inputs, outputs, latency, counters } = self;
+        let Run { plan, clock, .. } = run;
         let totals = Totals {
             workers,
             duration_s: elapsed.as_secs_f64(),

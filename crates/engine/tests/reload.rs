@@ -157,7 +157,13 @@ fn mappings_outlive_changes_of_their_nat() {
     let nat = |ports: &str| {
         format!("kind = \"nat\"\ninside = [\"10.0.0.0/8\"]\nexternal = [\"198.51.100.7\"]\n{ports}")
     };
-    let changes = ["a = 0", "timeouts_s = { udp = 77 }", "max_mappings = 500", "pinned = true"];
+    let changes = [
+        "a = 0",
+        "timeouts_s = { udp = 77 }",
+        "max_mappings = 500",
+        "pinned = true",
+        "on_overload = \"drop\"",
+    ];
     for workers in [1, 2] {
         for after in changes {
             let folder = folder(&chain(&[("nat", &nat("")), ("a", &test_nf(0))]));
@@ -168,6 +174,7 @@ fn mappings_outlive_changes_of_their_nat() {
                 };
                 let told = reload(&folder, control, &changed).unwrap();
                 assert_eq!(told.contains("state moved"), after.starts_with("max"), "{told}");
+                assert!(after == "a = 0" || told.contains("nf 'nat'"), "{told}");
                 flow(control, 5_000);
             });
             check(&folder, &report);

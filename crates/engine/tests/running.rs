@@ -54,6 +54,35 @@ fn wait(done: impl Fn() -> bool) {
 }
 
 #[test]
+fn each_worker_counts_what_it_has_done() {
+    let folder = folder("");
+    let check = |report: &Report, workers: usize| {
+        assert_eq!(report.by_worker.len(), workers);
+        let numbers: Vec<_> = report.by_worker.iter().map(|worker| worker.worker).collect();
+        assert_eq!(numbers, (0..workers).collect::<Vec<_>>());
+        let packets: u64 = report.by_worker.iter().map(|worker| worker.packets).sum();
+        assert_eq!(packets, report.packets_in);
+        for worker in &report.by_worker {
+            assert!((0.0..=1.0).contains(&worker.busy_share), "{worker:?}");
+            assert!(worker.packets >= worker.bursts, "{worker:?}");
+            assert!(worker.bursts == 0 || worker.core.is_some(), "{worker:?}");
+        }
+    };
+    for workers in [1, 2, 3] {
+        let report = run_and(&folder, workers, |control| {
+            for _ in 0..20 {
+                check(&control.snapshot(Duration::from_secs(20)).unwrap(), workers);
+            }
+        });
+        check(&report, workers);
+        let busy: f64 = report.by_worker.iter().map(|worker| worker.busy_s).sum();
+        assert!(busy > 0.0 && busy <= report.duration_s * 1.01 * workers as f64, "{busy}");
+        let alone = report.by_worker.iter().map(|worker| worker.waits + worker.taken_over);
+        assert!(workers > 1 || alone.sum::<u64>() == 0);
+    }
+}
+
+#[test]
 fn a_static_chain_is_one_type_and_one_way() {
     let folder = folder("");
     folder.write(

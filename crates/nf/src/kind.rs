@@ -1,11 +1,19 @@
 //! The kinds of NF, and what a user wants to know of each.
 
+use std::ops::RangeInclusive;
+
 use schemars::Schema;
 use serde_json::{Value, json};
+use thalweg_cpu::cores::HIGHEST;
 
 use crate::grain::Grain;
 use crate::section::Section;
 use crate::{Blueprint, BuildError, Environment};
+
+/// The default of `overload_after_ms`.
+pub const DEFAULT_OVERLOAD_AFTER_MS: u64 = 10;
+/// The bounds of `overload_after_ms`.
+pub const OVERLOAD_AFTER_MS: RangeInclusive<u64> = 1..=60_000;
 
 /// Checks a section and loads its files.
 pub type Build = fn(&Section<'_>, &Environment<'_>) -> Result<Box<dyn Blueprint>, BuildError>;
@@ -30,6 +38,10 @@ pub struct Kind {
     /// Whether its NFs keep the names or numbers of the chain's ports and packet types. Others are
     /// not told them, so that an NF lives on when ports or types are added.
     pub keeps_names: bool,
+    /// What would happen if packets bypassed it, for a kind whose sections therefore refuse
+    /// `on_overload = "bypass"`, such as `packets would leave unencrypted`; `None` for one that
+    /// packets may bypass.
+    pub bypass_hazard: Option<&'static str>,
     /// The JSON Schema of its options.
     pub options: fn() -> Schema,
     /// Checks the options of an NF of this kind, and loads its files.
@@ -87,10 +99,32 @@ impl Kind {
             "default": false,
             "description": "Whether a thread of its own serves it.",
         });
+        let core = json!({
+            "type": "integer",
+            "minimum": 0,
+            "maximum": HIGHEST,
+            "description": "The core of that thread, if `pinned`; default: any.",
+        });
+        let actions =
+            if self.bypass_hazard.is_none() { &["bypass", "drop"][..] } else { &["drop"] };
+        let on_overload = json!({
+            "enum": actions,
+            "description": "What becomes of late packets; default: they wait.",
+        });
+        let overload_after = json!({
+            "type": "integer",
+            "minimum": OVERLOAD_AFTER_MS.start(),
+            "maximum": OVERLOAD_AFTER_MS.end(),
+            "default": DEFAULT_OVERLOAD_AFTER_MS,
+            "description": "The age at which packets of a live port are late, in milliseconds.",
+        });
         let properties = object.entry("properties").or_insert_with(|| json!({}));
         let properties = properties.as_object_mut().expect("properties are an object");
         properties.insert("kind".into(), own);
         properties.insert("pinned".into(), pinned);
+        properties.insert("core".into(), core);
+        properties.insert("on_overload".into(), on_overload);
+        properties.insert("overload_after_ms".into(), overload_after);
         let required = object.entry("required").or_insert_with(|| json!([]));
         required.as_array_mut().expect("'required' is an array").insert(0, Value::from("kind"));
         schema
@@ -147,6 +181,7 @@ mod tests {
             limits: &[],
             chooses_output: false,
             keeps_names: false,
+            bypass_hazard: None,
             options: || schemars::json_schema!({}),
             build: |section, _| {
                 Err(section.error(0..0, "a test builds nothing", "no section").into())

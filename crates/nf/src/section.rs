@@ -15,7 +15,8 @@ use crate::Environment;
 
 /// The options of one NF, with their places in the chain file.
 ///
-/// The keys that every NF has (`kind`, `pinned`) are already removed.
+/// The keys that every NF may have (`kind`, `pinned`, `core`, `on_overload`, `overload_after_ms`) are
+/// already removed.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     name: &'a str,

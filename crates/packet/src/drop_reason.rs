@@ -53,6 +53,8 @@ reasons! {
     /// The thread that had the packet, or one that it waited for, panicked.
     Unfinished = "unfinished",
     // Any NF.
+    /// The packet had waited for too long, and the NF drops those (`on_overload = "drop"`).
+    Overload = "overload",
     /// A header the NF needs is truncated, inconsistent or unknown.
     Malformed = "malformed",
     /// A checksum the NF relies on is wrong.

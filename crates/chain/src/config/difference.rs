@@ -178,7 +178,7 @@ impl Changes {
                     self.add(How::Added, "nf", Some(&nf.name), what);
                     continue;
                 }
-                Heir::Kept(old) if running.nfs[usize::from(old.0)].pinned == nf.pinned => continue,
+                Heir::Kept(old) if running.nfs[usize::from(old.0)].is_served_as(nf) => continue,
                 Heir::Kept(old) | Heir::Renewed(old, _) => (old, StateFate::Kept),
                 Heir::Replaced(old) => (old, StateFate::Moved),
             };

@@ -9,7 +9,9 @@ use thalweg_source::{Source, SourceError};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::cores::Cores;
 use super::ports::MergeBy;
+use super::served::Served;
 use crate::workers::Workers;
 
 /// The chain file with the files that it includes, part by part.
@@ -61,7 +63,7 @@ pub(super) struct NfSection<'a> {
     pub(super) name: String,
     /// Its kind; `None` when the section names none, or none that is known.
     pub(super) kind: Option<Kind>,
-    pub(super) pinned: bool,
+    pub(super) served: Served,
     pub(super) options: Spanned<DeValue<'a>>,
     /// The place of the name.
     pub(super) span: Range<usize>,
@@ -73,6 +75,8 @@ pub(super) struct NfSection<'a> {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Run {
     pub(super) workers: Spanned<Workers>,
+    /// The core of each worker.
+    pub(super) cores: Option<Spanned<Cores>>,
     pub(super) merge: MergeBy,
     pub(super) seed: Option<u64>,
 }
@@ -81,9 +85,18 @@ impl Default for Run {
     fn default() -> Self {
         Self {
             workers: Spanned::new(0..0, Workers::Number(1)),
+            cores: None,
             merge: MergeBy::default(),
             seed: None,
         }
+    }
+}
+
+impl Run {
+    /// The number of workers.
+    pub(super) fn number_of_workers(&self) -> usize {
+        let cores = self.cores.as_ref().map_or(0, |cores| cores.get_ref().numbers().len());
+        self.workers.get_ref().number_on(cores)
     }
 }
 

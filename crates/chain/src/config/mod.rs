@@ -1,6 +1,7 @@
 //! The chain file: read, checked as a whole, and turned into a [`Plan`].
 
 mod classes;
+mod cores;
 mod difference;
 mod exclusion;
 mod file;
@@ -16,6 +17,7 @@ mod paths;
 mod plan;
 mod ports;
 mod routes;
+mod served;
 mod succession;
 mod table;
 mod variables;

@@ -15,6 +15,8 @@ use toml::de::{DeValue, ValueDeserializer};
 
 use super::file::NfSection;
 use super::files::Files;
+use super::served::Served;
+use crate::overload::Overload;
 
 /// An NF of a plan.
 pub struct NfPlan {
@@ -24,9 +26,21 @@ pub struct NfPlan {
     pub kind: Kind,
     /// Whether it runs on a thread of its own.
     pub pinned: bool,
+    /// The core of that thread; `None` for any.
+    pub core: Option<u32>,
+    /// What it does with late packets; `None`: they wait.
+    pub overload: Option<Overload>,
     /// Its configuration, from which its instances are made.
     pub blueprint: Arc<dyn Blueprint>,
     pub(super) origin: Origin,
+}
+
+impl NfPlan {
+    /// Whether it is served as `other` is.
+    pub(super) fn is_served_as(&self, other: &Self) -> bool {
+        let served = |nf: &Self| (nf.pinned, nf.core, nf.overload);
+        served(self) == served(other)
+    }
 }
 
 /// What an NF was made of: two of one kind and of equal origins are the same.
@@ -80,7 +94,9 @@ pub(super) fn build_nfs(
         }
         match built {
             Ok(blueprint) => {
-                let (pinned, blueprint) = (nf.pinned, Arc::from(blueprint));
+                let Served { pinned, core, overload } = nf.served;
+                let core = core.map(Spanned::into_inner);
+                let blueprint = Arc::from(blueprint);
                 let hashed = |ReadFile { path, hash }: ReadFile| {
                     let hash = hash.or_else(|| self::hash(&path, started).ok().flatten());
                     (path, Hash(hash))
@@ -91,7 +107,7 @@ pub(super) fn build_nfs(
                     names: names.map(<[String]>::to_vec),
                     files: named.read.into_iter().map(hashed).collect(),
                 };
-                nfs.push(NfPlan { name: nf.name, kind, pinned, blueprint, origin });
+                nfs.push(NfPlan { name: nf.name, kind, pinned, core, overload, blueprint, origin });
             }
             Err(e) => errors.extend(e.0),
         }

@@ -11,6 +11,7 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 use super::file::{ChainFile, NfSection, Placed, PortSection, Route};
 use super::include::{self, Texts, TomlFile};
 use super::ports::{INPUT, OUTPUT};
+use super::served::Served;
 use crate::kinds::Kinds;
 
 /// Reads the chain file `root`, and the files that it includes.
@@ -29,7 +30,7 @@ pub(super) fn read<'a>(
     let mut parts = Parts { root: source.clone(), files, errors: Vec::new() };
     parts.check_routes();
     let file = ChainFile {
-        run: parts.section("run", "[run] with: workers, seed, merge = \"time\" or \"turn\""),
+        run: parts.section("run", "[run] with: workers, cores, seed, merge = \"time\" or \"turn\""),
         memory: parts.section("memory", "[memory] with: frame_size, frames, huge_pages"),
         classify: parts.section("classify", "the keys of [classify]"),
         inputs: parts.ports(INPUT.name, &INPUT.expected(&kinds.ports)),
@@ -237,16 +238,9 @@ impl<'a> Parts<'a> {
                 None
             }
         };
-        let pinned = match take(&mut table, "pinned").map(|(_, v)| (v.span(), v.into_inner())) {
-            Some((_, DeValue::Boolean(pinned))) => pinned,
-            Some((at, _)) => {
-                error(at, "'pinned' is not a boolean".into(), "true or false".into());
-                false
-            }
-            None => false,
-        };
+        let served = Served::take(&mut table, kind.as_ref(), &mut error);
         let options = Spanned::new(whole, DeValue::Table(table));
-        NfSection { name: name.get_ref().to_string(), kind, pinned, options, span, source }
+        NfSection { name: name.get_ref().to_string(), kind, served, options, span, source }
     }
 
     /// Adds an error for each key that is left over, since it is unknown.

@@ -10,6 +10,7 @@ use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
 use thalweg_source::{Source, SourceError};
 
 use super::classes::{classes, type_names};
+use super::cores::{self, Findings};
 use super::file::{ChainFile, Class, NfSection, Placed};
 use super::files::Files;
 use super::include::Texts;
@@ -34,7 +35,7 @@ pub struct PlanOptions {
     pub strict: bool,
     /// Open no outputs: whether this would be permitted is not checked.
     pub without_outputs: bool,
-    /// Accept interfaces that this machine does not have: the chain is for another one.
+    /// Accept interfaces and cores that this machine does not have: the chain is for another one.
     pub any_interface: bool,
 }
 
@@ -62,6 +63,8 @@ pub struct Plan {
     pub routing: Arc<Routing>,
     /// Worker threads.
     pub workers: usize,
+    /// The core of each worker, by its number, and perhaps more; empty for any.
+    pub cores: Vec<u32>,
     /// The order of packets of several captures.
     pub merge: MergeBy,
     /// The packet memory.
@@ -115,6 +118,9 @@ impl Plan {
         }
         let mut names = names_of(&file);
         let (mut files, mut notes) = (Files::default(), Vec::new());
+        let workers = check_workers(&file, &mut errors);
+        let mut findings = Findings { notes: &mut notes, errors: &mut errors };
+        let cores = cores::check(&file, workers, options.any_interface, &mut findings);
         let mut loader = ports::Loader {
             root: &source,
             kinds: &kinds.ports,
@@ -146,7 +152,6 @@ impl Plan {
         let classes = classes(&file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
         let routes = load_routes(&file, &names, &mut errors);
-        let workers = check_workers(&file, &mut errors);
         let merge = file.run.merge;
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
@@ -192,6 +197,7 @@ impl Plan {
             classifier,
             routing,
             workers,
+            cores,
             merge,
             pool,
             files,
@@ -292,7 +298,7 @@ fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
         let (message, expected) = ("bad number of workers", Workers::EXPECTED);
         errors.push(file.run.source.error(workers.span(), message, expected));
     }
-    workers.get_ref().number()
+    file.run.number_of_workers()
 }
 
 fn classifier_config(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Config {

@@ -49,6 +49,7 @@ pub(super) struct Fixed {
     frame_size: Option<usize>,
     huge_pages: bool,
     workers: usize,
+    cores: Vec<u32>,
     merge: MergeBy,
     seed: Option<u64>,
 }
@@ -59,7 +60,8 @@ impl Fixed {
             frames: *file.memory.frames.get_ref(),
             frame_size: file.memory.frame_size.as_ref().map(|size| *size.get_ref()),
             huge_pages: *file.memory.huge_pages.get_ref(),
-            workers: file.run.workers.get_ref().number(),
+            workers: file.run.number_of_workers(),
+            cores: file.run.cores.as_ref().map_or_else(Vec::new, |cores| cores.get_ref().numbers()),
             merge: file.run.merge,
             seed: file.run.seed,
         }
@@ -81,6 +83,11 @@ impl Fixed {
         let pages = self.huge_pages.to_string();
         check(self.huge_pages == new.huge_pages, &memory.source, "huge_pages", pages);
         check(self.workers == new.workers, &run.source, "workers", self.workers.to_string());
+        let cores = match &*self.cores {
+            [] => "no cores".into(),
+            cores => format!("\"{}\"", thalweg_cpu::cores::as_text(cores)),
+        };
+        check(self.cores == new.cores, &run.source, "cores", cores);
         let merge = format!("{:?}", self.merge).to_lowercase();
         check(self.merge == new.merge, &run.source, "merge", merge);
         let seed = self.seed.map_or("no seed".into(), |seed| seed.to_string());

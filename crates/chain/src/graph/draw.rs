@@ -158,7 +158,7 @@ impl<'a> Node<'a> {
 
     fn nf(nf: &'a Nf) -> Self {
         let mut lines = vec![nf.name.clone(), nf.kind.clone()];
-        lines.extend(nf.pinned.then(|| "on its own worker".to_owned()));
+        lines.extend(nf.worker());
         Self { name: &nf.name, role: Role::Nf, lines }
     }
 

@@ -8,12 +8,14 @@ use std::fmt::Write;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use thalweg_cpu::cores::as_text;
 use thalweg_io::kind::{Capabilities, Link, PortBlueprint};
 use thalweg_packet::{PacketType, PortIndex};
 
 use thalweg_source::{counted, visible};
 
 use crate::config::{Plan, PortPlan, distinct_inputs};
+use crate::overload::OnOverload;
 use crate::route_decider::{Next, NfIndex, Stage};
 
 /// A chain: its ports and NFs, and the path of each packet type.
@@ -21,6 +23,11 @@ use crate::route_decider::{Next, NfIndex, Stage};
 pub struct Graph {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    /// Worker threads.
+    workers: usize,
+    /// The core of each worker, by its number; absent if they may use any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cores: Vec<u32>,
     nfs: Vec<Nf>,
     /// The path of each packet type; one for each input where inputs differ.
     types: Vec<TypeWay>,
@@ -88,6 +95,12 @@ pub struct Nf {
     pub what: String,
     /// Whether it runs on its own worker.
     pub pinned: bool,
+    /// The core of that worker; absent if it may use any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+    /// What becomes of packets that are late when they reach it; absent if they wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_overload: Option<OnOverload>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -95,6 +108,20 @@ struct TypeWay {
     name: String,
     /// The steps from `ingress`, or from an input where inputs differ, to the end.
     way: Vec<String>,
+}
+
+impl Nf {
+    /// The worker of its own, in words, if it has one.
+    fn worker(&self) -> Option<String> {
+        let core = self.core.map_or(String::new(), |core| format!(" on core {core}"));
+        self.pinned.then(|| format!("on its own worker{core}"))
+    }
+}
+
+/// Cores in words, such as `cores 2-3,8`.
+pub fn on_cores(cores: &[u32]) -> String {
+    let s = if cores.len() == 1 { "" } else { "s" };
+    format!("core{s} {}", as_text(cores))
 }
 
 impl Plan {
@@ -128,6 +155,8 @@ impl Graph {
             kind: nf.kind.name.to_owned(),
             what: nf.blueprint.describe(),
             pinned: nf.pinned,
+            core: nf.core,
+            on_overload: nf.overload.map(|overload| overload.action),
         });
         let routes = &plan.routing.routes;
         let types = plan.types.iter().enumerate().flat_map(|(number, name)| {
@@ -141,6 +170,8 @@ impl Graph {
         Self {
             inputs: inputs.collect(),
             outputs: outputs.collect(),
+            workers: plan.workers,
+            cores: plan.cores.iter().copied().take(plan.workers).collect(),
             nfs: nfs.collect(),
             types: types.collect(),
             packet_types: plan.types.len(),
@@ -153,6 +184,10 @@ impl Graph {
         let mut text = String::new();
         for port in &self.inputs {
             let _ = writeln!(text, "input {}: {}", port.name, port.shown());
+        }
+        if !self.cores.is_empty() {
+            let workers = counted(self.workers, "worker");
+            let _ = writeln!(text, "{workers} on {}", on_cores(&self.cores));
         }
         let _ = writeln!(
             text,
@@ -171,8 +206,12 @@ impl Graph {
             for (depth, step) in packet_type.way.iter().skip(1).enumerate() {
                 let what = self.nfs.iter().find(|nf| nf.name == *step);
                 let what = what.map_or(String::new(), |nf| {
-                    let pinned = if nf.pinned { ", on its own worker" } else { "" };
-                    format!(" ({}: {}{pinned})", nf.kind, visible(&nf.what))
+                    let pinned = nf.worker().map_or(String::new(), |on| format!(", {on}"));
+                    let late = nf.on_overload.map_or("", |action| match action {
+                        OnOverload::Bypass => ", late packets bypass it",
+                        OnOverload::Drop => ", late packets are dropped",
+                    });
+                    format!(" ({}: {}{pinned}{late})", nf.kind, visible(&nf.what))
                 });
                 let _ = writeln!(text, "{indent}{}└─ {step}{what}", "   ".repeat(depth));
             }

@@ -23,7 +23,10 @@ const ODD: [&str; 8] = [
 fn chain(name: &str) -> Graph {
     let named = |prefix: &str| format!("{prefix}{name}");
     let way = |from: &str, nf: &str, to: &str| vec![from.to_owned(), nf.to_owned(), to.to_owned()];
-    let nf = |name: String, pinned| Nf { name, kind: "filter".into(), what: "any".into(), pinned };
+    let nf = |name: String, pinned: bool| {
+        let core = pinned.then_some(3);
+        Nf { name, kind: "filter".into(), what: "any".into(), pinned, core, on_overload: None }
+    };
     let port = |name: &str, kind, title: String| Port {
         name: name.to_owned(),
         kind,
@@ -43,6 +46,8 @@ fn chain(name: &str) -> Graph {
             port(&named("p"), "capture", named("capture out/")),
             port("nowhere", "discard", "discard".into()),
         ],
+        workers: 2,
+        cores: vec![1, 2],
         nfs: vec![nf(named("n"), true), nf("other".into(), false)],
         types: vec![
             TypeWay { name: named("t"), way: way("ingress", &named("n"), "egress") },
@@ -112,7 +117,7 @@ fn mermaid_shows_ports_nfs_their_kinds_and_the_types() {
             "live\ninterface eth1".into(),
             "made\ngenerator: 10 generated packets in 1 flow".into(),
             "ingress".into(),
-            format!("n{clean}\nfilter\non its own worker"),
+            format!("n{clean}\nfilter\non its own worker on core 3"),
             "other\nfilter".into(),
             "egress".into(),
             "drop".into(),
@@ -166,7 +171,7 @@ fn graphviz_shows_ports_nfs_their_kinds_and_the_types() {
             format!("p{clean}\ncapture in/{clean}"),
             "live\ninterface eth1".into(),
             "made\ngenerator: 10 generated packets in 1 flow".into(),
-            format!("n{clean}\nfilter\non its own worker"),
+            format!("n{clean}\nfilter\non its own worker on core 3"),
             "other\nfilter".into(),
             format!("p{clean}\ncapture out/{clean}"),
             "nowhere\ndiscard".into(),

@@ -134,6 +134,7 @@ pub fn kinds() -> Kinds {
         limits: &[],
         chooses_output: true,
         keeps_names: false,
+        bypass_hazard: None,
         options: || schemars::json_schema!({}),
         build: |section, _| {
             let ledger = LEDGER.with_borrow(Arc::clone);

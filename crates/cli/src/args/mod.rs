@@ -141,7 +141,7 @@ A run listens with a live interface or with --control. Where only one run listen
 needed. THALWEG_RUNTIME_DIR names another folder for the sockets than /run/thalweg and
 $XDG_RUNTIME_DIR/thalweg, for run and ctl alike. docs/control.md describes the API that it uses.")]
     Ctl(Ctl),
-    /// Show the rates of a run by port, NF and packet type, each second
+    /// Show the rates of a run by port, NF, worker and packet type, each second
     #[command(after_help = "Examples:
   thalweg run chain.toml --loop 0 --control &
   thalweg top
@@ -316,7 +316,7 @@ pub struct Check {
     /// Print the chain as JSON (schema thalweg.check/1), or its mistakes (thalweg.mistakes/1)
     #[arg(long)]
     pub json: bool,
-    /// Accept interfaces that this machine does not have, to check a chain for another one
+    /// Accept interfaces and cores that this machine does not have, to check a chain for another one
     #[arg(long)]
     pub any_interface: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors

@@ -25,6 +25,9 @@ struct Status {
     state: String,
     started: String,
     workers: u64,
+    /// Absent if the workers may use any.
+    #[serde(default)]
+    cores: Vec<u32>,
     progress: Progress,
     log: String,
     api: BTreeMap<String, u64>,
@@ -153,9 +156,14 @@ pub fn list(out: &mut impl Write, listening: &[Listening]) -> io::Result<()> {
 }
 
 fn status(out: &mut impl Write, status: &Status) -> io::Result<()> {
-    let Status { name, pid, version, chain, state, started, workers, progress, log, api } = status;
+    let Status { name, pid, version, chain, state, started, workers, progress, log, api, .. } =
+        status;
     let uptime = wait(Duration::try_from_secs_f64(progress.uptime_s).unwrap_or_default());
-    let workers = counted(*workers, "worker");
+    let mut workers = counted(*workers, "worker");
+    if !status.cores.is_empty() {
+        workers.push_str(" with ");
+        workers.push_str(&thalweg_chain::on_cores(&status.cores));
+    }
     writeln!(out, "run      {}, process {pid}, thalweg {version}", visible(name))?;
     writeln!(out, "chain    {}", visible(chain))?;
     writeln!(out, "state    {state} for {uptime} on {workers}, since {started}")?;

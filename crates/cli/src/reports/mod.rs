@@ -74,6 +74,7 @@ impl Page {
             Some(over_time(report)),
             tables::nfs(report).and_then(|nfs| of_nfs(report, nfs)),
             of_table("Ports", tables::ports(report)).map(|ports| with_passed_over(ports, report)),
+            of_table("Workers", tables::workers(report)),
             of_table("Drops", tables::drops(report)),
             of_table("Packet types", tables::types(report)),
         ];

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use thalweg_engine::{Interval, NfReport, PortReport, Report, Series};
+use thalweg_engine::{Interval, NfReport, PortReport, Report, Series, WorkerReport};
 
 use crate::report::{TextTable, plain_table};
 use crate::units::{rate, time};
@@ -101,9 +101,32 @@ impl<'a> From<&'a NfReport> for Nf<'a> {
     }
 }
 
-/// The figures of an NF that are not 0: some NFs have dozens, and the JSON report has all.
+/// The figures of an NF that are not 0, and how many packets bypassed it: some NFs have dozens, and
+/// the JSON report has all.
 pub fn figures(nf: &NfReport) -> Vec<String> {
-    list(nf.figures.iter().filter(|(_, figure)| **figure > 0))
+    let bypassed = (nf.bypassed > 0).then(|| format!("bypassed {}", nf.bypassed));
+    let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
+    bypassed.into_iter().chain(figures).collect()
+}
+
+/// The workers.
+pub fn workers(report: &Report) -> Table {
+    let headings = ["worker", "core", "busy", "packets", "bursts", "taken over", "waits"];
+    let mut table = Table::new(&headings, 0..headings.len());
+    for worker in &report.by_worker {
+        let WorkerReport { worker, core, busy_share, packets, bursts, taken_over, waits, .. } =
+            *worker;
+        table.rows.push(vec![
+            worker.to_string(),
+            core.map_or_else(|| "-".to_owned(), |core| core.to_string()),
+            format!("{:.1} %", 100.0 * busy_share),
+            packets.to_string(),
+            bursts.to_string(),
+            taken_over.to_string(),
+            waits.to_string(),
+        ]);
+    }
+    table
 }
 
 /// The packet types.

@@ -1,4 +1,4 @@
-//! `thalweg top`: the rates of a run by port, NF and packet type, each second.
+//! `thalweg top`: the rates of a run by port, NF, worker and packet type, each second.
 
 mod sample;
 mod screen;

@@ -18,6 +18,7 @@ pub struct Sample {
     pub outputs: Vec<Port>,
     pub nfs: Vec<Nf>,
     pub types: IndexMap<String, Counts>,
+    pub by_worker: Vec<Worker>,
     /// Absent without reloads.
     #[serde(default)]
     pub reloads: u64,
@@ -52,8 +53,23 @@ pub struct Nf {
     pub counts: Counts,
     pub generated: u64,
     pub drops: IndexMap<String, u64>,
+    /// Absent without late packets.
+    #[serde(default)]
+    pub bypassed: u64,
     pub cycles_per_packet: f64,
     pub latency_ns: Latency,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Worker {
+    pub worker: u64,
+    /// Absent if it is unknown.
+    #[serde(default)]
+    pub core: Option<u32>,
+    pub busy_s: f64,
+    pub packets: u64,
+    pub taken_over: u64,
+    pub waits: u64,
 }
 
 /// What happened between two reports of one run.
@@ -74,6 +90,12 @@ impl<'a> Rates<'a> {
     pub fn per_second(&self, before: u64, now: u64) -> f64 {
         let increase = now.checked_sub(before).unwrap_or(now);
         if self.seconds > 0.0 { increase as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// The share of the time in which a worker had something to do, from 0 to 1.
+    pub fn busy(&self, before: &Worker, now: &Worker) -> f64 {
+        let busy = (now.busy_s - before.busy_s).max(0.0);
+        if self.seconds > 0.0 { (busy / self.seconds).min(1.0) } else { 0.0 }
     }
 
     /// The reasons of drops that increase, and by how much in a second, the most frequent first.

@@ -18,6 +18,7 @@ pub fn text(name: &str, rates: &Rates<'_>, columns: Option<usize>) -> String {
         heading(name, rates, columns),
         ports(rates, columns),
         nfs(rates, columns),
+        workers(rates, columns),
         types(rates, columns),
     ];
     parts.retain(|part| !part.is_empty());
@@ -107,6 +108,9 @@ fn nfs(rates: &Rates<'_>, columns: Option<usize>) -> String {
         let before = rates.before.nfs.iter().find(same);
         let packets = before.map_or(0, |nf| nf.counts.packets);
         let generated = before.map_or(0, |nf| nf.generated);
+        let bypassed = rates.per_second(before.map_or(0, |nf| nf.bypassed), nf.bypassed);
+        let bypassed = (bypassed > 0.0).then(|| format!("bypassed {}", pps(bypassed)));
+        let drops = drops(rates, before.map(|nf| &nf.drops), &nf.drops);
         table.add_row([
             visible(&nf.name).into_owned(),
             visible(&nf.kind).into_owned(),
@@ -114,7 +118,26 @@ fn nfs(rates: &Rates<'_>, columns: Option<usize>) -> String {
             Rates::cycles(before, nf).map_or_else(|| "-".into(), |cycles| format!("{cycles:.0}")),
             latency(nf.counts.packets, nf.latency_ns.p99),
             pps(rates.per_second(generated, nf.generated)),
-            drops(rates, before.map(|nf| &nf.drops), &nf.drops).join(", "),
+            bypassed.into_iter().chain(drops).collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table.to_string()
+}
+
+fn workers(rates: &Rates<'_>, columns: Option<usize>) -> String {
+    let headings = ["worker", "core", "busy", "packets", "taken over", "waits"];
+    let mut table = plain_table(&headings).with_numbers(0..6).within(columns);
+    for now in &rates.now.by_worker {
+        let before = rates.before.by_worker.iter().find(|before| before.worker == now.worker);
+        let before = before.copied().unwrap_or_default();
+        let times = |before, now| rate(rates.per_second(before, now), "/s");
+        table.add_row([
+            now.worker.to_string(),
+            now.core.map_or_else(|| "-".into(), |core| core.to_string()),
+            format!("{:.0} %", 100.0 * rates.busy(&before, now)),
+            pps(rates.per_second(before.packets, now.packets)),
+            times(before.taken_over, now.taken_over),
+            times(before.waits, now.waits),
         ]);
     }
     table.to_string()
@@ -167,6 +190,9 @@ mod tests {
                 "cycles_per_packet": cycles / packets as f64,
                 "latency_ns": {"p50": 500, "p99": 900}}],
             "types": {"web": {"packets": packets, "bytes": 100 * packets}},
+            "by_worker": [{"worker": 0, "core": 3, "busy_s": seconds as f64 / 4.0,
+                "busy_share": 0.25, "bursts": 9, "packets": packets, "taken_over": 0,
+                "waits": packets / 10}],
         })
     }
 
@@ -196,6 +222,9 @@ wan   out    500 pps  400 kbit/s
 
 NF    kind    packets  cycles     p99  generated  drops by reason
 gate  acl   1.00 kpps      60  900 ns      0 pps  filter-drop 500 pps
+
+worker  core  busy    packets  taken over   waits
+     0     3  25 %  1.00 kpps        0 /s  100 /s
 
 packet type    packets        bits
 web          1.00 kpps  800 kbit/s";

@@ -96,6 +96,15 @@ impl Observed {
         }
     }
 
+    /// Records that the packets of `lanes` are dropped at an NF that does not process them.
+    #[cold]
+    pub(crate) fn dropped(&mut self, batch: &Batch, lanes: Lanes, nf: NfIndex, reason: DropReason) {
+        let place = DropPlace::Nf(self.audience.plan.nfs[usize::from(nf.0)].name.clone());
+        for lane in lanes {
+            self.drop(batch, lane, &place, reason);
+        }
+    }
+
     /// Records that the packets of `lanes` are dropped after the NF `after`, or ahead of the first one.
     #[cold]
     pub(crate) fn lost(

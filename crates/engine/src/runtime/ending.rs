@@ -3,6 +3,7 @@
 use super::generation::Generation;
 use super::session::Session;
 use super::state::StateFolders;
+use crate::published::Published;
 use crate::report::{Report, Totals};
 
 /// Ends a run, in which no packet is under way any more, and reports it.
@@ -30,7 +31,7 @@ pub(super) fn report(
     failures.extend(failed);
     failures.extend(outputs.failures);
     let totals = Totals {
-        workers,
+        workers: workers.iter().map(Published::now).collect(),
         duration_s,
         stages: watch.timed,
         nanoseconds_per_cycle: began.nanoseconds_per_cycle(),

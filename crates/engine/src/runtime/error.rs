@@ -1,6 +1,7 @@
 //! Errors that prevent a run.
 
 use thalweg_io::IoError;
+use thalweg_source::counted;
 
 use super::state::StateFolderError;
 use thalweg_chain::MAX_WORKERS;
@@ -15,6 +16,15 @@ pub enum RunError {
     /// More workers are requested than the maximum.
     #[error("bad number of workers: {0}; expected 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// The chain file has fewer cores than there are workers.
+    #[error("{workers} workers, but {cores} in 'cores' of [run]; expected a core for each worker",
+        cores = counted(*cores, "core"))]
+    Cores {
+        /// The workers that are requested.
+        workers: usize,
+        /// The number of cores in the chain file.
+        cores: usize,
+    },
     /// No input can be read several times.
     #[error("--loop applies to none of the inputs; expected an input that is a capture file")]
     Loops,

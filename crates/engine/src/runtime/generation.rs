@@ -25,6 +25,7 @@ use crate::control::Control;
 use crate::counters::{Former, NfCounters};
 use crate::course::{Course, Seat};
 use crate::parts::Parts;
+use crate::published::Published;
 use crate::reload::{Reload, ReloadError};
 use crate::station::Member;
 use crate::tally::Run;
@@ -107,7 +108,7 @@ impl Generation {
     }
 
     /// What a tally needs to know.
-    pub(super) fn run(&self, workers: usize, clock: Clock) -> Run {
+    pub(super) fn run(&self, workers: Arc<[Published]>, clock: Clock) -> Run {
         Run { plan: self.plan.clone(), workers, clock, former: self.former.clone() }
     }
 
@@ -248,7 +249,7 @@ impl Seats<'_> {
             seats.push(seat);
         }
         for seat in self.seats.into_iter().flatten() {
-            let Seat { member: Member { nf, function, counters }, parts } = seat.sum();
+            let Seat { member: Member { nf, function, counters, .. }, parts } = seat.sum();
             former.add_nf(self.plan.nfs[usize::from(nf.0)].kind.name, &counters);
             retired.functions.push(function);
             retired.large.push((counters, parts));
@@ -258,7 +259,7 @@ impl Seats<'_> {
 
     /// Lets the instance of `new` take the place of the `running` one, with its counts.
     fn replace(&self, running: Seat, mut new: Seat, retired: &mut Retired) -> Seat {
-        let Seat { member: Member { nf, mut function, counters }, parts } = running.sum();
+        let Seat { member: Member { nf, mut function, counters, .. }, parts } = running.sum();
         let unused = std::mem::replace(&mut new.member.counters, counters);
         retired.large.push((unused, parts));
         if self.moved.contains(&nf) {

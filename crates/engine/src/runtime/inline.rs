@@ -8,12 +8,14 @@ use thalweg_packet::DropReason;
 
 use super::generation::Generation;
 use super::panics;
+use super::placing::keep_on;
 use super::session::Session;
 use crate::burst::Burst;
 use crate::course::transmit;
 
 /// Takes packets through `generation` until no more arrive, or the next generation is ready.
 pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Generation {
+    let _core = keep_on(generation.plan.cores.first().copied(), "the worker");
     if session.watch.timed {
         generation.course.classification.classifier.take_time();
     }
@@ -43,6 +45,8 @@ pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Ge
 /// Returns the cycles of the rounds that had a batch.
 fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut Burst) -> u64 {
     let control = session.control;
+    let workers = session.workers.clone();
+    let worker = &workers[0];
     let mut busy = 0;
     let mut last = cycles::now();
     while !generation.inputs.ended(control) {
@@ -51,12 +55,16 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
         let audience = control.observers.audience(&generation.plan);
         let before = control.packets_in.load(Relaxed);
         let round = &mut burst.rounds[0];
-        let came = generation.inputs.receive(&mut round.batch, control);
+        let came = generation.inputs.receive(round, control);
         round.clock = session.reached.batch(&round.batch);
         round.observe(audience.as_ref(), before);
+        let packets = round.batch.len() as u64;
+        if packets > 0 {
+            worker.received(packets);
+        }
         let asked = control.take_asked();
         if !asked.is_empty() {
-            let run = generation.run(1, session.began);
+            let run = generation.run(session.workers.clone(), session.began);
             burst.begin_tally(asked, &run, generation.inputs.counters());
         }
         if came || !burst.is_empty() {
@@ -65,7 +73,10 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
             generation.inputs.rest();
         }
         let now = cycles::now();
-        busy += if came { now.wrapping_sub(last) } else { 0 };
+        if came {
+            busy += now.wrapping_sub(last);
+            worker.worked(now.wrapping_sub(last));
+        }
         last = now;
         if session.reloads.poll(&generation.plan, control) {
             break;

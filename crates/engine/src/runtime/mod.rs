@@ -9,6 +9,7 @@ mod options;
 mod panics;
 mod pauses;
 mod pinned;
+mod placing;
 mod ports;
 mod reload;
 mod session;
@@ -70,6 +71,9 @@ fn execute(
     let workers = options.workers.unwrap_or(plan.workers).max(1);
     if workers > MAX_WORKERS {
         return Err(RunError::Workers(workers));
+    }
+    if (1..workers).contains(&plan.cores.len()) {
+        return Err(RunError::Cores { workers, cores: plan.cores.len() });
     }
     let state = StateFolders::open(&plan, options)?;
     let generation = Generation::open(plan, workers, options, &state, control)?;

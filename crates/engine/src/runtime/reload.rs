@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use thalweg_chain::{Difference, Heir, InputPlan, NfIndex, OutputPlan, Plan, Succession};
+use thalweg_cpu::cores;
 use thalweg_source::Stop;
 
 use super::error::RunError;
@@ -79,7 +80,11 @@ impl Reloads {
     fn start(&mut self, plan: Arc<Plan>, waiting: Waiting) {
         let (options, workers, reload) = (self.options.clone(), self.workers, waiting.reload);
         let stop = self.stop.clone();
-        let build = move || build(&plan, &options, workers, &stop, reload);
+        let build = move || {
+            // The thread that starts this one may be kept on a core.
+            cores::release();
+            build(&plan, &options, workers, &stop, reload)
+        };
         match thread::Builder::new().name("reload".into()).spawn(build) {
             Ok(thread) => self.building = Some((thread, waiting)),
             Err(e) => self.answer(waiting, Err(ReloadError::Thread(e))),
@@ -113,6 +118,7 @@ impl Reloads {
                     self.tell(&Ok(difference.clone()), reload);
                 }
                 let end = move || {
+                    cores::release();
                     let failures = retired.end();
                     // One who no longer waits needs no answer.
                     asker.into_iter().for_each(|asker| drop(asker.send(Ok(difference.clone()))));

@@ -1,5 +1,7 @@
 //! What lasts from the start of a run to its end, whatever its generations.
 
+use std::sync::Arc;
+
 use thalweg_cpu::cycles;
 
 use super::ending;
@@ -10,6 +12,7 @@ use super::state::StateFolders;
 use super::{inline, workers};
 use crate::burst::Burst;
 use crate::control::Control;
+use crate::published::Published;
 use crate::report::Report;
 use crate::visit::Clock;
 use crate::watch::Watch;
@@ -17,7 +20,8 @@ use crate::watch::Watch;
 /// A run, apart from its generation.
 pub(super) struct Session<'a> {
     pub(super) control: &'a Control,
-    pub(super) workers: usize,
+    /// The counts of each worker.
+    pub(super) workers: Arc<[Published]>,
     pub(super) began: cycles::Clock,
     /// How far the times of packets have come.
     pub(super) reached: Clock,
@@ -36,7 +40,7 @@ impl<'a> Session<'a> {
     pub(super) fn new(options: &RunOptions, workers: usize, control: &'a Control) -> Self {
         Self {
             control,
-            workers,
+            workers: (0..workers).map(|_| Published::new()).collect(),
             began: cycles::Clock::start(),
             reached: Clock::default(),
             reloads: Reloads::new(options, workers, control),
@@ -72,6 +76,6 @@ impl<'a> Session<'a> {
 
     /// Whether a generation needs threads of its own.
     fn has_threads(&self, generation: &Generation) -> bool {
-        self.workers > 1 || generation.plan.nfs.iter().any(|nf| nf.pinned)
+        self.workers.len() > 1 || generation.plan.nfs.iter().any(|nf| nf.pinned)
     }
 }

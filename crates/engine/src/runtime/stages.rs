@@ -20,6 +20,7 @@ use crate::counters::Former;
 use crate::course::{Course, transmit};
 use crate::gate::Gate;
 use crate::parts::Parts;
+use crate::published::Published;
 use crate::station::Station;
 use crate::tally::Run;
 use crate::turn::InTurn;
@@ -30,7 +31,8 @@ use crate::watch::Watch;
 pub(super) struct Stages<'a> {
     pub(super) plan: &'a Arc<Plan>,
     pub(super) control: &'a Control,
-    pub(super) workers: usize,
+    /// The counts of each worker.
+    pub(super) workers: Arc<[Published]>,
     pub(super) routing: Arc<Routing>,
     pub(super) intake: Mutex<Intake<'a>>,
     pub(super) classification: InTurn<Classification>,
@@ -85,19 +87,29 @@ impl Intake<'_> {
     }
 
     /// Fills `burst` (empty) with the packets that are there; returns whether anything arrived or
-    /// an input ended. A burst with packets or a request gets its number.
-    pub(super) fn receive(&mut self, burst: &mut Burst, control: &Control) -> bool {
+    /// an input ended. A burst with packets or a request gets its number, and is counted as received
+    /// by `worker`.
+    pub(super) fn receive(
+        &mut self,
+        burst: &mut Burst,
+        control: &Control,
+        worker: &Published,
+    ) -> bool {
         let mut came = false;
         burst.flushes = control.take_export();
         let audience = control.observers.audience(&self.run.plan);
         for round in &mut burst.rounds {
             let before = control.packets_in.load(Ordering::Relaxed);
-            came |= self.inputs.receive(&mut round.batch, control);
+            came |= self.inputs.receive(round, control);
             round.clock = self.reached.batch(&round.batch);
             round.observe(audience.as_ref(), before);
             if !round.batch.is_full() || self.inputs.ended(control) {
                 break;
             }
+        }
+        let packets = burst.packets();
+        if packets > 0 {
+            worker.received(packets);
         }
         let asked = control.take_asked();
         if !asked.is_empty() {
@@ -121,15 +133,14 @@ impl<'a> Stages<'a> {
             station.members().iter().any(|member| plan.nfs[usize::from(member.nf.0)].pinned)
         };
         let pinned = generation.course.stations.iter().map(is_pinned).collect();
-        let (workers, control) = (session.workers, session.control);
-        let run = generation.run(workers, session.began);
+        let (workers, control) = (session.workers.clone(), session.control);
+        let run = generation.run(workers.clone(), session.began);
         let Generation { inputs, course, outputs, former, .. } = generation;
         let Session { reloads, reached, .. } = session;
         let Course { routing, classification, stations, parts } = course;
         Self {
             plan,
             control,
-            workers,
             routing,
             intake: Mutex::new(Intake { inputs, reloads, run, reached, next: 0 }),
             classification: InTurn::new(classification),
@@ -137,14 +148,21 @@ impl<'a> Stages<'a> {
             parts,
             pinned,
             outputs: InTurn::new(outputs),
-            slots: (0..BURSTS * workers).map(|_| Slot::default()).collect(),
-            share: Share::of(plan.pool.frames(), workers),
+            slots: (0..BURSTS * workers.len()).map(|_| Slot::default()).collect(),
+            share: Share::of(plan.pool.frames(), workers.len()),
             gate: Gate::new(),
             broken: AtomicBool::new(false),
             end: AtomicBool::new(false),
             failures: Mutex::new(Vec::new()),
             former,
+            workers,
         }
+    }
+
+    /// The core of the thread of a pinned station; `None` for any.
+    pub(super) fn core_of_station(&self, station: usize) -> Option<u32> {
+        let station = self.stations[station].peek()?;
+        station.members().iter().find_map(|member| self.plan.nfs[usize::from(member.nf.0)].core)
     }
 
     /// The place of burst `number`.
@@ -239,7 +257,7 @@ impl<'a> Stages<'a> {
 /// The most batches that a worker receives at once.
 const BATCHES: usize = 4;
 /// The bursts under way, for each worker.
-const BURSTS: usize = 16;
+pub(super) const BURSTS: usize = 16;
 
 /// How the frames of the pool are divided.
 pub(super) struct Share {
@@ -262,9 +280,11 @@ impl Share {
         Self { batches, recycles, reserve }
     }
 
-    /// The bursts that a worker begins with: those that are `there`, and new ones.
-    pub(super) fn bursts(&self, plan: &Plan, there: &mut Vec<Burst>) -> Vec<Burst> {
+    /// The bursts that a worker begins with: those that are `there`, and new ones. Called by the
+    /// worker, so that their memory is near its core.
+    pub(super) fn bursts(&self, plan: &Plan, mut there: Vec<Burst>) -> Vec<Burst> {
         let burst = || Burst::new(&plan.routing, &plan.pool, self.batches, self.recycles);
-        (0..BURSTS).map(|_| there.pop().unwrap_or_else(burst)).collect()
+        there.resize_with(BURSTS, burst);
+        there
     }
 }

@@ -9,6 +9,7 @@ use super::idle::Idle;
 use super::stages::Stages;
 use crate::burst::Burst;
 use crate::course::parse;
+use crate::published::Published;
 use crate::watch::Watch;
 
 /// The bursts under way that a worker receives at first; further ones when these wait for long.
@@ -22,14 +23,16 @@ pub(super) struct Worker<'a, 'r> {
     spare: Vec<Burst>,
     /// The bursts under way that it received.
     own: usize,
+    counts: &'a Published,
     watch: Watch,
 }
 
 impl<'a, 'r> Worker<'a, 'r> {
-    /// Takes its share of `bursts`, if there are any.
-    pub(super) fn new(stages: &'a Stages<'r>, number: usize, bursts: &mut Vec<Burst>) -> Self {
+    /// Begins with `bursts`, on the thread that will [`run`](Self::run).
+    pub(super) fn new(stages: &'a Stages<'r>, number: usize, bursts: Vec<Burst>) -> Self {
         let spare = stages.share.bursts(stages.plan, bursts);
-        Self { stages, number, spare, own: 0, watch: Watch::default() }
+        let counts = &stages.workers[number];
+        Self { stages, number, spare, own: 0, counts, watch: Watch::default() }
     }
 
     /// Works until no more packets are received and none is under way; returns what it observed, and
@@ -51,7 +54,9 @@ impl<'a, 'r> Worker<'a, 'r> {
                 || (self.own < FEW || waits) && self.receive()
                 || waits && self.advance(false);
             if worked {
-                self.watch.busy_cycles += cycles::now().wrapping_sub(start);
+                let cycles = cycles::now().wrapping_sub(start);
+                self.watch.busy_cycles += cycles;
+                self.counts.worked(cycles);
             } else if self.stages.are_over() {
                 return;
             }
@@ -71,7 +76,16 @@ impl<'a, 'r> Worker<'a, 'r> {
                 && let Some(mut slot) = slot.open()
                 && let Some(burst) = slot.as_mut().filter(|burst| burst.number == number)
             {
-                worked |= walk(self.stages, burst, &mut self.watch);
+                let Walk { moved, waits } = walk(self.stages, burst, &mut self.watch);
+                if moved {
+                    worked = true;
+                    if waits {
+                        self.counts.waits();
+                    }
+                    if !is_own {
+                        self.counts.took_over();
+                    }
+                }
                 self.spare.extend(slot.take_if(|burst| burst.is_through));
             }
         }
@@ -82,7 +96,7 @@ impl<'a, 'r> Worker<'a, 'r> {
     /// Receives a burst, if no other worker does and there is room; returns whether anything
     /// arrived.
     fn receive(&mut self) -> bool {
-        let Self { stages, spare, watch, .. } = self;
+        let Self { stages, spare, watch, counts, .. } = self;
         let Ok(mut intake) = stages.intake.try_lock() else { return false };
         let place = stages.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
@@ -94,7 +108,7 @@ impl<'a, 'r> Worker<'a, 'r> {
             return false;
         }
         let Some(mut burst) = spare.pop() else { return false };
-        let came = intake.receive(&mut burst, stages.control);
+        let came = intake.receive(&mut burst, stages.control, counts);
         if burst.is_empty() {
             spare.push(burst);
             if !came && stages.under_way().is_empty() {
@@ -110,18 +124,29 @@ impl<'a, 'r> Worker<'a, 'r> {
         stages.gate.enter(intake.next());
         drop(intake);
         parse(&stages.routing, burst, watch);
-        walk(stages, burst, watch);
+        if walk(stages, burst, watch).waits {
+            counts.waits();
+        }
         spare.extend(slot.take_if(|burst| burst.is_through));
         true
     }
 }
 
-/// Takes a burst through all stages whose turn it is; returns whether it got any further.
-fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> bool {
+/// How far a burst got.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    /// Whether it got any further.
+    moved: bool,
+    /// Whether it waits for its turn.
+    waits: bool,
+}
+
+/// Takes a burst through all stages whose turn it is.
+fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> Walk {
     let mut moved = false;
     if burst.stages == 0 {
         let Some(mut classification) = stages.classification.enter(burst.number) else {
-            return moved;
+            return Walk { moved, waits: true };
         };
         classification.serve(&stages.routing, burst);
         burst.stages += 1;
@@ -130,17 +155,19 @@ fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> bool {
     while let Some(station) = stages.stations.get(burst.stages - 1) {
         let at = burst.stages - 1;
         if stages.pinned[at] {
-            return moved;
+            return Walk { moved, waits: false };
         }
         let parts = stages.parts[at].as_ref();
         if let Some(parts) = parts {
             let (some, all) = parts.serve(burst, watch);
             moved |= some;
             if !all {
-                return moved;
+                return Walk { moved, waits: true };
             }
         }
-        let Some(mut station) = station.enter(burst.number) else { return moved };
+        let Some(mut station) = station.enter(burst.number) else {
+            return Walk { moved, waits: true };
+        };
         match parts {
             Some(_) => stages.settle(&mut station, burst),
             None => stages.serve(&mut station, burst, watch),
@@ -148,11 +175,11 @@ fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> bool {
         burst.stages += 1;
         moved = true;
     }
-    if let Some(mut outputs) = stages.outputs.enter(burst.number) {
-        stages.send(&mut outputs, burst, watch);
-        burst.clear();
-        burst.is_through = true;
-        moved = true;
-    }
-    moved
+    let Some(mut outputs) = stages.outputs.enter(burst.number) else {
+        return Walk { moved, waits: true };
+    };
+    stages.send(&mut outputs, burst, watch);
+    burst.clear();
+    burst.is_through = true;
+    Walk { moved: true, waits: false }
 }

@@ -18,8 +18,9 @@ use thalweg_packet::DropReason;
 use super::error::RunError;
 use super::generation::Generation;
 use super::pinned::PinnedStation;
+use super::placing::keep_on;
 use super::session::Session;
-use super::stages::Stages;
+use super::stages::{BURSTS, Stages};
 use super::worker::Worker;
 use crate::burst::Burst;
 use crate::watch::Watch;
@@ -53,14 +54,24 @@ fn serve_all(
         let started = (|| {
             let pinned = stages.pinned.iter().enumerate().filter(|(_, is_pinned)| **is_pinned);
             for (n, _) in pinned {
-                let station = PinnedStation::new(stages, n);
+                let (station, core) = (PinnedStation::new(stages, n), stages.core_of_station(n));
                 let builder = thread::Builder::new().name(format!("pinned {n}"));
-                serving.push(builder.spawn_scoped(scope, || station.run())?);
+                let serve = move || {
+                    let _core = keep_on(core, "a pinned NF");
+                    station.run()
+                };
+                serving.push(builder.spawn_scoped(scope, serve)?);
             }
-            for n in 0..stages.workers {
-                let worker = Worker::new(stages, n, bursts);
+            for n in 0..stages.workers.len() {
+                // As they were left: each worker goes on with its own.
+                let there = bursts.drain(..BURSTS.min(bursts.len())).collect();
+                let core = stages.plan.cores.get(n).copied();
                 let builder = thread::Builder::new().name(format!("worker {n}"));
-                running.push(builder.spawn_scoped(scope, || worker.run())?);
+                let work = move || {
+                    let _core = keep_on(core, &format!("worker {n}"));
+                    Worker::new(stages, n, there).run()
+                };
+                running.push(builder.spawn_scoped(scope, work)?);
             }
             Ok(())
         })();

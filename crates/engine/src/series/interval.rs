@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::times::Times;
-use crate::report::{LatencyReport, NfReport, PortReport, Report, TypeReport, per_packet};
+use crate::report::{LatencyReport, NfReport, PortReport, Report, TypeReport, is_none, per_packet};
 
 /// What happened in one interval of a run.
 ///
@@ -65,6 +65,9 @@ pub struct NfInterval {
     pub generated: u64,
     /// Packets it dropped, by reason.
     pub drops: IndexMap<&'static str, u64>,
+    /// Late packets that bypassed it (`on_overload = "bypass"`); absent if there are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub bypassed: u64,
     /// Cycles that it took.
     pub cycles: u64,
     /// Cycles per packet; 0 without packets.
@@ -202,6 +205,7 @@ fn nf_since(before: Option<&NfReport>, after: &NfReport) -> NfInterval {
         bytes: since(|nf| nf.bytes),
         generated: since(|nf| nf.generated),
         drops: counts_since(before.map(|before| &before.drops), &after.drops),
+        bypassed: since(|nf| nf.bypassed),
         cycles,
         cycles_per_packet: per_packet(cycles, packets),
     }
@@ -241,6 +245,7 @@ fn add_nf(nf: &mut NfInterval, more: &NfInterval) {
     nf.bytes += more.bytes;
     nf.generated += more.generated;
     add_counts(&mut nf.drops, &more.drops);
+    nf.bypassed += more.bypassed;
     nf.cycles += more.cycles;
     nf.cycles_per_packet = per_packet(nf.cycles, nf.packets);
 }

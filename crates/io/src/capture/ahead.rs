@@ -50,6 +50,8 @@ impl Ahead {
         let (hand_over, handed_over) = mpsc::sync_channel::<Box<dyn Read + Send>>(1);
         let position = file.clone();
         let work = move || {
+            // A worker that is kept on a core may start this thread.
+            thalweg_cpu::cores::release();
             if let Ok(source) = handed_over.recv() {
                 fill(source, &position, &to_thread, &to_reader);
             }

@@ -155,6 +155,10 @@ impl Input for InterfaceInput {
         Some(self.socket.as_fd())
     }
 
+    fn is_live(&self) -> bool {
+        true
+    }
+
     fn shortfall(&self) -> Shortfall {
         self.arrivals.shortfall()
     }

@@ -53,6 +53,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
+    bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,
 };

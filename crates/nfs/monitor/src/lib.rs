@@ -68,6 +68,7 @@ pub const KIND: Kind = Kind {
     limits: &["max_flows flows: a full table is exported as a whole"],
     chooses_output: false,
     keeps_names: true,
+    bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,
 };

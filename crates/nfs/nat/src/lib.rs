@@ -48,6 +48,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
+    bypass_hazard: Some("packets would leave with their internal addresses"),
     options: || schemars::schema_for!(Options),
     build,
 };

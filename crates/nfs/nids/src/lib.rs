@@ -149,6 +149,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: true,
+    bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,
 };

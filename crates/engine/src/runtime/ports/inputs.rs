@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
 use thalweg_io::Input;
-use thalweg_packet::{BATCH, Batch};
+use thalweg_packet::BATCH;
 
 use super::open::check_options;
 use super::sources::{Delivery, Sources};
 use super::{CLOCK_PERIOD, NextPort};
+use crate::burst::Round;
 use crate::control::Control;
 use crate::counters::PortCounters;
 use crate::runtime::error::RunError;
@@ -93,9 +94,10 @@ impl Inputs {
         (self.sources.finish(), self.failures)
     }
 
-    /// Fills `batch` (empty) from the inputs that are next; returns whether anything arrived, or an
-    /// input ended. An input must be open, which [`ended`](Self::ended) checks.
-    pub(crate) fn receive(&mut self, batch: &mut Batch, control: &Control) -> bool {
+    /// Fills the batch of `round` (empty) from the inputs that are next; returns whether anything
+    /// arrived, or an input ended. An input must be open, which [`ended`](Self::ended) checks.
+    pub(crate) fn receive(&mut self, round: &mut Round, control: &Control) -> bool {
+        let batch = &mut round.batch;
         let mut room = self.left.min(BATCH as u64) as usize;
         let received_at = cycles::now();
         batch.reserve(room);
@@ -105,6 +107,8 @@ impl Inputs {
             room = room.saturating_sub(delivery.packets);
             came |= delivery.came;
             let joins = delivery.joins;
+            // Only captures are joined in one batch.
+            round.is_live = delivery.is_live;
             self.count(delivery, control);
             if !joins || room == 0 || batch.is_full() || self.sources.have_ended() {
                 break;

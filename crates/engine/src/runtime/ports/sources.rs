@@ -62,6 +62,8 @@ pub(crate) struct Delivery {
     pub(crate) drops: u64,
     /// Whether the input did something: delivered packets or passed over them, or ended.
     pub(crate) came: bool,
+    /// Whether the input is a live port.
+    pub(crate) is_live: bool,
     /// Whether the packets that follow, perhaps of another input, belong into the same batch.
     pub(crate) joins: bool,
     pub(crate) failure: Option<IoError>,
@@ -187,6 +189,7 @@ impl Sources {
             bytes: 0,
             drops,
             came: true,
+            is_live: port.is_live(),
             joins: false,
             failure: None,
         };

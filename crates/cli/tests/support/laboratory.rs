@@ -1,0 +1,117 @@
+//! A laboratory of network namespaces, in which Linux hosts are at the other ends of interfaces.
+#![allow(dead_code)] // each test file uses a part
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use thalweg_testkit::peer;
+
+use crate::support::write;
+
+/// `host NAME NUMBER` makes an interface NAME that leads to a host NAME with the addresses
+/// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until that many packet sockets
+/// are bound.
+const PRELUDE: &str = r#"
+PATH=$PATH:/usr/sbin:/sbin
+mount -t tmpfs none /run
+sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+ip link set lo up
+host() {
+    ip netns add $1
+    ip link add $1 type veth peer name eth0 netns $1
+    ip link set $1 up
+    ip netns exec $1 sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0
+    ip -n $1 link set lo up
+    ip -n $1 link set eth0 up
+    ip -n $1 addr add 10.$2.0.2/24 dev eth0
+    ip -n $1 addr add fd0$2::2/64 dev eth0 nodad
+    ip -n $1 route add default via 10.$2.0.1
+    ip -n $1 route add default via fd0$2::1
+}
+opened() {
+    for _ in $(seq 100); do
+        [ $(awk 'NR > 1 && $5 > 0' /proc/net/packet | wc -l) -lt $1 ] || return 0
+        sleep 0.1
+    done
+    echo "the sockets are not bound" >&2
+    return 1
+}
+"#;
+
+/// The unshare(1) command that creates namespaces as this user; a script that hangs fails after a
+/// while.
+pub fn namespaces() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--verbose", "--kill-after", "5", "120", "unshare"]);
+    // All processes of a script end with it.
+    command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    if !is_root {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+}
+
+/// Whether namespaces are available. If not, prints that, and fails if `REQUIRE_PEERS` is set.
+pub fn can_make_namespaces() -> bool {
+    let try_it = "PATH=$PATH:/usr/sbin:/sbin\nmount -t tmpfs none /run\nip netns add a\nping -V";
+    let can = namespaces().args(["bash", "-euc", try_it]).output();
+    let can_it = can.as_ref().is_ok_and(|output| output.status.success());
+    if !can_it {
+        peer::missing(&format!("network namespaces: {can:?}"));
+    }
+    can_it
+}
+
+/// The output of a script that runs in its own namespaces in `folder`; `None` if namespaces are
+/// not available.
+pub fn laboratory(folder: &Path, script: &str) -> Option<String> {
+    if !can_make_namespaces() {
+        return None;
+    }
+    let output = namespaces()
+        .args(["bash", "-euo", "pipefail", "-c", &format!("{PRELUDE}{script}")])
+        .current_dir(folder)
+        .env("THALWEG", env!("CARGO_BIN_EXE_thalweg"))
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("unshare starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}{}", String::from_utf8_lossy(&output.stdout));
+    Some(String::from_utf8(output.stdout).expect("the output is UTF-8"))
+}
+
+/// A folder with these files.
+pub fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        write(folder.path(), name, text);
+    }
+    folder
+}
+
+/// The report in a file.
+pub fn read(folder: &Path, name: &str) -> Value {
+    let text = std::fs::read(folder.join(name)).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The sum of a count over several parts of a report, and of their drops.
+pub fn total(report: &Value, parts: &str, count: &str) -> (u64, u64) {
+    let parts = report[parts].as_array().unwrap();
+    let drops = parts.iter().flat_map(|part| part["drops"].as_object().unwrap().values());
+    (
+        parts.iter().map(|part| part[count].as_u64().unwrap()).sum(),
+        drops.map(|drops| drops.as_u64().unwrap()).sum(),
+    )
+}
+
+/// Checks that nothing failed, and that each packet is accounted for.
+pub fn is_balanced(report: &Value) {
+    assert_eq!(report["failures"], Value::Array(vec![]), "{report}");
+    let (received, missed) = total(report, "inputs", "packets");
+    let (sent, refused) = total(report, "outputs", "packets");
+    let (generated, dropped) = total(report, "nfs", "generated");
+    assert_eq!(received + generated, sent + missed + refused + dropped, "{report}");
+}
