@@ -78,6 +78,9 @@ pub(super) fn build_nfs(
         for (file, span) in named.written {
             files.written_by_nf(file, Passage::new(&nf.source, span), &nf.name);
         }
+        for (paths, span) in named.renamed {
+            files.renamed(paths, Passage::new(&nf.source, span));
+        }
         match built {
             Ok(blueprint) => {
                 let (pinned, blueprint) = (nf.pinned, Arc::from(blueprint));

@@ -81,7 +81,7 @@ pub enum Request {
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Make NFs and outputs write what they hold
+    /// Make NFs and outputs write what they hold, and NFs open files again that were renamed
     Export,
     /// Stop receiving; the run ends when the packets under way have finished
     Stop,

@@ -193,6 +193,7 @@ impl<'a> Stages<'a> {
         transmit(burst, watch, |output, batch, lanes| outputs.send(output, batch, lanes, control));
         if burst.flushes {
             outputs.flush(control);
+            self.plan.files.reopen();
         }
         burst.count(|tally| outputs.count(tally));
         burst.answer();

@@ -30,10 +30,12 @@ pub(super) fn build(
     let rules = options.rule.iter().map(|rule| reader.rule(rule.get_ref())).collect();
     let limits = reader.limits(&options);
     let hold = reader.hold(&options);
+    let flows = options.flows.as_ref();
+    let rotation = section.rotation(options.rotate.as_ref(), &[flows], &mut reader.errors);
     if !reader.errors.is_empty() {
         return Err(BuildError(reader.errors));
     }
-    let flows = section.output(options.flows.as_ref(), environment)?;
+    let flows = section.output(flows, environment)?;
     let policy = Policy {
         rules,
         default: options.default,
@@ -47,7 +49,7 @@ pub(super) fn build(
         limits,
         hold,
         tells: flows.is_some(),
-        file: LineFile::new(flows),
+        file: LineFile::new(flows, rotation),
         library: Mutex::new(Some(library)),
     }))
 }
