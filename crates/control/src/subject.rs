@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use thalweg_chain::Plan;
 use thalweg_engine::Control;
 use time::OffsetDateTime;
 
@@ -17,15 +16,13 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The run of `plan` on `workers` threads that `control` steers, under the name `name`.
-    pub fn new(name: String, plan: &Plan, workers: usize, control: Arc<Control>) -> Self {
-        let path = plan.source.path();
-        // Clients have other working folders.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    /// The run that `control` steers, on `workers` threads, under the name `name`. `chain` is the
+    /// path of its chain file, or what stands for one.
+    pub fn new(name: String, chain: String, workers: usize, control: Arc<Control>) -> Self {
         let now = OffsetDateTime::now_utc();
         Self {
             name,
-            chain: path.display().to_string(),
+            chain,
             workers,
             control,
             began: (Instant::now(), now.replace_nanosecond(0).unwrap_or(now)),
