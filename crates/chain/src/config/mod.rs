@@ -10,6 +10,7 @@ mod identity;
 mod include;
 mod memory;
 mod names;
+mod needs;
 mod nfs;
 mod parts;
 mod paths;

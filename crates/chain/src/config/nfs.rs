@@ -26,6 +26,8 @@ pub struct NfPlan {
     pub pinned: bool,
     /// Its configuration, from which its instances are made.
     pub blueprint: Arc<dyn Blueprint>,
+    /// The place of its name.
+    pub(super) place: Passage,
     pub(super) origin: Origin,
 }
 
@@ -94,7 +96,8 @@ pub(super) fn build_nfs(
                     names: names.map(<[String]>::to_vec),
                     files: named.read.into_iter().map(hashed).collect(),
                 };
-                nfs.push(NfPlan { name: nf.name, kind, pinned, blueprint, origin });
+                let place = Passage::new(&nf.source, nf.span);
+                nfs.push(NfPlan { name: nf.name, kind, pinned, blueprint, place, origin });
             }
             Err(e) => errors.extend(e.0),
         }

@@ -6,6 +6,9 @@ use thalweg_nf::toolkit::output::{LineFile, OutputFile, RecordFile, Rotation, js
 use super::ipfix::{Form, Messages};
 use super::record::{JsonRecord, Labels, Record};
 
+/// The most records that are written at once: about 3 MB as JSON.
+const AT_ONCE: usize = 8192;
+
 /// The record files of a monitor. The run creates them; each write holds whole records only.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
@@ -42,8 +45,12 @@ impl Exporter {
         (self.json, self.ipfix, self.labels) = (json, ipfix, labels.unwrap_or(own));
     }
 
-    /// Appends records.
+    /// Appends records; bounds the memory that their texts take meanwhile.
     pub(super) fn write(&mut self, records: &[Record]) -> Result<(), NfError> {
+        records.chunks(AT_ONCE).try_for_each(|some| self.write_some(some))
+    }
+
+    fn write_some(&mut self, records: &[Record]) -> Result<(), NfError> {
         if self.json.is_wanted() {
             self.json.write(&lines(records, &self.labels))?;
         }
@@ -55,7 +62,7 @@ impl Exporter {
 
     /// Creates the files even if there is no record.
     pub(super) fn flush(&mut self) -> Result<(), NfError> {
-        self.write(&[])
+        self.write_some(&[])
     }
 }
 

@@ -149,6 +149,12 @@ impl Blueprint for MonitorBlueprint {
         format!("at most {flows} flows, idle timeout {idle} s")
     }
 
+    fn memory(&self) -> u64 {
+        // A full table is exported as a whole.
+        let pending = self.limits.flows.next_power_of_two() * size_of::<Record>();
+        (Table::bytes(self.limits.flows) + pending) as u64
+    }
+
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
         let same_files = |old: &&Self| old.exporter.writes_as(&self.exporter);
         old.downcast().filter(same_files)?;
@@ -161,9 +167,12 @@ impl Blueprint for MonitorBlueprint {
     }
 }
 
+/// The flows with their counts.
+type Table = FlowTable<FlowId, Counts, 6>;
+
 /// A monitor.
 struct Monitor {
-    flows: FlowTable<FlowId, Counts, 6>,
+    flows: Table,
     limits: Limits,
     exporter: Exporter,
     swept: Nanoseconds,

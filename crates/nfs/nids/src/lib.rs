@@ -279,6 +279,10 @@ impl Blueprint for NidsBlueprint {
         format!("{}, {} unsupported", counted(self.rules, "rule"), self.unsupported)
     }
 
+    fn memory(&self) -> u64 {
+        Flows::bytes(self.limits) as u64
+    }
+
     fn warnings(&self) -> &[SourceError] {
         &self.warnings
     }
