@@ -15,6 +15,28 @@ use crate::errors::Failure;
 /// The name of a run whose chain file has no name, such as a pipe.
 const UNNAMED: &str = "run";
 
+/// How a run is named where it is observed.
+pub struct Title {
+    /// The name of its socket, unless another one is requested.
+    name: Address,
+    /// Its chain file, or the command that stands for one.
+    chain: String,
+}
+
+impl Title {
+    /// Those of the run of a chain file.
+    pub fn of_chain(path: &Path) -> Self {
+        // Clients have other working folders.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { name: name_of(path), chain: absolute.display().to_string() }
+    }
+
+    /// Those of the command `name` without a chain file, as it was `typed`.
+    pub fn of_command(name: &str, typed: String) -> Self {
+        Self { name: Address::Name(name.to_owned()), chain: typed }
+    }
+}
+
 /// Starts the server of the run of `plan` on `workers` threads, if one is requested or an input is
 /// live. It ends when it is dropped.
 ///
@@ -22,6 +44,7 @@ const UNNAMED: &str = "run";
 /// When a requested one cannot start. One that is not requested is only missed, with a warning.
 pub fn start(
     options: &ControlOptions,
+    title: Title,
     plan: &Plan,
     workers: usize,
     control: Arc<Control>,
@@ -31,7 +54,7 @@ pub fn start(
     let tcp = tcp(options)?;
     let mut listeners = Listeners { unix: None, tcp };
     let address = options.control.clone().flatten();
-    let address = address.unwrap_or_else(|| name_of(plan.source.path()));
+    let address = address.unwrap_or(title.name);
     if !options.no_control && (is_requested || is_live) {
         match claim(&address) {
             Ok(socket) => listeners.unix = Some(socket),
@@ -54,7 +77,7 @@ pub fn start(
         Address::Name(name) => name.clone(),
         Address::Path(path) => path.display().to_string(),
     };
-    let subject = Subject::new(name, plan, workers, control);
+    let subject = Subject::new(name, title.chain, plan, workers, control);
     let server = thalweg_control::serve(subject, listeners, Limits::default());
     server.map(Some).map_err(|e| Failure::Run(format!("control: {e}")))
 }

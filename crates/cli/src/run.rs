@@ -11,7 +11,7 @@ use thalweg_source::{PatientWriter, Stop};
 
 use crate::args;
 use crate::check::load;
-use crate::control;
+use crate::control::{self, Title};
 use crate::errors::Failure;
 use crate::observed::Observing;
 use crate::progress::Shown;
@@ -42,7 +42,8 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     let is_taken = plan.outputs.iter().any(is_standard);
     let observing = Observing::start(&options.observed, &plan, &run_options, &control)?;
     let workers = run_options.workers.unwrap_or(plan.workers).max(1);
-    let server = control::start(&options.control, &plan, workers, control.clone())?;
+    let title = Title::of_chain(plan.source.path());
+    let server = control::start(&options.control, title, &plan, workers, control.clone())?;
     let service = Service::start(control.clone());
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &run_options, &control);

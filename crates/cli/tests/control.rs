@@ -5,12 +5,13 @@ mod controlled;
 mod support;
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::Output;
 
 use controlled::{Controlled, ENDLESS, ctl};
 use serde_json::Value;
-use support::{thalweg, wait, write};
+use support::{command, succeeds, thalweg, wait, write};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -168,10 +169,61 @@ fn a_run_may_listen_at_a_path_and_has_the_name_of_its_folder() {
 fn a_run_without_a_live_interface_listens_only_on_request() {
     let folder = folder();
     write(folder.path(), "chain.toml", &ENDLESS.replace("1000000000", "1000"));
-    let mut run = support::command(folder.path(), &["run", "chain.toml", "-v"]);
+    let mut run = command(folder.path(), &["run", "chain.toml", "-v"]);
     let output = run.env("THALWEG_RUNTIME_DIR", folder.path().join("sockets")).output().unwrap();
     assert!(output.status.success());
     assert_eq!(sockets(folder.path()), 0);
+}
+
+#[test]
+fn commands_without_a_chain_file_are_steered_as_runs_are() {
+    let folder = folder();
+    let path = folder.path();
+    succeeds(path, &["gen", "in.pcap", "--packets", "100", "--flows", "10", "--size", "64"]);
+    let capture = fs::read(path.join("in.pcap")).unwrap();
+    let rules = |message: &str| {
+        write(
+            path,
+            "my.rules",
+            &format!("alert ip any any -> any any (msg:\"{message}\"; sid:1;)\n"),
+        );
+    };
+    rules("old");
+    let nat = ["--inside", "10.0.0.0/8", "--external", "192.0.2.1", "-w", "out.pcap"];
+    let commands: [(&str, &[&str], &str); 4] = [
+        ("ids", &["-S", "my.rules"], "  old [1:1:0]\n"),
+        ("flows", &["--json"], "\"thalweg.monitor/2\""),
+        ("assets", &["--json"], "\"thalweg.assets/1\""),
+        ("nat", &nat, ""),
+    ];
+    for (name, arguments, record) in commands {
+        // The pipe stays open, so that the run does not end by itself.
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(&capture).unwrap();
+        let arguments = [&[name, "-r", "-", "--control"], arguments].concat();
+        let mut run = Controlled::spawn(path, name, command(path, &arguments).stdin(reader));
+        let status = run.succeeds(&["status"]);
+        assert!(status.starts_with(&format!("run      {name}, process ")), "{status}");
+        assert!(status.contains(&format!("chain    thalweg {name} -r - --control")), "{status}");
+        wait(|| run.succeeds(&["status"]).contains("packets  100 in"));
+        if name == "ids" {
+            rules("new");
+            assert!(run.succeeds(&["reload"]).starts_with("~ nf 'ids': "));
+        }
+        run.succeeds(&["export"]);
+        let out = || fs::read_to_string(path.join(format!("{name}.out"))).unwrap();
+        wait(|| out().contains(record));
+        run.succeeds(&["stop"]);
+        wait(|| run.has_ended());
+        assert!(run.child.wait().unwrap().success(), "{}", run.messages());
+        assert_eq!(sockets(path), 0);
+    }
+    let mut quiet = command(path, &["flows", "-q", "-r", "in.pcap", "-l", "flows.json"]);
+    assert!(quiet.env("THALWEG_RUNTIME_DIR", path.join("sockets")).status().unwrap().success());
+    assert_eq!(sockets(path), 0, "a capture needs no socket");
+    for arguments in [&["--control", "--no-control"][..], &["--control-tcp", "127.0.0.1:0"]] {
+        message(&thalweg(path, &[&["flows", "-r", "in.pcap"], arguments].concat()), 2);
+    }
 }
 
 #[test]

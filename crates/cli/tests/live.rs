@@ -429,11 +429,20 @@ sleep 0.5
 ls /run/thalweg
 kill -INT %1
 wait %1
+$THALWEG flows -q -i lan > flows.txt &
+opened 1
+for _ in $(seq 50); do
+    $THALWEG ctl -s flows stop && break
+    sleep 0.1
+done
+wait %1
+ls /run/thalweg
 ";
     let Some(output) = laboratory(folder.path(), script) else { return };
     let lines: Vec<_> = output.lines().collect();
     assert_eq!(lines[..2], ["600 /run/thalweg/edge.sock", "600 /run/thalweg/edge.sock.pid"]);
-    assert!(lines[2].starts_with("run 'edge' (process ") && lines.len() == 3, "{output}");
+    assert!(lines[2].starts_with("run 'edge' (process ") && lines.len() == 4, "{output}");
+    assert!(lines[3].starts_with("run 'flows' (process "), "{output}");
     let ports = read(folder.path(), "ports.json");
     assert_eq!(
         [&ports["ports"][0]["kind"], &ports["ports"][0]["what"]],

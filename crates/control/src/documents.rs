@@ -18,7 +18,7 @@ pub struct Status {
     pub pid: u32,
     /// The version of the program.
     pub version: &'static str,
-    /// Its chain file.
+    /// Its chain file; of a command without one, the command line.
     pub chain: String,
     /// Whether it receives packets.
     pub state: State,

@@ -19,15 +19,19 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The run of `plan` on `workers` threads that `control` steers, under the name `name`.
-    pub fn new(name: String, plan: &Plan, workers: usize, control: Arc<Control>) -> Self {
-        let path = plan.source.path();
-        // Clients have other working folders.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    /// The run of `plan` that `control` steers, on `workers` threads, under the name `name`. `chain` is
+    /// the path of its chain file, or what stands for one.
+    pub fn new(
+        name: String,
+        chain: String,
+        plan: &Plan,
+        workers: usize,
+        control: Arc<Control>,
+    ) -> Self {
         let now = OffsetDateTime::now_utc();
         Self {
             name,
-            chain: path.display().to_string(),
+            chain,
             workers,
             cores: plan.cores.iter().copied().take(workers).collect(),
             control,

@@ -1,13 +1,16 @@
 //! What the processor offers, for every other crate of Thalweg: the level of vector
 //! instructions ([`Isa`], and the attributes [`macro@avx2`] and [`macro@avx512`] of functions
 //! compiled for one), the cycle counter ([`cycles`]), prefetch ([`prefetch`]), large zeroed
-//! tables on huge pages ([`memory`]), and the cores that threads run on ([`cores`]).
+//! tables on huge pages ([`memory`]), the cores that threads run on ([`cores`]), and the memory of
+//! the system ([`SystemMemory`]).
 
 pub mod cores;
 pub mod cycles;
 mod isa;
 pub mod memory;
 pub mod prefetch;
+mod system;
 
 pub use isa::{Avx512, ISA_VARIABLE, Isa, IsaError};
+pub use system::SystemMemory;
 pub use thalweg_level::{avx2, avx512};

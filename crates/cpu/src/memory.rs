@@ -12,7 +12,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -65,6 +66,20 @@ pub struct Zeroed<T> {
     of: PhantomData<[T]>,
 }
 
+/// The bytes of all slices that there are.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// The bytes that all [`Zeroed`] slices of this process have mapped, which no allocator counts.
+pub fn mapped() -> usize {
+    MAPPED.load(Relaxed)
+}
+
+impl<T> Drop for Zeroed<T> {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.map.len(), Relaxed);
+    }
+}
+
 impl<T: Zero> Zeroed<T> {
     /// `len` zeroed elements.
     ///
@@ -80,7 +95,7 @@ impl<T: Zero> Zeroed<T> {
         let mut map = MmapMut::map_anon(whole + HUGE)?;
         let start = map.as_ptr().align_offset(HUGE);
         let pages = ask_for_huge_pages(&mut map, start..start + whole);
-        Ok(Self { map: map.into(), start, len, pages, of: PhantomData })
+        Ok(Self::of(map, start, len, pages))
     }
 
     /// `len` zeroed elements, on ordinary pages that take memory from when they are first written.
@@ -89,8 +104,12 @@ impl<T: Zero> Zeroed<T> {
     /// When there is no room for them.
     pub fn untouched(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let map = MmapMut::map_anon(bytes.max(1))?.into();
-        Ok(Self { map, start: 0, len, pages: Pages::Ordinary, of: PhantomData })
+        Ok(Self::of(MmapMut::map_anon(bytes.max(1))?, 0, len, Pages::Ordinary))
+    }
+
+    fn of(map: MmapMut, start: usize, len: usize, pages: Pages) -> Self {
+        MAPPED.fetch_add(map.len(), Relaxed);
+        Self { map: map.into(), start, len, pages, of: PhantomData }
     }
 
     /// The pages that it lies on.

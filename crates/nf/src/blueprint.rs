@@ -72,6 +72,13 @@ pub trait Blueprint: Any + Send + Sync {
         DEFAULT_FRAME_SIZE
     }
 
+    /// The bytes that the tables of an instance take when they have reached the limits of the
+    /// options, for a check before a start or a reload that they fit into memory. What is loaded
+    /// already, such as rules and routes, and a fixed part of a few MiB do not count.
+    fn memory(&self) -> u64 {
+        0
+    }
+
     /// Parts of the configuration that were understood but are not supported, have no
     /// effect, or are probably a mistake, each reported once, with its place.
     fn warnings(&self) -> &[SourceError] {

@@ -7,11 +7,12 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use thalweg_source::{OutputFile, Source, SourceError, SourceTable, misplaced};
+use thalweg_source::{OutputFile, Rotation, Source, SourceError, SourceTable, misplaced, renamed};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::Environment;
+use crate::toolkit::output::Rotate;
 
 /// The options of one NF, with their places in the chain file.
 ///
@@ -31,6 +32,9 @@ pub struct NamedFiles {
     pub read: Vec<ReadFile>,
     /// Files that are written, and the spans of their options.
     pub written: Vec<(OutputFile, Range<usize>)>,
+    /// For each written file that rotates, the paths to which it is renamed, and the span of its
+    /// option.
+    pub renamed: Vec<(Vec<PathBuf>, Range<usize>)>,
 }
 
 /// A file that an NF reads.
@@ -127,6 +131,40 @@ impl<'a> Section<'a> {
         environment: &Environment<'_>,
     ) -> Result<Option<OutputFile>, SourceError> {
         self.output_file(option, environment, true)
+    }
+
+    /// How the files rotate to which the NF appends records, by its option `rotate`; `files` are
+    /// the options that name them. Mistakes are added to `errors`.
+    pub fn rotation(
+        &self,
+        rotate: Option<&Spanned<Rotate>>,
+        files: &[Option<&Spanned<String>>],
+        errors: &mut Vec<SourceError>,
+    ) -> Option<Rotation> {
+        let option = rotate?;
+        let Rotate { size_mib, keep } = option.get_ref();
+        let before = errors.len();
+        let size = self.in_range(size_mib, 1..=1 << 20, errors) << 20;
+        let keep = self.in_range(keep, 1..=100, errors);
+        if errors.len() > before {
+            return None;
+        }
+        let named: Vec<_> = files.iter().flatten().collect();
+        if named.is_empty() {
+            let expected = "a file for records, or no 'rotate'";
+            errors.push(self.error(option.span(), "there is no file to rotate", expected));
+        }
+        for file in named {
+            let path = self.table.resolve(file.get_ref());
+            if !OutputFile::new(&path).is_rotatable() {
+                let message = "pipes, devices and standard output cannot be rotated";
+                errors.push(self.error(file.span(), message, "a file, or no 'rotate'"));
+                continue;
+            }
+            let paths = (1..=keep).map(|number| renamed(&path, number)).collect();
+            self.files.borrow_mut().renamed.push((paths, file.span()));
+        }
+        Some(Rotation { size, keep })
     }
 
     fn output_file(

@@ -52,7 +52,10 @@ fn check_open(path: &Path) -> io::Result<()> {
 }
 
 /// Checks that files can be created in the folder of `path`, or of the file that it links to.
-fn check_folder(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// The reason why they cannot.
+pub fn check_folder(path: &Path) -> io::Result<()> {
     let path = end_of_links(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);

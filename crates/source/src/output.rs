@@ -35,7 +35,46 @@ pub(crate) enum State {
     /// Open and locked; the content is still that of an earlier run.
     Claimed(Opened),
     /// Emptied by this run, which continues it.
-    Begun(PatientWriter),
+    Begun(Growing),
+}
+
+/// A file that this run has begun.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    pub(crate) writer: PatientWriter,
+    /// Whether it is a file of its own, rather than a pipe, a device or standard output.
+    pub(crate) is_own: bool,
+    /// Its bytes; of a file that is not its own, those that this run has written.
+    pub(crate) length: u64,
+    /// Whether this run has written nothing to it.
+    pub(crate) is_new: bool,
+    /// The length at which it is renamed at the earliest, after an attempt that failed.
+    pub(crate) patience: u64,
+}
+
+impl Growing {
+    /// An empty file.
+    pub(crate) fn new(writer: PatientWriter, is_standard: bool) -> Self {
+        let is_own = writer.is_regular() && !is_standard;
+        Self { writer, is_own, length: 0, is_new: true, patience: 0 }
+    }
+
+    /// Appends `bytes`; see [`OutputFile::append`].
+    pub(crate) fn append(
+        &mut self,
+        bytes: &[u8],
+        whole: impl FnOnce(usize) -> usize,
+    ) -> Result<(), Incomplete> {
+        let (accepted, result) = self.writer.write_counted(bytes);
+        let kept = if result.is_ok() { accepted } else { whole(accepted) };
+        if self.writer.is_regular() && kept < accepted {
+            // This fails only where the write would have failed before its first byte.
+            let _ = retract(self.writer.file(), (accepted - kept) as u64);
+        }
+        self.length += kept as u64;
+        self.is_new &= kept == 0;
+        result.map_err(|error| Incomplete { kept, error })
+    }
 }
 
 /// Why a write failed, and how much of it the file holds.
@@ -140,20 +179,11 @@ impl OutputFile {
         if bytes.is_empty() && matches!(*state, State::Closed) {
             return Ok(()); // nothing for the reader of a named pipe to wait for
         }
-        let writer = self.begin(&mut state)?;
-        let (accepted, result) = writer.write_counted(bytes);
-        result.map_err(|error| {
-            let kept = whole(accepted);
-            if writer.is_regular() && kept < accepted {
-                // This fails only where the write would have failed before its first byte.
-                let _ = retract(writer.file(), (accepted - kept) as u64);
-            }
-            Incomplete { kept, error }
-        })
+        self.begin(&mut state)?.append(bytes, whole)
     }
 
     /// The open file, emptied if this is its first use.
-    pub(crate) fn begin<'a>(&self, state: &'a mut State) -> io::Result<&'a mut PatientWriter> {
+    pub(crate) fn begin<'a>(&self, state: &'a mut State) -> io::Result<&'a mut Growing> {
         if !matches!(state, State::Begun(_)) {
             let stop = self.stop();
             let opened = match std::mem::take(state) {
@@ -161,14 +191,14 @@ impl OutputFile {
                 _ => locked(open_patiently(self.path(), &stop)?)?,
             };
             let is_standard = opened.is_standard;
-            let mut writer = PatientWriter::new(opened.file, stop)?;
-            if writer.is_regular() && !is_standard {
-                writer.file().set_len(0)?;
+            let mut growing = Growing::new(PatientWriter::new(opened.file, stop)?, is_standard);
+            if growing.is_own {
+                growing.writer.file().set_len(0)?;
             }
-            *state = State::Begun(writer);
+            *state = State::Begun(growing);
         }
         match state {
-            State::Begun(writer) => Ok(writer),
+            State::Begun(growing) => Ok(growing),
             _ => unreachable!("it was begun above"),
         }
     }

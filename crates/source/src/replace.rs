@@ -44,7 +44,7 @@ impl OutputFile {
             State::Begun(_) => false,
         };
         if !is_file {
-            return fill(self.begin(&mut state)?, write);
+            return fill(&mut self.begin(&mut state)?.writer, write);
         }
         let new = beside(&path);
         match (create(&new), &mut *state) {
@@ -93,7 +93,7 @@ fn is_read_only(error: &io::Error) -> bool {
 }
 
 /// The path of a file until it is complete.
-fn beside(path: &Path) -> PathBuf {
+pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     path.with_file_name(name)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use thalweg_io::Searched;
-use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, misplaced};
+use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, check_folder, misplaced};
 
 use super::exclusion::Exclusion;
 
@@ -15,6 +15,8 @@ pub struct Files {
     /// Where inputs look for captures, and what they find: "those that input 'a' reads".
     searched: Vec<(Searched, String)>,
     written: Vec<Written>,
+    /// For each file that rotates, the paths to which it is renamed, and the option that names it.
+    renamed: Vec<(Vec<PathBuf>, Passage)>,
     of_nfs: Vec<OutputFile>,
     /// Those whose content makes the chain.
     watched: Vec<PathBuf>,
@@ -59,6 +61,11 @@ impl Files {
         self.of_nfs.push(file);
     }
 
+    /// Adds the paths to which a file is renamed.
+    pub(super) fn renamed(&mut self, paths: Vec<PathBuf>, option: Passage) {
+        self.renamed.push((paths, option));
+    }
+
     /// The files whose content makes the chain: the chain file, those that it includes, of routes, of
     /// rules, and those that NFs read.
     pub fn watched(&self) -> &[PathBuf] {
@@ -68,6 +75,19 @@ impl Files {
     /// The files that NFs write.
     pub fn outputs_of_nfs(&self) -> &[OutputFile] {
         &self.of_nfs
+    }
+
+    /// Opens the files that NFs write again, where another program has renamed or removed them. One
+    /// that cannot be opened is continued as it is, with a warning in the log.
+    pub fn reopen(&self) {
+        for file in &self.of_nfs {
+            let path = file.path().display();
+            match file.reopen() {
+                Ok(true) => log::info!("{path} was renamed or removed, and is opened again"),
+                Ok(false) => {}
+                Err(e) => log::warn!("cannot open {path} again: {e}; the old file is continued"),
+            }
+        }
     }
 
     /// Adds an error for each file that would be overwritten.
@@ -90,6 +110,22 @@ impl Files {
                 errors.push(option.error(message, "a file elsewhere"));
             }
         }
+        self.check_renamed(errors);
+    }
+
+    /// Adds an error for each file that would be renamed to one that has another use.
+    fn check_renamed(&self, errors: &mut Vec<SourceError>) {
+        for (paths, option) in &self.renamed {
+            let conflict = paths.iter().find_map(|path| {
+                let found = || self.found_as(path).map(|what| format!("be among {what}"));
+                let used = self.usage(path).map(|what| format!("overwrite {what}"));
+                Some((path.display(), used.or_else(found)?))
+            });
+            if let Some((path, what)) = conflict {
+                let message = format!("this file is renamed, and {path} would {what}");
+                errors.push(option.error(message, "a file of another name"));
+            }
+        }
     }
 
     /// What a search for captures finds that also finds the file at `path`.
@@ -106,6 +142,13 @@ impl Files {
             if let Err(e) = file.check() {
                 let message = format!("cannot write this file: {e}");
                 errors.push(option.error(message, "a writable file"));
+            }
+        }
+        for (paths, option) in &self.renamed {
+            let placed = paths.first().filter(|path| misplaced(path).is_none());
+            if let Some(Err(e)) = placed.map(|path| check_folder(path)) {
+                let message = format!("cannot rename this file: {e}");
+                errors.push(option.error(message, "a folder that can be written, or no 'rotate'"));
             }
         }
     }

@@ -11,6 +11,7 @@ mod hops;
 mod include;
 mod memory;
 mod names;
+mod needs;
 mod nfs;
 mod parts;
 mod paths;

@@ -32,6 +32,8 @@ pub struct NfPlan {
     pub overload: Option<Overload>,
     /// Its configuration, from which its instances are made.
     pub blueprint: Arc<dyn Blueprint>,
+    /// The place of its name.
+    pub(super) place: Passage,
     pub(super) origin: Origin,
 }
 
@@ -92,6 +94,9 @@ pub(super) fn build_nfs(
         for (file, span) in named.written {
             files.written_by_nf(file, Passage::new(&nf.source, span), &nf.name);
         }
+        for (paths, span) in named.renamed {
+            files.renamed(paths, Passage::new(&nf.source, span));
+        }
         match built {
             Ok(blueprint) => {
                 let Served { pinned, core, overload } = nf.served;
@@ -107,7 +112,8 @@ pub(super) fn build_nfs(
                     names: names.map(<[String]>::to_vec),
                     files: named.read.into_iter().map(hashed).collect(),
                 };
-                nfs.push(NfPlan { name: nf.name, kind, pinned, core, overload, blueprint, origin });
+                let (place, name) = (Passage::new(&nf.source, nf.span), nf.name);
+                nfs.push(NfPlan { name, kind, pinned, core, overload, blueprint, place, origin });
             }
             Err(e) => errors.extend(e.0),
         }

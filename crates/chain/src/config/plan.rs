@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
+use thalweg_cpu::SystemMemory;
 use thalweg_nf::{Environment, Seed, Steering};
 use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
 use thalweg_source::{Source, SourceError};
@@ -16,6 +17,7 @@ use super::files::Files;
 use super::include::Texts;
 use super::memory::make_pool;
 use super::names::{self, Names};
+use super::needs::Needs;
 use super::nfs::{NfPlan, build_nfs};
 use super::parts;
 use super::paths::{is_in_memory, read_named};
@@ -158,6 +160,9 @@ impl Plan {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
             None => make_pool(&file.memory, &nfs, &mut notes, &mut errors),
         };
+        if running.is_none() && opens && !options.any_interface {
+            check_memory(&nfs, pool.as_deref(), options.dry_run, &mut notes, &mut errors);
+        }
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
             // By file, the chain file first, and by position: a line would have to be counted.
             errors.sort_by(|a, b| {
@@ -233,6 +238,26 @@ impl Plan {
             return None;
         }
         Some(self.pool.clone())
+    }
+}
+
+/// Adds a mistake, or a warning in a dry run, if the tables of the NFs can never fit into the memory
+/// of this machine, and a warning if they do not fit now.
+fn check_memory(
+    nfs: &[NfPlan],
+    pool: Option<&Pool>,
+    dry_run: bool,
+    notes: &mut Vec<SourceError>,
+    errors: &mut Vec<SourceError>,
+) {
+    let frames = pool.map_or(0, |pool| pool.memory().len() as u64);
+    let tables = nfs.iter().map(|nf| (nf, nf.blueprint.memory()));
+    let (needs, memory) = (Needs::of(tables, frames), SystemMemory::read());
+    match needs.beyond_all(memory) {
+        Some(mistake) if dry_run => notes.push(mistake),
+        Some(mistake) => errors.push(mistake),
+        None if dry_run => {}
+        None => notes.extend(needs.beyond_available(memory)),
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use thalweg_cpu::SystemMemory;
 use thalweg_io::kind::PortBlueprint;
 use thalweg_nf::Renewal;
 use thalweg_source::{Source, SourceError};
 
 use super::difference::Difference;
 use super::file::ChainFile;
+use super::needs::Needs;
 use super::nfs::NfPlan;
 use super::paths::is_in_memory;
 use super::plan::{Plan, PlanOptions};
@@ -108,6 +110,10 @@ impl Plan {
         };
         let mut plan = Self::build(&text, &self.kinds, PlanOptions::default(), Some(self))?;
         let nfs = (0..plan.nfs.len()).map(|at| self.heir(&mut plan, at)).collect::<Vec<_>>();
+        let needs = Needs::of(plan.nfs.iter().zip(&nfs).map(|(nf, heir)| self.need(nf, heir)), 0);
+        if let Some(mistake) = needs.beyond_available(SystemMemory::read()) {
+            return Err(vec![mistake]);
+        }
         let inputs = pairs(&plan.inputs, &self.inputs, same_input);
         let outputs = pairs(&plan.outputs, &self.outputs, same_output);
         keep(&mut plan.inputs, &self.inputs, &inputs);
@@ -127,6 +133,20 @@ impl Plan {
         };
         succession.difference = Difference::of(self, &succession);
         Ok(succession)
+    }
+
+    /// The bytes that a new NF may take beside the running ones: all of its own, or those by which
+    /// a running one may grow.
+    fn need<'a>(&self, nf: &'a NfPlan, heir: &Heir) -> (&'a NfPlan, u64) {
+        let bytes = nf.blueprint.memory();
+        let more = match heir {
+            Heir::Kept(_) => 0,
+            Heir::Renewed(was, _) => {
+                bytes.saturating_sub(self.nfs[usize::from(was.0)].blueprint.memory())
+            }
+            Heir::Replaced(_) | Heir::New => bytes,
+        };
+        (nf, more)
     }
 
     /// What NF number `at` of `new` begins with.

@@ -62,6 +62,17 @@ pub fn table<const W: usize>(entries: usize, kind: HashKind, seed: u32) -> (Writ
 }
 
 /// As [`table`], with the instructions of `isa` or fewer.
+/// The bytes of a table that began with room for `first` keys and has grown, key by key, to
+/// `entries`. While it grows, it takes half as much again.
+pub fn bytes<const W: usize>(first: usize, entries: usize) -> usize {
+    let mut buckets = Table::<W>::buckets_for(first);
+    let places = |buckets: usize| buckets * store::Form::<W>::WAYS;
+    while entries.saturating_sub(1) * 100 >= places(buckets) * table::LOAD {
+        buckets = Table::<W>::buckets_for(places(buckets) * 2);
+    }
+    store::Store::<W>::bytes(buckets)
+}
+
 fn table_at<const W: usize>(
     isa: Isa,
     entries: usize,

@@ -64,6 +64,12 @@ impl<const W: usize> Store<W> {
         Ok(Self { lines: Zeroed::new(buckets)?, keys: Zeroed::new(keys)? })
     }
 
+    /// The bytes of `buckets` buckets.
+    pub(super) fn bytes(buckets: usize) -> usize {
+        let words = if Form::<W>::INLINE { 0 } else { Form::<W>::WAYS * W };
+        buckets * (size_of::<Line>() + words * size_of::<AtomicU64>())
+    }
+
     #[inline(always)]
     pub(super) fn buckets(&self) -> usize {
         self.lines.len()

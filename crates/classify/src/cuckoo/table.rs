@@ -135,8 +135,13 @@ impl<const W: usize> Table<W> {
     /// # Panics
     /// When there is no memory for it.
     pub(super) fn with_room(entries: usize, hash: Hash, isa: Isa) -> Self {
+        Self::with_buckets(Self::buckets_for(entries), hash, isa)
+    }
+
+    /// The buckets of a table that takes at least `entries` keys.
+    pub(super) fn buckets_for(entries: usize) -> usize {
         let places = (entries.max(1) * 100).div_ceil(LOAD);
-        Self::with_buckets(places.div_ceil(Form::<W>::WAYS).max(2), hash, isa)
+        places.div_ceil(Form::<W>::WAYS).max(2)
     }
 
     pub(super) fn with_buckets(buckets: usize, hash: Hash, isa: Isa) -> Self {

@@ -11,7 +11,7 @@ use thalweg_api::Address;
 pub struct ControlOptions {
     /// Listen on a control socket, for thalweg ctl: /run/thalweg/NAME.sock, in $XDG_RUNTIME_DIR where
     /// that cannot be written, or PATH (with a slash) [default: on with a live interface; NAME is
-    /// that of the chain file, or of its folder if it is chain.toml]
+    /// that of the chain file, of its folder if it is chain.toml, or of the command without one]
     #[arg(long, value_name = "NAME|PATH", num_args = 0..=1, require_equals = true)]
     #[allow(clippy::option_option, reason = "clap distinguishes the option without a value")]
     pub control: Option<Option<Address>>,
@@ -85,7 +85,7 @@ pub enum Request {
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Make NFs and outputs write what they hold
+    /// Make NFs and outputs write what they hold, and NFs open files again that were renamed
     Export,
     /// Stop receiving; the run ends when the packets under way have finished
     Stop,

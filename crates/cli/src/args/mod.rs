@@ -73,7 +73,8 @@ Signals during the run:
                    that change keep their state. The log names what has changed
                    (-v) and each mistake, and the report warns of the mistakes.
                    thalweg ctl reload shows both, --dry-run in advance
-  SIGUSR1          make NFs and outputs write what they hold
+  SIGUSR1          make NFs and outputs write what they hold, and NFs open files
+                   again that another program has renamed
 
 Progress is a line on standard error if that is a terminal, else, with -v, a message
 every 10 seconds. It has the percentage done and the time left where the end is known:

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use thalweg_chain::Workers;
 
-use super::{Observed, duration};
+use super::{ControlOptions, Observed, duration};
 
 /// Where the packets come from and go to, and how the command runs.
 #[derive(Debug, Args)]
@@ -31,6 +31,8 @@ pub struct Traffic {
     pub strict: bool,
     #[command(flatten)]
     pub observed: Observed,
+    #[command(flatten)]
+    pub control: ControlOptions,
     /// Print the chain file that the command stands for, and run nothing
     #[arg(long)]
     pub print_chain: bool,

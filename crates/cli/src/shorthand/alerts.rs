@@ -13,6 +13,10 @@ use crate::args::{Checksums, Ids, Traffic};
 use crate::errors::Failure;
 
 impl Shorthand for Ids {
+    fn name(&self) -> &'static str {
+        "ids"
+    }
+
     fn traffic(&self) -> &Traffic {
         &self.traffic
     }

@@ -21,6 +21,10 @@ use crate::units::{date_time, time};
 const PAGE: usize = 1000;
 
 impl Shorthand for Flows {
+    fn name(&self) -> &'static str {
+        "flows"
+    }
+
     fn traffic(&self) -> &Traffic {
         &self.traffic
     }

@@ -16,6 +16,10 @@ use crate::errors::Failure;
 use crate::report::plain_table;
 
 impl Shorthand for Assets {
+    fn name(&self) -> &'static str {
+        "assets"
+    }
+
     fn traffic(&self) -> &Traffic {
         &self.traffic
     }

@@ -20,6 +20,7 @@ use thalweg_packet::MAX_FRAME_SIZE;
 use thalweg_source::{PatientWriter, Source, visible};
 
 use crate::args::Traffic;
+use crate::control::{self, Title};
 use crate::errors::Failure;
 use crate::observed::Observing;
 use crate::progress::Shown;
@@ -35,6 +36,9 @@ use traffic::is_standard;
 
 /// A command that needs no chain file.
 pub trait Shorthand {
+    /// Its name, as it is typed.
+    fn name(&self) -> &'static str;
+
     /// Its packets.
     fn traffic(&self) -> &Traffic;
 
@@ -155,11 +159,14 @@ fn execute_chain(
     let options =
         RunOptions { duration: traffic.duration, count: traffic.count, ..RunOptions::default() };
     let observing = Observing::start(&traffic.observed, &plan, &options, control)?;
+    let title = Title::of_command(command.name(), typed());
+    let server = control::start(&traffic.control, title, &plan, plan.workers, control.clone())?;
     let service = Service::start(control.clone());
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &options, control);
     service.finish(outcome.is_ok());
     drop(progress);
+    drop(server);
     let mut report = outcome?;
     observing.finish(&mut report);
     Ok(report)

@@ -11,6 +11,10 @@ use crate::args::{Nat, Traffic};
 use crate::errors::Failure;
 
 impl Shorthand for Nat {
+    fn name(&self) -> &'static str {
+        "nat"
+    }
+
     fn traffic(&self) -> &Traffic {
         &self.traffic
     }

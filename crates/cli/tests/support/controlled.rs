@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::{command, wait, write};
 
@@ -40,13 +40,16 @@ impl<'a> Controlled<'a> {
     /// Starts `thalweg run CHAIN` with more `arguments`, and waits for its socket `name`; its
     /// report and messages are in files NAME.out and NAME.err.
     pub fn start(folder: &'a Path, name: &'a str, chain: &str, arguments: &[&str]) -> Self {
+        let arguments = [&["run", chain, "--json"], arguments].concat();
+        Self::spawn(folder, name, command(folder, &arguments).stdin(Stdio::null()))
+    }
+
+    /// Starts `command`, and waits for its socket `name`.
+    pub fn spawn(folder: &'a Path, name: &'a str, command: &mut Command) -> Self {
         let file = |ending| File::create(folder.join(format!("{name}.{ending}"))).unwrap();
-        let child = command(folder, &[&["run", chain, "--json"], arguments].concat())
-            .env(SOCKETS, folder.join("sockets"))
-            .stdout(file("out"))
-            .stderr(file("err"))
-            .spawn()
-            .expect("the program starts");
+        let command = command.env(SOCKETS, folder.join("sockets"));
+        let child = command.stdout(file("out")).stderr(file("err")).spawn();
+        let child = child.expect("the program starts");
         let mut run = Self { folder, name, child };
         wait(|| run.ctl(&["-s", name, "report"]).status.success() || run.has_ended());
         run

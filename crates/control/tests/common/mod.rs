@@ -58,11 +58,13 @@ pub fn start(workers: usize, limits: Limits) -> Running {
 
 /// Starts a run of the chain in `folder`.
 pub fn start_in(folder: TempDir, workers: usize, limits: Limits) -> Running {
-    let plan = Plan::load(&folder.path().join("chain.toml"), &kinds(), PlanOptions::default());
+    let chain = folder.path().join("chain.toml");
+    let plan = Plan::load(&chain, &kinds(), PlanOptions::default());
     let plan = plan.unwrap_or_else(|mistakes| panic!("{}", mistakes[0]));
     let control = Arc::new(Control::default());
     let path = folder.path().join("a.sock");
-    let subject = Subject::new("test".into(), &plan, workers, control.clone());
+    let chain = chain.display().to_string();
+    let subject = Subject::new("test".into(), chain, &plan, workers, control.clone());
     let listeners = Listeners { unix: Some(Socket::claim(&path).unwrap()), tcp: None };
     let server = serve(subject, listeners, limits).unwrap();
     let options = RunOptions { workers: Some(workers), ..RunOptions::default() };

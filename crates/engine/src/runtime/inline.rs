@@ -87,7 +87,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
 
 /// Takes a burst from the inputs to the outputs.
 fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut Burst) {
-    let Generation { course, outputs, .. } = generation;
+    let Generation { plan, course, outputs, .. } = generation;
     let Session { control, watch, failures, .. } = session;
     let start = if watch.timed { cycles::now() } else { 0 };
     course.serve(burst, watch);
@@ -95,6 +95,7 @@ fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut B
     if burst.flushes {
         course.stations.iter_mut().for_each(|station| station.flush(failures));
         outputs.flush(control);
+        plan.files.reopen();
     }
     burst.count(|tally| outputs.count(tally));
     burst.answer();

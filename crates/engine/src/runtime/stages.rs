@@ -214,6 +214,7 @@ impl<'a> Stages<'a> {
         transmit(burst, watch, |output, round, lanes| outputs.send(output, round, lanes, control));
         if burst.flushes {
             outputs.flush(control);
+            self.plan.files.reopen();
         }
         burst.count(|tally| outputs.count(tally));
         burst.answer();

@@ -103,6 +103,10 @@ impl Blueprint for AssetsBlueprint {
         format!("fingerprints: {handshakes} TCP, {texts} text, {dhcp} DHCP")
     }
 
+    fn memory(&self) -> u64 {
+        table::bytes(&self.limits) as u64
+    }
+
     fn warnings(&self) -> &[SourceError] {
         &self.warnings
     }

@@ -6,7 +6,7 @@ use thalweg_packet::Nanoseconds;
 use super::host::{Host, HostId};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::eviction::median;
-use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
+use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot, index_bytes};
 
 /// The number of payloads of each side of a conversation that are inspected.
 pub(super) const PAYLOADS: u8 = 8;
@@ -31,6 +31,15 @@ pub(super) struct Hosts {
     pub(super) evicted: u64,
     /// Services evicted from hosts that had too many.
     pub(super) services_evicted: u64,
+}
+
+/// The bytes of hosts and conversations that the limits allow.
+pub(super) fn bytes(limits: &Limits) -> usize {
+    // The limit of memory counts the slots of hosts, too.
+    let hosts = limits.hosts.min(limits.memory / size_of::<(HostId, Host)>());
+    let slots = FlowTable::<HostId, Host, 3>::bytes(hosts);
+    slots.max(limits.memory + index_bytes::<3>(hosts))
+        + FlowTable::<Conversation, Watched, 5>::bytes(limits.conversations)
 }
 
 impl Hosts {

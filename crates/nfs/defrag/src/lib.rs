@@ -103,6 +103,11 @@ impl Blueprint for DefragBlueprint {
         FRAME_SIZE
     }
 
+    fn memory(&self) -> u64 {
+        // The limit counts the slots of the table, too.
+        self.0.memory as u64
+    }
+
     fn describe(&self) -> String {
         format!("at most {} MiB of fragments", self.0.memory >> 20)
     }

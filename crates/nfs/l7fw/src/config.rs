@@ -5,6 +5,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::application::{Action, Undecided};
+use thalweg_nf::toolkit::output::Rotate;
 
 /// The options of a layer-7 firewall.
 #[derive(Deserialize, JsonSchema)]
@@ -38,6 +39,9 @@ pub(super) struct Options {
     /// A file for flows as lines of JSON (schema thalweg.l7fw/2).
     #[schemars(with = "Option<String>")]
     pub(super) flows: Option<Spanned<String>>,
+    /// When the file of flows is renamed, and a new one is begun; without it, never.
+    #[schemars(with = "Option<Rotate>")]
+    pub(super) rotate: Option<Spanned<Rotate>>,
     /// Packets of a TCP flow that nDPI inspects before it gives up.
     #[schemars(with = "u32", range(min = 1, max = 65_535))]
     pub(super) tcp_packets: Spanned<u32>,
@@ -64,6 +68,7 @@ impl Default for Options {
             checksums: true,
             rule: Vec::new(),
             flows: None,
+            rotate: None,
             tcp_packets: Spanned::new(0..0, 80),
             other_packets: Spanned::new(0..0, 24),
             max_flows: Spanned::new(0..0, 65_536),

@@ -15,6 +15,9 @@ pub(super) type FlowId = (u16, Conversation);
 /// The most hosts that are remembered of a flow.
 pub(super) const MOST_HOSTS: usize = 32;
 
+/// About the bytes of an inspection by the library.
+const INSPECTION: usize = 2048;
+
 /// A flow, in both directions.
 pub(super) struct Flow {
     /// The five-tuple of its first packet.
@@ -95,6 +98,11 @@ pub(super) struct Flows {
 impl Flows {
     pub(super) fn new(limits: Limits) -> Self {
         Self { table: FlowTable::new(), limits, evicted: 0 }
+    }
+
+    /// The bytes of `flows` flows, all of which are inspected.
+    pub(super) fn bytes(flows: usize) -> usize {
+        FlowTable::<FlowId, Flow, 5>::bytes(flows) + flows * INSPECTION
     }
 
     /// Makes room for one more flow; passes the evicted ones to `gone`.

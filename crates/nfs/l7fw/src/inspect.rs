@@ -19,7 +19,7 @@ use super::watch::{Offer, Segment, Step};
 
 /// When the starts of connections hold this many bytes, those with more than [`SMALL`] are given
 /// up.
-const MOST_MEMORY: usize = 64 << 20;
+pub(super) const MOST_MEMORY: usize = 64 << 20;
 const SMALL: usize = 4096;
 
 /// A packet with its headers.

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thalweg_packet::Nanoseconds;
 use thalweg_source::SourceError;
 
-use super::application::{Names, Wanted};
+use super::application::{Names, Undecided, Wanted};
 use super::config::{Options, RuleOptions};
 use super::firewall::Firewall;
 use super::flows::{Flows, Limits};
 use super::hold::{self, Hold};
 use super::host::HostPattern;
-use super::inspect::Inspector;
+use super::inspect::{Inspector, MOST_MEMORY};
 use super::ndpi::Library;
 use super::rules::{Policy, Rule};
 use thalweg_nf::toolkit::output::LineFile;
@@ -30,10 +30,12 @@ pub(super) fn build(
     let rules = options.rule.iter().map(|rule| reader.rule(rule.get_ref())).collect();
     let limits = reader.limits(&options);
     let hold = reader.hold(&options);
+    let flows = options.flows.as_ref();
+    let rotation = section.rotation(options.rotate.as_ref(), &[flows], &mut reader.errors);
     if !reader.errors.is_empty() {
         return Err(BuildError(reader.errors));
     }
-    let flows = section.output(options.flows.as_ref(), environment)?;
+    let flows = section.output(flows, environment)?;
     let policy = Policy {
         rules,
         default: options.default,
@@ -47,7 +49,7 @@ pub(super) fn build(
         limits,
         hold,
         tells: flows.is_some(),
-        file: LineFile::new(flows),
+        file: LineFile::new(flows, rotation),
         library: Mutex::new(Some(library)),
     }))
 }
@@ -158,6 +160,12 @@ impl Blueprint for FirewallBlueprint {
     /// Without memory for the library's tables.
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(self.firewall())
+    }
+
+    fn memory(&self) -> u64 {
+        let holds = self.policy.undecided == Undecided::Hold;
+        let held = if holds { self.hold.bytes } else { 0 };
+        (Flows::bytes(self.limits.flows) + held + MOST_MEMORY) as u64
     }
 
     fn describe(&self) -> String {

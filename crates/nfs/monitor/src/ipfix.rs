@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::record::{Record, Subject};
+use thalweg_nf::toolkit::output::Records;
 
 const VERSION: u16 = 10;
 const MESSAGE_HEADER: usize = 16;
@@ -58,21 +59,6 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// The message with all templates, the first of a file.
-    pub(super) fn templates(&self) -> Vec<u8> {
-        let mut set = Vec::new();
-        for template in Template::ALL {
-            let fields = template.fields();
-            put(&mut set, template as u16);
-            put(&mut set, fields.len() as u16);
-            for (element, length) in fields {
-                put(&mut set, element);
-                put(&mut set, length);
-            }
-        }
-        self.message(0, &[(TEMPLATE_SET, set)])
-    }
-
     /// Messages with `records`, concatenated.
     pub(super) fn data(&mut self, records: &[Record]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -96,28 +82,79 @@ impl Messages {
                 }
             }
             let seconds = (newest / 1_000_000_000) as u32;
-            out.extend(self.message(seconds, &sets));
+            out.extend(message(seconds, self.sequence, &sets));
             self.sequence = self.sequence.wrapping_add(taken as u32);
             rest = &rest[taken..];
         }
         out
     }
+}
 
-    fn message(&self, export_seconds: u32, sets: &[(u16, Vec<u8>)]) -> Vec<u8> {
-        let length = MESSAGE_HEADER + sets.iter().map(|(_, set)| 4 + set.len()).sum::<usize>();
-        let mut out = Vec::with_capacity(length);
-        put(&mut out, VERSION);
-        put(&mut out, length as u16);
-        out.extend_from_slice(&export_seconds.to_be_bytes());
-        out.extend_from_slice(&self.sequence.to_be_bytes());
-        out.extend_from_slice(&0u32.to_be_bytes()); // observation domain
-        for (id, set) in sets {
-            put(&mut out, *id);
-            put(&mut out, 4 + set.len() as u16);
-            out.extend_from_slice(set);
+/// The form of a file of messages: the first one has the templates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Form;
+
+impl Records for Form {
+    fn whole(&self, bytes: &[u8]) -> usize {
+        let mut whole = 0;
+        while let Some(length) = length(&bytes[whole..]) {
+            if length > bytes.len() - whole {
+                break;
+            }
+            whole += length;
         }
-        out
+        whole
     }
+
+    fn first(&self, bytes: &[u8]) -> usize {
+        length(bytes).unwrap_or(bytes.len())
+    }
+
+    /// The templates, with the time and the sequence number of the message after them.
+    fn header(&self, next: &[u8]) -> Vec<u8> {
+        let number = |at: usize| {
+            let bytes = next.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u32::from_be_bytes)
+        };
+        templates(number(4), number(8))
+    }
+}
+
+/// The length of the first message of `messages` by its header, if that is there whole.
+fn length(messages: &[u8]) -> Option<usize> {
+    let header = messages.get(..MESSAGE_HEADER)?;
+    Some(usize::from(u16::from_be_bytes([header[2], header[3]])).max(MESSAGE_HEADER))
+}
+
+/// The message with all templates, the first of a file.
+fn templates(export_seconds: u32, sequence: u32) -> Vec<u8> {
+    let mut set = Vec::new();
+    for template in Template::ALL {
+        let fields = template.fields();
+        put(&mut set, template as u16);
+        put(&mut set, fields.len() as u16);
+        for (element, length) in fields {
+            put(&mut set, element);
+            put(&mut set, length);
+        }
+    }
+    message(export_seconds, sequence, &[(TEMPLATE_SET, set)])
+}
+
+fn message(export_seconds: u32, sequence: u32, sets: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let length = MESSAGE_HEADER + sets.iter().map(|(_, set)| 4 + set.len()).sum::<usize>();
+    let mut out = Vec::with_capacity(length);
+    put(&mut out, VERSION);
+    put(&mut out, length as u16);
+    out.extend_from_slice(&export_seconds.to_be_bytes());
+    out.extend_from_slice(&sequence.to_be_bytes());
+    out.extend_from_slice(&0u32.to_be_bytes()); // observation domain
+    for (id, set) in sets {
+        put(&mut out, *id);
+        put(&mut out, 4 + set.len() as u16);
+        out.extend_from_slice(set);
+    }
+    out
 }
 
 fn put(out: &mut Vec<u8>, number: u16) {

@@ -22,6 +22,7 @@ use record::{Counts, EndReason, FlowId, Labels, Record, Subject};
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
+use thalweg_nf::toolkit::output::Rotate;
 use thalweg_nf::{
     Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
@@ -36,6 +37,9 @@ struct Options {
     /// A file for records as IPFIX messages (RFC 7011, RFC 5655).
     #[schemars(with = "Option<String>")]
     ipfix: Option<Spanned<String>>,
+    /// When each of these files is renamed, and a new one is begun; without it, never.
+    #[schemars(with = "Option<Rotate>")]
+    rotate: Option<Spanned<Rotate>>,
     /// The most flows; a full table is exported as a whole.
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
@@ -52,6 +56,7 @@ impl Default for Options {
         Self {
             json: None,
             ipfix: None,
+            rotate: None,
             max_flows: Spanned::new(0..0, 262_144),
             idle_timeout_s: Spanned::new(0..0, 30),
             active_timeout_s: Spanned::new(0..0, 1800),
@@ -94,12 +99,14 @@ fn build(
             errors.push(section.error(timeout.span(), "timeout out of range", expected));
         }
     }
+    let (json, ipfix) = (options.json.as_ref(), options.ipfix.as_ref());
+    let rotation = section.rotation(options.rotate.as_ref(), &[json, ipfix], &mut errors);
     if !errors.is_empty() {
         return Err(BuildError(errors));
     }
-    let file = |option: &Option<_>| section.output(option.as_ref(), environment);
+    let file = |option| section.output(option, environment);
     let labels = Labels { inputs: environment.inputs.into(), types: environment.types.into() };
-    let exporter = Exporter::new(file(&options.json)?, file(&options.ipfix)?, labels);
+    let exporter = Exporter::new(file(json)?, file(ipfix)?, rotation, labels);
     let limits = Limits {
         flows: *options.max_flows.get_ref(),
         idle: Nanoseconds::from_secs(*options.idle_timeout_s.get_ref()),
@@ -143,21 +150,30 @@ impl Blueprint for MonitorBlueprint {
         format!("at most {flows} flows, idle timeout {idle} s")
     }
 
+    fn memory(&self) -> u64 {
+        // A full table is exported as a whole.
+        let pending = self.limits.flows.next_power_of_two() * size_of::<Record>();
+        (Table::bytes(self.limits.flows) + pending) as u64
+    }
+
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
         let same_files = |old: &&Self| old.exporter.writes_as(&self.exporter);
         old.downcast().filter(same_files)?;
-        let (limits, labels) = (self.limits, self.exporter.labels().clone());
+        let (limits, new) = (self.limits, self.exporter.clone());
         Some(Box::new(move |instance| {
             let monitor = instance.downcast_mut::<Monitor>()?;
-            monitor.renew(limits, labels);
+            monitor.renew(limits, new);
             None
         }))
     }
 }
 
+/// The flows with their counts.
+type Table = FlowTable<FlowId, Counts, 6>;
+
 /// A monitor.
 struct Monitor {
-    flows: FlowTable<FlowId, Counts, 6>,
+    flows: Table,
     limits: Limits,
     exporter: Exporter,
     swept: Nanoseconds,
@@ -245,15 +261,15 @@ impl Monitor {
         }
     }
 
-    /// Goes on with other limits and names.
-    fn renew(&mut self, limits: Limits, labels: Labels) {
+    /// Goes on with other limits, and the names and the rotation of `new`.
+    fn renew(&mut self, limits: Limits, new: Exporter) {
         self.limits = limits;
-        let joined = self.exporter.labels().joined(&labels);
+        let joined = self.exporter.labels().joined(new.labels());
         if joined.is_none() {
             // The numbers of flows have other meanings now: their records end with the old ones.
             self.export(|_| Some(EndReason::ForcedEnd));
         }
-        self.exporter.set_labels(joined.unwrap_or(labels));
+        self.exporter.renew(new, joined);
     }
 
     /// Adds to the counts of `flow`, which an earlier lookup found in `slot`, if at all; returns

@@ -82,6 +82,10 @@ impl Blueprint for NatBlueprint {
         format!("{addresses}, {ports} ports per address")
     }
 
+    fn memory(&self) -> u64 {
+        Mappings::bytes(&self.0) as u64
+    }
+
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
         old.downcast().filter(|old: &&Self| self.0.suits_mappings_of(&old.0))?;
         let config = self.0.clone();

@@ -14,7 +14,7 @@ use thalweg_packet::{DropReason, FiveTuple, Nanoseconds};
 use super::Protocol;
 use super::config::{Config, Filtering};
 use super::pool::{Pool, Pools};
-use super::session::{Remote, Session, Sessions};
+use super::session::{Remote, Session, Sessions, tree_bytes};
 use thalweg_nf::state::StateError;
 use thalweg_nf::toolkit::flow_table::{self, FlowTable, FlowWords, Index, NoPlace, Slot};
 
@@ -113,6 +113,19 @@ impl Mappings {
             sessions_evicted: 0,
             refused: 0,
         }
+    }
+
+    /// The bytes of the mappings and sessions that a configuration allows, with the further
+    /// sessions divided evenly.
+    pub(super) fn bytes(config: &Config) -> usize {
+        let mappings = config.max_mappings.min(config.max_sessions);
+        let further = config.max_sessions - mappings;
+        let each = further.div_ceil(mappings);
+        FlowTable::<EndPoint, Record, 1>::bytes(mappings)
+            + flow_table::index_bytes::<1>(mappings)
+            // One that was never answered is listed for eviction, too.
+            + 2 * tree_bytes(size_of::<Due>(), config.max_sessions)
+            + mappings.min(further) * Sessions::further_bytes(each)
     }
 
     pub(super) fn len(&self) -> usize {

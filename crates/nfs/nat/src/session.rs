@@ -143,7 +143,23 @@ pub(super) struct Sessions {
     more: BTreeMap<Remote, Session>,
 }
 
+/// The keys that a node of a [`BTreeMap`] has room for, and those that it has on average: a node
+/// that is full when larger keys come is divided, and keeps 6 of them.
+const NODE: (usize, usize) = (11, 7);
+
+/// The bytes of a tree of `entries` of `size` bytes.
+pub(super) fn tree_bytes(size: usize, entries: usize) -> usize {
+    let nodes = entries.div_ceil(NODE.1);
+    // An inner node refers to further ones.
+    nodes * (NODE.0 * size + 16) + nodes.div_ceil(NODE.1) * (NODE.0 + 1) * 8
+}
+
 impl Sessions {
+    /// The bytes of `more` sessions of a mapping, besides its first.
+    pub(super) fn further_bytes(more: usize) -> usize {
+        tree_bytes(size_of::<(Remote, Session)>(), more)
+    }
+
     pub(super) fn len(&self) -> usize {
         usize::from(self.one.is_some()) + self.more.len()
     }

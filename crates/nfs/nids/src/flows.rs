@@ -76,6 +76,11 @@ impl Flows {
         Self { table, limits, steering, evicted: 0, memory, streams_evicted: 0 }
     }
 
+    /// The bytes of connections and streams that the limits allow.
+    pub(super) fn bytes(limits: Limits) -> usize {
+        FlowTable::<Conversation, Flow, 5>::bytes(limits.flows) + limits.memory
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }

@@ -51,7 +51,7 @@ use teller::Teller;
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
-use thalweg_nf::toolkit::output::LineFile;
+use thalweg_nf::toolkit::output::{LineFile, Rotate};
 use thalweg_nf::{
     BUCKETS, Blueprint, BuildError, Context, Division, Environment, Grain, Kind, NetworkFunction,
     Note, Part, Renewal, Section, Steering, Units,
@@ -67,6 +67,9 @@ struct Options {
     /// A file for alerts, as lines of Suricata's EVE JSON.
     #[schemars(with = "Option<String>")]
     alerts: Option<Spanned<String>>,
+    /// When the file of alerts is renamed, and a new one is begun; without it, never.
+    #[schemars(with = "Option<Rotate>")]
+    rotate: Option<Spanned<Rotate>>,
     /// Variables that rules use; they override Suricata's defaults.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]
@@ -167,6 +170,8 @@ fn build(
         let expected = "at least one file with rules";
         errors.push(section.error(options.rules.span(), "no rule files", expected));
     }
+    let alerts = options.alerts.as_ref();
+    let rotation = section.rotation(options.rotate.as_ref(), &[alerts], &mut errors);
     let mut sources = Vec::new();
     for file in options.rules.get_ref() {
         match section.read(file.span(), file.get_ref()) {
@@ -180,7 +185,7 @@ fn build(
     }
     let setup = Setup { variables, refuse: options.unsupported == Unsupported::Refuse };
     let Compiled { engine, unsupported, warnings } = setup.compile(&sources)?;
-    let alerts = LineFile::new(section.output(options.alerts.as_ref(), environment)?);
+    let alerts = LineFile::new(section.output(alerts, environment)?, rotation);
     Ok(Box::new(NidsBlueprint {
         rules: engine.rules.len(),
         is_divided: AtomicBool::new(false),
@@ -275,14 +280,18 @@ impl Blueprint for NidsBlueprint {
         format!("{}, {} unsupported", counted(self.rules, "rule"), self.unsupported)
     }
 
+    fn memory(&self) -> u64 {
+        Flows::bytes(self.limits) as u64
+    }
+
     fn warnings(&self) -> &[SourceError] {
         &self.warnings
     }
 
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
         let same = |old: &&Self| {
-            (old.limits, old.settings, &old.inputs, &old.alerts)
-                == (self.limits, self.settings, &self.inputs, &self.alerts)
+            (old.limits, old.settings, &old.inputs) == (self.limits, self.settings, &self.inputs)
+                && old.alerts.is_same_file(&self.alerts)
         };
         let old = old.downcast().filter(same)?;
         let is_divided = old.is_divided.load(Ordering::Relaxed);
@@ -292,9 +301,10 @@ impl Blueprint for NidsBlueprint {
         }
         (self.engine, self.is_divided) = (old.engine.clone(), AtomicBool::new(is_divided));
         let (running, unsupported) = (old.engine.clone(), self.unsupported as u64);
+        let alerts = self.alerts.clone();
         Some(Box::new(move |whole| {
             if let Some(nids) = whole.downcast_mut::<Nids>() {
-                nids.unsupported = unsupported;
+                (nids.unsupported, nids.alerts) = (unsupported, alerts);
             }
             Some(Box::new(running.swap(new)))
         }))

@@ -61,6 +61,11 @@ pub fn index<const W: usize>() -> Index<W> {
     cuckoo::table(FIRST, HashKind::Nh, u32::from_ne_bytes(seed)).0
 }
 
+/// The bytes of an [`index()`] that has grown to `flows` flows.
+pub fn index_bytes<const W: usize>(flows: usize) -> usize {
+    cuckoo::bytes::<W>(FIRST, flows)
+}
+
 /// Makes room for `more` flows and some slack: an index that is almost full must move entries.
 pub fn make_room<const W: usize>(index: &mut Index<W>, more: usize) {
     index.reserve(more + more / 2);
@@ -126,6 +131,13 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         assert!((1..=1 << 16).contains(&sections), "a table of {sections} sections");
         let sections = vec![Section::default(); sections];
         Self { index: index(), slots: Vec::new(), sections, owners: Vec::new(), by_unit: None }
+    }
+
+    /// The bytes of a table that has grown to `flows` flows, without the memory that their values
+    /// refer to. The slots grow by doubling.
+    pub fn bytes(flows: usize) -> usize {
+        let slots = flows.checked_next_power_of_two().unwrap_or(flows);
+        index_bytes::<W>(flows) + slots * size_of::<Option<(K, V)>>()
     }
 
     /// The number of flows in a section.

@@ -227,3 +227,30 @@ fn records_have_the_names_that_their_numbers_had() {
         .collect();
     assert_eq!(seen, [("web".to_owned(), Some(3)), ("mail".to_owned(), Some(2))]);
 }
+
+/// A reload that lets the files rotate keeps the flows, and the files that are open.
+#[test]
+fn a_running_monitor_begins_to_rotate_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.json");
+    let text = format!("json = '{}'\n", path.display());
+    let environment = Environment::default();
+    let (mut blueprint, files) = thalweg_testkit::build(&KIND, &text, &environment).unwrap();
+    let mut nf = blueprint.instance();
+    // About 2 MiB of records.
+    let flows: Vec<Sent> = (0..8000).map(|n| (1 + (n / 4000) as u8, n % 4000, 1, 1)).collect();
+    feed(&mut *nf, &flows);
+    let environment = Environment { open_files: &files, ..environment };
+    let text = format!("{text}rotate = {{ size_mib = 1 }}");
+    thalweg_testkit::renew(&KIND, &text, &environment, &mut blueprint, &mut *nf).unwrap();
+    nf.flush().unwrap();
+    let renamed = path.with_file_name("f.json.1");
+    for path in [&path, &renamed] {
+        assert!(path.metadata().unwrap().len() <= 1 << 20, "{}", path.display());
+    }
+    let records: usize = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap().lines().count())
+        .sum();
+    assert_eq!(records, flows.len());
+}
