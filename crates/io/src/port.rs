@@ -163,12 +163,6 @@ pub trait Input: Send {
         Shortfall::default()
     }
 
-    /// Whether packets arrive when they do, whether or not they are received: a packet that has
-    /// waited for long is late. Its time is that of the system's clock when it arrived.
-    fn is_live(&self) -> bool {
-        false
-    }
-
     /// The descriptor that becomes readable when packets arrive; `None` for a source that always
     /// has packets.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

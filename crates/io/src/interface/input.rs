@@ -155,10 +155,6 @@ impl Input for InterfaceInput {
         Some(self.socket.as_fd())
     }
 
-    fn is_live(&self) -> bool {
-        true
-    }
-
     fn shortfall(&self) -> Shortfall {
         self.arrivals.shortfall()
     }

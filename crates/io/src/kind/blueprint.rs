@@ -130,7 +130,9 @@ pub trait InputBlueprint: PortBlueprint {
     /// Why it cannot be opened.
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError>;
 
-    /// Whether packets arrive when others send them, and not as fast as they are received.
+    /// Whether packets arrive when others send them, and not as fast as they are received. Their
+    /// times are those of the system's clock at their arrival, so that one that has waited for long
+    /// is late.
     fn is_live(&self) -> bool {
         self.interface().is_some()
     }

@@ -20,6 +20,8 @@ const WAIT: Duration = Duration::from_millis(10);
 /// of them is one of all of them together.
 pub(crate) struct Sources {
     ports: Vec<Box<dyn Input>>,
+    /// By input: whether packets can be late.
+    live: Vec<bool>,
     clocks: Vec<PacketClock>,
     places: Vec<Place>,
     merge: Merge,
@@ -78,12 +80,17 @@ fn places(plan: &Plan) -> Vec<Place> {
     (0..plan.inputs.len()).map(place).collect()
 }
 
+fn live(plan: &Plan) -> Vec<bool> {
+    plan.inputs.iter().map(|input| input.blueprint.is_live()).collect()
+}
+
 impl Sources {
     /// Opens the inputs of a plan, in its order.
     pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
         let open = plan.inputs.iter().map(|input| open_input(plan, input, options));
         let ports = open.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
+            live: live(plan),
             clocks: ports.iter().map(|_| PacketClock::default()).collect(),
             places: places(plan),
             merge: Merge::default(),
@@ -105,7 +112,7 @@ impl Sources {
         let mut old: Vec<_> = self.ports.drain(..).map(Some).collect();
         let (clocks, counters) = (self.clocks.clone(), self.counters.clone());
         let had_ended = self.places.iter().map(|place| *place == Place::Ended).collect::<Vec<_>>();
-        (self.places, self.merge) = (places(plan), Merge::default());
+        (self.places, self.merge, self.live) = (places(plan), Merge::default(), live(plan));
         (self.turn, self.left) = (0, BATCH);
         self.clocks.clear();
         self.counters.clear();
@@ -189,7 +196,7 @@ impl Sources {
             bytes: 0,
             drops,
             came: true,
-            is_live: port.is_live(),
+            is_live: self.live[input],
             joins: false,
             failure: None,
         };
