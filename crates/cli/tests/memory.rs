@@ -9,6 +9,7 @@ mod controlled;
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use controlled::Controlled;
@@ -20,6 +21,8 @@ use thalweg_testkit::Drive;
 
 struct Counting;
 
+/// Held by each test, so that no other one allocates.
+static ALONE: Mutex<()> = Mutex::new(());
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is passed on to the system's allocator.
@@ -81,10 +84,11 @@ fn measured(kind: &str, options: &str, packets: impl Iterator<Item = Vec<u8>>) -
     (held() - before - frames, blueprint.memory() as usize)
 }
 
-/// For each kind whose tables grow, with full tables. One test, so that no other allocates.
+/// For each kind whose tables grow, with full tables.
 #[test]
 fn estimates_are_those_of_full_tables() {
     const MANY: u32 = 150_000;
+    let _alone = ALONE.lock();
     let flows = |count: u32| (0..count).map(|n| datagram(n, 0, 1));
     let remotes = |count: u32| (0..4).flat_map(move |r| (0..count).map(move |n| datagram(n, 0, r)));
     let folder = tempfile::tempdir().unwrap();
@@ -148,6 +152,7 @@ fn limited(folder: &std::path::Path, arguments: &str) -> std::process::Command {
 
 #[test]
 fn a_chain_that_does_not_fit_is_refused_and_a_running_one_goes_on() {
+    let _alone = ALONE.lock();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let too_large = CHAIN.replace("2000", "67108864");

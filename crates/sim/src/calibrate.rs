@@ -194,7 +194,7 @@ fn both(first: Cycle, second: Cycle, more: i64) -> (Cycle, Cycle) {
 mod tests {
     use super::*;
 
-    const MOST: u64 = 192 << 20;
+    const MOST: u64 = 96 << 20;
 
     fn chased(config: &Config) -> Measured {
         let ns = |bytes| simulated_chase(config, bytes) / config.core.ghz;
