@@ -14,7 +14,9 @@ use thalweg_packet::Nanoseconds;
 use super::bytes::{Bytes, Fault};
 use super::pcap::Pcap;
 use super::pcapng::PcapNg;
+use super::read_ahead::ReadAhead;
 use super::stream::Upkeep;
+use crate::claims::Shared;
 use crate::port::IoError;
 
 /// The most bytes of one captured packet: libpcap's `MAXIMUM_SNAPLEN`.
@@ -194,6 +196,25 @@ impl Reader {
             return &self.aside;
         }
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()
+    }
+
+    /// The same bytes in a buffer that stays unchanged while it is shared, if they lie in one.
+    pub(crate) fn shared(&self, record: &Record) -> Option<Shared<'_>> {
+        if self.ahead.is_some() {
+            return None;
+        }
+        let Shared { buffer, start } = self.bytes.shared()?;
+        Some(Shared { buffer, start: start + record.start })
+    }
+
+    /// Reads the file from here on in blocks of `len` bytes, which are shared, if it can.
+    pub(crate) fn share_blocks(&mut self, len: usize) {
+        self.bytes.share_blocks(len);
+    }
+
+    /// A part of the file that another thread may read.
+    pub(crate) fn read_ahead(&mut self) -> Option<ReadAhead> {
+        self.bytes.read_ahead()
     }
 
     /// The format and the compression, once the file header has arrived.
