@@ -143,11 +143,13 @@ impl Bytes {
     }
 
     /// The start of the window, in bytes from the start of the decompressed file.
+    #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// The buffered bytes from the current offset on.
+    #[inline]
     pub(crate) fn window(&self) -> &[u8] {
         let bytes: &[u8] = match &self.block {
             Some(block) => block,
@@ -157,6 +159,7 @@ impl Bytes {
     }
 
     /// The start of the window in a buffer that stays unchanged while it is shared, if it lies in one.
+    #[inline]
     pub(crate) fn shared(&self) -> Option<Shared<'_>> {
         let buffer = self.block.as_ref()?;
         Some(Shared { buffer, start: self.start })
@@ -180,6 +183,7 @@ impl Bytes {
 
     /// Returns at least the next `want` bytes (at most [`MAX_WINDOW`]); fewer only at
     /// the end of the file.
+    #[inline]
     pub(crate) fn ahead(&mut self, want: usize) -> Result<&[u8], Fault> {
         debug_assert!(want <= MAX_WINDOW, "callers check the lengths in the file first");
         if self.end - self.start < want {
@@ -299,6 +303,7 @@ impl Bytes {
     }
 
     /// Advances by `n` bytes of the window.
+    #[inline]
     pub(crate) fn consume(&mut self, n: usize) {
         let n = n.min(self.end - self.start);
         self.start += n;

@@ -158,9 +158,10 @@ impl Blocks {
         start.max(self.base)..start + len
     }
 
-    /// Memory for a block: that of a used one in which no packets have to be copied.
+    /// Memory for a block: that of the last used one in which no packets have to be copied, which is
+    /// most likely in a cache.
     fn memory(&mut self) -> Arc<Vec<u8>> {
-        let free = self.used.iter_mut().position(|used| Arc::get_mut(used).is_some());
+        let free = self.used.iter_mut().rposition(|used| Arc::get_mut(used).is_some());
         free.map_or_else(Arc::default, |at| self.used.swap_remove(at))
     }
 }

@@ -128,6 +128,7 @@ impl Reader {
     }
 
     /// The next record. An error is returned once, and then the end.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Next, IoError> {
         match self.ahead.take() {
             None | Some(Ok(Next::Later)) => self.advance(),
@@ -153,6 +154,7 @@ impl Reader {
         }
     }
 
+    #[inline]
     fn advance(&mut self) -> Result<Next, IoError> {
         if self.has_failed {
             return Ok(Next::End);
