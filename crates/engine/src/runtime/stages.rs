@@ -87,8 +87,8 @@ impl Intake<'_> {
     }
 
     /// Fills `burst` (empty) with the packets that are there, whose bytes are left to be copied;
-    /// returns whether anything arrived or an input ended. A burst with packets or a request gets its number, and is counted as received
-    /// by `worker`.
+    /// returns whether anything arrived or an input ended. A burst with packets or a request gets its
+    /// number, and is counted as received by `worker`.
     pub(super) fn receive(
         &mut self,
         burst: &mut Burst,
