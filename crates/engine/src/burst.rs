@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use thalweg_chain::Routing;
+use thalweg_io::{Claims, ReadAhead};
 use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
 use crate::counters::PortCounters;
@@ -43,6 +44,8 @@ pub(crate) struct Burst {
 pub(crate) struct Round {
     pub(crate) batch: Batch,
     pub(crate) queues: Queues,
+    /// What receiving has left to be done: until then, the bytes of its packets are unspecified.
+    pub(crate) claims: Claims,
     /// The newest time of the packets before it.
     pub(crate) clock: Nanoseconds,
     /// Whether its packets are of a live port, or were generated for such.
@@ -61,6 +64,7 @@ impl Round {
         Self {
             batch: Batch::new(pool.clone()),
             queues: Queues::new(routing),
+            claims: Claims::default(),
             clock: Nanoseconds::default(),
             is_live: false,
             depth: 0,
@@ -135,6 +139,15 @@ impl Burst {
         asked.into_iter().for_each(|ask| drop(ask.send(tally.clone())));
         if let Some(last) = last {
             let _ = last.send(tally);
+        }
+    }
+
+    /// Copies the bytes of received packets into their frames, and adds what else receiving has left
+    /// to be done to `reads`.
+    pub(crate) fn settle_claims(&mut self, reads: &mut Vec<ReadAhead>) {
+        for round in &mut self.rounds {
+            round.claims.copy(&mut round.batch);
+            round.claims.take_reads(reads);
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
 
+use crate::claims::{Claims, Shared};
 use crate::port::{Received, Shortfall};
 
 /// The time for which an input waits for a frame before it drops packets. Packets in
@@ -44,6 +45,41 @@ impl Intake {
     #[inline]
     pub(crate) fn take(
         &mut self,
+        arrival: Arrival<'_>,
+        batch: &mut Batch,
+        drops: &mut DropCounts,
+        received: &mut Received,
+    ) -> Taken {
+        self.take_by(push, arrival, batch, drops, received)
+    }
+
+    /// As [`take`](Self::take), but the bytes after the header, which are shared `from` a buffer, are
+    /// left to be copied.
+    #[inline]
+    pub(crate) fn claim(
+        &mut self,
+        arrival: Arrival<'_>,
+        (from, claims): (Shared<'_>, &mut Claims),
+        batch: &mut Batch,
+        drops: &mut DropCounts,
+        received: &mut Received,
+    ) -> Taken {
+        let push = |arrival: &Arrival<'_>, batch: &mut Batch, len| {
+            let lane = batch.push_blank(len)?;
+            if !arrival.header.is_empty() {
+                batch.bytes_mut(lane)[..arrival.header.len()].copy_from_slice(arrival.header);
+            }
+            claims.add(lane, from, arrival.rest.len());
+            Some(lane)
+        };
+        self.take_by(push, arrival, batch, drops, received)
+    }
+
+    /// Takes in `arrival` by `push`, which returns its lane.
+    #[inline]
+    fn take_by(
+        &mut self,
+        push: impl FnOnce(&Arrival<'_>, &mut Batch, usize) -> Option<usize>,
         arrival: Arrival<'_>,
         batch: &mut Batch,
         drops: &mut DropCounts,

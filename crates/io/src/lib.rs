@@ -31,6 +31,7 @@
 //! ```
 
 mod capture;
+mod claims;
 mod clock;
 mod discard;
 mod filter;
@@ -51,8 +52,10 @@ mod searched;
 mod selection;
 
 pub use capture::{
-    CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, STANDARD_OUTPUT,
+    CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, ReadAhead,
+    STANDARD_OUTPUT,
 };
+pub use claims::Claims;
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use filter::{FILTER, Filter, HAS_FILTERS};

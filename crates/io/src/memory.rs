@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 use crate::capture::{CaptureFiles, Next, Records, Selector, Unfit, to_ethernet};
+use crate::claims::{Claims, Shared};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::{Passes, Span};
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
@@ -24,7 +26,7 @@ pub struct MemoryInput {
     /// Packets that a pass passes over, and those that no call has returned yet.
     passed_over: PassedOver,
     unreported: PassedOver,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     packets: Vec<Stored>,
     /// The next packet, as an index into `packets`.
     next: usize,
@@ -136,7 +138,7 @@ impl MemoryInput {
             selector: Selector::default(),
             passed_over: PassedOver::default(),
             unreported: PassedOver::default(),
-            bytes: Vec::new(),
+            bytes: Arc::default(),
             packets: Vec::new(),
             next: 0,
             passes: Passes::new(loops),
@@ -148,12 +150,14 @@ impl MemoryInput {
     }
 
     fn store(&mut self, parts: &[&[u8]], wire_len: u32, timestamp: Nanoseconds) {
-        let start = self.bytes.len();
+        // Shared only once all packets are loaded.
+        let bytes = Arc::make_mut(&mut self.bytes);
+        let start = bytes.len();
         for part in parts {
-            self.bytes.extend_from_slice(part);
+            bytes.extend_from_slice(part);
         }
-        let len = Ok((self.bytes.len() - start) as u32);
-        let truncated = self.bytes.len() - start < wire_len as usize;
+        let len = Ok((bytes.len() - start) as u32);
+        let truncated = bytes.len() - start < wire_len as usize;
         self.keep(Stored { start, len, wire_len, timestamp, truncated });
     }
 
@@ -175,6 +179,30 @@ impl MemoryInput {
         received.packets += taken;
         received.bytes += next.take(taken).map(|packet| u64::from(packet.wire_len)).sum::<u64>();
         self.next += taken;
+    }
+
+    /// As [`receive_plain`](Self::receive_plain), but leaves the copies to `claims`.
+    fn claim_plain(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        received: &mut Received,
+        claims: &mut Claims,
+    ) {
+        let shift = self.passes.shift();
+        for packet in self.packets[self.next..].iter().take(most - received.packets) {
+            let Some((len, lane)) = packet.len.ok().and_then(|len| {
+                let len = len as usize;
+                Some((len, batch.push_blank(len)?))
+            }) else {
+                return;
+            };
+            batch.meta.wire_len[lane] = packet.wire_len;
+            batch.meta.timestamp[lane] = packet.timestamp.plus(shift);
+            claims.add(lane, Shared { buffer: &self.bytes, start: packet.start }, len);
+            count(received, packet.wire_len);
+            self.next += 1;
+        }
     }
 
     /// Takes in the next packet, or counts its drop reason; returns `false` if it has to
@@ -232,6 +260,47 @@ impl MemoryInput {
         }
         self.ended
     }
+
+    /// Receives packets as [`Input::receive_until`] does, or claims them.
+    fn fill(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+        mut claims: Option<&mut Claims>,
+    ) -> Result<Received, IoError> {
+        let mut received = Received::default();
+        self.load_more();
+        if self.loading.is_some() {
+            return Ok(received);
+        }
+        while !self.is_over() && received.packets < most && !batch.is_full() {
+            let most = received.packets + self.due(most, last, &received);
+            if received.packets == most {
+                break;
+            }
+            match claims.as_deref_mut() {
+                Some(claims) => self.claim_plain(batch, most, &mut received, claims),
+                None => self.receive_plain(batch, most, &mut received),
+            }
+            let stuck = received.packets < most && !batch.is_full();
+            if let Some(packet) = self.packets.get(self.next).copied().filter(|_| stuck)
+                && !self.receive_any(packet, batch, drops, &mut received)
+            {
+                break;
+            }
+        }
+        if self.is_over()
+            && received.packets == 0
+            && let Some(failure) = self.failures.pop_front()
+        {
+            return Err(failure);
+        }
+        received.ended = self.is_over() && self.failures.is_empty();
+        received.passed_over = std::mem::take(&mut self.unreported);
+        Ok(received)
+    }
 }
 
 impl Input for MemoryInput {
@@ -251,33 +320,18 @@ impl Input for MemoryInput {
         last: Nanoseconds,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
-        let mut received = Received::default();
-        self.load_more();
-        if self.loading.is_some() {
-            return Ok(received);
-        }
-        while !self.is_over() && received.packets < most && !batch.is_full() {
-            let most = received.packets + self.due(most, last, &received);
-            if received.packets == most {
-                break;
-            }
-            self.receive_plain(batch, most, &mut received);
-            let stuck = received.packets < most && !batch.is_full();
-            if let Some(packet) = self.packets.get(self.next).copied().filter(|_| stuck)
-                && !self.receive_any(packet, batch, drops, &mut received)
-            {
-                break;
-            }
-        }
-        if self.is_over()
-            && received.packets == 0
-            && let Some(failure) = self.failures.pop_front()
-        {
-            return Err(failure);
-        }
-        received.ended = self.is_over() && self.failures.is_empty();
-        received.passed_over = std::mem::take(&mut self.unreported);
-        Ok(received)
+        self.fill(batch, most, last, drops, None)
+    }
+
+    fn claim(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Option<Nanoseconds>,
+        drops: &mut DropCounts,
+        claims: &mut Claims,
+    ) -> Result<Received, IoError> {
+        self.fill(batch, most, last.unwrap_or(FOREVER), drops, Some(claims))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

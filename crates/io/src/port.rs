@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
+use crate::claims::Claims;
 use crate::selection::PassedOver;
 
 /// The time that no packet is later than.
@@ -139,6 +140,29 @@ pub trait Input: Send {
     ) -> Result<Received, IoError> {
         let _ = last;
         self.receive(batch, most.min(1), drops)
+    }
+
+    /// As [`receive`](Self::receive), or with a `last` time as [`receive_until`](Self::receive_until),
+    /// but the source may leave the bytes of packets to be copied later: until
+    /// [`Claims::copy`] is called, they are unspecified. So several threads that use the source one
+    /// after the other copy at the same time. The packets, their order and their metadata are those
+    /// that the other calls would have received.
+    ///
+    /// # Errors
+    /// As `receive`.
+    fn claim(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Option<Nanoseconds>,
+        drops: &mut DropCounts,
+        claims: &mut Claims,
+    ) -> Result<Received, IoError> {
+        let _ = claims;
+        match last {
+            None => self.receive(batch, most, drops),
+            Some(last) => self.receive_until(batch, most, last, drops),
+        }
     }
 
     /// The time of the packet after those received so far, as far as it is known.

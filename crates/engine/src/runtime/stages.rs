@@ -86,9 +86,9 @@ impl Intake<'_> {
         self.next
     }
 
-    /// Fills `burst` (empty) with the packets that are there; returns whether anything arrived or
-    /// an input ended. A burst with packets or a request gets its number, and is counted as received
-    /// by `worker`.
+    /// Fills `burst` (empty) with the packets that are there, whose bytes are left to be copied;
+    /// returns whether anything arrived or an input ended. A burst with packets or a request gets its
+    /// number, and is counted as received by `worker`.
     pub(super) fn receive(
         &mut self,
         burst: &mut Burst,
@@ -100,7 +100,7 @@ impl Intake<'_> {
         let audience = control.observers.audience(&self.run.plan);
         for round in &mut burst.rounds {
             let before = control.packets_in.load(Ordering::Relaxed);
-            came |= self.inputs.receive(round, control);
+            came |= self.inputs.claim(round, control);
             round.clock = self.reached.batch(&round.batch);
             round.observe(audience.as_ref(), before);
             if !round.batch.is_full() || self.inputs.ended(control) {

@@ -61,7 +61,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
     };
     let (mut there, mut damage, mut vain_looks) = (0, None, 0);
     while !sources.have_ended() {
-        let Delivery { input, packets, came, failure, .. } = sources.receive(way.batch(), 1);
+        let Delivery { input, packets, came, failure, .. } = sources.receive(way.batch(), 1, None);
         // As in a run, the other inputs continue.
         damage = damage.or(failure);
         // A live input may have missed several at once.

@@ -4,6 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 
 use thalweg_cpu::cycles;
+use thalweg_io::ReadAhead;
 
 use super::idle::Idle;
 use super::stages::Stages;
@@ -25,6 +26,8 @@ pub(super) struct Worker<'a, 'r> {
     own: usize,
     counts: &'a Published,
     watch: Watch,
+    /// Parts of files that it is about to read; empty, reused.
+    reads: Vec<ReadAhead>,
 }
 
 impl<'a, 'r> Worker<'a, 'r> {
@@ -32,7 +35,8 @@ impl<'a, 'r> Worker<'a, 'r> {
     pub(super) fn new(stages: &'a Stages<'r>, number: usize, bursts: Vec<Burst>) -> Self {
         let spare = stages.share.bursts(stages.plan, bursts);
         let counts = &stages.workers[number];
-        Self { stages, number, spare, own: 0, counts, watch: Watch::default() }
+        let (watch, reads) = (Watch::default(), Vec::new());
+        Self { stages, number, spare, own: 0, counts, watch, reads }
     }
 
     /// Works until no more packets are received and none is under way; returns what it observed, and
@@ -96,7 +100,7 @@ impl<'a, 'r> Worker<'a, 'r> {
     /// Receives a burst, if no other worker does and there is room; returns whether anything
     /// arrived.
     fn receive(&mut self) -> bool {
-        let Self { stages, spare, watch, counts, .. } = self;
+        let Self { stages, spare, watch, counts, reads, .. } = self;
         let Ok(mut intake) = stages.intake.try_lock() else { return false };
         let place = stages.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
@@ -110,6 +114,7 @@ impl<'a, 'r> Worker<'a, 'r> {
         let Some(mut burst) = spare.pop() else { return false };
         let came = intake.receive(&mut burst, stages.control, counts);
         if burst.is_empty() {
+            burst.settle_claims(reads);
             spare.push(burst);
             if !came && stages.under_way().is_empty() {
                 intake.inputs.rest();
@@ -117,17 +122,23 @@ impl<'a, 'r> Worker<'a, 'r> {
                     outputs.check(stages.control);
                 }
             }
+            drop((slot, intake));
+            reads.drain(..).for_each(ReadAhead::run);
             return came;
         }
         place.owner.store(self.number, Ordering::Relaxed);
         let burst = slot.insert(burst);
         stages.gate.enter(intake.next());
         drop(intake);
+        burst.settle_claims(reads);
         parse(&stages.routing, burst, watch);
         if walk(stages, burst, watch).waits {
             counts.waits();
         }
         spare.extend(slot.take_if(|burst| burst.is_through));
+        drop(slot);
+        // After the burst, for whose turn other bursts wait; nothing waits for what is read ahead.
+        reads.drain(..).for_each(ReadAhead::run);
         true
     }
 }

@@ -3,11 +3,14 @@
 use std::io::{self, BufReader, Cursor, Read};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::ahead::Ahead;
+use super::read_ahead::{Blocks, ReadAhead};
 use super::stream::{Stream, Upkeep};
+use crate::claims::Shared;
 
 /// The initial sizes of the buffer; it grows to [`MAX_WINDOW`] only for a record that long.
 const LARGE_BUFFER: usize = 128 * 1024;
@@ -44,6 +47,8 @@ enum Source {
     Direct(Box<dyn Read + Send>),
     /// By a thread of its own.
     Ahead(Ahead),
+    /// In blocks that several threads read.
+    Blocks(Blocks),
 }
 
 /// A capture's bytes after decompression: a window that slides over them.
@@ -54,9 +59,13 @@ pub(crate) struct Bytes {
     magic_len: usize,
     source: Source,
     gzip: bool,
-    /// Whether a thread may be started to decompress it.
+    /// Whether a thread may be started to decompress it, or others may read parts of it.
     may_read_ahead: bool,
+    /// The length of the blocks in which it should be read, if it should.
+    block_len: Option<usize>,
     buffer: Vec<u8>,
+    /// The block in which the window lies; otherwise it lies in the buffer.
+    block: Option<Arc<Vec<u8>>>,
     start: usize,
     end: usize,
     offset: u64,
@@ -78,7 +87,9 @@ impl Bytes {
             source: Source::Unknown,
             gzip: false,
             may_read_ahead: upkeep == Upkeep::Full,
+            block_len: None,
             buffer: vec![0; size],
+            block: None,
             start: 0,
             end: 0,
             offset: 0,
@@ -121,6 +132,10 @@ impl Bytes {
     pub(crate) fn share(&self) -> Option<f64> {
         let (read, size) = match &self.source {
             Source::Ahead(ahead) => ahead.position()?,
+            Source::Blocks(_) => {
+                let (_, size) = self.file.position()?;
+                return Some(self.offset.min(size) as f64 / size as f64);
+            }
             _ => self.file.position()?,
         };
         let ahead = if self.gzip { 0 } else { (self.end - self.start) as u64 };
@@ -128,17 +143,47 @@ impl Bytes {
     }
 
     /// The start of the window, in bytes from the start of the decompressed file.
+    #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// The buffered bytes from the current offset on.
+    #[inline]
     pub(crate) fn window(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
+        let bytes: &[u8] = match &self.block {
+            Some(block) => block,
+            None => &self.buffer,
+        };
+        &bytes[self.start..self.end]
+    }
+
+    /// The start of the window in a buffer that stays unchanged while it is shared, if it lies in one.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<Shared<'_>> {
+        let buffer = self.block.as_ref()?;
+        Some(Shared { buffer, start: self.start })
+    }
+
+    /// Reads the file from here on in blocks of `len` bytes, which are shared, if it is an
+    /// uncompressed file with more to read than a block, and few files are open.
+    pub(crate) fn share_blocks(&mut self, len: usize) {
+        if self.may_read_ahead && !self.gzip {
+            self.block_len = Some(len);
+        }
+    }
+
+    /// A part of the file that another thread may read.
+    pub(crate) fn read_ahead(&mut self) -> Option<ReadAhead> {
+        match &mut self.source {
+            Source::Blocks(blocks) => blocks.read_ahead(),
+            _ => None,
+        }
     }
 
     /// Returns at least the next `want` bytes (at most [`MAX_WINDOW`]); fewer only at
     /// the end of the file.
+    #[inline]
     pub(crate) fn ahead(&mut self, want: usize) -> Result<&[u8], Fault> {
         debug_assert!(want <= MAX_WINDOW, "callers check the lengths in the file first");
         if self.end - self.start < want {
@@ -148,17 +193,14 @@ impl Bytes {
     }
 
     fn refill(&mut self, want: usize) -> Result<(), Fault> {
-        if self.start > 0 {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
+        self.begin_blocks();
+        if matches!(self.source, Source::Blocks(_)) {
+            return self.refill_from_blocks(want).map_err(Fault::Io);
         }
-        if want > self.buffer.len() {
-            self.buffer.resize(want.next_power_of_two(), 0);
-        }
+        self.make_room(want);
         if self.may_read_ahead && self.gzip && self.offset >= LONG {
             self.may_read_ahead = false;
-            self.read_ahead();
+            self.decompress_ahead();
         }
         while self.end < want {
             let rest = &mut self.buffer[self.end..];
@@ -169,6 +211,7 @@ impl Bytes {
                 }
                 Source::Direct(source) => source.read(rest),
                 Source::Ahead(ahead) => ahead.read(rest),
+                Source::Blocks(_) => Ok(0),
             };
             match read {
                 Ok(0) => break,
@@ -180,9 +223,62 @@ impl Bytes {
         Ok(())
     }
 
+    /// Moves the window to the start of the buffer, which is made long enough for `want` bytes.
+    fn make_room(&mut self, want: usize) {
+        let window = self.start..self.end;
+        if want > self.buffer.len() {
+            self.buffer.resize(want.next_power_of_two(), 0);
+        }
+        match self.block.take() {
+            Some(block) => self.buffer[..window.len()].copy_from_slice(&block[window]),
+            None if self.start > 0 => self.buffer.copy_within(window, 0),
+            None => {}
+        }
+        self.end -= self.start;
+        self.start = 0;
+    }
+
+    /// Begins to read in blocks, if that was requested and is worth it.
+    fn begin_blocks(&mut self) {
+        let (Some(len), Source::Direct(_)) = (self.block_len, &self.source) else { return };
+        self.block_len = None;
+        let Some((read, size)) = self.file.position() else { return };
+        if !self.gzip && size - read > len as u64 {
+            self.source = Source::Blocks(Blocks::new(self.file.clone(), read, len));
+        }
+    }
+
+    /// The window becomes the rest of a block; or, if it ends in the middle of what is wanted, exactly
+    /// that is joined in the buffer.
+    fn refill_from_blocks(&mut self, want: usize) -> io::Result<()> {
+        if self.start == self.end {
+            let Source::Blocks(blocks) = &mut self.source else { return Ok(()) };
+            self.block = None;
+            (self.start, self.end) = (0, 0);
+            if !blocks.advance()? {
+                return Ok(());
+            }
+            let (block, taken) = blocks.current();
+            (self.start, self.end) = (taken, block.len());
+            self.block = Some(block.clone());
+            blocks.take(usize::MAX);
+            if self.end - self.start >= want {
+                return Ok(());
+            }
+        }
+        self.make_room(want);
+        let Source::Blocks(blocks) = &mut self.source else { return Ok(()) };
+        while self.end < want && blocks.advance()? {
+            let more = blocks.take(want - self.end);
+            self.buffer[self.end..self.end + more.len()].copy_from_slice(more);
+            self.end += more.len();
+        }
+        Ok(())
+    }
+
     /// Has the rest of a compressed file decompressed by a thread, unless it is a pipe, whose bytes
     /// must be passed on as they arrive.
-    fn read_ahead(&mut self) {
+    fn decompress_ahead(&mut self) {
         if self.descriptor().is_some() {
             return;
         }
@@ -207,6 +303,7 @@ impl Bytes {
     }
 
     /// Advances by `n` bytes of the window.
+    #[inline]
     pub(crate) fn consume(&mut self, n: usize) {
         let n = n.min(self.end - self.start);
         self.start += n;

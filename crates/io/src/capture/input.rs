@@ -3,13 +3,16 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use thalweg_cpu::prefetch;
 use thalweg_packet::{Batch, DropCounts, Nanoseconds};
 
 use super::files::CaptureFiles;
 use super::link::to_ethernet;
+use super::read_ahead::BLOCK;
 use super::record::{Next, Record};
 use super::records::Records;
 use super::selector::Selector;
+use crate::claims::{Claims, Shared};
 use crate::intake::{Arrival, Intake, Taken, count};
 use crate::passes::Passes;
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
@@ -17,6 +20,12 @@ use crate::selection::{PassedOver, Selection};
 
 /// The most packets that a call passes over.
 const MOST_PASSED_OVER: u64 = 4096;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// How far ahead of the packets that are claimed the bytes of a file are prefetched: they come from
+/// the cache of the core that has read them, and the worker that claims packets copies them next.
+const PREFETCH: usize = 2048;
 
 /// Reads a pcap or pcapng capture, plain or gzip-compressed, as a stream.
 ///
@@ -42,6 +51,8 @@ pub struct CaptureInput {
     intake: Intake,
     /// A record that found no free frame in the last call, or that was read ahead.
     held: Option<Record>,
+    /// The length of the blocks in which files are read once packets are claimed.
+    pub(super) block_len: usize,
     /// Damage after packets that are delivered first.
     failure: Option<IoError>,
     /// Whether there was damage: then the pass is the last one.
@@ -78,6 +89,7 @@ impl CaptureInput {
             passes: Passes::new(loops),
             intake: Intake::default(),
             held: None,
+            block_len: BLOCK,
             failure: None,
             is_damaged: false,
             ended: false,
@@ -126,12 +138,14 @@ impl CaptureInput {
         }
     }
 
+    /// Takes in a record; leaves it to `claims`, if there are some, to copy what can be shared.
     fn take(
         &mut self,
         record: &Record,
         batch: &mut Batch,
         drops: &mut DropCounts,
         received: &mut Received,
+        claims: Option<&mut Claims>,
     ) -> Taken {
         let data = self.records.data(record);
         let converted = match to_ethernet(record.link, data) {
@@ -148,30 +162,32 @@ impl CaptureInput {
             wire_len: converted.wire_len(record.wire_len),
             timestamp: record.timestamp,
         };
-        let taken = self.intake.take(arrival, batch, drops, received);
+        let shared = claims.and_then(|claims| Some((self.records.shared(record)?, claims)));
+        let taken = match shared {
+            Some((Shared { buffer, start }, claims)) => {
+                for line in (0..record.total).step_by(LINE) {
+                    prefetch::near(buffer, start + PREFETCH + line);
+                }
+                let start = start + data.len() - arrival.rest.len();
+                let from = (Shared { buffer, start }, claims);
+                self.intake.claim(arrival, from, batch, drops, received)
+            }
+            None => self.intake.take(arrival, batch, drops, received),
+        };
         if taken == Taken::Settled && (record.len as u64) < u64::from(record.wire_len) {
             self.intake.count_truncated();
         }
         taken
     }
-}
 
-impl Input for CaptureInput {
-    fn receive(
-        &mut self,
-        batch: &mut Batch,
-        most: usize,
-        drops: &mut DropCounts,
-    ) -> Result<Received, IoError> {
-        self.receive_until(batch, most, FOREVER, drops)
-    }
-
-    fn receive_until(
+    /// Receives packets as [`Input::receive_until`] does, or claims them.
+    fn fill(
         &mut self,
         batch: &mut Batch,
         most: usize,
         last: Nanoseconds,
         drops: &mut DropCounts,
+        mut claims: Option<&mut Claims>,
     ) -> Result<Received, IoError> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -188,7 +204,10 @@ impl Input for CaptureInput {
             match next {
                 Ok(Next::Record(record)) => {
                     let is_due = received.packets == 0 || record.timestamp <= last;
-                    if !is_due || self.take(&record, batch, drops, &mut received) == Taken::Later {
+                    let claims = claims.as_deref_mut();
+                    if !is_due
+                        || self.take(&record, batch, drops, &mut received, claims) == Taken::Later
+                    {
                         self.held = Some(record);
                         break;
                     }
@@ -209,6 +228,41 @@ impl Input for CaptureInput {
         received.passed_over = std::mem::take(&mut self.passed_over);
         received.ended = self.ended && self.failure.is_none();
         Ok(received)
+    }
+}
+
+impl Input for CaptureInput {
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        self.receive_until(batch, most, FOREVER, drops)
+    }
+
+    fn receive_until(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Nanoseconds,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        self.fill(batch, most, last, drops, None)
+    }
+
+    fn claim(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        last: Option<Nanoseconds>,
+        drops: &mut DropCounts,
+        claims: &mut Claims,
+    ) -> Result<Received, IoError> {
+        self.records.share_blocks(self.block_len);
+        let received = self.fill(batch, most, last.unwrap_or(FOREVER), drops, Some(claims));
+        claims.read_later(self.records.read_ahead());
+        received
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

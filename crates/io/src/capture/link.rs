@@ -66,9 +66,13 @@ impl Unfit {
 }
 
 /// Returns the conversion of a packet of `link` type to Ethernet.
+#[inline]
 pub(crate) fn to_ethernet(link: u32, captured: &[u8]) -> Result<Converted, Unfit> {
+    if link == ETHERNET { Ok(Converted::UNCHANGED) } else { from_other(link, captured) }
+}
+
+fn from_other(link: u32, captured: &[u8]) -> Result<Converted, Unfit> {
     let converted = match link {
-        ETHERNET => Some(Converted::UNCHANGED),
         12 | 14 | 101 => {
             // An unknown IP version is later parsed as a malformed IPv4 packet.
             let version = captured.first().map_or(4, |byte| byte >> 4);

@@ -13,6 +13,7 @@ mod order;
 mod output;
 mod pcap;
 mod pcapng;
+mod read_ahead;
 mod record;
 mod records;
 mod selector;
@@ -24,6 +25,7 @@ pub use files::CaptureFiles;
 pub use input::CaptureInput;
 pub use kind::KIND;
 pub use output::{CaptureOutput, STANDARD_OUTPUT};
+pub use read_ahead::ReadAhead;
 
 pub(crate) use link::{Unfit, to_ethernet};
 pub(crate) use record::Next;

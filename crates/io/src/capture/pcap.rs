@@ -63,6 +63,7 @@ impl Pcap {
     }
 
     /// The next record, `None` at the end of the file.
+    #[inline]
     pub(crate) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Record>, Fault> {
         let offset = bytes.offset();
         let damaged = |what: String| Err(Fault::Damaged { offset, what });

@@ -14,7 +14,9 @@ use thalweg_packet::Nanoseconds;
 use super::bytes::{Bytes, Fault};
 use super::pcap::Pcap;
 use super::pcapng::PcapNg;
+use super::read_ahead::ReadAhead;
 use super::stream::Upkeep;
+use crate::claims::Shared;
 use crate::port::IoError;
 
 /// The most bytes of one captured packet: libpcap's `MAXIMUM_SNAPLEN`.
@@ -126,6 +128,7 @@ impl Reader {
     }
 
     /// The next record. An error is returned once, and then the end.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Next, IoError> {
         match self.ahead.take() {
             None | Some(Ok(Next::Later)) => self.advance(),
@@ -151,6 +154,7 @@ impl Reader {
         }
     }
 
+    #[inline]
     fn advance(&mut self) -> Result<Next, IoError> {
         if self.has_failed {
             return Ok(Next::End);
@@ -194,6 +198,25 @@ impl Reader {
             return &self.aside;
         }
         self.bytes.window().get(record.start..record.start + record.len).unwrap_or_default()
+    }
+
+    /// The same bytes in a buffer that stays unchanged while it is shared, if they lie in one.
+    pub(crate) fn shared(&self, record: &Record) -> Option<Shared<'_>> {
+        if self.ahead.is_some() {
+            return None;
+        }
+        let Shared { buffer, start } = self.bytes.shared()?;
+        Some(Shared { buffer, start: start + record.start })
+    }
+
+    /// Reads the file from here on in blocks of `len` bytes, which are shared, if it can.
+    pub(crate) fn share_blocks(&mut self, len: usize) {
+        self.bytes.share_blocks(len);
+    }
+
+    /// A part of the file that another thread may read.
+    pub(crate) fn read_ahead(&mut self) -> Option<ReadAhead> {
+        self.bytes.read_ahead()
     }
 
     /// The format and the compression, once the file header has arrived.

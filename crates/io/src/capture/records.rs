@@ -5,9 +5,11 @@ use std::os::fd::BorrowedFd;
 use thalweg_packet::Nanoseconds;
 
 use super::files::CaptureFiles;
+use super::read_ahead::ReadAhead;
 use super::record::{Next, Reader, Record};
 use super::set::FileSet;
 use super::stream::Upkeep;
+use crate::claims::Shared;
 use crate::port::IoError;
 
 /// Iterates over the records of an input's files.
@@ -65,6 +67,30 @@ impl Records {
         match self {
             Self::One(reader) => reader.data(record),
             Self::Several(set) => set.data(record),
+        }
+    }
+
+    /// The same bytes in a buffer that stays unchanged while it is shared, if they lie in one.
+    pub(crate) fn shared(&self, record: &Record) -> Option<Shared<'_>> {
+        match self {
+            Self::One(reader) => reader.shared(record),
+            Self::Several(set) => set.shared(record),
+        }
+    }
+
+    /// Reads files from here on in blocks of `len` bytes, which are shared, where that can be.
+    pub(crate) fn share_blocks(&mut self, len: usize) {
+        match self {
+            Self::One(reader) => reader.share_blocks(len),
+            Self::Several(set) => set.share_blocks(len),
+        }
+    }
+
+    /// A part of a file that another thread may read.
+    pub(crate) fn read_ahead(&mut self) -> Option<ReadAhead> {
+        match self {
+            Self::One(reader) => reader.read_ahead(),
+            Self::Several(set) => set.read_ahead(),
         }
     }
 

@@ -3,8 +3,10 @@
 use thalweg_packet::Nanoseconds;
 
 use super::files::CaptureFiles;
+use super::read_ahead::ReadAhead;
 use super::record::{Next, Reader, Record};
 use super::stream::Upkeep;
+use crate::claims::Shared;
 use crate::clock::PacketClock;
 use crate::merge::{Merge, Oldest};
 use crate::port::{FOREVER, IoError};
@@ -35,6 +37,8 @@ pub(crate) struct FileSet {
     merge: Merge,
     /// The file whose packets are due, up to a time.
     run: Option<Oldest>,
+    /// The length of the blocks in which files are read, if they are.
+    block_len: Option<usize>,
 }
 
 struct OpenFile {
@@ -65,6 +69,7 @@ impl FileSet {
             size: files.files.iter().map(|file| file.size).sum(),
             merge: Merge::default(),
             run: None,
+            block_len: None,
             files,
         };
         set.await_next();
@@ -132,6 +137,9 @@ impl FileSet {
             Upkeep::Small
         };
         let opened = Reader::open(&self.files.files[number].path, upkeep).and_then(|mut reader| {
+            if let Some(len) = self.block_len {
+                reader.share_blocks(len);
+            }
             let clock = PacketClock::default();
             let Next::Record(head) = reader.next()? else { return Ok(None) };
             Ok(Some(OpenFile { reader, clock, head }))
@@ -168,6 +176,24 @@ impl FileSet {
     pub(crate) fn data(&self, record: &Record) -> &[u8] {
         let file = self.run.and_then(|run| self.open[run.stream].as_ref());
         file.map_or(&[], |file| file.reader.data(record))
+    }
+
+    /// The same bytes in a buffer that stays unchanged while it is shared, if they lie in one.
+    pub(crate) fn shared(&self, record: &Record) -> Option<Shared<'_>> {
+        self.open[self.run?.stream].as_ref()?.reader.shared(record)
+    }
+
+    /// Reads files from here on in blocks of `len` bytes, which are shared, where that can be.
+    pub(crate) fn share_blocks(&mut self, len: usize) {
+        if self.block_len.replace(len).is_none() {
+            let open = &mut self.open[self.lowest..self.opened];
+            open.iter_mut().flatten().for_each(|file| file.reader.share_blocks(len));
+        }
+    }
+
+    /// A part of the file whose packets are due that another thread may read.
+    pub(crate) fn read_ahead(&mut self) -> Option<ReadAhead> {
+        self.open[self.run?.stream].as_mut()?.reader.read_ahead()
     }
 
     /// The time of the record after the one that was read last.

@@ -86,6 +86,14 @@ impl Stream {
         }
         Some((self.0.position.load(Relaxed).min(self.0.size), self.0.size))
     }
+
+    /// Reads from `at` on, whatever was read before; only from a regular file that has a descriptor.
+    pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        match &self.0.file {
+            Hold::Descriptor(file) => file.read_at(bytes, at),
+            Hold::Name(..) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
 }
 
 impl Inner {

@@ -11,6 +11,8 @@ use super::stream::Upkeep;
 use super::*;
 use crate::port::{Input, IoError, Output};
 
+mod claimed;
+
 type Packets = Vec<(Vec<u8>, u32, u64)>;
 
 /// Reads a capture until its end or its damage.

@@ -171,6 +171,17 @@ impl Batch {
         Some(lane)
     }
 
+    /// Copies `bytes` over the end of the packet in `lane`.
+    ///
+    /// # Panics
+    /// When the lane is empty, or its packet is shorter.
+    #[inline]
+    pub fn write_end(&mut self, lane: usize, bytes: &[u8]) {
+        let packet = self.bytes_mut(lane);
+        let start = packet.len() - bytes.len();
+        copy(bytes, &mut packet[start..]);
+    }
+
     /// Copies packets, given as bytes, length on the wire and time, into fresh
     /// frames in empty lanes, with default metadata otherwise. Stops before a packet
     /// for which [`push_bytes`](Self::push_bytes) would return `None`; returns how

@@ -97,13 +97,24 @@ impl Inputs {
     /// Fills the batch of `round` (empty) from the inputs that are next; returns whether anything
     /// arrived, or an input ended. An input must be open, which [`ended`](Self::ended) checks.
     pub(crate) fn receive(&mut self, round: &mut Round, control: &Control) -> bool {
+        self.fill(round, control, false)
+    }
+
+    /// As [`receive`](Self::receive), but leaves what can be done without the inputs to the claims of
+    /// `round`.
+    pub(crate) fn claim(&mut self, round: &mut Round, control: &Control) -> bool {
+        self.fill(round, control, true)
+    }
+
+    fn fill(&mut self, round: &mut Round, control: &Control, claims: bool) -> bool {
         let batch = &mut round.batch;
         let mut room = self.left.min(BATCH as u64) as usize;
         let received_at = cycles::now();
         batch.reserve(room);
         let mut came = false;
         loop {
-            let delivery = self.sources.receive(batch, room);
+            let claims = claims.then_some(&mut round.claims);
+            let delivery = self.sources.receive(batch, room, claims);
             room = room.saturating_sub(delivery.packets);
             came |= delivery.came;
             let joins = delivery.joins;

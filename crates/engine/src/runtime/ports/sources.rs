@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thalweg_chain::{MergeBy, Plan};
-use thalweg_io::{Input, IoError, Merge, Oldest, PacketClock, Received};
+use thalweg_io::{Claims, Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
 use thalweg_source::poll::wait_readable;
 
@@ -149,12 +149,18 @@ impl Sources {
     }
 
     /// Receives up to `most` packets of the input that is next into `batch`, whose first lanes may
-    /// hold packets received before. An input must not have ended.
-    pub(crate) fn receive(&mut self, batch: &mut Batch, most: usize) -> Delivery {
+    /// hold packets received before; leaves to `claims`, if there are some, what can be done without
+    /// the input. An input must not have ended.
+    pub(crate) fn receive(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        claims: Option<&mut Claims>,
+    ) -> Delivery {
         let (input, reach) = self.next();
         let most = most.min(self.left);
         let start = batch.len();
-        let mut delivery = self.receive_from(input, reach, batch, most);
+        let mut delivery = self.receive_from(input, reach, batch, most, claims);
         self.clocks[input].date(batch, start, self.ports[input].upcoming());
         // The values of lanes without a packet are not used.
         batch.meta.in_port[start..].fill(PortIndex(input as u16));
@@ -181,13 +187,19 @@ impl Sources {
         reach: Reach,
         batch: &mut Batch,
         most: usize,
+        claims: Option<&mut Claims>,
     ) -> Delivery {
         let (port, counters) = (&mut self.ports[input], &mut self.counters[input]);
         let before = counters.drops.total();
-        let received = match reach {
-            Reach::All => port.receive(batch, most, &mut counters.drops),
-            Reach::Nothing => port.receive(batch, 0, &mut counters.drops),
-            Reach::Until(last) => port.receive_until(batch, most, last, &mut counters.drops),
+        let (most, last) = match reach {
+            Reach::All => (most, None),
+            Reach::Nothing => (0, None),
+            Reach::Until(last) => (most, Some(last)),
+        };
+        let received = match (claims, last) {
+            (Some(claims), _) => port.claim(batch, most, last, &mut counters.drops, claims),
+            (None, Some(last)) => port.receive_until(batch, most, last, &mut counters.drops),
+            (None, None) => port.receive(batch, most, &mut counters.drops),
         };
         let drops = counters.drops.total() - before;
         let mut delivery = Delivery {
