@@ -7,11 +7,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
 
-# Tests that CI leaves out, and ten times as many random cases; and the simulator's without full
+# Tests that CI leaves out, and ten times as many random cases; and the simulator's with full
 # optimisation, since its results must not depend on it.
 tests() {
     PROPTEST_CASES=2560 scripts/test.py --ignored
-    cargo test --locked --package thalweg-sim
+    cargo test --release --locked --package thalweg-sim
 }
 fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
 # Requests of all kinds to the API of a run.
