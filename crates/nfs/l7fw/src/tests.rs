@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
@@ -146,6 +147,17 @@ fn captures(folder: &Path) -> Vec<std::path::PathBuf> {
     paths
 }
 
+/// The applications of each capture of `folder`, by its name: ours, and those of the reader. Two
+/// tests use them.
+fn recognised(folder: &Path) -> &'static BTreeMap<String, (Applications, Applications)> {
+    static ALL: OnceLock<BTreeMap<String, (Applications, Applications)>> = OnceLock::new();
+    let of = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, (ours(&path), reader(&path)))
+    };
+    ALL.get_or_init(|| captures(folder).into_iter().map(of).collect())
+}
+
 #[test]
 fn applications_are_those_of_ndpis_reader() {
     let Some(folder) = data_folder().map(|d| d.join("l7")) else { return };
@@ -153,10 +165,8 @@ fn applications_are_those_of_ndpis_reader() {
         return;
     }
     let (mut differ, mut count) = (Vec::new(), 0);
-    for path in captures(&folder) {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let (theirs, ours) = (reader(&path), ours(&path));
-        for (ends, applications) in &theirs {
+    for (name, (ours, theirs)) in recognised(&folder) {
+        for (ends, applications) in theirs {
             count += applications.len();
             let own = ours.get(ends);
             if own != Some(applications) {
@@ -189,7 +199,7 @@ fn applications_are_those_that_ndpi_publishes_but_for_its_version() {
     let mut differ = Vec::new();
     for capture in &index {
         let name = capture["pcap"].as_str().unwrap();
-        let (ours, theirs) = (ours(&folder.join(name)), reader(&folder.join(name)));
+        let (ours, theirs) = &recognised(&folder)[name];
         for flow in capture["flows"].as_array().unwrap() {
             let text = |name: &str| flow[name].as_str().unwrap();
             let published = text("proto");
