@@ -7,23 +7,10 @@ mod support;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::Output;
 
-use controlled::{Controlled, ENDLESS, ctl};
+use controlled::{Controlled, ENDLESS, ctl, folder, message};
 use serde_json::Value;
 use support::{command, succeeds, thalweg, wait, write};
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-/// The message of a command that must fail with `code`.
-#[track_caller]
-fn message(output: &Output, code: i32) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    text
-}
 
 fn sockets(folder: &Path) -> usize {
     fs::read_dir(folder.join("sockets")).map_or(0, Iterator::count)

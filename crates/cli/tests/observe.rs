@@ -8,25 +8,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use controlled::{Controlled, ctl};
+use controlled::{Controlled, ctl, folder, message};
 use serde_json::Value;
 use support::{command, packets, pipe, succeeds, wait, write};
 use thalweg_testkit::peer;
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-/// The message of a command that must fail with `code`.
-#[track_caller]
-fn message(output: &Output, code: i32) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    text
-}
 
 #[test]
 fn the_next_packets_are_traced_as_text_and_as_json() {

@@ -16,7 +16,7 @@ use thalweg_api::{
 };
 use thalweg_chain::{GraphNf, Plan};
 use thalweg_engine::Report;
-use thalweg_source::shortened;
+use thalweg_source::{names_or, shortened};
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::Semaphore;
 
@@ -357,10 +357,7 @@ async fn nfs(Of(api): Of<Arc<Api>>) -> Served<Json<Nfs>> {
 async fn nf(Of(api): Of<Arc<Api>>, Path(name): Path<String>) -> Served<Json<NfState>> {
     let nfs = api.nfs().await?;
     let names: Vec<_> = nfs.iter().map(|nf| &*nf.counts.name).collect();
-    let expected = match names.as_slice() {
-        [] => "no name: the chain has no NF".to_owned(),
-        names => shortened(&names.join(", "), QUOTED).into_owned(),
-    };
+    let expected = names_or(&names, "no name: the chain has no NF");
     let nf = nfs.iter().find(|nf| nf.counts.name == name).cloned();
     nf.map(Json).ok_or_else(|| {
         let detail = format!("no NF '{}'; expected {expected}", shortened(&name, QUOTED));

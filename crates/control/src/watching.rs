@@ -81,7 +81,6 @@ pub(crate) fn refused(error: ObserveError) -> Problem {
             return problem.retry_after(1);
         }
     };
-    let text = error.to_string();
-    let (message, expected) = text.rsplit_once("; expected ").unwrap_or((&text, "another value"));
-    mistake(parameter, message.to_owned(), expected.to_owned())
+    let expected = error.expected().unwrap_or_default().into_owned();
+    mistake(parameter, error.message(), expected)
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 pub struct SystemMemory {
     /// All of it; `u64::MAX` where the system does not report it.
     pub total: u64,
-    /// What is not in use: by nobody, or by caches that the kernel can drop.
+    /// What is free, or used by caches that the kernel can drop.
     pub available: u64,
 }
 

@@ -26,7 +26,7 @@ pub use access::{check_folder, check_readable, misplaced};
 pub use excerpt::Excerpt;
 pub use identity::FileIdentity;
 pub use mistakes::{Mistakes, count};
-pub use nearest::nearest;
+pub use nearest::{names_or, nearest};
 pub use output::{Incomplete, OutputFile, lock};
 pub use patient::PatientWriter;
 pub use place::Place;

@@ -1,7 +1,11 @@
-//! Suggestions for misspelt names.
+//! Suggestions for misspelt and unknown names.
+
+use crate::shortened;
 
 /// The longest name that is compared.
 const LONGEST: usize = 48;
+/// The most characters of a list of names.
+const SHOWN: usize = 100;
 
 /// The candidate that `text` is probably a misspelling of: the one with the fewest edits, if they
 /// are at most one in three characters. Case does not count; the first of several is returned.
@@ -15,6 +19,15 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let edits = |name: &'a str| (edits(text.as_bytes(), name.as_bytes()), name);
     let close = candidates.into_iter().filter(near).map(edits).filter(|(n, _)| *n <= most);
     close.min_by_key(|(n, _)| *n).map(|(_, name)| name)
+}
+
+/// What is expected in place of an unknown name: one of `names`, about 100 characters of them, or
+/// `none` if there are none.
+pub fn names_or(names: &[&str], none: &str) -> String {
+    match names {
+        [] => none.to_owned(),
+        names => shortened(&names.join(", "), SHOWN).into_owned(),
+    }
 }
 
 /// The number of insertions, deletions, substitutions and exchanges of neighbours that turn `a`

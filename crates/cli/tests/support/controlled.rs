@@ -29,6 +29,18 @@ rules = ["deny icmp"]
 path = ["ingress", "watch", "gate", "egress"]
 "#;
 
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// The message of a command that must fail with `code`.
+#[track_caller]
+pub fn message(output: &Output, code: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    text
+}
+
 /// A run, which is killed when it is dropped.
 pub struct Controlled<'a> {
     folder: &'a Path,

@@ -15,7 +15,7 @@ mod traces;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_chain::Plan;
+use thalweg_chain::{NfIndex, Plan};
 
 use crate::control::Control;
 use drops::DropWatch;
@@ -101,6 +101,11 @@ impl Audience {
     /// One who has a packet of `plan` traced.
     pub(crate) fn of_trace(plan: Arc<Plan>, watch: TraceWatch) -> Arc<Self> {
         Arc::new(Self { plan, traces: vec![Arc::new(watch)], drops: Vec::new() })
+    }
+
+    /// The name of an NF.
+    fn name(&self, nf: NfIndex) -> String {
+        self.plan.nfs[usize::from(nf.0)].name.clone()
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) type Notes = Vec<(usize, String)>;
 
 /// The observation of the packets of a batch, in which they keep their lanes.
 ///
-/// Its functions are cold, for the sake of batches that nobody observes.
+/// Its functions are cold: batches are rarely observed.
 pub(crate) struct Observed {
     audience: Arc<Audience>,
     /// The number of packets received before the batch.
@@ -81,7 +81,7 @@ impl Observed {
             return;
         }
         batch.parse_changed();
-        let place = DropPlace::Nf(plan.nfs[usize::from(nf.0)].name.clone());
+        let place = DropPlace::Nf(self.audience.name(nf));
         let notes = notes.unwrap_or_default();
         for (tracer, _) in self.tracers.iter_mut().filter(|(t, _)| lanes.contains(t.lane())) {
             tracer.leave(batch, plan, emitted, verdicts[tracer.lane()], &notes);
@@ -99,10 +99,8 @@ impl Observed {
     /// Records that the packets of `lanes` are dropped at an NF that does not process them.
     #[cold]
     pub(crate) fn dropped(&mut self, batch: &Batch, lanes: Lanes, nf: NfIndex, reason: DropReason) {
-        let place = DropPlace::Nf(self.audience.plan.nfs[usize::from(nf.0)].name.clone());
-        for lane in lanes {
-            self.drop(batch, lane, &place, reason);
-        }
+        let place = DropPlace::Nf(self.audience.name(nf));
+        lanes.into_iter().for_each(|lane| self.drop(batch, lane, &place, reason));
     }
 
     /// Records that the packets of `lanes` are dropped after the NF `after`, or ahead of the first one.
@@ -114,11 +112,8 @@ impl Observed {
         after: Option<NfIndex>,
         reason: DropReason,
     ) {
-        let name = |nf: NfIndex| self.audience.plan.nfs[usize::from(nf.0)].name.clone();
-        let place = DropPlace::Chain(after.map(name));
-        for lane in lanes {
-            self.drop(batch, lane, &place, reason);
-        }
+        let place = DropPlace::Chain(after.map(|nf| self.audience.name(nf)));
+        lanes.into_iter().for_each(|lane| self.drop(batch, lane, &place, reason));
     }
 
     /// Records that an output has transmitted the packets of `sent` among `lanes`, and has dropped the
