@@ -12,6 +12,7 @@ use thalweg_source::Stop;
 
 use crate::mailbox::{Mailbox, Refusal};
 use crate::observe::Observers;
+use crate::published::add_alone;
 use crate::reload::{MOST_WAITING, Reload, ReloadError, UnderWay, Waiting};
 use crate::report::Report;
 use crate::tally::{Asked, Tally};
@@ -21,10 +22,10 @@ use crate::tally::{Asked, Tally};
 pub struct Control {
     stop: Stop,
     export: AtomicBool,
-    pub(crate) packets_in: AtomicU64,
-    pub(crate) bytes_in: AtomicU64,
-    pub(crate) packets_out: AtomicU64,
-    pub(crate) drops: AtomicU64,
+    packets_in: AtomicU64,
+    bytes_in: AtomicU64,
+    packets_out: AtomicU64,
+    drops: AtomicU64,
     snapshots: Mailbox<Sender<Tally>>,
     reloads: Mailbox<Waiting>,
     reloads_begun: AtomicU64,
@@ -185,6 +186,39 @@ impl Control {
             packets_out: self.packets_out.load(Relaxed),
             drops: self.drops.load(Relaxed),
             share: Some(f64::from_bits(self.share.load(Relaxed))).filter(|share| *share > 0.0),
+        }
+    }
+
+    /// The packets received so far.
+    pub(crate) fn packets_in(&self) -> u64 {
+        self.packets_in.load(Relaxed)
+    }
+
+    /// Counts packets of the inputs, which one thread has at a time.
+    #[inline]
+    pub(crate) fn received(&self, packets: u64, bytes: u64) {
+        add_alone(&self.packets_in, packets);
+        add_alone(&self.bytes_in, bytes);
+    }
+
+    /// Counts packets of the outputs, which one thread has at a time.
+    #[inline]
+    pub(crate) fn sent(&self, packets: u64) {
+        add_alone(&self.packets_out, packets);
+    }
+
+    /// Counts packets of the outputs that were counted as sent as dropped.
+    pub(crate) fn lost(&self, packets: u64) {
+        add_alone(&self.packets_out, packets.wrapping_neg());
+        self.dropped(packets);
+    }
+
+    /// Counts dropped packets, which any thread may have.
+    #[inline]
+    pub(crate) fn dropped(&self, packets: u64) {
+        // Most batches have none, and a locked instruction costs as much as a packet's classification.
+        if packets > 0 {
+            self.drops.fetch_add(packets, Relaxed);
         }
     }
 

@@ -39,9 +39,9 @@ pub(crate) struct WorkerCounts {
     pub(crate) core: Option<u32>,
 }
 
-/// Adds to a count that no other thread writes.
+/// Adds to a count that no other thread writes meanwhile.
 #[inline]
-fn add(count: &AtomicU64, more: u64) {
+pub(crate) fn add_alone(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
@@ -64,26 +64,26 @@ impl Published {
         if self.bursts.load(Relaxed).is_multiple_of(CORE_PERIOD) {
             self.core.store(cores::current().unwrap_or(UNKNOWN), Relaxed);
         }
-        add(&self.bursts, 1);
-        add(&self.packets, packets);
+        add_alone(&self.bursts, 1);
+        add_alone(&self.packets, packets);
     }
 
     /// Counts cycles in which the worker had something to do.
     #[inline]
     pub(crate) fn worked(&self, cycles: u64) {
-        add(&self.busy_cycles, cycles);
+        add_alone(&self.busy_cycles, cycles);
     }
 
     /// Counts that the worker took a burst of another one further.
     #[inline]
     pub(crate) fn took_over(&self) {
-        add(&self.taken_over, 1);
+        add_alone(&self.taken_over, 1);
     }
 
     /// Counts that a burst has to wait for its turn.
     #[inline]
     pub(crate) fn waits(&self) {
-        add(&self.waits, 1);
+        add_alone(&self.waits, 1);
     }
 
     /// The counts at this moment.

@@ -132,11 +132,15 @@ impl std::fmt::Display for DropReason {
 
 /// How many packets were dropped, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DropCounts([u64; DropReason::COUNT]);
+pub struct DropCounts {
+    by_reason: [u64; DropReason::COUNT],
+    /// Their sum, which is read for every batch.
+    total: u64,
+}
 
 impl Default for DropCounts {
     fn default() -> Self {
-        Self([0; DropReason::COUNT])
+        Self { by_reason: [0; DropReason::COUNT], total: 0 }
     }
 }
 
@@ -144,37 +148,40 @@ impl DropCounts {
     /// Counts `packets` more dropped for `reason`.
     #[inline]
     pub fn add(&mut self, reason: DropReason, packets: u64) {
-        self.0[reason as usize] += packets;
+        self.by_reason[reason as usize] += packets;
+        self.total += packets;
     }
 
     /// Adds the counts of `other`.
     #[inline]
     pub fn merge(&mut self, other: &Self) {
-        for (sum, n) in self.0.iter_mut().zip(other.0) {
+        for (sum, n) in self.by_reason.iter_mut().zip(other.by_reason) {
             *sum += n;
         }
+        self.total += other.total;
     }
 
     /// What was counted since `earlier`, a copy of these counts.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
-        for (count, before) in since.0.iter_mut().zip(earlier.0) {
+        for (count, before) in since.by_reason.iter_mut().zip(earlier.by_reason) {
             *count = count.saturating_sub(before);
         }
+        since.total = since.by_reason.iter().sum();
         since
     }
 
     /// Packets dropped for `reason`.
     #[inline]
     pub fn get(&self, reason: DropReason) -> u64 {
-        self.0[reason as usize]
+        self.by_reason[reason as usize]
     }
 
     /// Packets dropped in all.
     #[inline]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.total
     }
 
     /// The reasons that occurred, with their counts.

@@ -1,7 +1,6 @@
 //! Runs the whole chain on the calling thread.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::Ordering::Relaxed;
 
 use thalweg_cpu::cycles;
 use thalweg_packet::DropReason;
@@ -30,7 +29,7 @@ pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Ge
         let failure = panics::failure(&generation.plan, "the worker", nf, &*cause);
         let unfinished = burst.packets();
         course.classification.lost.add(DropReason::Unfinished, unfinished);
-        session.control.drops.fetch_add(burst.drops + unfinished, Relaxed);
+        session.control.dropped(burst.drops + unfinished);
         session.failures.push(failure);
         session.is_broken = true;
         0
@@ -53,7 +52,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
         generation.outputs.check(control);
         burst.flushes = control.take_export();
         let audience = control.observers.audience(&generation.plan);
-        let before = control.packets_in.load(Relaxed);
+        let before = control.packets_in();
         let round = &mut burst.rounds[0];
         let came = generation.inputs.receive(round, control);
         round.clock = session.reached.batch(&round.batch);
@@ -99,7 +98,7 @@ fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut B
     }
     burst.count(|tally| outputs.count(tally));
     burst.answer();
-    control.drops.fetch_add(burst.drops, Relaxed);
+    control.dropped(burst.drops);
     burst.clear();
     watch.busy_cycles += if watch.timed { cycles::now().wrapping_sub(start) } else { 0 };
 }

@@ -99,7 +99,7 @@ impl Intake<'_> {
         burst.flushes = control.take_export();
         let audience = control.observers.audience(&self.run.plan);
         for round in &mut burst.rounds {
-            let before = control.packets_in.load(Ordering::Relaxed);
+            let before = control.packets_in();
             came |= self.inputs.claim(round, control);
             round.clock = self.reached.batch(&round.batch);
             round.observe(audience.as_ref(), before);
@@ -218,7 +218,7 @@ impl<'a> Stages<'a> {
         }
         burst.count(|tally| outputs.count(tally));
         burst.answer();
-        control.drops.fetch_add(burst.drops, Ordering::Relaxed);
+        control.dropped(burst.drops);
     }
 
     fn fail(&self, more: impl IntoIterator<Item = String>) {

@@ -39,7 +39,7 @@ pub(super) fn serve(generation: Generation, session: &mut Session<'_>) -> Genera
     session.watch.merge(&watch);
     (session.bursts, session.is_broken) = (bursts, is_broken);
     generation.course.classification.lost.add(DropReason::Unfinished, unfinished);
-    session.control.drops.fetch_add(unfinished, Ordering::Relaxed);
+    session.control.dropped(unfinished);
     generation
 }
 

@@ -1,6 +1,5 @@
 //! The inputs of a run, and when they end.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use thalweg_chain::Plan;
@@ -134,9 +133,8 @@ impl Inputs {
 
     fn count(&mut self, delivery: Delivery, control: &Control) {
         self.left = self.left.saturating_sub(delivery.packets as u64);
-        control.packets_in.fetch_add(delivery.packets as u64, Relaxed);
-        control.bytes_in.fetch_add(delivery.bytes, Relaxed);
-        control.drops.fetch_add(delivery.drops, Relaxed);
+        control.received(delivery.packets as u64, delivery.bytes);
+        control.dropped(delivery.drops);
         if let Some(failure) = delivery.failure {
             // After a damaged file the others are read to their ends; anything else that fails, such
             // as a removed interface, ends the run.

@@ -1,6 +1,5 @@
 //! The outputs of a run.
 
-use std::sync::atomic::Ordering::Relaxed;
 
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
@@ -118,7 +117,7 @@ impl Outputs {
             Ok(sent) => (sent, None),
             Err(failure) => (failure.sent, Some(failure)),
         };
-        control.drops.fetch_add(lanes.without(sent).count() as u64, Relaxed);
+        control.dropped(lanes.without(sent).count() as u64);
         if let (Some(observed), Some(before)) = (observed, before) {
             if sent != lanes {
                 batch.parse_changed();
@@ -145,7 +144,7 @@ impl Outputs {
         }
         counters.packets += packets;
         counters.bytes += bytes;
-        control.packets_out.fetch_add(packets, Relaxed);
+        control.sent(packets);
         let now = cycles::now();
         // Packets of one batch were usually received together.
         if together {
@@ -186,8 +185,7 @@ impl Outputs {
         counters.packets -= lost.packets;
         counters.bytes -= lost.bytes;
         counters.drops.add(DropReason::OutputFailed, lost.packets);
-        control.packets_out.fetch_sub(lost.packets, Relaxed);
-        control.drops.fetch_add(lost.packets, Relaxed);
+        control.lost(lost.packets);
         let failure = error.to_string();
         // Each failure is reported once; the counts show how often it occurred.
         if !self.failures.contains(&failure) {
