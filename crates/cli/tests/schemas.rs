@@ -140,7 +140,10 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     reports.extend(lines(f, "s.jsonl"));
     all.insert("thalweg.sim.run/2", reports);
     all.insert("thalweg.sim.race/1", vec![json(&sim(&["race", "--json"]))]);
-    all.insert("thalweg.sim.predict/1", vec![json(&["sim", "predict", "--places", "6", "--json"])]);
+    all.insert(
+        "thalweg.sim.predict/1",
+        vec![json(&["sim", "predict", "--places", "6", "--rounds", "2", "--json"])],
+    );
     let run = Controlled::endless(f, "edge");
     for (name, request) in [
         ("thalweg.status/1", "status"),

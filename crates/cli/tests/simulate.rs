@@ -58,7 +58,8 @@ fn a_race_misses_keys_only_without_a_guard() {
 #[test]
 fn lookups_on_this_machine_are_shown_beside_what_is_simulated() {
     let folder = tempfile::tempdir().unwrap();
-    let told = succeeds(folder.path(), &["sim", "predict", "--places", "6", "--json"]);
+    let told =
+        succeeds(folder.path(), &["sim", "predict", "--places", "6", "--rounds", "2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["schema"], "thalweg.sim.predict/1");
     let rows = told["rows"].as_array().unwrap();

@@ -15,6 +15,7 @@ pub mod engine;
 pub mod experiment;
 pub mod flow_register;
 pub mod halo;
+pub mod host;
 pub mod machine;
 pub mod own;
 mod random;

@@ -120,6 +120,10 @@ pub struct SimPredict {
     #[arg(long, value_name = "BITS,...", value_delimiter = ',', default_value = "6,10,14,17,20",
         value_parser = clap::value_parser!(u32).range(3..=26))]
     pub places: Vec<u32>,
+    /// Rounds of measurement, of which the shortest times count
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
     /// Print the measured and simulated times as JSON (schema thalweg.sim.predict/1)
     #[arg(long)]
     pub json: bool,

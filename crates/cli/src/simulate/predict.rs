@@ -1,34 +1,19 @@
 //! `thalweg sim predict`: times of lookups in our own cuckoo table on this machine, beside the
 //! simulator's.
 
-use std::hint::black_box;
 use std::io::{self, Write};
-use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_classify::cuckoo::{Reader, STEP};
 use thalweg_cpu::Isa;
 use thalweg_sim::config::{Config, Method, Stream, Table};
 use thalweg_sim::experiment;
-use thalweg_sim::own::{self, key_of};
+use thalweg_sim::host::{LookupTimes, lookup_times};
 
 use super::load;
 use crate::args;
 use crate::errors::Failure;
 use crate::report::{number_table, write_json};
-
-/// Buffers that keys are written to just before they are looked up, as parsing packets does.
-const BUFFERS: usize = 64;
-/// Lookups that are timed together, and how often; the shortest time counts, since other load on
-/// the machine only makes it longer.
-const LOOKUPS: usize = 1 << 19;
-const ROUNDS: usize = 20;
-/// Keys that are written together when they are looked up a step at a time.
-const TOGETHER: usize = 8 * STEP;
-
-/// A packet's buffer; the key takes its start.
-type Buffer = [u64; 32];
 
 /// The dependence between lookups, and how each kind is simulated.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
@@ -47,6 +32,14 @@ impl Lookups {
             Self::Independent => "independent",
             Self::Dependent => "dependent",
             Self::Steps => "steps of 32",
+        }
+    }
+
+    fn of(self, times: &LookupTimes) -> f64 {
+        match self {
+            Self::Independent => times.independent,
+            Self::Dependent => times.dependent,
+            Self::Steps => times.steps,
         }
     }
 
@@ -83,9 +76,11 @@ pub struct Predictions {
 pub(super) fn predict(options: &args::SimPredict) -> Result<(), Failure> {
     let base = load(options.config.file.as_deref(), &options.config.settings)?;
     let places: Vec<u64> = options.places.iter().map(|bits| 1 << bits).collect();
+    let (occupancy, seed) = (base.workload.occupancy, base.sim.seed);
+    let measured = lookup_times(&places, occupancy, seed, options.rounds);
     let mut rows = Vec::new();
-    for (places, own) in places.iter().zip(measure(&base, &places)) {
-        for (lookups, measured_ns) in Lookups::ALL.into_iter().zip(own.shortest) {
+    for (places, times) in places.iter().zip(measured) {
+        for lookups in Lookups::ALL {
             // Without AVX-512 a step of lookups is a different program.
             if matches!(lookups, Lookups::Steps) && Isa::active() != Isa::Avx512 {
                 continue;
@@ -94,6 +89,7 @@ pub(super) fn predict(options: &args::SimPredict) -> Result<(), Failure> {
             let report =
                 experiment::run(&config).map_err(|e| Failure::Simulation(e.to_string()))?;
             let predicted_ns = report.cycles.mean / config.core.ghz;
+            let measured_ns = lookups.of(&times);
             rows.push(Row { places: *places, lookups, measured_ns, predicted_ns });
         }
     }
@@ -113,86 +109,4 @@ pub(super) fn predict(options: &args::SimPredict) -> Result<(), Failure> {
         ]);
     }
     Ok(writeln!(out, "{table}")?)
-}
-
-/// A table of this machine, and the keys that are looked up in it.
-struct Own {
-    reader: Reader<2>,
-    order: Vec<u32>,
-    /// Nanoseconds per lookup, by kind.
-    shortest: [f64; Lookups::ALL.len()],
-}
-
-impl Own {
-    fn new(base: &Config, places: u64) -> Self {
-        let keys = ((places as f64 * base.workload.occupancy) as u32).max(1);
-        let (_, reader) = own::filled(places, keys, base.sim.seed);
-        let mut state = 42u64;
-        let mut number = || {
-            // A linear congruence, whose upper bits are as good as random (Knuth, MMIX).
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((u128::from(state) * u128::from(keys)) >> 64) as u32
-        };
-        let order = (0..LOOKUPS).map(|_| number()).collect();
-        Self { reader, order, shortest: [f64::INFINITY; Lookups::ALL.len()] }
-    }
-
-    fn measure(&mut self, buffers: &mut [Buffer; BUFFERS]) {
-        for (lookups, shortest) in Lookups::ALL.into_iter().zip(&mut self.shortest) {
-            let (reader, order) = (&mut self.reader, &self.order);
-            let begun = Instant::now();
-            black_box(match lookups {
-                Lookups::Independent => one_by_one::<false>(reader, buffers, order),
-                Lookups::Dependent => one_by_one::<true>(reader, buffers, order),
-                Lookups::Steps => in_steps(reader, order),
-            });
-            *shortest = shortest.min(begun.elapsed().as_nanos() as f64 / LOOKUPS as f64);
-        }
-    }
-}
-
-/// Measures lookups in tables of these sizes, table after table in each round.
-fn measure(base: &Config, places: &[u64]) -> Vec<Own> {
-    let mut tables: Vec<Own> = places.iter().map(|places| Own::new(base, *places)).collect();
-    let mut buffers = [[0; 32]; BUFFERS];
-    for _ in 0..ROUNDS {
-        tables.iter_mut().for_each(|table| table.measure(&mut buffers));
-    }
-    tables
-}
-
-/// Looks the keys up one by one; with `DEPENDENT` each needs the value of the one before.
-fn one_by_one<const DEPENDENT: bool>(
-    reader: &mut Reader<2>,
-    buffers: &mut [Buffer; BUFFERS],
-    order: &[u32],
-) -> u64 {
-    let (mut sum, mut last) = (0, 0);
-    for (n, number) in order.iter().enumerate() {
-        let key = buffers[n % BUFFERS].first_chunk_mut().expect("a buffer has room for a key");
-        *key = key_of(u64::from(*number) + last);
-        let value = u64::from(reader.get(key).expect("every inserted key is found"));
-        sum += value;
-        if DEPENDENT {
-            // 0, which the compiler does not know.
-            last = value & black_box(0);
-        }
-    }
-    sum
-}
-
-/// Looks the keys up a step at a time.
-fn in_steps(reader: &mut Reader<2>, order: &[u32]) -> u64 {
-    let (mut keys, mut values, mut sum) = ([[0; 2]; TOGETHER], [0; STEP], 0);
-    for numbers in order.as_chunks::<TOGETHER>().0 {
-        for (key, number) in keys.iter_mut().zip(numbers) {
-            *key = key_of(u64::from(*number));
-        }
-        for step in black_box(&keys).as_chunks::<STEP>().0 {
-            let found = reader.get_step(step, &mut values);
-            assert_eq!(found, u32::MAX, "every inserted key is found");
-            sum += values.iter().map(|value| u64::from(*value)).sum::<u64>();
-        }
-    }
-    sum
 }

@@ -1,6 +1,5 @@
 //! The outputs of a run.
 
-
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
 use thalweg_io::{Output, OutputFailure};

@@ -163,8 +163,8 @@ fn is_ethernet(path: &Path) -> bool {
 }
 
 #[test]
-fn hosts_and_services_of_every_fourth_capture_are_those_of_prads() {
-    compare(4);
+fn hosts_and_services_of_every_seventh_capture_are_those_of_prads() {
+    compare(7);
 }
 
 #[test]
