@@ -40,7 +40,7 @@ fn simulated(machine: &Config, row: &Row, change: impl FnOnce(&mut Config)) -> R
     config.workload.entries = 1 << row.bits;
     config.workload.method = Method::LockFree;
     config.llc.mib = row.llc_mib.unwrap_or(config.llc.mib);
-    config.sim.measured_lookups = 10_000;
+    config.sim.measured_lookups = 4000;
     change(&mut config);
     run(&config).unwrap()
 }
