@@ -11,6 +11,7 @@ use thalweg_classify::{Match, Rule, RuleId, RuleTable, classbench};
 use thalweg_packet::wire::ethertype;
 use thalweg_packet::{Field, FlowKey, PacketType, field};
 use thalweg_source::Source;
+use thalweg_testkit::cases;
 
 use proof::{flaw, is_within, rank};
 
@@ -155,7 +156,7 @@ fn a_mask_proves_its_answer_and_holds_no_bit_that_no_subtable_asked_for() {
 
 #[test]
 fn rules_that_are_gone_leave_no_trace() {
-    proptest!(ProptestConfig::with_cases(1000), |(
+    proptest!(ProptestConfig::with_cases(cases(500)), |(
         all in rules(), keys in proptest::collection::vec(key(), 8),
         stays in proptest::collection::vec(any::<bool>(), 24),
     )| {

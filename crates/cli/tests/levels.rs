@@ -21,7 +21,7 @@ use thalweg_source::Source;
 use thalweg_testkit::{captures, data_folder};
 
 /// The most rules that all linear scans together try, so that the test takes seconds.
-const MOST_TRIED: usize = 60_000_000;
+const MOST_TRIED: usize = 30_000_000;
 
 /// The keys of all packets of a capture, parsed by each level; asserts that the
 /// levels agree on keys and headers.

@@ -145,7 +145,7 @@ fn wrong_parameters_are_named() {
 /// A client that reads only the head of an answer.
 fn idle(run: &Running, target: &str) -> UnixStream {
     let mut stream = UnixStream::connect(&run.path).unwrap();
-    write!(stream, "GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     stream.read_exact(&mut [0; 15]).unwrap();
     stream
 }

@@ -413,7 +413,7 @@ mod tests {
         config.workload.occupancy = 0.95;
         config.race.changing = 0.5;
         config.race.readers = 2;
-        config.sim.measured_lookups = 200_000;
+        config.sim.measured_lookups = 100_000;
         config
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use thalweg_testkit::cases;
+
 use super::*;
 
 fn figure(nat: &dyn NetworkFunction, name: &str) -> u64 {
@@ -121,6 +123,8 @@ fn ports_taken_over_from_a_wider_range_leave_the_own_ones_free() {
 type Step = (u8, u8, u16, u8, bool, u64);
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(100)))]
+
     #[test]
     fn only_what_was_not_answered_gives_way(
         mappings in 1usize..12, sessions in 1usize..12,

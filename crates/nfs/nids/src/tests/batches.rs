@@ -1,6 +1,7 @@
 //! Compares a batch of packets, which are searched ahead, with the same packets one by one.
 
 use proptest::prelude::*;
+use thalweg_testkit::cases;
 
 use super::*;
 
@@ -78,7 +79,7 @@ fn packets(steps: &[Step]) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(96)))]
     #[test]
     fn a_batch_gives_the_alerts_of_its_packets(
         steps in proptest::collection::vec(step(), 0..100),

@@ -1,6 +1,7 @@
 //! Lookups by vectors, one by one, and by the prefixes themselves agree.
 
 use proptest::prelude::*;
+use thalweg_testkit::cases;
 
 use super::*;
 
@@ -53,6 +54,8 @@ fn hops() -> impl Strategy<Value = HopId> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(100)))]
+
     #[test]
     fn all_ways_to_look_up_agree(
         routes in routes(), others in prop::collection::vec(any::<u128>(), 0..80),
