@@ -8,6 +8,8 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
+use super::index::WINDOW;
+
 #[cfg(target_arch = "x86_64")]
 use thalweg_cpu::avx512;
 
@@ -96,6 +98,13 @@ impl Told<'_> {
 }
 
 impl Hit {
+    /// Whether its window overlaps that of `before`, an earlier one, or follows it at once.
+    #[inline]
+    pub(super) fn adjoins(self, before: Self) -> bool {
+        let steps = self.at.wrapping_sub(before.at);
+        self.text == before.text && steps <= WINDOW as u32
+    }
+
     /// The hit as one number with the text in its lower half.
     #[cfg(target_arch = "x86_64")]
     #[inline]

@@ -1,7 +1,9 @@
 //! Finds the literals that occur at a place.
 
+use std::ops::Range;
+
 use super::fold;
-use super::runs::{Extent, OwnRun, There};
+use super::runs::{RunLiterals, lower};
 
 /// Bytes that identify a literal, if it has that many.
 pub(super) const WINDOW: usize = 4;
@@ -23,6 +25,13 @@ impl Place {
     pub(super) fn bytes(self, literals: &[Vec<u8>]) -> &[u8] {
         &literals[self.literal as usize][self.offset as usize..]
     }
+
+    /// Whether its window, or the two or three bytes of a short literal, are one byte repeated.
+    pub(super) fn is_run(self, literals: &[Vec<u8>]) -> bool {
+        let bytes = self.bytes(literals);
+        let window = &bytes[..bytes.len().min(WINDOW)];
+        window.iter().all(|byte| byte.eq_ignore_ascii_case(&window[0]))
+    }
 }
 
 /// Literals by the four bytes at their place, or, if it has fewer, by the first two.
@@ -30,7 +39,7 @@ pub(super) struct Index {
     literals: Vec<Vec<u8>>,
     long: Buckets,
     short: Buckets,
-    runs: Extent,
+    runs: RunLiterals,
 }
 
 /// Places by the bytes at them.
@@ -43,10 +52,10 @@ struct Buckets {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// In lower case.
     window: u32,
+    hash: u32,
     place: Place,
-    /// The literal's run there.
-    run: Option<OwnRun>,
 }
 
 /// For each of the `chosen` literals, the place from which `windows` adjacent windows are rarest in
@@ -105,7 +114,7 @@ impl Buckets {
     fn new(mut entries: Vec<Entry>) -> Self {
         let bits = (entries.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
         let shift = u32::BITS - bits;
-        let hash = |e: &Entry| (spread(e.window) >> shift) as usize;
+        let hash = |e: &Entry| (e.hash >> shift) as usize;
         entries.sort_by_key(hash);
         let mut starts = vec![0u32; (1 << bits) + 1];
         for entry in &entries {
@@ -117,35 +126,32 @@ impl Buckets {
         Self { starts, entries, shift }
     }
 
-    /// The places of these bytes where a text has the run `there`.
+    /// The places of these bytes.
     #[inline]
-    fn of(&self, window: u32, there: Option<Extent>) -> impl Iterator<Item = Place> {
-        let hash = (spread(window) >> self.shift) as usize;
+    fn of(&self, bytes: [u8; WINDOW]) -> impl Iterator<Item = Place> {
+        let hash = (spread(fold(bytes)) >> self.shift) as usize;
         let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
-        let suits = move |entry: &&Entry| {
-            let runs = there.zip(entry.run);
-            entry.window == window && runs.is_none_or(|(text, own)| own.may_be_in(&text))
-        };
-        self.entries[range].iter().filter(suits).map(|entry| entry.place)
+        let window = lower(bytes);
+        self.entries[range].iter().filter(move |entry| entry.window == window).map(|e| e.place)
+    }
+}
+
+impl Entry {
+    fn new(place: Place, bytes: [u8; WINDOW]) -> Self {
+        Self { window: lower(bytes), hash: spread(fold(bytes)), place }
     }
 }
 
 impl Index {
     pub(super) fn new(literals: &[Vec<u8>], places: Vec<Place>) -> Self {
+        let runs = RunLiterals::new(literals, &places);
         let (mut long, mut short) = (Vec::new(), Vec::new());
-        let mut runs = Extent::default();
         for place in places {
-            let bytes = place.bytes(literals);
-            let run = OwnRun::new(literals, place);
-            if let Some(Extent { before, behind, .. }) = run.map(|run| run.extent()) {
-                runs.before = runs.before.max(before);
-                runs.behind = runs.behind.max(behind);
-            }
-            match (bytes.first_chunk(), bytes) {
-                (Some(window), _) => long.push(Entry { window: fold(*window), place, run }),
-                (None, [a, b, ..]) => {
-                    short.push(Entry { window: fold([*a, *b, 0, 0]), place, run });
-                }
+            match (place.bytes(literals).first_chunk(), place.bytes(literals)) {
+                // Found with the run.
+                (Some(_), _) if place.is_run(literals) => {}
+                (Some(window), _) => long.push(Entry::new(place, *window)),
+                (None, [a, b, ..]) => short.push(Entry::new(place, [*a, *b, 0, 0])),
                 (None, _) => unreachable!("a literal has at least two bytes"),
             }
         }
@@ -153,32 +159,28 @@ impl Index {
         Self { literals: literals.to_vec(), long, short, runs }
     }
 
-    /// The most bytes that literals have in a run before their window, and from there on.
-    pub(super) fn longest_runs(&self) -> Extent {
-        self.runs
-    }
-
     /// The number of literals.
     pub(super) fn len(&self) -> usize {
         self.literals.len()
     }
 
-    /// Passes to `found` the literals whose window is at `at` in `text`, where `there` is, and that
-    /// end after `from`.
+    /// Passes to `found` the literals that lie in the run `there` of `text`, at least a window long,
+    /// and end after `from`.
     #[inline]
-    pub(super) fn find(
+    pub(super) fn find_in_run(
         &self,
         text: &[u8],
-        at: usize,
-        there: &There,
+        there: &Range<usize>,
         from: usize,
-        mut found: impl FnMut(u32),
+        found: impl FnMut(u32),
     ) {
-        let run = match there {
-            There::NothingNew => return,
-            There::Run(extent) => Some(*extent),
-            There::Other => None,
-        };
+        self.runs.find(&self.literals, text, there, from, found);
+    }
+
+    /// Passes to `found` the literals whose window is at `at` in `text`, which is no run, and that
+    /// end after `from`.
+    #[inline]
+    pub(super) fn find(&self, text: &[u8], at: usize, from: usize, mut found: impl FnMut(u32)) {
         let mut compare = |place: Place| {
             let literal = &self.literals[place.literal as usize][..];
             let Some(start) = at.checked_sub(place.offset as usize) else { return };
@@ -189,10 +191,10 @@ impl Index {
             }
         };
         let there = text.get(at..).unwrap_or(&[]);
-        let long = there.first_chunk().map(|window| self.long.of(fold(*window), run));
-        let short = there.first_chunk().map(|[a, b]| self.short.of(fold([*a, *b, 0, 0]), run));
+        let long = there.first_chunk().map(|window| self.long.of(*window));
         long.into_iter().flatten().for_each(&mut compare);
         if !self.short.entries.is_empty() {
+            let short = there.first_chunk().map(|[a, b]| self.short.of([*a, *b, 0, 0]));
             short.into_iter().flatten().for_each(compare);
         }
     }

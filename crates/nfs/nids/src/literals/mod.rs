@@ -20,7 +20,7 @@ use hits::Hit;
 use index::{Index, Place};
 use nibbles::Nibbles;
 use pairs::Pairs;
-use runs::Runs;
+use runs::{Runs, There, run_window};
 use windows::Windows;
 
 /// Tables in registers may pass one place in this many of random text.
@@ -187,17 +187,21 @@ impl Literals {
         // The numbering of texts continues, so that `told` need not be cleared.
         let first = *before + 1;
         *before += texts.len() as u64;
-        let mut runs = Runs::new(self.index.longest_runs());
+        let mut runs = Runs::default();
         for hit in &*hits {
-            let text = hit.text as usize;
-            let at = hit.at as usize;
-            let there = runs.at(text, texts[text], at, from[text]);
-            self.index.find(texts[text], at, &there, from[text], |literal| {
-                let last = std::mem::replace(&mut told[literal as usize], first + text as u64);
-                if last != first + text as u64 {
-                    tell(text, literal);
+            let (number, at) = (hit.text as usize, hit.at as usize);
+            let (text, from) = (texts[number], from[number]);
+            let found = |literal: u32| {
+                let last = std::mem::replace(&mut told[literal as usize], first + number as u64);
+                if last != first + number as u64 {
+                    tell(number, literal);
                 }
-            });
+            };
+            match runs.at(number, text, at) {
+                There::Other => self.index.find(text, at, from, found),
+                There::Run(run) => self.index.find_in_run(text, &run, from, found),
+                There::Known => {}
+            }
         }
     }
 
@@ -208,12 +212,20 @@ impl Literals {
         if let Some(windows) = &self.windows {
             windows.scan(texts, hits);
         }
-        // Branchless, because many places pass the filters but few pass this check.
-        let mut kept = 0;
+        // Branchless but for runs, because many places pass the filters but few pass this check.
+        let (mut kept, mut last) = (0, None);
         for n in 0..hits.len() {
             let hit = hits[n];
             hits[kept] = hit;
-            let passes = self.check.passes(&texts[hit.text as usize][hit.at as usize..]);
+            let rest = &texts[hit.text as usize][hit.at as usize..];
+            let passes = match run_window(rest) {
+                None => self.check.passes(rest),
+                // Of a run, the first place is enough.
+                Some(window) => {
+                    let before = last.replace((hit, window));
+                    !before.is_some_and(|(before, of)| of == window && hit.adjoins(before))
+                }
+            };
             kept += usize::from(passes);
         }
         hits.truncate(kept);

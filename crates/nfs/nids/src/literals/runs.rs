@@ -1,129 +1,145 @@
 //! Runs of one byte, as in padding and empty buffers.
 //!
-//! Each place of a run has the same window, and is a candidate for each literal with that window.
-//! How long the run is before and behind the place rules out almost all of them without a
-//! comparison. Case is ignored, as everywhere here.
+//! Each place of a run has the same window, and would be a candidate for each literal with that
+//! window. So a run is searched once, as a whole: where a literal may lie in it follows from what
+//! stands before and behind the literal's own run. Case is ignored, as everywhere here.
+
+use std::ops::Range;
 
 use super::index::{Place, WINDOW};
 
-/// How far a run extends from a place: bytes before it, and bytes from it on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Extent {
-    pub(super) byte: u8,
-    pub(super) before: usize,
-    pub(super) behind: usize,
+/// The bytes of a window in lower case.
+#[inline]
+pub(super) fn lower(window: [u8; WINDOW]) -> u32 {
+    u32::from_le_bytes(window.map(|byte| byte.to_ascii_lowercase()))
 }
 
-impl Extent {
-    /// That of the run at `at`; bytes before it are counted up to `most`.
-    fn of(bytes: &[u8], at: usize, most: usize) -> Self {
-        let byte = bytes[at].to_ascii_lowercase();
-        let other = |b: &u8| b.to_ascii_lowercase() != byte;
-        let before = bytes[..at].iter().rev().take(most).position(other);
-        let behind = bytes[at..].iter().position(other);
-        Self {
-            byte,
-            before: before.unwrap_or(most.min(at)),
-            behind: behind.unwrap_or(bytes.len() - at),
+/// The window at the start of `rest`, in lower case, if it is one byte repeated.
+#[inline]
+pub(super) fn run_window(rest: &[u8]) -> Option<u32> {
+    let window = lower(*rest.first_chunk()?);
+    (window == window.rotate_left(8)).then_some(window)
+}
+
+/// The run around `at`.
+fn run_at(text: &[u8], at: usize) -> Range<usize> {
+    let byte = text[at].to_ascii_lowercase();
+    let other = |b: &u8| b.to_ascii_lowercase() != byte;
+    let start = text[..at].iter().rposition(other).map_or(0, |last| last + 1);
+    let end = text[at..].iter().position(other).map_or(text.len(), |first| at + first);
+    start..end
+}
+
+/// A literal that has a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct InRun {
+    byte: u8,
+    /// Bytes of the run.
+    bytes: usize,
+    literal: u32,
+    /// Where it begins in the literal.
+    start: usize,
+}
+
+/// Literals with a run at their window.
+#[derive(Default)]
+pub(super) struct RunLiterals {
+    /// By byte, the shortest first.
+    all: Vec<InRun>,
+    /// For each byte, where its literals begin; one more for the end.
+    starts: Vec<usize>,
+}
+
+impl RunLiterals {
+    /// Those of the `places` whose window is a run.
+    pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
+        let of = |place: &Place| {
+            let (literal, at) = (&literals[place.literal as usize], place.offset as usize);
+            let run = run_at(literal, at);
+            let byte = literal[at].to_ascii_lowercase();
+            let Place { literal, .. } = *place;
+            InRun { byte, bytes: run.len(), literal, start: run.start }
+        };
+        let mut all: Vec<_> = places.iter().filter(|p| p.is_run(literals)).map(of).collect();
+        all.sort_unstable();
+        // Adjacent windows of a literal lie in the same run.
+        all.dedup();
+        let before = |byte: usize| all.partition_point(|entry| usize::from(entry.byte) < byte);
+        let starts = (0..=256).map(before).collect();
+        Self { all, starts }
+    }
+
+    /// Those that occur where `text` has the run `there` of `byte`, and end after `from`.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        literals: &[Vec<u8>],
+        text: &[u8],
+        there: &Range<usize>,
+        from: usize,
+        mut found: impl FnMut(u32),
+    ) {
+        let byte = usize::from(text[there.start].to_ascii_lowercase());
+        let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
+        for entry in of_byte.iter().take_while(|entry| entry.bytes <= there.len()) {
+            let literal = &literals[entry.literal as usize][..];
+            let (before, rest) = literal.split_at(entry.start);
+            let behind = &rest[entry.bytes..];
+            let is_bounded = !before.is_empty() && !behind.is_empty();
+            if is_bounded && entry.bytes != there.len() {
+                continue;
+            }
+            // Of a literal that may lie at many places of the run, the last one.
+            let start = if before.is_empty() {
+                Some(there.end - entry.bytes)
+            } else {
+                there.start.checked_sub(before.len())
+            };
+            let Some(start) = start else { continue };
+            let at_run = start + before.len();
+            let after = at_run + entry.bytes;
+            let is = |place: Range<usize>, bytes: &[u8]| {
+                text.get(place).is_some_and(|there| there.eq_ignore_ascii_case(bytes))
+            };
+            if after + behind.len() > from
+                && is(start..at_run, before)
+                && is(after..after + behind.len(), behind)
+            {
+                found(entry.literal);
+            }
         }
     }
 }
 
-/// The run that a literal has at its window, if that is one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwnRun {
-    extent: Extent,
-    /// Whether other bytes of the literal stand before the run, and behind it.
-    bounded: [bool; 2],
-}
-
-impl OwnRun {
-    pub(super) fn new(literals: &[Vec<u8>], place: Place) -> Option<Self> {
-        let (literal, at) = (&literals[place.literal as usize], place.offset as usize);
-        let extent = Extent::of(literal, at, at);
-        let window = WINDOW.min(literal.len() - at);
-        let bounded = [extent.before < at, at + extent.behind < literal.len()];
-        (extent.behind >= window).then_some(Self { extent, bounded })
-    }
-
-    /// Whether the literal may occur where a text has a run of this extent.
-    #[inline]
-    pub(super) fn may_be_in(&self, text: &Extent) -> bool {
-        let fits =
-            |own: usize, there: usize, bounded: bool| own == there || own < there && !bounded;
-        self.extent.byte == text.byte
-            && fits(self.extent.before, text.before, self.bounded[0])
-            && fits(self.extent.behind, text.behind, self.bounded[1])
-    }
-
-    /// Bytes of the run.
-    pub(super) fn extent(&self) -> Extent {
-        self.extent
-    }
-}
-
 /// Follows the runs of texts from place to place.
+#[derive(Default)]
 pub(super) struct Runs {
-    /// The most bytes before and behind a window that literals have in runs.
-    own: Extent,
-    /// The number of the text with the last run found, and its end there.
-    text: usize,
-    end: usize,
-    last: usize,
-    extent: Extent,
-    /// The first place deep inside it.
-    inside: Option<usize>,
+    /// The last run, and the number of its text.
+    last: Option<(usize, Range<usize>)>,
 }
 
 /// What is known of a place.
 pub(super) enum There {
     /// No run.
     Other,
-    Run(Extent),
-    /// A run in which nothing occurs that does not occur at an earlier place too.
-    NothingNew,
+    /// A new run.
+    Run(Range<usize>),
+    /// The run of the place before.
+    Known,
 }
 
 impl Runs {
-    /// `own`: the most bytes that a literal has in a run before its window, and from there on.
-    pub(super) fn new(own: Extent) -> Self {
-        Self { own, text: usize::MAX, end: 0, last: 0, extent: Extent::default(), inside: None }
-    }
-
-    /// What is at the place `at` of text `number`, in which literals that end after `from` are
-    /// searched for.
+    /// What is at the place `at` of text `number`.
     #[inline]
-    pub(super) fn at(&mut self, number: usize, text: &[u8], at: usize, from: usize) -> There {
-        let window = text.get(at..).and_then(<[u8]>::first_chunk::<WINDOW>);
-        let is_run = |window: u32| window == window.rotate_left(8);
-        match window.map(|window| u32::from_le_bytes(*window)) {
-            Some(window) if is_run(window) => self.in_run(number, text, at, from),
-            _ => There::Other,
+    pub(super) fn at(&mut self, number: usize, text: &[u8], at: usize) -> There {
+        if run_window(&text[at..]).is_none() {
+            return There::Other;
         }
-    }
-
-    fn in_run(&mut self, number: usize, text: &[u8], at: usize, from: usize) -> There {
-        // One more than counts, which tells longer ones from those of just that length.
-        let most = self.own.before + 1;
-        if number == self.text && (self.last..self.end).contains(&at) {
-            let steps = at - self.last;
-            self.extent.before = (self.extent.before + steps).min(most);
-            self.extent.behind -= steps;
-        } else {
-            self.extent = Extent::of(text, at, most);
-            (self.text, self.end) = (number, at + self.extent.behind);
-            self.inside = None;
+        if self.last.as_ref().is_some_and(|(text, run)| *text == number && run.contains(&at)) {
+            return There::Known;
         }
-        self.last = at;
-        // Deep inside, only literals that are runs occur, and they do at the first such place.
-        if self.extent.before >= most && self.extent.behind > self.own.behind {
-            match self.inside {
-                // What occurs at a place not before `from` ends after it.
-                Some(first) if first >= from => return There::NothingNew,
-                Some(_) => {}
-                None => self.inside = Some(at),
-            }
-        }
-        There::Run(self.extent)
+        let run = run_at(text, at);
+        self.last = Some((number, run.clone()));
+        There::Run(run)
     }
 }

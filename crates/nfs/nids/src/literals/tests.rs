@@ -95,9 +95,10 @@ proptest! {
         literals in proptest::collection::vec(
             proptest::collection::vec((select(b"\0 aB".to_vec()), 1usize..14), 1..3), 1..20),
         text in proptest::collection::vec((select(b"\0 aAb".to_vec()), 1usize..90), 1..8),
+        mixed in proptest::collection::vec(select(b"\0 aA".to_vec()), 0..40),
         from in any::<prop::sample::Index>(),
     ) {
-        let text = runs(&text);
+        let text = [runs(&text), mixed].concat();
         let literals = literals.iter().map(|parts| runs(parts).to_ascii_lowercase());
         let mut literals: Vec<_> = literals.filter(|l| l.len() >= Literals::LEAST).collect();
         literals.sort();
