@@ -13,9 +13,8 @@ use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::wire::tcp_flags::{RST, SYN};
 use thalweg_packet::{BATCH, Batch, Lanes, field};
 
-use super::engine::Engine;
+use super::engine::{Engine, Search};
 use super::flows::Flows;
-use super::literals::Found;
 use super::segment::Segment;
 use super::stream::Stream;
 use thalweg_nf::toolkit::conversation::Conversation;
@@ -75,7 +74,7 @@ impl Ahead {
         batch: &Batch,
         lanes: Lanes,
         midstream: bool,
-        literals: &mut Found,
+        search: &mut Search,
     ) {
         let mut payloads = [&[][..]; BATCH];
         self.connected = Lanes::NONE;
@@ -109,7 +108,7 @@ impl Ahead {
             }
         }
         self.found.clear();
-        engine.candidates_of_each(batch, lanes, &payloads, &fresh, literals, &mut self.found);
+        engine.candidates_of_each(batch, lanes, &payloads, &fresh, search, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 

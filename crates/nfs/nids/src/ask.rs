@@ -25,9 +25,9 @@ impl Inspector {
         from: usize,
         suiting: Option<Suiting<'_>>,
     ) {
-        let Self { literals, found, .. } = self;
+        let Self { search, found, .. } = self;
         found.clear();
-        engine.candidates(Buffer::Payload, bytes, from, suiting, literals, found);
+        engine.candidates(Buffer::Payload, bytes, from, suiting, search, found);
     }
 
     /// Evaluates the rules that were found, and those that wait for more of the stream.
@@ -144,7 +144,7 @@ impl Inspector {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         for (buffer, bytes) in &message.buffers[message.searched..] {
-            engine.candidates(*buffer, bytes, 0, None, &mut self.literals, &mut found);
+            engine.candidates(*buffer, bytes, 0, None, &mut self.search, &mut found);
         }
         message.searched = message.buffers.len();
         found.append(&mut message.candidates);

@@ -9,6 +9,7 @@ use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::alert;
 use super::buffer::Buffer;
+use super::chosen::{Chosen, RuleSet};
 use super::heads::{Heads, Suiting};
 use super::literals::{Found, Literals};
 use super::rule::{Condition, PayloadTest, Rule, View};
@@ -55,8 +56,15 @@ pub(super) struct Needs {
 struct Group {
     literals: Option<Literals>,
     /// For each literal, its rules.
-    rules_of_pattern: Vec<Vec<u32>>,
+    rules_of_pattern: Vec<RuleSet>,
     without_pattern: Vec<u32>,
+}
+
+/// The buffers of a search for rules; reused.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    literals: Found,
+    chosen: Chosen,
 }
 
 impl Engine {
@@ -93,21 +101,21 @@ impl Engine {
         bytes: &[u8],
         from: usize,
         suiting: Option<Suiting<'_>>,
-        found: &mut Found,
+        search: &mut Search,
         out: &mut Vec<u32>,
     ) {
         let group = &self.groups[buffer as usize];
-        let suits = |rule: &&u32| suiting.is_none_or(|suiting| suiting.has(**rule as usize));
-        let start = out.len();
-        out.extend(group.without_pattern.iter().filter(suits));
+        let Search { literals: found, chosen } = search;
+        chosen.begin(self.rules.len());
+        group.without_pattern.iter().for_each(|rule| chosen.add_rule(0, *rule));
         if let Some(literals) = &group.literals
             && bytes.len() > from
         {
             literals.find(bytes, from, found, |literal| {
-                out.extend(group.rules_of_pattern[literal as usize].iter().filter(suits));
+                chosen.add(0, &group.rules_of_pattern[literal as usize]);
             });
         }
-        out[start..].sort_unstable();
+        chosen.take(0, suiting, |rule| out.push(rule));
     }
 
     /// Appends to `out`, for each of the `payloads` in `lanes` of a batch (the others are empty),
@@ -119,31 +127,27 @@ impl Engine {
         lanes: Lanes,
         payloads: &[&[u8]; BATCH],
         fresh: &[usize; BATCH],
-        found: &mut Found,
+        search: &mut Search,
         out: &mut Vec<(u32, u32)>,
     ) {
         let group = &self.groups[Buffer::Payload as usize];
+        let Search { literals: found, chosen } = search;
+        chosen.begin(self.rules.len());
         if !group.without_pattern.is_empty() {
             for lane in lanes {
                 let suiting = self.heads_without_pattern.suiting(batch, lane);
-                suiting.each(|n| out.push((lane as u32, group.without_pattern[n])));
+                suiting.each(|n| chosen.add_rule(lane, group.without_pattern[n]));
             }
         }
         if let Some(literals) = &group.literals {
-            let mut last = None;
             literals.find_in_each(payloads, fresh, found, |lane, literal| {
-                let suiting = match last {
-                    Some((of, suiting)) if of == lane => suiting,
-                    _ => self.heads.suiting(batch, lane),
-                };
-                last = Some((lane, suiting));
-                let rules = &group.rules_of_pattern[literal as usize];
-                let suit = rules.iter().filter(|rule| suiting.has(**rule as usize));
-                out.extend(suit.map(|rule| (lane as u32, *rule)));
+                chosen.add(lane, &group.rules_of_pattern[literal as usize]);
             });
         }
-        out.sort_unstable();
-        out.dedup();
+        for lane in chosen.lanes() {
+            let suiting = self.heads.suiting(batch, lane);
+            chosen.take(lane, Some(suiting), |rule| out.push((lane as u32, rule)));
+        }
     }
 }
 
@@ -151,28 +155,30 @@ impl Engine {
 struct GroupBuilder {
     patterns: Vec<Vec<u8>>,
     known: HashMap<Vec<u8>, usize>,
-    group: Group,
+    rules_of_pattern: Vec<Vec<u32>>,
+    without_pattern: Vec<u32>,
 }
 
 impl GroupBuilder {
     fn add(&mut self, rule: &Rule, number: u32) {
         let pattern = rule.fast_pattern.bytes.as_ref();
         let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else {
-            self.group.without_pattern.push(number);
+            self.without_pattern.push(number);
             return;
         };
         let pattern = pattern.to_ascii_lowercase();
         let at = *self.known.entry(pattern.clone()).or_insert_with(|| {
             self.patterns.push(pattern);
-            self.group.rules_of_pattern.push(Vec::new());
+            self.rules_of_pattern.push(Vec::new());
             self.patterns.len() - 1
         });
-        self.group.rules_of_pattern[at].push(number);
+        self.rules_of_pattern[at].push(number);
     }
 
     fn build(self) -> Group {
         let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
-        Group { literals, ..self.group }
+        let rules_of_pattern = self.rules_of_pattern.into_iter().map(RuleSet::from_iter).collect();
+        Group { literals, rules_of_pattern, without_pattern: self.without_pattern }
     }
 }
 

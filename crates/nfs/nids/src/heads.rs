@@ -86,16 +86,16 @@ impl Heads {
 }
 
 impl Suiting<'_> {
-    /// Whether the header suits a rule.
-    pub(super) fn has(&self, rule: usize) -> bool {
-        let left = self.0.iter().fold(u64::MAX, |left, set| left & set[rule / 64]);
-        left >> (rule % 64) & 1 == 1
+    /// The rules of a word that the header suits: those from 64 times its number on, a bit each.
+    #[inline]
+    pub(super) fn word(&self, word: usize) -> u64 {
+        self.0.iter().fold(u64::MAX, |left, set| left & set[word])
     }
 
     /// Passes all rules that the header suits to `tell`, in order.
     pub(super) fn each(&self, mut tell: impl FnMut(usize)) {
         for word in 0..self.0[0].len() {
-            let mut left = self.0.iter().fold(u64::MAX, |left, set| left & set[word]);
+            let mut left = self.word(word);
             while left != 0 {
                 tell(64 * word + left.trailing_zeros() as usize);
                 left &= left - 1;

@@ -11,12 +11,11 @@ use super::ahead::Ahead;
 use super::ahead::BLIND;
 use super::app::App;
 use super::arrival::{self, Delivery};
-use super::engine::Engine;
+use super::engine::{Engine, Search};
 use super::events::{self, Events};
 use super::fit::{Stretch, Subject};
 use super::flow::{Arrival, Handling, Tracked, Verdict};
 use super::flows::{Flows, Seen};
-use super::literals::Found;
 use super::matches::Matches;
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
@@ -63,7 +62,7 @@ pub(super) struct Figures {
 /// The inspection of packets, of the whole NF or of a part of it.
 pub(super) struct Inspector {
     pub(super) settings: Settings,
-    pub(super) literals: Found,
+    pub(super) search: Search,
     pub(super) matches: Matches,
     /// Where alerts go at once; `None` in a part, which leaves them to the whole.
     pub(super) teller: Option<Teller>,
@@ -101,7 +100,7 @@ impl Inspector {
     pub(super) fn new(settings: Settings, teller: Option<Teller>) -> Self {
         Self {
             settings,
-            literals: Found::default(),
+            search: Search::default(),
             matches: Matches::default(),
             teller,
             stretch: Vec::new(),
@@ -122,7 +121,7 @@ impl Inspector {
         context: &mut Context<'_>,
     ) {
         let midstream = self.settings.midstream;
-        self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.literals);
+        self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
         for lane in lanes {
             if self.ahead.connected.contains(lane) {
                 let quiet = !context.is_traced()

@@ -9,6 +9,7 @@ mod app;
 mod arrival;
 mod ask;
 mod buffer;
+mod chosen;
 mod engine;
 mod events;
 mod filters;

@@ -20,7 +20,7 @@ use hits::Hit;
 use index::{Index, Place};
 use nibbles::Nibbles;
 use pairs::Pairs;
-use runs::{Runs, There, run_window};
+use runs::{InRun, Runs, There, Thinning};
 use windows::Windows;
 
 /// Tables in registers may pass one place in this many of random text.
@@ -213,20 +213,17 @@ impl Literals {
             windows.scan(texts, hits);
         }
         // Branchless but for runs, because many places pass the filters but few pass this check.
-        let (mut kept, mut last) = (0, None);
+        let (mut kept, mut thinning) = (0, Thinning::default());
         for n in 0..hits.len() {
             let hit = hits[n];
             hits[kept] = hit;
             let rest = &texts[hit.text as usize][hit.at as usize..];
-            let passes = match run_window(rest) {
-                None => self.check.passes(rest),
-                // Of a run, the first place is enough.
-                Some(window) => {
-                    let before = last.replace((hit, window));
-                    !before.is_some_and(|(before, of)| of == window && hit.adjoins(before))
-                }
-            };
-            kept += usize::from(passes);
+            let in_run = thinning.place(hit, rest);
+            kept += usize::from(match in_run {
+                InRun::First => true,
+                InRun::Later => false,
+                InRun::No => self.check.passes(rest),
+            });
         }
         hits.truncate(kept);
     }

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use super::fold;
+use super::hits::Hit;
 use super::index::{Place, WINDOW};
 
 /// The bytes of a window in lower case.
@@ -17,8 +19,13 @@ pub(super) fn lower(window: [u8; WINDOW]) -> u32 {
 /// The window at the start of `rest`, in lower case, if it is one byte repeated.
 #[inline]
 pub(super) fn run_window(rest: &[u8]) -> Option<u32> {
-    let window = lower(*rest.first_chunk()?);
-    (window == window.rotate_left(8)).then_some(window)
+    let window = *rest.first_chunk()?;
+    let folded = fold(window);
+    if folded != folded.rotate_left(8) {
+        return None;
+    }
+    let lower = lower(window);
+    (lower == lower.rotate_left(8)).then_some(lower)
 }
 
 /// The run around `at`.
@@ -32,7 +39,7 @@ fn run_at(text: &[u8], at: usize) -> Range<usize> {
 
 /// A literal that has a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct InRun {
+struct OwnRun {
     byte: u8,
     /// Bytes of the run.
     bytes: usize,
@@ -45,7 +52,7 @@ struct InRun {
 #[derive(Default)]
 pub(super) struct RunLiterals {
     /// By byte, the shortest first.
-    all: Vec<InRun>,
+    all: Vec<OwnRun>,
     /// For each byte, where its literals begin; one more for the end.
     starts: Vec<usize>,
 }
@@ -58,7 +65,7 @@ impl RunLiterals {
             let run = run_at(literal, at);
             let byte = literal[at].to_ascii_lowercase();
             let Place { literal, .. } = *place;
-            InRun { byte, bytes: run.len(), literal, start: run.start }
+            OwnRun { byte, bytes: run.len(), literal, start: run.start }
         };
         let mut all: Vec<_> = places.iter().filter(|p| p.is_run(literals)).map(of).collect();
         all.sort_unstable();
@@ -108,6 +115,49 @@ impl RunLiterals {
                 found(entry.literal);
             }
         }
+    }
+}
+
+/// Leaves out places of a run behind the first.
+#[derive(Default)]
+pub(super) struct Thinning {
+    /// The last place of a run.
+    last: Option<LastPlace>,
+}
+
+#[derive(Clone, Copy)]
+struct LastPlace {
+    hit: Hit,
+    /// Its window as it is, and in lower case.
+    window: [u8; WINDOW],
+    lower: u32,
+}
+
+/// Whether a place lies in a run.
+pub(super) enum InRun {
+    No,
+    First,
+    /// The place before it lies in the same run.
+    Later,
+}
+
+impl Thinning {
+    /// What is at the place `hit`, where `rest` begins.
+    #[inline]
+    pub(super) fn place(&mut self, hit: Hit, rest: &[u8]) -> InRun {
+        let Some(window) = rest.first_chunk() else { return InRun::No };
+        let adjoining = self.last.filter(|last| hit.adjoins(last.hit));
+        // Most places of a run are just like the one before.
+        if let Some(last) = &mut self.last
+            && adjoining.is_some()
+            && last.window == *window
+        {
+            last.hit = hit;
+            return InRun::Later;
+        }
+        let Some(lower) = run_window(rest) else { return InRun::No };
+        self.last = Some(LastPlace { hit, window: *window, lower });
+        if adjoining.is_some_and(|last| last.lower == lower) { InRun::Later } else { InRun::First }
     }
 }
 
