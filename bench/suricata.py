@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares the alerts of `nids` with Suricata's, by rule and flow, over one capture.
 
-    bench/suricata.py CAPTURE RULES... [--thalweg PROGRAM] [--external any]
+    bench/suricata.py CAPTURE RULES... [--thalweg PROGRAM] [--external any] [--rounds 5]
 
 Both inspect the capture with the same rules on one thread. A flow is the two end points in either
 order, and the protocol. Prints each difference (rule, flow, alerts on each side), and the CPU time
-of both. Exit status 1 if there is a difference. Needs Suricata 7 (`suricata`).
+of both, with --rounds in interleaved rounds and without what they take for a capture of one packet:
+loading the rules. Exit status 1 if there is a difference. Needs Suricata 7 (`suricata`).
 
 Rules that ours skips as unsupported are left out of both sets.
 """
@@ -15,6 +16,8 @@ import collections
 import json
 import re
 import resource
+import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -100,11 +103,34 @@ def suricata(work, capture, rules, external, classification):
     text = YAML.format(classification=classification, external=external)
     (work / "suricata.yaml").write_text(text)
     folder = work / "suricata"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
+    (folder / "eve.json").unlink(missing_ok=True)
     command = ["suricata", "-c", work / "suricata.yaml", "-S", rules, "-l", folder,
                "--runmode", "single", "-k", "all", "-r"]
     seconds = cpu([*command, capture])
     return alerts(folder / "eve.json"), seconds
+
+
+def one_packet(work):
+    """A capture of one packet."""
+    path = work / "one.pcap"
+    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    path.write_bytes(header + struct.pack("<IIII", 1, 0, 60, 60) + bytes(60))
+    return path
+
+
+def compare_times(options, work, kept):
+    """The CPU time of both without loading, by round."""
+    program, external, captures = options.thalweg, options.external, [options.capture.resolve(), one_packet(work)]
+    times = {"ours": [], "Suricata": []}
+    for _ in range(options.rounds):
+        ours = [thalweg(program, work, capture, [kept], external)[1] for capture in captures]
+        theirs = [suricata(work, capture, kept, external, options.classification)[1] for capture in captures]
+        times["ours"].append(ours[0] - ours[1])
+        times["Suricata"].append(theirs[0] - theirs[1])
+    ratio = statistics.median(a / b for a, b in zip(times["ours"], times["Suricata"]))
+    ours, theirs = (statistics.median(times[name]) for name in times)
+    print(f"CPU without loading, {options.rounds} rounds: ours {ours:.2f} s, Suricata {theirs:.2f} s; ratio {ratio:.2f}")
 
 
 def main():
@@ -113,6 +139,7 @@ def main():
     parser.add_argument("rules", nargs="+", type=Path)
     parser.add_argument("--thalweg", default=THALWEG)
     parser.add_argument("--external", default="!$HOME_NET", help="the variable EXTERNAL_NET")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds in which both are timed")
     parser.add_argument("--classification", type=Path, default="/etc/suricata/classification.config")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +147,8 @@ def main():
         kept, taken, left = supported(options.thalweg, work, options.rules)
         ours, our_seconds = thalweg(options.thalweg, work, options.capture.resolve(), [kept], options.external)
         theirs, their_seconds = suricata(work, options.capture.resolve(), kept, options.external, options.classification)
+        if options.rounds:
+            compare_times(options, work, kept)
     print(f"{taken} rules, {left} unsupported; alerts: ours {ours.total()}, Suricata {theirs.total()}")
     print(f"CPU with loading: ours {our_seconds:.1f} s, Suricata {their_seconds:.1f} s")
     different = sorted(key for key in ours.keys() | theirs.keys() if ours[key] != theirs[key])

@@ -64,19 +64,47 @@ pub(super) struct Check {
     long: Bitmap,
     /// For places followed by fewer than eight bytes.
     short: Bitmap,
-    /// Some places are followed by fewer than four bytes.
-    any: bool,
+    /// For places followed by fewer than four bytes.
+    pairs: Pairs,
+}
+
+/// The first two bytes of places, a bit for each pair that case leaves distinct.
+struct Pairs(Box<[u64; 256]>);
+
+impl Pairs {
+    fn place(pair: [u8; 2]) -> (usize, u64) {
+        // Without the bit that distinguishes case, a byte has seven.
+        let [first, second] = pair.map(|byte| usize::from(byte & 0x1f | byte >> 1 & 0x60));
+        let bit = first << 7 | second;
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    fn add(&mut self, pair: [u8; 2]) {
+        let (word, bit) = Self::place(pair);
+        self.0[word] |= bit;
+    }
+
+    #[inline]
+    fn hold(&self, pair: [u8; 2]) -> bool {
+        let (word, bit) = Self::place(pair);
+        self.0[word] & bit != 0
+    }
 }
 
 impl Check {
     pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
-        let mut check = Self { long: Bitmap::new(13), short: Bitmap::new(11), any: false };
+        let mut check = Self {
+            long: Bitmap::new(13),
+            short: Bitmap::new(11),
+            pairs: Pairs(Box::new([0; 256])),
+        };
         for place in places {
             let bytes = place.bytes(literals);
-            match (bytes.first_chunk(), bytes.first_chunk()) {
-                (Some(window), _) => check.long.add(hash_long(*window)),
-                (None, Some(window)) => check.short.add(hash(*window)),
-                (None, None) => check.any = true,
+            match (bytes.first_chunk(), bytes.first_chunk(), bytes.first_chunk()) {
+                (Some(window), ..) => check.long.add(hash_long(*window)),
+                (None, Some(window), _) => check.short.add(hash(*window)),
+                (None, None, Some(pair)) => check.pairs.add(*pair),
+                (None, None, None) => unreachable!("a literal has at least two bytes"),
             }
         }
         check
@@ -87,6 +115,7 @@ impl Check {
     pub(super) fn passes(&self, rest: &[u8]) -> bool {
         let long = rest.first_chunk().is_some_and(|w| self.long.may_hold(hash_long(*w)));
         let short = rest.first_chunk().is_some_and(|w| self.short.may_hold(hash(*w)));
-        long | short | self.any
+        let pair = rest.first_chunk().is_some_and(|pair| self.pairs.hold(*pair));
+        long | short | pair
     }
 }
