@@ -284,18 +284,20 @@ fn find(content: &Content, payload: &[u8], start: usize, end: usize) -> Option<u
     let hay = payload.get(start..end.min(payload.len()))?;
     let needle = &content.bytes[..];
     let at = if content.nocase {
-        find_in_any_case(hay, needle)
+        find_in_any_case(hay, needle, content.anchor)
     } else {
         memchr::memmem::find(hay, needle)
     };
     at.map(|at| start + at)
 }
 
-fn find_in_any_case(hay: &[u8], needle: &[u8]) -> Option<usize> {
-    let (first, rest) = needle.split_first()?;
-    let places = &hay[..(hay.len() + 1).saturating_sub(needle.len())];
-    memchr::memchr2_iter(*first, first.to_ascii_uppercase(), places)
-        .find(|at| hay[at + 1..at + needle.len()].eq_ignore_ascii_case(rest))
+/// The first occurrence of `needle`, in lower case, in any case; looks for its byte at `anchor` first.
+fn find_in_any_case(hay: &[u8], needle: &[u8], anchor: usize) -> Option<usize> {
+    let rare = *needle.get(anchor)?;
+    let last = hay.len().checked_sub(needle.len())?;
+    let places = &hay[anchor..=anchor + last];
+    memchr::memchr2_iter(rare, rare.to_ascii_uppercase(), places)
+        .find(|at| hay[*at..at + needle.len()].eq_ignore_ascii_case(needle))
 }
 
 #[cfg(test)]
@@ -343,6 +345,7 @@ mod tests {
                 let relative = relative && i > 0;
                 let number = |n: Option<i64>| n.map(Number::Literal);
                 Content {
+                    anchor: if nocase { bytes.len() - 1 } else { 0 },
                     bytes, nocase, negated: negated && i > 0,
                     offset: if relative { None } else { number(offset) },
                     depth: if relative { None } else { number(depth) },

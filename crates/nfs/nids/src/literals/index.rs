@@ -99,7 +99,7 @@ fn is_run(window: &[u8]) -> bool {
 }
 
 /// The approximate frequency of a byte in traffic.
-fn commonness(byte: u8) -> u32 {
+pub(in super::super) fn commonness(byte: u8) -> u32 {
     match byte {
         b'a' | b'e' | b'i' | b'o' | b't' | b'n' | b's' | b'r' | b' ' => 9,
         b'a'..=b'z' | b'A'..=b'Z' => 7,

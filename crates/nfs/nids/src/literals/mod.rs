@@ -17,6 +17,7 @@ mod windows;
 
 use bitmap::Check;
 use hits::Hit;
+pub(super) use index::commonness;
 use index::{Index, Place};
 use nibbles::Nibbles;
 use pairs::Pairs;

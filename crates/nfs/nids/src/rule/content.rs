@@ -83,6 +83,8 @@ pub(in super::super) struct Content {
     /// Lower case when `nocase`.
     pub(in super::super) bytes: Vec<u8>,
     pub(in super::super) nocase: bool,
+    /// With `nocase`, the place of the byte that is rarest in traffic, where a search looks first.
+    pub(in super::super) anchor: usize,
     pub(in super::super) negated: bool,
     pub(in super::super) offset: Option<Number>,
     pub(in super::super) depth: Option<Number>,

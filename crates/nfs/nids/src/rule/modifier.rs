@@ -1,6 +1,7 @@
 //! Options that modify the content before them.
 
 use super::super::buffer::Buffer;
+use super::super::literals::commonness;
 use super::content::{Content, Number};
 use super::draft::Draft;
 use super::number;
@@ -42,6 +43,8 @@ pub(super) fn modifier(
         "nocase" => {
             content.nocase = true;
             content.bytes.make_ascii_lowercase();
+            let cost = |at: &usize| commonness(content.bytes[*at]);
+            content.anchor = (0..content.bytes.len()).min_by_key(cost).unwrap_or(0);
         }
         "offset" => content.offset = Some(numbers.length()?),
         "depth" => content.depth = Some(numbers.room(length, numbers.length()?)?),
