@@ -90,7 +90,7 @@ impl Search<'_> {
     fn content(&mut self, content: &Content, rest: &[PayloadTest], cursor: usize) -> bool {
         let (start, end) = bounds(content, self.payload.len(), cursor, &self.variables);
         let mut at = start;
-        let again = rest.iter().any(PayloadTest::is_relative);
+        let again = PayloadTest::depend_on_place(rest);
         while let Some(found) = find(content, self.payload, at, end) {
             if content.negated {
                 return false;
@@ -101,7 +101,7 @@ impl Search<'_> {
             if self.from(rest, found + content.bytes.len()) {
                 return true;
             }
-            // Another occurrence makes no difference to tests that are not relative.
+            // Another occurrence makes no difference to tests that do not depend on its place.
             if !again {
                 return false;
             }
@@ -113,7 +113,7 @@ impl Search<'_> {
     fn regex(&mut self, regex: &Regex, rest: &[PayloadTest], cursor: usize) -> bool {
         let base = if regex.relative { cursor.min(self.payload.len()) } else { 0 };
         let subject = &self.payload[base..];
-        let again = rest.iter().any(PayloadTest::is_relative);
+        let again = PayloadTest::depend_on_place(rest);
         let mut at = 0;
         while at <= subject.len() {
             let found = match regex.regex.find_at(subject, at) {
@@ -359,6 +359,20 @@ mod tests {
             let found = verify(&tests, &payload);
             prop_assert_eq!(found == Outcome::Match, expected);
         }
+    }
+
+    #[test]
+    fn what_does_not_depend_on_a_place_is_not_tried_for_others() {
+        let relative = |bytes: &[u8]| {
+            PayloadTest::Content(Content { distance: Some(Number::Literal(0)), ..content(bytes) })
+        };
+        let absolute = |bytes: &[u8]| PayloadTest::Content(content(bytes));
+        let payload = [&[b'a'; 3000][..], b"b", &[b'c'; 3000]].concat();
+        // Without regard to that, each `a` would be tried with each `c`.
+        let tests = [absolute(b"a"), absolute(b"b"), absolute(b"c"), relative(b"x")];
+        assert_eq!(verify(&tests, &payload), Outcome::NoMatch);
+        let tests = [absolute(b"a"), relative(b"a"), absolute(b"b"), relative(b"cc")];
+        assert_eq!(verify(&tests, &payload), Outcome::Match);
     }
 
     #[test]
