@@ -17,6 +17,12 @@ use super::rule::{Condition, PayloadTest, Rule, View};
 /// How far rules with several tests reach back in a stream, in bytes.
 const TAIL: usize = 4096;
 
+/// Patterns with fewer bytes occur in much traffic by chance.
+const WEAK: usize = 4;
+
+/// Ports of which little traffic is.
+const FEW_PORTS: usize = 16;
+
 /// All rules of an NF, ready for use.
 pub(super) struct Engine {
     /// In the order of evaluation.
@@ -162,7 +168,11 @@ struct GroupBuilder {
 impl GroupBuilder {
     fn add(&mut self, rule: &Rule, number: u32) {
         let pattern = rule.fast_pattern.bytes.as_ref();
-        let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else {
+        // The header selects such a rule better than a pattern that occurs everywhere.
+        let is_weak = rule.fast_pattern.buffer == Buffer::Payload
+            && pattern.is_some_and(|pattern| pattern.len() < WEAK)
+            && rule.is_of_few_ports(FEW_PORTS);
+        let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST && !is_weak) else {
             self.without_pattern.push(number);
             return;
         };

@@ -114,6 +114,12 @@ impl Ports {
             && !self.exclude.iter().any(within)
     }
 
+    /// Whether the set has at most `most` ports.
+    pub(in super::super) fn are_few(&self, most: usize) -> bool {
+        let ports = |(low, high): &(u16, u16)| usize::from(high - low) + 1;
+        !self.include.is_empty() && self.include.iter().map(ports).sum::<usize>() <= most
+    }
+
     /// The first ports of ranges that lie entirely in the set or entirely outside it.
     pub(in super::super) fn begins(&self) -> impl Iterator<Item = u16> {
         let ranges = self.include.iter().chain(&self.exclude);

@@ -250,6 +250,12 @@ impl Rule {
             || self.is_ip_only()
     }
 
+    /// Whether it concerns only datagrams of a few ports, at most `most` on one side.
+    pub(super) fn is_of_few_ports(&self, most: usize) -> bool {
+        let ports = [&self.source.ports, &self.destination.ports];
+        self.protocol == Protocol::Udp && ports.iter().any(|ports| ports.are_few(most))
+    }
+
     /// The first ports of ranges within which the rule treats all ports alike.
     pub(super) fn port_begins(&self) -> impl Iterator<Item = u16> {
         self.source.ports.begins().chain(self.destination.ports.begins())
