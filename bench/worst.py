@@ -2,13 +2,9 @@
 """What is the dearest traffic? Cycles a packet of inputs that are chosen to be dear, against usual ones.
 
     bench/worst.py payloads --rules FILE... [--size 64 512 1400] [--rounds 5]
-    bench/worst.py masks [--rounds 5]
 
 `payloads`: the intrusion detection over UDP of one repeated byte, of two, of text, HTTP, all literals
 of the rules one after the other, against random bytes of the same length.
-
-`masks`: classification with few rules over different fields, and headers that differ in each bit (a
-tuple space explosion), against the same headers without the flow caches: the cost of the rule table.
 
 One core, interleaved rounds, medians.
 """
@@ -35,14 +31,11 @@ def checksum(data):
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def packet(protocol, source, destination, ports, payload):
-    """An Ethernet frame of IPv4 with UDP (17) or TCP (6); addresses as numbers."""
-    if protocol == 17:
-        transport = struct.pack("!HHHH", *ports, 8 + len(payload), 0)
-    else:
-        transport = struct.pack("!HHIIBBHHH", *ports, 1, 1, 5 << 4, 0x10, 64240, 0, 0)
+def datagram(source, destination, ports, payload):
+    """An Ethernet frame of IPv4 and UDP; addresses as numbers."""
+    transport = struct.pack("!HHHH", *ports, 8 + len(payload), 0)
     length = 20 + len(transport) + len(payload)
-    ip = struct.pack("!BBHHHBBHII", 0x45, 0, length, 0, 0, 64, protocol, 0, source, destination)
+    ip = struct.pack("!BBHHHBBHII", 0x45, 0, length, 0, 0, 64, 17, 0, source, destination)
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
     return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x08\0" + ip + transport + payload
 
@@ -113,7 +106,7 @@ def compare_payloads(options):
                 continue
             capture = folder / "worst.pcap"
             ends = [(0x0A000000 + n % 64, 0xC0A80000 + n % 32, (1024 + n % 997, 5000 + n % 7)) for n in range(PACKETS)]
-            write_capture(capture, (packet(17, *end, make(n, size)) for n, end in enumerate(ends)))
+            write_capture(capture, (datagram(*end, make(n, size)) for n, end in enumerate(ends)))
             kept = capture.rename(folder / f"worst-{len(chains)}.pcap")
             chains[name] = ids_chain(folder, f"worst-{len(chains)}", kept, options.rules)
         count = max(PACKETS, EFFORT // (size + 200))

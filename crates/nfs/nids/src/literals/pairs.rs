@@ -11,7 +11,7 @@
 use super::hits::Hit;
 #[cfg(target_arch = "x86_64")]
 use super::hits::tell;
-use super::index::Place;
+use super::index::{Place, WINDOW};
 
 /// The offsets of the pairs that are looked up.
 const PAIRS: [usize; 4] = [0, 1, 2, 3];
@@ -82,21 +82,62 @@ impl Pairs {
     /// The reference of [`scan`](Self::scan).
     pub(super) fn scan_scalar(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
-            for at in 0..text.len() {
-                let byte = |at: usize| text.get(at).copied().unwrap_or(0);
-                let mut buckets = u8::MAX;
-                for (pair, table) in PAIRS.into_iter().zip(&self.tables.0) {
-                    buckets &= table[usize::from(hash(byte(at + pair), byte(at + pair + 1)))];
-                    if buckets == 0 {
-                        break;
-                    }
-                }
-                if buckets != 0 {
+            let mut thinning = Thinning::default();
+            for base in (0..text.len()).step_by(PLACES) {
+                let places = base..text.len().min(base + PLACES);
+                let bit = |at: usize| u64::from(self.pass(text, at)) << (at - base);
+                let passed = places.map(bit).fold(0, |passed, bit| passed | bit);
+                let mut left = thinning.thin(passed, || in_runs(text, base));
+                while left != 0 {
+                    let at = base + left.trailing_zeros() as usize;
                     hits.push(Hit { text: n as u32, at: at as u32 });
+                    left &= left - 1;
                 }
             }
         }
     }
+
+    /// Whether a literal may occur at a place.
+    fn pass(&self, text: &[u8], at: usize) -> bool {
+        let byte = |at: usize| text.get(at).copied().unwrap_or(0);
+        let of_pair = |pair: usize| usize::from(hash(byte(at + pair), byte(at + pair + 1)));
+        let each = PAIRS.into_iter().zip(&self.tables.0);
+        each.fold(u8::MAX, |left, (pair, table)| left & table[of_pair(pair)]) != 0
+    }
+}
+
+/// Places that are looked up at once, a bit each.
+const PLACES: usize = 64;
+
+/// As many of these places pass in runs at least, and seldom elsewhere.
+const DENSE: u32 = 16;
+
+/// Leaves out places of runs behind the first that passes: a run is searched as a whole.
+#[derive(Clone, Copy, Default)]
+struct Thinning {
+    /// Whether the place before passed.
+    before: u64,
+}
+
+impl Thinning {
+    /// Those of the `passed` places that are left; `in_runs` tells which of them have the same byte
+    /// as the place before them, four times.
+    #[inline]
+    fn thin(&mut self, passed: u64, in_runs: impl FnOnce() -> u64) -> u64 {
+        let again = passed & (passed << 1 | self.before);
+        self.before = passed >> 63;
+        if again.count_ones() < DENSE {
+            return passed;
+        }
+        passed & !(again & in_runs())
+    }
+}
+
+/// Of the places from `base` on, those in whose window each byte is the one before the place.
+fn in_runs(text: &[u8], base: usize) -> u64 {
+    let is_like_before = |at: usize| at > 0 && at < text.len() && text[at] == text[at - 1];
+    let is_in_run = |at: usize| (at..at + WINDOW).all(is_like_before);
+    (0..PLACES).map(|n| u64::from(is_in_run(base + n)) << n).fold(0, |all, bit| all | bit)
 }
 
 /// Whether this CPU can look up 64 places at a time, and the active level allows it.
@@ -142,10 +183,7 @@ mod x86 {
     use thalweg_cpu::avx512;
 
     use super::super::hits::Told;
-    use super::{FIRST, PAIRS, SECOND, Tables};
-
-    /// Places looked up at once.
-    const PLACES: usize = 64;
+    use super::{FIRST, PAIRS, PLACES, SECOND, Tables, Thinning, WINDOW};
 
     /// A matrix in the instruction's format: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {
@@ -248,7 +286,7 @@ mod x86 {
                     self.look_up(first, second)
                 }
             };
-            let mut now = looked(0);
+            let (mut now, mut thinning) = (looked(0), Thinning::default());
             for base in (0..text.len()).step_by(PLACES) {
                 let next = looked(base + PLACES);
                 let one = behind::<{ PAIRS[1] as i32 }>(now[1], next[1]);
@@ -258,10 +296,36 @@ mod x86 {
                 let far = _mm512_and_si512(two, three);
                 // There are no places past the end.
                 let there = (text.len() - base).min(PLACES) as u32;
-                told.tell_often(_bzhi_u64(_mm512_test_epi8_mask(near, far), there), n, base);
+                let passed = _bzhi_u64(_mm512_test_epi8_mask(near, far), there);
+                told.tell_often(thinning.thin(passed, || in_runs(text, base)), n, base);
                 now = next;
             }
         }
+    }
+
+    /// As [`in_runs`](super::in_runs).
+    #[avx512]
+    #[inline]
+    fn in_runs(text: &[u8], base: usize) -> u64 {
+        const { assert!(WINDOW == 4) };
+        let (now, next) = (like_before(text, base), like_before(text, base + PLACES));
+        let behind = |bytes: u32| now >> bytes | next << (PLACES as u32 - bytes);
+        now & behind(1) & behind(2) & behind(3)
+    }
+
+    /// Which of the bytes from `base` on are like the byte before.
+    #[avx512]
+    #[inline]
+    fn like_before(text: &[u8], base: usize) -> u64 {
+        let there = _bzhi_u64(u64::MAX, text.len().saturating_sub(base).min(PLACES) as u32);
+        // The first byte of the text has none before it.
+        let there = there & (u64::MAX << u32::from(base == 0));
+        let at = text.as_ptr().wrapping_add(base);
+        // SAFETY: the mask limits the load to bytes of the text.
+        let bytes = unsafe { _mm512_maskz_loadu_epi8(there, at.cast()) };
+        // SAFETY: as above: each of these bytes has one before it.
+        let before = unsafe { _mm512_maskz_loadu_epi8(there, at.wrapping_sub(1).cast()) };
+        _mm512_mask_cmpeq_epi8_mask(there, bytes, before)
     }
 
     /// The values `BYTES` bytes after each of 64 places, some of them among the next 64.
@@ -293,13 +357,15 @@ mod tests {
 
     use super::*;
     use crate::literals::index::places;
+    use crate::literals::tests::runs;
 
     proptest! {
         #[test]
         fn vectors_let_pass_what_the_reference_does(
             literals in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 2..12), 1..40),
-            text in proptest::collection::vec(any::<u8>(), 0..300),
+            parts in proptest::collection::vec((any::<u8>(), prop_oneof![Just(1usize), 1usize..90]), 0..60),
         ) {
+            let text = runs(&parts);
             let pairs = Pairs::new(&literals, &places(&literals, 0..literals.len() as u32, 4)).unwrap();
             let (mut fast, mut slow) = (Vec::new(), Vec::new());
             let texts = [&text[..], &text[text.len() / 2..], &[]];

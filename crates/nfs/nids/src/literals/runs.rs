@@ -33,7 +33,13 @@ fn run_at(text: &[u8], at: usize) -> Range<usize> {
     let byte = text[at].to_ascii_lowercase();
     let other = |b: &u8| b.to_ascii_lowercase() != byte;
     let start = text[..at].iter().rposition(other).map_or(0, |last| last + 1);
-    let end = text[at..].iter().position(other).map_or(text.len(), |first| at + first);
+    // Long runs: eight bytes at a time. Only letters have cases.
+    let case = if byte.is_ascii_lowercase() { u64::from_ne_bytes([0x20; 8]) } else { 0 };
+    let of_run =
+        |bytes: &&[u8; 8]| u64::from_ne_bytes(**bytes) | case == u64::from_ne_bytes([byte; 8]);
+    let whole = 8 * text[at..].as_chunks().0.iter().take_while(of_run).count();
+    let rest = &text[at + whole..];
+    let end = at + whole + rest.iter().position(other).unwrap_or(rest.len());
     start..end
 }
 

@@ -114,7 +114,7 @@ proptest! {
 }
 
 /// Each byte as often as requested.
-fn runs(parts: &[(u8, usize)]) -> Vec<u8> {
+pub(super) fn runs(parts: &[(u8, usize)]) -> Vec<u8> {
     parts.iter().flat_map(|(byte, times)| std::iter::repeat_n(*byte, *times)).collect()
 }
 
