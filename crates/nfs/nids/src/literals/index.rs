@@ -54,7 +54,6 @@ struct Buckets {
 struct Entry {
     /// In lower case.
     window: u32,
-    hash: u32,
     place: Place,
 }
 
@@ -114,7 +113,7 @@ impl Buckets {
     fn new(mut entries: Vec<Entry>) -> Self {
         let bits = (entries.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
         let shift = u32::BITS - bits;
-        let hash = |e: &Entry| (e.hash >> shift) as usize;
+        let hash = |e: &Entry| (spread(e.window) >> shift) as usize;
         entries.sort_by_key(hash);
         let mut starts = vec![0u32; (1 << bits) + 1];
         for entry in &entries {
@@ -129,16 +128,16 @@ impl Buckets {
     /// The places of these bytes.
     #[inline]
     fn of(&self, bytes: [u8; WINDOW]) -> impl Iterator<Item = Place> {
-        let hash = (spread(fold(bytes)) >> self.shift) as usize;
-        let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
         let window = lower(bytes);
+        let hash = (spread(window) >> self.shift) as usize;
+        let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
         self.entries[range].iter().filter(move |entry| entry.window == window).map(|e| e.place)
     }
 }
 
 impl Entry {
     fn new(place: Place, bytes: [u8; WINDOW]) -> Self {
-        Self { window: lower(bytes), hash: spread(fold(bytes)), place }
+        Self { window: lower(bytes), place }
     }
 }
 

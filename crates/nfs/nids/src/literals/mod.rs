@@ -4,7 +4,8 @@
 //! [`Index`] finds the literals that do. There are two kinds of filter. [`Pairs`] and [`Nibbles`]
 //! look up 64 or 32 places at a time in tables held in registers, and pass too many places if there
 //! are many literals. [`Windows`] looks up every eighth, fourth or second place in a bitmap, which
-//! requires literals of some length. The share of random text that the tables would pass decides
+//! requires literals of some length. A run of one byte, each place of which would be a candidate, is
+//! searched once, as a whole ([`runs`]). The share of random text that the tables would pass decides
 //! which literals go to which filter.
 
 mod bitmap;

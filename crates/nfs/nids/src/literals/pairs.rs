@@ -82,7 +82,7 @@ impl Pairs {
     /// The reference of [`scan`](Self::scan).
     pub(super) fn scan_scalar(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
-            let mut thinning = Thinning::default();
+            let mut thinning = BlockThinning::default();
             for base in (0..text.len()).step_by(PLACES) {
                 let places = base..text.len().min(base + PLACES);
                 let bit = |at: usize| u64::from(self.pass(text, at)) << (at - base);
@@ -114,12 +114,12 @@ const DENSE: u32 = 16;
 
 /// Leaves out places of runs behind the first that passes: a run is searched as a whole.
 #[derive(Clone, Copy, Default)]
-struct Thinning {
+struct BlockThinning {
     /// Whether the place before passed.
     before: u64,
 }
 
-impl Thinning {
+impl BlockThinning {
     /// Those of the `passed` places that are left; `in_runs` tells which of them have the same byte
     /// as the place before them, four times.
     #[inline]
@@ -183,7 +183,7 @@ mod x86 {
     use thalweg_cpu::avx512;
 
     use super::super::hits::Told;
-    use super::{FIRST, PAIRS, PLACES, SECOND, Tables, Thinning, WINDOW};
+    use super::{BlockThinning, FIRST, PAIRS, PLACES, SECOND, Tables, WINDOW};
 
     /// A matrix in the instruction's format: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {
@@ -286,7 +286,7 @@ mod x86 {
                     self.look_up(first, second)
                 }
             };
-            let (mut now, mut thinning) = (looked(0), Thinning::default());
+            let (mut now, mut thinning) = (looked(0), BlockThinning::default());
             for base in (0..text.len()).step_by(PLACES) {
                 let next = looked(base + PLACES);
                 let one = behind::<{ PAIRS[1] as i32 }>(now[1], next[1]);
