@@ -119,8 +119,8 @@ def run_all(entries, documentation):
     size = lambda entry: os.path.getsize(entry[2]) / 1e9
     entries.sort(key=lambda entry: -times.get(f"{entry[0]} {entry[1]}", size(entry)))
     totals, skipped = [0, 0, 0], set()
-    # Tests wait for peers, too: one more than there are processors.
-    jobs = int(os.environ.get("JOBS", (os.cpu_count() or 1) + 1))
+    # Tests wait for peers, too: two more than there are processors.
+    jobs = int(os.environ.get("JOBS", (os.cpu_count() or 1) + 2))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         # They use one processor for seconds: among the first.
         running = [pool.submit(run_documentation)] if documentation else []
