@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,14 @@ def run(program, *arguments, core=None, environment=None):
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     return done.stdout
+
+
+def write_capture(path, packets):
+    """A capture in libpcap's format of Ethernet frames, a microsecond apart."""
+    with path.open("wb") as out:
+        out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for number, frame in enumerate(packets):
+            out.write(struct.pack("<IIII", 1, number, len(frame), len(frame)) + frame)
 
 
 def build_bench(folder, *options):

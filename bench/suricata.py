@@ -17,13 +17,12 @@ import json
 import re
 import resource
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from common import THALWEG
+from common import THALWEG, write_capture
 
 YAML = """%YAML 1.1
 ---
@@ -111,17 +110,10 @@ def suricata(work, capture, rules, external, classification):
     return alerts(folder / "eve.json"), seconds
 
 
-def one_packet(work):
-    """A capture of one packet."""
-    path = work / "one.pcap"
-    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    path.write_bytes(header + struct.pack("<IIII", 1, 0, 60, 60) + bytes(60))
-    return path
-
-
 def compare_times(options, work, kept):
     """The CPU time of both without loading, by round."""
-    program, external, captures = options.thalweg, options.external, [options.capture.resolve(), one_packet(work)]
+    program, external, captures = options.thalweg, options.external, [options.capture.resolve(), work / "one.pcap"]
+    write_capture(captures[1], [bytes(60)])
     times = {"ours": [], "Suricata": []}
     for _ in range(options.rounds):
         ours = [thalweg(program, work, capture, [kept], external)[1] for capture in captures]

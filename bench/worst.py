@@ -17,7 +17,7 @@ import statistics
 import struct
 from pathlib import Path
 
-from common import THALWEG, built, cpu_model, run, work_folder
+from common import THALWEG, built, cpu_model, run, work_folder, write_capture
 
 PACKETS = 4096
 # The loops over a capture take about this long, in packets times bytes.
@@ -38,13 +38,6 @@ def datagram(source, destination, ports, payload):
     ip = struct.pack("!BBHHHBBHII", 0x45, 0, length, 0, 0, 64, 17, 0, source, destination)
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
     return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x08\0" + ip + transport + payload
-
-
-def write_capture(path, packets):
-    with path.open("wb") as out:
-        out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-        for number, bytes_ in enumerate(packets):
-            out.write(struct.pack("<IIII", 1, number, len(bytes_), len(bytes_)) + bytes_)
 
 
 def literals(rules):

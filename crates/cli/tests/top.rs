@@ -61,7 +61,7 @@ fn count_prints_so_many_times_and_fits_the_columns() {
 fn on_a_terminal_it_draws_again_until_a_key_or_a_signal_and_leaves_no_trace() {
     let folder = tempfile::tempdir().unwrap();
     let _run = Controlled::endless(folder.path(), "edge");
-    for (columns, key) in [(80, "q"), (30, "\x03"), (100, "signal")] {
+    for (columns, key) in [(80, "q"), (30, "Q"), (100, "\x03"), (80, "signal")] {
         let top = OnTerminal::start(folder.path(), columns, &["top", "-s", SOCKET]);
         wait(|| top.text().matches("pps").count() > 0);
         top.press("x");

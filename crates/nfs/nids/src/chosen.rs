@@ -6,7 +6,7 @@
 
 use thalweg_packet::{BATCH, Lanes};
 
-use super::heads::Suiting;
+use super::heads::{Suiting, ones};
 
 /// Rules that belong together, such as those of a pattern: numbers of words with their bits, in order.
 #[derive(Debug, Default)]
@@ -94,16 +94,10 @@ impl Chosen {
         let bits = &mut self.bits[lane * words..][..words];
         let touched = &mut self.touched[lane * summaries..][..summaries];
         for (n, touched) in touched.iter_mut().enumerate() {
-            let mut left = std::mem::take(touched);
-            while left != 0 {
-                let word = 64 * n + left.trailing_zeros() as usize;
-                left &= left - 1;
+            for word in ones(std::mem::take(touched)).map(|bit| 64 * n + bit) {
                 let suit = suiting.map_or(u64::MAX, |suiting| suiting.word(word));
-                let mut rules = std::mem::take(&mut bits[word]) & suit;
-                while rules != 0 {
-                    tell(64 * word as u32 + rules.trailing_zeros());
-                    rules &= rules - 1;
-                }
+                let rules = std::mem::take(&mut bits[word]) & suit;
+                ones(rules).for_each(|bit| tell((64 * word + bit) as u32));
             }
         }
     }

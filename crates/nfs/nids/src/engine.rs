@@ -20,7 +20,7 @@ const TAIL: usize = 4096;
 /// Patterns with fewer bytes occur in much traffic by chance.
 const WEAK: usize = 4;
 
-/// Ports of which little traffic is.
+/// As many ports are few: they have little of the traffic.
 const FEW_PORTS: usize = 16;
 
 /// All rules of an NF, ready for use.
@@ -145,14 +145,17 @@ impl Engine {
                 suiting.each(|n| chosen.add_rule(lane, group.without_pattern[n]));
             }
         }
+        let mut by_pattern = Lanes::NONE;
         if let Some(literals) = &group.literals {
             literals.find_in_each(payloads, fresh, found, |lane, literal| {
+                by_pattern.insert(lane);
                 chosen.add(lane, &group.rules_of_pattern[literal as usize]);
             });
         }
         for lane in chosen.lanes() {
-            let suiting = self.heads.suiting(batch, lane);
-            chosen.take(lane, Some(suiting), |rule| out.push((lane as u32, rule)));
+            // Rules without a pattern suit already.
+            let suiting = by_pattern.contains(lane).then(|| self.heads.suiting(batch, lane));
+            chosen.take(lane, suiting, |rule| out.push((lane as u32, rule)));
         }
     }
 }

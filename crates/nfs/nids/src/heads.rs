@@ -85,6 +85,14 @@ impl Heads {
     }
 }
 
+/// The places of the bits of `word` that are 1, in order.
+#[inline]
+pub(super) fn ones(word: u64) -> impl Iterator<Item = usize> {
+    let next = |left: &u64| Some(left & (left - 1)).filter(|left| *left != 0);
+    let left = std::iter::successors(Some(word).filter(|word| *word != 0), next);
+    left.map(|left| left.trailing_zeros() as usize)
+}
+
 impl Suiting<'_> {
     /// The rules of a word that the header suits: those from 64 times its number on, a bit each.
     #[inline]
@@ -95,11 +103,7 @@ impl Suiting<'_> {
     /// Passes all rules that the header suits to `tell`, in order.
     pub(super) fn each(&self, mut tell: impl FnMut(usize)) {
         for word in 0..self.0[0].len() {
-            let mut left = self.word(word);
-            while left != 0 {
-                tell(64 * word + left.trailing_zeros() as usize);
-                left &= left - 1;
-            }
+            ones(self.word(word)).for_each(|bit| tell(64 * word + bit));
         }
     }
 }

@@ -65,13 +65,13 @@ pub(super) struct Check {
     /// For places followed by fewer than eight bytes.
     short: Bitmap,
     /// For places followed by fewer than four bytes.
-    pairs: Pairs,
+    pairs: PairSet,
 }
 
 /// The first two bytes of places, a bit for each pair that case leaves distinct.
-struct Pairs(Box<[u64; 256]>);
+struct PairSet(Box<[u64; 256]>);
 
-impl Pairs {
+impl PairSet {
     fn place(pair: [u8; 2]) -> (usize, u64) {
         // Without the bit that distinguishes case, a byte has seven.
         let [first, second] = pair.map(|byte| usize::from(byte & 0x1f | byte >> 1 & 0x60));
@@ -96,7 +96,7 @@ impl Check {
         let mut check = Self {
             long: Bitmap::new(13),
             short: Bitmap::new(11),
-            pairs: Pairs(Box::new([0; 256])),
+            pairs: PairSet(Box::new([0; 256])),
         };
         for place in places {
             let bytes = place.bytes(literals);

@@ -87,12 +87,9 @@ impl Pairs {
                 let places = base..text.len().min(base + PLACES);
                 let bit = |at: usize| u64::from(self.pass(text, at)) << (at - base);
                 let passed = places.map(bit).fold(0, |passed, bit| passed | bit);
-                let mut left = thinning.thin(passed, || in_runs(text, base));
-                while left != 0 {
-                    let at = base + left.trailing_zeros() as usize;
-                    hits.push(Hit { text: n as u32, at: at as u32 });
-                    left &= left - 1;
-                }
+                let left = thinning.thin(passed, || in_runs(text, base));
+                let places = (0..PLACES).filter(|place| left >> place & 1 == 1);
+                hits.extend(places.map(|place| Hit { text: n as u32, at: (base + place) as u32 }));
             }
         }
     }
@@ -109,19 +106,19 @@ impl Pairs {
 /// Places that are looked up at once, a bit each.
 const PLACES: usize = 64;
 
-/// As many of these places pass in runs at least, and seldom elsewhere.
+/// At least as many of these places pass in a run, and seldom elsewhere.
 const DENSE: u32 = 16;
 
-/// Leaves out places of runs behind the first that passes: a run is searched as a whole.
-#[derive(Clone, Copy, Default)]
+/// Leaves out the places of a run after the first that passes: a run is searched as a whole.
+#[derive(Default)]
 struct BlockThinning {
     /// Whether the place before passed.
     before: u64,
 }
 
 impl BlockThinning {
-    /// Those of the `passed` places that are left; `in_runs` tells which of them have the same byte
-    /// as the place before them, four times.
+    /// The places that remain of those that have `passed`. `in_runs` returns those in whose window
+    /// each byte is the one before the place.
     #[inline]
     fn thin(&mut self, passed: u64, in_runs: impl FnOnce() -> u64) -> u64 {
         let again = passed & (passed << 1 | self.before);

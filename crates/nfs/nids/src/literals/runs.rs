@@ -2,7 +2,7 @@
 //!
 //! Each place of a run has the same window, and would be a candidate for each literal with that
 //! window. So a run is searched once, as a whole: where a literal may lie in it follows from what
-//! stands before and behind the literal's own run. Case is ignored, as everywhere here.
+//! stands before and after the literal's own run. Case is ignored, as everywhere here.
 
 use std::ops::Range;
 
@@ -55,7 +55,6 @@ struct OwnRun {
 }
 
 /// Literals with a run at their window.
-#[derive(Default)]
 pub(super) struct RunLiterals {
     /// By byte, the shortest first.
     all: Vec<OwnRun>,
@@ -82,7 +81,7 @@ impl RunLiterals {
         Self { all, starts }
     }
 
-    /// Those that occur where `text` has the run `there` of `byte`, and end after `from`.
+    /// Passes to `found` those that occur where `text` has the run `there`, and end after `from`.
     #[inline]
     pub(super) fn find(
         &self,
@@ -97,8 +96,8 @@ impl RunLiterals {
         for entry in of_byte.iter().take_while(|entry| entry.bytes <= there.len()) {
             let literal = &literals[entry.literal as usize][..];
             let (before, rest) = literal.split_at(entry.start);
-            let behind = &rest[entry.bytes..];
-            let is_bounded = !before.is_empty() && !behind.is_empty();
+            let after = &rest[entry.bytes..];
+            let is_bounded = !before.is_empty() && !after.is_empty();
             if is_bounded && entry.bytes != there.len() {
                 continue;
             }
@@ -110,21 +109,19 @@ impl RunLiterals {
             };
             let Some(start) = start else { continue };
             let at_run = start + before.len();
-            let after = at_run + entry.bytes;
+            let end_of_run = at_run + entry.bytes;
+            let end = end_of_run + after.len();
             let is = |place: Range<usize>, bytes: &[u8]| {
                 text.get(place).is_some_and(|there| there.eq_ignore_ascii_case(bytes))
             };
-            if after + behind.len() > from
-                && is(start..at_run, before)
-                && is(after..after + behind.len(), behind)
-            {
+            if end > from && is(start..at_run, before) && is(end_of_run..end, after) {
                 found(entry.literal);
             }
         }
     }
 }
 
-/// Leaves out places of a run behind the first.
+/// Leaves out the places of a run after the first.
 #[derive(Default)]
 pub(super) struct Thinning {
     /// The last place of a run.
@@ -152,18 +149,13 @@ impl Thinning {
     #[inline]
     pub(super) fn place(&mut self, hit: Hit, rest: &[u8]) -> InRun {
         let Some(window) = rest.first_chunk() else { return InRun::No };
-        let adjoining = self.last.filter(|last| hit.adjoins(last.hit));
+        let before = self.last.filter(|last| hit.adjoins(last.hit));
         // Most places of a run are just like the one before.
-        if let Some(last) = &mut self.last
-            && adjoining.is_some()
-            && last.window == *window
-        {
-            last.hit = hit;
-            return InRun::Later;
-        }
-        let Some(lower) = run_window(rest) else { return InRun::No };
+        let same = before.filter(|before| before.window == *window);
+        let lower = same.map(|same| same.lower).or_else(|| run_window(rest));
+        let Some(lower) = lower else { return InRun::No };
         self.last = Some(LastPlace { hit, window: *window, lower });
-        if adjoining.is_some_and(|last| last.lower == lower) { InRun::Later } else { InRun::First }
+        if before.is_some_and(|before| before.lower == lower) { InRun::Later } else { InRun::First }
     }
 }
 
