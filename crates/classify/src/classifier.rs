@@ -10,6 +10,7 @@ use crate::emc_control::EmcControl;
 use crate::hash::Hasher;
 use crate::lookup::{Explanation, LayerStats, Lookup, MatchLayer};
 use crate::megaflow::{Megaflow, Megaflows};
+use crate::megaflow_budget::MegaflowBudget;
 use crate::rule::Match;
 use crate::rule_table::RuleTable;
 use crate::shared::SharedRules;
@@ -38,6 +39,8 @@ pub struct Config {
     /// The most megaflows; above, packets fall to the rule table, and megaflows
     /// idle for 100 ms are removed.
     pub megaflow_limit: usize,
+    /// Whether packets go past the megaflows to the rules while megaflows cost more than they save.
+    pub megaflow_adaptive: bool,
     /// A megaflow that no packet matches for this long is removed, at most half a
     /// second of packet time later.
     pub idle_timeout: Nanoseconds,
@@ -53,6 +56,7 @@ impl Default for Config {
             emc_insert_inverse_probability: 100,
             emc_adaptive: true,
             megaflow_limit: 200_000,
+            megaflow_adaptive: true,
             idle_timeout: Nanoseconds::from_secs(10),
             isa: Isa::active(),
         }
@@ -69,6 +73,7 @@ pub struct Classifier {
     emc: Emc,
     control: Option<EmcControl>,
     megaflows: Megaflows,
+    budget: Option<MegaflowBudget>,
     config: Config,
     swept: Nanoseconds,
     stats: LayerStats,
@@ -102,6 +107,7 @@ impl Classifier {
             control: (emc.is_on() && config.emc_adaptive).then(|| EmcControl::new(emc.entries())),
             emc,
             megaflows: Megaflows::new(config.megaflow_limit, config.isa, seed.rotate_left(16)),
+            budget: config.megaflow_adaptive.then(|| MegaflowBudget::new(seed)),
             config,
             swept: Nanoseconds::default(),
             stats: LayerStats::default(),
@@ -159,8 +165,49 @@ impl Classifier {
         }
         watch.lap(&mut self.cycles.emc);
         if !left.is_empty() {
-            self.ask_megaflows(&packets, left, cache, out);
+            self.ask_cheaper_layer(&packets, left, cache, out);
         }
+    }
+
+    /// Classifies the packets that the exact-match cache did not know: by the megaflows, or by the
+    /// rules themselves where megaflows cost more.
+    fn ask_cheaper_layer(
+        &mut self,
+        packets: &Packets<'_>,
+        lanes: Lanes,
+        cache: bool,
+        out: &mut [Lookup; BATCH],
+    ) {
+        let Some(budget) = &mut self.budget else {
+            return self.ask_megaflows(packets, lanes, cache, out);
+        };
+        let start = budget.measures_next().then(cycles::now);
+        if budget.uses_megaflows() {
+            self.ask_megaflows(packets, lanes, cache, out);
+        } else {
+            self.ask_rules(packets, lanes, out);
+        }
+        if let Some(budget) = &mut self.budget {
+            budget.batch(lanes.count() as u64, start.map(|s| cycles::now().wrapping_sub(s)));
+        }
+    }
+
+    /// Classifies packets by the rules, and caches nothing.
+    fn ask_rules(&mut self, packets: &Packets<'_>, lanes: Lanes, out: &mut [Lookup; BATCH]) {
+        let mut watch = Watch::start(self.timed);
+        for lane in lanes {
+            self.ask_rules_for(&packets.keys.key(lane), &mut out[lane]);
+        }
+        watch.lap(&mut self.cycles.rules);
+    }
+
+    /// Classifies one packet by the rules, and caches nothing.
+    fn ask_rules_for(&mut self, key: &FlowKey, out: &mut Lookup) {
+        let (rule, packet_type) = self.rules.find(key);
+        self.stats.rule_lookups += 1;
+        self.stats.not_cached += 1;
+        self.stats.unmatched += u64::from(rule.is_none());
+        *out = Lookup { rule, packet_type, layer: MatchLayer::RuleTable };
     }
 
     /// Enables timing of each layer from now on; the timing itself costs
@@ -192,7 +239,7 @@ impl Classifier {
         hits
     }
 
-    /// Classifies the packets that the exact-match cache did not know.
+    /// Classifies packets by the megaflows, and caches what these lack.
     fn ask_megaflows(
         &mut self,
         packets: &Packets<'_>,
@@ -259,6 +306,10 @@ impl Classifier {
 
     /// Searches the rule table and caches its answer.
     fn upcall(&mut self, key: &FlowKey, len: u16, out: &mut Lookup) {
+        if !self.megaflows.has_room() {
+            // Without a place for it a proof is of no use.
+            return self.ask_rules_for(key, out);
+        }
         let found = self.rules.lookup(key);
         self.stats.rule_lookups += 1;
         self.stats.unmatched += u64::from(found.rule.is_none());
@@ -280,6 +331,9 @@ impl Classifier {
         if !self.shared.is_current(&self.rules) {
             self.rules = self.shared.load();
             self.megaflows.doubt_all();
+            if let Some(budget) = &mut self.budget {
+                budget.forget_rules();
+            }
         }
     }
 
@@ -299,7 +353,8 @@ impl Classifier {
     /// nothing and caches nothing.
     pub fn explain(&mut self, key: &FlowKey) -> Explanation {
         self.take_up_rules();
-        if let Some(flow) = self.megaflows.peek(key, &self.rules) {
+        let asked = self.budget.as_ref().is_none_or(MegaflowBudget::uses_megaflows);
+        if let Some(flow) = self.megaflows.peek(key, &self.rules).filter(|_| asked) {
             let layer = if self.is_in_emc(key) { MatchLayer::Emc } else { MatchLayer::Megaflow };
             let lookup = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
             return self.explanation(lookup, &flow.pattern);

@@ -23,6 +23,7 @@ mod hash;
 mod linear;
 mod lookup;
 mod megaflow;
+mod megaflow_budget;
 mod rule;
 mod rules;
 pub mod sfh;

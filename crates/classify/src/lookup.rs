@@ -59,7 +59,7 @@ pub struct LayerStats {
     pub expired: u64,
     /// Megaflows removed because the rules changed.
     pub revalidated_away: u64,
-    /// Answers not cached because the megaflow layer was full.
+    /// Answers not cached because the megaflow layer was full or cost more than it saved.
     pub not_cached: u64,
 }
 

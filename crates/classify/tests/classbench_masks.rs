@@ -90,6 +90,7 @@ fn masks_prove_the_answers_over_all_rule_sets() {
             let found = table.lookup(&key);
             let flaw = proof::flaw(&rules, &key, &found);
             assert_eq!(flaw, None, "{} {key:?}", path.display());
+            assert_eq!(table.find(&key), (found.rule, found.packet_type), "{}", path.display());
             searched += 1;
             if n % 4 == 0 {
                 let other = random_key(&rules, rng);

@@ -141,6 +141,7 @@ fn a_mask_proves_its_answer_and_holds_no_bit_that_no_subtable_asked_for() {
             for key in &keys {
                 let found = table.lookup(key);
                 prop_assert_eq!(flaw(rules, key, &found), None);
+                prop_assert_eq!(table.find(key), (found.rule, found.packet_type));
                 let most = all_visited(rules, found.rule);
                 prop_assert!(is_within(&found.mask, &most));
                 narrower.set(narrower.get() + u64::from(found.mask != most));
@@ -271,6 +272,7 @@ fn masks_prove_answers_where_port_ranges_are_split() {
             key.set(field::TP_DST, dport * 100);
             let found = table.lookup(&key);
             prop_assert_eq!(flaw(&rules, &key, &found), None);
+            prop_assert_eq!(table.find(&key), (found.rule, found.packet_type));
             hits.set(hits.get() + u64::from(found.rule.is_some()));
         }
     });

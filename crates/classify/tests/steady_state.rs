@@ -70,6 +70,7 @@ fn a_warm_classifier_allocates_nothing() {
             emc_entries,
             emc_insert_inverse_probability: 1,
             emc_adaptive: false,
+            megaflow_adaptive: false,
             ..Config::default()
         };
         let mut classifier = Classifier::new(Arc::new(SharedRules::new(rules())), config);

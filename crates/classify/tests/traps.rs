@@ -65,7 +65,7 @@ fn check(texts: &[&str], keys: &[FlowKey]) -> usize {
     let shared = Arc::new(SharedRules::new(table));
     let mut shared_answers = 0;
     for first in 0..keys.len() {
-        let config = Config { emc_entries: 0, ..Config::default() };
+        let config = Config { emc_entries: 0, megaflow_adaptive: false, ..Config::default() };
         let mut classifier = Classifier::new(shared.clone(), config);
         let (later, earlier) = (&keys[first..], &keys[..first]);
         for key in later.iter().chain(earlier) {

@@ -126,6 +126,7 @@ pub(super) struct Classify {
     pub(super) emc_insert_inverse_probability: u32,
     pub(super) emc_adaptive: bool,
     pub(super) megaflow_limit: usize,
+    pub(super) megaflow_adaptive: bool,
     pub(super) idle_timeout_ms: u64,
     pub(super) decapsulate: bool,
 }
@@ -138,6 +139,7 @@ impl Default for Classify {
             emc_insert_inverse_probability: config.emc_insert_inverse_probability,
             emc_adaptive: config.emc_adaptive,
             megaflow_limit: config.megaflow_limit,
+            megaflow_adaptive: config.megaflow_adaptive,
             idle_timeout_ms: config.idle_timeout.0 / 1_000_000,
             decapsulate: false,
         }

@@ -337,6 +337,7 @@ fn classifier_config(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Con
         emc_insert_inverse_probability: c.emc_insert_inverse_probability,
         emc_adaptive: c.emc_adaptive,
         megaflow_limit: c.megaflow_limit,
+        megaflow_adaptive: c.megaflow_adaptive,
         idle_timeout: Nanoseconds::from_millis(c.idle_timeout_ms),
         ..Config::default()
     }

@@ -23,6 +23,11 @@ use crate::lookup::{Lookup, MatchLayer};
 use crate::rule::{Match, RuleId};
 use crate::rule_table::{Found, RuleTable};
 
+/// The most masks. Each can lengthen the search for packets of all others, and traffic can be made
+/// so that every packet adds one (Csikor et al., "Tuple Space Explosion", CoNEXT 2019). A thousand
+/// connections over the largest rule sets take 400.
+const MOST_SUBTABLES: usize = 1024;
+
 /// Lookups between two sortings of the families by their hits.
 const SORT_PERIOD: u32 = 1 << 16;
 
@@ -106,8 +111,14 @@ impl Megaflows {
         self.store.len()
     }
 
+    /// Whether there is a place for one more, if its mask is known.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len() < self.limit
+    }
+
+    /// Whether megaflows or masks are as many as there may be.
     pub(crate) fn is_full(&self) -> bool {
-        self.len() >= self.limit
+        !self.has_room() || self.subtables() >= MOST_SUBTABLES
     }
 
     pub(crate) fn subtables(&self) -> usize {
@@ -321,12 +332,13 @@ impl Megaflows {
     /// Caches `found` for all keys like `key`, which no megaflow covers yet.
     /// `None` when there is no place.
     pub(crate) fn insert(&mut self, key: &FlowKey, found: &Found) -> Option<u32> {
-        if self.is_full() {
+        if !self.has_room() {
             return None;
         }
         let stamp = self.next_stamp();
         let subtable = match self.store.find_subtable(&found.mask) {
             Some(subtable) => subtable,
+            None if self.is_full() => return None,
             None => self.add_subtable(found.mask)?,
         };
         let handle = self.store.add(Flow::new(found, subtable, self.now, stamp), key);

@@ -1,16 +1,19 @@
-//! The search for the winning rule, and for few bits that prove that it wins.
+//! The search for the winning rule, and, where wanted, for few bits that prove that it wins.
 
 use thalweg_packet::FlowKey;
 
 use super::fields::{FIELDS, TRACKED, WIDEST};
 use super::order::{Order, Slot};
-use super::signature::{PAIRS, PairList, Pairs, Signature};
+use super::signature::{Asked, PAIRS, PairList, Pairs, Signature};
 use super::subtable::{Ranked, Reached, Subtable};
 use super::trie::Trie;
 use crate::rule::Rank;
 
 /// The number of searched subtables that are recorded without an allocation.
 const REMEMBERED: usize = 32;
+
+/// So many subtables are searched sooner than it is found out which of them cannot match.
+const FEW_SUBTABLES: usize = 24;
 
 /// Bits of this cost are added only after a search did not do without them: a bit
 /// of a source port.
@@ -27,6 +30,54 @@ pub(super) struct Search<'a> {
     dead_list: PairList,
     /// For each of those, its field, and how many bits of the key show it.
     shown_by: [(u8, u8); PAIRS],
+}
+
+/// The winning rule for `key`, without a proof.
+pub(super) fn winner(
+    order: &Order,
+    tries: &[Trie; FIELDS],
+    pairs: &Pairs,
+    key: &FlowKey,
+) -> Option<Ranked> {
+    let mut dead = PairList::new();
+    if order.len() > FEW_SUBTABLES {
+        each_dead(tries, pairs, key, |_, asked, _| dead.push(asked.pair));
+    }
+    let mut winner: Option<Ranked> = None;
+    for chunk in order.chunks() {
+        if winner.is_some_and(|(rank, _)| rank < chunk.best()) {
+            break;
+        }
+        for at in bits(chunk.without(dead.pairs())) {
+            let slot = &chunk.slots()[at];
+            if winner.is_some_and(|(rank, _)| rank < slot.place.0) {
+                break;
+            }
+            winner = slot.subtable.find(key).into_iter().chain(winner).min();
+        }
+    }
+    winner
+}
+
+/// Calls `each` for every pair of field and length of which no prefix matches `key`, with how many
+/// bits of the key show it.
+fn each_dead(
+    tries: &[Trie; FIELDS],
+    pairs: &Pairs,
+    key: &FlowKey,
+    mut each: impl FnMut(usize, &Asked, u8),
+) {
+    let used = tries.iter().zip(TRACKED).enumerate().filter(|(_, (t, _))| !t.is_empty());
+    for (field, (trie, tracked)) in used {
+        let mut differing = [0; WIDEST + 1];
+        trie.differing(tracked.bits(key), &mut differing);
+        for asked in pairs.of_field(field) {
+            let bits = differing[usize::from(asked.len)];
+            if bits > 0 {
+                each(field, asked, bits);
+            }
+        }
+    }
 }
 
 /// A slot whose subtable was searched, and how far.
@@ -56,20 +107,12 @@ impl<'a> Search<'a> {
             dead_list: PairList::new(),
             shown_by: [(0, 0); PAIRS],
         };
-        let used = tries.iter().zip(TRACKED).enumerate().filter(|(_, (t, _))| !t.is_empty());
-        for (field, (trie, tracked)) in used {
-            let mut differing = [0; WIDEST + 1];
-            trie.differing(tracked.bits(key), &mut differing);
-            for asked in pairs.of_field(field) {
-                let bits = differing[usize::from(asked.len)];
-                if bits > 0 {
-                    search.dead.add(asked.pair);
-                    search.dead_list.push(asked.pair);
-                    let bits = tracked.examined(bits, asked.len, order.len());
-                    search.shown_by[usize::from(asked.pair)] = (field as u8, bits);
-                }
-            }
-        }
+        each_dead(tries, pairs, key, |field, asked, bits| {
+            search.dead.add(asked.pair);
+            search.dead_list.push(asked.pair);
+            let bits = TRACKED[field].examined(bits, asked.len, order.len());
+            search.shown_by[usize::from(asked.pair)] = (field as u8, bits);
+        });
         search
     }
 

@@ -60,6 +60,13 @@ impl StagedMask {
         words.iter().fold(h, |h, &(i, mask)| hash::fold(h, key.words[i] & mask))
     }
 
+    /// The hash of `key` through all stages.
+    #[inline]
+    pub(super) fn fold_all(&self, key: &FlowKey) -> u64 {
+        let words = self.words.iter();
+        words.fold(hash::SEED, |h, &(i, mask)| hash::fold(h, key.words[i] & mask))
+    }
+
     /// Adds the bits that the stages up to `last` look at to `mask`.
     pub(super) fn add_stages(&self, last: usize, mask: &mut FlowKey) {
         for &(i, word) in &self.words[..self.stages[last].end] {

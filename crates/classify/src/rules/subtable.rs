@@ -168,6 +168,12 @@ impl Subtable {
         found.map_or(Reached::Stage(last), |e| Reached::Match(e.best))
     }
 
+    /// The best rule whose pattern `key` has.
+    pub(super) fn find(&self, key: &FlowKey) -> Option<Ranked> {
+        let hash = hash_all(&self.staged, key);
+        self.entries.find(hash, |e| self.staged.matches(&e.words, key)).map(|e| e.best)
+    }
+
     /// Adds the bits examined by a search that got as far as `reached`.
     pub(super) fn add_examined(&self, reached: Reached, mask: &mut FlowKey) {
         match reached {
@@ -229,5 +235,5 @@ impl Entry {
 }
 
 fn hash_all(staged: &StagedMask, key: &FlowKey) -> u64 {
-    (0..staged.stages()).fold(hash::SEED, |h, stage| staged.fold(h, key, stage))
+    staged.fold_all(key)
 }

@@ -7,7 +7,7 @@ use thalweg_packet::{FlowKey, PacketType};
 use super::fields::{FIELDS, TRACKED};
 use super::hash_trie::{HashTrie, Item};
 use super::order::{Order, Place, Slot};
-use super::search::Search;
+use super::search::{self, Search};
 use super::signature::Pairs;
 use super::subtable::{Change, Ranked, Subtable};
 use super::trie::Trie;
@@ -137,6 +137,13 @@ impl RuleTable {
             self.remove_match(pattern, rule.rank());
         }
         Some(rule)
+    }
+
+    /// Finds the winning rule for `key`, and the packet type it gives, without bits that decide it:
+    /// a fraction of the work of [`lookup`](Self::lookup).
+    pub fn find(&self, key: &FlowKey) -> (Option<RuleId>, PacketType) {
+        let winner = search::winner(&self.order, &self.tries, &self.pairs, key);
+        winner.map_or((None, self.default_type), |(rank, gives)| (Some(rank.rule()), gives))
     }
 
     /// Finds the winning rule for `key`, and bits that decide it.
