@@ -2,9 +2,13 @@
 """What is the dearest traffic? Cycles a packet of inputs that are chosen to be dear, against usual ones.
 
     bench/worst.py payloads --rules FILE... [--size 64 512 1400] [--rounds 5]
+    bench/worst.py classification [--peer FOLDER] [--rounds 5]
 
 `payloads`: the intrusion detection over UDP of one repeated byte, of two, of text, HTTP, all literals
 of the rules one after the other, against random bytes of the same length.
+`classification`: the whole path over few flows, over random headers, and over headers that part from
+each rule at another bit, so that every packet needs a mask of its own, against the rules alone;
+with FOLDER as in bench/ovs.py, against Open vSwitch, too.
 
 One core, interleaved rounds, medians.
 """
@@ -13,11 +17,12 @@ import argparse
 import json
 import random
 import re
+import shutil
 import statistics
 import struct
 from pathlib import Path
 
-from common import THALWEG, built, cpu_model, run, work_folder, write_capture
+from common import THALWEG, built, cpu_model, measure, run, work_folder, write_capture
 
 PACKETS = 4096
 # The loops over a capture take about this long, in packets times bytes.
@@ -78,6 +83,118 @@ def payloads(rules):
     return kinds
 
 
+def tcp(source, destination, ports):
+    """An Ethernet frame of TCP without payload; addresses as bytes, of IPv4 or IPv6."""
+    transport = struct.pack("!HHIIBBHHH", *ports, 1, 1, 0x50, 0x10, 65535, 0, 0)
+    if len(source) == 16:
+        return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, 20, 6, 64) + (
+            source + destination + transport)
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + source + destination
+    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
+    return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x08\0" + ip + transport + b"\0" * 6
+
+
+# Rules by name: (what is before the fields, [(field, value, bits)]), the first with the best priority.
+THREE = [("tcp", [("tp_dst", 80, 16)]), ("tcp", [("tp_src", 12345, 16)]), ("ip", [("nw_src", 0x0A000001, 32)])]
+TWENTY = THREE + [
+    ("tcp", [("nw_dst", 0xC0A80000, 16), ("tp_dst", 443, 16)]), ("ip", [("nw_dst", 0xC0A80100, 24)]),
+    ("tcp", [("nw_src", 0x0A010000, 16), ("tp_src", 53, 16)]), ("ip", [("nw_src", 0x0A020000, 20)]),
+    ("tcp", [("nw_src", 0x0A030000, 24), ("nw_dst", 0xC0A80200, 24)]), ("ip", [("nw_dst", 0xAC100000, 12)]),
+    ("tcp", [("tp_src", 0x8000, 4), ("nw_dst", 0xAC200000, 28)]), ("tcp", [("tp_dst", 0x1F90, 12)]),
+    ("tcp6", [("tp_dst", 80, 16)]), ("tcp6", [("tp_src", 12345, 16)]),
+    ("ipv6", [("ipv6_src", 0x20010DB8 << 96, 32)]), ("ipv6", [("ipv6_dst", 0x20010DB8_00010000 << 64, 64)]),
+    ("ipv6", [("ipv6_src", (0x20010DB9_00020000 << 64) + 1, 128)]),
+    ("tcp6", [("ipv6_dst", 0x20010DB8_00030000 << 64, 48), ("tp_dst", 443, 16)]),
+    ("tcp6", [("ipv6_src", 0x20010DBA_00040000 << 64, 56), ("tp_src", 53, 16)]),
+    ("ipv6", [("ipv6_dst", 0xFD << 120, 8)]), ("tcp6", [("ipv6_src", 0xFE80 << 112, 10), ("tp_dst", 22, 16)])]
+
+
+def flow_lines(rules):
+    """The rules in the syntax of ovs-ofctl."""
+    for number, (kind, fields) in enumerate(rules):
+        parts = []
+        for field, value, bits in fields:
+            if field.startswith("nw"):
+                parts.append(f"{field}={'.'.join(map(str, value.to_bytes(4)))}/{bits}")
+            elif field.startswith("ipv6"):
+                parts.append(f"{field}={value.to_bytes(16).hex(':', 2)}/{bits}")
+            else:
+                parts.append(f"{field}={value:#x}/{0x10000 - (1 << 16 - bits):#x}")
+        yield f"priority={100 - number},{kind},{','.join(parts)}"
+
+
+WIDTHS = {"nw_src": 32, "nw_dst": 32, "tp_src": 16, "tp_dst": 16, "ipv6_src": 128, "ipv6_dst": 128}
+
+
+def headers(rules, kind, count=1 << 16):
+    """TCP packets of one kind: (source, destination, ports)."""
+    chance = random.Random(1)
+    sixth = any(field.startswith("ipv6") for _, fields in rules for field, *_ in fields)
+    for number in range(count):
+        version = number % 2 if sixth else 0
+        names = ["ipv6_src", "ipv6_dst"] if version else ["nw_src", "nw_dst"]
+        values = {name: chance.getrandbits(WIDTHS[name]) for name in [*names, "tp_src", "tp_dst"]}
+        if kind == "few flows":
+            values.update({names[0]: 0x0A000000 + number % 64, names[1]: 7, "tp_src": 1024 + number % 50})
+            values["tp_dst"] = 80 if number % 3 else 443
+        if kind == "a mask a packet":
+            for name in values:
+                near = [(value, bits) for _, fields in rules for field, value, bits in fields if field == name]
+                value, bits = chance.choice(near) if near else (0, 1)
+                # Agrees with the rule in some bits, and with nothing after the first that differs.
+                below = WIDTHS[name] - 1 - chance.randrange(bits)
+                values[name] = (value >> below ^ 1) << below | chance.getrandbits(below)
+        ends = [values[name].to_bytes(WIDTHS[name] // 8) for name in names]
+        yield *ends, (values["tp_src"], values["tp_dst"])
+
+
+def classes_chain(folder, name, settings):
+    (folder / "worst-ids.csv").write_text("*, ingress, egress\n")
+    path = folder / f"{name}{'-alone' if settings else ''}.toml"
+    path.write_text(f'routes = "worst-ids.csv"\n[classify]\n{settings}\n[[class]]\ntype = "matched"\n'
+                    f'file = "{name.rsplit("-", 1)[0]}.flows"\n[input.in]\ncapture = "{name}.pcap"\nmemory = true\n'
+                    f'loop = 0\n[output.out]\ndiscard = true\n')
+    return path
+
+
+def open_vswitch(peer, name, lines, capture, folder):
+    """Cycles a packet of Open vSwitch over the same rules and packets."""
+    import ovs
+    scenario = peer / "scn" / name
+    scenario.mkdir(parents=True, exist_ok=True)
+    (scenario / "rules.of").write_text("".join(f"{line},actions=output:2\n" for line in lines))
+    shutil.copy(capture, scenario / "traffic.pcap")
+    return min(cycles for cycles, _ in ovs.open_vswitch(peer, name, "0,100", folder).values())
+
+
+def compare_headers(options):
+    program, folder = built(options.thalweg), work_folder()
+    peer = options.peer and options.peer.resolve()
+    print(f"{cpu_model()}; TCP of 64 bytes, {options.rounds} interleaved rounds\n")
+    print("| rules | headers | cycles a packet | the rules alone | times | masks | Open vSwitch |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for rules in [THREE, TWENTY]:
+        lines = list(flow_lines(rules))
+        (folder / f"worst-{len(rules)}.flows").write_text("".join(f"{line}\n" for line in lines))
+        for number, kind in enumerate(["few flows", "random", "a mask a packet"]):
+            name = f"worst-{len(rules)}-{number}"
+            capture = folder / f"{name}.pcap"
+            write_capture(capture, (tcp(*header) for header in headers(rules, kind)))
+            whole = classes_chain(folder, name, "")
+            alone = classes_chain(folder, name, "emc_entries = 0\nmegaflow_limit = 0")
+            rounds, theirs = [], []
+            for _ in range(options.rounds):
+                reports = [measure(program, chain, options.count) for chain in [whole, alone]]
+                rounds.append([report["cycles_per_packet"] for report in reports])
+                masks = reports[0]["classification"]["subtables"]
+                if peer:
+                    theirs.append(open_vswitch(peer, name, lines, capture, folder))
+            mine, rule_table = (statistics.median(column) for column in zip(*rounds))
+            ratio = statistics.median(a / b for a, b in rounds)
+            other = f"{statistics.median(theirs):.0f}" if theirs else ""
+            print(f"| {len(rules)} | {kind} | {mine:.0f} | {rule_table:.0f} | {ratio:.2f} | {masks} | {other} |", flush=True)
+
+
 def ids_chain(folder, name, capture, rules):
     names = ", ".join(f'"{rule.resolve()}"' for rule in rules)
     (folder / "worst-ids.csv").write_text("*, ingress, ids\n*, ids, egress\n")
@@ -124,6 +241,11 @@ def main():
     payload.add_argument("--only", nargs="+", help="only these payloads, beside random bytes")
     payload.add_argument("--rounds", type=int, default=5)
     payload.set_defaults(compare=compare_payloads)
+    classification = kinds.add_parser("classification")
+    classification.add_argument("--peer", type=Path, help="the folder of the programs that run Open vSwitch")
+    classification.add_argument("--count", type=int, default=10_000_000, help="packets a run")
+    classification.add_argument("--rounds", type=int, default=5)
+    classification.set_defaults(compare=compare_headers)
     options = parser.parse_args()
     options.compare(options)
 

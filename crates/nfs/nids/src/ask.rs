@@ -3,10 +3,9 @@
 use thalweg_packet::FiveTuple;
 
 use super::app::{Message, Progress};
-use super::buffer::Buffer;
 use super::engine::Engine;
 use super::flows::Seen;
-use super::heads::Suiting;
+use super::heads::{Header, Suiting};
 use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
 use super::matches::Match;
@@ -16,18 +15,19 @@ use super::rule::{Action, Rule};
 const OPEN: usize = 16;
 
 impl Inspector {
-    /// Finds the rules that may match `bytes`, which are new after `from`; with `suiting`, only
-    /// rules that the header suits.
+    /// Finds the rules that may match `bytes` of packets with this header, which are new after
+    /// `from`; with `suiting`, only rules that the header suits.
     pub(super) fn search_bytes(
         &mut self,
         engine: &Engine,
+        header: Header,
         bytes: &[u8],
         from: usize,
         suiting: Option<Suiting<'_>>,
     ) {
         let Self { search, found, .. } = self;
         found.clear();
-        engine.candidates(Buffer::Payload, bytes, from, suiting, search, found);
+        engine.candidates_of_payload(header, bytes, from, suiting, search, found);
     }
 
     /// Evaluates the rules that were found, and those that wait for more of the stream.
@@ -144,7 +144,7 @@ impl Inspector {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         for (buffer, bytes) in &message.buffers[message.searched..] {
-            engine.candidates(*buffer, bytes, 0, None, &mut self.search, &mut found);
+            engine.candidates(*buffer, bytes, &mut self.search, &mut found);
         }
         message.searched = message.buffers.len();
         found.append(&mut message.candidates);

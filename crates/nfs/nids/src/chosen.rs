@@ -12,6 +12,18 @@ use super::heads::{Suiting, ones};
 #[derive(Debug, Default)]
 pub(super) struct RuleSet(Vec<(u32, u64)>);
 
+#[cfg(test)]
+impl RuleSet {
+    /// The rules, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        let rules = |(word, bits): &(u32, u64)| {
+            let first = word * u64::BITS;
+            ones(*bits).map(move |bit| first + bit as u32)
+        };
+        self.0.iter().flat_map(rules)
+    }
+}
+
 impl FromIterator<u32> for RuleSet {
     /// The rules have to be in order.
     fn from_iter<T: IntoIterator<Item = u32>>(rules: T) -> Self {

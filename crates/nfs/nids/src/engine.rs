@@ -3,15 +3,16 @@
 //! One pass over the data finds the rules whose fast patterns occur in it; only those rules, and
 //! the few without a pattern, are verified in full.
 
-use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::alert;
 use super::buffer::Buffer;
-use super::chosen::{Chosen, RuleSet};
-use super::heads::{Heads, Suiting};
+use super::chosen::Chosen;
+use super::group::{Group, GroupBuilder};
+use super::heads::{Header, Heads, Suiting};
 use super::literals::{Found, Literals};
+use super::port_groups::PortGroups;
 use super::rule::{Condition, PayloadTest, Rule, View};
 
 /// How far rules with several tests reach back in a stream, in bytes.
@@ -29,8 +30,12 @@ pub(super) struct Engine {
     pub(super) rules: Vec<Rule>,
     /// The part of an alert that describes the rule, by rule.
     pub(super) alerts: Vec<String>,
-    /// By buffer.
-    groups: Vec<Group>,
+    /// The rules whose pattern belongs to payloads.
+    payloads: PortGroups,
+    /// The other ones, by buffer.
+    messages: Vec<Group>,
+    /// The rules without a pattern, by buffer.
+    without_pattern: Vec<Vec<u32>>,
     /// The header conditions of all rules.
     heads: Heads,
     /// Likewise for the payload rules without a pattern, in their order.
@@ -57,41 +62,57 @@ pub(super) struct Needs {
     pub(super) tail: usize,
 }
 
-/// The rules whose fast pattern belongs to one buffer.
-#[derive(Default)]
-struct Group {
-    literals: Option<Literals>,
-    /// For each literal, its rules.
-    rules_of_pattern: Vec<RuleSet>,
-    without_pattern: Vec<u32>,
-}
-
 /// The buffers of a search for rules; reused.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     literals: Found,
     chosen: Chosen,
+    /// The lanes of a batch that each of these groups concerns.
+    concerned: Vec<(usize, Lanes)>,
 }
 
 impl Engine {
     pub(super) fn new(mut rules: Vec<Rule>) -> Self {
         rules.sort_by_key(|r| (r.action, r.bits_rank(), r.severity));
-        let mut groups = Vec::new();
-        for _ in 0..Buffer::COUNT {
-            groups.push(GroupBuilder::default());
+        let mut messages = Vec::new();
+        messages.resize_with(Buffer::COUNT, GroupBuilder::default);
+        let mut without_pattern = vec![Vec::new(); Buffer::COUNT];
+        let mut payloads = Vec::new();
+        for (rule, number) in rules.iter().zip(0u32..) {
+            let buffer = rule.fast_pattern.buffer;
+            let has_pattern = match buffer {
+                Buffer::Payload => {
+                    let searched = is_searched(rule);
+                    payloads.extend(searched.then_some((number, rule)));
+                    searched
+                }
+                _ => messages[buffer as usize].add(rule, number),
+            };
+            if !has_pattern {
+                without_pattern[buffer as usize].push(number);
+            }
         }
-        for (number, rule) in rules.iter().enumerate() {
-            groups[rule.fast_pattern.buffer as usize].add(rule, number as u32);
-        }
-        let groups: Vec<_> = groups.into_iter().map(GroupBuilder::build).collect();
-        let Group { literals, without_pattern, .. } = &groups[Buffer::Payload as usize];
-        let reach = literals.as_ref().map_or(0, Literals::reach);
-        let without_pattern = without_pattern.iter().map(|rule| &rules[*rule as usize]);
-        let heads_without_pattern = Heads::new(&without_pattern.collect::<Vec<_>>());
+        let payloads = PortGroups::new(&payloads);
+        let messages = messages.into_iter().map(GroupBuilder::build).collect();
+        let reach = payloads.reach();
+        let by_header = without_pattern[Buffer::Payload as usize].iter();
+        let by_header: Vec<_> = by_header.map(|rule| &rules[*rule as usize]).collect();
+        let heads_without_pattern = Heads::new(&by_header);
         let (needs, fingerprint) = (needs(&rules), fingerprint(&rules));
         let alerts = rules.iter().map(alert::of_rule).collect();
         let heads = Heads::new(&rules.iter().collect::<Vec<_>>());
-        Self { rules, alerts, groups, heads, heads_without_pattern, needs, reach, fingerprint }
+        Self {
+            rules,
+            alerts,
+            payloads,
+            messages,
+            without_pattern,
+            heads,
+            heads_without_pattern,
+            needs,
+            reach,
+            fingerprint,
+        }
     }
 
     /// The rules that the header of a packet suits.
@@ -99,29 +120,58 @@ impl Engine {
         self.heads.suiting(batch, lane)
     }
 
-    /// Appends to `out` the numbers of the rules that may match `bytes`, whose pattern ends
-    /// after `from`, in order of evaluation; with `suiting`, only rules that the header suits.
+    /// Appends to `out` the numbers of the rules that may match the `bytes` of a message's buffer, in
+    /// order of evaluation.
     pub(super) fn candidates(
         &self,
         buffer: Buffer,
+        bytes: &[u8],
+        search: &mut Search,
+        out: &mut Vec<u32>,
+    ) {
+        let Search { literals: found, chosen, .. } = search;
+        chosen.begin(self.rules.len());
+        self.without_pattern[buffer as usize].iter().for_each(|rule| chosen.add_rule(0, *rule));
+        self.messages[buffer as usize].find(bytes, 0, found, |rules| chosen.add(0, rules));
+        chosen.take(0, None, |rule| out.push(rule));
+    }
+
+    /// The same for the payload of packets with a header, or for `bytes` of their stream, for rules
+    /// whose pattern ends after `from`; with `suiting`, only rules that the header suits.
+    pub(super) fn candidates_of_payload(
+        &self,
+        header: Header,
         bytes: &[u8],
         from: usize,
         suiting: Option<Suiting<'_>>,
         search: &mut Search,
         out: &mut Vec<u32>,
     ) {
-        let group = &self.groups[buffer as usize];
-        let Search { literals: found, chosen } = search;
+        let Search { literals: found, chosen, .. } = search;
         chosen.begin(self.rules.len());
-        group.without_pattern.iter().for_each(|rule| chosen.add_rule(0, *rule));
-        if let Some(literals) = &group.literals
-            && bytes.len() > from
-        {
-            literals.find(bytes, from, found, |literal| {
-                chosen.add(0, &group.rules_of_pattern[literal as usize]);
-            });
+        let without_pattern = &self.without_pattern[Buffer::Payload as usize];
+        without_pattern.iter().for_each(|rule| chosen.add_rule(0, *rule));
+        for group in self.payloads.each(self.payloads.of(header)) {
+            group.find(bytes, from, found, |rules| chosen.add(0, rules));
         }
         chosen.take(0, suiting, |rule| out.push(rule));
+    }
+
+    /// The reference of [`candidates_of_payload`](Self::candidates_of_payload): whatever the header.
+    #[cfg(test)]
+    pub(super) fn candidates_of_any(
+        &self,
+        bytes: &[u8],
+        from: usize,
+        search: &mut Search,
+        out: &mut Vec<u32>,
+    ) {
+        out.extend(&self.without_pattern[Buffer::Payload as usize]);
+        for group in self.payloads.all() {
+            group.find(bytes, from, &mut search.literals, |rules| out.extend(rules.iter()));
+        }
+        out.sort_unstable();
+        out.dedup();
     }
 
     /// Appends to `out`, for each of the `payloads` in `lanes` of a batch (the others are empty),
@@ -136,20 +186,27 @@ impl Engine {
         search: &mut Search,
         out: &mut Vec<(u32, u32)>,
     ) {
-        let group = &self.groups[Buffer::Payload as usize];
-        let Search { literals: found, chosen } = search;
+        let Search { literals: found, chosen, concerned } = search;
         chosen.begin(self.rules.len());
-        if !group.without_pattern.is_empty() {
+        let without_pattern = &self.without_pattern[Buffer::Payload as usize];
+        if !without_pattern.is_empty() {
             for lane in lanes {
                 let suiting = self.heads_without_pattern.suiting(batch, lane);
-                suiting.each(|n| chosen.add_rule(lane, group.without_pattern[n]));
+                suiting.each(|n| chosen.add_rule(lane, without_pattern[n]));
             }
         }
+        self.find_concerned(batch, lanes, payloads, concerned);
         let mut by_pattern = Lanes::NONE;
-        if let Some(literals) = &group.literals {
-            literals.find_in_each(payloads, fresh, found, |lane, literal| {
-                by_pattern.insert(lane);
-                chosen.add(lane, &group.rules_of_pattern[literal as usize]);
+        for (group, lanes) in concerned.drain(..) {
+            let (mut those, mut texts, mut from) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
+            for (n, lane) in lanes.into_iter().enumerate() {
+                (those[n], texts[n], from[n]) = (lane, payloads[lane], fresh[lane]);
+            }
+            let count = lanes.count();
+            let group = self.payloads.group(group);
+            group.find_in_each(&texts[..count], &from[..count], found, |n, rules| {
+                by_pattern.insert(those[n]);
+                chosen.add(those[n], rules);
             });
         }
         for lane in chosen.lanes() {
@@ -158,41 +215,32 @@ impl Engine {
             chosen.take(lane, suiting, |rule| out.push((lane as u32, rule)));
         }
     }
+
+    /// Finds the groups that concern the payloads of a batch, and whose.
+    fn find_concerned(
+        &self,
+        batch: &Batch,
+        lanes: Lanes,
+        payloads: &[&[u8]; BATCH],
+        concerned: &mut Vec<(usize, Lanes)>,
+    ) {
+        for lane in lanes.into_iter().filter(|lane| !payloads[*lane].is_empty()) {
+            for group in self.payloads.of(Header::of(batch, lane)).numbers() {
+                match concerned.iter_mut().find(|(known, _)| *known == group) {
+                    Some((_, lanes)) => lanes.insert(lane),
+                    None => concerned.push((group, Lanes::one(lane))),
+                }
+            }
+        }
+    }
 }
 
-#[derive(Default)]
-struct GroupBuilder {
-    patterns: Vec<Vec<u8>>,
-    known: HashMap<Vec<u8>, usize>,
-    rules_of_pattern: Vec<Vec<u32>>,
-    without_pattern: Vec<u32>,
-}
-
-impl GroupBuilder {
-    fn add(&mut self, rule: &Rule, number: u32) {
-        let pattern = rule.fast_pattern.bytes.as_ref();
-        // The header selects such a rule better than a pattern that occurs everywhere.
-        let is_weak = rule.fast_pattern.buffer == Buffer::Payload
-            && pattern.is_some_and(|pattern| pattern.len() < WEAK)
-            && rule.is_of_few_ports(FEW_PORTS);
-        let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST && !is_weak) else {
-            self.without_pattern.push(number);
-            return;
-        };
-        let pattern = pattern.to_ascii_lowercase();
-        let at = *self.known.entry(pattern.clone()).or_insert_with(|| {
-            self.patterns.push(pattern);
-            self.rules_of_pattern.push(Vec::new());
-            self.patterns.len() - 1
-        });
-        self.rules_of_pattern[at].push(number);
-    }
-
-    fn build(self) -> Group {
-        let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
-        let rules_of_pattern = self.rules_of_pattern.into_iter().map(RuleSet::from_iter).collect();
-        Group { literals, rules_of_pattern, without_pattern: self.without_pattern }
-    }
+/// Whether packets are searched for the pattern of a rule about payloads. The header selects a rule
+/// better than a pattern that occurs everywhere.
+fn is_searched(rule: &Rule) -> bool {
+    let length = rule.fast_pattern.bytes.as_ref().map_or(0, Vec::len);
+    let is_weak = length < WEAK && rule.is_of_few_ports(FEW_PORTS);
+    length >= Literals::LEAST && !is_weak
 }
 
 fn fingerprint(rules: &[Rule]) -> u64 {

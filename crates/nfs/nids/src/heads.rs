@@ -38,17 +38,42 @@ struct Sets {
 }
 
 /// The kind of a packet by transport protocol.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
     Tcp,
     Udp,
     Other,
 }
 
+/// What a packet's header says about its transport.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    /// Source port and destination port; 0 where there is none.
+    pub(super) ports: [u16; 2],
+}
+
+impl Header {
+    pub(super) fn of(batch: &Batch, lane: usize) -> Self {
+        let kind = match batch.headers(lane).ip_proto {
+            TCP => Kind::Tcp,
+            UDP => Kind::Udp,
+            _ => Kind::Other,
+        };
+        let port = |place| batch.field(lane, place) as u16;
+        Self { kind, ports: [port(field::TP_SRC), port(field::TP_DST)] }
+    }
+
+    /// That of a packet in the other direction.
+    pub(super) fn reversed(self) -> Self {
+        let [source, destination] = self.ports;
+        Self { ports: [destination, source], ..self }
+    }
+}
+
 impl Heads {
     pub(super) fn new(rules: &[&Rule]) -> Self {
-        let kinds = [Kind::Tcp, Kind::Udp, Kind::Other];
-        let kinds = Sets::new(rules, 1..3, |rule, kind| kinds[usize::from(kind)].suits(rule));
+        let kinds = Sets::new(rules, 1..3, |rule, kind| Kind::ALL[usize::from(kind)].suits(rule));
         let flags = Sets::new(rules, 1..=u16::from(u8::MAX), |rule, flags| {
             rule.conditions.iter().all(|condition| condition.suits_flags(flags as u8))
         });
@@ -66,20 +91,14 @@ impl Heads {
 
     /// The rules that the header of a packet suits.
     pub(super) fn suiting(&self, batch: &Batch, lane: usize) -> Suiting<'_> {
-        let protocol = batch.headers(lane).ip_proto;
-        let kind = match protocol {
-            TCP => Kind::Tcp,
-            UDP => Kind::Udp,
-            _ => Kind::Other,
-        };
-        let get = |place| batch.field(lane, place) as u16;
+        let Header { kind, ports: [source, destination] } = Header::of(batch, lane);
         let mut sets = [self.kinds.of(kind as u16); 4];
         if kind == Kind::Tcp {
-            sets[1] = self.flags.of(get(field::TCP_FLAGS) & 0xff);
+            sets[1] = self.flags.of(batch.field(lane, field::TCP_FLAGS) as u16 & 0xff);
         }
-        if matches!(protocol, TCP | UDP | SCTP) {
-            sets[2] = self.sources.of(get(field::TP_SRC));
-            sets[3] = self.destinations.of(get(field::TP_DST));
+        if kind.has_ports() || batch.headers(lane).ip_proto == SCTP {
+            sets[2] = self.sources.of(source);
+            sets[3] = self.destinations.of(destination);
         }
         Suiting(sets)
     }
@@ -144,8 +163,16 @@ impl Sets {
 }
 
 impl Kind {
+    /// Each, in the order of their numbers.
+    pub(super) const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Other];
+
+    /// Whether all its packets have ports.
+    pub(super) fn has_ports(self) -> bool {
+        self != Self::Other
+    }
+
     /// Whether a packet of this kind can have the rule's protocol.
-    fn suits(self, rule: &Rule) -> bool {
+    pub(super) fn suits(self, rule: &Rule) -> bool {
         match self {
             Self::Tcp => rule.protocol.may_be_tcp(),
             Self::Udp => rule.protocol == Protocol::Udp || rule.protocol.is_open(),

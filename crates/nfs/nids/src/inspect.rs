@@ -16,6 +16,7 @@ use super::events::{self, Events};
 use super::fit::{Stretch, Subject};
 use super::flow::{Arrival, Handling, Tracked, Verdict};
 use super::flows::{Flows, Seen};
+use super::heads::Header;
 use super::matches::Matches;
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
@@ -300,9 +301,11 @@ impl Inspector {
         let (bytes, from) = stretch.unwrap_or_else(|| (payload(batch, lane), 0));
         #[cfg(test)]
         if BLIND.get() {
-            return self.search_bytes(engine, bytes, from, None);
+            self.found.clear();
+            return engine.candidates_of_any(bytes, from, &mut self.search, &mut self.found);
         }
-        self.search_bytes(engine, bytes, from, Some(engine.suiting(batch, lane)));
+        let suiting = Some(engine.suiting(batch, lane));
+        self.search_bytes(engine, Header::of(batch, lane), bytes, from, suiting);
     }
 
     /// Uses the rules that were found ahead for a packet.
@@ -409,7 +412,8 @@ impl Inspector {
             // Data of a SYN is acknowledged before the handshake is over; as in Suricata, it belongs
             // to an established connection.
             let established = std::mem::replace(&mut seen.established, true);
-            self.search_bytes(packet.engine, &late, fresh.from, None);
+            let header = Header::of(other.subject.batch, other.subject.lane).reversed();
+            self.search_bytes(packet.engine, header, &late, fresh.from, None);
             self.ask(&mut other, Some(seen));
             self.messages(&mut other, seen, false);
             self.act(&mut other, Some(seen));

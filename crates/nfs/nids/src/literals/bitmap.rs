@@ -58,6 +58,9 @@ fn hash_long(window: [u8; LONG]) -> u32 {
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
+/// Words of the check's filter for each place.
+const WORDS_A_PLACE: usize = 4;
+
 /// Filters places by eight bytes before the index is consulted: traffic matches eight bytes by
 /// chance far less often than four.
 pub(super) struct Check {
@@ -93,9 +96,11 @@ impl PairSet {
 
 impl Check {
     pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
+        // Few windows need few cache lines.
+        let bits = (places.len() * WORDS_A_PLACE).next_power_of_two().ilog2();
         let mut check = Self {
-            long: Bitmap::new(13),
-            short: Bitmap::new(11),
+            long: Bitmap::new(bits.clamp(6, 13)),
+            short: Bitmap::new(bits.clamp(6, 11)),
             pairs: PairSet(Box::new([0; 256])),
         };
         for place in places {

@@ -120,6 +120,12 @@ impl Ports {
         !self.include.is_empty() && self.include.iter().map(ports).sum::<usize>() <= most
     }
 
+    /// Each port of a set that names its ports, some perhaps twice.
+    pub(in super::super) fn each(&self) -> impl Iterator<Item = u16> {
+        let ports = self.include.iter().flat_map(|(low, high)| *low..=*high);
+        ports.filter(|port| self.contains(*port))
+    }
+
     /// The first ports of ranges that lie entirely in the set or entirely outside it.
     pub(in super::super) fn begins(&self) -> impl Iterator<Item = u16> {
         let ranges = self.include.iter().chain(&self.exclude);

@@ -20,7 +20,7 @@ mod parse;
 mod set;
 mod text;
 
-pub(super) use address::Variables;
+pub(super) use address::{Ports, Variables};
 pub(super) use condition::{Condition, Endpoint, What};
 pub(super) use content::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, Part, PayloadTest, Place,

@@ -16,7 +16,14 @@ const RULES: &str = "\
     alert tcp any any -> any any (msg:\"size\"; stream_size:client,>,9; content:\"ca\"; sid:8;)\n\
     alert tcp any 1000:1001 -> any 80 (msg:\"begins\"; flags:S,12; sid:11;)\n\
     alert tcp any 1001: <> any [80,!90] (msg:\"ends\"; flags:*FR; flow:established; sid:12;)\n\
-    alert tcp any !1002 -> any any (msg:\"short\"; dsize:1; sid:13;)\n";
+    alert tcp any !1002 -> any any (msg:\"short\"; dsize:1; sid:13;)\n\
+    alert tcp any any -> any 80 (msg:\"to 80\"; content:\"da\"; sid:14;)\n\
+    alert tcp any 80 -> any any (msg:\"from 80\"; content:\"ad\"; sid:15;)\n\
+    alert tcp any [1000,1001] <> any any (msg:\"both ways\"; content:\"ccc\"; sid:16;)\n\
+    alert tcp any 1002 -> any [80,81] (msg:\"both ends\"; content:\"ba\"; sid:17;)\n\
+    alert ip any any -> any [1001:1003,!1002] (msg:\"a hole\"; content:\"bd\"; sid:18;)\n\
+    alert tcp any [1:65535] -> any 1000: (msg:\"many\"; content:\"bcd\"; sid:19;)\n\
+    alert udp any any -> any 80 (msg:\"another protocol\"; content:\"abc\"; sid:20;)\n";
 const HTTP: &str = "\
     alert http any any -> any any (msg:\"uri\"; http.uri; content:\"/ab\"; sid:9;)\n\
     alert http any any -> any any (msg:\"uri and payload\"; http.uri; content:\"/a\"; pkt_data; \

@@ -1,0 +1,82 @@
+//! Rules that are found by their patterns, in one pass over a text.
+
+use hashbrown::HashMap;
+
+use super::chosen::RuleSet;
+use super::literals::{Found, Literals};
+use super::rule::Rule;
+
+/// Patterns of rules, ready to be searched for together.
+#[derive(Default)]
+pub(super) struct Group {
+    literals: Option<Literals>,
+    /// For each literal, its rules.
+    rules_of_pattern: Vec<RuleSet>,
+}
+
+/// Collects the rules of a group.
+#[derive(Default)]
+pub(super) struct GroupBuilder {
+    patterns: Vec<Vec<u8>>,
+    known: HashMap<Vec<u8>, usize>,
+    rules_of_pattern: Vec<Vec<u32>>,
+}
+
+impl GroupBuilder {
+    /// Adds the rule of a number, higher than those before, if it has a pattern that can be searched
+    /// for; returns whether it has.
+    pub(super) fn add(&mut self, rule: &Rule, number: u32) -> bool {
+        let pattern = rule.fast_pattern.bytes.as_ref();
+        let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else { return false };
+        let pattern = pattern.to_ascii_lowercase();
+        let at = *self.known.entry(pattern.clone()).or_insert_with(|| {
+            self.patterns.push(pattern);
+            self.rules_of_pattern.push(Vec::new());
+            self.patterns.len() - 1
+        });
+        self.rules_of_pattern[at].push(number);
+        true
+    }
+
+    pub(super) fn build(self) -> Group {
+        let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
+        let rules_of_pattern = self.rules_of_pattern.into_iter().map(RuleSet::from_iter).collect();
+        Group { literals, rules_of_pattern }
+    }
+}
+
+impl Group {
+    /// Bytes before the new part of a text in which a pattern may begin.
+    pub(super) fn reach(&self) -> usize {
+        self.literals.as_ref().map_or(0, Literals::reach)
+    }
+
+    /// Finds the patterns in `text` that end after `from`, and passes the rules of each to `tell`.
+    pub(super) fn find(
+        &self,
+        text: &[u8],
+        from: usize,
+        found: &mut Found,
+        mut tell: impl FnMut(&RuleSet),
+    ) {
+        if let Some(literals) = self.literals.as_ref().filter(|_| text.len() > from) {
+            let tell = |literal: u32| tell(&self.rules_of_pattern[literal as usize]);
+            literals.find(text, from, found, tell);
+        }
+    }
+
+    /// The same in each of `texts`, after the first `from` of its bytes; passes the number of the
+    /// text as well.
+    pub(super) fn find_in_each(
+        &self,
+        texts: &[&[u8]],
+        from: &[usize],
+        found: &mut Found,
+        mut tell: impl FnMut(usize, &RuleSet),
+    ) {
+        if let Some(literals) = &self.literals {
+            let tell = |text, literal: u32| tell(text, &self.rules_of_pattern[literal as usize]);
+            literals.find_in_each(texts, from, found, tell);
+        }
+    }
+}

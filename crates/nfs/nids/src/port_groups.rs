@@ -1,0 +1,168 @@
+//! The groups of rules that concern a packet, by transport protocol and ports.
+//!
+//! Most rules about payloads name a few ports. A packet is searched for the patterns of rules about
+//! the ports that it has, and for those of rules about any port (the signature groups of Suricata,
+//! which has one group for both; here each pattern lies in one group of a protocol, or in one for
+//! each set of ports that the same rules name).
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+
+use super::group::{Group, GroupBuilder};
+use super::heads::{Header, Kind};
+use super::rule::{Ports, Rule};
+
+/// As many ports are few: rules about more are searched for whatever the ports.
+const FEW_PORTS: usize = 64;
+
+/// The most groups for one end of one protocol's packets; each takes some ten kilobytes. Where rules
+/// would need more, none of them has a group by port.
+const MOST_GROUPS: usize = 128;
+
+/// The rules about payloads.
+pub(super) struct PortGroups {
+    groups: Vec<Group>,
+    kinds: [OfKind; Kind::ALL.len()],
+}
+
+/// The groups of one transport protocol, by number.
+#[derive(Default)]
+struct OfKind {
+    of_any_port: usize,
+    sources: Ends,
+    destinations: Ends,
+}
+
+/// The groups by the port of one end, in order of ports.
+#[derive(Default)]
+struct Ends(Vec<(u16, u16)>);
+
+/// The groups that concern a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Concerned([Option<u16>; 3]);
+
+impl PortGroups {
+    /// Groups `rules`, with their numbers, which are in order.
+    pub(super) fn new(rules: &[(u32, &Rule)]) -> Self {
+        let mut groups = Vec::new();
+        let kinds = Kind::ALL.map(|kind| {
+            let rules: Vec<_> = rules.iter().copied().filter(|(_, r)| kind.suits(r)).collect();
+            OfKind::new(&rules, kind.has_ports(), &mut groups)
+        });
+        Self { groups, kinds }
+    }
+
+    /// Bytes before the new part of a text in which a pattern may begin.
+    pub(super) fn reach(&self) -> usize {
+        self.groups.iter().map(Group::reach).max().unwrap_or(0)
+    }
+
+    /// The groups that concern packets with this header.
+    pub(super) fn of(&self, header: Header) -> Concerned {
+        let of_kind = &self.kinds[header.kind as usize];
+        let any = Some(of_kind.of_any_port as u16);
+        let [source, destination] = header.ports;
+        Concerned([any, of_kind.sources.of(source), of_kind.destinations.of(destination)])
+    }
+
+    /// The groups of a packet.
+    pub(super) fn each(&self, of: Concerned) -> impl Iterator<Item = &Group> {
+        of.numbers().map(|number| &self.groups[number])
+    }
+
+    /// The group of a number.
+    pub(super) fn group(&self, number: usize) -> &Group {
+        &self.groups[number]
+    }
+
+    /// All groups.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
+}
+
+impl Concerned {
+    /// Their numbers.
+    pub(super) fn numbers(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().flatten().map(usize::from)
+    }
+}
+
+impl OfKind {
+    fn new(rules: &[(u32, &Rule)], has_ports: bool, groups: &mut Vec<Group>) -> Self {
+        let mut of_any_port: Vec<(u32, &Rule)> = Vec::new();
+        let mut of_ends: [Vec<(u32, &Rule)>; 2] = Default::default();
+        for (number, rule) in rules {
+            match deciding(rule).filter(|_| has_ports) {
+                None => of_any_port.push((*number, rule)),
+                Some((_, ends)) => {
+                    let sides = of_ends.iter_mut().zip(ends).filter(|(_, decides)| *decides);
+                    sides.for_each(|(of_end, _)| of_end.push((*number, rule)));
+                }
+            }
+        }
+        let [sources, destinations] = of_ends.map(|rules| {
+            Ends::new(&rules, groups).unwrap_or_else(|| {
+                of_any_port.extend(rules);
+                Ends::default()
+            })
+        });
+        of_any_port.sort_unstable_by_key(|(number, _)| *number);
+        of_any_port.dedup_by_key(|(number, _)| *number);
+        groups.push(group_of(of_any_port.into_iter()));
+        Self { of_any_port: groups.len() - 1, sources, destinations }
+    }
+}
+
+impl Ends {
+    /// A group for each set of ports that the same `rules` are about; `None` if these are too many.
+    fn new(rules: &[(u32, &Rule)], groups: &mut Vec<Group>) -> Option<Self> {
+        let mut of_ports = BTreeMap::<u16, Vec<(u32, &Rule)>>::new();
+        for (number, rule) in rules {
+            let ports = deciding(rule).into_iter().flat_map(|(ports, _)| ports.each());
+            ports.for_each(|port| of_ports.entry(port).or_default().push((*number, rule)));
+        }
+        let (mut known, first) = (HashMap::<Vec<u32>, u16>::new(), groups.len());
+        let mut ends = Vec::new();
+        for (port, mut rules) in of_ports {
+            rules.dedup_by_key(|(number, _)| *number);
+            let key = rules.iter().map(|(number, _)| *number).collect();
+            let group = *known.entry(key).or_insert_with(|| {
+                groups.push(group_of(rules.into_iter()));
+                (groups.len() - 1) as u16
+            });
+            if known.len() > MOST_GROUPS {
+                groups.truncate(first);
+                return None;
+            }
+            ends.push((port, group));
+        }
+        Some(Self(ends))
+    }
+
+    fn of(&self, port: u16) -> Option<u16> {
+        let at = self.0.binary_search_by_key(&port, |(port, _)| *port).ok()?;
+        Some(self.0[at].1)
+    }
+}
+
+fn group_of<'a>(rules: impl Iterator<Item = (u32, &'a Rule)>) -> Group {
+    let mut group = GroupBuilder::default();
+    for (number, rule) in rules {
+        group.add(rule, number);
+    }
+    group.build()
+}
+
+/// The few ports that decide whether `rule` concerns a packet, and whether those are its source port
+/// and its destination port; `None` if the rule is about many ports at both ends.
+fn deciding(rule: &Rule) -> Option<(&Ports, [bool; 2])> {
+    let are_few = |ports: &Ports| ports.are_few(FEW_PORTS);
+    let (ports, of_source) = if are_few(&rule.destination.ports) {
+        (&rule.destination.ports, false)
+    } else {
+        (&rule.source.ports, true)
+    };
+    are_few(ports).then(|| (ports, [of_source || rule.both_ways, !of_source || rule.both_ways]))
+}
