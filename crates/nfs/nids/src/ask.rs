@@ -144,14 +144,15 @@ impl Inspector {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         for (buffer, bytes) in &message.buffers[message.searched..] {
-            engine.candidates(*buffer, bytes, &mut self.search, &mut found);
+            let from = message.searched_of(*buffer);
+            engine.candidates(*buffer, bytes, from, &mut self.search, &mut found);
         }
         message.searched = message.buffers.len();
         found.append(&mut message.candidates);
         found.sort_unstable();
         found.dedup();
         for number in &found {
-            if packet.passed || message.fired.contains(number) {
+            if message.fired.contains(number) {
                 continue;
             }
             let turns = engine.rules[*number as usize].turns_to(seen.to_server);
@@ -176,7 +177,10 @@ impl Inspector {
         message: &mut Message,
     ) {
         let rule = &packet.engine.rules[number as usize];
-        if !rule.fits(&packet.subject, Some(seen)) {
+        // Its pattern is not searched for again in what there is of a body.
+        let stays = rule.fast_pattern.buffer.is_body();
+        if packet.passed || !rule.fits(&packet.subject, Some(seen)) {
+            message.candidates.extend(stays.then_some(number));
             return;
         }
         self.figures.verified += 1;
@@ -189,7 +193,10 @@ impl Inspector {
                 message.fired.push(number);
                 self.matched(number, packet, Some(seen), true);
             }
-            Outcome::GaveUp => self.figures.gave_up += 1,
+            Outcome::GaveUp => {
+                self.figures.gave_up += 1;
+                message.candidates.extend(stays.then_some(number));
+            }
             Outcome::NoMatch => message.candidates.push(number),
         }
     }

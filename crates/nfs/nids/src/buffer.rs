@@ -75,6 +75,11 @@ macro_rules! buffers {
                 }
             }
 
+            /// Whether it grows as a message arrives.
+            pub(super) fn is_body(self) -> bool {
+                matches!(self, Self::FileData | Self::HttpRequestBody)
+            }
+
             /// The protocol of the buffer; `None` for the payload.
             pub(super) fn protocol(self) -> Option<Protocol> {
                 match self {

@@ -120,19 +120,20 @@ impl Engine {
         self.heads.suiting(batch, lane)
     }
 
-    /// Appends to `out` the numbers of the rules that may match the `bytes` of a message's buffer, in
-    /// order of evaluation.
+    /// Appends to `out` the numbers of the rules that may match the `bytes` of a message's buffer, whose
+    /// pattern ends after `from`, in order of evaluation.
     pub(super) fn candidates(
         &self,
         buffer: Buffer,
         bytes: &[u8],
+        from: usize,
         search: &mut Search,
         out: &mut Vec<u32>,
     ) {
         let Search { literals: found, chosen, .. } = search;
         chosen.begin(self.rules.len());
         self.without_pattern[buffer as usize].iter().for_each(|rule| chosen.add_rule(0, *rule));
-        self.messages[buffer as usize].find(bytes, 0, found, |rules| chosen.add(0, rules));
+        self.messages[buffer as usize].find(bytes, from, found, |rules| chosen.add(0, rules));
         chosen.take(0, None, |rule| out.push(rule));
     }
 

@@ -1,11 +1,10 @@
 //! Bodies of HTTP messages, as their receivers see them: with content codings decoded,
 //! and files extracted from forms.
 
-use flate2::{Decompress, FlushDecompress, Status};
 use serde::{Deserialize, Serialize};
 
-/// Decoding stops once a body has this many bytes.
-const DECODED: usize = 1 << 20;
+use super::inflate::Inflating;
+
 /// The maximum number of codings of one body.
 pub(super) const CODINGS: usize = 3;
 
@@ -32,38 +31,115 @@ impl Coding {
 /// What the codings of a body hide.
 pub(super) struct Decoded {
     pub(super) bytes: Vec<u8>,
+    /// So many of them are those that the body began with the last time.
+    pub(super) old: usize,
     /// The bytes of a coding are not in that coding.
     pub(super) failed: bool,
     /// Only the first bytes were decoded, and they became over 500 times as many.
     pub(super) is_bomb: bool,
 }
 
-/// Decodes the codings of a body, the last applied first. Data that does not decode stays as it
-/// is, as in receivers.
-pub(super) fn decode(body: &[u8], codings: &[Coding]) -> Decoded {
-    let mut now = Decoded { bytes: body.to_vec(), failed: false, is_bomb: false };
-    for _ in codings {
-        // The bytes identify the coding; headers often name the wrong one.
-        let coded = &now.bytes;
-        let decoded = if let Some(at) = gzip_header(coded) {
-            inflate(&coded[at..], false)
-        } else {
-            let zlib = inflate(coded, true);
-            if zlib.bytes.is_empty() {
-                let raw = inflate(coded, false);
-                Decoded { failed: zlib.failed && raw.failed, ..raw }
-            } else {
-                zlib
+/// The decoding of a body that arrives piece by piece. A copy knows nothing: it decodes the body from
+/// its begin.
+#[derive(Debug, Default)]
+pub(super) struct Decoding {
+    inflating: Option<Inflating>,
+    /// Bytes of the last result.
+    shown: usize,
+}
+
+impl Clone for Decoding {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// What it remembers makes no difference to results.
+impl PartialEq for Decoding {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Decoding {}
+
+impl Decoding {
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        self.inflating.as_ref().map_or(0, Inflating::memory)
+    }
+
+    /// Decodes the `codings` of a body, the last applied first; the body begins with what it was the
+    /// last time. Data that does not decode stays as it is, as in receivers.
+    pub(super) fn decode(&mut self, body: &[u8], codings: &[Coding]) -> Decoded {
+        match (codings, &mut self.inflating) {
+            ([], _) => {
+                let old = std::mem::replace(&mut self.shown, body.len()).min(body.len());
+                Decoded { bytes: body.to_vec(), old, failed: false, is_bomb: false }
             }
-        };
-        if decoded.bytes.is_empty() {
-            now.failed = decoded.failed;
-            break;
+            ([_], Some(inflating)) => {
+                let old = inflating.decoded().len();
+                inflating.go_on(body);
+                let (bytes, is_bomb) = (inflating.decoded().to_vec(), inflating.is_bomb());
+                self.inflating.take_if(|inflating| !inflating.is_small());
+                Decoded { bytes, old, failed: false, is_bomb }
+            }
+            ([_], None) => {
+                let (decoded, inflating) = decode_one(body);
+                self.inflating = inflating.filter(Inflating::is_small);
+                decoded.unwrap_or_else(|failed| Decoded::as_is(body, failed))
+            }
+            _ => decode_all(body, codings),
         }
-        // An error behind the first bytes is not one of the coding.
-        now = Decoded { failed: false, ..decoded };
+    }
+}
+
+impl Decoded {
+    /// A body that does not decode.
+    fn as_is(body: &[u8], failed: bool) -> Self {
+        Self { bytes: body.to_vec(), old: 0, failed, is_bomb: false }
+    }
+}
+
+/// Decodes several codings.
+fn decode_all(body: &[u8], codings: &[Coding]) -> Decoded {
+    let mut now = Decoded::as_is(body, false);
+    for _ in codings {
+        match decode_one(&now.bytes).0 {
+            Ok(decoded) => now = decoded,
+            Err(failed) => {
+                now.failed = failed;
+                break;
+            }
+        }
     }
     now
+}
+
+/// Decodes one coding, and returns how to go on where the bytes are certain to be in it; `Err` with
+/// whether they are in none if there is nothing decoded yet.
+fn decode_one(coded: &[u8]) -> (Result<Decoded, bool>, Option<Inflating>) {
+    // The bytes identify the coding; headers often name the wrong one.
+    let (inflating, failed, is_certain) = if let Some(begin) = gzip_header(coded) {
+        let raw = Inflating::new(coded, begin, false);
+        let failed = raw.has_failed();
+        (raw, failed, true)
+    } else {
+        let zlib = Inflating::new(coded, 0, true);
+        if zlib.decoded().is_empty() {
+            let raw = Inflating::new(coded, 0, false);
+            let failed = zlib.has_failed() && raw.has_failed();
+            (raw, failed, zlib.has_failed())
+        } else {
+            (zlib, false, true)
+        }
+    };
+    if inflating.decoded().is_empty() {
+        return (Err(failed), None);
+    }
+    // An error behind the first bytes is not one of the coding.
+    let (bytes, is_bomb) = (inflating.decoded().to_vec(), inflating.is_bomb());
+    (Ok(Decoded { bytes, old: 0, failed: false, is_bomb }), Some(inflating).filter(|_| is_certain))
 }
 
 /// Where the data after a gzip header begins (RFC 1952, section 2.3); ignores reserved flags.
@@ -87,30 +163,6 @@ fn gzip_header(bytes: &[u8]) -> Option<usize> {
         at += 2;
     }
     (at <= bytes.len()).then_some(at)
-}
-
-/// Decompresses `bytes` up to the first error in them, if there is one.
-fn inflate(bytes: &[u8], zlib: bool) -> Decoded {
-    let mut inflater = Decompress::new(zlib);
-    let mut out = Vec::with_capacity(bytes.len().saturating_mul(4).clamp(256, DECODED));
-    loop {
-        let (taken, made) = (inflater.total_in(), inflater.total_out());
-        let rest = &bytes[taken as usize..];
-        let status = inflater.decompress_vec(rest, &mut out, FlushDecompress::None);
-        let stuck = inflater.total_in() == taken && inflater.total_out() == made;
-        match status {
-            Ok(Status::Ok | Status::BufError) if !stuck || out.len() == out.capacity() => {
-                if out.len() >= DECODED {
-                    let is_bomb = out.len() / 500 > inflater.total_in() as usize;
-                    return Decoded { bytes: out, failed: false, is_bomb };
-                }
-                if out.len() == out.capacity() {
-                    out.reserve(out.len());
-                }
-            }
-            _ => return Decoded { bytes: out, failed: status.is_err(), is_bomb: false },
-        }
-    }
 }
 
 /// The files in a form (`multipart/form-data`, RFC 7578), concatenated; `None` if `content_type`
@@ -137,4 +189,73 @@ pub(super) fn files(content_type: &[u8], body: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use proptest::prelude::*;
+    use thalweg_testkit::cases;
+
+    use super::*;
+
+    /// `text` in a coding, by number.
+    fn coded(text: &[u8], coding: usize) -> Vec<u8> {
+        let level = Compression::fast();
+        match coding {
+            0 => written(GzEncoder::new(Vec::new(), level), text).finish().unwrap(),
+            1 => written(ZlibEncoder::new(Vec::new(), level), text).finish().unwrap(),
+            2 => written(DeflateEncoder::new(Vec::new(), level), text).finish().unwrap(),
+            _ => text.to_vec(),
+        }
+    }
+
+    fn written<W: Write>(mut encoder: W, text: &[u8]) -> W {
+        encoder.write_all(text).unwrap();
+        encoder
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let part = (proptest::collection::vec(any::<u8>(), 0..300), 1usize..900);
+        let parts = proptest::collection::vec(part, 0..6);
+        parts.prop_map(|parts| parts.into_iter().flat_map(|(text, n)| text.repeat(n)).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(cases(128)))]
+        #[test]
+        fn a_body_in_pieces_decodes_as_the_whole(
+            text in text(),
+            (outer, inner) in (0usize..4, 0usize..4),
+            damage in proptest::option::of((any::<prop::sample::Index>(), any::<u8>())),
+            after in proptest::collection::vec(any::<u8>(), 0..9),
+            codings in prop_oneof![
+                1 => Just(vec![]), 6 => Just(vec![Coding::Gzip]), 2 => Just(vec![Coding::Deflate; 2])
+            ],
+            mut cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
+            early in 0usize..20,
+        ) {
+            let mut body = coded(&coded(&text, inner), if codings.len() == 2 { outer } else { 3 });
+            body.extend(after);
+            if let Some((at, byte)) = damage.filter(|_| !body.is_empty()) {
+                let at = at.index(body.len());
+                body[at] ^= byte;
+            }
+            cuts.sort_by_key(|cut| cut.index(body.len() + 1));
+            let cuts = cuts.iter().map(|cut| cut.index(body.len() + 1)).filter(|cut| *cut > early);
+            let mut decoding = Decoding::default();
+            let mut before = Vec::new();
+            for end in [early.min(body.len())].into_iter().chain(cuts).chain([body.len()]) {
+                let now = decoding.decode(&body[..end], &codings);
+                let whole = Decoding::default().decode(&body[..end], &codings);
+                prop_assert_eq!(&now.bytes, &whole.bytes);
+                prop_assert_eq!((now.failed, now.is_bomb), (whole.failed, whole.is_bomb));
+                prop_assert!(before.len() >= now.old && now.bytes.starts_with(&before[..now.old]));
+                before = now.bytes;
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@
 mod body;
 mod dns;
 mod http;
+mod inflate;
 mod ssh;
 mod tls;
 mod uri;
@@ -33,6 +34,9 @@ pub(super) struct Message {
     pub(super) fired: Vec<u32>,
     /// The number of buffers that were searched for patterns.
     pub(super) searched: usize,
+    /// The bytes of bodies that were searched, and that they still begin with.
+    #[serde(skip)]
+    searched_bodies: Vec<(Buffer, usize)>,
     /// An oddity was added since the message was last inspected.
     is_odd: bool,
 }
@@ -42,8 +46,10 @@ impl Message {
         self.buffers.push((buffer, bytes.into()));
     }
 
-    /// Replaces a buffer that grew.
-    fn replace(&mut self, buffer: Buffer, bytes: Vec<u8>) {
+    /// Replaces a body that grew, of which `old` bytes are as before.
+    fn replace(&mut self, buffer: Buffer, bytes: Vec<u8>, old: usize) {
+        let searched = self.searched_bodies.iter_mut().filter(|(b, _)| *b == buffer);
+        searched.for_each(|(_, searched)| *searched = old.min(*searched));
         if let Some(at) = self.buffers.iter().position(|(b, _)| *b == buffer) {
             self.buffers.remove(at);
             self.searched = self.searched.min(at);
@@ -57,10 +63,23 @@ impl Message {
         self.searched <= self.buffers.len() && numbers.all(|n| (*n as usize) < rules)
     }
 
-    /// Drops the bodies: they are added again, and longer, at their next inspection.
+    /// How many bytes of a buffer were searched for patterns already.
+    pub(super) fn searched_of(&self, buffer: Buffer) -> usize {
+        let mut searched = self.searched_bodies.iter().filter(|(b, _)| *b == buffer);
+        searched.next().map_or(0, |(_, searched)| *searched)
+    }
+
+    /// Drops the bodies, which were searched: they are added again, and longer, at their next
+    /// inspection.
     pub(super) fn forget_bodies(&mut self) {
-        let is_body = |b: Buffer| matches!(b, Buffer::FileData | Buffer::HttpRequestBody);
-        self.buffers.retain(|(buffer, _)| !is_body(*buffer));
+        let Self { buffers, searched_bodies, .. } = self;
+        buffers.retain(|(buffer, bytes)| {
+            if buffer.is_body() {
+                searched_bodies.retain(|(b, _)| b != buffer);
+                searched_bodies.push((*buffer, bytes.len()));
+            }
+            !buffer.is_body()
+        });
         self.searched = self.buffers.len();
     }
 
@@ -69,6 +88,7 @@ impl Message {
         self.candidates.clear();
         self.fired.clear();
         self.searched = 0;
+        self.searched_bodies.clear();
     }
 
     /// The contents of all buffers of a kind.
@@ -264,6 +284,9 @@ fn begins(bytes: &[u8], word: &[u8], protocol: Protocol) -> Guess {
     }
 }
 
+/// Room for bytes that is kept while there are none.
+const ROOM: usize = 4096;
+
 /// Bytes received but not parsed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Input(Vec<u8>);
@@ -281,6 +304,17 @@ impl Input {
 
     fn take_all(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
+    }
+
+    /// Drops the first `n` bytes.
+    fn skip(&mut self, n: usize) {
+        if n < self.0.len() {
+            self.0.drain(..n);
+        } else if self.0.capacity() <= ROOM {
+            self.0.clear();
+        } else {
+            self.0 = Vec::new();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::body::{self, Coding};
+use super::body::{self, Coding, Decoding};
 use super::{BODY, Guess, HEAD, Input, Message, Progress, message_size};
 use crate::buffer::{Buffer, Protocol};
 use framing::{Asked, Rest, State, asked, declared, request_body, response_body};
@@ -71,6 +71,8 @@ struct Side {
     body: Vec<u8>,
     codings: Vec<Coding>,
     content_type: Vec<u8>,
+    #[serde(skip)]
+    decoding: Decoding,
     /// The number of body bytes inspected so far.
     looked_at: usize,
     /// The body so far is in none of its codings.
@@ -117,7 +119,9 @@ impl Http {
     }
 
     pub(super) fn memory(&self) -> usize {
-        let side = |s: &Side| s.input.0.len() + s.body.len() + message_size(&s.message);
+        let side = |s: &Side| {
+            s.input.0.len() + s.body.len() + s.decoding.memory() + message_size(&s.message)
+        };
         self.sides.iter().map(side).sum()
     }
 
@@ -143,7 +147,7 @@ impl Http {
                                 }
                                 Some(end) => {
                                     let line = side.input.take(end);
-                                    side.keep(&line[..if side.over { end } else { 0 }]);
+                                    add(&mut side.body, &line[..if side.over { end } else { 0 }]);
                                     if side.look(false) {
                                         return Progress::New;
                                     }
@@ -180,7 +184,7 @@ impl Http {
             State::Head if !to_server && status_line(&side.input.0) == Some(false) => {
                 side.go_on();
                 let rest = side.input.take_all();
-                side.keep(&rest);
+                add(&mut side.body, &rest);
                 side.state = State::Lost;
                 side.look(false)
             }
@@ -194,7 +198,7 @@ impl Http {
                 // An unterminated size line belongs to the body.
                 if state == State::ChunkSize {
                     let rest = side.input.take_all();
-                    side.keep(&rest);
+                    add(&mut side.body, &rest);
                 }
                 side.state = State::Lost;
                 let grew = side.look(to_server);
@@ -266,6 +270,12 @@ impl Http {
     }
 }
 
+/// Appends `bytes` to a body, as far as it is inspected.
+fn add(body: &mut Vec<u8>, bytes: &[u8]) {
+    let room = BODY.saturating_sub(body.len());
+    body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
 impl Side {
     fn lose(&mut self) {
         self.state = State::Lost;
@@ -278,6 +288,7 @@ impl Side {
         self.message = Message::default();
         self.looked_at = 0;
         self.body.clear();
+        self.decoding = Decoding::default();
         self.codings.clear();
     }
 
@@ -337,13 +348,13 @@ impl Side {
         match self.state {
             State::Length(0) => return Some(self.complete(to_server)),
             State::Length(left) => {
-                let bytes = self.input.take(usize::try_from(left).unwrap_or(usize::MAX));
-                self.state = State::Length(left - bytes.len() as u64);
-                return self.grow(&bytes, to_server);
+                let moved = self.take_body(left);
+                self.state = State::Length(left - moved);
+                return (self.state != State::Length(0)).then(|| self.pause(to_server));
             }
             State::UntilClose => {
-                let bytes = self.input.take_all();
-                return self.grow(&bytes, to_server);
+                self.take_body(u64::MAX);
+                return Some(self.pause(to_server));
             }
             State::ChunkSize => {
                 let line = line_end(&self.input.0);
@@ -378,12 +389,11 @@ impl Side {
             }
             State::Chunk(0) => self.state = State::ChunkEnd,
             State::Chunk(left) => {
-                let bytes = self.input.take(usize::try_from(left).unwrap_or(usize::MAX));
-                if bytes.is_empty() {
+                let moved = self.take_body(left);
+                if moved == 0 {
                     return Some(self.pause(to_server));
                 }
-                self.state = State::Chunk(left - bytes.len() as u64);
-                self.keep(&bytes);
+                self.state = State::Chunk(left - moved);
             }
             State::ChunkEnd => {
                 let line = line_end(&self.input.0);
@@ -411,18 +421,12 @@ impl Side {
         None
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = BODY.saturating_sub(self.body.len());
-        self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
-
-    /// Appends `bytes`, if any, to the body.
-    fn grow(&mut self, bytes: &[u8], to_server: bool) -> Option<Progress> {
-        self.keep(bytes);
-        if self.state == State::Length(0) {
-            return None;
-        }
-        Some(self.pause(to_server))
+    /// Moves up to `most` bytes of the input to the body, and returns how many.
+    fn take_body(&mut self, most: u64) -> u64 {
+        let moved = self.input.0.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        add(&mut self.body, &self.input.0[..moved]);
+        self.input.skip(moved);
+        moved as u64
     }
 
     /// Waits for more bytes: inspects the body if that is due.
@@ -444,19 +448,22 @@ impl Side {
         if self.body.len() == self.looked_at {
             return false;
         }
-        self.looked_at = self.body.len();
-        let body::Decoded { bytes: decoded, failed, is_bomb } =
-            body::decode(&self.body, &self.codings);
+        let looked_at = std::mem::replace(&mut self.looked_at, self.body.len());
+        let body::Decoded { bytes: decoded, old, failed, is_bomb } =
+            self.decoding.decode(&self.body, &self.codings);
         self.undecodable = failed;
         if is_bomb {
             self.message.odd(Oddity::Bomb);
         }
         if to_server {
-            let file = body::files(&self.content_type, &decoded);
-            self.message.replace(Buffer::FileData, file.unwrap_or(decoded));
-            self.message.replace(Buffer::HttpRequestBody, self.body.clone());
+            // What ends a file may be taken from what there was of it before.
+            match body::files(&self.content_type, &decoded) {
+                Some(files) => self.message.replace(Buffer::FileData, files, 0),
+                None => self.message.replace(Buffer::FileData, decoded, old),
+            }
+            self.message.replace(Buffer::HttpRequestBody, self.body.clone(), looked_at);
         } else {
-            self.message.replace(Buffer::FileData, decoded);
+            self.message.replace(Buffer::FileData, decoded, old);
         }
         true
     }
@@ -476,6 +483,7 @@ impl Side {
         let may_go_on = !to_server && self.codings.is_empty();
         self.body.drain(..self.body.len() - if may_go_on { self.body.len().min(KEPT) } else { 0 });
         self.body.shrink_to_fit();
+        self.decoding = Decoding::default();
         self.looked_at = self.body.len();
         self.codings.clear();
         self.rest = Rest::UntilClose;
