@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What is the dearest traffic? Cycles a packet of inputs that are chosen to be dear, against usual ones.
 
-    bench/worst.py payloads --rules FILE... [--size 64 512 1400] [--rounds 5]
+    bench/worst.py payloads --rules FILE... [--size 64 512 1400] [--port 5000] [--rounds 5]
     bench/worst.py classification [--peer FOLDER] [--rounds 5]
 
 `payloads`: the intrusion detection over UDP of one repeated byte, of two, of text, HTTP, all literals
-of the rules one after the other, against random bytes of the same length.
+of the rules one after the other, against random bytes of the same length and to the same port.
 `classification`: the whole path over few flows, over random headers, and over headers that part from
 each rule at another bit, so that every packet needs a mask of its own, against the rules alone;
 with FOLDER as in bench/ovs.py, against Open vSwitch, too.
@@ -207,7 +207,7 @@ def ids_chain(folder, name, capture, rules):
 
 def compare_payloads(options):
     program, folder = built(options.thalweg), work_folder()
-    print(f"{cpu_model()}; UDP, {options.rounds} interleaved rounds\n")
+    print(f"{cpu_model()}; UDP to port {options.port}, {options.rounds} interleaved rounds\n")
     print("| payload | bytes | cycles a packet | times random bytes |\n| --- | --- | --- | --- |", flush=True)
     for size in options.size:
         chains = {}
@@ -215,7 +215,7 @@ def compare_payloads(options):
             if options.only and name != "random" and name not in options.only:
                 continue
             capture = folder / "worst.pcap"
-            ends = [(0x0A000000 + n % 64, 0xC0A80000 + n % 32, (1024 + n % 997, 5000 + n % 7)) for n in range(PACKETS)]
+            ends = [(0x0A000000 + n % 64, 0xC0A80000 + n % 32, (1024 + n % 997, options.port)) for n in range(PACKETS)]
             write_capture(capture, (datagram(*end, make(n, size)) for n, end in enumerate(ends)))
             kept = capture.rename(folder / f"worst-{len(chains)}.pcap")
             chains[name] = ids_chain(folder, f"worst-{len(chains)}", kept, options.rules)
@@ -238,6 +238,7 @@ def main():
     payload = kinds.add_parser("payloads")
     payload.add_argument("--rules", type=Path, nargs="+", required=True)
     payload.add_argument("--size", type=int, nargs="+", default=[64, 512, 1400])
+    payload.add_argument("--port", type=int, default=5000, help="the destination port of UDP")
     payload.add_argument("--only", nargs="+", help="only these payloads, beside random bytes")
     payload.add_argument("--rounds", type=int, default=5)
     payload.set_defaults(compare=compare_payloads)

@@ -6,7 +6,7 @@ use super::fold;
 use super::runs::{RunLiterals, lower};
 
 /// Bytes that identify a literal, if it has that many.
-pub(super) const WINDOW: usize = 4;
+pub(in super::super) const WINDOW: usize = 4;
 
 /// The position of a window in a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,11 @@ pub(super) fn places(
 /// The cost of a window of one repeated byte, which is at every place of padding: more than that of
 /// any other bytes.
 const RUN: u32 = 1000;
+
+/// Whether a window within `bytes` is one byte repeated.
+pub(super) fn has_run(bytes: &[u8]) -> bool {
+    bytes.windows(WINDOW).any(is_run)
+}
 
 /// Whether a window is one byte repeated, as far as windows distinguish bytes.
 fn is_run(window: &[u8]) -> bool {

@@ -18,8 +18,8 @@ mod windows;
 
 use bitmap::Check;
 use hits::Hit;
-pub(super) use index::commonness;
 use index::{Index, Place};
+pub(super) use index::{WINDOW, commonness};
 use nibbles::Nibbles;
 use pairs::Pairs;
 use runs::{InRun, Runs, There, Thinning};
@@ -118,8 +118,12 @@ impl Literals {
         if Registers::of(literals, numbers.clone()).is_some_and(fits) {
             return Self::with(literals, numbers.collect(), Vec::new(), Windows::SPARSE);
         }
-        let is_long = |n: &u32, stride| literals[*n as usize].len() >= Windows::least(stride);
-        // Literals too short for a stride go to the tables.
+        let is_long = |n: &u32, stride| {
+            let literal = &literals[*n as usize][..];
+            literal.windows(Windows::least(stride)).any(|span| !index::has_run(span))
+        };
+        // Literals too short for a stride go to the tables, and those that would have to be looked up
+        // wherever there is a run.
         let tables = |stride| {
             let short = numbers.clone().filter(|n| !is_long(n, stride));
             Registers::of(literals, short)
