@@ -211,3 +211,61 @@ fn times_are_those_of_captures() {
         "chain.toml:4:8: 'from' does not apply to generated traffic: '5'; expected a capture";
     assert_eq!(mistakes, [expected]);
 }
+
+#[test]
+fn a_pace_is_a_number_above_zero() {
+    let folder = folder("\"traffic\"");
+    let chain = chain("\"traffic\"", "out.pcap");
+    for (input, keys, place) in [
+        ("capture = \"traffic\"", "pace = 0", "4:8: bad pace '0'"),
+        ("capture = \"traffic\"", "pace = -1.5", "4:8: bad pace '-1.5'"),
+        ("capture = \"traffic\"", "pace = nan", "4:8: bad pace 'NaN'"),
+        ("generate = {}", "pace = inf", "4:8: bad pace 'inf'"),
+    ] {
+        let chain = chain.replace("capture = \"traffic\"", &format!("{input}\n{keys}"));
+        let mistakes = folder.write("chain.toml", &chain).mistakes();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].starts_with(&format!("chain.toml:{place}")), "{mistakes:?}");
+        assert!(
+            mistakes[0].ends_with("expected a number above 0; 1.0 is real time"),
+            "{mistakes:?}"
+        );
+    }
+    let interface = chain.replace("capture = \"traffic\"", "interface = \"lo\"\npace = 1.0");
+    let mistakes = folder.write("chain.toml", &interface).mistakes();
+    let expected =
+        "'pace' does not apply to an interface: '1.0'; expected a capture or generated traffic";
+    assert!(mistakes.iter().any(|mistake| mistake.ends_with(expected)), "{mistakes:?}");
+}
+
+#[test]
+fn captures_that_are_merged_have_one_pace() {
+    let folder = folder("\"traffic\"");
+    let chain = chain("\"traffic/a.pcap\"", "out.pcap");
+    let with = |first: &str, second: &str, merge: &str| {
+        let second = format!("[input.b]\ncapture = \"traffic/b.pcap\"\n{second}\n[output.out]");
+        let chain = chain.replace("[output.out]", &format!("{first}\n{second}"));
+        folder.write("chain.toml", &format!("{chain}{merge}"));
+        folder.load().err().map_or_else(Vec::new, |_| folder.mistakes())
+    };
+    let turn = "[run]\nmerge = \"turn\"\n";
+    for (first, second, merge) in [
+        ("", "", ""),
+        ("pace = 2", "pace = 2.0", ""),
+        ("pace = 2", "pace = 1", turn),
+        ("pace = 2", "", turn),
+    ] {
+        assert_eq!(with(first, second, merge), Vec::<String>::new(), "{first} {second}");
+    }
+    for (first, second) in [("pace = 2", "pace = 1"), ("pace = 2", ""), ("", "pace = 2")] {
+        let mistakes = with(first, second, "");
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        let expected =
+            "'pace' of input 'b' is not that of input 'in', with which it is merged by time";
+        assert!(mistakes[0].contains(expected), "{mistakes:?}");
+        assert!(
+            mistakes[0].ends_with("the same pace in both, or merge = \"turn\" in [run]"),
+            "{mistakes:?}"
+        );
+    }
+}

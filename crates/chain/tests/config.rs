@@ -105,9 +105,9 @@ fn unknown_keys_at_every_level() {
     assert_eq!(
         mistakes[1],
         "chain.toml:5:1: unknown field `sped`, expected one of `interface`, `promiscuous`, \
-         `filter`, `capture`, `loop`, `memory`, `from`, `to`, `generate`: 'sped'; expected \
-         [input.NAME] with: interface, promiscuous, filter, capture, loop, memory, from, to, \
-         generate"
+         `filter`, `capture`, `loop`, `memory`, `pace`, `from`, `to`, `generate`: 'sped'; \
+         expected [input.NAME] with: interface, promiscuous, filter, capture, loop, memory, pace, \
+         from, to, generate"
     );
     assert_eq!(mistakes.len(), 2);
     let of_nf = broken("number = 0", "number = 0\nnummer = 1");

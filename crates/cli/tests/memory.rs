@@ -138,6 +138,7 @@ fn estimates_are_those_of_full_tables() {
 }
 
 const CHAIN: &str = "[input.a]\ngenerate = { packets = 1000000000, flows = 10, rate = 1000 }\n\
+    pace = 1.0\n\
     [output.o]\ndiscard = true\n[nf.small]\nkind = 'monitor'\nmax_flows = 1000\n\
     [nf.large]\nkind = 'monitor'\nmax_flows = 2000\n[[route]]\npath = ['ingress', 'small', 'large', 'egress']\n";
 

@@ -67,7 +67,8 @@ impl Drop for Killed {
 
 #[test]
 fn the_commands_of_the_units_start_and_reload_a_run() {
-    let chain = "[input.traffic]\ngenerate = { packets = 1000000000 }\n\
+    let chain = "[input.traffic]\ngenerate = { packets = 1000000000, rate = 1000 }\n\
+        pace = 1.0\n\
         [output.out]\ndiscard = true\n[[route]]\npath = ['ingress', 'egress']\n";
     for (name, _) in UNITS {
         let folder = tempfile::tempdir().unwrap();

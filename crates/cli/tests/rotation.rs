@@ -113,7 +113,7 @@ fn a_file_that_is_moved_away_is_opened_again_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     write(path, "ids.rules", "alert ip any any -> any any (msg:\"any\"; sid:1;)\n");
-    let endless = "generate = { packets = 1000000000, flows = 100, rate = 20000 }";
+    let endless = "generate = { packets = 1000000000, flows = 100, rate = 20000 }\npace = 1.0";
     write(path, "live.toml", &chain("").replace("capture = 'in.pcap'", endless));
     let run = Controlled::start(path, "live", "live.toml", &["--control=live", "--workers", "2"]);
     let signal = || {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use support::{command, pipe, wait, write};
 
-const ENDLESS: &str = "[input.traffic]\ngenerate = { packets = 1000000000 }\n\
+const ENDLESS: &str = "[input.traffic]\ngenerate = { packets = 1000000000, rate = 20000 }\npace = 1.0\n\
     [output.out]\ndiscard = true\n[[route]]\npath = ['ingress', 'egress']\n";
 /// The time of the watchdog in these tests, in microseconds.
 const WATCHDOG_USEC: &str = "800000";
@@ -164,7 +164,8 @@ fn the_watchdog_hears_a_run_only_while_its_packets_can_pass() {
 fn a_run_without_packets_is_alive() {
     let folder = tempfile::tempdir().unwrap();
     pipe(folder.path(), "in.pcap");
-    let chain = ENDLESS.replace("generate = { packets = 1000000000 }", "capture = 'in.pcap'");
+    let (_, rest) = ENDLESS.split_once("pace = 1.0\n").unwrap();
+    let chain = format!("[input.traffic]\ncapture = 'in.pcap'\n{rest}");
     write(folder.path(), "chain.toml", &chain);
     let open =
         std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join("in.pcap"));

@@ -148,21 +148,26 @@ fn progress_has_percent_and_remaining_time_where_the_end_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     write(path, "routes.csv", "*, ingress, egress\n");
-    succeeds(path, &["gen", "in.pcap", "--packets", "1000"]);
-    succeeds(path, &["gen", "in.pcap.gz", "--packets", "1000"]);
+    succeeds(path, &["gen", "in.pcap", "--packets", "1000", "--rate", "10000"]);
+    succeeds(path, &["gen", "in.pcap.gz", "--packets", "1000", "--rate", "10000"]);
     pipe(path, "fifo");
     let _writer = writer(path);
-    let long = "generate = { packets = 4000000000 }";
+    let long = "generate = { packets = 4000000000, rate = 10000 }\npace = 1.0";
+    let capture = "capture = 'in.pcap'\npace = 1.0";
     let cases: [(&str, &[&str], bool); 9] = [
-        ("capture = 'in.pcap'", &["--loop", "300000"], true),
-        ("capture = 'in.pcap'\nmemory = true", &["--loop", "3000000"], true),
-        ("capture = 'in.pcap.gz'", &["--loop", "100000"], true),
-        ("capture = 'in.pcap'\n[input.b]\ncapture = 'in.pcap'", &["--loop", "300000"], true),
-        ("capture = 'in.pcap'", &["--loop", "0", "--count", "40000000000"], true),
+        (capture, &["--loop", "300000"], true),
+        ("capture = 'in.pcap'\nmemory = true\npace = 1.0", &["--loop", "3000000"], true),
+        ("capture = 'in.pcap.gz'\npace = 1.0", &["--loop", "100000"], true),
+        (
+            "capture = 'in.pcap'\npace = 1.0\n[input.b]\ncapture = 'in.pcap'\npace = 1.0",
+            &["--loop", "300000"],
+            true,
+        ),
+        (capture, &["--loop", "0", "--count", "40000000000"], true),
         (long, &[], true),
-        ("capture = 'in.pcap'", &["--loop", "0", "--duration", "30s"], true),
+        (capture, &["--loop", "0", "--duration", "30s"], true),
         ("capture = 'fifo'", &[], false),
-        ("capture = 'in.pcap'", &["--loop", "0"], false),
+        (capture, &["--loop", "0"], false),
     ];
     for (input, options, known) in cases {
         let chain =

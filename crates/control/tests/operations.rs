@@ -180,7 +180,7 @@ fn a_reload_takes_up_the_chain_file_or_names_its_mistakes() {
     let refused = reload("{}");
     assert_eq!(refused.status, 422);
     let mistake = &document(&refused)["errors"][0];
-    assert!(mistake["source"].as_str().unwrap().ends_with("/chain.toml:13:11"), "{mistake}");
+    assert!(mistake["source"].as_str().unwrap().ends_with("/chain.toml:14:11"), "{mistake}");
     assert!(mistake["message"].as_str().unwrap().contains("'\"pemit\"'"), "{mistake}");
     assert_eq!(reload(r#"{"dry": true}"#).status, 422);
     assert_eq!(run.json("/v1/nfs/gate")["what"], "2 rules, default permit");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use common::start;
+use common::{start, start_at_full_speed};
 use thalweg_api::Limits;
 
 /// For this long clients misbehave.
@@ -68,7 +68,7 @@ fn flood(stream: &mut UnixStream) {
 #[test]
 fn a_run_under_siege_continues_and_conserves_packets() {
     for workers in [1, 2] {
-        let run = start(workers, limits());
+        let run = start_at_full_speed(workers, limits());
         let over = AtomicBool::new(false);
         let repeat = |attack: Attack| {
             while !over.load(Relaxed) {

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Running, document, start, wait};
+use common::{Running, document, start, start_at_full_speed, wait};
 use serde_json::{Value, json};
 use thalweg_api::{EventReader, Limits, query};
 use thalweg_io::{CaptureInput, Input};
@@ -172,7 +172,7 @@ fn few_clients_observe_at_a_time_and_their_places_are_freed() {
 /// What it has no room for is counted in the capture, and packets pass meanwhile.
 #[test]
 fn a_client_that_does_not_read_harms_no_packets() {
-    let run = start(2, Limits::default());
+    let run = start_at_full_speed(2, Limits::default());
     let mut client = idle(&run, "/v1/drops?seconds=2");
     let received = || run.control.progress().packets_in;
     let drops = run.control.progress().drops;

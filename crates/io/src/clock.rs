@@ -45,6 +45,11 @@ impl PacketClock {
         self.reached = Some(reached);
     }
 
+    /// The newest time believed since the clock was last set back; `None` before the first packet.
+    pub(crate) fn reached(&self) -> Option<Nanoseconds> {
+        self.reached
+    }
+
     /// The time by which a packet captured at `time`, the next one, takes its place among those of
     /// other inputs. `after` returns the captured time of the packet after it, if it is known; it
     /// is called only for a step that needs a second packet to be believed.

@@ -46,6 +46,7 @@ pub mod kind;
 mod memory;
 mod merge;
 pub mod offload;
+mod paced;
 mod passes;
 mod port;
 mod searched;
@@ -64,6 +65,7 @@ pub use interface::{
 };
 pub use memory::MemoryInput;
 pub use merge::{Merge, Oldest};
+pub use paced::{Pace, PacedInput, PacedStart};
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};
 pub use searched::Searched;
 pub use selection::{PassedOver, Selection, TIME, TimeRange, parse_time};

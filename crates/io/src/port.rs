@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 
@@ -100,6 +101,16 @@ pub struct Received {
     pub ended: bool,
 }
 
+impl Received {
+    /// Adds what `later` received after it.
+    pub(crate) fn merge(&mut self, later: &Self) {
+        self.packets += later.packets;
+        self.bytes += later.bytes;
+        self.passed_over.merge(&later.passed_over);
+        self.ended |= later.ended;
+    }
+}
+
 /// What kept an input or output from handling packets whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shortfall {
@@ -190,6 +201,12 @@ pub trait Input: Send {
     /// The descriptor that becomes readable when packets arrive; `None` for a source that always
     /// has packets.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// When the next packet is due, if the last call found it too early. None is received before then,
+    /// even if the [`descriptor`](Self::descriptor) is readable.
+    fn due(&self) -> Option<Instant> {
         None
     }
 }

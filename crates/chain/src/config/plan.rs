@@ -132,6 +132,7 @@ impl Plan {
             errors: &mut errors,
         };
         let inputs = loader.load(&INPUT, std::mem::take(&mut file.inputs), true);
+        ports::check_paces(&inputs, file.run.merge, loader.errors);
         add_files_read(&file, loader.files);
         let opens = !options.without_outputs;
         let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);

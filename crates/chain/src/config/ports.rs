@@ -41,6 +41,8 @@ pub struct PortPlan<B: ?Sized> {
     pub files: Vec<PathBuf>,
     /// How packets pass, once it was opened.
     mode: Arc<OnceLock<Option<String>>>,
+    /// Its section.
+    place: Passage,
 }
 
 /// An input of a chain.
@@ -98,6 +100,22 @@ impl OutputPlan {
     /// Why it cannot be opened.
     pub fn open(&self, opening: &OutputOpening<'_>) -> Result<Vec<Box<dyn Output>>, IoError> {
         self.queues(OUTPUT.name, self.blueprint.open(opening)?, opening.queues)
+    }
+}
+
+/// Adds an error for each input whose pace is not that of the inputs with which it is merged by
+/// time: the packets of one would wait for those of the other.
+pub(super) fn check_paces(inputs: &[InputPlan], merge: MergeBy, errors: &mut Vec<SourceError>) {
+    let mut merged = inputs.iter().filter(|input| input.blueprint.times().is_some());
+    let Some(first) = merged.next().filter(|_| merge == MergeBy::Time) else { return };
+    for other in merged.filter(|other| other.blueprint.pace() != first.blueprint.pace()) {
+        let message = format!(
+            "'pace' of input '{}' is not that of input '{}', with which it is merged by time",
+            other.name, first.name
+        );
+        errors.push(
+            other.place.error(message, "the same pace in both, or merge = \"turn\" in [run]"),
+        );
     }
 }
 
@@ -206,7 +224,7 @@ impl Loader<'_> {
         match built {
             Ok(blueprint) => {
                 let blueprint = Arc::from(blueprint);
-                Some(PortPlan { name, kind, blueprint, files, mode: Arc::default() })
+                Some(PortPlan { name, kind, blueprint, files, mode: Arc::default(), place })
             }
             Err(more) => {
                 self.errors.extend(more);

@@ -10,10 +10,11 @@ use crate::support::{command, wait, write};
 /// The variable with the folder of the sockets.
 const SOCKETS: &str = "THALWEG_RUNTIME_DIR";
 
-/// Generated traffic without end, of which an NF drops a part.
+/// Generated traffic without end in real time, of which an NF drops a part.
 pub const ENDLESS: &str = r#"
 [input.traffic]
-generate = { packets = 1000000000, flows = 100 }
+generate = { packets = 1000000000, flows = 100, rate = 5000 }
+pace = 1.0
 [output.out]
 discard = true
 [[class]]
@@ -67,10 +68,12 @@ impl<'a> Controlled<'a> {
         run
     }
 
-    /// Starts a run of [`ENDLESS`] with the name `name`.
+    /// Starts a run of [`ENDLESS`] with the name `name`, and waits for its first dropped packet.
     pub fn endless(folder: &'a Path, name: &'a str) -> Self {
         write(folder, "endless.toml", ENDLESS);
-        Self::start(folder, name, "endless.toml", &[&format!("--control={name}")])
+        let run = Self::start(folder, name, "endless.toml", &[&format!("--control={name}")]);
+        wait(|| run.succeeds(&["-s", name, "nfs"]).contains("filter-drop "));
+        run
     }
 
     pub fn has_ended(&mut self) -> bool {

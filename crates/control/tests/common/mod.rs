@@ -13,10 +13,11 @@ use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_control::{Subject, serve};
 use thalweg_engine::{Control, Report, RunOptions, run};
 
-/// Generated traffic of two types, one of which passes two NFs.
+/// Generated traffic of two types, one of which passes two NFs, in real time.
 const CHAIN: &str = r#"
 [input.traffic]
-generate = { packets = 1000000000, flows = 100 }
+generate = { packets = 1000000000, flows = 100, rate = 20000 }
+pace = 1.0
 [output.out]
 discard = true
 [[class]]
@@ -49,8 +50,17 @@ pub fn kinds() -> Kinds {
 
 /// Starts a run over generated traffic without end.
 pub fn start(workers: usize, limits: Limits) -> Running {
+    start_chain(CHAIN, workers, limits)
+}
+
+/// As [`start`], with as many packets as the run can take.
+pub fn start_at_full_speed(workers: usize, limits: Limits) -> Running {
+    start_chain(&CHAIN.replace("pace = 1.0\n", ""), workers, limits)
+}
+
+fn start_chain(chain: &str, workers: usize, limits: Limits) -> Running {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("chain.toml"), CHAIN).unwrap();
+    std::fs::write(folder.path().join("chain.toml"), chain).unwrap();
     let running = start_in(folder, workers, limits);
     wait(|| running.control.progress().packets_in > 1000);
     running

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use thalweg_chain::{Difference, Heir, InputPlan, NfIndex, OutputPlan, Plan, Succession};
 use thalweg_cpu::cores;
+use thalweg_io::PacedStart;
 use thalweg_source::Stop;
 
 use super::error::RunError;
@@ -14,7 +15,7 @@ use super::generation::{Generation, Next, NextNf};
 use super::options::RunOptions;
 use super::panics;
 use super::pauses::Pauses;
-use super::ports::{NextPort, check_options, claim_files, claim_output, open_input};
+use super::ports::{NextPort, check_options, claim_files, claim_output, open_paced};
 use crate::control::Control;
 use crate::course::{Seat, classification, divisible};
 use crate::reload::{Answer, Reload, ReloadError, Waiting};
@@ -216,7 +217,8 @@ fn build(
         NextNf { was, seat: (!runs_on).then(seat), renewal, may_divide: may_divide[at] }
     };
     let nfs = nfs.into_iter().enumerate().map(next).collect();
-    let open = |input: &InputPlan| open_input(&plan, input, options);
+    let start = PacedStart::default();
+    let open = |input: &InputPlan| open_paced(&plan, input, options, &start);
     let claim = |output: &OutputPlan| claim_output(&plan, output, stop);
     let (inputs, outputs) = if reload.dry_run {
         (Vec::new(), Vec::new())

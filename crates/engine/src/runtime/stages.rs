@@ -35,6 +35,8 @@ pub(super) struct Stages<'a> {
     pub(super) workers: Arc<[Published]>,
     pub(super) routing: Arc<Routing>,
     pub(super) intake: Mutex<Intake<'a>>,
+    /// The worker that has the intake waits for packets.
+    rests: AtomicBool,
     pub(super) classification: InTurn<Classification>,
     pub(super) stations: Vec<InTurn<Station>>,
     /// By station: the parts of its NF, if that is divided.
@@ -143,6 +145,7 @@ impl<'a> Stages<'a> {
             control,
             routing,
             intake: Mutex::new(Intake { inputs, reloads, run, reached, next: 0 }),
+            rests: AtomicBool::new(false),
             classification: InTurn::new(classification),
             stations: stations.into_iter().map(InTurn::new).collect(),
             parts,
@@ -163,6 +166,23 @@ impl<'a> Stages<'a> {
     pub(super) fn core_of_station(&self, station: usize) -> Option<u32> {
         let station = self.stations[station].peek()?;
         station.members().iter().find_map(|member| self.plan.nfs[usize::from(member.nf.0)].core)
+    }
+
+    /// Waits for packets, for a while at most. No burst is under way.
+    pub(super) fn rest(&self, intake: &mut Intake<'_>) {
+        self.rests.store(true, Ordering::Relaxed);
+        intake.inputs.rest();
+        self.rests.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until the worker that has the intake leaves it, if that waits for packets: before, there
+    /// is no work. Returns whether it waited.
+    pub(super) fn rest_too(&self) -> bool {
+        let rests = self.rests.load(Ordering::Relaxed);
+        if rests {
+            drop(self.intake.lock());
+        }
+        rests
     }
 
     /// The place of burst `number`.

@@ -6,7 +6,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason};
 
 use super::error::RunError;
 use super::options::RunOptions;
-use super::ports::{Delivery, Sources, check_options};
+use super::ports::{Delivery, Sources, check_options, open_input};
 use crate::burst::{Burst, Round};
 use crate::course::{Course, transmit};
 use crate::observe::{Audience, TraceWatch};
@@ -53,7 +53,7 @@ pub enum TraceError {
 pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
     check_options(&plan, options)?;
     let plan = Arc::new(plan);
-    let mut sources = Sources::open(&plan, options)?;
+    let mut sources = Sources::open(&plan, |input| open_input(&plan, input, options))?;
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),
         course: Course::new(&plan, 1),
@@ -79,7 +79,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
         }
         vain_looks = if came { 0 } else { vain_looks + 1 };
         if vain_looks >= sources.len() {
-            sources.wait();
+            sources.wait(true);
             vain_looks = 0;
         }
     }

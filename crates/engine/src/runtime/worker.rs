@@ -64,6 +64,10 @@ impl<'a, 'r> Worker<'a, 'r> {
             } else if self.stages.are_over() {
                 return;
             }
+            // Polling would keep a core busy.
+            if waits && !worked && self.stages.rest_too() {
+                continue;
+            }
             idle.worked(worked);
         }
     }
@@ -117,7 +121,7 @@ impl<'a, 'r> Worker<'a, 'r> {
             burst.settle_claims(reads);
             spare.push(burst);
             if !came && stages.under_way().is_empty() {
-                intake.inputs.rest();
+                stages.rest(&mut intake);
                 if let Some(mut outputs) = stages.outputs.peek() {
                     outputs.check(stages.control);
                 }

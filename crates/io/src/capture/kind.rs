@@ -17,6 +17,7 @@ use crate::kind::{
     Section, Side,
 };
 use crate::memory::MemoryInput;
+use crate::paced::Pace;
 use crate::port::{Input, IoError, Output};
 use crate::selection::{Selection, TIME, TimeRange, parse_time};
 
@@ -28,7 +29,7 @@ pub const KIND: Kind = Kind {
     noun: "a capture",
     summary: "reads packets from pcap and pcapng files and pipes, plain or gzip, and writes them",
     input: Some(Side {
-        keys: &["capture", "loop", "memory", "from", "to", "filter"],
+        keys: &["capture", "loop", "memory", "pace", "from", "to", "filter"],
         instead: &[],
         options: || schema_for!(InputOptions),
         build: build_input,
@@ -56,6 +57,9 @@ struct InputOptions {
     /// Load the files before the first packet.
     #[serde(default)]
     memory: bool,
+    /// Hand packets out when their times come: 1.0 in real time, 2.0 twice as fast.
+    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
+    pace: Option<Spanned<f64>>,
     /// The first captured time that is received.
     #[serde(default)]
     #[schemars(schema_with = "time_schema")]
@@ -90,6 +94,7 @@ struct CaptureSource {
     form: Option<String>,
     in_memory: bool,
     passes: u64,
+    pace: Option<Pace>,
     times: TimeRange,
     filter: Option<Filter>,
 }
@@ -100,11 +105,12 @@ fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<Sou
     let times = time_range(section, &options, &mut errors);
     let filter = options.filter.as_ref();
     let filter = filter.and_then(|text| Filter::of_option(section, text, &mut errors));
-    let InputOptions { capture, r#loop: passes, memory: in_memory, .. } = options;
+    let InputOptions { capture, r#loop: passes, memory: in_memory, pace, .. } = options;
+    let pace = Pace::of_option(section, pace, &mut errors);
     let other = passes.as_ref().filter(|passes| *passes.get_ref() != 1).map(Spanned::span);
     let Found { files, what, form } = find(section, capture, in_memory, other, &mut errors);
     let passes = passes.map_or(1, Spanned::into_inner);
-    let source = CaptureSource { files, what, form, in_memory, passes, times, filter };
+    let source = CaptureSource { files, what, form, in_memory, passes, pace, times, filter };
     if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
 }
 
@@ -153,6 +159,7 @@ impl PortBlueprint for CaptureSource {
             self.files.paths().eq(other.files.paths())
                 && self.in_memory == other.in_memory
                 && self.passes == other.passes
+                && self.pace == other.pace
                 && self.times == other.times
                 && self.filter == other.filter
         })
@@ -160,7 +167,8 @@ impl PortBlueprint for CaptureSource {
 
     fn mode(&self) -> Option<String> {
         let in_memory = self.in_memory.then(|| "in memory".to_owned());
-        let parts: Vec<_> = self.form.clone().into_iter().chain(in_memory).collect();
+        let pace = self.pace.map(|pace| pace.to_string());
+        let parts: Vec<_> = [self.form.clone(), in_memory, pace].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
@@ -181,6 +189,10 @@ impl InputBlueprint for CaptureSource {
 
     fn times(&self) -> Option<TimeRange> {
         Some(self.times)
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        self.pace
     }
 
     fn can_filter(&self) -> bool {

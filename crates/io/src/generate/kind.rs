@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::{GeneratorInput, Spec};
 use crate::kind::{InputBlueprint, InputOpening, Kind, Opened, PortBlueprint, Section, Side};
+use crate::paced::Pace;
 use crate::port::{Input, IoError};
 
 /// What was expected in place of keys that repeat a capture.
@@ -20,7 +21,7 @@ pub const KIND: Kind = Kind {
     noun: "generated traffic",
     summary: "generates packets of many flows, the same for the same seed",
     input: Some(Side {
-        keys: &["generate"],
+        keys: &["generate", "pace"],
         instead: &[("loop", PACKETS), ("memory", PACKETS)],
         options: || schema_for!(Options),
         build,
@@ -34,22 +35,34 @@ struct Options {
     /// The traffic; every key has a default.
     #[schemars(with = "Spec")]
     generate: Spanned<Spec>,
+    /// Generate packets when their times come: 1.0 in real time, 2.0 twice as fast.
+    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
+    pace: Option<Spanned<f64>>,
+}
+
+/// An input that generates traffic.
+#[derive(PartialEq)]
+struct Generator {
+    spec: Spec,
+    pace: Option<Pace>,
 }
 
 fn build(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<SourceError>> {
-    let Options { generate } = section.parse()?;
+    let Options { generate, pace } = section.parse()?;
+    let mut errors = Vec::new();
+    let pace = Pace::of_option(section, pace, &mut errors);
     let span = generate.span();
     let spec = generate.into_inner();
-    match spec.validate() {
-        Ok(()) => Ok(Box::new(spec)),
-        Err(e) => Err(vec![section.error(span, format!("{}: {}", e.field, e.what), e.expected)]),
+    if let Err(e) = spec.validate() {
+        errors.push(section.error(span, format!("{}: {}", e.field, e.what), e.expected));
     }
+    if errors.is_empty() { Ok(Box::new(Generator { spec, pace })) } else { Err(errors) }
 }
 
-impl PortBlueprint for Spec {
+impl PortBlueprint for Generator {
     fn describe(&self) -> String {
-        let flows = counted(self.flows, "flow");
-        format!("{} in {flows}", counted(self.packets, "generated packet"))
+        let flows = counted(self.spec.flows, "flow");
+        format!("{} in {flows}", counted(self.spec.packets, "generated packet"))
     }
 
     fn title(&self) -> String {
@@ -59,10 +72,18 @@ impl PortBlueprint for Spec {
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
         other.downcast::<Self>() == Some(self)
     }
+
+    fn mode(&self) -> Option<String> {
+        self.pace.map(|pace| pace.to_string())
+    }
 }
 
-impl InputBlueprint for Spec {
+impl InputBlueprint for Generator {
     fn open(&self, _opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        Ok(Opened::single(Box::new(GeneratorInput::new(self.clone())?), None))
+        Ok(Opened::single(Box::new(GeneratorInput::new(self.spec.clone())?), self.mode()))
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        self.pace
     }
 }

@@ -84,8 +84,19 @@ impl GeneratorInput {
         Some((&self.packet, self.time()))
     }
 
+    /// The time of the packet that was generated last.
     fn time(&self) -> Nanoseconds {
-        Nanoseconds((self.made.saturating_sub(1) as f64 * self.gap) as u64)
+        self.time_of(self.made.saturating_sub(1))
+    }
+
+    /// The time of a packet by its number, from 0.
+    fn time_of(&self, number: u64) -> Nanoseconds {
+        Nanoseconds((number as f64 * self.gap) as u64)
+    }
+
+    /// The packets that were delivered.
+    fn delivered(&self) -> u64 {
+        self.made - u64::from(self.waiting)
     }
 
     /// Generates the next packet of one of the flows.
@@ -134,11 +145,7 @@ impl Input for GeneratorInput {
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
         let mut received = Received::default();
-        while received.packets < most && !batch.is_full() {
-            if !self.make() {
-                received.ended = true;
-                break;
-            }
+        while received.packets < most && !batch.is_full() && self.make() {
             let arrival = Arrival {
                 header: &[],
                 rest: &self.packet,
@@ -150,7 +157,18 @@ impl Input for GeneratorInput {
             }
             self.waiting = false;
         }
+        received.ended = self.delivered() == self.spec.packets;
         Ok(received)
+    }
+
+    fn upcoming(&self) -> Option<Nanoseconds> {
+        let next = self.delivered();
+        (next < self.spec.packets).then(|| self.time_of(next))
+    }
+
+    fn following(&mut self) -> Option<Nanoseconds> {
+        let following = self.delivered() + 1;
+        (following < self.spec.packets).then(|| self.time_of(following))
     }
 
     fn share(&self) -> Option<f64> {

@@ -11,6 +11,7 @@ use thalweg_source::Stop;
 
 use super::link::Link;
 use crate::filter::Filter;
+use crate::paced::Pace;
 use crate::port::{Input, IoError, Output};
 use crate::selection::TimeRange;
 
@@ -140,6 +141,12 @@ pub trait InputBlueprint: PortBlueprint {
     /// The range of captured times that it receives; `None` if its packets have no captured times.
     /// Inputs that have some are merged by time.
     fn times(&self) -> Option<TimeRange> {
+        None
+    }
+
+    /// The pace at which the run hands its packets out; `None`: as fast as they are received. An
+    /// input that has one can be a [`PacedInput`](crate::PacedInput).
+    fn pace(&self) -> Option<Pace> {
         None
     }
 

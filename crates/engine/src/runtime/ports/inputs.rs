@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
-use thalweg_io::Input;
+use thalweg_io::{Input, PacedStart};
 use thalweg_packet::BATCH;
 
-use super::open::check_options;
+use super::open::{check_options, open_paced};
 use super::sources::{Delivery, Sources};
 use super::{CLOCK_PERIOD, NextPort};
 use crate::burst::Round;
@@ -35,8 +35,9 @@ pub(crate) struct Inputs {
 impl Inputs {
     pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
         check_options(plan, options)?;
+        let start = PacedStart::default();
         Ok(Self {
-            sources: Sources::open(plan, options)?,
+            sources: Sources::open(plan, |input| open_paced(plan, input, options, &start))?,
             count: options.count,
             left: options.count.unwrap_or(u64::MAX),
             duration: options.duration,
@@ -145,10 +146,10 @@ impl Inputs {
         }
     }
 
-    /// Waits for packets, for a while at most, if many polls have found none; returns whether it
-    /// waited.
+    /// Waits for packets, for a while at most, if many polls have found none or none is due; returns
+    /// whether it waited.
     pub(crate) fn rest(&mut self) -> bool {
-        let rests = self.vain_looks >= VAIN_LOOKS && self.sources.wait();
+        let rests = self.sources.wait(self.vain_looks >= VAIN_LOOKS);
         if rests {
             self.until_clock = 0;
         }

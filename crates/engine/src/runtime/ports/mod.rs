@@ -6,7 +6,7 @@ mod outputs;
 mod sources;
 
 pub(super) use inputs::Inputs;
-pub(super) use open::{check_options, claim_files, claim_output, open_input};
+pub(super) use open::{check_options, claim_files, claim_output, open_input, open_paced};
 pub(super) use outputs::Outputs;
 pub(super) use sources::{Delivery, Sources};
 

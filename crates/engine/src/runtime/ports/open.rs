@@ -1,8 +1,8 @@
 //! Opens the ports of a plan, and checks the options of a run against its inputs.
 
-use thalweg_chain::{InputPlan, OutputPlan, Plan};
+use thalweg_chain::{InputPlan, MergeBy, OutputPlan, Plan};
 use thalweg_io::kind::{InputOpening, OutputOpening, Overrides};
-use thalweg_io::{Input, IoError, Output, TimeRange};
+use thalweg_io::{Input, IoError, Output, PacedInput, PacedStart, TimeRange};
 use thalweg_source::Stop;
 
 use crate::runtime::error::RunError;
@@ -22,6 +22,21 @@ pub(crate) fn open_input(
         Overrides { passes: options.loops, times: options.times, filter: options.filter.clone() };
     let opening = InputOpening { pool: &plan.pool, queues: QUEUES, overrides: &overrides };
     Ok(only(input.open(&opening)?))
+}
+
+/// Opens an input of `plan` for a run, in which its packets may have a pace. `start` is that of all
+/// inputs that are opened with it and merged by time.
+pub(crate) fn open_paced(
+    plan: &Plan,
+    input: &InputPlan,
+    options: &RunOptions,
+    start: &PacedStart,
+) -> Result<Box<dyn Input>, RunError> {
+    let port = open_input(plan, input, options)?;
+    let Some(pace) = input.blueprint.pace() else { return Ok(port) };
+    let merges = plan.merge == MergeBy::Time && input.blueprint.times().is_some();
+    let start = if merges { start.clone() } else { PacedStart::default() };
+    Ok(Box::new(PacedInput::new(port, pace, start)))
 }
 
 /// Opens an output of `plan`, and locks its file.

@@ -1,17 +1,17 @@
 //! The inputs of a plan, and the order in which their packets are taken.
 
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use thalweg_chain::{MergeBy, Plan};
+use thalweg_chain::{InputPlan, MergeBy, Plan};
 use thalweg_io::{Claims, Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
 use thalweg_source::poll::wait_readable;
 
 use super::NextPort;
-use super::open::open_input;
 use crate::counters::PortCounters;
 use crate::runtime::error::RunError;
-use crate::runtime::options::RunOptions;
 
 /// The longest wait for inputs; afterwards the thread checks whether the run should end.
 const WAIT: Duration = Duration::from_millis(10);
@@ -71,6 +71,15 @@ pub(crate) struct Delivery {
     pub(crate) failure: Option<IoError>,
 }
 
+/// What inputs without packets wait for.
+#[derive(Default)]
+struct Awaited<'a> {
+    /// Files that become readable.
+    descriptors: Vec<BorrowedFd<'a>>,
+    /// The time at which the first packet of those that have one is due.
+    due: Option<Instant>,
+}
+
 /// How the first packet of each input is found.
 fn places(plan: &Plan) -> Vec<Place> {
     let has_times = |at: usize| plan.inputs[at].blueprint.times().is_some();
@@ -85,10 +94,12 @@ fn live(plan: &Plan) -> Vec<bool> {
 }
 
 impl Sources {
-    /// Opens the inputs of a plan, in its order.
-    pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
-        let open = plan.inputs.iter().map(|input| open_input(plan, input, options));
-        let ports = open.collect::<Result<Vec<_>, _>>()?;
+    /// Opens the inputs of a plan, in its order, each by `open`.
+    pub(crate) fn open(
+        plan: &Plan,
+        open: impl Fn(&InputPlan) -> Result<Box<dyn Input>, RunError>,
+    ) -> Result<Self, RunError> {
+        let ports = plan.inputs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             live: live(plan),
             clocks: ports.iter().map(|_| PacketClock::default()).collect(),
@@ -174,6 +185,8 @@ impl Sources {
                 self.left = 0;
             }
             Reach::Nothing => (delivery.came, delivery.joins) = (true, true),
+            // While the oldest packet is not due, inputs that are not merged have their turn.
+            Reach::Until(_) if self.ports[input].due().is_some() => self.left = 0,
             // Without a free frame, nothing is received now.
             Reach::Until(_) => delivery.joins = delivery.packets > 0 && self.left > 0,
         }
@@ -301,13 +314,39 @@ impl Sources {
     }
 
     /// Waits until an input may have packets, for a while at most; not at all if one of them always
-    /// may. Returns whether it waited.
-    pub(crate) fn wait(&self) -> bool {
-        let open = self.ports.iter().zip(&self.places).filter(|(_, p)| **p != Place::Ended);
-        let descriptors: Option<Vec<_>> = open.map(|(input, _)| input.descriptor()).collect();
-        let Some(descriptors) = descriptors else { return false };
-        wait_readable(descriptors.into_iter(), WAIT);
+    /// may. Packets that others send are waited for only if the silence `is_long`, because they
+    /// usually arrive sooner than a thread wakes up. Returns whether it waited.
+    pub(crate) fn wait(&self, is_long: bool) -> bool {
+        let Some(Awaited { descriptors, due }) = self.awaited(is_long) else { return false };
+        let until_due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let most = until_due.map_or(WAIT, |left| left.min(WAIT));
+        if descriptors.is_empty() {
+            thread::sleep(most);
+        } else {
+            wait_readable(descriptors.into_iter(), most);
+        }
         true
+    }
+
+    /// What has to happen before an input has packets; `None` if one of them always may have some, or
+    /// receives what others send and the silence is not long.
+    fn awaited(&self, is_long: bool) -> Option<Awaited<'_>> {
+        // Merged packets come after the oldest of them.
+        let oldest = self.merge.peek().map(|(_, input)| input);
+        let mut awaited = Awaited::default();
+        for (at, port) in self.ports.iter().enumerate() {
+            match self.places[at] {
+                Place::Ended => continue,
+                Place::Merged if oldest != Some(at) => continue,
+                _ => {}
+            }
+            match (port.due(), port.descriptor()) {
+                (Some(due), _) => awaited.due = Some(awaited.due.map_or(due, |d| d.min(due))),
+                (None, Some(descriptor)) if is_long => awaited.descriptors.push(descriptor),
+                (None, _) => return None,
+            }
+        }
+        Some(awaited)
     }
 
     /// Ends the inputs; returns their counts.
