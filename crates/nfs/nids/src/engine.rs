@@ -8,7 +8,7 @@ use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::alert;
 use super::buffer::Buffer;
-use super::chosen::Chosen;
+use super::chosen::{Chosen, RuleSet};
 use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Heads, Suiting};
 use super::literals::{Found, Literals};
@@ -196,42 +196,30 @@ impl Engine {
                 suiting.each(|n| chosen.add_rule(lane, without_pattern[n]));
             }
         }
-        self.find_concerned(batch, lanes, payloads, concerned);
+        let with_payload = self.payloads.of_each(batch, lanes, payloads, concerned);
         let mut by_pattern = Lanes::NONE;
+        let mut choose = |lane, rules: &RuleSet| {
+            by_pattern.insert(lane);
+            chosen.add(lane, rules);
+        };
         for (group, lanes) in concerned.drain(..) {
+            let group = self.payloads.group(group);
+            if lanes == with_payload {
+                group.find_in_each(payloads, fresh, found, &mut choose);
+                continue;
+            }
             let (mut those, mut texts, mut from) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
             for (n, lane) in lanes.into_iter().enumerate() {
                 (those[n], texts[n], from[n]) = (lane, payloads[lane], fresh[lane]);
             }
             let count = lanes.count();
-            let group = self.payloads.group(group);
-            group.find_in_each(&texts[..count], &from[..count], found, |n, rules| {
-                by_pattern.insert(those[n]);
-                chosen.add(those[n], rules);
-            });
+            let choose = |n, rules: &RuleSet| choose(those[n], rules);
+            group.find_in_each(&texts[..count], &from[..count], found, choose);
         }
         for lane in chosen.lanes() {
             // Rules without a pattern suit already.
             let suiting = by_pattern.contains(lane).then(|| self.heads.suiting(batch, lane));
             chosen.take(lane, suiting, |rule| out.push((lane as u32, rule)));
-        }
-    }
-
-    /// Finds the groups that concern the payloads of a batch, and whose.
-    fn find_concerned(
-        &self,
-        batch: &Batch,
-        lanes: Lanes,
-        payloads: &[&[u8]; BATCH],
-        concerned: &mut Vec<(usize, Lanes)>,
-    ) {
-        for lane in lanes.into_iter().filter(|lane| !payloads[*lane].is_empty()) {
-            for group in self.payloads.of(Header::of(batch, lane)).numbers() {
-                match concerned.iter_mut().find(|(known, _)| *known == group) {
-                    Some((_, lanes)) => lanes.insert(lane),
-                    None => concerned.push((group, Lanes::one(lane))),
-                }
-            }
         }
     }
 }

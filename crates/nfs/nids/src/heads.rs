@@ -8,7 +8,7 @@
 
 use hashbrown::HashMap;
 use thalweg_packet::wire::ip_proto::{SCTP, TCP, UDP};
-use thalweg_packet::{Batch, field};
+use thalweg_packet::{Batch, Lanes, field};
 
 use super::rule::{Protocol, Rule};
 
@@ -55,11 +55,7 @@ pub(super) struct Header {
 
 impl Header {
     pub(super) fn of(batch: &Batch, lane: usize) -> Self {
-        let kind = match batch.headers(lane).ip_proto {
-            TCP => Kind::Tcp,
-            UDP => Kind::Udp,
-            _ => Kind::Other,
-        };
+        let kind = Kind::of(batch, lane);
         let port = |place| batch.field(lane, place) as u16;
         Self { kind, ports: [port(field::TP_SRC), port(field::TP_DST)] }
     }
@@ -165,6 +161,28 @@ impl Sets {
 impl Kind {
     /// Each, in the order of their numbers.
     pub(super) const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Other];
+
+    /// The kind of a packet.
+    pub(super) fn of(batch: &Batch, lane: usize) -> Self {
+        match batch.headers(lane).ip_proto {
+            TCP => Self::Tcp,
+            UDP => Self::Udp,
+            _ => Self::Other,
+        }
+    }
+
+    /// The packets of each kind among those of `lanes`.
+    #[inline]
+    pub(super) fn divide(batch: &Batch, lanes: Lanes) -> [Lanes; Self::ALL.len()] {
+        // Sums in registers: lane by lane, an array would wait for its own stores.
+        let (mut tcp, mut udp) = (0, 0);
+        for lane in lanes {
+            let protocol = batch.headers(lane).ip_proto;
+            tcp |= u32::from(protocol == TCP) << lane;
+            udp |= u32::from(protocol == UDP) << lane;
+        }
+        [Lanes(tcp), Lanes(udp), Lanes(lanes.0 & !(tcp | udp))]
+    }
 
     /// Whether all its packets have ports.
     pub(super) fn has_ports(self) -> bool {

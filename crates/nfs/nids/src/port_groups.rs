@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Kind};
 use super::rule::{Ports, Rule};
+use thalweg_packet::{BATCH, Batch, Lanes};
 
 /// As many ports are few: rules about more are searched for whatever the ports.
 const FEW_PORTS: usize = 64;
@@ -34,9 +35,14 @@ struct OfKind {
     destinations: Ends,
 }
 
-/// The groups by the port of one end, in order of ports.
+/// The groups by the port of one end.
 #[derive(Default)]
-struct Ends(Vec<(u16, u16)>);
+struct Ends {
+    /// A bit for each port, whether it has a group: few have. Empty if none has.
+    known: Vec<u64>,
+    /// Ports and their groups, in order.
+    groups: Vec<(u16, u16)>,
+}
 
 /// The groups that concern a packet.
 #[derive(Clone, Copy, Debug)]
@@ -61,14 +67,45 @@ impl PortGroups {
     /// The groups that concern packets with this header.
     pub(super) fn of(&self, header: Header) -> Concerned {
         let of_kind = &self.kinds[header.kind as usize];
-        let any = Some(of_kind.of_any_port as u16);
-        let [source, destination] = header.ports;
-        Concerned([any, of_kind.sources.of(source), of_kind.destinations.of(destination)])
+        let [by_source, by_destination] = of_kind.by_ports(header.ports);
+        Concerned([Some(of_kind.of_any_port as u16), by_source, by_destination])
+    }
+
+    /// Appends to `out` the groups that concern the payloads of a batch, each with their lanes. Returns
+    /// the lanes whose payload is not empty.
+    pub(super) fn of_each(
+        &self,
+        batch: &Batch,
+        lanes: Lanes,
+        payloads: &[&[u8]; BATCH],
+        out: &mut Vec<(usize, Lanes)>,
+    ) -> Lanes {
+        let there = |lane: usize| u32::from(!payloads[lane].is_empty()) << lane;
+        let with_payload = Lanes(lanes.into_iter().map(there).fold(0, |all, lane| all | lane));
+        let of_kinds = Kind::divide(batch, with_payload);
+        for (kind, lanes) in self.kinds.iter().zip(of_kinds).filter(|(_, lanes)| !lanes.is_empty())
+        {
+            out.push((kind.of_any_port, lanes));
+            if !kind.has_groups_by_port() {
+                continue;
+            }
+            let first = out.len();
+            for lane in lanes {
+                for group in kind.by_ports(Header::of(batch, lane).ports).into_iter().flatten() {
+                    let group = usize::from(group);
+                    match out[first..].iter_mut().find(|(known, _)| *known == group) {
+                        Some((_, lanes)) => lanes.insert(lane),
+                        None => out.push((group, Lanes::one(lane))),
+                    }
+                }
+            }
+        }
+        with_payload
     }
 
     /// The groups of a packet.
     pub(super) fn each(&self, of: Concerned) -> impl Iterator<Item = &Group> {
-        of.numbers().map(|number| &self.groups[number])
+        of.0.into_iter().flatten().map(|number| &self.groups[usize::from(number)])
     }
 
     /// The group of a number.
@@ -77,15 +114,9 @@ impl PortGroups {
     }
 
     /// All groups.
+    #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &Group> {
         self.groups.iter()
-    }
-}
-
-impl Concerned {
-    /// Their numbers.
-    pub(super) fn numbers(self) -> impl Iterator<Item = usize> {
-        self.0.into_iter().flatten().map(usize::from)
     }
 }
 
@@ -113,6 +144,16 @@ impl OfKind {
         groups.push(group_of(of_any_port.into_iter()));
         Self { of_any_port: groups.len() - 1, sources, destinations }
     }
+
+    fn has_groups_by_port(&self) -> bool {
+        !(self.sources.known.is_empty() && self.destinations.known.is_empty())
+    }
+
+    /// The groups by source port and by destination port.
+    #[inline]
+    fn by_ports(&self, [source, destination]: [u16; 2]) -> [Option<u16>; 2] {
+        [self.sources.of(source), self.destinations.of(destination)]
+    }
 }
 
 impl Ends {
@@ -138,12 +179,19 @@ impl Ends {
             }
             ends.push((port, group));
         }
-        Some(Self(ends))
+        let mut known = vec![0u64; if ends.is_empty() { 0 } else { (1 << 16) / 64 }];
+        ends.iter().for_each(|(port, _)| known[usize::from(port / 64)] |= 1 << (port % 64));
+        Some(Self { known, groups: ends })
     }
 
+    #[inline]
     fn of(&self, port: u16) -> Option<u16> {
-        let at = self.0.binary_search_by_key(&port, |(port, _)| *port).ok()?;
-        Some(self.0[at].1)
+        let word = self.known.get(usize::from(port / 64)).copied().unwrap_or(0);
+        if word >> (port % 64) & 1 == 0 {
+            return None;
+        }
+        let at = self.groups.binary_search_by_key(&port, |(port, _)| *port).ok()?;
+        Some(self.groups[at].1)
     }
 }
 

@@ -121,8 +121,11 @@ impl BlockThinning {
     /// each byte is the one before the place.
     #[inline]
     fn thin(&mut self, passed: u64, in_runs: impl FnOnce() -> u64) -> u64 {
-        let again = passed & (passed << 1 | self.before);
-        self.before = passed >> 63;
+        let before = std::mem::replace(&mut self.before, passed >> 63);
+        if passed.count_ones() <= DENSE {
+            return passed;
+        }
+        let again = passed & (passed << 1 | before);
         if again.count_ones() < DENSE {
             return passed;
         }

@@ -20,12 +20,18 @@ pub(super) fn lower(window: [u8; WINDOW]) -> u32 {
 #[inline]
 pub(super) fn run_window(rest: &[u8]) -> Option<u32> {
     let window = *rest.first_chunk()?;
-    let folded = fold(window);
-    if folded != folded.rotate_left(8) {
+    if !may_be_run(window) {
         return None;
     }
     let lower = lower(window);
     (lower == lower.rotate_left(8)).then_some(lower)
+}
+
+/// Whether a window is one byte repeated, apart from the bit that distinguishes case.
+#[inline]
+fn may_be_run(window: [u8; WINDOW]) -> bool {
+    let folded = fold(window);
+    folded == folded.rotate_left(8)
 }
 
 /// The run around `at`.
@@ -148,13 +154,20 @@ impl Thinning {
     /// What is at the place `hit`, where `rest` begins.
     #[inline]
     pub(super) fn place(&mut self, hit: Hit, rest: &[u8]) -> InRun {
-        let Some(window) = rest.first_chunk() else { return InRun::No };
+        match rest.first_chunk() {
+            Some(window) if may_be_run(*window) => self.place_of_run(hit, *window),
+            _ => InRun::No,
+        }
+    }
+
+    /// The same where the window may be a run.
+    fn place_of_run(&mut self, hit: Hit, window: [u8; WINDOW]) -> InRun {
         let before = self.last.filter(|last| hit.adjoins(last.hit));
         // Most places of a run are just like the one before.
-        let same = before.filter(|before| before.window == *window);
-        let lower = same.map(|same| same.lower).or_else(|| run_window(rest));
+        let same = before.filter(|before| before.window == window);
+        let lower = same.map(|same| same.lower).or_else(|| run_window(&window));
         let Some(lower) = lower else { return InRun::No };
-        self.last = Some(LastPlace { hit, window: *window, lower });
+        self.last = Some(LastPlace { hit, window, lower });
         if before.is_some_and(|before| before.lower == lower) { InRun::Later } else { InRun::First }
     }
 }
