@@ -64,7 +64,7 @@ impl Default for Config {
 pub struct Classifier {
     shared: Arc<SharedRules>,
     rules: Arc<RuleTable>,
-    /// For the exact-match cache; the megaflows have their own.
+    /// For the exact-match cache and the flow register; the megaflows hash alike.
     hasher: Hasher,
     emc: Emc,
     control: Option<EmcControl>,
@@ -94,14 +94,14 @@ impl Classifier {
     pub fn new(shared: Arc<SharedRules>, config: Config) -> Self {
         let rules = shared.load();
         let emc = Emc::new(config.emc_entries, config.emc_insert_inverse_probability);
-        let seed = shared.seed();
+        let keys = shared.keys();
         Self {
             shared,
             rules,
-            hasher: Hasher::new(config.isa, seed),
+            hasher: Hasher::new(config.isa, keys),
             control: (emc.is_on() && config.emc_adaptive).then(|| EmcControl::new(emc.entries())),
             emc,
-            megaflows: Megaflows::new(config.megaflow_limit, config.isa, seed.rotate_left(16)),
+            megaflows: Megaflows::new(config.megaflow_limit, config.isa, keys),
             config,
             swept: Nanoseconds::default(),
             stats: LayerStats::default(),

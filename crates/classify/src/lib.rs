@@ -25,6 +25,7 @@ mod lookup;
 mod megaflow;
 mod rule;
 mod rules;
+pub mod secret;
 pub mod sfh;
 mod shared;
 mod stages;

@@ -23,7 +23,7 @@ use core::arch::x86_64::{
 use thalweg_cpu::avx512;
 
 use super::{LANES, STEP};
-use crate::cuckoo::hash::{MAX_WORDS, finish_nh};
+use crate::cuckoo::hash::Nh;
 use crate::cuckoo::line::{Line, State};
 
 /// The numbers of the bits that are set.
@@ -128,12 +128,8 @@ pub(super) fn murmur3(seed: u32, keys: &[u64; 2 * LANES]) -> __m512i {
 /// NH of keys of a multiple of eight words.
 #[inline]
 #[avx512]
-pub(super) fn nh<const W: usize>(
-    addends: &[u64; MAX_WORDS],
-    keys: &[[u64; W]],
-    hashes: &mut [u32; LANES],
-) {
-    let (addends, _) = addends.as_chunks::<8>();
+pub(super) fn nh<const W: usize>(numbers: &Nh, keys: &[[u64; W]], hashes: &mut [u32; LANES]) {
+    let (addends, _) = numbers.addends.as_chunks::<8>();
     let mut sums = [0u64; LANES];
     for (key, sum) in keys.iter().zip(&mut sums) {
         let (lines, _) = key.as_chunks::<8>();
@@ -148,7 +144,7 @@ pub(super) fn nh<const W: usize>(
         let all = products.fold(_mm512_setzero_si512(), |all, of| _mm512_add_epi64(all, of));
         *sum = _mm512_reduce_add_epi64(all) as u64;
     }
-    *hashes = sums.map(finish_nh);
+    *hashes = sums.map(|sum| numbers.finish(sum));
 }
 
 /// The words of a line.
