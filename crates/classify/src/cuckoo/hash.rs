@@ -45,7 +45,7 @@ pub(super) struct Nh {
     /// What is added to the low and the high half of each word, in one.
     pub(super) addends: [u64; MAX_WORDS],
     /// Odd.
-    multiplier: u64,
+    pub(super) multiplier: u64,
 }
 
 /// Without the keys, which no log may show.
