@@ -3,7 +3,7 @@
 
     bench/signature.py [--rounds 5] [--json FILE] [--svg FILE]
 
-Runs bench/signature round by round: MurmurHash3 of the five-tuple of 1 to 32
+Runs bench/signature round by round: NH of the five-tuple of 1 to 32
 packets, on the transposed batch. The picture is after figure 8 of Li, Han and Han
 (APNet 2020). With fewer than three packets all levels hash one by one.
 """

@@ -24,6 +24,9 @@ const SWEEP_PERIOD: Nanoseconds = Nanoseconds::from_millis(400);
 /// Open vSwitch, so that a scan does not lock out the flows that come after it.
 const IDLE_WHEN_FULL: Nanoseconds = Nanoseconds::from_millis(100);
 
+/// Which of the secret words chooses the batches that are timed; the hashes take the first ones.
+const BUDGET: u64 = u64::MAX;
+
 /// Sizes and times of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -68,7 +71,7 @@ impl Default for Config {
 pub struct Classifier {
     shared: Arc<SharedRules>,
     rules: Arc<RuleTable>,
-    /// For the exact-match cache; the megaflows have their own.
+    /// For the exact-match cache and the flow register; the megaflows hash alike.
     hasher: Hasher,
     emc: Emc,
     control: Option<EmcControl>,
@@ -99,15 +102,15 @@ impl Classifier {
     pub fn new(shared: Arc<SharedRules>, config: Config) -> Self {
         let rules = shared.load();
         let emc = Emc::new(config.emc_entries, config.emc_insert_inverse_probability);
-        let seed = shared.seed();
+        let keys = shared.keys();
         Self {
             shared,
             rules,
-            hasher: Hasher::new(config.isa, seed),
+            hasher: Hasher::new(config.isa, keys),
             control: (emc.is_on() && config.emc_adaptive).then(|| EmcControl::new(emc.entries())),
             emc,
-            megaflows: Megaflows::new(config.megaflow_limit, config.isa, seed.rotate_left(16)),
-            budget: config.megaflow_adaptive.then(|| MegaflowBudget::new(seed)),
+            megaflows: Megaflows::new(config.megaflow_limit, config.isa, keys),
+            budget: config.megaflow_adaptive.then(|| MegaflowBudget::new(keys.word(BUDGET))),
             config,
             swept: Nanoseconds::default(),
             stats: LayerStats::default(),

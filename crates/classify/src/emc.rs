@@ -199,6 +199,8 @@ impl Emc {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::Nh;
+    use crate::secret::Keys;
 
     fn key(n: u64) -> FlowKey {
         let mut key = FlowKey::default();
@@ -207,7 +209,7 @@ mod tests {
     }
 
     fn hash(n: u64) -> u32 {
-        crate::hash::whole(1, |i| key(n).words[i])
+        Nh::new(Keys::seeded(1)).whole(|i| key(n).words[i])
     }
 
     fn cached(n: u64) -> Cached {

@@ -166,6 +166,7 @@ impl EmcControl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::murmur3;
 
     /// Runs batches of 32 packets over `flows` flows; the cache makes a packet
     /// cost `with` cycles instead of 50. How many packets of the last half went
@@ -179,7 +180,7 @@ mod tests {
             for _ in 0..packets {
                 n = n.wrapping_add(1);
                 if control.counts() {
-                    control.note(crate::hash::finish(n % flows, 4));
+                    control.note(murmur3::finish(n % flows, 4));
                 }
             }
             let cost = if uses { with } else { 50 };
@@ -209,7 +210,7 @@ mod tests {
         let mut emc = Emc::new(1 << 16, 100);
         for n in 0..20_000u32 {
             if control.counts() {
-                (0..32).for_each(|i| control.note(crate::hash::finish((n * 32 + i) % 900, 4)));
+                (0..32).for_each(|i| control.note(murmur3::finish((n * 32 + i) % 900, 4)));
             }
             control.batch(32, 100, &mut emc);
         }

@@ -41,6 +41,7 @@ impl FlowRegister {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::murmur3;
 
     #[test]
     fn it_counts_flows_and_not_packets() {
@@ -49,7 +50,7 @@ mod tests {
             register.clear();
             for _ in 0..3 {
                 for n in 0..flows {
-                    register.note(crate::hash::finish(crate::hash::step(1, n), 4));
+                    register.note(murmur3::finish(murmur3::step(1, n), 4));
                 }
             }
             let counted = register.flows() as f64;

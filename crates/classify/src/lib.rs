@@ -26,6 +26,7 @@ mod megaflow;
 mod megaflow_budget;
 mod rule;
 mod rules;
+pub mod secret;
 pub mod sfh;
 mod shared;
 mod stages;

@@ -73,7 +73,7 @@ pub(crate) struct MegaflowBudget {
 
 impl MegaflowBudget {
     /// A whole budget. Batches that nobody can foresee who does not know `seed` are timed.
-    pub(crate) fn new(seed: u32) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             way: Way::Megaflows,
             left: BUDGET,
@@ -84,7 +84,7 @@ impl MegaflowBudget {
             samples: Vec::with_capacity(TRIAL as usize / 2),
             failed: 0,
             packets: 0,
-            random: splitmix64(seed.into()),
+            random: splitmix64(seed),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A hash table with a single hash function: HALO's SFH, for comparison with the
 //! [cuckoo table](crate::cuckoo).
 
-use crate::hash::{finish, step};
+use crate::hash::murmur3;
 
 /// Keys of a bucket.
 const WAYS: usize = 8;
@@ -53,8 +53,7 @@ impl<const W: usize> SingleHashTable<W> {
 
     #[inline]
     fn place(&self, key: &[u64; W]) -> (usize, u16) {
-        let halves = key.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]);
-        let hash = finish(halves.fold(self.seed, step), 8 * W as u32);
+        let hash = murmur3::hash(self.seed, key);
         let signature = ((hash.wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1);
         (hash as usize & (self.buckets.len() - 1), signature)
     }

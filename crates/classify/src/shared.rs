@@ -5,27 +5,29 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::rule_table::RuleTable;
+use crate::secret::Keys;
 
 /// A rule table that classifiers read, replaced as a whole (read-copy-update).
 #[derive(Debug)]
 pub struct SharedRules {
     table: ArcSwap<RuleTable>,
-    seed: u32,
+    keys: Keys,
 }
 
 impl SharedRules {
     /// Shares `table`.
     pub fn new(table: RuleTable) -> Self {
-        let mut seed = [0; 4];
-        // Without a source of randomness hashes are predictable; nothing else breaks.
-        let _ = getrandom::fill(&mut seed);
-        Self::with_seed(table, u32::from_ne_bytes(seed))
+        Self::with_keys(table, Keys::draw())
     }
 
-    /// Shares `table`, over which caches hash with `seed`: with the same one, the same packets hit
-    /// the same caches.
-    pub fn with_seed(table: RuleTable, seed: u32) -> Self {
-        Self { table: ArcSwap::from_pointee(table), seed }
+    /// Shares `table`, over which caches hash with keys that `seed` gives and that are no secret:
+    /// with the same one, the same packets hit the same caches.
+    pub fn with_seed(table: RuleTable, seed: u64) -> Self {
+        Self::with_keys(table, Keys::seeded(seed))
+    }
+
+    fn with_keys(table: RuleTable, keys: Keys) -> Self {
+        Self { table: ArcSwap::from_pointee(table), keys }
     }
 
     /// The current table.
@@ -43,10 +45,10 @@ impl SharedRules {
         self.table.swap(table)
     }
 
-    /// Seed of the hashes in the caches over these rules: drawn at random, so that
-    /// an attacker cannot predict which packets share a bucket.
-    pub(crate) fn seed(&self) -> u32 {
-        self.seed
+    /// The keys of the caches over these rules, the same for each: a sender cannot predict which
+    /// packets share a bucket.
+    pub(crate) fn keys(&self) -> Keys {
+        self.keys
     }
 
     /// Applies `change` to a copy of the current table and publishes that. When

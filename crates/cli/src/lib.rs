@@ -44,6 +44,7 @@ use clap::{CommandFactory, Parser};
 use args::{Arguments, Command};
 use errors::Failure;
 use thalweg_chain::Kinds;
+use thalweg_classify::secret;
 use thalweg_cpu::Isa;
 use thalweg_source::{is_visible, message_lines, shortened};
 
@@ -52,13 +53,18 @@ pub use registry::built_in_kinds;
 /// The most characters of a line about arguments, which may be long.
 const LONGEST_LINE: usize = 1000;
 
+/// Checks the variables that the data path reads.
+fn check_environment() -> Result<(), Failure> {
+    Isa::from_environment().map_err(|e| Failure::Usage(e.to_string()))?;
+    secret::check_environment().map_err(|e| Failure::Usage(e.to_string()))
+}
+
 /// Runs the program, whose chains may have ports and NFs of `kinds`; returns its exit code.
 pub fn main(kinds: &Kinds) -> ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|e| refuse(&e));
     start_log(&arguments);
     signals::survive_file_limit();
-    if let Err(e) = Isa::from_environment() {
-        let failure = Failure::Usage(e.to_string());
+    if let Err(failure) = check_environment() {
         failure.show(false);
         return ExitCode::from(failure.exit_code());
     }

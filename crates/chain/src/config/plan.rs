@@ -187,7 +187,7 @@ impl Plan {
             decapsulate,
         });
         let rules = Arc::new(match file.run.seed {
-            Some(seed) => SharedRules::with_seed(classes.table, seed as u32),
+            Some(seed) => SharedRules::with_seed(classes.table, seed),
             None => SharedRules::new(classes.table),
         });
         let types = classes.types;

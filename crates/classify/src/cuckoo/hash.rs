@@ -1,16 +1,23 @@
 //! The hashes that a table may use.
 
-use crate::hash::{finish, splitmix64, step};
+use std::fmt;
+
+use crate::hash::{murmur3, select};
+use crate::secret::Keys;
 
 /// Which hash a table uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashKind {
-    /// MurmurHash3, 32 bits, over 64-bit words with their low halves first.
+    /// MurmurHash3, 32 bits, over 64-bit words with their low halves first: for keys that no
+    /// attacker chooses.
     Murmur3,
     /// NH, the universal hash of UMAC (Black, Halevi, Krawczyk, Krovetz and Rogaway,
     /// "UMAC: Fast and Secure Message Authentication", CRYPTO 1999): a sum of products
-    /// of halves, each with a random number added. The fastest for keys of 64 bytes,
-    /// where vectors do all products of a key at once.
+    /// of halves, each with a random number added, of which a multiplication by a random odd
+    /// number selects 32 bits (multiply-shift; Dietzfelbinger et al., 1997). Any two keys have the
+    /// same hash with probability 3 in 2^32 at most, over the numbers: the hash for keys
+    /// that an attacker chooses. The fastest for keys of 64 bytes, where vectors do all products of
+    /// a key at once.
     Nh,
     /// CRC32C over the words, with its bits spread by a multiplication: fewer
     /// instructions where the processor has SSE4.2, as good for keys that no attacker
@@ -21,35 +28,57 @@ pub enum HashKind {
 /// The most words of a key.
 pub(super) const MAX_WORDS: usize = 32;
 
-/// A hash and its seed.
-#[derive(Clone, Copy, Debug)]
+/// A hash and its keys.
+#[derive(Clone, Copy)]
 pub(super) struct Hash {
     kind: HashKind,
+    /// Of MurmurHash3 and CRC32C.
     seed: u32,
-    /// What NH adds to the low and the high half of each word, in one.
-    addends: [u64; MAX_WORDS],
+    nh: Nh,
     // Private: only `new` sets it, and it checks the processor.
     sse42: bool,
 }
 
+/// The secret numbers of NH.
+#[derive(Clone, Copy)]
+pub(super) struct Nh {
+    /// What is added to the low and the high half of each word, in one.
+    pub(super) addends: [u64; MAX_WORDS],
+    /// Odd.
+    pub(super) multiplier: u64,
+}
+
+/// Without the keys, which no log may show.
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.kind)
+    }
+}
+
 impl Hash {
+    /// The hash with keys that `seed` gives.
     pub(super) fn new(kind: HashKind, seed: u32) -> Self {
+        Self::with_keys(kind, seed, Keys::seeded(seed.into()))
+    }
+
+    /// NH with keys of its own, drawn from the secret of the process.
+    pub(super) fn secret() -> Self {
+        Self::with_keys(HashKind::Nh, 0, Keys::draw())
+    }
+
+    fn with_keys(kind: HashKind, seed: u32, keys: Keys) -> Self {
         #[cfg(target_arch = "x86_64")]
         let sse42 = std::arch::is_x86_feature_detected!("sse4.2");
         #[cfg(not(target_arch = "x86_64"))]
         let sse42 = false;
-        let addends = std::array::from_fn(|n| splitmix64(u64::from(seed) << 32 | n as u64));
-        Self { kind, seed, addends, sse42 }
+        Self { kind, seed, nh: Nh::new(keys), sse42 }
     }
 
     #[inline(always)]
     pub(super) fn of<const W: usize>(&self, key: &[u64; W]) -> u32 {
         match self.kind {
-            HashKind::Murmur3 => {
-                let halves = key.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]);
-                finish(halves.fold(self.seed, step), 8 * W as u32)
-            }
-            HashKind::Nh => finish_nh(nh(key, &self.addends)),
+            HashKind::Murmur3 => murmur3::hash(self.seed, key),
+            HashKind::Nh => self.nh.finish(self.nh.sum(key)),
             HashKind::Crc32c => spread(self.crc32c(key)),
         }
     }
@@ -60,10 +89,10 @@ impl Hash {
         (self.kind == HashKind::Murmur3).then_some(self.seed)
     }
 
-    /// What NH adds to the words, if the hash is NH.
+    /// The numbers of NH, if the hash is NH.
     #[inline(always)]
-    pub(super) fn nh_addends(&self) -> Option<&[u64; MAX_WORDS]> {
-        (self.kind == HashKind::Nh).then_some(&self.addends)
+    pub(super) fn nh(&self) -> Option<&Nh> {
+        (self.kind == HashKind::Nh).then_some(&self.nh)
     }
 
     /// The hashes of `keys`, one for each element of `hashes`.
@@ -97,20 +126,26 @@ impl Hash {
     }
 }
 
-/// The sum of NH.
-#[inline(always)]
-fn nh<const W: usize>(key: &[u64; W], addends: &[u64; MAX_WORDS]) -> u64 {
-    key.iter().zip(addends).fold(0u64, |sum, (word, addend)| {
-        let low = (*word as u32).wrapping_add(*addend as u32);
-        let high = ((word >> 32) as u32).wrapping_add((addend >> 32) as u32);
-        sum.wrapping_add(u64::from(low) * u64::from(high))
-    })
-}
+impl Nh {
+    fn new(keys: Keys) -> Self {
+        let addends = std::array::from_fn(|word| keys.word(1 + word as u64));
+        Self { addends, multiplier: keys.word(0) | 1 }
+    }
 
-/// 32 bits that depend on all of the sum.
-#[inline(always)]
-pub(super) fn finish_nh(sum: u64) -> u32 {
-    (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    #[inline(always)]
+    fn sum<const W: usize>(&self, key: &[u64; W]) -> u64 {
+        key.iter().zip(&self.addends).fold(0u64, |sum, (word, addend)| {
+            let low = (*word as u32).wrapping_add(*addend as u32);
+            let high = ((word >> 32) as u32).wrapping_add((addend >> 32) as u32);
+            sum.wrapping_add(u64::from(low) * u64::from(high))
+        })
+    }
+
+    /// 32 bits that depend on all of the sum.
+    #[inline(always)]
+    pub(super) fn finish(&self, sum: u64) -> u32 {
+        select(sum, self.multiplier)
+    }
 }
 
 /// CRC is linear: keys that differ little have checksums that differ alike. A

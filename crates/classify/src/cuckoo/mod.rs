@@ -53,15 +53,24 @@ pub const STEP: usize = 32;
 type Shared<const W: usize> = Arc<ArcSwap<Core<W>>>;
 
 /// A table for keys of `W` words of 64 bits (1 to 32), with room for at least
-/// `entries` keys: its writer, and its first reader.
+/// `entries` keys: its writer, and its first reader. For keys that packets choose, there is
+/// [`secret_table`].
 ///
 /// # Panics
 /// When there is no memory for it.
 pub fn table<const W: usize>(entries: usize, kind: HashKind, seed: u32) -> (Writer<W>, Reader<W>) {
-    table_at(Isa::active(), entries, kind, seed)
+    table_at(Isa::active(), entries, Hash::new(kind, seed))
 }
 
-/// As [`table`], with the instructions of `isa` or fewer.
+/// An empty table for keys that packets choose, with room for at least `entries`: hashed by
+/// [`HashKind::Nh`] with keys of its own, drawn from the [secret](crate::secret) of the process.
+///
+/// # Panics
+/// As [`table`].
+pub fn secret_table<const W: usize>(entries: usize) -> Writer<W> {
+    table_at(Isa::active(), entries, Hash::secret()).0
+}
+
 /// The bytes of a table that began with room for `first` keys and has grown, key by key, to
 /// `entries`. While it grows, it takes half as much again.
 pub fn bytes<const W: usize>(first: usize, entries: usize) -> usize {
@@ -73,14 +82,10 @@ pub fn bytes<const W: usize>(first: usize, entries: usize) -> usize {
     store::Store::<W>::bytes(buckets)
 }
 
-fn table_at<const W: usize>(
-    isa: Isa,
-    entries: usize,
-    kind: HashKind,
-    seed: u32,
-) -> (Writer<W>, Reader<W>) {
+/// As [`table`], with the instructions of `isa` or fewer.
+fn table_at<const W: usize>(isa: Isa, entries: usize, hash: Hash) -> (Writer<W>, Reader<W>) {
     const { assert!(W >= 1 && W <= 32, "keys have 8 to 256 bytes") };
-    let table = Table::with_room(entries, Hash::new(kind, seed), isa);
+    let table = Table::with_room(entries, hash, isa);
     let shared = Arc::new(ArcSwap::new(table.core().clone()));
     (Writer { table, isa, shared: shared.clone() }, Reader { shared: Cache::new(shared) })
 }

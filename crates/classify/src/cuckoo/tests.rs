@@ -24,7 +24,7 @@ fn follows_a_map<const W: usize>(actions: &[(u8, u64)], kind: HashKind) {
 }
 
 fn follows_a_map_at<const W: usize>(isa: Isa, actions: &[(u8, u64)], kind: HashKind) {
-    let (mut writer, mut reader) = table_at::<W>(isa, 1, kind, 3);
+    let (mut writer, mut reader) = table_at::<W>(isa, 1, Hash::new(kind, 3));
     let mut map = HashMap::new();
     for (n, (what, at)) in actions.iter().enumerate() {
         let key = key::<W>(*at);
@@ -84,6 +84,19 @@ fn it_fills_to_95_percent_without_growing() {
     }
 }
 
+/// Keys in steps. At 95 % a random hash makes a table of this size grow under one seed in sixty;
+/// NH whose sums stay in steps does so under one in four.
+#[test]
+fn keys_in_steps_fill_it_as_random_ones_do() {
+    let grows = |seed: &u32| {
+        let (mut writer, _) = table::<1>(8000, HashKind::Nh, *seed);
+        let places = writer.places();
+        (0..8000).for_each(|n| assert_eq!(writer.insert(&[n], n as u32), None));
+        writer.places() != places
+    };
+    assert!((0..120).filter(grows).count() <= 8);
+}
+
 #[test]
 fn a_walk_leads_to_the_key_and_past_all_that_is_before_it() {
     let (mut writer, mut reader) = table::<2>(3000, HashKind::Murmur3, 5);
@@ -105,8 +118,8 @@ fn a_walk_leads_to_the_key_and_past_all_that_is_before_it() {
 #[test]
 fn many_keys_are_found_at_every_number_of_them() {
     for isa in Isa::available() {
-        let (mut writer, mut reader) = table_at::<2>(isa, 200, HashKind::Murmur3, 1);
-        let (mut long, mut of_long) = table_at::<16>(isa, 200, HashKind::Nh, 1);
+        let (mut writer, mut reader) = table_at::<2>(isa, 200, Hash::new(HashKind::Murmur3, 1));
+        let (mut long, mut of_long) = table_at::<16>(isa, 200, Hash::new(HashKind::Nh, 1));
         for n in 0..150 {
             assert_eq!(writer.insert(&key(n), n as u32 + 100), None);
             assert_eq!(long.insert(&key(n), n as u32 + 100), None);
@@ -169,7 +182,7 @@ fn readers_never_miss_a_key_that_is_being_moved() {
 #[test]
 fn keys_made_to_meet_are_refused_and_the_table_stays_small() {
     let (mut writer, _) = table::<1>(1000, HashKind::Nh, 7);
-    let addends = *writer.table.core().hash().nh_addends().unwrap();
+    let addends = writer.table.core().hash().nh().unwrap().addends;
     // Whose high half makes the product 0, whatever the low one is.
     let alike = |n: u64| [((addends[0] >> 32).wrapping_neg() << 32) | n];
     let places = writer.places();

@@ -11,44 +11,50 @@
 use thalweg_cpu::Isa;
 use thalweg_packet::{BATCH, Half, Lanes, TransposedKeys};
 
-use super::{MaskedHalf, finish, place, step};
+use super::{MaskedHalf, Nh};
+use crate::secret::Keys;
 
 /// With fewer packets left than this, they are hashed one by one. The paper has
 /// 8; measured here (`bench/`), the vector form of a whole batch costs as much
 /// as two or three scalar hashes.
 pub(crate) const LEAST_LANES: usize = 3;
 
-/// Lanes that are hashed side by side, so that their running hashes stay in
-/// registers: one of AVX-512, two of AVX2.
+/// Lanes that are hashed side by side, so that their sums stay in registers: two of
+/// AVX-512, four of AVX2.
 const GROUP: usize = 16;
 
-/// Hashes keys, one or a batch of them, with one seed and the instructions of one
-/// level.
-#[derive(Clone, Copy, Debug)]
+/// Hashes keys, one or a batch of them, with the numbers of one [`Nh`] and the instructions
+/// of one level.
+#[derive(Clone, Debug)]
 pub(crate) struct Hasher {
     // Private: only `new` creates one, and it checks the processor.
     isa: Isa,
-    seed: u32,
+    nh: Nh,
 }
 
 impl Hasher {
     /// # Panics
     /// When the processor lacks the instructions of `isa`.
-    pub(crate) fn new(isa: Isa, seed: u32) -> Self {
+    pub(crate) fn new(isa: Isa, keys: Keys) -> Self {
         assert!(isa.is_available(), "the processor lacks {isa}");
-        Self { isa, seed }
+        Self { isa, nh: Nh::new(keys) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn nh(&self) -> &Nh {
+        &self.nh
     }
 
     /// The hash of one key under a mask; `word` gives the key's words.
     #[inline]
     pub(crate) fn masked(&self, halves: &[MaskedHalf], word: impl Fn(usize) -> u64) -> u32 {
-        super::masked(self.seed, halves, word)
+        self.nh.masked(halves, word)
     }
 
     /// The hash of one whole key.
     #[inline]
     pub(crate) fn whole(&self, word: impl Fn(usize) -> u64) -> u32 {
-        super::whole(self.seed, word)
+        self.nh.whole(word)
     }
 
     /// The hashes of the keys of `lanes` under a mask; those of other lanes are
@@ -70,9 +76,9 @@ impl Hasher {
         #[cfg(target_arch = "x86_64")]
         match self.isa {
             // SAFETY: `new` checked that the processor has the level.
-            Isa::Avx512 => unsafe { x86::masked_avx512(self.seed, halves, keys, out) },
+            Isa::Avx512 => unsafe { x86::masked_avx512(&self.nh, halves, keys, out) },
             // SAFETY: likewise.
-            _ => unsafe { x86::masked_avx2(self.seed, halves, keys, out) },
+            _ => unsafe { x86::masked_avx2(&self.nh, halves, keys, out) },
         }
     }
 
@@ -88,9 +94,9 @@ impl Hasher {
         #[cfg(target_arch = "x86_64")]
         match self.isa {
             // SAFETY: `new` checked that the processor has the level.
-            Isa::Avx512 => unsafe { x86::whole_avx512(self.seed, keys, out) },
+            Isa::Avx512 => unsafe { x86::whole_avx512(&self.nh, keys, out) },
             // SAFETY: likewise.
-            _ => unsafe { x86::whole_avx2(self.seed, keys, out) },
+            _ => unsafe { x86::whole_avx2(&self.nh, keys, out) },
         }
     }
 }
@@ -99,72 +105,77 @@ impl Hasher {
 mod x86 {
     use thalweg_cpu::{avx2, avx512};
 
-    use super::{Half, MaskedHalf, TransposedKeys, all_masked, all_whole};
+    use super::{Half, MaskedHalf, Nh, TransposedKeys, all_masked, all_whole};
 
     #[avx512]
     pub(super) fn masked_avx512(
-        seed: u32,
+        nh: &Nh,
         halves: &[MaskedHalf],
         keys: &TransposedKeys,
         out: &mut Half,
     ) {
-        all_masked(seed, halves, keys, out);
+        all_masked(nh, halves, keys, out);
     }
 
     #[avx2]
     pub(super) fn masked_avx2(
-        seed: u32,
+        nh: &Nh,
         halves: &[MaskedHalf],
         keys: &TransposedKeys,
         out: &mut Half,
     ) {
-        all_masked(seed, halves, keys, out);
+        all_masked(nh, halves, keys, out);
     }
 
     #[avx512]
-    pub(super) fn whole_avx512(seed: u32, keys: &TransposedKeys, out: &mut Half) {
-        all_whole(seed, keys, out);
+    pub(super) fn whole_avx512(nh: &Nh, keys: &TransposedKeys, out: &mut Half) {
+        all_whole(nh, keys, out);
     }
 
     #[avx2]
-    pub(super) fn whole_avx2(seed: u32, keys: &TransposedKeys, out: &mut Half) {
-        all_whole(seed, keys, out);
+    pub(super) fn whole_avx2(nh: &Nh, keys: &TransposedKeys, out: &mut Half) {
+        all_whole(nh, keys, out);
     }
 }
 
 #[inline(always)]
-fn all_masked(seed: u32, halves: &[MaskedHalf], keys: &TransposedKeys, out: &mut Half) {
+fn all_masked(nh: &Nh, halves: &[MaskedHalf], keys: &TransposedKeys, out: &mut Half) {
+    let (pairs, last) = halves.as_chunks();
     for first in (0..BATCH).step_by(GROUP) {
-        let mut h = [seed; GROUP];
-        for m in halves {
-            let half = &keys.half(usize::from(m.half))[first..first + GROUP];
-            for (h, half) in h.iter_mut().zip(half) {
-                *h = step(*h, half & m.bits);
+        let mut sums = [0u64; GROUP];
+        let lanes_of = |of: MaskedHalf| &keys.half(usize::from(of.half))[first..first + GROUP];
+        for &[a, b] in pairs {
+            for ((sum, of_a), of_b) in sums.iter_mut().zip(lanes_of(a)).zip(lanes_of(b)) {
+                *sum = sum.wrapping_add(nh.pair((a, *of_a), Some((b, *of_b))));
             }
         }
-        for (out, h) in out[first..].iter_mut().zip(h) {
-            *out = finish(h, 4 * halves.len() as u32);
+        for &a in last {
+            for (sum, of_a) in sums.iter_mut().zip(lanes_of(a)) {
+                *sum = sum.wrapping_add(nh.pair((a, *of_a), None));
+            }
+        }
+        for (out, sum) in out[first..].iter_mut().zip(sums) {
+            *out = nh.finish(sum);
         }
     }
 }
 
 #[inline(always)]
-fn all_whole(seed: u32, keys: &TransposedKeys, out: &mut Half) {
+fn all_whole(nh: &Nh, keys: &TransposedKeys, out: &mut Half) {
     for first in (0..BATCH).step_by(GROUP) {
-        let mut h = [seed; GROUP];
+        let mut sums = [0u64; GROUP];
         let mut present = keys.present();
         while present != 0 {
             let word = present.trailing_zeros() as usize;
             present &= present - 1;
             let low = &keys.half(2 * word)[first..first + GROUP];
             let high = &keys.half(2 * word + 1)[first..first + GROUP];
-            for ((h, low), high) in h.iter_mut().zip(low).zip(high) {
-                let next = step(step(*h, *low), high ^ place(word));
-                *h = if low | high == 0 { *h } else { next };
+            for ((sum, low), high) in sums.iter_mut().zip(low).zip(high) {
+                *sum = sum.wrapping_add(nh.word(word, *low, *high));
             }
         }
-        for (out, h) in out[first..].iter_mut().zip(h) {
-            *out = finish(h, 0);
+        for (out, sum) in out[first..].iter_mut().zip(sums) {
+            *out = nh.finish(sum);
         }
     }
 }
@@ -190,7 +201,7 @@ mod tests {
         fn every_level_hashes_as_the_scalar_reference(
             keys in prop::collection::vec(sparse_key(), BATCH),
             mask in sparse_key(),
-            seed in any::<u32>(),
+            seed in any::<u64>(),
             lanes in any::<u32>(),
         ) {
             let keys: [FlowKey; BATCH] = keys.try_into().unwrap();
@@ -198,13 +209,14 @@ mod tests {
             let halves = crate::hash::halves(&mask);
             for isa in Isa::available() {
                 let (mut of_mask, mut of_whole) = ([0; BATCH], [0; BATCH]);
-                let hasher = Hasher::new(isa, seed);
+                let hasher = Hasher::new(isa, Keys::seeded(seed));
+                let nh = Nh::new(Keys::seeded(seed));
                 hasher.masked_lanes(&halves, &transposed, Lanes(lanes), &mut of_mask);
                 hasher.whole_lanes(&transposed, Lanes(lanes), &mut of_whole);
                 for lane in Lanes(lanes) {
                     let word = |i: usize| keys[lane].words[i];
-                    prop_assert_eq!(of_mask[lane], crate::hash::masked(seed, &halves, word));
-                    prop_assert_eq!(of_whole[lane], crate::hash::whole(seed, word));
+                    prop_assert_eq!(of_mask[lane], nh.masked(&halves, word));
+                    prop_assert_eq!(of_whole[lane], nh.whole(word));
                 }
             }
         }

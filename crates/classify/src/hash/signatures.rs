@@ -4,6 +4,7 @@ use thalweg_cpu::Isa;
 use thalweg_packet::{FlowKey, Half, Lanes, TransposedKeys};
 
 use super::{Hasher, MaskedHalf, halves};
+use crate::secret::Keys;
 
 /// Hashes the keys of a batch under one mask, as the megaflow search does for each
 /// family of masks. All levels give the same hashes.
@@ -14,13 +15,13 @@ pub struct Signatures {
 }
 
 impl Signatures {
-    /// Hashes under `mask`, with the instructions of `isa` where there are packets
-    /// enough, else one by one.
+    /// Hashes under `mask`, with the keys that `seed` gives. Uses the instructions of `isa` where
+    /// there are packets enough, else hashes one by one.
     ///
     /// # Panics
     /// When the processor lacks the instructions.
-    pub fn new(mask: &FlowKey, seed: u32, isa: Isa) -> Self {
-        Self { hasher: Hasher::new(isa, seed), halves: halves(mask) }
+    pub fn new(mask: &FlowKey, seed: u64, isa: Isa) -> Self {
+        Self { hasher: Hasher::new(isa, Keys::seeded(seed)), halves: halves(mask) }
     }
 
     /// How many halves of words the mask has.

@@ -15,7 +15,7 @@
 use thalweg_packet::{BATCH, FlowKey, Half, Lanes, TransposedKeys};
 
 use super::flow::{Layout, NEAR_WORDS};
-use super::index::Index;
+use super::index::{Index, Refused};
 use super::rows::Rows;
 use super::store::Store;
 use crate::hash::{self, Hasher, MaskedHalf};
@@ -41,7 +41,7 @@ const GONE: u16 = u16::MAX;
 /// The scratch space of a search.
 pub(super) struct Tools<'a> {
     pub(super) store: &'a Store,
-    pub(super) hasher: Hasher,
+    pub(super) hasher: &'a Hasher,
     pub(super) rows: Rows,
 }
 
@@ -112,7 +112,7 @@ impl Family {
     }
 
     /// Takes in a subtable without flows.
-    pub(super) fn join(&mut self, store: &Store, hasher: Hasher, subtable: u16) {
+    pub(super) fn join(&mut self, store: &Store, hasher: &Hasher, subtable: u16) {
         match self.members.iter_mut().find(|m| **m == GONE) {
             Some(place) => *place = subtable,
             None => self.members.push(subtable),
@@ -120,7 +120,7 @@ impl Family {
         self.make_coarser(store, hasher, &store.subtable(subtable).words.mask);
     }
 
-    fn make_coarser(&mut self, store: &Store, hasher: Hasher, mask: &FlowKey) {
+    fn make_coarser(&mut self, store: &Store, hasher: &Hasher, mask: &FlowKey) {
         let common = self.coarse.masked(mask);
         if common != self.coarse {
             self.coarse = common;
@@ -130,7 +130,7 @@ impl Family {
     }
 
     /// Removes a subtable whose flows are to be indexed elsewhere.
-    pub(super) fn leave(&mut self, store: &Store, hasher: Hasher, subtable: u16) {
+    pub(super) fn leave(&mut self, store: &Store, hasher: &Hasher, subtable: u16) {
         self.members.retain(|m| ![subtable, GONE].contains(m));
         self.settled = true;
         let masks = self.members().map(|m| store.subtable(m).words.mask);
@@ -157,12 +157,12 @@ impl Family {
     }
 
     /// Indexes the flows of all members anew, but for `except`.
-    pub(super) fn rebuild(&mut self, store: &Store, hasher: Hasher, except: Option<u32>) {
+    pub(super) fn rebuild(&mut self, store: &Store, hasher: &Hasher, except: Option<u32>) {
         self.rebuild_with(ROOM, store, hasher, except);
     }
 
     /// The same with room for `room` times the flows.
-    fn rebuild_with(&mut self, room: usize, store: &Store, hasher: Hasher, except: Option<u32>) {
+    fn rebuild_with(&mut self, room: usize, store: &Store, hasher: &Hasher, except: Option<u32>) {
         let flows = self.members().map(|m| store.subtable(m).flows).sum::<usize>();
         self.index = Index::with_room(flows * room);
         let of_us = |handle: &u32| {
@@ -170,48 +170,54 @@ impl Family {
             Some(*handle) != except && self.members.contains(&number)
         };
         let handles: Vec<u32> = store.handles().filter(of_us).collect();
-        let crowded = handles.into_iter().filter(|handle| !self.place(store, hasher, *handle));
+        let crowded =
+            handles.into_iter().filter(|handle| self.place_coarse(store, hasher, *handle).is_err());
         let crowded: Vec<u32> = crowded.collect();
         self.beyond = Index::with_room(crowded.len() * room);
         for handle in crowded {
             // What finds no place is found by no search: a miss, after which it is
             // made again.
-            self.place_beyond(store, hasher, handle);
+            let _ = self.place_beyond(store, hasher, handle);
         }
     }
 
     /// Puts a flow of a member, which lies in the store, into the index; `false`
     /// when there is no place.
-    pub(super) fn insert(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
+    pub(super) fn insert(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> bool {
         if self.index.wants_room() || self.beyond.wants_room() {
             self.rebuild(store, hasher, Some(handle));
         }
-        if self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle) {
-            return true;
+        match self.place(store, hasher, handle) {
+            Ok(()) => return true,
+            // A larger index would not help: equal hashes stay equal.
+            Err(Refused::Crowded) => return false,
+            Err(Refused::Full) => self.rebuild_with(MORE_ROOM, store, hasher, Some(handle)),
         }
-        self.rebuild_with(MORE_ROOM, store, hasher, Some(handle));
-        self.place(store, hasher, handle) || self.place_beyond(store, hasher, handle)
+        self.place(store, hasher, handle).is_ok()
     }
 
-    /// Puts a flow at the place of its coarse hash, if there is room.
-    fn place(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
+    /// Puts a flow at the place of its coarse hash, or else of its full hash.
+    fn place(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> Result<(), Refused> {
+        let placed = self.place_coarse(store, hasher, handle);
+        placed.or_else(|_| self.place_beyond(store, hasher, handle))
+    }
+
+    fn place_coarse(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> Result<(), Refused> {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);
-        self.index.insert(coarse, handle).is_ok()
+        self.index.insert(coarse, handle)
     }
 
     /// Puts a flow at the place of its full hash, and notes that at the place of its
     /// coarse hash.
-    fn place_beyond(&mut self, store: &Store, hasher: Hasher, handle: u32) -> bool {
+    fn place_beyond(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> Result<(), Refused> {
         let key = *store.pattern(handle).value();
         let number = store.flows[handle as usize].subtable;
         let full = store.full_hash(hasher, number, |word| key.words[word]);
-        let placed = self.beyond.insert(full, handle).is_ok();
-        if placed {
-            let coarse = hasher.masked(&self.halves, |word| key.words[word]);
-            self.index.add_note(coarse, self.bit(number));
-        }
-        placed
+        self.beyond.insert(full, handle)?;
+        let coarse = hasher.masked(&self.halves, |word| key.words[word]);
+        self.index.add_note(coarse, self.bit(number));
+        Ok(())
     }
 
     fn bit(&self, subtable: u16) -> u64 {
@@ -220,7 +226,7 @@ impl Family {
 
     /// Takes a flow out of the index. Notes about it stay: they cost searches
     /// a useless look, but no error.
-    pub(super) fn remove(&mut self, store: &Store, hasher: Hasher, handle: u32) {
+    pub(super) fn remove(&mut self, store: &Store, hasher: &Hasher, handle: u32) {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);
         if !self.index.remove(coarse, handle) {
@@ -285,7 +291,7 @@ impl Family {
     fn search_on(
         &self,
         store: &Store,
-        hasher: Hasher,
+        hasher: &Hasher,
         coarse: u32,
         word: impl Fn(usize) -> u64,
         covers: impl Fn(u32) -> bool,
@@ -308,11 +314,17 @@ impl Family {
         None
     }
 
+    /// Places for flows, in both indexes.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.index.places() + self.beyond.places()
+    }
+
     /// The flow that covers `key` and that `wanted` wants.
     pub(super) fn peek(
         &self,
         store: &Store,
-        hasher: Hasher,
+        hasher: &Hasher,
         key: &FlowKey,
         wanted: impl Fn(u32) -> bool,
     ) -> Option<u32> {

@@ -74,6 +74,11 @@ impl Index {
         self.len
     }
 
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.buckets.len() * WAYS
+    }
+
     #[inline]
     fn first(&self, hash: u32) -> usize {
         hash as usize & (self.buckets.len() - 1)
@@ -259,6 +264,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::hash::murmur3;
 
     proptest! {
         #[test]
@@ -299,7 +305,7 @@ mod tests {
         let mut hash = 1u32;
         let mut held = 0;
         while index.insert(hash, held).is_ok() {
-            hash = crate::hash::finish(crate::hash::step(hash, held), 4);
+            hash = murmur3::finish(murmur3::step(hash, held), 4);
             held += 1;
         }
         assert!(held as usize > index.buckets.len() * WAYS * 95 / 100, "{held}");

@@ -22,6 +22,7 @@ use crate::hash::Hasher;
 use crate::lookup::{Lookup, MatchLayer};
 use crate::rule::{Match, RuleId};
 use crate::rule_table::{Found, RuleTable};
+use crate::secret::Keys;
 
 /// The most masks. Each can lengthen the search for packets of all others, and traffic can be made
 /// so that every packet adds one (Csikor et al., "Tuple Space Explosion", CoNEXT 2019). A thousand
@@ -90,9 +91,9 @@ pub(crate) struct Megaflows {
 }
 
 impl Megaflows {
-    pub(crate) fn new(limit: usize, isa: Isa, seed: u32) -> Self {
+    pub(crate) fn new(limit: usize, isa: Isa, keys: Keys) -> Self {
         Self {
-            hasher: Hasher::new(isa, seed),
+            hasher: Hasher::new(isa, keys),
             rows: Rows::new(isa),
             store: Store::default(),
             families: Vec::new(),
@@ -167,7 +168,7 @@ impl Megaflows {
             if left.is_empty() {
                 break;
             }
-            let tools = Tools { store: &self.store, hasher: self.hasher, rows: self.rows };
+            let tools = Tools { store: &self.store, hasher: &self.hasher, rows: self.rows };
             let found = family.search(&tools, keys, left, handles, &mut self.visited);
             family.hits += found.count() as u32;
             left = left.without(found);
@@ -308,7 +309,7 @@ impl Megaflows {
     pub(crate) fn peek(&self, key: &FlowKey, rules: &RuleTable) -> Option<Megaflow> {
         let right = |handle: u32| self.is_right(handle, rules);
         let families = &mut self.families.iter();
-        let found = families.find_map(|f| f.peek(&self.store, self.hasher, key, right))?;
+        let found = families.find_map(|f| f.peek(&self.store, &self.hasher, key, right))?;
         Some(self.describe(found))
     }
 
@@ -343,7 +344,7 @@ impl Megaflows {
         };
         let handle = self.store.add(Flow::new(found, subtable, self.now, stamp), key);
         let at = self.family_of(subtable)?;
-        if !self.families[at].insert(&self.store, self.hasher, handle) {
+        if !self.families[at].insert(&self.store, &self.hasher, handle) {
             self.remove(handle);
             return None;
         }
@@ -362,7 +363,7 @@ impl Megaflows {
         let suiting = self.families.iter_mut().filter_map(|f| Some((f.suits(&mask)?, f)));
         if let Some((_, family)) = suiting.max_by_key(|(good, _)| *good) {
             let subtable = self.store.add_subtable(mask, Some(family.layout()))?;
-            family.join(&self.store, self.hasher, subtable);
+            family.join(&self.store, &self.hasher, subtable);
             return Some(subtable);
         }
         let subtable = self.store.add_subtable(mask, None)?;
@@ -373,8 +374,8 @@ impl Megaflows {
     /// Gives a subtable a family of its own.
     fn take_apart(&mut self, family: usize, subtable: u16) {
         let mut alone = Family::new(&self.store, subtable);
-        alone.rebuild(&self.store, self.hasher, None);
-        self.families[family].leave(&self.store, self.hasher, subtable);
+        alone.rebuild(&self.store, &self.hasher, None);
+        self.families[family].leave(&self.store, &self.hasher, subtable);
         self.families.push(alone);
     }
 
@@ -383,7 +384,7 @@ impl Megaflows {
         let subtable = self.store.flows[handle as usize].subtable;
         let family = self.family_of(subtable);
         if let Some(at) = family {
-            self.families[at].remove(&self.store, self.hasher, handle);
+            self.families[at].remove(&self.store, &self.hasher, handle);
         }
         if self.store.remove(handle) == 0 {
             self.store.remove_subtable(subtable);

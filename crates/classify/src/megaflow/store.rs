@@ -4,7 +4,7 @@ use thalweg_packet::FlowKey;
 
 use super::flow::{Flow, Layout, WordMask};
 use super::rows::Row;
-use crate::hash::{self, Hasher, MaskedHalf};
+use crate::hash::{self, Hasher, MaskedHalf, murmur3};
 use crate::rule::Match;
 
 /// A mask that megaflows have.
@@ -134,11 +134,11 @@ impl Store {
     #[inline]
     pub(super) fn full_hash(
         &self,
-        hasher: Hasher,
+        hasher: &Hasher,
         number: u16,
         word: impl Fn(usize) -> u64,
     ) -> u32 {
         let h = hasher.masked(&self.subtable(number).halves, word);
-        hash::finish(hash::step(h, u32::from(number)), 4)
+        murmur3::finish(murmur3::step(h, u32::from(number)), 4)
     }
 }

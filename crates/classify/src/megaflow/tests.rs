@@ -17,7 +17,7 @@ fn on(word: usize) -> Found {
 }
 
 fn megaflows(limit: usize) -> Megaflows {
-    Megaflows::new(limit, Isa::active(), 5)
+    Megaflows::new(limit, Isa::active(), Keys::seeded(5))
 }
 
 fn find(flows: &mut Megaflows, key: FlowKey) -> Option<u32> {
@@ -140,7 +140,7 @@ fn a_family_whose_members_do_not_fit_together_is_taken_apart() {
 #[test]
 fn a_bucket_that_chance_has_filled_keeps_no_flow_out() {
     for seed in 0..3000 {
-        let mut flows = Megaflows::new(1000, Isa::active(), seed);
+        let mut flows = Megaflows::new(1000, Isa::active(), Keys::seeded(seed));
         for n in 0..24 {
             let mut key = key(12, 0x0a00_0001 << 32);
             key.words[18] = n << 48;
@@ -150,6 +150,23 @@ fn a_bucket_that_chance_has_filled_keeps_no_flow_out() {
             assert!(flows.insert(&key, &found(mask)).is_some(), "seed {seed}, flow {n}");
         }
     }
+}
+
+/// Even a sender who knew the secret would only find flows that are not cached.
+#[test]
+fn flows_made_to_meet_are_refused_and_the_index_stays_as_large() {
+    let mut flows = megaflows(100_000);
+    (0..100).for_each(|n| assert!(flows.insert(&key(12, n), &on(12)).is_some()));
+    let cancelling = u64::from(flows.hasher.nh().cancelling(2 * 12 + 1)) << 32;
+    let alike = |n: u64| key(12, cancelling | n);
+    let kept: Vec<u64> =
+        (0..1000).filter(|n| flows.insert(&alike(*n), &on(12)).is_some()).collect();
+    assert_eq!(kept, [0, 1, 2, 3, 4, 5], "three by each of two hashes");
+    let places = flows.families[0].places();
+    (1000..2000).for_each(|n| assert_eq!(flows.insert(&alike(n), &on(12)), None));
+    assert_eq!((flows.families[0].places(), flows.len()), (places, 106));
+    assert!(kept.iter().all(|n| find(&mut flows, alike(*n)).is_some()));
+    (100..5000).for_each(|n| assert!(flows.insert(&key(12, n), &on(12)).is_some(), "{n}"));
 }
 
 /// A mask with few bits makes all flows before it agree in the coarse bits.
@@ -165,7 +182,7 @@ fn a_mask_that_makes_a_family_coarser_loses_no_flow() {
     let indexed = |handle: &u32| {
         let pattern = flows.store.pattern(*handle);
         let wanted = |h: u32| h == *handle;
-        flows.families[0].peek(&flows.store, flows.hasher, pattern.value(), wanted).is_some()
+        flows.families[0].peek(&flows.store, &flows.hasher, pattern.value(), wanted).is_some()
     };
     assert_eq!(flows.store.handles().filter(indexed).count(), 51);
 }
@@ -217,7 +234,7 @@ proptest! {
     ) {
         let rules = RuleTable::new(PacketType(0));
         for isa in Isa::available() {
-            let mut flows = Megaflows::new(1000, isa, 9);
+            let mut flows = Megaflows::new(1000, isa, Keys::seeded(9));
             let mut held: Vec<u32> = Vec::new();
             for (mask, key, what) in &steps {
                 if *what < 40 && !held.is_empty() {

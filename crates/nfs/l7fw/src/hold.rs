@@ -1,8 +1,7 @@
 //! Packets that are held until their flow has a verdict, in the order of their arrival.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use hashbrown::{HashMap, HashSet};
 use thalweg_nf::Context;
 use thalweg_packet::{Batch, Cut, Nanoseconds, PacketType, PortIndex};
 

@@ -1,9 +1,8 @@
 //! Fragments after the first carry no ports; they are translated like the first.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 
-use hashbrown::HashMap;
 use thalweg_packet::{Batch, Nanoseconds, field};
 
 /// How long the first fragment of a packet is remembered.

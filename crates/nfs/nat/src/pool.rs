@@ -40,7 +40,8 @@ struct Ports {
     to_give_way: BTreeSet<Due>,
 }
 
-/// All pools with ports that were ever used.
+/// All pools with ports that were ever used: a few for each external address, none of which a packet
+/// chooses.
 #[derive(Debug, Default)]
 pub(super) struct Pools(HashMap<Pool, Ports>);
 

@@ -1,8 +1,7 @@
 //! Later fragments that wait for their first one, which has the ports (RFC 4787 REQ-14).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use hashbrown::HashMap;
 use thalweg_packet::{Batch, Nanoseconds};
 
 use super::fragments::{FragmentId, LIFE};

@@ -1,8 +1,8 @@
 //! Limits how often rules alert: `threshold` and `detection_filter`.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use hashbrown::{HashMap, HashSet};
 use thalweg_packet::{FiveTuple, Nanoseconds};
 
 use super::rule::{Filter, FilterKind, Track, UniqueOn};

@@ -5,14 +5,15 @@
 //! (RFC 6583). So neighbours that have not answered have a table of their own: while it is full, no
 //! further ones are requested, and the known ones stay known.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use hashbrown::HashMap;
-use thalweg_packet::{Nanoseconds, PacketType, PortIndex};
+use thalweg_packet::{Nanoseconds, PacketType, PortIndex, address_bits};
 
 use super::table::{Mac, RouterPort};
 use thalweg_nf::toolkit::eviction::median;
+use thalweg_nf::toolkit::flow_table::{FlowTable, FlowWords};
 
 /// The time between two requests to the same neighbour (RFC 4861 §10: RETRANS_TIMER).
 const RETRY: Nanoseconds = Nanoseconds::from_secs(1);
@@ -30,7 +31,18 @@ pub(super) const MOST_KNOWN: usize = 65_536;
 pub(super) const MOST_HELD: usize = 3;
 
 /// A host or router: the port whose link it is on, and its address.
-pub(super) type Neighbor = (RouterPort, IpAddr);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Neighbor(pub(super) RouterPort, pub(super) IpAddr);
+
+impl FlowWords<3> for Neighbor {
+    fn words(&self) -> [u64; 3] {
+        let Self(port, address) = *self;
+        // An IPv4 address has the bits of the IPv6 address that it is mapped to.
+        let kind = u64::from(address.is_ipv4()) << 16 | u64::from(port.0);
+        let bits = address_bits(address);
+        [kind, (bits >> 64) as u64, bits as u64]
+    }
+}
 
 /// A packet that waits, ready to leave except for the neighbour's MAC address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +89,14 @@ struct Tries {
 }
 
 impl Tries {
+    /// Whether to send a request now.
+    fn is_due(&self, now: Nanoseconds) -> bool {
+        self.sent < TRIES && now >= self.next
+    }
+
     /// Returns whether to send a request now, and counts it.
     fn again(&mut self, now: Nanoseconds) -> bool {
-        let due = self.sent < TRIES && now >= self.next;
+        let due = self.is_due(now);
         if due {
             *self = Self { sent: self.sent + 1, next: now.plus(RETRY) };
         }
@@ -95,8 +112,9 @@ impl Tries {
 /// The neighbours of a router.
 #[derive(Debug, Default)]
 pub(super) struct Neighbors {
-    answered: HashMap<Neighbor, Answered>,
-    unanswered: HashMap<Neighbor, Unanswered>,
+    answered: FlowTable<Neighbor, Answered, 3>,
+    /// In an order that does not depend on a hash: packets wait here and requests are sent.
+    unanswered: BTreeMap<Neighbor, Unanswered>,
     /// Known neighbours that were evicted for lack of room.
     pub(super) evicted: u64,
 }
@@ -109,7 +127,7 @@ impl Neighbors {
 
     /// The state of a neighbour that a packet is for, and whether to send a request now.
     pub(super) fn find(&mut self, neighbor: Neighbor, now: Nanoseconds) -> (Known, bool) {
-        if let Some(known) = self.answered.get_mut(&neighbor) {
+        if let Some(known) = self.answered.get_mut(None, &neighbor) {
             if now < known.until {
                 return (Known::At(known.mac), false);
             }
@@ -152,12 +170,17 @@ impl Neighbors {
         asked.is_some_and(|asked| asked.held.try_push(packet).is_ok())
     }
 
-    /// Neighbours to request again, up to `most`.
+    /// Neighbours to request again, up to `most`: those first that have waited longest.
     pub(super) fn due(&mut self, now: Nanoseconds, most: usize) -> Vec<Neighbor> {
-        let waiting = self.unanswered.iter_mut().filter(|(_, asked)| !asked.held.is_empty());
-        let due =
-            waiting.filter_map(|(neighbor, asked)| asked.tries.again(now).then_some(*neighbor));
-        due.take(most).collect()
+        let waiting = self.unanswered.iter().filter(|(_, asked)| !asked.held.is_empty());
+        let due = waiting.filter(|(_, asked)| asked.tries.is_due(now));
+        let mut due: Vec<_> = due.map(|(neighbor, asked)| (asked.tries.next, *neighbor)).collect();
+        due.sort_unstable();
+        due.truncate(most);
+        for (_, neighbor) in &due {
+            self.unanswered.get_mut(neighbor).map(|asked| asked.tries.again(now));
+        }
+        due.into_iter().map(|(_, neighbor)| neighbor).collect()
     }
 
     /// Accepts the answer to a request; returns the packets that waited for it.
@@ -194,15 +217,26 @@ impl Neighbors {
         self.unanswered.remove(&neighbor).map_or_else(ArrayVec::new, |asked| asked.held)
     }
 
+    /// Without a place in the table, which only neighbours chosen to collide lack, it counts as
+    /// evicted.
     fn insert(&mut self, neighbor: Neighbor, mac: Mac, until: Nanoseconds) {
-        if self.answered.len() >= MOST_KNOWN && !self.answered.contains_key(&neighbor) {
-            let oldest = median(self.answered.values().map(|known| known.until));
-            let before = self.answered.len();
-            self.answered.retain(|_, known| Some(known.until) > oldest);
-            self.evicted += (before - self.answered.len()) as u64;
+        let answered = Answered { mac, until, tries: Tries::default() };
+        if let Some(known) = self.answered.get_mut(None, &neighbor) {
+            *known = answered;
+            return;
         }
-        let known = Answered { mac, until, tries: Tries::default() };
-        self.answered.insert(neighbor, known);
+        if self.answered.len() >= MOST_KNOWN {
+            self.evict();
+        }
+        let inserted = self.answered.insert(neighbor, answered);
+        self.evicted += u64::from(inserted.is_err());
+    }
+
+    fn evict(&mut self) {
+        let oldest = median(self.answered.iter().map(|(_, known)| known.until));
+        let is_old = |_: &Neighbor, known: &Answered| (Some(known.until) <= oldest).then_some(());
+        let evicted = &mut self.evicted;
+        self.answered.extract_if(is_old, |_, _, ()| *evicted += 1);
     }
 }
 
@@ -213,7 +247,7 @@ mod tests {
     const MAC: Mac = [2, 0, 0, 0, 0, 9];
 
     fn host(n: u32) -> Neighbor {
-        (RouterPort(0), std::net::Ipv4Addr::from_bits(n).into())
+        Neighbor(RouterPort(0), std::net::Ipv4Addr::from_bits(n).into())
     }
 
     fn seconds(tenths: u64) -> Nanoseconds {
@@ -259,6 +293,24 @@ mod tests {
         assert_eq!(&released[..], [packet(1), packet(2), packet(3)]);
         assert_eq!(neighbors.find(host(1), seconds(12)), (Known::At(MAC), false));
         assert!(neighbors.answer(host(1), MAC, seconds(13)).is_empty());
+    }
+
+    #[test]
+    fn those_that_have_waited_longest_are_asked_first() {
+        let mut neighbors = Neighbors::default();
+        for (n, tenths) in [(7, 0), (3, 2), (9, 1), (1, 2)] {
+            neighbors.find(host(n), seconds(tenths));
+            assert!(neighbors.hold(host(n), packet(1)));
+        }
+        assert_eq!(neighbors.due(seconds(20), 3), [host(7), host(9), host(1)]);
+        assert_eq!(neighbors.due(seconds(20), 3), [host(3)]);
+    }
+
+    #[test]
+    fn an_ipv4_neighbour_is_not_the_ipv6_one_that_it_is_mapped_to() {
+        let mapped: IpAddr = "::ffff:0.0.0.1".parse().unwrap();
+        assert_ne!(host(1).words(), Neighbor(RouterPort(0), mapped).words());
+        assert_ne!(host(1).words(), Neighbor(RouterPort(1), host(1).1).words());
     }
 
     #[test]

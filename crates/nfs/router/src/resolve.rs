@@ -85,7 +85,7 @@ impl Router {
         if !on.asks_for(address) {
             return Resolved::Never;
         }
-        let (neighbor, now) = ((port, address), batch.meta.timestamp[lane]);
+        let (neighbor, now) = (Neighbor(port, address), batch.meta.timestamp[lane]);
         let (known, ask) = self.resolver.neighbors.find(neighbor, now);
         if ask {
             self.ask(batch, context, lane, neighbor);
@@ -104,7 +104,7 @@ impl Router {
         batch: &Batch,
         context: &mut Context<'_>,
         lane: usize,
-        (port, address): Neighbor,
+        Neighbor(port, address): Neighbor,
     ) {
         let on = self.shared.ports.get(port);
         let request = match address {
@@ -140,7 +140,7 @@ impl Router {
             out_port: on.output,
             received_at: batch.meta.received_at[lane],
         };
-        let waits = self.resolver.neighbors.hold((port, address), held);
+        let waits = self.resolver.neighbors.hold(Neighbor(port, address), held);
         context.explain(lane, || {
             let how = if waits { "waits" } else { "no room to wait" };
             format!("{how} for an answer from {address}")
@@ -183,7 +183,7 @@ impl Router {
             return context.drop(lane, DropReason::UnsupportedProtocol);
         };
         let now = batch.meta.timestamp[lane];
-        let held = self.resolver.neighbors.answer((port, neighbor), mac, now);
+        let held = self.resolver.neighbors.answer(Neighbor(port, neighbor), mac, now);
         self.release(held, mac);
         context.explain(lane, || format!("{neighbor} answered"));
         context.drop(lane, DropReason::Consumed);
@@ -202,7 +202,7 @@ impl Router {
         let is_there = !neighbor.is_unspecified()
             && self.shared.table.lookup(neighbor) == NextHop::Direct { port };
         if is_there && on.asks_for(neighbor) && on.neighbor(neighbor).is_none() && is_station(mac) {
-            let held = self.resolver.neighbors.request((port, neighbor), mac, now);
+            let held = self.resolver.neighbors.request(Neighbor(port, neighbor), mac, now);
             self.release(held, mac);
         }
     }

@@ -167,8 +167,8 @@ fn find_places<const W: usize>(
     let mut hashes = [0; LANES];
     match (core.hash().murmur3_seed(), keys.as_flattened().first_chunk()) {
         (Some(seed), Some(words)) if W == 2 => store(&mut hashes, 0, murmur3(seed, words)),
-        _ => match core.hash().nh_addends() {
-            Some(addends) if W.is_multiple_of(8) => nh(addends, keys, &mut hashes),
+        _ => match core.hash().nh() {
+            Some(numbers) if W.is_multiple_of(8) => nh(numbers, keys, &mut hashes),
             _ => core.hash().of_all(keys, &mut hashes),
         },
     }

@@ -12,18 +12,19 @@ use std::arch::asm;
 use std::sync::atomic::AtomicU64;
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_loadu_si128, _mm512_add_epi32, _mm512_add_epi64, _mm512_castsi512_si256,
-    _mm512_cmpeq_epi32_mask, _mm512_cvtepu8_epi32, _mm512_inserti64x4, _mm512_loadu_si512,
-    _mm512_mul_epu32, _mm512_mullo_epi32, _mm512_permutex2var_epi32, _mm512_reduce_add_epi64,
-    _mm512_rol_epi32, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setzero_si512,
-    _mm512_shuffle_i64x2, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_srli_epi64,
-    _mm512_storeu_si512, _mm512_testn_epi32_mask, _mm512_xor_si512,
+    __m128i, __m512i, _mm_loadu_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_epi64,
+    _mm512_castsi512_si256, _mm512_cmpeq_epi32_mask, _mm512_cvtepi64_epi32, _mm512_cvtepu8_epi32,
+    _mm512_inserti64x4, _mm512_loadu_si512, _mm512_mul_epu32, _mm512_mullo_epi32,
+    _mm512_mullo_epi64, _mm512_permutex2var_epi32, _mm512_rol_epi32, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_setr_epi32, _mm512_setzero_si512, _mm512_shuffle_i64x2,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_srli_epi64, _mm512_storeu_si512,
+    _mm512_testn_epi32_mask, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
 use thalweg_cpu::avx512;
 
 use super::{LANES, STEP};
-use crate::cuckoo::hash::{MAX_WORDS, finish_nh};
+use crate::cuckoo::hash::Nh;
 use crate::cuckoo::line::{Line, State};
 
 /// The numbers of the bits that are set.
@@ -128,27 +129,56 @@ pub(super) fn murmur3(seed: u32, keys: &[u64; 2 * LANES]) -> __m512i {
 /// NH of keys of a multiple of eight words.
 #[inline]
 #[avx512]
-pub(super) fn nh<const W: usize>(
-    addends: &[u64; MAX_WORDS],
-    keys: &[[u64; W]],
-    hashes: &mut [u32; LANES],
-) {
-    let (addends, _) = addends.as_chunks::<8>();
-    let mut sums = [0u64; LANES];
-    for (key, sum) in keys.iter().zip(&mut sums) {
-        let (lines, _) = key.as_chunks::<8>();
-        let products = lines.iter().zip(addends).map(|(line, addends)| {
-            // SAFETY: the array has the 64 bytes that are read.
-            let line = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
-            // SAFETY: likewise.
-            let addends = unsafe { _mm512_loadu_si512(addends.as_ptr().cast()) };
-            let halves = _mm512_add_epi32(line, addends);
-            _mm512_mul_epu32(halves, _mm512_srli_epi64::<32>(halves))
-        });
-        let all = products.fold(_mm512_setzero_si512(), |all, of| _mm512_add_epi64(all, of));
-        *sum = _mm512_reduce_add_epi64(all) as u64;
+pub(super) fn nh<const W: usize>(numbers: &Nh, keys: &[[u64; W]], hashes: &mut [u32; LANES]) {
+    let (groups, _) = keys.as_chunks::<8>();
+    let (hashes_of, _) = hashes.as_chunks_mut::<8>();
+    for (keys, hashes) in groups.iter().zip(hashes_of) {
+        let mut products = [_mm512_setzero_si512(); 8];
+        for (all, key) in products.iter_mut().zip(keys) {
+            *all = nh_products(numbers, key);
+        }
+        let sums = sums(products);
+        // As `hash::select`.
+        let mixed = _mm512_xor_si512(sums, _mm512_srli_epi64::<32>(sums));
+        let multiplier = _mm512_set1_epi64(numbers.multiplier.cast_signed());
+        let selected = _mm512_srli_epi64::<32>(_mm512_mullo_epi64(mixed, multiplier));
+        let selected = _mm512_cvtepi64_epi32(selected);
+        // SAFETY: the array has the 32 bytes that are written.
+        unsafe { _mm256_storeu_si256(hashes.as_mut_ptr().cast(), selected) };
     }
-    *hashes = sums.map(finish_nh);
+}
+
+/// The products of NH, the n-th of each line of a key added up.
+#[inline]
+#[avx512]
+fn nh_products<const W: usize>(numbers: &Nh, key: &[u64; W]) -> __m512i {
+    let (lines, _) = key.as_chunks::<8>();
+    let (addends, _) = numbers.addends.as_chunks::<8>();
+    let mut all = _mm512_setzero_si512();
+    for (line, addends) in lines.iter().zip(addends) {
+        // SAFETY: the array has the 64 bytes that are read.
+        let line = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
+        // SAFETY: likewise.
+        let addends = unsafe { _mm512_loadu_si512(addends.as_ptr().cast()) };
+        let halves = _mm512_add_epi32(line, addends);
+        let products = _mm512_mul_epu32(halves, _mm512_srli_epi64::<32>(halves));
+        all = _mm512_add_epi64(all, products);
+    }
+    all
+}
+
+/// The sum of each vector, in the order of the vectors.
+#[inline]
+#[avx512]
+fn sums(of: [__m512i; 8]) -> __m512i {
+    // Two vectors with both halves of each 128 bits added, then four, then eight.
+    let two = |a, b| _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    let more = |a, b| {
+        let even = _mm512_shuffle_i64x2::<0b10_00_10_00>(a, b);
+        _mm512_add_epi64(even, _mm512_shuffle_i64x2::<0b11_01_11_01>(a, b))
+    };
+    let [a, b, c, d, e, f, g, h] = of;
+    more(more(two(a, b), two(c, d)), more(two(e, f), two(g, h)))
 }
 
 /// The words of a line.

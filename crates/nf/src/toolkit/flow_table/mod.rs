@@ -7,8 +7,8 @@
 mod unit_index;
 
 use arrayvec::ArrayVec;
+use thalweg_classify::cuckoo;
 pub use thalweg_classify::cuckoo::NoPlace;
-use thalweg_classify::cuckoo::{self, HashKind};
 use thalweg_cpu::prefetch;
 use thalweg_packet::{BATCH, Lanes};
 
@@ -52,13 +52,9 @@ impl Found {
 /// An index that maps each flow to a number.
 pub type Index<const W: usize> = cuckoo::Writer<W>;
 
-/// An empty index with a secret hash key.
+/// An empty index whose hash has secret keys of its own.
 pub fn index<const W: usize>() -> Index<W> {
-    let mut seed = [0; 4];
-    // Without random numbers from the system a sender can choose colliding flows; then they are
-    // refused.
-    let _ = getrandom::fill(&mut seed);
-    cuckoo::table(FIRST, HashKind::Nh, u32::from_ne_bytes(seed)).0
+    cuckoo::secret_table(FIRST)
 }
 
 /// The bytes of an [`index()`] that has grown to `flows` flows.
