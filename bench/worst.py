@@ -2,10 +2,15 @@
 """What is the dearest traffic? Cycles a packet of inputs that are chosen to be dear, against usual ones.
 
     bench/worst.py payloads --rules FILE... [--size 64 512 1400] [--port 5000] [--rounds 5]
+    bench/worst.py search --rules FILE... [--size 64 1400] [--seconds 60] [--seed 1] [--keep FILE]
+    bench/worst.py check --rules FILE... --payloads FILE
     bench/worst.py classification [--peer FOLDER] [--rounds 5]
 
 `payloads`: the intrusion detection over UDP of one repeated byte, of two, of text, HTTP, all literals
 of the rules one after the other, against random bytes of the same length and to the same port.
+`search`: evolves datagrams from contents of the rules, repeated units and random bytes; those that
+cost the intrusion detection most, against random bytes of the same length to the same port, survive.
+The dearest are kept in FILE, one a line, and `check` measures them again.
 `classification`: the whole path over few flows, over random headers, and over headers that part from
 each rule at another bit, so that every packet needs a mask of its own, against the rules alone;
 with FOLDER as in bench/ovs.py, against Open vSwitch, too.
@@ -22,7 +27,7 @@ import statistics
 import struct
 from pathlib import Path
 
-from common import THALWEG, built, cpu_model, measure, run, work_folder, write_capture
+from common import THALWEG, build_bench, built, cpu_model, measure, run, work_folder, write_capture
 
 PACKETS = 4096
 # The loops over a capture take about this long, in packets times bytes.
@@ -231,6 +236,29 @@ def compare_payloads(options):
             print(f"| {name} | {size} | {statistics.median(all_rounds):.0f} | {ratio:.2f} |", flush=True)
 
 
+def rows(lines):
+    print("| bytes | port | cycles a packet | times random bytes | payload |\n| --- | --- | --- | --- | --- |")
+    for line in sorted(map(json.loads, lines), key=lambda row: row["random"] / row["cycles"]):
+        payload = bytes.fromhex(line["payload"])
+        print(f"| {len(payload)} | {line['port']} | {line['cycles']} | {line['cycles'] / line['random']:.1f} "
+              f"| `{payload[:40].hex(' ')}` |", flush=True)
+
+
+def search(options):
+    program, found = build_bench("worst"), []
+    for size in options.size:
+        found += run(program, options.seconds, size, options.seed, *options.rules).splitlines()
+    if options.keep:
+        options.keep.write_text("".join(f"{line}\n" for line in found))
+    print(f"{cpu_model()}; UDP, {options.seconds} s a size\n")
+    rows(found)
+
+
+def check(options):
+    print(f"{cpu_model()}; UDP\n")
+    rows(run(build_bench("worst"), "check", options.payloads, *options.rules).splitlines())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--thalweg", default=THALWEG)
@@ -242,6 +270,17 @@ def main():
     payload.add_argument("--only", nargs="+", help="only these payloads, beside random bytes")
     payload.add_argument("--rounds", type=int, default=5)
     payload.set_defaults(compare=compare_payloads)
+    searched = kinds.add_parser("search")
+    searched.add_argument("--size", type=int, nargs="+", default=[64, 1400])
+    searched.add_argument("--seconds", type=int, default=60, help="for each size")
+    searched.add_argument("--seed", type=int, default=1)
+    searched.add_argument("--keep", type=Path, metavar="FILE")
+    searched.set_defaults(compare=search)
+    checked = kinds.add_parser("check")
+    checked.add_argument("--payloads", type=Path, required=True)
+    checked.set_defaults(compare=check)
+    for parser_of_kind in [searched, checked]:
+        parser_of_kind.add_argument("--rules", type=Path, nargs="+", required=True)
     classification = kinds.add_parser("classification")
     classification.add_argument("--peer", type=Path, help="the folder of the programs that run Open vSwitch")
     classification.add_argument("--count", type=int, default=10_000_000, help="packets a run")

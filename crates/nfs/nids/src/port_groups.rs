@@ -212,5 +212,6 @@ fn deciding(rule: &Rule) -> Option<(&Ports, [bool; 2])> {
     } else {
         (&rule.source.ports, true)
     };
-    are_few(ports).then(|| (ports, [of_source || rule.both_ways, !of_source || rule.both_ways]))
+    let ends = [of_source || rule.both_ways, !of_source || rule.both_ways];
+    are_few(ports).then_some((ports, ends))
 }
