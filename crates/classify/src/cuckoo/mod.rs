@@ -61,7 +61,6 @@ pub fn table<const W: usize>(entries: usize, kind: HashKind, seed: u32) -> (Writ
     table_at(Isa::active(), entries, kind, seed)
 }
 
-/// As [`table`], with the instructions of `isa` or fewer.
 /// The bytes of a table that began with room for `first` keys and has grown, key by key, to
 /// `entries`. While it grows, it takes half as much again.
 pub fn bytes<const W: usize>(first: usize, entries: usize) -> usize {
@@ -73,6 +72,7 @@ pub fn bytes<const W: usize>(first: usize, entries: usize) -> usize {
     store::Store::<W>::bytes(buckets)
 }
 
+/// As [`table`], with the instructions of `isa` or fewer.
 fn table_at<const W: usize>(
     isa: Isa,
     entries: usize,
@@ -134,6 +134,11 @@ impl<const W: usize> Writer<W> {
     /// The path of a lookup of `key`, for cost models.
     pub fn walk(&self, key: &[u64; W]) -> Walk {
         self.table.core().walk(key)
+    }
+
+    /// How many keys it takes before it grows.
+    pub fn room(&self) -> usize {
+        (self.places() * table::LOAD).div_ceil(100)
     }
 
     /// Another reader of the table.
@@ -200,6 +205,30 @@ impl<const W: usize> Writer<W> {
     #[inline]
     pub fn get_step(&self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
         self.table.core().get_step(keys, values)
+    }
+
+    /// As [`try_insert`](Self::try_insert), for a table that must not grow.
+    ///
+    /// # Errors
+    /// [`NoPlace`] if the key finds no place; the table is as it was.
+    pub fn insert_within(&mut self, key: &[u64; W], value: u32) -> Result<Option<u32>, NoPlace> {
+        self.table.insert(key, value).map_err(|table::Full| NoPlace)
+    }
+
+    /// The keys in a bucket with their values: at most eight.
+    ///
+    /// # Panics
+    /// When there is no such bucket.
+    pub fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = ([u64; W], u32)> + '_ {
+        self.table.in_bucket(bucket)
+    }
+
+    /// A small table without keys, with the same hash.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        let table = self.empty_with_room(1);
+        let shared = Arc::new(ArcSwap::new(table.core().clone()));
+        Self { table, isa: self.isa, shared }
     }
 
     fn empty_with_room(&self, entries: usize) -> Table<W> {
