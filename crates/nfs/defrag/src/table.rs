@@ -69,7 +69,7 @@ impl Table {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            entries: FlowTable::new(),
+            entries: FlowTable::new(limits.memory / PLACE),
             order: BinaryHeap::new(),
             serial: 0,
             memory: 0,

@@ -225,7 +225,7 @@ impl NetworkFunction for Monitor {
 
     fn handed_over(&mut self) {
         // If they were exported here too, their packets would be counted twice.
-        self.flows = FlowTable::new();
+        self.flows.clear();
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -248,7 +248,7 @@ impl NetworkFunction for Monitor {
 impl Monitor {
     fn new(limits: Limits, exporter: Exporter) -> Self {
         Self {
-            flows: FlowTable::new(),
+            flows: FlowTable::new(limits.flows),
             limits,
             exporter,
             swept: Nanoseconds::default(),
@@ -264,6 +264,7 @@ impl Monitor {
     /// Goes on with other limits, and the names and the rotation of `new`.
     fn renew(&mut self, limits: Limits, new: Exporter) {
         self.limits = limits;
+        self.flows.limit(limits.flows);
         let joined = self.exporter.labels().joined(new.labels());
         if joined.is_none() {
             // The numbers of flows have other meanings now: their records end with the old ones.

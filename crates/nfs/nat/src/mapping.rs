@@ -96,14 +96,16 @@ impl Mappings {
     /// Goes on with another configuration, which suits the mappings. A session ends after the idle
     /// time that it had at its last packet, or the new one if that is longer.
     pub(super) fn renew(&mut self, config: Config) {
+        self.by_inside.limit(config.max_mappings);
+        self.by_external.limit(config.max_mappings);
         self.config = config;
     }
 
     pub(super) fn new(config: Config) -> Self {
         Self {
+            by_inside: FlowTable::new(config.max_mappings),
+            by_external: Index::new(config.max_mappings),
             config,
-            by_inside: FlowTable::new(),
-            by_external: flow_table::index(),
             due: BTreeSet::new(),
             next_due: Nanoseconds(u64::MAX),
             pools: Pools::default(),
@@ -122,7 +124,7 @@ impl Mappings {
         let further = config.max_sessions - mappings;
         let each = further.div_ceil(mappings);
         FlowTable::<EndPoint, Record, 1>::bytes(mappings)
-            + flow_table::index_bytes::<1>(mappings)
+            + Index::<1>::bytes(mappings)
             // One that was never answered is listed for eviction, too.
             + 2 * tree_bytes(size_of::<Due>(), config.max_sessions)
             + mappings.min(further) * Sessions::further_bytes(each)
@@ -139,7 +141,8 @@ impl Mappings {
 
     /// Prefetches mappings ahead of their packets: those of packets from `insides`, and of packets
     /// to `externals`; at most a batch of each.
-    pub(super) fn ask_for(&self, insides: &[EndPoint], externals: &[EndPoint]) {
+    pub(super) fn ask_for(&mut self, insides: &[EndPoint], externals: &[EndPoint]) {
+        self.by_external.settle();
         let inward = flow_table::find(&self.by_external, externals.iter().copied());
         self.by_inside.find(insides.iter().copied());
         inward.slots().for_each(|slot| self.by_inside.ask_for(slot));
@@ -448,7 +451,7 @@ impl Mappings {
         let room = self.config.max_mappings - self.len();
         let room = records.len().max(expected.min(room));
         self.by_inside.reserve(room);
-        flow_table::make_room(&mut self.by_external, room);
+        self.by_external.reserve(room);
         let mut taken = Vec::with_capacity(records.len());
         for (index, record) in records.into_iter().enumerate() {
             let inside = record.inside;
@@ -463,8 +466,8 @@ impl Mappings {
 
     /// Forgets all mappings, which another instance has taken over.
     pub(super) fn forget(&mut self) {
-        self.by_inside = FlowTable::new();
-        self.by_external = flow_table::index();
+        self.by_inside.clear();
+        self.by_external.clear();
         self.due.clear();
         self.next_due = Nanoseconds(u64::MAX);
         self.pools = Pools::default();

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
-use thalweg_packet::{Nanoseconds, PacketType, PortIndex};
+use thalweg_packet::{Nanoseconds, PacketType, PortIndex, address_bits};
 
 use super::table::{Mac, RouterPort};
-use thalweg_nf::toolkit::eviction::median;
+use thalweg_nf::toolkit::flow_table::{FlowTable, FlowWords, Hand};
 
 /// The time between two requests to the same neighbour (RFC 4861 §10: RETRANS_TIMER).
 const RETRY: Nanoseconds = Nanoseconds::from_secs(1);
@@ -24,13 +24,25 @@ const SILENCE: Nanoseconds = Nanoseconds::from_secs(3);
 const REACHABLE: Nanoseconds = Nanoseconds::from_secs(30);
 /// The most neighbours with a request and without an answer.
 pub(super) const MOST_ASKED: usize = 1024;
-/// The most known neighbours; beyond that, the half that answered longest ago is evicted.
+/// The most known neighbours; beyond that, each new one evicts that of eight that answered longest ago.
 pub(super) const MOST_KNOWN: usize = 65_536;
 /// The most packets that wait for one neighbour; later ones are dropped.
 pub(super) const MOST_HELD: usize = 3;
 
 /// A host or router: the port whose link it is on, and its address.
 pub(super) type Neighbor = (RouterPort, IpAddr);
+
+/// A neighbour as the key of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(Neighbor);
+
+impl FlowWords<3> for Key {
+    fn words(&self) -> [u64; 3] {
+        let Self((RouterPort(port), address)) = *self;
+        let bits = address_bits(address);
+        [(bits >> 64) as u64, bits as u64, u64::from(port) << 1 | u64::from(address.is_ipv6())]
+    }
+}
 
 /// A packet that waits, ready to leave except for the neighbour's MAC address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,12 +105,20 @@ impl Tries {
 }
 
 /// The neighbours of a router.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Neighbors {
-    answered: HashMap<Neighbor, Answered>,
+    answered: FlowTable<Key, Answered, 3>,
+    hand: Hand,
     unanswered: HashMap<Neighbor, Unanswered>,
     /// Known neighbours that were evicted for lack of room.
     pub(super) evicted: u64,
+}
+
+impl Default for Neighbors {
+    fn default() -> Self {
+        let answered = FlowTable::new(MOST_KNOWN);
+        Self { answered, hand: Hand::default(), unanswered: HashMap::new(), evicted: 0 }
+    }
 }
 
 impl Neighbors {
@@ -109,7 +129,7 @@ impl Neighbors {
 
     /// The state of a neighbour that a packet is for, and whether to send a request now.
     pub(super) fn find(&mut self, neighbor: Neighbor, now: Nanoseconds) -> (Known, bool) {
-        if let Some(known) = self.answered.get_mut(&neighbor) {
+        if let Some(known) = self.answered.get_mut(None, &Key(neighbor)) {
             if now < known.until {
                 return (Known::At(known.mac), false);
             }
@@ -117,7 +137,7 @@ impl Neighbors {
             if !known.tries.have_failed(now) {
                 return (Known::At(known.mac), known.tries.again(now));
             }
-            self.answered.remove(&neighbor);
+            self.answered.remove(&Key(neighbor));
         }
         if !self.unanswered.contains_key(&neighbor) && !self.has_room(now) {
             return (Known::Silent, false);
@@ -173,7 +193,7 @@ impl Neighbors {
             return asked.held;
         }
         // An unsolicited answer is ignored: it may not be the neighbour's.
-        if self.answered.get(&neighbor).is_some_and(|known| known.tries.sent > 0) {
+        if self.answered.get(&Key(neighbor)).is_some_and(|known| known.tries.sent > 0) {
             self.insert(neighbor, mac, until);
         }
         ArrayVec::new()
@@ -187,7 +207,7 @@ impl Neighbors {
         mac: Mac,
         now: Nanoseconds,
     ) -> ArrayVec<Held, MOST_HELD> {
-        if self.answered.get(&neighbor).is_some_and(|known| known.mac == mac) {
+        if self.answered.get(&Key(neighbor)).is_some_and(|known| known.mac == mac) {
             return ArrayVec::new();
         }
         self.insert(neighbor, mac, now);
@@ -195,14 +215,17 @@ impl Neighbors {
     }
 
     fn insert(&mut self, neighbor: Neighbor, mac: Mac, until: Nanoseconds) {
-        if self.answered.len() >= MOST_KNOWN && !self.answered.contains_key(&neighbor) {
-            let oldest = median(self.answered.values().map(|known| known.until));
-            let before = self.answered.len();
-            self.answered.retain(|_, known| Some(known.until) > oldest);
-            self.evicted += (before - self.answered.len()) as u64;
+        let answer = Answered { mac, until, tries: Tries::default() };
+        if let Some(known) = self.answered.get_mut(None, &Key(neighbor)) {
+            *known = answer;
+            return;
         }
-        let known = Answered { mac, until, tries: Tries::default() };
-        self.answered.insert(neighbor, known);
+        if self.answered.len() >= MOST_KNOWN {
+            let evicted = self.answered.evict(0, &mut self.hand, |_, known| known.until);
+            self.evicted += u64::from(evicted.is_some());
+        }
+        // One without a place in the table is evicted at once.
+        self.evicted += u64::from(self.answered.insert(Key(neighbor), answer).is_err());
     }
 }
 
@@ -318,13 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_half_goes_that_answered_longest_ago() {
+    fn each_one_too_many_evicts_one_that_answered_long_ago() {
         let mut neighbors = Neighbors::default();
         for n in 0..=MOST_KNOWN as u32 {
             neighbors.request(host(n), MAC, Nanoseconds(n.into()));
         }
-        assert_eq!(neighbors.len(), MOST_KNOWN / 2);
-        assert_eq!(neighbors.evicted, MOST_KNOWN as u64 / 2 + 1);
+        assert_eq!((neighbors.len(), neighbors.evicted), (MOST_KNOWN, 1));
         let newest = host(MOST_KNOWN as u32);
         assert!(matches!(neighbors.find(newest, seconds(1)).0, Known::At(..)));
         assert_eq!(neighbors.find(host(0), seconds(1)).0, Known::Asked);
