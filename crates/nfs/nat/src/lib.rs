@@ -11,6 +11,7 @@ mod icmp;
 mod mapping;
 mod pool;
 mod session;
+mod taken;
 mod translate;
 mod waiting;
 
