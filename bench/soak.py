@@ -23,7 +23,7 @@ from common import HERE, SETUP, THALWEG, built, cpu_model, setup, work_folder
 
 TRAFFIC = """
 [input.world]
-generate = { seed = 5, packets = 1000000000000, flows = 20000, hostile = 0.8, malformed = 0.05, ipv6 = 0.2, payload = "http", clients = ["10.0.0.0/8", "2001:db8:a::/64"], servers = ["198.51.100.0/24", "2001:db8:b::/64"] }
+generate = { seed = 5, packets = 1000000000000, flows = 20000, hostile = @HOSTILE@, malformed = 0.05, ipv6 = 0.2, payload = "http", clients = ["10.0.0.0/8", "2001:db8:a::/64"], servers = ["198.51.100.0/24", "2001:db8:b::/64"] }
 [output.out]
 discard = true
 """
@@ -41,8 +41,8 @@ ROUTES = """
 ::/0 2001:db8::fe out
 2001:db8:a::/64 direct out
 """
-# For each kind: its section, and the MiB it may take: what its options allow, given the sizes of
-# its entries, plus room for the allocator.
+# For each kind: its section without limits; its limits; and the MiB it may take: what these allow,
+# given the sizes of its entries, plus room for the allocator.
 KINDS = {
     "router": ("""routes = "@WORK@/soak.routes"
 [nf.it.ports.out]
@@ -51,32 +51,32 @@ ip = "192.0.2.1"
 ipv6 = "2001:db8::1"
 resolve = true
 neighbors = { "192.0.2.254" = "02:00:00:00:00:fe", "2001:db8::fe" = "02:00:00:00:00:fe" }
-""", 96),
+""", "", 96),
     "filter": ("""default = "reject"
 rules = ["accept tcp,tp_dst=80", "reject udp", "drop icmp"]
-""", 32),
+""", "", 32),
     "acl": ("""rules = ["deny tcp,tp_dst=23", "permit ip,nw_src=10.0.0.0/9"]
 default = "permit"
-""", 32),
-    "monitor": ("max_flows = 100000\nidle_timeout_s = 30\n", 96),
-    "assets": ("""max_hosts = 100000
+""", "", 32),
+    "monitor": ("", "max_flows = 100000\nidle_timeout_s = 30\n", 96),
+    "assets": ("", """max_hosts = 100000
 memory_mib = 64
 max_conversations = 200000
 """, 192),
-    "l7fw": ("""max_flows = 65536
+    "l7fw": ("""
 [[nf.it.rule]]
 action = "block"
 application = ["BitTorrent"]
-""", 256),
+""", "max_flows = 65536\n", 256),
     "nat": ("""inside = ["10.0.0.0/8"]
 external = ["192.0.2.1-192.0.2.8"]
-max_mappings = 100000
+""", """max_mappings = 100000
 max_sessions = 200000
 """, 192),
     "nids": ("""rules = ["@WORK@/soak.rules"]
-max_flows = 100000
-stream_memory_mib = 64
 midstream = true
+""", """max_flows = 100000
+stream_memory_mib = 64
 """, 256),
     "ipsec": ("""default_policy = "bypass"
 [[nf.it.sa]]
@@ -100,8 +100,8 @@ destination = "192.0.2.10"
 match = "udp"
 action = "protect"
 sa = "out"
-""", 32),
-    "defrag": ("", 32),
+""", "", 32),
+    "defrag": ("", "", 32),
     "tunnel": ("""[[nf.it.tunnel]]
 name = "v"
 protocol = "vxlan"
@@ -109,7 +109,7 @@ id = 1
 local = "192.0.2.2"
 remote = "192.0.2.1"
 match = "udp"
-""", 32),
+""", "", 32),
 }
 
 
@@ -126,13 +126,21 @@ def leak_checked():
     return target / triple / "release/thalweg"
 
 
-def chain(kind, work):
-    section, _ = KINDS[kind]
-    section = section.replace("@CHAINS@", str(HERE / "chains")).replace("@WORK@", str(work))
-    # Packets that the NF does not drop go from the ingress through it to the output.
-    (work / f"soak-{kind}.csv").write_text("*, ingress, it\n*, it, out\n")
+def chain(kind, work, hostile=0.8, limited=True):
+    """The path of a chain of one NF of `kind`, or of none if that is "empty": `hostile` is the share
+    of the packets that are attacks; without `limited`, the NF has the limits that are its defaults."""
+    (work / "soak.rules").write_text(RULES)
+    (work / "soak.routes").write_text(ROUTES)
+    hops, nf = "*, ingress, out\n", ""
+    if kind != "empty":
+        section, limits, _ = KINDS[kind]
+        # Packets that the NF does not drop go from the ingress through it to the output.
+        hops = "*, ingress, it\n*, it, out\n"
+        # Limits first: what follows a table within the section would belong to that.
+        nf = f'[nf.it]\nkind = "{kind}"\n{limits if limited else ""}{section.replace("@WORK@", str(work))}'
+    (work / f"soak-{kind}.csv").write_text(hops)
     path = work / f"soak-{kind}.toml"
-    path.write_text(f'routes = "{work}/soak-{kind}.csv"\n{TRAFFIC}[nf.it]\nkind = "{kind}"\n{section}')
+    path.write_text(f'routes = "{work}/soak-{kind}.csv"\n{TRAFFIC.replace("@HOSTILE@", str(hostile))}{nf}')
     return path
 
 
@@ -155,17 +163,10 @@ def main():
     options = parser.parse_args()
     program = leak_checked() if options.leaks else built(options.thalweg)
     work = work_folder()
-    (work / "soak.rules").write_text(RULES)
-    (work / "soak.routes").write_text(ROUTES)
     seconds = options.minutes * 60
     running = {}
     for kind in ["empty", *options.kinds]:
-        if kind == "empty":
-            path = work / "soak-empty.toml"
-            (work / "soak-empty.csv").write_text("*, ingress, out\n")
-            path.write_text(f'routes = "{work}/soak-empty.csv"\n{TRAFFIC}')
-        else:
-            path = chain(kind, work)
+        path = chain(kind, work)
         report, errors = open(work / f"soak-{kind}.json", "w+"), open(work / f"soak-{kind}.err", "w+")
         process = subprocess.Popen([str(program), "run", str(path), "--json", "--quiet"], stdout=report, stderr=errors)
         running[kind] = {"process": process, "report": report, "errors": errors, "rss": []}
@@ -191,7 +192,7 @@ def main():
         report, rss = json.loads(text), run["rss"]
         empty = max(running["empty"]["rss"])
         taken, half = max(rss) - (0 if kind == "empty" else empty), len(rss) // 2
-        bound = None if kind == "empty" else KINDS[kind][1]
+        bound = None if kind == "empty" else KINDS[kind][2]
         # The memory that the allocator retains varies; a leak of one byte per packet would still show.
         growth = max(rss[half:]) - max(rss[:half])
         fine = report["conserved"] and (bound is None or taken <= bound) and growth <= max(4, 0.05 * max(rss))

@@ -34,7 +34,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         times: options.selected.times(),
         filter: options.selected.filter.clone(),
         watch: options.watch,
-        stages: false,
+        stages: options.stages,
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
     };

@@ -48,7 +48,14 @@ fn headline(out: &mut impl Write, r: &Report, width: Option<usize>) -> io::Resul
     let latency = tables::latencies(r).map(|(name, ns)| format!("{name} {}", time(ns)));
     writeln!(out, "{}", wrapped("latency ", latency, ", ", width))?;
     let layers = LAYERS.map(|(name, layer)| format!("{name} {}", tables::classified(r, layer)));
-    writeln!(out, "{}", wrapped("classified by ", layers, ", ", width))
+    writeln!(out, "{}", wrapped("classified by ", layers, ", ", width))?;
+    if !r.stages.is_empty() {
+        let stages = r.stages.iter().map(|(stage, cycles)| format!("{stage} {cycles:.0}"));
+        writeln!(out, "{}", wrapped("cycles per packet: ", stages, ", ", width))?;
+    }
+    let Some(batches) = &r.batch_cpu_ns else { return Ok(()) };
+    let times = tables::batch_times(batches).map(|(name, ns)| format!("{name} {}", time(ns)));
+    writeln!(out, "{}", wrapped("processor time of a batch: ", times, ", ", width))
 }
 
 /// The figures of each NF that has some.

@@ -56,7 +56,7 @@ fn masked(line: &str) -> String {
     let is_rate = |at| word(at).ends_with("pps") || word(at).ends_with("bit/s");
     let is_time = |at| matches!(word(at), "ns" | "us" | "ms" | "s") || is_rate(at);
     let is_unit = |at| is_time(at) || word(at) == "cycles";
-    let is_layer = |at: usize| at > 0 && matches!(word(at - 1), "cache" | "megaflow");
+    let is_layer = |at: usize| at > 0 && matches!(word(at - 1), "cache" | "megaflow" | "table");
     let varies = |at| {
         is_number(at) && (is_unit(at + 1) || is_number(at + 1) && is_time(at + 2) || is_layer(at))
             || is_time(at) && is_number(at - 1)

@@ -81,14 +81,16 @@ impl<T> Drop for Zeroed<T> {
 }
 
 impl<T: Zero> Zeroed<T> {
-    /// `len` zeroed elements.
+    /// `len` zeroed elements, whose pages are all there: no later write waits for the system.
     ///
     /// # Errors
     /// When there is no memory for them.
     pub fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if bytes < ASK_FROM {
-            return Self::untouched(len);
+            let mut map = MmapMut::map_anon(bytes.max(1))?;
+            touch(&mut map);
+            return Ok(Self::of(map, 0, len, Pages::Ordinary));
         }
         // Room to begin at a multiple of the huge page's size.
         let whole = bytes.next_multiple_of(HUGE);
@@ -141,6 +143,15 @@ impl<T: Zero> DerefMut for Zeroed<T> {
     }
 }
 
+/// Writes to each page of `memory`, which is zero.
+fn touch(memory: &mut [u8]) {
+    for page in memory.chunks_mut(PAGE) {
+        // Volatile, because a zero over a zero is otherwise left out.
+        // SAFETY: `page` is not empty, so its first byte can be written.
+        unsafe { page.as_mut_ptr().write_volatile(0) };
+    }
+}
+
 /// Requests huge pages for a range of `map`, and returns what was granted.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(map: &mut MmapMut, range: Range<usize>) -> Pages {
@@ -150,11 +161,7 @@ fn ask_for_huge_pages(map: &mut MmapMut, range: Range<usize>) -> Pages {
     let pages = range.len() / PAGE;
     let before = page_faults();
     // The kernel decides when a page is first written.
-    for page in map[range].chunks_mut(PAGE) {
-        // Volatile, because a zero over a zero is otherwise left out.
-        // SAFETY: `page` is not empty, so its first byte can be written.
-        unsafe { page.as_mut_ptr().write_volatile(0) };
-    }
+    touch(&mut map[range]);
     // A huge page comes whole at its first fault, a small one at each of its own.
     let faults = page_faults() - before;
     if faults > 0 && faults * 20 <= pages { Pages::Huge } else { Pages::HugeMissing }

@@ -6,6 +6,7 @@
 //! one packet. [`Control`] steers a run, and observes its packets.
 
 mod advice;
+mod batch_times;
 mod burst;
 mod classification;
 mod control;
@@ -35,8 +36,8 @@ pub use live::Engine;
 pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Traces};
 pub use reload::{Reload, ReloadError};
 pub use report::{
-    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
-    TypeReport, WorkerReport,
+    BatchReport, FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report,
+    SumReport, TypeReport, WorkerReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};

@@ -56,6 +56,10 @@ pub struct Report {
     /// rest of `cycles_per_packet`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub stages: IndexMap<&'static str, f64>,
+    /// Processor time from the start of each batch of packets to that of the next, if requested and
+    /// with one worker thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_cpu_ns: Option<BatchReport>,
     /// The level of vector instructions in use: scalar, avx2 or avx512.
     pub isa: &'static str,
     /// Time from receive to transmit.
@@ -144,6 +148,39 @@ impl PauseReport {
     /// From times in nanoseconds.
     pub(crate) fn of(wall: &Latencies, cpu: &Latencies) -> Self {
         Self { wall: LatencyReport::of(wall, 1.0), cpu: LatencyReport::of(cpu, 1.0) }
+    }
+}
+
+/// Percentiles of the processor time of a batch, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct BatchReport {
+    /// The number of batches.
+    pub batches: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// 99.99th percentile.
+    pub p9999: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+impl BatchReport {
+    /// From times in nanoseconds.
+    pub(crate) fn of(times: &Latencies) -> Self {
+        let h = times.histogram();
+        let at = |q| h.value_at_quantile(q);
+        Self {
+            batches: h.len(),
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: h.max(),
+        }
     }
 }
 
@@ -302,6 +339,7 @@ pub(crate) struct Totals {
     pub(crate) outputs: Vec<PortCounters>,
     pub(crate) counters: Counters,
     pub(crate) latency: Latencies,
+    pub(crate) batch_cpu_ns: Option<BatchReport>,
     pub(crate) reload_pauses_ns: Option<PauseReport>,
     pub(crate) leaked_frames: usize,
     pub(crate) warnings: Vec<String>,
@@ -373,6 +411,7 @@ impl Report {
             } else {
                 IndexMap::new()
             },
+            batch_cpu_ns: totals.batch_cpu_ns,
             isa: Isa::active().name(),
             latency_ns: LatencyReport::of(&totals.latency, ns),
             inputs: ports(&plan.inputs, &inputs),

@@ -101,6 +101,7 @@ impl Tally {
             outputs,
             counters,
             latency,
+            batch_cpu_ns: None,
             reload_pauses_ns: None,
             leaked_frames: 0,
             warnings: Vec::new(),

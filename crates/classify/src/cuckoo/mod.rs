@@ -141,6 +141,11 @@ impl<const W: usize> Writer<W> {
         self.table.core().walk(key)
     }
 
+    /// How many keys it takes before it grows.
+    pub fn room(&self) -> usize {
+        (self.places() * table::LOAD).div_ceil(100)
+    }
+
     /// Another reader of the table.
     pub fn reader(&self) -> Reader<W> {
         Reader { shared: Cache::new(self.shared.clone()) }
@@ -205,6 +210,30 @@ impl<const W: usize> Writer<W> {
     #[inline]
     pub fn get_step(&self, keys: &[[u64; W]], values: &mut [u32; STEP]) -> u32 {
         self.table.core().get_step(keys, values)
+    }
+
+    /// As [`try_insert`](Self::try_insert), for a table that must not grow.
+    ///
+    /// # Errors
+    /// [`NoPlace`] if the key finds no place; the table is as it was.
+    pub fn insert_within(&mut self, key: &[u64; W], value: u32) -> Result<Option<u32>, NoPlace> {
+        self.table.insert(key, value).map_err(|table::Full| NoPlace)
+    }
+
+    /// The keys in a bucket with their values: at most eight.
+    ///
+    /// # Panics
+    /// When there is no such bucket.
+    pub fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = ([u64; W], u32)> + '_ {
+        self.table.in_bucket(bucket)
+    }
+
+    /// A small table without keys, with the same hash.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        let table = self.empty_with_room(1);
+        let shared = Arc::new(ArcSwap::new(table.core().clone()));
+        Self { table, isa: self.isa, shared }
     }
 
     fn empty_with_room(&self, entries: usize) -> Table<W> {

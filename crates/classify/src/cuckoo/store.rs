@@ -202,13 +202,14 @@ impl<const W: usize> Store<W> {
         });
     }
 
+    /// The ways of `bucket` that are taken; for the writer.
+    pub(super) fn taken_in(&self, bucket: usize) -> impl Iterator<Item = usize> + '_ {
+        let state = self.line(bucket).state();
+        (0..Form::<W>::WAYS).filter(move |way| self.is_taken(bucket, *way, state))
+    }
+
     /// Everything that is taken, as (bucket, way); for the writer.
     pub(super) fn taken(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let of = move |bucket| {
-            let state = self.line(bucket).state();
-            let taken = move |way: &usize| self.is_taken(bucket, *way, state);
-            (0..Form::<W>::WAYS).filter(taken).map(move |way| (bucket, way))
-        };
-        (0..self.buckets()).flat_map(of)
+        (0..self.buckets()).flat_map(|bucket| self.taken_in(bucket).map(move |way| (bucket, way)))
     }
 }

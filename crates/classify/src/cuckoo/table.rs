@@ -188,6 +188,11 @@ impl<const W: usize> Table<W> {
         store.taken().map(|(bucket, way)| (store.key(bucket, way), store.value(bucket, way)))
     }
 
+    pub(super) fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = ([u64; W], u32)> + '_ {
+        let store = &self.core.store;
+        store.taken_in(bucket).map(move |way| (store.key(bucket, way), store.value(bucket, way)))
+    }
+
     /// The signature of a place that is taken.
     fn signature(&self, bucket: usize, way: usize) -> u16 {
         if Form::<W>::INLINE {

@@ -297,6 +297,10 @@ pub struct Run {
     /// Reload the chain file whenever it changes, or a file that it names (captures apart)
     #[arg(long)]
     pub watch: bool,
+    /// Time each stage of the path, and the processor time from each batch of packets to the next; with
+    /// one worker
+    #[arg(long)]
+    pub stages: bool,
     #[command(flatten)]
     pub observed: Observed,
     /// Treat warnings about the configuration, such as skipped rules, as errors

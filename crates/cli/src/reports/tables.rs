@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use thalweg_engine::{Interval, NfReport, PortReport, Report, Series, WorkerReport};
+use thalweg_engine::{BatchReport, Interval, NfReport, PortReport, Report, Series, WorkerReport};
 
 use crate::report::{TextTable, plain_table};
 use crate::units::{rate, time};
@@ -213,6 +213,12 @@ pub fn overview(r: &Report) -> Table {
 pub fn latencies(report: &Report) -> [(&'static str, u64); 5] {
     let l = report.latency_ns;
     [("p50", l.p50), ("p90", l.p90), ("p99", l.p99), ("p99.9", l.p999), ("max", l.max)]
+}
+
+/// The percentiles of the processor time of a batch, in nanoseconds.
+pub fn batch_times(batches: &BatchReport) -> [(&'static str, u64); 5] {
+    let BatchReport { p50, p99, p999, p9999, max, .. } = *batches;
+    [("p50", p50), ("p99", p99), ("p99.9", p999), ("p99.99", p9999), ("max", max)]
 }
 
 /// The layers of classification, and their names in the report.

@@ -3,6 +3,7 @@
 use super::generation::Generation;
 use super::session::Session;
 use super::state::StateFolders;
+use crate::batch_times::BatchTimes;
 use crate::published::Published;
 use crate::report::{Report, Totals};
 
@@ -14,6 +15,7 @@ pub(super) fn report(
 ) -> Report {
     let Session { control, workers, began, reached, watch, port_cycles, mut failures, .. } =
         session;
+    let batch_cpu_ns = session.batch_times.as_ref().and_then(BatchTimes::report);
     let duration_s = began.elapsed().as_secs_f64();
     // They hold frames.
     drop(session.bursts);
@@ -40,6 +42,7 @@ pub(super) fn report(
         outputs: outputs.counters,
         counters,
         latency: outputs.latency,
+        batch_cpu_ns,
         reload_pauses_ns,
         leaked_frames: plan.pool.in_use(),
         warnings,

@@ -9,6 +9,7 @@ use super::generation::Generation;
 use super::panics;
 use super::placing::keep_on;
 use super::session::Session;
+use crate::batch_times::BatchTimes;
 use crate::burst::Burst;
 use crate::course::transmit;
 
@@ -48,6 +49,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
     let worker = &workers[0];
     let mut busy = 0;
     let mut last = cycles::now();
+    session.batch_times.iter_mut().for_each(BatchTimes::begin);
     while !generation.inputs.ended(control) {
         generation.outputs.check(control);
         burst.flushes = control.take_export();
@@ -77,6 +79,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
             worker.worked(now.wrapping_sub(last));
         }
         last = now;
+        session.batch_times.iter_mut().for_each(|times| times.next(came));
         if session.reloads.poll(&generation.plan, control) {
             break;
         }

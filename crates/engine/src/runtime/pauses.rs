@@ -1,9 +1,8 @@
 //! How long reloads hold packets up.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
-
+use crate::batch_times::{nanoseconds, used};
 use crate::counters::Latencies;
 use crate::report::PauseReport;
 
@@ -15,16 +14,6 @@ pub(super) struct Pauses {
     cpu: Latencies,
     /// Since when no packets are received.
     began: Option<Instant>,
-}
-
-/// The time that this thread has used its processor.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Pauses {

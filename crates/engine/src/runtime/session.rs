@@ -10,6 +10,7 @@ use super::options::RunOptions;
 use super::reload::Reloads;
 use super::state::StateFolders;
 use super::{inline, workers};
+use crate::batch_times::BatchTimes;
 use crate::burst::Burst;
 use crate::control::Control;
 use crate::published::Published;
@@ -29,6 +30,8 @@ pub(super) struct Session<'a> {
     /// Bursts without packets, which the next generation goes on with.
     pub(super) bursts: Vec<Burst>,
     pub(super) watch: Watch,
+    /// Taken on request, of a run on one thread.
+    pub(super) batch_times: Option<BatchTimes>,
     /// Cycles spent on packets outside the course.
     pub(super) port_cycles: u64,
     /// A thread has panicked.
@@ -46,6 +49,7 @@ impl<'a> Session<'a> {
             reloads: Reloads::new(options, workers, control),
             bursts: Vec::new(),
             watch: Watch { timed: options.stages, ..Watch::default() },
+            batch_times: options.stages.then(BatchTimes::new),
             port_cycles: 0,
             is_broken: false,
             failures: Vec::new(),

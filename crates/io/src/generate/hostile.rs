@@ -71,6 +71,11 @@ static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
     compress(&compress(&[0; 4 << 20]))
 });
 
+/// Prepares what all attacks share, so that the first of them does not wait for it.
+pub(super) fn prepare() {
+    LazyLock::force(&BOMB);
+}
+
 /// Writes a hostile packet into `packet`.
 pub(super) fn attack(
     spec: &Spec,

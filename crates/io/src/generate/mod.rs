@@ -53,6 +53,9 @@ impl GeneratorInput {
     /// The first invalid field of the specification.
     pub fn new(spec: Spec) -> Result<Self, SpecError> {
         spec.validate()?;
+        if spec.hostile > 0.0 {
+            hostile::prepare();
+        }
         let mut random = ChaCha8Rng::seed_from_u64(spec.seed);
         let addresses = spec.addresses()?;
         let flows: Vec<_> =

@@ -2,7 +2,6 @@
 //! headers, ICMP errors, lists of rules and files that are written line by line.
 
 pub mod conversation;
-pub mod eviction;
 pub mod flow_table;
 pub mod fragment;
 pub mod icmp_error;

@@ -47,9 +47,10 @@ pub const KIND: Kind = Kind {
         "a service is recognised in the first 1024 bytes of a packet; 8 payloads of each side of a \
          conversation are inspected",
         "texts that span several packets, and texts in TLS and HTTP/2, are not read",
-        "max_hosts hosts and memory_mib: when full, half of the hosts are evicted: first those of \
-         which only the address is known, the longest unseen first",
-        "max_conversations conversations: when full, the least recently used half is evicted",
+        "max_hosts hosts and memory_mib: when full, one of eight hosts is evicted for each new one: \
+         first one of which only the address is known, the longest unseen first",
+        "max_conversations conversations: when full, the least recently used of eight is evicted for \
+         each new one",
     ],
     chooses_output: false,
     keeps_names: false,

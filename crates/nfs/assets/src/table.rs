@@ -5,8 +5,7 @@ use thalweg_packet::Nanoseconds;
 
 use super::host::{Host, HostId};
 use thalweg_nf::toolkit::conversation::Conversation;
-use thalweg_nf::toolkit::eviction::median;
-use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot, index_bytes};
+use thalweg_nf::toolkit::flow_table::{FlowTable, Found, Hand, Index, NoPlace, Slot};
 
 /// The number of payloads of each side of a conversation that are inspected.
 pub(super) const PAYLOADS: u8 = 8;
@@ -20,12 +19,13 @@ pub(super) struct Limits {
     pub(super) conversations: usize,
 }
 
-/// The hosts. A full table evicts the half worth least: hosts of which only the address is known,
-/// the longest unseen first, before others. A host without a place in the table is evicted at
+/// The hosts. A full table evicts the host worth least of a few: hosts of which only the address is
+/// known, the longest unseen first, before others. A host without a place in the table is evicted at
 /// once.
 #[derive(Debug)]
 pub(super) struct Hosts {
     table: FlowTable<HostId, Host, 3>,
+    hand: Hand,
     limits: Limits,
     pub(super) memory: usize,
     pub(super) evicted: u64,
@@ -35,16 +35,21 @@ pub(super) struct Hosts {
 
 /// The bytes of hosts and conversations that the limits allow.
 pub(super) fn bytes(limits: &Limits) -> usize {
-    // The limit of memory counts the slots of hosts, too.
-    let hosts = limits.hosts.min(limits.memory / size_of::<(HostId, Host)>());
+    let hosts = most_hosts(limits);
     let slots = FlowTable::<HostId, Host, 3>::bytes(hosts);
-    slots.max(limits.memory + index_bytes::<3>(hosts))
+    slots.max(limits.memory + Index::<3>::bytes(hosts))
         + FlowTable::<Conversation, Watched, 5>::bytes(limits.conversations)
+}
+
+/// The most hosts: the limit of memory counts their slots, too.
+fn most_hosts(limits: &Limits) -> usize {
+    limits.hosts.min(limits.memory / size_of::<(HostId, Host)>())
 }
 
 impl Hosts {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: FlowTable::new(), limits, memory: 0, evicted: 0, services_evicted: 0 }
+        let (table, hand) = (FlowTable::new(most_hosts(&limits)), Hand::default());
+        Self { table, hand, limits, memory: 0, evicted: 0, services_evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -72,9 +77,7 @@ impl Hosts {
         let before = host.memory();
         let result = change(host);
         self.memory = self.memory + host.memory() - before;
-        if self.memory > self.limits.memory {
-            self.evict();
-        }
+        self.fit();
         result
     }
 
@@ -93,16 +96,18 @@ impl Hosts {
     }
 
     fn evict(&mut self) {
-        let worth = |host: &Host| (host.is_known(), host.last);
-        let Some(least) = median(self.table.iter().map(|(_, host)| worth(host))) else { return };
-        let Self { memory, evicted, .. } = self;
-        self.table.extract_if(
-            |_, host| (worth(host) <= least).then_some(()),
-            |_, host, ()| {
-                *memory -= host.memory();
-                *evicted += 1;
-            },
-        );
+        let worth = |_: &HostId, host: &Host| (host.is_known(), host.last);
+        if let Some((_, host)) = self.table.evict(0, &mut self.hand, worth) {
+            self.memory -= host.memory();
+            self.evicted += 1;
+        }
+    }
+
+    /// Evicts hosts while all of them exceed the memory limit.
+    fn fit(&mut self) {
+        while self.memory > self.limits.memory && self.len() > 0 {
+            self.evict();
+        }
     }
 
     /// All hosts, in any order.
@@ -119,7 +124,8 @@ impl Hosts {
 
     /// Forgets all hosts.
     pub(super) fn forget(&mut self) {
-        (self.table, self.memory) = (FlowTable::new(), 0);
+        self.table.clear();
+        self.memory = 0;
     }
 
     /// Takes over the hosts of another instance.
@@ -132,9 +138,7 @@ impl Hosts {
         let known = self.table.extend(hosts);
         self.memory -= known.iter().map(|(_, host)| host.memory()).sum::<usize>();
         known.into_iter().for_each(|(id, host)| self.insert(id, host));
-        while self.memory > self.limits.memory && self.len() > 0 {
-            self.evict();
-        }
+        self.fit();
     }
 
     /// Takes over a host of another instance.
@@ -143,8 +147,8 @@ impl Hosts {
             let most = self.limits.services;
             let evicted = self.change(id, host.last, |known| known.merge(&host, most));
             self.services_evicted += evicted;
-        } else if self.begin(id, host).is_ok() && self.memory > self.limits.memory {
-            self.evict();
+        } else if self.begin(id, host).is_ok() {
+            self.fit();
         }
     }
 }
@@ -171,18 +175,19 @@ impl Watched {
     }
 }
 
-/// The conversations. A full table evicts the least recently used half; a later packet of an
+/// The conversations. A full table evicts the least recently used one of a few; a later packet of an
 /// evicted conversation starts it again. One without a place in the table is evicted at once.
 #[derive(Debug)]
 pub(super) struct Conversations {
     table: FlowTable<Conversation, Watched, 5>,
+    hand: Hand,
     most: usize,
     pub(super) evicted: u64,
 }
 
 impl Conversations {
     pub(super) fn new(most: usize) -> Self {
-        Self { table: FlowTable::new(), most, evicted: 0 }
+        Self { table: FlowTable::new(most), hand: Hand::default(), most, evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -190,7 +195,7 @@ impl Conversations {
     }
 
     /// Looks up the conversations of a batch.
-    pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
+    pub(super) fn find(&mut self, ids: impl Iterator<Item = Conversation>) -> Found {
         self.table.find(ids)
     }
 
@@ -223,10 +228,8 @@ impl Conversations {
     }
 
     fn evict(&mut self) {
-        let Some(oldest) = median(self.table.iter().map(|(_, w)| w.last)) else { return };
-        let evicted = &mut self.evicted;
-        let is_old = |_: &_, watched: &Watched| (watched.last <= oldest).then_some(());
-        self.table.extract_if(is_old, |_, _, ()| *evicted += 1);
+        let evicted = self.table.evict(0, &mut self.hand, |_, watched| watched.last);
+        self.evicted += u64::from(evicted.is_some());
     }
 
     /// All conversations, in any order.
@@ -236,7 +239,7 @@ impl Conversations {
 
     /// Forgets all conversations.
     pub(super) fn forget(&mut self) {
-        self.table = FlowTable::new();
+        self.table.clear();
     }
 
     /// Takes conversations over from another instance.

@@ -96,7 +96,7 @@ impl Watcher {
     }
 
     /// The slots of the conversations of a batch.
-    fn find(&self, batch: &Batch, lanes: Lanes) -> [Option<Slot>; BATCH] {
+    fn find(&mut self, batch: &Batch, lanes: Lanes) -> [Option<Slot>; BATCH] {
         let id = |lane| {
             let headers = batch.headers(lane);
             let has_ports = headers.has_transport(TCP) || headers.has_transport(UDP);

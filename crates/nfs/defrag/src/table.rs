@@ -1,7 +1,6 @@
 //! The packets under reassembly, within bounds of time and memory.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::{DropReason, Nanoseconds};
@@ -38,6 +37,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn age(&self) -> Age {
+        (self.since, self.serial)
+    }
+
     fn record(&self, id: &DatagramId) -> Record {
         Record { id: *id, since: self.since, datagram: self.datagram.clone() }
     }
@@ -50,9 +53,9 @@ type Age = (Nanoseconds, u64);
 pub(super) struct Table {
     limits: Limits,
     entries: FlowTable<DatagramId, Entry, 6>,
-    /// The oldest first; removed entries remain in it until they come first, or it grows. Not in the
-    /// order of insertion: packets that are taken over from another instance may be older.
-    order: BinaryHeap<Reverse<(Age, DatagramId)>>,
+    /// The oldest first. Not in the order of insertion: packets that are taken over from another
+    /// instance may be older.
+    order: BTreeSet<(Age, DatagramId)>,
     serial: u64,
     memory: usize,
     pub(super) expired: u64,
@@ -69,8 +72,8 @@ impl Table {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            entries: FlowTable::new(),
-            order: BinaryHeap::new(),
+            entries: FlowTable::new(limits.memory / PLACE),
+            order: BTreeSet::new(),
             serial: 0,
             memory: 0,
             expired: 0,
@@ -128,10 +131,10 @@ impl Table {
 
     /// Removes packets whose reassembly timed out.
     pub(super) fn expire(&mut self, now: Nanoseconds) {
-        while let Some(Reverse(((since, _), _))) = self.order.peek()
+        while let Some(((since, _), _)) = self.order.first()
             && since.plus(self.limits.timeout) <= now
         {
-            self.expired += self.forget_oldest();
+            self.expired += self.remove_oldest();
         }
     }
 
@@ -152,8 +155,11 @@ impl Table {
 
     /// Removes the packets of a unit.
     pub(super) fn forget_unit(&mut self, unit: u16) {
-        let memory = &mut self.memory;
-        self.entries.take_unit(unit, |_, entry| *memory -= PLACE + entry.datagram.memory());
+        let Self { memory, order, .. } = self;
+        self.entries.take_unit(unit, |id, entry| {
+            *memory -= PLACE + entry.datagram.memory();
+            order.remove(&(entry.age(), id));
+        });
     }
 
     /// Drops the index by unit.
@@ -181,39 +187,32 @@ impl Table {
         since: Nanoseconds,
         datagram: Datagram,
     ) -> Result<Slot, NoPlace> {
-        // Amortised: at least as many entries were removed since as remain.
-        if self.order.len() > 2 * self.entries.len() + 64 {
-            let entries = &self.entries;
-            self.order.retain(|Reverse(((_, serial), id))| {
-                entries.get(id).is_some_and(|entry| entry.serial == *serial)
-            });
-        }
         let (serial, memory) = (self.serial + 1, datagram.memory());
         let slot = self.entries.insert(id, Entry { since, serial, datagram })?;
         self.serial = serial;
         self.memory += PLACE + memory;
-        self.order.push(Reverse(((since, serial), id)));
+        self.order.insert(((since, serial), id));
         Ok(slot)
     }
 
     fn remove(&mut self, id: &DatagramId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.memory -= PLACE + entry.datagram.memory();
+        self.order.remove(&(entry.age(), *id));
         Some(entry)
     }
 
     /// Evicts the oldest packets while all exceed the memory limit.
     fn fit(&mut self) {
         while self.memory > self.limits.memory && !self.order.is_empty() {
-            self.evicted += self.forget_oldest();
+            self.evicted += self.remove_oldest();
         }
     }
 
-    /// Removes the first in order; returns how many packets that removed: 0 for a stale entry.
-    fn forget_oldest(&mut self) -> u64 {
-        let Some(Reverse(((_, serial), id))) = self.order.pop() else { return 0 };
-        let is_there = self.entries.get(&id).is_some_and(|entry| entry.serial == serial);
-        u64::from(is_there && self.remove(&id).is_some())
+    /// Removes the oldest packet; returns how many that are.
+    fn remove_oldest(&mut self) -> u64 {
+        let oldest = self.order.pop_first();
+        u64::from(oldest.and_then(|(_, id)| self.remove(&id)).is_some())
     }
 }
 

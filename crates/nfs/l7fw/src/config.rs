@@ -48,7 +48,7 @@ pub(super) struct Options {
     /// Packets of any other flow that nDPI inspects before it gives up.
     #[schemars(with = "u32", range(min = 1, max = 65_535))]
     pub(super) other_packets: Spanned<u32>,
-    /// The most flows; when full, the least recently used half is evicted.
+    /// The most flows; when full, the least recently used of eight is evicted for each new one.
     #[schemars(with = "usize", range(min = 2, max = 67_108_864))]
     pub(super) max_flows: Spanned<usize>,
     /// Seconds without a packet after which a flow expires.

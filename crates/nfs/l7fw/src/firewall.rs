@@ -37,6 +37,7 @@ pub(super) struct Firewall {
 impl NetworkFunction for Firewall {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         self.hold.begin_batch();
+        self.flows.table.settle();
         for lane in lanes {
             self.packet(batch, lane, context);
         }
@@ -60,7 +61,7 @@ impl NetworkFunction for Firewall {
         }
         let imported = flows.len();
         for (id, flow) in flows {
-            self.make_room(&id, flow.last);
+            self.make_room(&id);
             if let Some(former) = self.flows.table.remove(&id) {
                 self.hold.release(&id);
                 self.inspector.end(id, former);
@@ -208,7 +209,7 @@ impl Firewall {
         let (conversation, from_low) = Conversation::of(&tuple);
         let id = (vlan, conversation);
         self.end_holding(now);
-        self.make_room(&id, now);
+        self.make_room(&id);
         let inspector = &mut self.inspector;
         let limits = self.flows.limits;
         let slot = self.flows.slot_or_begin(id, || inspector.begin(tuple, now));
@@ -309,13 +310,12 @@ impl Firewall {
         }
     }
 
-    /// Makes room for a flow; reports flows that are evicted undecided.
-    fn make_room(&mut self, id: &FlowId, now: Nanoseconds) {
-        let Self { inspector, hold, .. } = self;
-        self.flows.make_room(id, now, |id, flow| {
-            hold.release(&id);
-            inspector.end(id, flow);
-        });
+    /// Makes room for a flow; reports one that is evicted undecided.
+    fn make_room(&mut self, id: &FlowId) {
+        if let Some((id, flow)) = self.flows.make_room(id) {
+            self.hold.release(&id);
+            self.inspector.end(id, flow);
+        }
     }
 
     fn write(&mut self) {

@@ -6,8 +6,7 @@ use super::application::{Action, Seen};
 use super::ndpi::Inspection;
 use super::watch::Watch;
 use thalweg_nf::toolkit::conversation::Conversation;
-use thalweg_nf::toolkit::eviction::median;
-use thalweg_nf::toolkit::flow_table::{FlowTable, NoPlace, Slot};
+use thalweg_nf::toolkit::flow_table::{FlowTable, Hand, NoPlace, Slot};
 
 /// The identity of a flow: the VLAN and the two ends.
 pub(super) type FlowId = (u16, Conversation);
@@ -91,13 +90,15 @@ pub(super) struct Limits {
 /// The flows.
 pub(super) struct Flows {
     pub(super) table: FlowTable<FlowId, Flow, 5>,
+    hand: Hand,
     pub(super) limits: Limits,
     pub(super) evicted: u64,
 }
 
 impl Flows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { table: FlowTable::new(), limits, evicted: 0 }
+        let table = FlowTable::new(limits.flows);
+        Self { table, hand: Hand::default(), limits, evicted: 0 }
     }
 
     /// The bytes of `flows` flows, all of which are inspected.
@@ -105,23 +106,14 @@ impl Flows {
         FlowTable::<FlowId, Flow, 5>::bytes(flows) + flows * INSPECTION
     }
 
-    /// Makes room for one more flow; passes the evicted ones to `gone`.
-    pub(super) fn make_room(
-        &mut self,
-        id: &FlowId,
-        now: Nanoseconds,
-        mut gone: impl FnMut(FlowId, Flow),
-    ) {
+    /// Makes room for a flow; returns one that is evicted for it.
+    pub(super) fn make_room(&mut self, id: &FlowId) -> Option<(FlowId, Flow)> {
         if self.table.len() < self.limits.flows || self.table.slot(id).is_some() {
-            return;
+            return None;
         }
-        let before = self.table.len();
-        // Evicts all idle flows; if they are few, the least recently used half.
-        let idle = Nanoseconds(now.0.saturating_sub(self.limits.idle.0));
-        let until = median(self.table.iter().map(|(_, f)| f.last)).map_or(idle, |m| m.max(idle));
-        let is_old = |_: &FlowId, flow: &Flow| (flow.last <= until).then_some(());
-        self.table.extract_if(is_old, |id, flow, ()| gone(id, flow));
-        self.evicted += (before - self.table.len()) as u64;
+        let evicted = self.table.evict(0, &mut self.hand, |_, flow| flow.last)?;
+        self.evicted += 1;
+        Some(evicted)
     }
 
     /// The slot of a flow, which begins with `begin` if it is new.

@@ -63,7 +63,7 @@ pub const KIND: Kind = Kind {
          TLS handshakes, and unacknowledged bytes of its start (64 MiB in all; then starts of \
          more than 4 KiB are given up); after a move to another instance its inspection restarts, \
          and requests after the first are not read",
-        "max_flows flows: when full, the least recently used half is evicted",
+        "max_flows flows: when full, the least recently used of eight is evicted for each new one",
     ],
     chooses_output: false,
     keeps_names: false,

@@ -2,10 +2,11 @@
 //!
 //! A flow is unidirectional, as in IPFIX: five-tuple, input port and packet
 //! type. Its counts are exported when it has been idle, has been active for
-//! long, on request, at the end, or when the table is full; each export holds
-//! the counts since the previous one (delta counts), so that the sum over
+//! long, on request, at the end, or when it is evicted from a full table; each
+//! export holds the counts since the previous one (delta counts), so that the sum over
 //! a flow's records is its total.
 
+mod backlog;
 mod export;
 mod ipfix;
 mod record;
@@ -17,11 +18,12 @@ use thalweg_packet::wire::ip_proto;
 use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, Nanoseconds, field};
 use toml::Spanned;
 
+use backlog::Backlog;
 use export::Exporter;
 use record::{Counts, EndReason, FlowId, Labels, Record, Subject};
 use thalweg_nf::NfError;
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
-use thalweg_nf::toolkit::flow_table::{FlowTable, Slot};
+use thalweg_nf::toolkit::flow_table::{FlowTable, Hand, Most, Slot, Walk};
 use thalweg_nf::toolkit::output::Rotate;
 use thalweg_nf::{
     Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
@@ -40,7 +42,7 @@ struct Options {
     /// When each of these files is renamed, and a new one is begun; without it, never.
     #[schemars(with = "Option<Rotate>")]
     rotate: Option<Spanned<Rotate>>,
-    /// The most flows; a full table is exported as a whole.
+    /// The most flows; when full, the least recently used of eight is exported for each new one.
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
     /// Seconds without a packet after which a flow is exported.
@@ -70,7 +72,9 @@ pub const KIND: Kind = Kind {
     summary: "packet and byte counts by flow",
     state: Some("counts of flows, by five-tuple, input port and packet type"),
     grain: Grain::Merge,
-    limits: &["max_flows flows: a full table is exported as a whole"],
+    limits: &[
+        "max_flows flows: when full, the least recently used of eight is exported for each new one",
+    ],
     chooses_output: false,
     keeps_names: true,
     bypass_hazard: None,
@@ -151,9 +155,8 @@ impl Blueprint for MonitorBlueprint {
     }
 
     fn memory(&self) -> u64 {
-        // A full table is exported as a whole.
-        let pending = self.limits.flows.next_power_of_two() * size_of::<Record>();
-        (Table::bytes(self.limits.flows) + pending) as u64
+        // All flows may end at one time.
+        (Table::bytes(self.limits.flows) + Backlog::bytes(self.limits.flows)) as u64
     }
 
     fn renew(&mut self, old: &dyn Blueprint) -> Option<Renewal> {
@@ -171,13 +174,49 @@ impl Blueprint for MonitorBlueprint {
 /// The flows with their counts.
 type Table = FlowTable<FlowId, Counts, 6>;
 
+/// What a batch does of a sweep, at most.
+const STEP: Most = Most { slots: 1024, flows: 64 };
+/// The most records of the backlog that are written after a batch: more than a batch of packets ends.
+const WRITTEN: usize = 2 * BATCH;
+
+/// The most flows that are evicted for a new one: several after a reload has lowered the limit.
+const MOST_EVICTED: usize = 4;
+
+/// A search for flows that were idle, or active for long, at a time.
+struct Sweep {
+    time: Nanoseconds,
+    walk: Walk,
+    /// That of the records of these flows.
+    round: u64,
+}
+
+impl Sweep {
+    /// Its number, not 0.
+    fn number(&self) -> u32 {
+        (self.round as u32).max(1)
+    }
+
+    /// Why it ends the record of these counts.
+    fn reason(&self, counts: &Counts, limits: Limits) -> Option<EndReason> {
+        limits.reason(counts, self.time).filter(|_| counts.sweep != self.number())
+    }
+}
+
 /// A monitor.
 struct Monitor {
     flows: Table,
+    hand: Hand,
     limits: Limits,
     exporter: Exporter,
     swept: Nanoseconds,
+    /// The sweep under way, and what a batch does of it at most.
+    sweep: Option<Sweep>,
+    step: Most,
+    /// The records that ended with the packets of this batch.
     pending: Vec<Record>,
+    backlog: Backlog,
+    /// Records that are written next; empty, reused.
+    next: Vec<Record>,
     failure: Option<NfError>,
     packets: u64,
     bytes: u64,
@@ -191,11 +230,12 @@ impl NetworkFunction for Monitor {
         let flows: ArrayVec<(usize, FlowId), BATCH> =
             lanes.into_iter().map(|lane| (lane, flow_of(batch, lane))).collect();
         let found = self.flows.find(flows.iter().map(|(_, flow)| *flow));
+        let sweep = self.sweep.as_ref().map_or(0, Sweep::number);
         for (n, (lane, flow)) in flows.into_iter().enumerate() {
             let is_tcp = batch.field(lane, field::NW_PROTO) == u64::from(ip_proto::TCP);
             let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
             let (time, bytes) = (batch.meta.timestamp[lane], batch.meta.wire_len[lane].into());
-            let packet = Counts::of_packet(time, bytes, flags);
+            let packet = Counts { sweep, ..Counts::of_packet(time, bytes, flags) };
             self.packets += 1;
             self.bytes += bytes;
             let packets = self.add(found.slot(n), flow, packet);
@@ -225,7 +265,8 @@ impl NetworkFunction for Monitor {
 
     fn handed_over(&mut self) {
         // If they were exported here too, their packets would be counted twice.
-        self.flows = FlowTable::new();
+        self.flows.clear();
+        self.sweep = None;
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -238,7 +279,7 @@ impl NetworkFunction for Monitor {
     }
 
     fn flush(&mut self) -> Result<(), NfError> {
-        self.export(|_| Some(EndReason::ForcedEnd));
+        self.export_all();
         let failure = self.failure.take();
         self.exporter.flush()?;
         failure.map_or(Ok(()), Err)
@@ -248,11 +289,16 @@ impl NetworkFunction for Monitor {
 impl Monitor {
     fn new(limits: Limits, exporter: Exporter) -> Self {
         Self {
-            flows: FlowTable::new(),
+            flows: FlowTable::new(limits.flows),
+            hand: Hand::default(),
             limits,
             exporter,
             swept: Nanoseconds::default(),
+            sweep: None,
+            step: STEP,
             pending: Vec::new(),
+            backlog: Backlog::default(),
+            next: Vec::new(),
             failure: None,
             packets: 0,
             bytes: 0,
@@ -264,10 +310,11 @@ impl Monitor {
     /// Goes on with other limits, and the names and the rotation of `new`.
     fn renew(&mut self, limits: Limits, new: Exporter) {
         self.limits = limits;
+        self.flows.limit(limits.flows);
         let joined = self.exporter.labels().joined(new.labels());
         if joined.is_none() {
             // The numbers of flows have other meanings now: their records end with the old ones.
-            self.export(|_| Some(EndReason::ForcedEnd));
+            self.export_all();
         }
         self.exporter.renew(new, joined);
     }
@@ -275,60 +322,137 @@ impl Monitor {
     /// Adds to the counts of `flow`, which an earlier lookup found in `slot`, if at all; returns
     /// the flow's packets since its last export.
     fn add(&mut self, slot: Option<Slot>, flow: FlowId, counts: Counts) -> u64 {
-        if let Some(known) = self.flows.get_mut(slot, &flow) {
-            if let Some(reason) = self.limits.reason(known, counts.first) {
-                let ended = std::mem::replace(known, counts);
-                self.pending.push(Record { flow, counts: ended, reason });
-            } else {
-                known.add(&counts);
-            }
-            return known.packets;
+        let Some(slot) = self.flows.slot_now(slot, &flow) else { return self.begin(flow, counts) };
+        let Some((_, known)) = self.flows.at(slot) else { return counts.packets };
+        let before = *known;
+        let is_over = self.end_swept(slot, flow, before);
+        let reason = self.limits.reason(&before, counts.first).filter(|_| !is_over);
+        self.pending.extend(reason.map(|reason| Record { flow, counts: before, reason }));
+        let Some((_, known)) = self.flows.at_mut(slot) else { return counts.packets };
+        if is_over || reason.is_some() {
+            *known = counts;
+        } else {
+            known.add(&counts);
         }
-        // A full table is exported as a whole and cleared: memory is bounded, and no count is lost.
-        let is_full = self.flows.len() >= self.limits.flows;
-        if is_full || self.flows.insert(flow, counts).is_err() {
+        known.packets
+    }
+
+    /// Adds a flow that the table does not hold.
+    fn begin(&mut self, flow: FlowId, counts: Counts) -> u64 {
+        self.table_full += u64::from(self.flows.len() >= self.limits.flows);
+        for _ in 0..MOST_EVICTED {
+            if self.flows.len() >= self.limits.flows {
+                self.evict();
+            }
+        }
+        if self.flows.insert(flow, counts).is_err() {
             self.table_full += 1;
-            self.export(|_| Some(EndReason::LackOfResources));
-            let begun = self.flows.insert(flow, counts);
-            debug_assert!(begun.is_ok(), "an empty table has a place for every flow");
+            self.pending.push(Record { flow, counts, reason: EndReason::LackOfResources });
         }
         counts.packets
     }
 
-    /// Periodically exports flows that are idle, or active for long.
-    fn sweep(&mut self, now: Nanoseconds) {
-        let limits = self.limits;
-        // The difference, since the clock may be set back.
-        if now.0.abs_diff(self.swept.0) < limits.idle.0.min(limits.active.0) / 4 {
-            return;
+    /// Exports and removes a flow that was not used for long.
+    fn evict(&mut self) {
+        let slot = self.flows.least(0, &mut self.hand, |_, counts| Some(counts.last));
+        let Some(slot) = slot else { return };
+        let known = self.flows.at(slot).copied();
+        if let Some((flow, counts)) = known
+            && !self.end_swept(slot, flow, counts)
+        {
+            self.pending.push(Record { flow, counts, reason: EndReason::LackOfResources });
         }
-        self.swept = now;
-        self.export(|counts| limits.reason(counts, now));
+        self.flows.remove_at(slot);
     }
 
-    /// Exports and removes the flows that `reason` returns a reason for.
-    fn export(&mut self, reason: impl Fn(&Counts) -> Option<EndReason>) {
+    /// Ends the record of a flow that the sweep under way has not come to, if the sweep would end it;
+    /// returns whether it did.
+    fn end_swept(&mut self, slot: Slot, flow: FlowId, counts: Counts) -> bool {
+        let Some(sweep) = &self.sweep else { return false };
+        let is_ahead = self.flows.is_ahead(&sweep.walk, slot);
+        let reason = sweep.reason(&counts, self.limits).filter(|_| is_ahead);
+        let record = reason.map(|reason| Record { flow, counts, reason });
+        let round = sweep.round;
+        record.map(|record| self.backlog.add(round, record)).is_some()
+    }
+
+    /// Periodically exports flows that are idle, or active for long, some with each batch.
+    fn sweep(&mut self, now: Nanoseconds) {
+        let Limits { idle, active, .. } = self.limits;
+        // The difference, since the clock may be set back.
+        if now.0.abs_diff(self.swept.0) >= idle.0.min(active.0) / 4 {
+            // Time passes faster than packets: little waits for the rest of the sweep before.
+            self.go_on_sweeping(Most::ALL);
+            self.swept = now;
+            let (walk, round) = (self.flows.walk(0), self.backlog.begin());
+            self.sweep = Some(Sweep { time: now, walk, round });
+        }
+        self.go_on_sweeping(self.step);
+    }
+
+    /// Goes on with the sweep under way, if there is one.
+    fn go_on_sweeping(&mut self, most: Most) {
+        let Some(mut sweep) = self.sweep.take() else { return };
+        let Self { flows, backlog, limits, .. } = self;
+        let mut walk = sweep.walk;
+        let is_complete = flows.extract_some(
+            &mut walk,
+            most,
+            |_, counts| sweep.reason(counts, *limits),
+            |flow, counts, reason| backlog.add(sweep.round, Record { flow, counts, reason }),
+        );
+        if !is_complete {
+            sweep.walk = walk;
+            self.sweep = Some(sweep);
+        }
+    }
+
+    /// Exports all flows.
+    fn export_all(&mut self) {
+        self.go_on_sweeping(Most::ALL);
         let pending = &mut self.pending;
         let gone = |flow, counts, reason| pending.push(Record { flow, counts, reason });
-        self.flows.extract_if(|_, counts| reason(counts), gone);
+        self.flows.extract_if(|_, _| Some(EndReason::ForcedEnd), gone);
         self.write_pending();
+        while !self.backlog.is_empty() {
+            self.write_backlog();
+        }
     }
 
-    /// Writes the records that have ended.
+    /// Writes the records that have ended, as far as it is their turn.
     fn write_pending(&mut self) {
-        if self.pending.is_empty() {
-            return;
-        }
         // So that the report does not depend on the order of a hash table.
         self.pending.sort_by_key(|r| (r.counts.first, r.flow));
-        let pending = std::mem::take(&mut self.pending);
-        let written = self.exporter.write(&pending);
-        match written {
-            Ok(()) => self.exported += pending.len() as u64,
+        let mut pending = std::mem::take(&mut self.pending);
+        if self.sweep.is_none() && self.backlog.is_empty() {
+            self.write(&pending);
+        } else {
+            let round = self.backlog.begin();
+            pending.iter().for_each(|record| self.backlog.add(round, *record));
+            self.write_backlog();
+        }
+        pending.clear();
+        self.pending = pending;
+    }
+
+    /// Writes the next records of the backlog: not those that follow records of the sweep under way.
+    fn write_backlog(&mut self) {
+        let until = self.sweep.as_ref().map_or(u64::MAX, |sweep| sweep.round);
+        let mut next = std::mem::take(&mut self.next);
+        self.backlog.take(until, WRITTEN, &mut next);
+        self.write(&next);
+        next.clear();
+        self.next = next;
+    }
+
+    fn write(&mut self, records: &[Record]) {
+        if records.is_empty() {
+            return;
+        }
+        match self.exporter.write(records) {
+            Ok(()) => self.exported += records.len() as u64,
             Err(failure) => drop(self.failure.get_or_insert(failure)),
         }
-        self.pending = pending;
-        self.pending.clear();
     }
 }
 

@@ -53,11 +53,14 @@ pub(super) struct Counts {
     pub(super) last: Nanoseconds,
     /// All TCP flags seen.
     pub(super) tcp_flags: u16,
+    /// The sweep under way when the last packet arrived, 0 for none: it does not end these counts.
+    #[serde(skip)]
+    pub(super) sweep: u32,
 }
 
 impl Counts {
     pub(super) fn of_packet(time: Nanoseconds, bytes: u64, tcp_flags: u16) -> Self {
-        Self { packets: 1, bytes, first: time, last: time, tcp_flags }
+        Self { packets: 1, bytes, first: time, last: time, tcp_flags, sweep: 0 }
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -66,6 +69,7 @@ impl Counts {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.tcp_flags |= other.tcp_flags;
+        self.sweep = other.sweep;
     }
 }
 

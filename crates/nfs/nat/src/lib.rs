@@ -11,6 +11,7 @@ mod icmp;
 mod mapping;
 mod pool;
 mod session;
+mod taken;
 mod translate;
 mod waiting;
 
@@ -215,7 +216,7 @@ impl Nat {
     }
 
     /// Prefetches the mappings of all packets before the first packet needs its own.
-    fn ask_for(&self, batch: &Batch, lanes: Lanes, directions: &[Option<Direction>; BATCH]) {
+    fn ask_for(&mut self, batch: &Batch, lanes: Lanes, directions: &[Option<Direction>; BATCH]) {
         type Ends = ArrayVec<EndPoint, BATCH>;
         let (mut insides, mut externals) = (Ends::new(), Ends::new());
         for lane in lanes {

@@ -1,8 +1,8 @@
 //! Mappings between inside and external end points, and their sessions.
 //!
 //! **Bounds.** Without room, or without a free port, the NAT evicts sessions that were never
-//! answered from outside, and a mapping with its last session: a host that floods the table without
-//! replies fills it with such sessions only. Answered sessions are never evicted (RFC 4787 REQ-5,
+//! answered from outside, one for each that begins, and a mapping with its last session: a host that
+//! floods the table without replies fills it with such sessions only. Answered sessions are never evicted (RFC 4787 REQ-5,
 //! RFC 5382 REQ-5).
 
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ use super::Protocol;
 use super::config::{Config, Filtering};
 use super::pool::{Pool, Pools};
 use super::session::{Remote, Session, Sessions, tree_bytes};
+use super::taken::{TakenPorts, Word};
 use thalweg_nf::state::StateError;
 use thalweg_nf::toolkit::flow_table::{self, FlowTable, FlowWords, Index, NoPlace, Slot};
 
@@ -65,12 +66,9 @@ impl Record {
 /// When to check whether a session is idle: its `due`.
 pub(super) type Due = (Nanoseconds, EndPoint, Remote);
 
-/// The divisor for the part of a pool's unanswered sessions that is evicted at once: finding the
-/// pool with most of them visits all pools, which is too expensive for each session.
-const SHARE: usize = 16;
 /// The most sessions that a packet that needs room examines. If all of them were used since they
 /// were last examined, the packet is refused; the next one examines others.
-const MOST_LOOKED_AT: usize = 1024;
+const MOST_LOOKED_AT: usize = 64;
 
 /// All mappings, found by either end.
 #[derive(Debug)]
@@ -79,6 +77,7 @@ pub(super) struct Mappings {
     by_inside: FlowTable<EndPoint, Record, 1>,
     /// The slots in `by_inside`.
     by_external: Index<1>,
+    taken: TakenPorts,
     /// One entry for each session, not later than the session ends.
     due: BTreeSet<Due>,
     /// The earliest time in `due`, or one before it.
@@ -96,14 +95,17 @@ impl Mappings {
     /// Goes on with another configuration, which suits the mappings. A session ends after the idle
     /// time that it had at its last packet, or the new one if that is longer.
     pub(super) fn renew(&mut self, config: Config) {
+        self.by_inside.limit(config.max_mappings);
+        self.by_external.limit(config.max_mappings);
         self.config = config;
     }
 
     pub(super) fn new(config: Config) -> Self {
         Self {
+            by_inside: FlowTable::new(config.max_mappings),
+            by_external: Index::new(config.max_mappings),
+            taken: TakenPorts::default(),
             config,
-            by_inside: FlowTable::new(),
-            by_external: flow_table::index(),
             due: BTreeSet::new(),
             next_due: Nanoseconds(u64::MAX),
             pools: Pools::default(),
@@ -122,7 +124,8 @@ impl Mappings {
         let further = config.max_sessions - mappings;
         let each = further.div_ceil(mappings);
         FlowTable::<EndPoint, Record, 1>::bytes(mappings)
-            + flow_table::index_bytes::<1>(mappings)
+            + Index::<1>::bytes(mappings)
+            + tree_bytes(size_of::<(Word, u64)>(), mappings)
             // One that was never answered is listed for eviction, too.
             + 2 * tree_bytes(size_of::<Due>(), config.max_sessions)
             + mappings.min(further) * Sessions::further_bytes(each)
@@ -139,7 +142,8 @@ impl Mappings {
 
     /// Prefetches mappings ahead of their packets: those of packets from `insides`, and of packets
     /// to `externals`; at most a batch of each.
-    pub(super) fn ask_for(&self, insides: &[EndPoint], externals: &[EndPoint]) {
+    pub(super) fn ask_for(&mut self, insides: &[EndPoint], externals: &[EndPoint]) {
+        self.by_external.settle();
         let inward = flow_table::find(&self.by_external, externals.iter().copied());
         self.by_inside.find(insides.iter().copied());
         inward.slots().for_each(|slot| self.by_inside.ask_for(slot));
@@ -270,20 +274,16 @@ impl Mappings {
         slot.map_err(|NoPlace| DropReason::StateFull)
     }
 
-    /// Evicts unanswered sessions until there is room: those of the pool that has most of them, as
-    /// a flood fills the table with these.
+    /// Evicts an unanswered session if there is no room: one of the pool that has most of them, as a
+    /// flood fills the table with these.
     fn make_way(&mut self, has_room: impl Fn(&Self) -> bool) -> Result<(), DropReason> {
         let mut looks = MOST_LOOKED_AT;
         while !has_room(self) {
-            let Some((pool, sessions)) = self.pools.most_to_give_way().filter(|_| looks > 0) else {
+            let Some(pool) = self.pools.most_to_give_way().filter(|_| looks > 0) else {
                 self.refused += 1;
                 return Err(DropReason::StateFull);
             };
-            let mut left = sessions.div_ceil(SHARE);
-            self.evict(pool, &mut looks, |_| {
-                left -= 1;
-                left == 0
-            });
+            self.evict(pool, &mut looks, |_| true);
         }
         Ok(())
     }
@@ -341,6 +341,7 @@ impl Mappings {
             self.by_inside.remove(&inside);
             return Err(none);
         }
+        self.taken.take(external);
         self.pools.take(Pool::of(external, &self.config.ports));
         with.into_iter().for_each(|with| self.look_at(inside, with));
         Ok(slot)
@@ -358,15 +359,15 @@ impl Mappings {
     fn choose(&self, inside: EndPoint) -> Option<EndPoint> {
         let EndPoint(protocol, host, port) = inside;
         let address = self.address_of(inside);
-        let free = |port: u16| self.slot_of(EndPoint(protocol, address, port)).is_none();
         let (low, high) = (*self.config.ports.start(), *self.config.ports.end());
-        if self.config.ports.contains(&port) && free(port) {
-            return Some(EndPoint(protocol, address, port));
+        let own = EndPoint(protocol, address, port);
+        if self.config.ports.contains(&port) && self.slot_of(own).is_none() {
+            return Some(own);
         }
         let span = u32::from(high - low) + 1;
         // Every other port of the range, beginning with its first or second.
         let all = (span + u32::from((low ^ port) & 1 == 0)) >> 1;
-        let pool = Pool::that_suits(EndPoint(protocol, address, port));
+        let pool = Pool::that_suits(own);
         // With all ports in use this is called over and over: then without a search.
         if self.pools.in_use(pool) >= all as usize {
             return None;
@@ -374,9 +375,7 @@ impl Mappings {
         // The start of the search is hard to predict from outside (RFC 6056).
         let mixed = u64::from(u32::from(host)) << 16 | u64::from(port);
         let start = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % span;
-        let candidates = (0..span).map(|i| low + ((start + i) % span) as u16);
-        let port = candidates.into_iter().find(|p| (p ^ port) & 1 == 0 && free(*p))?;
-        Some(EndPoint(protocol, address, port))
+        self.taken.first_free(own, &self.config.ports, low + start as u16)
     }
 
     /// Ends sessions that have been idle for long, and mappings without sessions.
@@ -417,6 +416,7 @@ impl Mappings {
     fn remove(&mut self, inside: EndPoint) {
         let Some(record) = self.by_inside.remove(&inside) else { return };
         self.by_external.remove(&record.external.words());
+        self.taken.give_back(record.external);
         let pool = Pool::of(record.external, &self.config.ports);
         for (with, session) in record.sessions.iter() {
             self.leave_alone(pool, inside, *with, *session);
@@ -448,7 +448,7 @@ impl Mappings {
         let room = self.config.max_mappings - self.len();
         let room = records.len().max(expected.min(room));
         self.by_inside.reserve(room);
-        flow_table::make_room(&mut self.by_external, room);
+        self.by_external.reserve(room);
         let mut taken = Vec::with_capacity(records.len());
         for (index, record) in records.into_iter().enumerate() {
             let inside = record.inside;
@@ -463,8 +463,9 @@ impl Mappings {
 
     /// Forgets all mappings, which another instance has taken over.
     pub(super) fn forget(&mut self) {
-        self.by_inside = FlowTable::new();
-        self.by_external = flow_table::index();
+        self.by_inside.clear();
+        self.by_external.clear();
+        self.taken = TakenPorts::default();
         self.due.clear();
         self.next_due = Nanoseconds(u64::MAX);
         self.pools = Pools::default();

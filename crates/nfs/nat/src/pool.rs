@@ -1,16 +1,14 @@
 //! External ports that can replace each other: how many are in use, and which sessions to evict.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-
-use hashbrown::HashMap;
 
 use super::Protocol;
 use super::mapping::{Due, EndPoint};
 
 /// The ports of one protocol, external address and parity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pool {
     protocol: Protocol,
     address: Ipv4Addr,
@@ -43,43 +41,58 @@ struct Ports {
 /// All pools with ports that were ever used: a few for each external address, none of which a packet
 /// chooses.
 #[derive(Debug, Default)]
-pub(super) struct Pools(HashMap<Pool, Ports>);
+pub(super) struct Pools {
+    ports: BTreeMap<Pool, Ports>,
+    /// The pools with unanswered sessions, by the number of these.
+    by_sessions: BTreeSet<(usize, Pool)>,
+}
 
 impl Pools {
     pub(super) fn in_use(&self, pool: Pool) -> usize {
-        self.0.get(&pool).map_or(0, |ports| ports.in_use)
+        self.ports.get(&pool).map_or(0, |ports| ports.in_use)
     }
 
     /// Counts a port as in use.
     pub(super) fn take(&mut self, pool: Pool) {
-        self.0.entry(pool).or_default().in_use += 1;
+        self.ports.entry(pool).or_default().in_use += 1;
     }
 
     /// Counts a port as free again.
     pub(super) fn give_back(&mut self, pool: Pool) {
-        if let Some(ports) = self.0.get_mut(&pool) {
+        if let Some(ports) = self.ports.get_mut(&pool) {
             ports.in_use -= 1;
         }
     }
 
     pub(super) fn may_give_way(&mut self, pool: Pool, session: Due) {
-        self.0.entry(pool).or_default().to_give_way.insert(session);
+        self.change(pool, |sessions| sessions.insert(session));
     }
 
     pub(super) fn gives_way_no_more(&mut self, pool: Pool, session: &Due) {
-        if let Some(ports) = self.0.get_mut(&pool) {
-            ports.to_give_way.remove(session);
+        self.change(pool, |sessions| sessions.remove(session));
+    }
+
+    /// Adds or removes an unanswered session of a pool; `change` returns whether it did.
+    fn change(&mut self, pool: Pool, change: impl FnOnce(&mut BTreeSet<Due>) -> bool) {
+        let sessions = &mut self.ports.entry(pool).or_default().to_give_way;
+        let before = sessions.len();
+        if !change(sessions) {
+            return;
+        }
+        let after = sessions.len();
+        self.by_sessions.remove(&(before, pool));
+        if after > 0 {
+            self.by_sessions.insert((after, pool));
         }
     }
 
     /// The unanswered session of `pool` that was least recently used, as of their last check.
     pub(super) fn first_to_give_way(&self, pool: Pool) -> Option<Due> {
-        self.0.get(&pool)?.to_give_way.first().copied()
+        self.ports.get(&pool)?.to_give_way.first().copied()
     }
 
-    /// The pool with the most unanswered sessions, and their number.
-    pub(super) fn most_to_give_way(&self) -> Option<(Pool, usize)> {
-        let all = self.0.iter().map(|(pool, ports)| (ports.to_give_way.len(), *pool));
-        all.max().filter(|(sessions, _)| *sessions > 0).map(|(sessions, pool)| (pool, sessions))
+    /// The pool with the most unanswered sessions.
+    pub(super) fn most_to_give_way(&self) -> Option<Pool> {
+        self.by_sessions.last().map(|(_, pool)| *pool)
     }
 }

@@ -1,6 +1,6 @@
 //! Later fragments that wait for their first one, which has the ports (RFC 4787 REQ-14).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use thalweg_packet::{Batch, Nanoseconds};
 
@@ -26,8 +26,8 @@ pub(super) struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     packets: HashMap<FragmentId, Vec<Held>>,
-    /// In order of time; those that were taken remain in it until they come first.
-    order: VecDeque<(FragmentId, u64, Nanoseconds)>,
+    /// By serial number, which is the order of time.
+    order: BTreeMap<u64, (FragmentId, Nanoseconds)>,
     /// Fragments by source.
     sources: HashMap<u32, usize>,
     fragments: usize,
@@ -55,13 +55,12 @@ impl Waiting {
                 return false;
             }
         }
-        self.tidy();
         self.serial += 1;
         self.held += 1;
         self.fragments += 1;
         self.bytes += bytes.len();
         *self.sources.entry(id.source()).or_default() += 1;
-        self.order.push_back((id, self.serial, batch.meta.timestamp[lane]));
+        self.order.insert(self.serial, (id, batch.meta.timestamp[lane]));
         let held = Held { bytes, wire_len: batch.meta.wire_len[lane], serial: self.serial };
         self.packets.entry(id).or_default().push(held);
         true
@@ -77,14 +76,14 @@ impl Waiting {
     /// Removes fragments whose first did not arrive in time.
     #[inline]
     pub(super) fn expire(&mut self, now: Nanoseconds) {
-        while self.order.front().is_some_and(|(_, _, since)| since.plus(LIFE) <= now) {
+        while self.order.first_key_value().is_some_and(|(_, (_, since))| since.plus(LIFE) <= now) {
             self.forget_oldest();
         }
     }
 
     /// Removes the first in order; returns whether there was one.
     fn forget_oldest(&mut self) -> bool {
-        let Some((id, serial, _)) = self.order.pop_front() else { return false };
+        let Some((serial, (id, _))) = self.order.pop_first() else { return false };
         let Some(packet) = self.packets.get_mut(&id) else { return true };
         // The oldest of a packet comes first.
         if packet.first().is_some_and(|held| held.serial == serial) {
@@ -100,6 +99,7 @@ impl Waiting {
 
     /// Corrects the counts for a fragment that no longer waits.
     fn forget(&mut self, source: u32, held: &Held) {
+        self.order.remove(&held.serial);
         self.fragments -= 1;
         self.bytes -= held.bytes.len();
         if let Some(count) = self.sources.get_mut(&source) {
@@ -107,16 +107,6 @@ impl Waiting {
             if *count == 0 {
                 self.sources.remove(&source);
             }
-        }
-    }
-
-    /// Removes what was taken from the order, once it is most of it.
-    fn tidy(&mut self) {
-        if self.order.len() > 2 * self.fragments + 64 {
-            let packets = &self.packets;
-            self.order.retain(|(id, serial, _)| {
-                packets.get(id).is_some_and(|all| all.iter().any(|held| held.serial == *serial))
-            });
         }
     }
 }
@@ -190,6 +180,6 @@ mod tests {
             assert!(waiting.hold(FragmentId::test(n, 1), &batch, 0));
             assert_eq!(waiting.take(&FragmentId::test(n, 1)).len(), 1);
         }
-        assert!(waiting.order.len() <= 128);
+        assert!(waiting.order.is_empty());
     }
 }

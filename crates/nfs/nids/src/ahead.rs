@@ -70,7 +70,7 @@ impl Ahead {
     pub(super) fn look(
         &mut self,
         engine: &Engine,
-        flows: &Flows,
+        flows: &mut Flows,
         batch: &Batch,
         lanes: Lanes,
         midstream: bool,
@@ -113,7 +113,7 @@ impl Ahead {
     }
 
     /// Looks up the connections, which prefetches them.
-    fn find_connections(&mut self, flows: &Flows, batch: &Batch) {
+    fn find_connections(&mut self, flows: &mut Flows, batch: &Batch) {
         (self.tracked, self.from_low, self.segmented) = (Lanes::NONE, Lanes::NONE, Lanes::NONE);
         for lane in self.connected {
             let headers = batch.headers(lane);

@@ -1,9 +1,10 @@
 //! Limits how often rules alert: `threshold` and `detection_filter`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 
-use thalweg_packet::{FiveTuple, Nanoseconds};
+use thalweg_nf::toolkit::flow_table::{FlowTable, FlowWords, Hand, NoPlace, Slot};
+use thalweg_packet::{FiveTuple, Nanoseconds, address_bits};
 
 use super::rule::{Filter, FilterKind, Track, UniqueOn};
 
@@ -14,6 +15,21 @@ struct Key {
     addresses: [Option<IpAddr>; 2],
     /// Protocol and ports, for counts by flow.
     flow: Option<(u8, u16, u16)>,
+}
+
+impl FlowWords<6> for Key {
+    fn words(&self) -> [u64; 6] {
+        let Self { rule, addresses, flow } = *self;
+        let version = |address: IpAddr| if address.is_ipv4() { 4 } else { 6 };
+        let [[a, b, v], [c, d, w]] = addresses.map(|address| {
+            let bits = address.map_or(0, address_bits);
+            [(bits >> 64) as u64, bits as u64, address.map_or(0, version)]
+        });
+        let ends = flow.map_or(0, |(protocol, low, high)| {
+            1 << 40 | u64::from(protocol) << 32 | u64::from(low) << 16 | u64::from(high)
+        });
+        [a, b, c, d, u64::from(rule) << 32 | v << 8 | w, ends]
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -28,16 +44,17 @@ struct Count {
 /// The counts of matches, by what a rule tracks.
 #[derive(Debug)]
 pub(super) struct Counts {
-    table: HashMap<Key, Count>,
+    table: FlowTable<Key, Count, 6>,
+    hand: Hand,
     most: usize,
     /// Counts evicted before their interval was over.
     pub(super) evicted: u64,
 }
 
 impl Counts {
-    /// At most `most` counts; beyond that, those whose interval is over are evicted, or else all.
+    /// At most `most` counts; beyond that, that whose interval ends first of a few is evicted.
     pub(super) fn new(most: usize) -> Self {
-        Self { table: HashMap::new(), most, evicted: 0 }
+        Self { table: FlowTable::new(most), hand: Hand::default(), most, evicted: 0 }
     }
 
     /// Counts a match; returns whether the rule with this `number` may alert now. Counts are
@@ -50,39 +67,32 @@ impl Counts {
         now: Nanoseconds,
     ) -> bool {
         let key = key(number, filter.track, tuple);
-        if !self.table.contains_key(&key) && self.table.len() >= self.most {
-            self.table.retain(|_, c| !c.is_over(now));
-            if self.table.len() >= self.most {
-                self.evicted += self.table.len() as u64;
-                self.table.clear();
-            }
-        }
-        let fresh =
-            || Count { begun: now, seconds: filter.seconds, matches: 0, ports: HashSet::new() };
-        let count = self.table.entry(key).or_insert_with(fresh);
+        let mut fresh = Count::new(filter, now);
+        let known = self.table.slot(&key).map_or_else(|| self.begin(key, &fresh, now), Ok);
+        let Some((_, count)) = known.ok().and_then(|slot| self.table.at_mut(slot)) else {
+            // Without a place it is evicted at once.
+            self.evicted += 1;
+            return fresh.allow(filter, tuple).0;
+        };
         if count.is_over(now) {
-            *count = fresh();
+            *count = fresh;
         }
-        let port = filter.unique_on.zip(tuple).map(|(port, tuple)| match port {
-            UniqueOn::SourcePort => tuple.src_port,
-            UniqueOn::DestinationPort => tuple.dst_port,
-        });
-        if port.is_some_and(|port| !count.ports.insert(port)) {
-            return false;
+        let (may_alert, is_complete) = count.allow(filter, tuple);
+        if is_complete {
+            self.table.remove(&key);
         }
-        count.matches = count.matches.saturating_add(1);
-        let (matches, asked) = (count.matches, filter.count);
-        match filter.kind {
-            FilterKind::Limit => matches <= asked,
-            FilterKind::Threshold => {
-                if matches >= asked {
-                    self.table.remove(&key);
-                }
-                matches >= asked
-            }
-            FilterKind::Both => matches == asked,
-            FilterKind::Detection => matches > asked,
+        may_alert
+    }
+
+    /// Adds a count; makes room for it.
+    fn begin(&mut self, key: Key, count: &Count, now: Nanoseconds) -> Result<Slot, NoPlace> {
+        if self.table.len() >= self.most
+            && let Some((_, evicted)) =
+                self.table.evict(0, &mut self.hand, |_, count| (!count.is_over(now), count.end()))
+        {
+            self.evicted += u64::from(!evicted.is_over(now));
         }
+        self.table.insert(key, count.clone())
     }
 
     /// Clears all counts.
@@ -92,6 +102,34 @@ impl Counts {
 }
 
 impl Count {
+    fn new(filter: &Filter, now: Nanoseconds) -> Self {
+        Self { begun: now, seconds: filter.seconds, matches: 0, ports: HashSet::new() }
+    }
+
+    /// Counts a match; returns whether the rule may alert, and whether the count is complete.
+    fn allow(&mut self, filter: &Filter, tuple: Option<&FiveTuple>) -> (bool, bool) {
+        let port = filter.unique_on.zip(tuple).map(|(port, tuple)| match port {
+            UniqueOn::SourcePort => tuple.src_port,
+            UniqueOn::DestinationPort => tuple.dst_port,
+        });
+        if port.is_some_and(|port| !self.ports.insert(port)) {
+            return (false, false);
+        }
+        self.matches = self.matches.saturating_add(1);
+        let (matches, asked) = (self.matches, filter.count);
+        match filter.kind {
+            FilterKind::Limit => (matches <= asked, false),
+            FilterKind::Threshold => (matches >= asked, matches >= asked),
+            FilterKind::Both => (matches == asked, false),
+            FilterKind::Detection => (matches > asked, false),
+        }
+    }
+
+    /// The end of its interval.
+    fn end(&self) -> Nanoseconds {
+        self.begun.plus(Nanoseconds::from_secs(u64::from(self.seconds)))
+    }
+
     fn is_over(&self, now: Nanoseconds) -> bool {
         let set_back = self.begun.follow(now) < self.begun;
         set_back || now.since(self.begun) > Nanoseconds::from_secs(u64::from(self.seconds))

@@ -4,8 +4,7 @@ use thalweg_packet::Nanoseconds;
 use thalweg_packet::wire::tcp_flags::{ACK, SYN};
 
 use thalweg_nf::toolkit::conversation::Conversation;
-use thalweg_nf::toolkit::eviction::median;
-use thalweg_nf::toolkit::flow_table::{FlowTable, Found, NoPlace, Slot};
+use thalweg_nf::toolkit::flow_table::{FlowTable, Found, Hand, NoPlace, Slot};
 use thalweg_nf::{BUCKETS, Steering, Units};
 
 use super::buffer::Protocol;
@@ -62,6 +61,8 @@ pub(super) struct Flows {
     table: FlowTable<Conversation, Flow, 5>,
     limits: Limits,
     steering: Steering,
+    /// By share: where the search for connections to evict goes on, and for streams.
+    hands: Vec<[Hand; 2]>,
     pub(super) evicted: u64,
     /// Bytes that tracked connections hold, by share.
     memory: Vec<usize>,
@@ -70,10 +71,14 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn new(limits: Limits, steering: Steering) -> Self {
+    /// Those of an NF, or of one of its `parts`.
+    pub(super) fn new(limits: Limits, steering: Steering, parts: usize) -> Self {
         let shares = limits.shares();
-        let (table, memory) = (FlowTable::with_sections(shares), vec![0; shares]);
-        Self { table, limits, steering, evicted: 0, memory, streams_evicted: 0 }
+        // A part has whole shares.
+        let most = limits.flows / shares * shares.div_ceil(parts);
+        let table = FlowTable::with_sections(shares, most.max(1));
+        let (hands, memory) = (vec![Default::default(); shares], vec![0; shares]);
+        Self { table, limits, steering, hands, evicted: 0, memory, streams_evicted: 0 }
     }
 
     /// The bytes of connections and streams that the limits allow.
@@ -101,7 +106,7 @@ impl Flows {
     }
 
     /// Looks up the connections of a batch, and prefetches them.
-    pub(super) fn find(&self, ids: impl Iterator<Item = Conversation>) -> Found {
+    pub(super) fn find(&mut self, ids: impl Iterator<Item = Conversation>) -> Found {
         self.table.find(ids)
     }
 
@@ -139,7 +144,7 @@ impl Flows {
         let client_is_low = from_low != segment.is_some_and(Segment::is_syn_ack);
         let slot = match self.table.slot_now(hint, &id) {
             Some(slot) => slot,
-            None => self.begin(id, Flow::new(client_is_low, now), now).ok()?,
+            None => self.begin(id, Flow::new(client_is_low, now)).ok()?,
         };
         let share = self.table.section_of(slot);
         let (_, flow) = self.table.at_mut(slot)?;
@@ -177,58 +182,44 @@ impl Flows {
         Some(Seen { flow, share, to_server, established, taken, before, reset, application })
     }
 
-    /// Inserts a new connection, and evicts others if the table is full.
-    fn begin(&mut self, id: Conversation, flow: Flow, now: Nanoseconds) -> Result<Slot, NoPlace> {
+    /// Inserts a new connection, and evicts another if the table is full.
+    fn begin(&mut self, id: Conversation, flow: Flow) -> Result<Slot, NoPlace> {
         let share = self.share(&id);
         if self.table.len_of(share) >= self.limits.flows / self.memory.len() {
-            self.evict(share, now);
+            self.evict(share);
         }
         self.table.insert_in(share, id, flow)
     }
 
     /// Records that the streams of a connection of `share` hold `after` bytes instead of `before`.
-    /// Beyond the limit, the least recently used half of its connections loses its streams.
+    /// Beyond the limit, connections lose their streams, each the least recently used of a few.
     #[inline]
     pub(super) fn book(&mut self, share: usize, before: usize, after: usize) {
         let most = self.limits.memory / self.memory.len();
         let memory = &mut self.memory[share];
         *memory = *memory + after - before;
-        if *memory > most {
-            self.evict_streams(share);
+        while self.memory[share] > most && self.evict_stream(share) {}
+    }
+
+    /// Gives up the streams of a connection; returns whether one had any.
+    fn evict_stream(&mut self, share: usize) -> bool {
+        let hand = &mut self.hands[share][1];
+        let age = |_: &Conversation, flow: &Flow| flow.tracked.is_some().then_some(flow.last);
+        let slot = self.table.least(share, hand, age);
+        let flow = slot.and_then(|slot| self.table.at_mut(slot)).map(|(_, flow)| flow);
+        let Some(tracked) = flow.and_then(|flow| flow.tracked.take()) else { return false };
+        self.memory[share] -= tracked.memory();
+        self.streams_evicted += 1;
+        true
+    }
+
+    /// Evicts the least recently used connection of a few.
+    fn evict(&mut self, share: usize) {
+        let hand = &mut self.hands[share][0];
+        if let Some((_, flow)) = self.table.evict(share, hand, |_, flow| flow.last) {
+            self.memory[share] -= flow.memory();
+            self.evicted += 1;
         }
-    }
-
-    fn evict_streams(&mut self, share: usize) {
-        let tracked = self.table.iter_in(share).filter(|(_, f)| f.tracked.is_some());
-        let Some(oldest) = median(tracked.map(|(_, f)| f.last)) else { return };
-        let (memory, evicted) = (&mut self.memory[share], &mut self.streams_evicted);
-        self.table.each_in(share, |flow| {
-            if flow.last <= oldest
-                && let Some(tracked) = flow.tracked.take()
-            {
-                *memory -= tracked.memory();
-                *evicted += 1;
-            }
-        });
-    }
-
-    /// Evicts the idle connections of a share, or else the least recently used half.
-    fn evict(&mut self, share: usize, now: Nanoseconds) {
-        let before = self.table.len();
-        let idle = self.limits.idle;
-        self.retain(share, |flow| now.since(flow.last) < idle);
-        if self.table.len() == before
-            && let Some(oldest) = median(self.table.iter_in(share).map(|(_, f)| f.last))
-        {
-            self.retain(share, |flow| flow.last > oldest);
-        }
-        self.evicted += (before - self.table.len()) as u64;
-    }
-
-    fn retain(&mut self, share: usize, keep: impl Fn(&Flow) -> bool) {
-        let memory = &mut self.memory[share];
-        let is_gone = |_: &Conversation, flow: &Flow| (!keep(flow)).then_some(());
-        self.table.extract_if_in(share, is_gone, |_, flow, ()| *memory -= flow.memory());
     }
 
     /// All connections, in arbitrary order.

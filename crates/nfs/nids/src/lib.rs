@@ -84,7 +84,7 @@ struct Options {
     /// streams and connection state.
     #[serde(default = "yes")]
     checksums: bool,
-    /// At most this many connections; if more arrive, the least recently used half is evicted.
+    /// At most this many connections; each one more evicts the least recently used of eight.
     #[serde(default = "max_flows")]
     #[schemars(with = "usize", range(min = 1, max = 67_108_864))]
     max_flows: Spanned<usize>,
@@ -93,7 +93,7 @@ struct Options {
     #[schemars(with = "u64", range(min = 1, max = 4_294_967_296_u64))]
     idle_timeout_s: Spanned<u64>,
     /// MiB for streams and messages; if they exceed it, reassembly stops for the least recently
-    /// used half of the connections.
+    /// used connections.
     #[serde(default = "stream_memory")]
     #[schemars(with = "usize", range(min = 1, max = 1_048_576))]
     stream_memory_mib: Spanned<usize>,
@@ -151,7 +151,7 @@ pub const KIND: Kind = Kind {
          decompressed",
         "4096 positions tried per rule and packet, PCRE2's match limit 3500; a rule that exceeds \
          either is counted (gave_up)",
-        "max_flows connections",
+        "max_flows connections: when full, the least recently used of eight is evicted for each new one",
     ],
     chooses_output: false,
     keeps_names: true,
@@ -230,10 +230,11 @@ struct NidsBlueprint {
 }
 
 impl NidsBlueprint {
-    fn core(&self, teller: Option<Teller>) -> Arc<Mutex<Core>> {
+    /// The inspection of all connections, or of those of one of several parts.
+    fn core(&self, teller: Option<Teller>, parts: usize) -> Arc<Mutex<Core>> {
         Arc::new(Mutex::new(Core {
             engine: self.engine.clone(),
-            flows: Flows::new(self.limits, self.steering),
+            flows: Flows::new(self.limits, self.steering, parts),
             inspector: Inspector::new(self.settings, teller),
         }))
     }
@@ -257,7 +258,7 @@ impl NidsBlueprint {
 
 impl Blueprint for NidsBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
-        Box::new(self.whole(vec![self.core(Some(self.teller()))], None))
+        Box::new(self.whole(vec![self.core(Some(self.teller()), 1)], None))
     }
 
     fn divide(&self, parts: usize) -> Option<Division> {
@@ -270,7 +271,7 @@ impl Blueprint for NidsBlueprint {
         }
         self.is_divided.store(true, Ordering::Relaxed);
         let steering = self.steering;
-        let cores: Vec<_> = (0..parts).map(|_| self.core(None)).collect();
+        let cores: Vec<_> = (0..parts).map(|_| self.core(None, parts)).collect();
         let part = |core: &Arc<Mutex<Core>>| Box::new(NidsPart(core.clone())) as Box<dyn Part>;
         Some(Division {
             parts: cores.iter().map(part).collect(),

@@ -12,8 +12,7 @@ use arrayvec::ArrayVec;
 use thalweg_packet::{Nanoseconds, PacketType, PortIndex, address_bits};
 
 use super::table::{Mac, RouterPort};
-use thalweg_nf::toolkit::eviction::median;
-use thalweg_nf::toolkit::flow_table::{FlowTable, FlowWords};
+use thalweg_nf::toolkit::flow_table::{FlowTable, FlowWords, Hand};
 
 /// The time between two requests to the same neighbour (RFC 4861 §10: RETRANS_TIMER).
 const RETRY: Nanoseconds = Nanoseconds::from_secs(1);
@@ -25,7 +24,7 @@ const SILENCE: Nanoseconds = Nanoseconds::from_secs(3);
 const REACHABLE: Nanoseconds = Nanoseconds::from_secs(30);
 /// The most neighbours with a request and without an answer.
 pub(super) const MOST_ASKED: usize = 1024;
-/// The most known neighbours; beyond that, the half that answered longest ago is evicted.
+/// The most known neighbours; beyond that, each new one evicts that of eight that answered longest ago.
 pub(super) const MOST_KNOWN: usize = 65_536;
 /// The most packets that wait for one neighbour; later ones are dropped.
 pub(super) const MOST_HELD: usize = 3;
@@ -110,13 +109,21 @@ impl Tries {
 }
 
 /// The neighbours of a router.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Neighbors {
     answered: FlowTable<Neighbor, Answered, 3>,
+    hand: Hand,
     /// In an order that does not depend on a hash: packets wait here and requests are sent.
     unanswered: BTreeMap<Neighbor, Unanswered>,
     /// Known neighbours that were evicted for lack of room.
     pub(super) evicted: u64,
+}
+
+impl Default for Neighbors {
+    fn default() -> Self {
+        let answered = FlowTable::new(MOST_KNOWN);
+        Self { answered, hand: Hand::default(), unanswered: BTreeMap::new(), evicted: 0 }
+    }
 }
 
 impl Neighbors {
@@ -220,23 +227,17 @@ impl Neighbors {
     /// Without a place in the table, which only neighbours chosen to collide lack, it counts as
     /// evicted.
     fn insert(&mut self, neighbor: Neighbor, mac: Mac, until: Nanoseconds) {
-        let answered = Answered { mac, until, tries: Tries::default() };
+        let answer = Answered { mac, until, tries: Tries::default() };
         if let Some(known) = self.answered.get_mut(None, &neighbor) {
-            *known = answered;
+            *known = answer;
             return;
         }
         if self.answered.len() >= MOST_KNOWN {
-            self.evict();
+            let evicted = self.answered.evict(0, &mut self.hand, |_, known| known.until);
+            self.evicted += u64::from(evicted.is_some());
         }
-        let inserted = self.answered.insert(neighbor, answered);
-        self.evicted += u64::from(inserted.is_err());
-    }
-
-    fn evict(&mut self) {
-        let oldest = median(self.answered.iter().map(|(_, known)| known.until));
-        let is_old = |_: &Neighbor, known: &Answered| (Some(known.until) <= oldest).then_some(());
-        let evicted = &mut self.evicted;
-        self.answered.extract_if(is_old, |_, _, ()| *evicted += 1);
+        // One without a place in the table is evicted at once.
+        self.evicted += u64::from(self.answered.insert(neighbor, answer).is_err());
     }
 }
 
@@ -370,13 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_half_goes_that_answered_longest_ago() {
+    fn each_one_too_many_evicts_one_that_answered_long_ago() {
         let mut neighbors = Neighbors::default();
         for n in 0..=MOST_KNOWN as u32 {
             neighbors.request(host(n), MAC, Nanoseconds(n.into()));
         }
-        assert_eq!(neighbors.len(), MOST_KNOWN / 2);
-        assert_eq!(neighbors.evicted, MOST_KNOWN as u64 / 2 + 1);
+        assert_eq!((neighbors.len(), neighbors.evicted), (MOST_KNOWN, 1));
         let newest = host(MOST_KNOWN as u32);
         assert!(matches!(neighbors.find(newest, seconds(1)).0, Known::At(..)));
         assert_eq!(neighbors.find(host(0), seconds(1)).0, Known::Asked);

@@ -4,21 +4,21 @@
 //! whole batch are looked up together, and the slots found are prefetched: a packet then waits for
 //! memory together with the others of its batch, not after them.
 
+mod index;
+mod slots;
 mod unit_index;
 
 use arrayvec::ArrayVec;
-use thalweg_classify::cuckoo;
 pub use thalweg_classify::cuckoo::NoPlace;
-use thalweg_cpu::prefetch;
 use thalweg_packet::{BATCH, Lanes};
 
 use crate::steering::{Steering, Units};
+use slots::Slots;
 use unit_index::UnitIndex;
 
+pub use index::Index;
+pub use slots::Hand;
 pub use unit_index::MOVE_STEP;
-
-/// The initial capacity, in flows.
-const FIRST: usize = 1024;
 
 /// The identity of a flow, as `W` words: equal words only for equal flows.
 pub trait FlowWords<const W: usize>: Copy + Eq {
@@ -49,24 +49,6 @@ impl Found {
     }
 }
 
-/// An index that maps each flow to a number.
-pub type Index<const W: usize> = cuckoo::Writer<W>;
-
-/// An empty index whose hash has secret keys of its own.
-pub fn index<const W: usize>() -> Index<W> {
-    cuckoo::secret_table(FIRST)
-}
-
-/// The bytes of an [`index()`] that has grown to `flows` flows.
-pub fn index_bytes<const W: usize>(flows: usize) -> usize {
-    cuckoo::bytes::<W>(FIRST, flows)
-}
-
-/// Makes room for `more` flows and some slack: an index that is almost full must move entries.
-pub fn make_room<const W: usize>(index: &mut Index<W>, more: usize) {
-    index.reserve(more + more / 2);
-}
-
 /// Looks up the flows of a batch in `index`.
 ///
 /// # Panics
@@ -82,70 +64,82 @@ pub fn find<K: FlowWords<W>, const W: usize>(
     Found { slots, there }
 }
 
-/// The slots of a page: in a table with several sections each page belongs to one of them.
-const PAGE: usize = 256;
-
 /// The flows of an NF, in one section or in several: sets of flows with limits of their own, each of
 /// which can be walked through by itself.
+///
+/// Nothing that it does between two batches takes long: it grows page by page, its index moves a few
+/// entries with each flow that begins, and [`least`](Self::least) finds a flow to evict among a few.
 #[derive(Debug)]
 pub struct FlowTable<K, V, const W: usize> {
     index: Index<W>,
-    slots: Vec<Option<(K, V)>>,
-    sections: Vec<Section>,
-    /// The section of each page; empty in a table with one section.
-    owners: Vec<u16>,
+    slots: Slots<(K, V)>,
     /// Present while units move.
     by_unit: Option<UnitIndex<K>>,
 }
 
-/// A section of a table.
-#[derive(Clone, Debug, Default)]
-struct Section {
-    free: Vec<u32>,
-    /// Its pages, in a table with several sections.
-    pages: Vec<u32>,
-    flows: usize,
+/// A walk through the flows of a section, some at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    section: usize,
+    /// The numbers within the section of the next slot, and of the one where the walk ends.
+    next: usize,
+    end: usize,
 }
 
-impl<K: FlowWords<W>, V, const W: usize> Default for FlowTable<K, V, W> {
-    fn default() -> Self {
-        Self::new()
-    }
+/// The most that a [step of a walk](FlowTable::extract_some) does.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Slots that it visits.
+    pub slots: usize,
+    /// Flows that it removes.
+    pub flows: usize,
 }
 
-impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
-    /// A table without flows, in one section.
-    pub fn new() -> Self {
-        Self::with_sections(1)
+impl Most {
+    /// The whole section.
+    pub const ALL: Self = Self { slots: usize::MAX, flows: usize::MAX };
+}
+
+impl<K, V, const W: usize> FlowTable<K, V, W>
+where
+    K: FlowWords<W> + Send + 'static,
+    V: Send + 'static,
+{
+    /// A table without flows, in one section, for up to `most` flows.
+    pub fn new(most: usize) -> Self {
+        Self::with_sections(1, most)
     }
 
-    /// A table without flows, in several sections.
+    /// A table without flows, in several sections, for up to `most` flows in all.
     ///
     /// # Panics
-    /// When there is none, or more than 65,536.
-    pub fn with_sections(sections: usize) -> Self {
-        assert!((1..=1 << 16).contains(&sections), "a table of {sections} sections");
-        let sections = vec![Section::default(); sections];
-        Self { index: index(), slots: Vec::new(), sections, owners: Vec::new(), by_unit: None }
+    /// When there is no section, or more than 65,536.
+    pub fn with_sections(sections: usize, most: usize) -> Self {
+        Self { index: Index::new(most), slots: Slots::new(sections), by_unit: None }
     }
 
     /// The bytes of a table that has grown to `flows` flows, without the memory that their values
-    /// refer to. The slots grow by doubling.
+    /// refer to.
     pub fn bytes(flows: usize) -> usize {
         let slots = flows.checked_next_power_of_two().unwrap_or(flows);
-        index_bytes::<W>(flows) + slots * size_of::<Option<(K, V)>>()
+        Index::<W>::bytes(flows) + slots * size_of::<Option<(K, V)>>()
+    }
+
+    /// Sets the number of flows that the table is to take without holding packets up; it takes more.
+    pub fn limit(&mut self, most: usize) {
+        self.index.limit(most);
     }
 
     /// The number of flows in a section.
     #[inline]
     pub fn len_of(&self, section: usize) -> usize {
-        self.sections[section].flows
+        self.slots.entries_of(section)
     }
 
     /// The section of a slot.
     #[inline]
     pub fn section_of(&self, Slot(at): Slot) -> usize {
-        self.owners.get(at as usize / PAGE).map_or(0, |section| usize::from(*section))
+        self.slots.section_of(at as usize)
     }
 
     /// The number of flows.
@@ -162,16 +156,23 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     ///
     /// # Panics
     /// When there are more flows than a batch holds.
-    pub fn find(&self, flows: impl Iterator<Item = K>) -> Found {
+    pub fn find(&mut self, flows: impl Iterator<Item = K>) -> Found {
+        self.settle();
         let found = find(&self.index, flows);
         found.slots().for_each(|slot| self.ask_for(slot));
         found
     }
 
+    /// Goes on with growing, if the table grows: for each batch whose flows are not looked up together.
+    #[inline]
+    pub fn settle(&mut self) {
+        self.index.settle();
+    }
+
     /// Prefetches the memory of a slot.
     #[inline]
     pub fn ask_for(&self, Slot(at): Slot) {
-        prefetch::whole(&self.slots, at as usize);
+        self.slots.prefetch(at as usize);
     }
 
     /// The slot of `flow`.
@@ -199,21 +200,18 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// The flow in `slot`.
     #[inline]
     pub fn at(&self, slot: Slot) -> Option<&(K, V)> {
-        self.slots.get(slot.0 as usize)?.as_ref()
+        self.slots.get(slot.0 as usize)
     }
 
     /// The same, with a mutable value.
+    #[inline]
     pub fn at_mut(&mut self, slot: Slot) -> Option<(&K, &mut V)> {
-        self.slots.get_mut(slot.0 as usize)?.as_mut().map(|(flow, value)| (&*flow, value))
+        self.slots.get_mut(slot.0 as usize).map(|(flow, value)| (&*flow, value))
     }
 
-    /// Makes room for `more` flows.
+    /// Makes room for `more` flows in the index, at once.
     pub fn reserve(&mut self, more: usize) {
-        make_room(&mut self.index, more);
-        let free: usize = self.sections.iter().map(|section| section.free.len()).sum();
-        // Each of several sections may begin one page more than it fills.
-        let pages = if self.sections.len() == 1 { 0 } else { self.sections.len() * PAGE };
-        self.slots.reserve(more.saturating_sub(free) + pages);
+        self.index.reserve(more);
     }
 
     /// Inserts a flow that the table does not hold, into the first section.
@@ -229,68 +227,30 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn insert_in(&mut self, section: usize, flow: K, value: V) -> Result<Slot, NoPlace> {
-        let free = self.sections[section].free.last().copied();
-        let slot = free.unwrap_or_else(|| self.grow(section));
-        self.index.try_insert(&flow.words(), slot)?;
+        let slot = self.slots.next_free(section);
+        self.index.try_insert(&flow.words(), slot as u32)?;
         if let Some(by_unit) = &mut self.by_unit {
-            by_unit.taken(slot as usize, &flow);
+            by_unit.taken(slot, &flow);
         }
-        self.slots[slot as usize] = Some((flow, value));
-        let section = &mut self.sections[section];
-        section.free.pop();
-        section.flows += 1;
-        Ok(Slot(slot))
+        self.slots.fill(slot, (flow, value));
+        Ok(Slot(slot as u32))
     }
 
-    /// Adds free slots to a section without any; returns the one to use next.
-    fn grow(&mut self, section: usize) -> u32 {
-        let next = self.slots.len() as u32;
-        let is_alone = self.sections.len() == 1;
-        let more = if is_alone { 1 } else { PAGE };
-        self.slots.resize_with(self.slots.len() + more, || None);
-        let at = &mut self.sections[section];
-        if !is_alone {
-            at.pages.push(next / PAGE as u32);
-            self.owners.push(section as u16);
-        }
-        at.free.extend((next..next + more as u32).rev());
-        next
-    }
-
-    /// The slots of a section.
-    fn slots_of(&self, section: usize) -> impl Iterator<Item = usize> + use<K, V, W> {
-        let is_alone = self.sections.len() == 1;
-        let all = if is_alone { 0..self.slots.len() } else { 0..0 };
-        let pages = self.sections[section].pages.clone().into_iter();
-        all.chain(pages.flat_map(|page| page as usize * PAGE..(page as usize + 1) * PAGE))
-    }
-
-    /// Inserts all of `coming`, whose memory an empty table takes over, into a table of one section;
-    /// returns the entries whose flow the table already holds, or has no place for.
-    ///
-    /// # Panics
-    /// When the table has several sections.
-    pub fn extend(&mut self, mut coming: Vec<Option<(K, V)>>) -> Vec<(K, V)> {
-        assert_eq!(self.sections.len(), 1, "slots of several sections cannot be taken over");
-        make_room(&mut self.index, coming.len());
-        let first = self.slots.len();
-        if first == 0 {
-            self.slots = coming;
-        } else {
-            self.slots.append(&mut coming);
-        }
+    /// Inserts all of `coming` into the first section; returns the entries whose flow the table
+    /// already holds, or has no place for.
+    pub fn extend(&mut self, coming: Vec<Option<(K, V)>>) -> Vec<(K, V)> {
+        self.reserve(coming.len());
         let mut refused = Vec::new();
-        for slot in first..self.slots.len() {
-            let flow = self.slots[slot].as_ref().map(|(flow, _)| *flow);
-            let Some(flow) = flow.filter(|flow| self.index_new(&flow.words(), slot as u32)) else {
-                self.sections[0].free.push(slot as u32);
-                refused.extend(self.slots[slot].take());
+        for (flow, value) in coming.into_iter().flatten() {
+            let slot = self.slots.next_free(0);
+            if !self.index_new(&flow.words(), slot as u32) {
+                refused.push((flow, value));
                 continue;
-            };
-            self.sections[0].flows += 1;
+            }
             if let Some(by_unit) = &mut self.by_unit {
                 by_unit.taken(slot, &flow);
             }
+            self.slots.fill(slot, (flow, value));
         }
         refused
     }
@@ -311,16 +271,91 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         self.vacate(slot as usize).map(|(_, value)| value)
     }
 
+    /// Takes out the flow in `slot`.
+    pub fn remove_at(&mut self, Slot(slot): Slot) -> Option<(K, V)> {
+        let left = self.vacate(slot as usize)?;
+        self.index.remove(&left.0.words());
+        Some(left)
+    }
+
     /// Frees the slot of a flow that is no longer in the index.
     fn vacate(&mut self, slot: usize) -> Option<(K, V)> {
-        let left = self.slots[slot].take()?;
-        let section = self.section_of(Slot(slot as u32));
-        self.sections[section].free.push(slot as u32);
-        self.sections[section].flows -= 1;
+        let left = self.slots.take(slot)?;
         if let Some(by_unit) = &mut self.by_unit {
             by_unit.freed(slot, &left.0);
         }
         Some(left)
+    }
+
+    /// The flow of a section to evict: that of least worth among the next eight which have a `worth`;
+    /// `None` if no flow has. The section's `hand` notes how far the search has come.
+    ///
+    /// The eight lie far apart. With the time of its last packet as the worth of a flow, a full section
+    /// evicts as a cache does whose sets of eight take turns: nearly the least recently used flow of
+    /// all, but in a set whose flows are all in use one of them.
+    pub fn least<R: Ord>(
+        &self,
+        section: usize,
+        hand: &mut Hand,
+        worth: impl Fn(&K, &V) -> Option<R>,
+    ) -> Option<Slot> {
+        let slot = self.slots.least(section, hand, |(flow, value)| worth(flow, value))?;
+        Some(Slot(slot as u32))
+    }
+
+    /// Evicts the flow of a section that [`least`](Self::least) returns, all flows having a `worth`.
+    pub fn evict<R: Ord>(
+        &mut self,
+        section: usize,
+        hand: &mut Hand,
+        worth: impl Fn(&K, &V) -> R,
+    ) -> Option<(K, V)> {
+        let slot = self.least(section, hand, |flow, value| Some(worth(flow, value)))?;
+        self.remove_at(slot)
+    }
+
+    /// A walk through the flows that a section holds now. Flows that begin while it lasts may be
+    /// visited, or may not.
+    pub fn walk(&self, section: usize) -> Walk {
+        Walk { section, next: 0, end: self.slots.slots_of(section) }
+    }
+
+    /// Goes some steps further on a walk, and removes the flows for which `reason` returns one, which
+    /// go to `gone` with it; returns whether the walk is complete.
+    pub fn extract_some<R>(
+        &mut self,
+        walk: &mut Walk,
+        most: Most,
+        reason: impl Fn(&K, &V) -> Option<R>,
+        mut gone: impl FnMut(K, V, R),
+    ) -> bool {
+        // An empty table has given its slots back.
+        let end = walk.end.min(self.slots.slots_of(walk.section));
+        let until = end.min(walk.next.saturating_add(most.slots));
+        let mut flows = 0;
+        while walk.next < until && flows < most.flows {
+            let slot = self.slots.slot_of(walk.section, walk.next);
+            walk.next += 1;
+            let why = self.slots.get(slot).and_then(|(flow, value)| reason(flow, value));
+            if let Some(why) = why
+                && let Some((flow, value)) = self.remove_at(Slot(slot as u32))
+            {
+                flows += 1;
+                gone(flow, value, why);
+            }
+        }
+        let is_complete = walk.next >= end;
+        if is_complete {
+            self.tidy();
+        }
+        is_complete
+    }
+
+    /// Whether a walk has not come to the flow in `slot`, if it began with the flow in its section.
+    pub fn is_ahead(&self, walk: &Walk, Slot(slot): Slot) -> bool {
+        let reached = (walk.next < walk.end).then(|| self.slots.slot_of(walk.section, walk.next));
+        // The pages of a section are in the order in which it has grown.
+        reached.is_some_and(|reached| slot as usize >= reached)
     }
 
     /// Removes the flows that `reason` returns a reason for, and passes them to `gone` with it.
@@ -329,35 +364,24 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         reason: impl Fn(&K, &V) -> Option<R>,
         mut gone: impl FnMut(K, V, R),
     ) {
-        for section in 0..self.sections.len() {
-            self.extract_if_in(section, &reason, &mut gone);
+        for section in 0..self.slots.sections() {
+            let mut walk = self.walk(section);
+            self.extract_some(&mut walk, Most::ALL, &reason, &mut gone);
         }
     }
 
-    /// The same, for the flows of one section.
-    pub fn extract_if_in<R>(
-        &mut self,
-        section: usize,
-        reason: impl Fn(&K, &V) -> Option<R>,
-        mut gone: impl FnMut(K, V, R),
-    ) {
-        for at in self.slots_of(section) {
-            let why = self.slots[at].as_ref().and_then(|(flow, value)| reason(flow, value));
-            let Some((why, (flow, value))) = why.and_then(|why| Some((why, self.vacate(at)?)))
-            else {
-                continue;
-            };
-            self.index.remove(&flow.words());
-            gone(flow, value, why);
-        }
-        self.tidy();
+    /// Forgets all flows, and takes a new hash key.
+    pub fn clear(&mut self) {
+        self.index.clear();
+        self.slots.clear();
+        self.by_unit = None;
     }
 
     /// Frees the memory of an empty table, and takes a new hash key; not while units move, because
     /// flows begin again soon, and the index by unit is of these slots.
     fn tidy(&mut self) {
-        if self.is_empty() && !self.slots.is_empty() && self.by_unit.is_none() {
-            *self = Self::with_sections(self.sections.len());
+        if self.is_empty() && self.slots.len() > 0 && self.by_unit.is_none() {
+            self.clear();
         }
     }
 
@@ -369,20 +393,19 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
         let known = by_unit.take().filter(|index| index.units() == units);
         let index =
             by_unit.insert(known.unwrap_or_else(|| UnitIndex::new(units, bucket, slots.len())));
-        index.go_on(slots.len(), |slot| slots[slot].as_ref().map(|(flow, _)| flow))
+        index.go_on(slots.len(), |slot| slots.get(slot).map(|(flow, _)| flow))
     }
 
     /// The flows of a unit, in arbitrary order: those that are indexed.
     pub fn unit(&self, unit: u16) -> impl Iterator<Item = (&K, &V)> {
         let slots = self.by_unit.iter().flat_map(move |index| index.slots(unit));
-        slots.filter_map(|slot| self.slots[slot].as_ref()).map(|(flow, value)| (flow, value))
+        slots.filter_map(|slot| self.slots.get(slot)).map(|(flow, value)| (flow, value))
     }
 
     /// Removes the flows of a unit, and passes them to `gone`.
     pub fn take_unit(&mut self, unit: u16, mut gone: impl FnMut(K, V)) {
         while let Some(slot) = self.by_unit.as_ref().and_then(|index| index.slots(unit).next()) {
-            let Some((flow, value)) = self.vacate(slot) else { return };
-            self.index.remove(&flow.words());
+            let Some((flow, value)) = self.remove_at(Slot(slot as u32)) else { return };
             gone(flow, value);
         }
     }
@@ -395,22 +418,12 @@ impl<K: FlowWords<W>, V, const W: usize> FlowTable<K, V, W> {
 
     /// The flows of a section, in arbitrary order.
     pub fn iter_in(&self, section: usize) -> impl Iterator<Item = (&K, &V)> {
-        let slots = self.slots_of(section).filter_map(|at| self.slots[at].as_ref());
-        slots.map(|(flow, value)| (flow, value))
-    }
-
-    /// Calls `act` with the value of each flow of a section.
-    pub fn each_in(&mut self, section: usize, mut act: impl FnMut(&mut V)) {
-        for at in self.slots_of(section) {
-            if let Some((_, value)) = &mut self.slots[at] {
-                act(value);
-            }
-        }
+        self.slots.iter_in(section).map(|(flow, value)| (flow, value))
     }
 
     /// All flows, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.slots.iter().flatten().map(|(flow, value)| (flow, value))
+        self.slots.iter().map(|(flow, value)| (flow, value))
     }
 }
 

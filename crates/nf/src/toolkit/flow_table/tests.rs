@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn it_is_a_map(steps in proptest::collection::vec(step(), 1..60)) {
-        let mut table = FlowTable::<u64, u64, 1>::new();
+        let mut table = FlowTable::<u64, u64, 1>::new(0);
         let (mut model, mut indexed) = (BTreeMap::new(), false);
         for (n, step) in (0u64..).zip(steps) {
             match step {
@@ -132,7 +132,7 @@ proptest! {
         flows in proptest::collection::btree_set(0u64..4000, 0..1500),
         of in 1u64..5,
     ) {
-        let mut table = FlowTable::<u64, u64, 1>::with_sections(3);
+        let mut table = FlowTable::<u64, u64, 1>::with_sections(3, 4000);
         let mut model = [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()];
         for flow in flows {
             let section = (flow / 7 % 3) as usize;
@@ -142,13 +142,19 @@ proptest! {
             model[section].insert(flow, flow + 1);
         }
         let reason = |flow: &u64, _: &u64| flow.is_multiple_of(of).then_some(());
-        let mut gone = 0;
-        table.extract_if_in(1, reason, |flow, _, ()| {
-            gone += usize::from(model[1].remove(&flow).is_some());
-        });
+        let (mut walk, most) = (table.walk(1), Most { slots: 100, flows: 30 });
+        let (mut gone, mut is_complete) = (0, false);
+        while !is_complete {
+            let before = gone;
+            is_complete = table.extract_some(&mut walk, most, reason, |flow, _, ()| {
+                gone += usize::from(model[1].remove(&flow).is_some());
+            });
+            prop_assert!(gone - before <= most.flows);
+            for flow in model[1].keys().filter(|flow| flow.is_multiple_of(of)) {
+                prop_assert!(table.is_ahead(&walk, table.slot(flow).unwrap()));
+            }
+        }
         prop_assert!(model[1].keys().all(|flow| !flow.is_multiple_of(of)));
-        table.each_in(2, |value| *value += 1);
-        model[2].values_mut().for_each(|value| *value += 1);
         if let Some((flow, value)) = model[0].pop_first() {
             prop_assert_eq!(table.remove(&flow), Some(value));
         }
@@ -163,7 +169,7 @@ proptest! {
 
 #[test]
 fn a_slot_that_another_flow_has_now_is_not_taken_for_the_flow() {
-    let mut table = FlowTable::<u64, &str, 1>::new();
+    let mut table = FlowTable::<u64, &str, 1>::new(2);
     table.insert(1, "one").unwrap();
     let found = table.find([1].into_iter());
     table.remove(&1);
@@ -182,7 +188,7 @@ proptest! {
         changes in proptest::collection::vec((any::<bool>(), 0u64..12_000), 0..400),
         sections in 1usize..4,
     ) {
-        let mut table = FlowTable::<u64, (), 1>::with_sections(sections);
+        let mut table = FlowTable::<u64, (), 1>::with_sections(sections, 20_000);
         let section = |flow: u64| (flow % sections as u64) as usize;
         for flow in 0..first {
             prop_assume!(table.insert_in(section(flow), flow, ()).is_ok());
@@ -214,6 +220,111 @@ proptest! {
         }
         prop_assert!(table.is_empty());
         table.end_units();
-        prop_assert!(table.slots.is_empty(), "its memory is freed");
+        prop_assert_eq!(table.slots.len(), 0, "its memory is freed");
+    }
+}
+
+/// Among many flows that end, those that are used stay, and the others stay as long as in a queue.
+#[test]
+fn the_least_recently_used_flows_are_evicted() {
+    const MOST: u64 = 10_000;
+    let mut table = FlowTable::<u64, u64, 1>::new(MOST as usize);
+    let mut hand = Hand::default();
+    for now in 0..10 * MOST {
+        if table.len() == MOST as usize {
+            let (flow, last) = table.evict(0, &mut hand, |_, last| *last).unwrap();
+            assert!(last + MOST * 3 / 5 <= now, "{flow} was used at {last}, evicted at {now}");
+        }
+        table.insert(now, now).unwrap();
+        // These are used in time, and no others.
+        let lasting = now % (MOST / 2) * 2;
+        if lasting.is_multiple_of(100)
+            && let Some(last) = table.get_mut(None, &lasting)
+        {
+            *last = now;
+        }
+    }
+    assert_eq!(table.len(), MOST as usize);
+    let lasting = |flow: &u64| flow.is_multiple_of(100);
+    assert!((0..MOST).filter(lasting).all(|flow| table.get(&flow).is_some()), "these are in use");
+    assert!((MOST..2 * MOST).all(|flow| table.get(&flow).is_none()));
+}
+
+#[test]
+fn the_search_for_a_flow_to_evict_passes_over_those_without_a_worth() {
+    let mut table = FlowTable::<u64, u64, 1>::new(100);
+    let mut hand = Hand::default();
+    assert_eq!(table.evict(0, &mut hand, |_, last| *last), None);
+    for flow in 0..100 {
+        table.insert(flow, 100 - flow).unwrap();
+    }
+    let worth = |flow: &u64, last: &u64| (*flow == 42 || *flow == 77).then_some(*last);
+    for _ in 0..3 {
+        let slot = table.least(0, &mut hand, worth).unwrap();
+        assert_eq!(table.at(slot), Some(&(77, 23)));
+    }
+    assert_eq!(table.least(0, &mut hand, |_, _| None::<u64>), None);
+}
+
+/// The index grows while flows come and go, entry by entry, and loses none.
+#[test]
+fn an_index_that_grows_a_little_with_each_flow_holds_them_all() {
+    const MOST: u64 = 60_000;
+    let mut index = Index::<1>::new(MOST as usize);
+    let mut grew = 0;
+    for flow in 0..MOST {
+        assert_eq!(index.try_insert(&[flow], flow as u32), Ok(None));
+        grew += u64::from(index.is_growing());
+        // One that may not have moved yet, twice: with the number that it has, and another.
+        let old = flow / 2;
+        assert_eq!(index.try_insert(&[old], 7), Ok(Some(old as u32)));
+        assert_eq!(index.try_insert(&[old], old as u32), Ok(Some(7)));
+        if flow % 5 == 4 {
+            assert_eq!(index.remove(&[flow]), Some(flow as u32));
+            assert_eq!(index.try_insert(&[flow], flow as u32), Ok(None));
+        }
+        assert_eq!(index.len() as u64, flow + 1);
+        if flow % 1000 == 0 {
+            let flows: ArrayVec<u64, BATCH> =
+                (0..BATCH as u64).map(|n| n * (flow + 2) / BATCH as u64).collect();
+            let found = find(&index, flows.iter().copied());
+            for (n, known) in flows.into_iter().enumerate() {
+                let slot = (known <= flow).then_some(Slot(known as u32));
+                assert_eq!(found.slot(n), slot, "{known} of {flow}");
+            }
+        }
+    }
+    assert!(grew > MOST / 50, "entries moved in small steps: {grew}");
+    assert!((0..MOST).all(|flow| index.get(&[flow]) == Some(flow as u32)));
+    index.clear();
+    assert_eq!((index.len(), index.get(&[1])), (0, None));
+}
+
+#[test]
+fn an_index_goes_on_growing_without_further_flows() {
+    let mut index = Index::<5>::new(2000);
+    let flows = (0..).take_while(|flow| {
+        index.try_insert(&[*flow; 5], *flow as u32).unwrap();
+        !index.is_growing()
+    });
+    let flows = flows.count() as u64 + 1;
+    let batches = (0..).take_while(|_| {
+        index.settle();
+        index.is_growing()
+    });
+    assert!(batches.count() > 10, "a few entries with each batch");
+    assert!((0..flows).all(|flow| index.get(&[flow; 5]) == Some(flow as u32)));
+    assert_eq!(index.len() as u64, flows);
+}
+
+#[test]
+fn an_index_does_not_grow_ahead_of_its_limit() {
+    for most in [2000, 5000, 100_000] {
+        let (mut bounded, mut unbounded) = (Index::<5>::new(most), Index::<5>::new(0));
+        for flow in 0..most as u64 {
+            bounded.try_insert(&[flow; 5], 0).unwrap();
+            unbounded.try_insert(&[flow; 5], 0).unwrap();
+        }
+        assert_eq!(bounded.places(), unbounded.places(), "{most}: it grew once too often");
     }
 }

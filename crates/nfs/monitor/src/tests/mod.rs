@@ -26,11 +26,13 @@ fn packet((host, port, len, _): Sent) -> Vec<u8> {
 fn feed(monitor: &mut dyn NetworkFunction, sent: &[Sent]) {
     let pool = Arc::new(Pool::anonymous(64, 2048).unwrap());
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
+    let mut clock = Nanoseconds(0);
     for s in sent {
+        clock = clock.max(Nanoseconds::from_secs(s.3));
         let lane = batch.push_bytes(&packet(*s)).unwrap();
         batch.meta.timestamp[lane] = Nanoseconds::from_secs(s.3);
         batch.parse(Lanes::one(lane), Decapsulate::No);
-        let mut context = Context::new(Nanoseconds::from_secs(s.3), &mut emitted, None);
+        let mut context = Context::new(clock, &mut emitted, None);
         monitor.process(&mut batch, Lanes::one(lane), &mut context);
         batch.release(Lanes::ALL);
     }
@@ -115,6 +117,61 @@ proptest! {
         let read = |f: &tempfile::TempDir| std::fs::read_to_string(f.path().join("f.json")).unwrap();
         prop_assert_eq!(read(&one), read(&two));
     }
+}
+
+/// Packets of many flows: often at one time, rarely after a pause, sometimes from long before.
+fn crowd() -> impl Strategy<Value = Vec<Sent>> {
+    let one =
+        (0u8..40, 1u16..9, 0usize..9, prop_oneof![30 => Just(0u64), 2 => 1u64..4, 1 => 5u64..30]);
+    proptest::collection::vec(one, 0..900).prop_map(|mut all| {
+        let mut now = 100;
+        for (n, sent) in all.iter_mut().enumerate() {
+            now += sent.3;
+            sent.3 = if n % 7 == 6 { now - 90 } else { now };
+        }
+        all
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// Packets that arrive while a sweep is under way find the flows as if it were over.
+    #[test]
+    fn a_sweep_in_steps_writes_what_one_at_once_writes(sent in crowd(), flows in 1usize..20) {
+        let options = "idle_timeout_s = 4\nactive_timeout_s = 20";
+        let written = |step| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut nf = monitor(folder.path(), options);
+            let monitor = nf.downcast_mut::<Monitor>().unwrap();
+            monitor.step = step;
+            feed(monitor, &sent);
+            monitor.flush().unwrap();
+            let figures = monitor.figures();
+            (std::fs::read_to_string(folder.path().join("f.json")).unwrap(), figures)
+        };
+        let (at_once, in_steps) = (written(Most::ALL), written(Most { slots: 40, flows }));
+        prop_assert_eq!(at_once, in_steps);
+    }
+}
+
+#[test]
+fn a_full_table_exports_one_flow_for_each_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut monitor = monitor(folder.path(), "max_flows = 3");
+    feed(&mut *monitor, &[(1, 1, 0, 1), (2, 1, 0, 2), (3, 1, 0, 3), (1, 1, 0, 4)]);
+    feed(&mut *monitor, &[(4, 1, 0, 5), (5, 1, 0, 6)]);
+    let sources = || {
+        let lines = std::fs::read_to_string(folder.path().join("f.json")).unwrap();
+        let record = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let fields = |record: serde_json::Value| (record["src"].clone(), record["packets"].clone());
+        lines.lines().map(record).map(fields).collect::<Vec<_>>()
+    };
+    // The first was used again.
+    assert_eq!(sources(), [("10.0.0.2".into(), 1.into()), ("10.0.0.3".into(), 1.into())]);
+    monitor.flush().unwrap();
+    assert_eq!(sources()[2], ("10.0.0.1".into(), 2.into()));
+    assert_eq!(sources().len(), 5);
+    assert!(monitor.figures().contains(&("times_table_full", 2)));
 }
 
 #[test]

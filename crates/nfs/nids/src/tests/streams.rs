@@ -252,6 +252,7 @@ fn state_that_nobody_has_is_refused() {
         let mut table = Flows::new(
             Limits { flows: 9, idle: Nanoseconds::from_secs(9), memory: 1 << 20 },
             Steering::default(),
+            1,
         );
         let tuple = thalweg_packet::FiveTuple {
             src: [10, 0, 0, 1].into(),
