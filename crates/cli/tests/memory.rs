@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use controlled::Controlled;
 use support::write;
 use thalweg_cpu::memory::mapped;
-use thalweg_packet::Nanoseconds;
 use thalweg_packet::write::PacketBuilder;
+use thalweg_packet::{BATCH, Nanoseconds};
 use thalweg_testkit::Drive;
 
 struct Counting;
@@ -81,6 +81,12 @@ fn measured(kind: &str, options: &str, packets: impl Iterator<Item = Vec<u8>>) -
         drive.now = Nanoseconds::from_millis(1 + n as u64);
         drive.send(packets);
     }
+    // Nearly all flows of a monitor have ended then, and their records wait for the last.
+    if kind == "monitor" {
+        drive.now = Nanoseconds::from_secs(60);
+        let batches = packets.len() / 64 - 1;
+        drive.send(&vec![packets[0].clone(); batches * BATCH]);
+    }
     (held() - before - frames, blueprint.memory() as usize)
 }
 
@@ -100,9 +106,8 @@ fn estimates_are_those_of_full_tables() {
     let rules = format!("rules = ['{}/none.rules']\n", folder.path().display());
     let nat = "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1-192.0.2.9']\n";
     let cases: [(&str, String, Packets); 7] = [
-        // One more: the table has been exported once.
-        ("monitor", format!("max_flows = {MANY}"), Box::new(flows(2 * MANY))),
-        ("monitor", "max_flows = 262144".into(), Box::new(flows(2 * 262_144))),
+        ("monitor", format!("max_flows = {MANY}"), Box::new(flows(MANY))),
+        ("monitor", "max_flows = 262144".into(), Box::new(flows(262_144))),
         (
             "nat",
             format!("{nat}max_mappings = {MANY}\nmax_sessions = {MANY}"),

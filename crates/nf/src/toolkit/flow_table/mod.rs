@@ -121,7 +121,7 @@ where
     /// The bytes of a table that has grown to `flows` flows, without the memory that their values
     /// refer to.
     pub fn bytes(flows: usize) -> usize {
-        let slots = flows.checked_next_power_of_two().unwrap_or(flows);
+        let slots = flows.next_multiple_of(slots::PAGE);
         Index::<W>::bytes(flows) + slots * size_of::<Option<(K, V)>>()
     }
 
