@@ -139,7 +139,7 @@ impl MegaflowBudget {
 
     /// Charges what `packets` cost by the megaflows.
     fn pay(&mut self, cost: i64, packets: i64) {
-        let spent = cost * packets >> POINT;
+        let spent = (cost * packets) >> POINT;
         self.megaflows_cost += (cost - self.megaflows_cost) >> WEIGHT;
         self.left -= spent;
         if self.rules_cost.is_some() {
@@ -163,7 +163,7 @@ impl MegaflowBudget {
     /// Adds what the rules would have cost for `packets`, and the share beyond.
     fn credit(&mut self, packets: i64) {
         let cost = self.rules_cost.unwrap_or(0);
-        self.left = (self.left + ((cost + self.share()) * packets >> POINT)).min(BUDGET);
+        self.left = (self.left + (((cost + self.share()) * packets) >> POINT)).min(BUDGET);
     }
 
     /// What a packet brings beyond the rules' cost.

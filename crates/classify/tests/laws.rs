@@ -370,7 +370,7 @@ fn updates_from_many_threads_are_all_kept() {
 #[test]
 fn traffic_that_makes_a_mask_a_packet_goes_to_the_rules() {
     let rules: Vec<Rule> =
-        [(field::TP_DST, 80), (field::TP_SRC, 12345), (field::NW_SRC, 0x0a00_0001)]
+        [(field::TP_DST, 0x0050), (field::TP_SRC, 0x3039), (field::NW_SRC, 0x0a00_0001)]
             .iter()
             .zip(0..)
             .map(|(&(of, value), id)| {
@@ -396,8 +396,8 @@ fn traffic_that_makes_a_mask_a_packet_goes_to_the_rules() {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             let part = |bits: u64, at: u64| 1 << (bits - 1 - at % bits);
             let mut key = FlowKey::default();
-            key.set(field::TP_DST, 80 ^ part(16, random >> 33));
-            key.set(field::TP_SRC, 12345 ^ part(16, random >> 41));
+            key.set(field::TP_DST, 0x0050 ^ part(16, random >> 33));
+            key.set(field::TP_SRC, 0x3039 ^ part(16, random >> 41));
             key.set(field::NW_SRC, 0x0a00_0001 ^ part(32, random >> 49));
             key
         });

@@ -46,7 +46,7 @@ impl Inflating {
             let is_full = self.decoded.len() == self.decoded.capacity();
             match status {
                 Ok(Status::Ok | Status::BufError) if self.decoded.len() >= MOST => {
-                    self.is_over = true
+                    self.is_over = true;
                 }
                 Ok(Status::Ok | Status::BufError) if is_full => self.decoded.reserve(made.max(256)),
                 Ok(Status::Ok | Status::BufError) if is_stuck => return,
