@@ -15,9 +15,6 @@ pub(super) type Ranked = (Rank, PacketType);
 /// see whether the bits already looked at rule them all out.
 const FEW: usize = 8;
 
-/// The entries of subtables up to this size are compared with a key sooner than it is hashed.
-const COMPARED: usize = 4;
-
 /// The patterns of one mask, and the rules that have them.
 #[derive(Clone, Debug)]
 pub(super) struct Subtable {
@@ -173,16 +170,8 @@ impl Subtable {
 
     /// The best rule whose pattern `key` has.
     pub(super) fn find(&self, key: &FlowKey) -> Option<Ranked> {
-        let is = |e: &Entry| self.staged.matches(&e.words, key);
-        if self.entries.len() > COMPARED {
-            return self.entries.find(hash_all(&self.staged, key), is).map(|e| e.best);
-        }
-        let mut found = None;
-        self.entries.all(|e| {
-            found = is(e).then_some(e.best);
-            found.is_none()
-        });
-        found
+        let hash = hash_all(&self.staged, key);
+        self.entries.find(hash, |e| self.staged.matches(&e.words, key)).map(|e| e.best)
     }
 
     /// Adds the bits examined by a search that got as far as `reached`.

@@ -225,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(cases(128)))]
+        #![proptest_config(ProptestConfig::with_cases(cases(48)))]
         #[test]
         fn a_body_in_pieces_decodes_as_the_whole(
             text in text(),
