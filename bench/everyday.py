@@ -20,8 +20,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import packets
 from common import write_capture
-from worst import checksum
 
 SEGMENT = 1448
 PAGES = [path.read_bytes() for path in sorted((Path(__file__).resolve().parent.parent / "docs").rglob("*.md"))]
@@ -33,13 +33,7 @@ SYN, ACK, PSH, FIN = 2, 16, 8, 1
 
 def frame(ends, sender, protocol, transport, checksum_at):
     """An Ethernet frame between two (address, port), sent by one of them."""
-    (source, _), (destination, _) = ends[sender], ends[1 - sender]
-    pseudo = source + destination + struct.pack("!HH", protocol, len(transport))
-    transport = bytearray(transport)
-    struct.pack_into("!H", transport, checksum_at, checksum(pseudo + bytes(transport)))
-    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(transport), 0, 0x4000, 64, protocol, 0) + source + destination
-    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
-    return b"\2\0\0\0\0\1\2\0\0\0\0\2\x08\0" + ip + bytes(transport)
+    return packets.frame(ends[sender][0], ends[1 - sender][0], protocol, transport, checksum_at)
 
 
 def udp(ends, sender, payload):
@@ -163,7 +157,7 @@ def interleaved(flows, chance):
             yield packet
 
 
-def packets(rounds, seed):
+def frames(rounds, seed):
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         both = contexts(folder)
@@ -183,7 +177,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    write_capture(options.out, packets(options.rounds, options.seed))
+    write_capture(options.out, frames(options.rounds, options.seed))
 
 
 if __name__ == "__main__":

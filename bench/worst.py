@@ -28,26 +28,17 @@ import struct
 from pathlib import Path
 
 from common import THALWEG, build_bench, built, cpu_model, measure, run, work_folder, write_capture
+from packets import frame
 
 PACKETS = 4096
 # The loops over a capture take about this long, in packets times bytes.
 EFFORT = 60_000_000
 
 
-def checksum(data):
-    data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    total = (total & 0xFFFF) + (total >> 16)
-    return ~(total + (total >> 16)) & 0xFFFF
-
-
 def datagram(source, destination, ports, payload):
     """An Ethernet frame of IPv4 and UDP; addresses as numbers."""
-    transport = struct.pack("!HHHH", *ports, 8 + len(payload), 0)
-    length = 20 + len(transport) + len(payload)
-    ip = struct.pack("!BBHHHBBHII", 0x45, 0, length, 0, 0, 64, 17, 0, source, destination)
-    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
-    return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x08\0" + ip + transport + payload
+    header = struct.pack("!HHHH", *ports, 8 + len(payload), 0)
+    return frame(source.to_bytes(4), destination.to_bytes(4), 17, header + payload)
 
 
 def literals(rules):
@@ -90,13 +81,7 @@ def payloads(rules):
 
 def tcp(source, destination, ports):
     """An Ethernet frame of TCP without payload; addresses as bytes, of IPv4 or IPv6."""
-    transport = struct.pack("!HHIIBBHHH", *ports, 1, 1, 0x50, 0x10, 65535, 0, 0)
-    if len(source) == 16:
-        return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, 20, 6, 64) + (
-            source + destination + transport)
-    ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + source + destination
-    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
-    return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\x08\0" + ip + transport + b"\0" * 6
+    return frame(source, destination, 6, struct.pack("!HHIIBBHHH", *ports, 1, 1, 0x50, 0x10, 65535, 0, 0))
 
 
 # Rules by name: (what is before the fields, [(field, value, bits)]), the first with the best priority.
@@ -153,13 +138,20 @@ def headers(rules, kind, count=1 << 16):
         yield *ends, (values["tp_src"], values["tp_dst"])
 
 
-def classes_chain(folder, name, settings):
-    (folder / "worst-ids.csv").write_text("*, ingress, egress\n")
-    path = folder / f"{name}{'-alone' if settings else ''}.toml"
-    path.write_text(f'routes = "worst-ids.csv"\n[classify]\n{settings}\n[[class]]\ntype = "matched"\n'
-                    f'file = "{name.rsplit("-", 1)[0]}.flows"\n[input.in]\ncapture = "{name}.pcap"\nmemory = true\n'
-                    f'loop = 0\n[output.out]\ndiscard = true\n')
+def write_chain(folder, name, capture, nfs, sections):
+    """The chain file of NFs over a capture in memory, with these further sections."""
+    hops = ["ingress", *nfs, "egress"]
+    routes = folder / f"{'-'.join(['worst', *nfs])}.csv"
+    routes.write_text("".join(f"*, {a}, {b}\n" for a, b in zip(hops, hops[1:])))
+    path = folder / f"{name}.toml"
+    path.write_text(f'routes = "{routes.name}"\n[input.in]\ncapture = "{capture}"\nmemory = true\nloop = 0\n'
+                    f'[output.out]\ndiscard = true\n{sections}')
     return path
+
+
+def classes_chain(folder, name, capture, flows, settings):
+    return write_chain(folder, name, capture, [], f'[classify]\n{settings}\n[[class]]\ntype = "matched"\n'
+                                                  f'file = "{flows.name}"\n')
 
 
 def open_vswitch(peer, name, lines, capture, folder):
@@ -180,13 +172,14 @@ def compare_headers(options):
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for rules in [THREE, TWENTY]:
         lines = list(flow_lines(rules))
-        (folder / f"worst-{len(rules)}.flows").write_text("".join(f"{line}\n" for line in lines))
+        flows = folder / f"worst-{len(rules)}.flows"
+        flows.write_text("".join(f"{line}\n" for line in lines))
         for number, kind in enumerate(["few flows", "random", "a mask a packet"]):
             name = f"worst-{len(rules)}-{number}"
             capture = folder / f"{name}.pcap"
             write_capture(capture, (tcp(*header) for header in headers(rules, kind)))
-            whole = classes_chain(folder, name, "")
-            alone = classes_chain(folder, name, "emc_entries = 0\nmegaflow_limit = 0")
+            whole = classes_chain(folder, name, capture, flows, "")
+            alone = classes_chain(folder, f"{name}-alone", capture, flows, "emc_entries = 0\nmegaflow_limit = 0")
             rounds, theirs = [], []
             for _ in range(options.rounds):
                 reports = [measure(program, chain, options.count) for chain in [whole, alone]]
@@ -202,12 +195,8 @@ def compare_headers(options):
 
 def ids_chain(folder, name, capture, rules):
     names = ", ".join(f'"{rule.resolve()}"' for rule in rules)
-    (folder / "worst-ids.csv").write_text("*, ingress, ids\n*, ids, egress\n")
-    path = folder / f"{name}.toml"
-    path.write_text(f'routes = "worst-ids.csv"\n[input.in]\ncapture = "{capture}"\nmemory = true\n'
-                    f'[output.out]\ndiscard = true\n[nf.ids]\nkind = "nids"\nrules = [{names}]\n'
-                    f'[nf.ids.variables]\nEXTERNAL_NET = "any"\n')
-    return path
+    return write_chain(folder, name, capture, ["ids"], f'[nf.ids]\nkind = "nids"\nrules = [{names}]\n'
+                                                       f'[nf.ids.variables]\nEXTERNAL_NET = "any"\n')
 
 
 def compare_payloads(options):
@@ -229,7 +218,7 @@ def compare_payloads(options):
         for _ in range(options.rounds):
             for name, chain in chains.items():
                 most = count if name == "random" else count // 4
-                report = json.loads(run(program, "run", chain, "--loop", 0, "--count", most, "--json", "--quiet"))
+                report = json.loads(run(program, "run", chain, "--count", most, "--json", "--quiet"))
                 cycles[name].append(report["nfs"][0]["cycles_per_packet"])
         for name, all_rounds in cycles.items():
             ratio = statistics.median(a / b for a, b in zip(all_rounds, cycles["random"]))
@@ -244,10 +233,18 @@ def rows(lines):
               f"| `{payload[:40].hex(' ')}` |", flush=True)
 
 
+def ports(rules):
+    """The single destination ports that rules name."""
+    head = re.compile(r"(?m)^alert \S+ \S+ \S+ (?:->|<>) \S+ (\d+) ")
+    return {int(port) for path in rules for port in head.findall(path.read_text(errors="replace"))}
+
+
 def search(options):
-    program, found = build_bench("worst"), []
+    program, found, material = build_bench("worst"), [], work_folder() / "worst-material.json"
+    contents = [literal.hex() for literal in literals(options.rules) if literal]
+    material.write_text(json.dumps({"literals": contents, "ports": sorted(ports(options.rules) | {5000})}))
     for size in options.size:
-        found += run(program, options.seconds, size, options.seed, *options.rules).splitlines()
+        found += run(program, options.seconds, size, options.seed, material, *options.rules).splitlines()
     if options.keep:
         options.keep.write_text("".join(f"{line}\n" for line in found))
     print(f"{cpu_model()}; UDP, {options.seconds} s a size\n")

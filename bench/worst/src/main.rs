@@ -1,9 +1,10 @@
 //! Searches for payloads that make the intrusion detection slow.
 //!
-//! `SECONDS SIZE SEED RULES...` evolves datagrams of SIZE bytes for so many seconds, the dearest against
-//! random bytes of that length to the same port surviving, and prints the dearest as lines of JSON:
-//! port, payload in hexadecimal, cycles a packet, and those of random bytes. `check PAYLOADS RULES...`
-//! measures payloads that an earlier search printed. `bench/worst.py search` runs it.
+//! `SECONDS SIZE SEED MATERIAL RULES...` evolves datagrams of SIZE bytes for SECONDS seconds from the
+//! contents and ports in MATERIAL, the dearest against random bytes of that length to the same port
+//! surviving, and prints the dearest as lines of JSON: port, payload in hexadecimal, cycles a packet,
+//! and those of random bytes. `check PAYLOADS RULES...` measures payloads that an earlier search
+//! printed. `bench/worst.py search` and `check` run it.
 
 mod genome;
 
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::{RngExt, seq::IndexedRandom};
-use regex::bytes::Regex;
 use serde_json::{Value, json};
 use thalweg_cpu::cycles;
 use thalweg_nf::{Context, Emitted, NetworkFunction};
@@ -42,40 +42,18 @@ fn nids(rules: &[String]) -> Outcome<Box<dyn NetworkFunction>> {
     Ok(thalweg_nids::KIND.build_alone(&text).map_err(|e| e.to_string())?.instance())
 }
 
-/// The contents of the rules, and the ports that they name.
-fn material(rules: &[String]) -> Outcome<Material> {
-    let content = Regex::new(r#"(?-u)content: *!?"((?:[^"\\]|\\.)*)""#)?;
-    let head = Regex::new("(?m-u)^alert [^ ]+ [^ ]+ [^ ]+ (?:->|<>) [^ ]+ ([0-9]+) ")?;
-    let (mut literals, mut ports) = (Vec::new(), vec![5000]);
-    for path in rules {
-        let text = fs::read(path)?;
-        literals.extend(content.captures_iter(&text).map(|found| unescaped(&found[1])));
-        let port = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse().ok();
-        let named = head.captures_iter(&text).filter_map(|found| port(&found[1]));
-        ports.extend(named.filter(|port: &u16| *port > 0));
-    }
-    literals.retain(|literal| !literal.is_empty());
-    ports.sort_unstable();
-    ports.dedup();
-    Ok(Material { literals, ports })
+/// Contents of rules in hexadecimal, and ports that rules name, from a file of JSON.
+fn material(path: &str) -> Outcome<Material> {
+    let known: Value = serde_json::from_str(&fs::read_to_string(path)?)?;
+    let list = |name: &str| known[name].as_array().ok_or(format!("{path}: no {name}"));
+    let literals = list("literals")?.iter().map(|hexadecimal| bytes(hexadecimal));
+    let port = |port: &Value| u16::try_from(port.as_u64()?).ok();
+    let ports = list("ports")?.iter().filter_map(port).collect();
+    Ok(Material { literals: literals.collect::<Outcome<_>>()?, ports })
 }
 
-/// The bytes that a content stands for: `|0d 0a|` in hexadecimal, `\` before a character.
-fn unescaped(content: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (number, part) in content.split(|byte| *byte == b'|').enumerate() {
-        if number % 2 == 1 {
-            let digits: Vec<u8> = part.iter().copied().filter(u8::is_ascii_hexdigit).collect();
-            bytes.extend(hex::decode(digits).unwrap_or_default());
-        } else {
-            let mut escaped = false;
-            bytes.extend(part.iter().copied().filter(|byte| {
-                escaped = *byte == b'\\' && !escaped;
-                !escaped
-            }));
-        }
-    }
-    bytes
+fn bytes(hexadecimal: &Value) -> Outcome<Vec<u8>> {
+    Ok(hex::decode(hexadecimal.as_str().unwrap_or_default())?)
 }
 
 /// Measures genomes.
@@ -198,14 +176,14 @@ fn main() -> Outcome<()> {
             for line in fs::read_to_string(payloads)?.lines() {
                 let known: Value = serde_json::from_str(line)?;
                 let port = known["port"].as_u64().and_then(|port| u16::try_from(port).ok());
-                let payload = hex::decode(known["payload"].as_str().unwrap_or_default())?;
+                let payload = bytes(&known["payload"])?;
                 let genome = Genome { port: port.ok_or("no port")?, payload };
                 println!("{}", bench.report(&genome, &mut rng)?);
             }
         }
-        [seconds, size, seed, rules @ ..] if !rules.is_empty() => {
+        [seconds, size, seed, material, rules @ ..] if !rules.is_empty() => {
             rng = StdRng::seed_from_u64(seed.parse()?);
-            let (mut bench, material) = (Bench::new(rules)?, material(rules)?);
+            let (mut bench, material) = (Bench::new(rules)?, self::material(material)?);
             let size: usize = size.parse()?;
             let end = Instant::now() + Duration::from_secs(seconds.parse()?);
             let found = search(&mut bench, &material, size.clamp(8, 1472), end, &mut rng)?;
@@ -213,7 +191,7 @@ fn main() -> Outcome<()> {
                 println!("{}", bench.report(genome, &mut rng)?);
             }
         }
-        _ => return Err("SECONDS SIZE SEED RULES..., or check PAYLOADS RULES...".into()),
+        _ => return Err("SECONDS SIZE SEED MATERIAL RULES..., or check PAYLOADS RULES...".into()),
     }
     Ok(())
 }

@@ -357,7 +357,8 @@ impl Classifier {
     pub fn explain(&mut self, key: &FlowKey) -> Explanation {
         self.take_up_rules();
         let asked = self.budget.as_ref().is_none_or(MegaflowBudget::uses_megaflows);
-        if let Some(flow) = self.megaflows.peek(key, &self.rules).filter(|_| asked) {
+        let peek = || self.megaflows.peek(key, &self.rules);
+        if let Some(flow) = asked.then(peek).flatten() {
             let layer = if self.is_in_emc(key) { MatchLayer::Emc } else { MatchLayer::Megaflow };
             let lookup = Lookup { rule: flow.rule, packet_type: flow.packet_type, layer };
             return self.explanation(lookup, &flow.pattern);

@@ -1,5 +1,6 @@
 //! The first layer: whole keys, and the megaflow that each hit last.
 
+use crate::random::Random;
 use thalweg_packet::{BATCH, FlowKey, Half, KEY_WORDS, Lanes, TransposedKeys};
 
 /// The most places a cache gets: 128 MiB of them.
@@ -18,7 +19,8 @@ const ALL_WORDS: u32 = (1 << KEY_WORDS) - 1;
 pub(crate) struct Emc {
     places: Vec<Place>,
     insert_inverse_probability: u32,
-    random: u64,
+    /// Need not be unpredictable.
+    random: Random,
 }
 
 /// A cached key; empty when the stamp is 0.
@@ -85,8 +87,11 @@ impl Emc {
     /// short flows do not evict long ones. A 0 for either turns it off.
     pub(crate) fn new(entries: usize, insert_inverse_probability: u32) -> Self {
         let off = entries == 0 || insert_inverse_probability == 0;
-        let mut emc =
-            Self { places: Vec::new(), insert_inverse_probability, random: 0x243f_6a88_85a3_08d3 };
+        let mut emc = Self {
+            places: Vec::new(),
+            insert_inverse_probability,
+            random: Random::new(0x243f_6a88_85a3_08d3),
+        };
         if !off {
             emc.resize(entries);
         }
@@ -157,7 +162,7 @@ impl Emc {
     #[inline]
     pub(crate) fn wants(&mut self, always: bool) -> bool {
         let n = self.insert_inverse_probability;
-        always || n == 1 || n > 1 && self.next_random().is_multiple_of(n)
+        always || n == 1 || n > 1 && self.random.next().is_multiple_of(n)
     }
 
     /// Caches `key`, unless it has more words than a place has room for. `live`
@@ -183,16 +188,7 @@ impl Emc {
         let found = positions.into_iter().find(same);
         found
             .or_else(|| positions.into_iter().find(vacant))
-            .unwrap_or_else(|| positions[(self.next_random() & 1) as usize])
-    }
-
-    /// The next of a sequence that need not be unpredictable: xorshift64
-    /// (Marsaglia, "Xorshift RNGs", 2003).
-    fn next_random(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 32) as u32
+            .unwrap_or_else(|| positions[(self.random.next() & 1) as usize])
     }
 }
 

@@ -24,6 +24,7 @@ mod linear;
 mod lookup;
 mod megaflow;
 mod megaflow_budget;
+mod random;
 mod rule;
 mod rules;
 pub mod secret;

@@ -11,7 +11,7 @@
 
 use thalweg_packet::BATCH;
 
-use crate::hash::splitmix64;
+use crate::random::Random;
 
 /// The budget in cycles: what ten thousand megaflows cost to install, or about ten milliseconds.
 const BUDGET: i64 = 1 << 25;
@@ -21,8 +21,8 @@ const MOST_SHIFT: u32 = 3;
 const LEAST_SHIFT: u32 = 7;
 /// Packets after which an attempt has not failed.
 const LASTING: u64 = 1 << 20;
-/// One batch in so many is timed, since reading the clock is not free.
-const SAMPLED: u64 = 8;
+/// Batches of which one is timed, since reading the clock is not free.
+const SAMPLED: u32 = 8;
 /// The most that a batch counts for, in cycles a packet: beyond, the thread was interrupted.
 const MOST: u64 = 1 << 15;
 /// Batches that a trial of the rules takes: the first half brings them into the processor's caches,
@@ -30,11 +30,10 @@ const MOST: u64 = 1 << 15;
 const TRIAL: u64 = 64;
 /// Packets before the first trial.
 const FIRST_TRIAL: i64 = 1 << 15;
-/// Trials take one cycle in so many; where megaflows cost less than a third, one in
-/// [`RARELY`] times as many.
+/// Cycles of which trials take one; where megaflows cost less than a third, [`RARELY`] times as many.
 const TRIALS: i64 = 128;
 const RARELY: i64 = 16;
-/// The weight of a batch in averages is one in so many, as a power of two.
+/// Batches that an average covers, as a power of two.
 const WEIGHT: u32 = 4;
 /// Bits after the point of costs, which are in cycles a packet.
 const POINT: u32 = 8;
@@ -43,7 +42,7 @@ const POINT: u32 = 8;
 enum Way {
     /// By the megaflows.
     Megaflows,
-    /// By the rules for so many more batches, to learn what they cost.
+    /// By the rules for this number of further batches, to learn what they cost.
     Trial(u64),
     /// By the rules, until there is a budget again.
     Rules,
@@ -68,11 +67,12 @@ pub(crate) struct MegaflowBudget {
     failed: u32,
     /// Packets of this attempt.
     packets: u64,
-    random: u64,
+    random: Random,
 }
 
 impl MegaflowBudget {
-    /// A whole budget. Batches that nobody can foresee who does not know `seed` are timed.
+    /// A whole budget. `seed` decides which batches are timed; senders who do not know it cannot
+    /// foresee them.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             way: Way::Megaflows,
@@ -84,7 +84,7 @@ impl MegaflowBudget {
             samples: Vec::with_capacity(TRIAL as usize / 2),
             failed: 0,
             packets: 0,
-            random: splitmix64(seed),
+            random: Random::new(seed),
         }
     }
 
@@ -97,12 +97,9 @@ impl MegaflowBudget {
     /// Whether the next batch is to be timed.
     #[inline]
     pub(crate) fn measures_next(&mut self) -> bool {
-        // A step of a linear congruential generator (Knuth, MMIX); its high bits are used.
-        self.random =
-            self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         match self.way {
             Way::Trial(left) => left <= TRIAL / 2,
-            Way::Megaflows | Way::Rules => (self.random >> 32).is_multiple_of(SAMPLED),
+            Way::Megaflows | Way::Rules => self.random.next().is_multiple_of(SAMPLED),
         }
     }
 
@@ -123,7 +120,7 @@ impl MegaflowBudget {
             Way::Megaflows => {
                 self.packets += packets;
                 if let Some(cost) = cost {
-                    self.pay(cost, (packets * SAMPLED) as i64);
+                    self.pay(cost, packets as i64 * i64::from(SAMPLED));
                 }
             }
             Way::Trial(left) => {

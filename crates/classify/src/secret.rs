@@ -61,7 +61,7 @@ fn secret() -> Secret {
 }
 
 /// The keys of the hashes of one table, or of several that belong together: a sequence of words that
-/// nobody can predict without the secret, and that differs from the keys of other tables.
+/// cannot be predicted without the secret, and that differs from the keys of other tables.
 #[derive(Clone, Copy)]
 pub struct Keys {
     secret: Secret,

@@ -27,8 +27,8 @@ impl Replay {
         Self { input, batch, began: Instant::now() }
     }
 
-    /// The times in milliseconds of up to `most` packets, and up to `last`, that are received so many
-    /// milliseconds after the start.
+    /// The times in milliseconds of up to `most` packets, and up to `last`, that are received `after`
+    /// milliseconds from the start.
     fn some(&mut self, after: f64, most: usize, last: Option<u64>) -> Vec<u64> {
         let now = self.began + Duration::from_secs_f64(after / 1000.0);
         let (reach, mut drops) =

@@ -130,11 +130,8 @@ impl Engine {
         search: &mut Search,
         out: &mut Vec<u32>,
     ) {
-        let Search { literals: found, chosen, .. } = search;
-        chosen.begin(self.rules.len());
-        self.without_pattern[buffer as usize].iter().for_each(|rule| chosen.add_rule(0, *rule));
-        self.messages[buffer as usize].find(bytes, from, found, |rules| chosen.add(0, rules));
-        chosen.take(0, None, |rule| out.push(rule));
+        let group = std::iter::once(&self.messages[buffer as usize]);
+        self.candidates_among(group, buffer, (bytes, from), None, search, out);
     }
 
     /// The same for the payload of packets with a header, or for `bytes` of their stream, for rules
@@ -148,11 +145,24 @@ impl Engine {
         search: &mut Search,
         out: &mut Vec<u32>,
     ) {
+        let groups = self.payloads.of(header);
+        self.candidates_among(groups, Buffer::Payload, (bytes, from), suiting, search, out);
+    }
+
+    /// The same for the rules of `groups` and those of a buffer without a pattern.
+    fn candidates_among<'a>(
+        &self,
+        groups: impl Iterator<Item = &'a Group>,
+        buffer: Buffer,
+        (bytes, from): (&[u8], usize),
+        suiting: Option<Suiting<'_>>,
+        search: &mut Search,
+        out: &mut Vec<u32>,
+    ) {
         let Search { literals: found, chosen, .. } = search;
         chosen.begin(self.rules.len());
-        let without_pattern = &self.without_pattern[Buffer::Payload as usize];
-        without_pattern.iter().for_each(|rule| chosen.add_rule(0, *rule));
-        for group in self.payloads.each(self.payloads.of(header)) {
+        self.without_pattern[buffer as usize].iter().for_each(|rule| chosen.add_rule(0, *rule));
+        for group in groups {
             group.find(bytes, from, found, |rules| chosen.add(0, rules));
         }
         chosen.take(0, suiting, |rule| out.push(rule));

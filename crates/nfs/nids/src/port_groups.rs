@@ -44,10 +44,6 @@ struct Ends {
     groups: Vec<(u16, u16)>,
 }
 
-/// The groups that concern a packet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Concerned([Option<u16>; 3]);
-
 impl PortGroups {
     /// Groups `rules`, with their numbers, which are in order.
     pub(super) fn new(rules: &[(u32, &Rule)]) -> Self {
@@ -65,10 +61,10 @@ impl PortGroups {
     }
 
     /// The groups that concern packets with this header.
-    pub(super) fn of(&self, header: Header) -> Concerned {
-        let of_kind = &self.kinds[header.kind as usize];
-        let [by_source, by_destination] = of_kind.by_ports(header.ports);
-        Concerned([Some(of_kind.of_any_port as u16), by_source, by_destination])
+    pub(super) fn of(&self, header: Header) -> impl Iterator<Item = &Group> {
+        let kind = &self.kinds[header.kind as usize];
+        let by_ports = kind.by_ports(header.ports).into_iter().flatten().map(usize::from);
+        [kind.of_any_port].into_iter().chain(by_ports).map(|number| &self.groups[number])
     }
 
     /// Appends to `out` the groups that concern the payloads of a batch, each with their lanes. Returns
@@ -101,11 +97,6 @@ impl PortGroups {
             }
         }
         with_payload
-    }
-
-    /// The groups of a packet.
-    pub(super) fn each(&self, of: Concerned) -> impl Iterator<Item = &Group> {
-        of.0.into_iter().flatten().map(|number| &self.groups[usize::from(number)])
     }
 
     /// The group of a number.

@@ -31,7 +31,7 @@ impl Coding {
 /// What the codings of a body hide.
 pub(super) struct Decoded {
     pub(super) bytes: Vec<u8>,
-    /// So many of them are those that the body began with the last time.
+    /// The number of first bytes that the result before had, too.
     pub(super) old: usize,
     /// The bytes of a coding are not in that coding.
     pub(super) failed: bool,
@@ -39,8 +39,8 @@ pub(super) struct Decoded {
     pub(super) is_bomb: bool,
 }
 
-/// The decoding of a body that arrives piece by piece. A copy knows nothing: it decodes the body from
-/// its begin.
+/// The decoding of a body that arrives piece by piece. A copy starts anew, from the first byte of the
+/// body.
 #[derive(Debug, Default)]
 pub(super) struct Decoding {
     inflating: Option<Inflating>,
@@ -72,25 +72,34 @@ impl Decoding {
     /// Decodes the `codings` of a body, the last applied first; the body begins with what it was the
     /// last time. Data that does not decode stays as it is, as in receivers.
     pub(super) fn decode(&mut self, body: &[u8], codings: &[Coding]) -> Decoded {
-        match (codings, &mut self.inflating) {
-            ([], _) => {
+        match codings {
+            [] => {
                 let old = std::mem::replace(&mut self.shown, body.len()).min(body.len());
-                Decoded { bytes: body.to_vec(), old, failed: false, is_bomb: false }
+                Decoded { old, ..Decoded::as_is(body, false) }
             }
-            ([_], Some(inflating)) => {
-                let old = inflating.decoded().len();
-                inflating.go_on(body);
-                let (bytes, is_bomb) = (inflating.decoded().to_vec(), inflating.is_bomb());
-                self.inflating.take_if(|inflating| !inflating.is_small());
-                Decoded { bytes, old, failed: false, is_bomb }
-            }
-            ([_], None) => {
-                let (decoded, inflating) = decode_one(body);
-                self.inflating = inflating.filter(Inflating::is_small);
-                decoded.unwrap_or_else(|failed| Decoded::as_is(body, failed))
-            }
+            [_] => self.decode_more(body),
             _ => decode_all(body, codings),
         }
+    }
+
+    fn decode_more(&mut self, body: &[u8]) -> Decoded {
+        let (inflating, old, is_certain) = match self.inflating.take() {
+            Some(mut inflating) => {
+                let old = inflating.decoded().len();
+                inflating.go_on(body);
+                (inflating, old, true)
+            }
+            None => match decode_one(body) {
+                Ok((inflating, is_certain)) => (inflating, 0, is_certain),
+                Err(failed) => return Decoded::as_is(body, failed),
+            },
+        };
+        if !is_certain || !inflating.is_small() {
+            return Decoded { old, ..Decoded::of(inflating) };
+        }
+        let (bytes, is_bomb) = (inflating.decoded().to_vec(), inflating.is_bomb());
+        self.inflating = Some(inflating);
+        Decoded { bytes, old, failed: false, is_bomb }
     }
 }
 
@@ -99,14 +108,20 @@ impl Decoded {
     fn as_is(body: &[u8], failed: bool) -> Self {
         Self { bytes: body.to_vec(), old: 0, failed, is_bomb: false }
     }
+
+    /// What has been decompressed. An error behind the first bytes is not one of the coding.
+    fn of(inflating: Inflating) -> Self {
+        let is_bomb = inflating.is_bomb();
+        Self { bytes: inflating.into_decoded(), old: 0, failed: false, is_bomb }
+    }
 }
 
 /// Decodes several codings.
 fn decode_all(body: &[u8], codings: &[Coding]) -> Decoded {
     let mut now = Decoded::as_is(body, false);
     for _ in codings {
-        match decode_one(&now.bytes).0 {
-            Ok(decoded) => now = decoded,
+        match decode_one(&now.bytes) {
+            Ok((inflating, _)) => now = Decoded::of(inflating),
             Err(failed) => {
                 now.failed = failed;
                 break;
@@ -116,9 +131,9 @@ fn decode_all(body: &[u8], codings: &[Coding]) -> Decoded {
     now
 }
 
-/// Decodes one coding, and returns how to go on where the bytes are certain to be in it; `Err` with
-/// whether they are in none if there is nothing decoded yet.
-fn decode_one(coded: &[u8]) -> (Result<Decoded, bool>, Option<Inflating>) {
+/// Decompresses one coding, and returns whether the bytes are certain to be in it, so that more of them
+/// can follow; `Err` with whether they are in none if there is nothing decoded yet.
+fn decode_one(coded: &[u8]) -> Result<(Inflating, bool), bool> {
     // The bytes identify the coding; headers often name the wrong one.
     let (inflating, failed, is_certain) = if let Some(begin) = gzip_header(coded) {
         let raw = Inflating::new(coded, begin, false);
@@ -134,12 +149,7 @@ fn decode_one(coded: &[u8]) -> (Result<Decoded, bool>, Option<Inflating>) {
             (zlib, false, true)
         }
     };
-    if inflating.decoded().is_empty() {
-        return (Err(failed), None);
-    }
-    // An error behind the first bytes is not one of the coding.
-    let (bytes, is_bomb) = (inflating.decoded().to_vec(), inflating.is_bomb());
-    (Ok(Decoded { bytes, old: 0, failed: false, is_bomb }), Some(inflating).filter(|_| is_certain))
+    if inflating.decoded().is_empty() { Err(failed) } else { Ok((inflating, is_certain)) }
 }
 
 /// Where the data after a gzip header begins (RFC 1952, section 2.3); ignores reserved flags.

@@ -61,6 +61,10 @@ impl Inflating {
         &self.decoded
     }
 
+    pub(super) fn into_decoded(self) -> Vec<u8> {
+        self.decoded
+    }
+
     /// Whether there is an error in the data.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed
