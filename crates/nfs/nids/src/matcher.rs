@@ -1,8 +1,10 @@
 //! Verifies a rule's payload tests in full.
 //!
 //! The tests run in the rule's order. If a test is relative to the previous
-//! match, other occurrences of that match are tried too (backtracking),
-//! within a budget, so that no packet can make a rule expensive.
+//! match, other occurrences of that match are tried too (backtracking), but
+//! not those after which the same tests would fail again: a failure tells
+//! from where on the previous match may end differently. What remains is
+//! limited by a budget, so that no packet can make a rule expensive.
 
 use super::rule::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, PayloadTest, Place,
@@ -25,11 +27,18 @@ pub(super) enum Outcome {
 pub(super) fn verify(tests: &[PayloadTest], payload: &[u8]) -> Outcome {
     let mut search = Search { payload, budget: BUDGET, gave_up: false, variables: [0; VARIABLES] };
     match search.from(tests, 0) {
-        true => Outcome::Match,
-        false if search.gave_up => Outcome::GaveUp,
-        false => Outcome::NoMatch,
+        Ok(()) => Outcome::Match,
+        Err(_) if search.gave_up => Outcome::GaveUp,
+        Err(_) => Outcome::NoMatch,
     }
 }
+
+/// Whether tests hold if the previous match ended at some place. If not, `Err` has the next place
+/// at which they might: they fail at all places before it, too.
+type Held = Result<(), usize>;
+
+/// The tests fail wherever the previous match ended.
+const NEVER: usize = usize::MAX;
 
 struct Search<'a> {
     payload: &'a [u8],
@@ -40,40 +49,62 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Whether `tests` hold if the previous match ended at `cursor`.
-    fn from(&mut self, tests: &[PayloadTest], cursor: usize) -> bool {
-        let Some((test, rest)) = tests.split_first() else { return true };
+    fn from(&mut self, tests: &[PayloadTest], cursor: usize) -> Held {
+        let Some((test, rest)) = tests.split_first() else { return Ok(()) };
+        let fails = Err(if test.is_relative() { cursor + 1 } else { NEVER });
         match test {
+            PayloadTest::Content(content) if content.negated => {
+                let bounds = Bounds::new(content, self.payload.len(), cursor, &self.variables);
+                match find(content, self.payload, bounds.start, bounds.end()) {
+                    Some(_) => fails,
+                    None => self.from(rest, cursor),
+                }
+            }
             PayloadTest::Content(content) => self.content(content, rest, cursor),
-            PayloadTest::Regex(regex) => self.regex(regex, rest, cursor),
+            PayloadTest::Regex(regex) => {
+                if self.regex(regex, rest, cursor) {
+                    Ok(())
+                } else {
+                    fails
+                }
+            }
             PayloadTest::IsDataAt { at, relative, negated } => {
                 let from = if *relative { cursor as i64 } else { 1 };
                 let end = from.saturating_add(self.value(*at));
-                (end <= self.payload.len() as i64) != *negated && self.from(rest, cursor)
+                match (end <= self.payload.len() as i64, negated) {
+                    (true, false) | (false, true) => self.from(rest, cursor),
+                    (true, true) => fails,
+                    // Less follows a later place.
+                    (false, false) => Err(NEVER),
+                }
             }
             PayloadTest::ByteTest(test) => {
                 let value = self.value(test.value) as u64;
-                let number = self.number(&test.place, cursor);
-                number.is_some_and(|(n, _)| compare(n, test, value)) && self.from(rest, cursor)
+                match self.number(&test.place, cursor) {
+                    Some((number, _)) if compare(number, test, value) => self.from(rest, cursor),
+                    _ => fails,
+                }
             }
-            PayloadTest::ByteExtract(extract) => match self.extract(extract, cursor) {
-                Some(cursor) => self.from(rest, cursor),
-                None => false,
-            },
+            PayloadTest::ByteExtract(extract) => {
+                let end = self.extract(extract, cursor);
+                end.map_or(fails, |end| self.from(rest, end).or(fails))
+            }
             PayloadTest::Base64 { bytes, offset, relative, tests } => {
                 let from = if *relative { cursor } else { 0 } + offset;
                 let encoded = self.payload.get(from..).unwrap_or(&[]);
                 let decoded = base64(&encoded[..bytes.unwrap_or(encoded.len()).min(encoded.len())]);
                 let inner = Search { payload: &decoded, gave_up: false, ..*self }.from(tests, 0);
-                !decoded.is_empty() && inner && self.from(rest, cursor)
+                if decoded.is_empty() || inner.is_err() { fails } else { self.from(rest, cursor) }
             }
             PayloadTest::Size { low, high, negated } => {
                 let size = self.payload.len() as u64;
-                (*low..=*high).contains(&size) != *negated && self.from(rest, cursor)
+                let holds = (*low..=*high).contains(&size) != *negated;
+                if holds { self.from(rest, cursor) } else { fails }
             }
-            PayloadTest::ByteJump(jump) => match self.jump(jump, cursor) {
-                Some(cursor) => self.from(rest, cursor),
-                None => false,
-            },
+            PayloadTest::ByteJump(jump) => {
+                let end = self.jump(jump, cursor);
+                end.map_or(fails, |end| self.from(rest, end).or(fails))
+            }
         }
     }
 
@@ -87,33 +118,34 @@ impl Search<'_> {
         }
     }
 
-    fn content(&mut self, content: &Content, rest: &[PayloadTest], cursor: usize) -> bool {
-        let (start, end) = bounds(content, self.payload.len(), cursor, &self.variables);
-        let mut at = start;
-        let again = PayloadTest::depend_on_place(rest);
-        while let Some(found) = find(content, self.payload, at, end) {
-            if content.negated {
-                return false;
+    /// A content that has to occur, and the tests after it.
+    fn content(&mut self, content: &Content, rest: &[PayloadTest], cursor: usize) -> Held {
+        let bounds = Bounds::new(content, self.payload.len(), cursor, &self.variables);
+        let (mut at, length) = (bounds.start, content.bytes.len());
+        // Beyond what slides with the previous match, too: that tells how far it would have to.
+        while let Some(found) = find(content, self.payload, at, bounds.fixed_end) {
+            let end = found + length;
+            if let Some(beyond) = bounds.sliding_end.and_then(|last| (end as i64).checked_sub(last))
+                && beyond > 0
+            {
+                return Err(cursor.saturating_add(beyond as usize));
             }
             if !self.spend() {
-                return false;
+                break;
             }
-            if self.from(rest, found + content.bytes.len()) {
-                return true;
+            match self.from(rest, end) {
+                Ok(()) => return Ok(()),
+                Err(NEVER) => break,
+                Err(next) => at = (found + 1).max(next - length),
             }
-            // Another occurrence makes no difference to tests that do not depend on its place.
-            if !again {
-                return false;
-            }
-            at = found + 1;
         }
-        content.negated && self.from(rest, cursor)
+        // After a later match there are but fewer occurrences.
+        Err(NEVER)
     }
 
     fn regex(&mut self, regex: &Regex, rest: &[PayloadTest], cursor: usize) -> bool {
         let base = if regex.relative { cursor.min(self.payload.len()) } else { 0 };
         let subject = &self.payload[base..];
-        let again = PayloadTest::depend_on_place(rest);
         let mut at = 0;
         while at <= subject.len() {
             let found = match regex.regex.find_at(subject, at) {
@@ -130,15 +162,13 @@ impl Search<'_> {
             if !self.spend() {
                 return false;
             }
-            if self.from(rest, base + found.1) {
-                return true;
+            match self.from(rest, base + found.1) {
+                Ok(()) => return true,
+                Err(NEVER) => return false,
+                Err(_) => at = found.0 + 1,
             }
-            if !again {
-                return false;
-            }
-            at = found.0 + 1;
         }
-        regex.negated && self.from(rest, cursor)
+        regex.negated && self.from(rest, cursor).is_ok()
     }
 
     fn value(&self, number: Number) -> i64 {
@@ -249,34 +279,43 @@ fn compare(number: u64, test: &ByteTest, value: u64) -> bool {
     holds != test.negated
 }
 
-/// The earliest start and the latest end of the content, as Suricata counts:
-/// offset from the payload's start, depth from offset, distance from the
-/// previous match, within from the end of distance.
-fn bounds(
-    content: &Content,
-    len: usize,
-    cursor: usize,
-    variables: &[u64; VARIABLES],
-) -> (usize, usize) {
-    let of = |number: Option<Number>| number.map(|n| value(n, variables));
-    let clamp = |at: i64| at.clamp(0, len as i64) as usize;
-    let (mut start, mut end) = (0, len);
-    if content.is_relative() {
-        let from = (cursor as i64).saturating_add(of(content.distance).unwrap_or(0));
-        start = clamp(from);
-        if let Some(within) = of(content.within) {
-            end = clamp(from.saturating_add(within));
+/// Where a content may lie, as Suricata counts: offset from the payload's start, depth from
+/// offset, distance from the previous match, within from the end of distance.
+struct Bounds {
+    /// The earliest start.
+    start: usize,
+    /// The latest end.
+    fixed_end: usize,
+    /// A latest end that is relative to the previous match; may lie beyond the payload.
+    sliding_end: Option<i64>,
+}
+
+impl Bounds {
+    fn new(content: &Content, len: usize, cursor: usize, variables: &[u64; VARIABLES]) -> Self {
+        let of = |number: Option<Number>| number.map(|n| value(n, variables));
+        let clamp = |at: i64| at.clamp(0, len as i64) as usize;
+        let (mut start, mut fixed_end, mut sliding_end) = (0, len, None);
+        if content.is_relative() {
+            let from = (cursor as i64).saturating_add(of(content.distance).unwrap_or(0));
+            start = clamp(from);
+            sliding_end = of(content.within).map(|within| from.saturating_add(within));
         }
+        let offset = of(content.offset).unwrap_or(0);
+        start = start.max(clamp(offset));
+        if let Some(depth) = of(content.depth) {
+            fixed_end = clamp(offset.saturating_add(depth));
+        }
+        if content.ends_with {
+            start = start.max(len.saturating_sub(content.bytes.len()));
+        }
+        Self { start, fixed_end, sliding_end }
     }
-    let offset = of(content.offset).unwrap_or(0);
-    start = start.max(clamp(offset));
-    if let Some(depth) = of(content.depth) {
-        end = end.min(clamp(offset.saturating_add(depth)));
+
+    /// The latest end.
+    fn end(&self) -> usize {
+        let sliding = self.sliding_end.map_or(usize::MAX, |end| end.max(0) as usize);
+        self.fixed_end.min(sliding)
     }
-    if content.ends_with {
-        start = start.max(len.saturating_sub(content.bytes.len()));
-    }
-    (start, end)
 }
 
 /// The first occurrence that begins at `start` or later and ends by `end`.
@@ -310,62 +349,121 @@ mod tests {
         Content { bytes: bytes.to_vec(), ..Content::default() }
     }
 
-    /// Tries all ways to place the contents, one after the other.
-    fn naive(contents: &[Content], payload: &[u8], cursor: usize) -> bool {
-        let Some((first, rest)) = contents.split_first() else { return true };
-        let (start, end) = bounds(first, payload.len(), cursor, &[0; VARIABLES]);
-        let len = first.bytes.len();
-        let places: Vec<usize> = (start..=payload.len())
-            .filter(|at| at + len <= end)
-            .filter(|at| {
-                payload[*at..at + len]
-                    .iter()
-                    .zip(&first.bytes)
-                    .all(|(p, b)| p == b || first.nocase && p.eq_ignore_ascii_case(b))
-            })
-            .collect();
-        if first.negated {
-            return places.is_empty() && naive(rest, payload, cursor);
+    /// A content after the previous match, at most `within` bytes.
+    fn after(bytes: &[u8], within: Option<i64>) -> Content {
+        let (distance, within) = (Some(Number::Literal(0)), within.map(Number::Literal));
+        Content { distance, within, ..content(bytes) }
+    }
+
+    /// Tries all ways to place the tests, one after the other.
+    fn naive(tests: &[PayloadTest], payload: &[u8], cursor: usize) -> bool {
+        let Some((first, rest)) = tests.split_first() else { return true };
+        let ends: Vec<usize> = match first {
+            PayloadTest::Content(content) => places(content, payload, cursor),
+            PayloadTest::Regex(regex) => {
+                let subject = &payload[cursor..];
+                let at = |start| regex.regex.find_at(subject, start).unwrap();
+                let matches = (0..=subject.len()).filter_map(|start| {
+                    at(start).filter(|found| found.start() == start).map(|found| found.end())
+                });
+                matches.map(|end| cursor + end).collect()
+            }
+            PayloadTest::IsDataAt { at: Number::Literal(at), negated, .. } => {
+                let is_there = cursor as i64 + at <= payload.len() as i64;
+                return is_there != *negated && naive(rest, payload, cursor);
+            }
+            PayloadTest::ByteTest(ByteTest { value: Number::Literal(value), .. }) => {
+                let is = payload.get(cursor).is_some_and(|byte| i64::from(*byte) == *value);
+                return is && naive(rest, payload, cursor);
+            }
+            _ => unreachable!("not generated"),
+        };
+        match first {
+            PayloadTest::Content(Content { negated: true, .. }) => {
+                ends.is_empty() && naive(rest, payload, cursor)
+            }
+            _ => ends.into_iter().any(|end| naive(rest, payload, end)),
         }
-        places.into_iter().any(|at| naive(rest, payload, at + len))
+    }
+
+    /// The ends of a content.
+    fn places(content: &Content, payload: &[u8], cursor: usize) -> Vec<usize> {
+        let bounds = Bounds::new(content, payload.len(), cursor, &[0; VARIABLES]);
+        let is = |(p, b): (&u8, &u8)| p == b || content.nocase && p.eq_ignore_ascii_case(b);
+        let ends = (bounds.start + content.bytes.len()..=payload.len()).filter(|end| {
+            let there = &payload[end - content.bytes.len()..*end];
+            *end <= bounds.end() && there.iter().zip(&content.bytes).all(is)
+        });
+        ends.collect()
+    }
+
+    fn number(number: Option<i64>) -> Option<Number> {
+        number.map(Number::Literal)
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 1..3)
+    }
+
+    /// A content from the start, the first of the tests.
+    fn first() -> impl Strategy<Value = PayloadTest> {
+        let place = (proptest::option::of(0i64..6), proptest::option::of(1i64..8));
+        (bytes(), any::<bool>(), place).prop_map(|(bytes, nocase, (offset, depth))| {
+            let anchor = if nocase { bytes.len() - 1 } else { 0 };
+            let (offset, depth) = (number(offset), number(depth));
+            let rest = Content::default();
+            PayloadTest::Content(Content { bytes, nocase, anchor, offset, depth, ..rest })
+        })
+    }
+
+    /// A test after another.
+    fn next() -> impl Strategy<Value = PayloadTest> {
+        let place = (proptest::option::of(-3i64..5), proptest::option::of(1i64..8));
+        let relative = (bytes(), any::<bool>(), place).prop_map(|(bytes, negated, place)| {
+            let (distance, within) = (number(place.0), number(place.1));
+            let rest = Content::default();
+            PayloadTest::Content(Content { bytes, negated, distance, within, ..rest })
+        });
+        let is_data_at = (0i64..8, any::<bool>()).prop_map(|(at, negated)| {
+            let at = Number::Literal(at);
+            PayloadTest::IsDataAt { at, relative: true, negated }
+        });
+        let regex = prop_oneof![Just("^a"), Just("b"), Just("a.?b"), Just("^.b")];
+        let regex = regex.prop_map(|text| {
+            let regex = pcre2::bytes::Regex::new(text).unwrap();
+            PayloadTest::Regex(Regex { regex, negated: false, relative: true })
+        });
+        let byte_test = prop_oneof![Just(b'a'), Just(b'b')].prop_map(|value| {
+            let place = Place { count: Number::Literal(1), relative: true, ..Place::default() };
+            let value = Number::Literal(value.into());
+            let (operator, or_equal, negated) = ('=', false, false);
+            PayloadTest::ByteTest(ByteTest { place, operator, or_equal, negated, value })
+        });
+        let absolute = (first(), any::<bool>()).prop_map(|(mut test, negated)| {
+            if let PayloadTest::Content(content) = &mut test {
+                content.negated = negated;
+            }
+            test
+        });
+        prop_oneof![6 => relative, 2 => absolute, 1 => is_data_at, 1 => regex, 1 => byte_test]
     }
 
     proptest! {
         #[test]
         fn the_search_finds_what_trying_everything_finds(
             payload in proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(b'A')], 0..20),
-            tests in proptest::collection::vec((
-                proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 1..3), any::<bool>(), any::<bool>(),
-                proptest::option::of(0i64..6), proptest::option::of(1i64..8),
-                proptest::option::of(-3i64..5), proptest::option::of(1i64..8), any::<bool>(),
-            ), 1..5),
+            first in first(),
+            rest in proptest::collection::vec(next(), 0..5),
         ) {
-            let contents: Vec<Content> = tests.into_iter().enumerate().map(|(i, t)| {
-                let (bytes, nocase, negated, offset, depth, distance, within, relative) = t;
-                let relative = relative && i > 0;
-                let number = |n: Option<i64>| n.map(Number::Literal);
-                Content {
-                    anchor: if nocase { bytes.len() - 1 } else { 0 },
-                    bytes, nocase, negated: negated && i > 0,
-                    offset: if relative { None } else { number(offset) },
-                    depth: if relative { None } else { number(depth) },
-                    distance: if relative { number(distance) } else { None },
-                    within: if relative { number(within) } else { None },
-                    ..Content::default()
-                }
-            }).collect();
-            let expected = naive(&contents, &payload, 0);
-            let tests: Vec<_> = contents.into_iter().map(PayloadTest::Content).collect();
+            let tests: Vec<_> = std::iter::once(first).chain(rest).collect();
             let found = verify(&tests, &payload);
-            prop_assert_eq!(found == Outcome::Match, expected);
+            prop_assert_eq!(found == Outcome::Match, naive(&tests, &payload, 0));
         }
     }
 
     #[test]
     fn what_does_not_depend_on_a_place_is_not_tried_for_others() {
-        let relative = |bytes: &[u8]| {
-            PayloadTest::Content(Content { distance: Some(Number::Literal(0)), ..content(bytes) })
-        };
+        let relative = |bytes: &[u8]| PayloadTest::Content(after(bytes, None));
         let absolute = |bytes: &[u8]| PayloadTest::Content(content(bytes));
         let payload = [&[b'a'; 3000][..], b"b", &[b'c'; 3000]].concat();
         // Without regard to that, each `a` would be tried with each `c`.
@@ -376,19 +474,23 @@ mod tests {
     }
 
     #[test]
+    fn places_after_which_the_same_tests_fail_are_not_tried() {
+        let far = [&[b'a'; 1400][..], b"xxxxb"].concat();
+        for (within, payload) in [(None, &[b'a'; 1400][..]), (Some(4), &far)] {
+            let contents = [b"a"; 8].into_iter().chain([b"b"]);
+            let tests: Vec<_> =
+                contents.map(|bytes| PayloadTest::Content(after(bytes, within))).collect();
+            let mut search = Search { payload, budget: BUDGET, gave_up: false, variables: [0; 8] };
+            assert!(search.from(&tests, 0).is_err());
+            assert!(BUDGET - search.budget < 2 * 1400, "{within:?}: {}", BUDGET - search.budget);
+        }
+    }
+
+    #[test]
     fn a_hostile_payload_is_given_up_on() {
-        let mut tests: Vec<_> = (0..8)
-            .map(|_| {
-                PayloadTest::Content(Content {
-                    distance: Some(Number::Literal(0)),
-                    ..content(b"a")
-                })
-            })
-            .collect();
-        tests.push(PayloadTest::Content(Content {
-            distance: Some(Number::Literal(0)),
-            ..content(b"b")
-        }));
+        let mut tests = vec![after(b"a", Some(100)); 8];
+        tests.push(Content { negated: true, ..after(b"a", Some(1)) });
+        let tests: Vec<_> = tests.into_iter().map(PayloadTest::Content).collect();
         assert_eq!(verify(&tests, &[b'a'; 1400]), Outcome::GaveUp);
     }
 }

@@ -45,27 +45,6 @@ impl PayloadTest {
             Self::Size { .. } => false,
         }
     }
-
-    /// Whether it moves the end of the previous match.
-    fn moves_on(&self) -> bool {
-        match self {
-            Self::Content(content) => !content.negated,
-            Self::Regex(regex) => !regex.negated,
-            Self::ByteJump(_) | Self::ByteExtract(_) => true,
-            Self::ByteTest(_) | Self::IsDataAt { .. } | Self::Base64 { .. } | Self::Size { .. } => {
-                false
-            }
-        }
-    }
-
-    /// Whether the result of `tests` depends on where the match before them is: one of them is
-    /// relative, and none before it has moved on to a place of its own.
-    pub(in super::super) fn depend_on_place(tests: &[Self]) -> bool {
-        tests
-            .iter()
-            .find(|test| test.is_relative() || test.moves_on())
-            .is_some_and(Self::is_relative)
-    }
 }
 
 /// A number in a rule, or a variable read from the packet.
