@@ -1,7 +1,7 @@
 //! A blocked Bloom filter of windows: each window sets two bits in one word.
 
-use super::fold;
 use super::index::{Place, spread};
+use super::{fold, lower, lower_long};
 
 /// The filter.
 pub(super) struct Bitmap {
@@ -50,12 +50,9 @@ pub(super) fn hash(window: [u8; 4]) -> u32 {
     spread(fold(window))
 }
 
-/// Bytes of a long window.
-const LONG: usize = 8;
-
-fn hash_long(window: [u8; LONG]) -> u32 {
-    let folded = u64::from_le_bytes(window) | 0x2020_2020_2020_2020;
-    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+/// The hash of eight bytes in lower case.
+fn hash_long(window: u64) -> u32 {
+    (window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// Words of the check's filter for each place.
@@ -71,24 +68,21 @@ pub(super) struct Check {
     pairs: PairSet,
 }
 
-/// The first two bytes of places, a bit for each pair that case leaves distinct.
-struct PairSet(Box<[u64; 256]>);
+/// The first two bytes of places, in lower case: a bit for each pair.
+struct PairSet(Box<[u64; 1 << 10]>);
 
 impl PairSet {
-    fn place(pair: [u8; 2]) -> (usize, u64) {
-        // Without the bit that distinguishes case, a byte has seven.
-        let [first, second] = pair.map(|byte| usize::from(byte & 0x1f | byte >> 1 & 0x60));
-        let bit = first << 7 | second;
-        (bit / 64, 1 << (bit % 64))
+    fn place(pair: u16) -> (usize, u64) {
+        (usize::from(pair / 64), 1 << (pair % 64))
     }
 
-    fn add(&mut self, pair: [u8; 2]) {
+    fn add(&mut self, pair: u16) {
         let (word, bit) = Self::place(pair);
         self.0[word] |= bit;
     }
 
     #[inline]
-    fn hold(&self, pair: [u8; 2]) -> bool {
+    fn hold(&self, pair: u16) -> bool {
         let (word, bit) = Self::place(pair);
         self.0[word] & bit != 0
     }
@@ -101,14 +95,16 @@ impl Check {
         let mut check = Self {
             long: Bitmap::new(bits.clamp(6, 13)),
             short: Bitmap::new(bits.clamp(6, 11)),
-            pairs: PairSet(Box::new([0; 256])),
+            pairs: PairSet(Box::new([0; 1 << 10])),
         };
         for place in places {
             let bytes = place.bytes(literals);
             match (bytes.first_chunk(), bytes.first_chunk(), bytes.first_chunk()) {
-                (Some(window), ..) => check.long.add(hash_long(*window)),
-                (None, Some(window), _) => check.short.add(hash(*window)),
-                (None, None, Some(pair)) => check.pairs.add(*pair),
+                (Some(window), ..) => {
+                    check.long.add(hash_long(lower_long(u64::from_le_bytes(*window))));
+                }
+                (None, Some(window), _) => check.short.add(spread(lower(*window))),
+                (None, None, Some([a, b])) => check.pairs.add(lower([*a, *b, 0, 0]) as u16),
                 (None, None, None) => unreachable!("a literal has at least two bytes"),
             }
         }
@@ -118,9 +114,17 @@ impl Check {
     /// Whether a literal's place may lie at the beginning of `rest`.
     #[inline]
     pub(super) fn passes(&self, rest: &[u8]) -> bool {
-        let long = rest.first_chunk().is_some_and(|w| self.long.may_hold(hash_long(*w)));
-        let short = rest.first_chunk().is_some_and(|w| self.short.may_hold(hash(*w)));
-        let pair = rest.first_chunk().is_some_and(|pair| self.pairs.hold(*pair));
-        long | short | pair
+        let Some(window) = rest.first_chunk() else { return self.passes_at_end(rest) };
+        let window = lower_long(u64::from_le_bytes(*window));
+        let long = self.long.may_hold(hash_long(window));
+        long | self.short.may_hold(spread(window as u32)) | self.pairs.hold(window as u16)
+    }
+
+    /// The same where fewer than eight bytes follow.
+    #[cold]
+    fn passes_at_end(&self, rest: &[u8]) -> bool {
+        let pair = |[a, b]: &[u8; 2]| self.pairs.hold(lower([*a, *b, 0, 0]) as u16);
+        let short = |window: &[u8; 4]| self.short.may_hold(spread(lower(*window)));
+        rest.first_chunk().is_some_and(short) || rest.first_chunk().is_some_and(pair)
     }
 }

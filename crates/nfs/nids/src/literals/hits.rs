@@ -83,15 +83,27 @@ impl Told<'_> {
     /// and counts those that exist.
     #[inline]
     pub(super) fn tell_often(&mut self, passed: u64, text: usize, base: usize) {
-        let without_first = |passed: u64| passed & passed.wrapping_sub(1);
-        let second = without_first(passed);
+        self.tell_often_thinned(passed, text, base, |passed| passed);
+    }
+
+    /// The same; where there are more than two, those of them that `thin` leaves.
+    #[inline]
+    pub(super) fn tell_often_thinned(
+        &mut self,
+        passed: u64,
+        text: usize,
+        base: usize,
+        thin: impl FnOnce(u64) -> u64,
+    ) {
+        let second = passed & passed.wrapping_sub(1);
         if let Some([one, other]) = self.room[self.count..].first_chunk_mut() {
             one.write(Hit::first(passed, text, base));
             other.write(Hit::first(second, text, base));
             let count = passed.count_ones() as usize;
-            self.count += count.min(2);
-            if count > 2 {
-                self.tell(without_first(second), text, base);
+            if count <= 2 {
+                self.count += count;
+            } else {
+                self.tell(thin(passed), text, base);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::fold;
-use super::runs::{RunLiterals, lower};
+use super::runs::RunLiterals;
+use super::{Once, fold, lower};
 
 /// Bytes that identify a literal, if it has that many.
 pub(in super::super) const WINDOW: usize = 4;
@@ -130,13 +130,14 @@ impl Buckets {
         Self { starts, entries, shift }
     }
 
-    /// The places of these bytes.
+    /// The entries among which are those of a window in lower case; mostly none.
     #[inline]
-    fn of(&self, bytes: [u8; WINDOW]) -> impl Iterator<Item = Place> {
-        let window = lower(bytes);
+    fn of(&self, window: u32) -> &[Entry] {
         let hash = (spread(window) >> self.shift) as usize;
-        let range = self.starts[hash] as usize..self.starts[hash + 1] as usize;
-        self.entries[range].iter().filter(move |entry| entry.window == window).map(|e| e.place)
+        match self.starts.get(hash..hash + 2) {
+            Some(&[start, end]) if start < end => &self.entries[start as usize..end as usize],
+            _ => &[],
+        }
     }
 }
 
@@ -168,7 +169,7 @@ impl Index {
         self.literals.len()
     }
 
-    /// Passes to `found` the literals that lie in the run `there` of `text`, at least a window long,
+    /// Passes to `once` the literals that lie in the run `there` of `text`, at least a window long,
     /// and end after `from`.
     #[inline]
     pub(super) fn find_in_run(
@@ -176,30 +177,55 @@ impl Index {
         text: &[u8],
         there: &Range<usize>,
         from: usize,
-        found: impl FnMut(u32),
+        once: &mut Once<'_, impl FnMut(u32)>,
     ) {
-        self.runs.find(&self.literals, text, there, from, found);
+        self.runs.find(&self.literals, text, there, from, once);
     }
 
-    /// Passes to `found` the literals whose window is at `at` in `text`, which is no run, and that
+    /// Passes to `once` the literals whose window is at `at` in `text`, which is no run, and that
     /// end after `from`.
     #[inline]
-    pub(super) fn find(&self, text: &[u8], at: usize, from: usize, mut found: impl FnMut(u32)) {
-        let mut compare = |place: Place| {
-            let literal = &self.literals[place.literal as usize][..];
-            let Some(start) = at.checked_sub(place.offset as usize) else { return };
-            let end = start + literal.len();
-            let there = text.get(start..end);
-            if end > from && there.is_some_and(|there| there.eq_ignore_ascii_case(literal)) {
-                found(place.literal);
-            }
-        };
+    pub(super) fn find(
+        &self,
+        text: &[u8],
+        at: usize,
+        from: usize,
+        once: &mut Once<'_, impl FnMut(u32)>,
+    ) {
         let there = text.get(at..).unwrap_or(&[]);
-        let long = there.first_chunk().map(|window| self.long.of(*window));
-        long.into_iter().flatten().for_each(&mut compare);
-        if !self.short.entries.is_empty() {
-            let short = there.first_chunk().map(|[a, b]| self.short.of([*a, *b, 0, 0]));
-            short.into_iter().flatten().for_each(compare);
+        let mut among = |buckets: &Buckets, window: [u8; WINDOW]| {
+            let window = lower(window);
+            let entries = buckets.of(window).iter().filter(|entry| entry.window == window);
+            entries.for_each(|entry| self.compare(entry.place, text, at, from, once));
+        };
+        if let Some(window) = there.first_chunk() {
+            among(&self.long, *window);
+        }
+        if let Some([first, second]) = there.first_chunk()
+            && !self.short.entries.is_empty()
+        {
+            among(&self.short, [*first, *second, 0, 0]);
+        }
+    }
+
+    /// Passes the literal of `place` to `once` if it is there with its place at `at`.
+    fn compare(
+        &self,
+        place: Place,
+        text: &[u8],
+        at: usize,
+        from: usize,
+        once: &mut Once<'_, impl FnMut(u32)>,
+    ) {
+        if !once.wants(place.literal) {
+            return;
+        }
+        let literal = &self.literals[place.literal as usize][..];
+        let Some(start) = at.checked_sub(place.offset as usize) else { return };
+        let end = start + literal.len();
+        let there = text.get(start..end);
+        if end > from && there.is_some_and(|there| there.eq_ignore_ascii_case(literal)) {
+            once.tell(place.literal);
         }
     }
 }

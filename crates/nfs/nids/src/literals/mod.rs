@@ -108,6 +108,28 @@ pub(super) struct Found {
     texts: u64,
 }
 
+/// Passes each literal of a text to `tell` once.
+struct Once<'a, T> {
+    /// As in [`Found`].
+    told: &'a mut [u64],
+    text: u64,
+    tell: T,
+}
+
+impl<T: FnMut(u32)> Once<'_, T> {
+    /// Whether a literal was not passed yet: only then need it be compared.
+    #[inline]
+    fn wants(&self, literal: u32) -> bool {
+        self.told[literal as usize] != self.text
+    }
+
+    #[inline]
+    fn tell(&mut self, literal: u32) {
+        self.told[literal as usize] = self.text;
+        (self.tell)(literal);
+    }
+}
+
 impl Literals {
     /// # Panics
     /// If a literal has fewer than [`LEAST`](Self::LEAST) bytes.
@@ -197,15 +219,11 @@ impl Literals {
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
             let (text, from) = (texts[number], from[number]);
-            let found = |literal: u32| {
-                let last = std::mem::replace(&mut told[literal as usize], first + number as u64);
-                if last != first + number as u64 {
-                    tell(number, literal);
-                }
-            };
+            let tell = |literal| tell(number, literal);
+            let mut once = Once { told, text: first + number as u64, tell };
             match runs.at(number, text, at) {
-                There::Other => self.index.find(text, at, from, found),
-                There::Run(run) => self.index.find_in_run(text, &run, from, found),
+                There::Other => self.index.find(text, at, from, &mut once),
+                There::Run(run) => self.index.find_in_run(text, &run, from, &mut once),
                 There::Known => {}
             }
         }
@@ -238,6 +256,25 @@ impl Literals {
 /// The bytes without the bit that distinguishes upper from lower case; it also merges a few others.
 fn fold(bytes: [u8; 4]) -> u32 {
     u32::from_le_bytes(bytes) | 0x2020_2020
+}
+
+/// The bytes in lower case.
+#[inline]
+fn lower(bytes: [u8; 4]) -> u32 {
+    lower_long(u32::from_le_bytes(bytes).into()) as u32
+}
+
+/// The bytes of a number in lower case, all at once.
+#[inline]
+fn lower_long(bytes: u64) -> u64 {
+    const fn each(byte: u8) -> u64 {
+        u64::from_le_bytes([byte; 8])
+    }
+    // The highest bit of a byte that is at least `A`, and of one that is beyond `Z`.
+    let rest = bytes & each(0x7f);
+    let (from_a, beyond_z) = (rest + each(0x80 - b'A'), rest + each(0x7f - b'Z'));
+    let upper = (from_a ^ beyond_z) & !bytes & each(0x80);
+    bytes | upper >> 2
 }
 
 #[cfg(test)]

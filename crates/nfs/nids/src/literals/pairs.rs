@@ -82,12 +82,11 @@ impl Pairs {
     /// The reference of [`scan`](Self::scan).
     pub(super) fn scan_scalar(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
-            let mut thinning = BlockThinning::default();
             for base in (0..text.len()).step_by(PLACES) {
                 let places = base..text.len().min(base + PLACES);
                 let bit = |at: usize| u64::from(self.pass(text, at)) << (at - base);
                 let passed = places.map(bit).fold(0, |passed, bit| passed | bit);
-                let left = thinning.thin(passed, || in_runs(text, base));
+                let left = thin(passed, || in_runs(text, base));
                 let places = (0..PLACES).filter(|place| left >> place & 1 == 1);
                 hits.extend(places.map(|place| Hit { text: n as u32, at: (base + place) as u32 }));
             }
@@ -109,28 +108,12 @@ const PLACES: usize = 64;
 /// At least as many of these places pass in a run, and seldom elsewhere.
 const DENSE: u32 = 16;
 
-/// Leaves out the places of a run after the first that passes: a run is searched as a whole.
-#[derive(Default)]
-struct BlockThinning {
-    /// Whether the place before passed.
-    before: u64,
-}
-
-impl BlockThinning {
-    /// The places that remain of those that have `passed`. `in_runs` returns those in whose window
-    /// each byte is the one before the place.
-    #[inline]
-    fn thin(&mut self, passed: u64, in_runs: impl FnOnce() -> u64) -> u64 {
-        let before = std::mem::replace(&mut self.before, passed >> 63);
-        if passed.count_ones() <= DENSE {
-            return passed;
-        }
-        let again = passed & (passed << 1 | before);
-        if again.count_ones() < DENSE {
-            return passed;
-        }
-        passed & !(again & in_runs())
-    }
+/// Of the places of a block that have `passed`, those of a run only at its first: a run is searched as
+/// a whole. `in_runs` returns the places in whose window each byte is the one before the place.
+#[inline]
+fn thin(passed: u64, in_runs: impl FnOnce() -> u64) -> u64 {
+    let again = passed & passed << 1;
+    if again.count_ones() < DENSE { passed } else { passed & !(again & in_runs()) }
 }
 
 /// Of the places from `base` on, those in whose window each byte is the one before the place.
@@ -183,7 +166,7 @@ mod x86 {
     use thalweg_cpu::avx512;
 
     use super::super::hits::Told;
-    use super::{BlockThinning, FIRST, PAIRS, PLACES, SECOND, Tables, WINDOW};
+    use super::{FIRST, PAIRS, PLACES, SECOND, Tables, WINDOW, thin};
 
     /// A matrix in the instruction's format: the row of the highest bit first.
     const fn matrix(rows: [u8; 8]) -> i64 {
@@ -286,7 +269,7 @@ mod x86 {
                     self.look_up(first, second)
                 }
             };
-            let (mut now, mut thinning) = (looked(0), BlockThinning::default());
+            let mut now = looked(0);
             for base in (0..text.len()).step_by(PLACES) {
                 let next = looked(base + PLACES);
                 let one = behind::<{ PAIRS[1] as i32 }>(now[1], next[1]);
@@ -297,7 +280,9 @@ mod x86 {
                 // There are no places past the end.
                 let there = (text.len() - base).min(PLACES) as u32;
                 let passed = _bzhi_u64(_mm512_test_epi8_mask(near, far), there);
-                told.tell_often(thinning.thin(passed, || in_runs(text, base)), n, base);
+                told.tell_often_thinned(passed, n, base, |passed| {
+                    thin(passed, || in_runs(text, base))
+                });
                 now = next;
             }
         }

@@ -6,15 +6,9 @@
 
 use std::ops::Range;
 
-use super::fold;
 use super::hits::Hit;
 use super::index::{Place, WINDOW};
-
-/// The bytes of a window in lower case.
-#[inline]
-pub(super) fn lower(window: [u8; WINDOW]) -> u32 {
-    u32::from_le_bytes(window.map(|byte| byte.to_ascii_lowercase()))
-}
+use super::{Once, fold, lower};
 
 /// The window at the start of `rest`, in lower case, if it is one byte repeated.
 #[inline]
@@ -87,7 +81,7 @@ impl RunLiterals {
         Self { all, starts }
     }
 
-    /// Passes to `found` those that occur where `text` has the run `there`, and end after `from`.
+    /// Passes to `once` those that occur where `text` has the run `there`, and end after `from`.
     #[inline]
     pub(super) fn find(
         &self,
@@ -95,11 +89,15 @@ impl RunLiterals {
         text: &[u8],
         there: &Range<usize>,
         from: usize,
-        mut found: impl FnMut(u32),
+        once: &mut Once<'_, impl FnMut(u32)>,
     ) {
         let byte = usize::from(text[there.start].to_ascii_lowercase());
         let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
-        for entry in of_byte.iter().take_while(|entry| entry.bytes <= there.len()) {
+        let short = of_byte.iter().take_while(|entry| entry.bytes <= there.len());
+        for entry in short {
+            if !once.wants(entry.literal) {
+                continue;
+            }
             let literal = &literals[entry.literal as usize][..];
             let (before, rest) = literal.split_at(entry.start);
             let after = &rest[entry.bytes..];
@@ -121,7 +119,7 @@ impl RunLiterals {
                 text.get(place).is_some_and(|there| there.eq_ignore_ascii_case(bytes))
             };
             if end > from && is(start..at_run, before) && is(end_of_run..end, after) {
-                found(entry.literal);
+                once.tell(entry.literal);
             }
         }
     }
