@@ -15,6 +15,7 @@ use thalweg_packet::{BATCH, Batch, Lanes, field};
 
 use super::engine::{Engine, Search};
 use super::flows::Flows;
+use super::heads::Kind;
 use super::segment::Segment;
 use super::stream::Stream;
 use thalweg_nf::toolkit::conversation::Conversation;
@@ -34,6 +35,35 @@ enum Text {
     Payload,
     /// The end of a stream, at this range of `joined`, followed by the payload.
     Joined(Range<usize>),
+}
+
+/// What is searched for the packets of a batch. Arrays are indexed by lane.
+pub(super) struct Texts<'a> {
+    /// Empty where nothing is searched ahead.
+    pub(super) bytes: [&'a [u8]; BATCH],
+    /// Bytes at the beginning of each that were searched already.
+    pub(super) known: [usize; BATCH],
+    /// The packets with a payload, and all of each kind.
+    pub(super) with_payload: Lanes,
+    pub(super) of_kinds: [Lanes; Kind::ALL.len()],
+}
+
+impl<'a> Texts<'a> {
+    /// The payloads of packets.
+    fn new(batch: &'a Batch, lanes: Lanes) -> Self {
+        let mut bytes = [&[][..]; BATCH];
+        // Sums in registers: lane by lane, an array would wait for its own stores.
+        let (mut with_payload, mut tcp, mut udp) = (0, 0, 0);
+        for lane in lanes {
+            bytes[lane] = payload(batch, lane);
+            with_payload |= u32::from(!bytes[lane].is_empty()) << lane;
+            let kind = Kind::of(batch, lane);
+            tcp |= u32::from(kind == Kind::Tcp) << lane;
+            udp |= u32::from(kind == Kind::Udp) << lane;
+        }
+        let of_kinds = [tcp, udp, lanes.0 & !(tcp | udp)].map(Lanes);
+        Self { bytes, known: [0; BATCH], with_payload: Lanes(with_payload), of_kinds }
+    }
 }
 
 /// The results for a batch before its packets' turn; reused. Arrays with an entry per packet are
@@ -76,39 +106,38 @@ impl Ahead {
         midstream: bool,
         search: &mut Search,
     ) {
-        let mut payloads = [&[][..]; BATCH];
+        let mut texts = Texts::new(batch, lanes);
+        let [of_tcp, of_others] = engine.needs.connections;
+        let tcp = texts.of_kinds[Kind::Tcp as usize];
         self.connected = Lanes::NONE;
-        for lane in lanes {
-            payloads[lane] = payload(batch, lane);
-            if engine.needs.connections[usize::from(batch.headers(lane).ip_proto != TCP)] {
-                self.connected.insert(lane);
-            }
+        for (lanes, matter) in [(tcp, of_tcp), (lanes.without(tcp), of_others)] {
+            self.connected = self.connected.or(if matter { lanes } else { Lanes::NONE });
         }
-        let mut fresh = [0; BATCH];
         if !self.connected.is_empty() {
             self.find_connections(flows, batch);
             for lane in self.connected {
                 self.texts[lane] = Text::Payload;
             }
             if engine.needs.streams {
-                self.put_together(engine, flows, &payloads, midstream);
+                self.put_together(engine, flows, &texts.bytes, midstream);
             }
             #[cfg(test)]
             if BLIND.get() {
                 self.texts.fill(Text::Unknown);
             }
             for lane in self.segmented {
-                (payloads[lane], fresh[lane]) = match &self.texts[lane] {
+                let bytes = &mut texts.bytes[lane];
+                (*bytes, texts.known[lane]) = match &self.texts[lane] {
                     Text::Unknown => (&[][..], 0),
                     Text::Payload => continue,
                     Text::Joined(past) => {
-                        (&self.joined[past.start..past.end + payloads[lane].len()], past.len())
+                        (&self.joined[past.start..past.end + bytes.len()], past.len())
                     }
                 };
             }
         }
         self.found.clear();
-        engine.candidates_of_each(batch, lanes, &payloads, &fresh, search, &mut self.found);
+        engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 

@@ -6,6 +6,7 @@
 use sha2::{Digest, Sha256};
 use thalweg_packet::{BATCH, Batch, Lanes};
 
+use super::ahead::Texts;
 use super::alert;
 use super::buffer::Buffer;
 use super::chosen::{Chosen, RuleSet};
@@ -185,15 +186,14 @@ impl Engine {
         out.dedup();
     }
 
-    /// Appends to `out`, for each of the `payloads` in `lanes` of a batch (the others are empty),
-    /// its lane and the numbers of the rules that may match it, whose pattern ends after the
-    /// first `fresh` of its bytes, ordered by lane and then by evaluation.
+    /// Appends to `out`, for each of the `texts` of a batch's `lanes`, its lane and the numbers of the
+    /// rules that may match it, whose pattern ends after what is known of it, ordered by lane and then
+    /// by evaluation.
     pub(super) fn candidates_of_each(
         &self,
         batch: &Batch,
         lanes: Lanes,
-        payloads: &[&[u8]; BATCH],
-        fresh: &[usize; BATCH],
+        texts: &Texts<'_>,
         search: &mut Search,
         out: &mut Vec<(u32, u32)>,
     ) {
@@ -206,7 +206,7 @@ impl Engine {
                 suiting.each(|n| chosen.add_rule(lane, without_pattern[n]));
             }
         }
-        let with_payload = self.payloads.of_each(batch, lanes, payloads, concerned);
+        self.payloads.of_each(batch, texts, concerned);
         let mut by_pattern = Lanes::NONE;
         let mut choose = |lane, rules: &RuleSet| {
             by_pattern.insert(lane);
@@ -214,17 +214,17 @@ impl Engine {
         };
         for (group, lanes) in concerned.drain(..) {
             let group = self.payloads.group(group);
-            if lanes == with_payload {
-                group.find_in_each(payloads, fresh, found, &mut choose);
+            if lanes == texts.with_payload {
+                group.find_in_each(&texts.bytes, &texts.known, found, &mut choose);
                 continue;
             }
-            let (mut those, mut texts, mut from) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
+            let (mut those, mut bytes, mut known) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
             for (n, lane) in lanes.into_iter().enumerate() {
-                (those[n], texts[n], from[n]) = (lane, payloads[lane], fresh[lane]);
+                (those[n], bytes[n], known[n]) = (lane, texts.bytes[lane], texts.known[lane]);
             }
             let count = lanes.count();
             let choose = |n, rules: &RuleSet| choose(those[n], rules);
-            group.find_in_each(&texts[..count], &from[..count], found, choose);
+            group.find_in_each(&bytes[..count], &known[..count], found, choose);
         }
         for lane in chosen.lanes() {
             // Rules without a pattern suit already.

@@ -287,14 +287,14 @@ impl Flow {
         ends.judge(to_server, segment, payload.len(), streams, how.target)
     }
 
-    /// Whether a segment only continues its stream after `past`: it changes nothing else, and
-    /// only its new bytes could require a rule to be evaluated.
+    /// Whether a segment only continues its stream: it changes nothing else, and only its new bytes
+    /// could require a rule to be evaluated. With `past`, only if that is the end of the stream.
     pub(super) fn only_goes_on(
         &self,
         to_server: bool,
         segment: &Segment,
         length: usize,
-        past: &[u8],
+        past: Option<&[u8]>,
         engine: &Engine,
         target: Target,
     ) -> bool {
@@ -304,7 +304,7 @@ impl Flow {
         segment.has(ACK, SYN | RST | FIN)
             && self.verdict.is_none()
             && stream.goes_on_at(segment.sequence)
-            && stream.past(engine.reach) == past
+            && past.is_none_or(|past| stream.past(engine.reach) == past)
             && !tracked.streams[other].waits_for_acknowledgement()
             && tracked.open[own].is_empty()
             && (self.is_established() || !tracked.ends.is_open())
@@ -314,8 +314,8 @@ impl Flow {
             && (!engine.needs.applications || tracked.app.is_none())
     }
 
-    /// Accepts a segment that only continues its stream. Returns the bytes of memory that the
-    /// stream held before and holds now.
+    /// Accepts a segment that only continues its stream. Returns the bytes of its past that the
+    /// stream kept before and keeps now.
     pub(super) fn go_on(
         &mut self,
         to_server: bool,
@@ -330,10 +330,7 @@ impl Flow {
             let Tracked { ends, streams, .. } = tracked;
             ends.sends(to_server, segment, payload.len(), streams);
             ends.take(to_server, segment);
-            let stream = &mut streams[usize::from(!to_server)];
-            let before = stream.memory();
-            stream.append(payload, policy);
-            (before, stream.memory())
+            streams[usize::from(!to_server)].append(payload, policy)
         })
     }
 

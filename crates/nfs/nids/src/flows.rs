@@ -64,8 +64,9 @@ pub(super) struct Flows {
     /// By share: where the search for connections to evict goes on, and for streams.
     hands: Vec<[Hand; 2]>,
     pub(super) evicted: u64,
-    /// Bytes that tracked connections hold, by share.
+    /// Bytes that tracked connections hold, by share, and the most that each may.
     memory: Vec<usize>,
+    most: usize,
     /// Connections whose streams were given up.
     pub(super) streams_evicted: u64,
 }
@@ -75,10 +76,11 @@ impl Flows {
     pub(super) fn new(limits: Limits, steering: Steering, parts: usize) -> Self {
         let shares = limits.shares();
         // A part has whole shares.
-        let most = limits.flows / shares * shares.div_ceil(parts);
-        let table = FlowTable::with_sections(shares, most.max(1));
+        let flows = limits.flows / shares * shares.div_ceil(parts);
+        let table = FlowTable::with_sections(shares, flows.max(1));
         let (hands, memory) = (vec![Default::default(); shares], vec![0; shares]);
-        Self { table, limits, steering, hands, evicted: 0, memory, streams_evicted: 0 }
+        let most = limits.memory / shares;
+        Self { table, limits, steering, hands, evicted: 0, memory, most, streams_evicted: 0 }
     }
 
     /// The bytes of connections and streams that the limits allow.
@@ -125,8 +127,11 @@ impl Flows {
         now: Nanoseconds,
     ) -> Option<&mut Flow> {
         let idle = self.limits.idle;
-        let (known, flow) = self.table.at_mut(slot)?;
-        (known == id && now.since(flow.last) < idle).then_some(flow)
+        if !self.table.has(slot, id) {
+            return None;
+        }
+        let (_, flow) = self.table.at_mut(slot)?;
+        (now.since(flow.last) < idle).then_some(flow)
     }
 
     /// The connection of a packet, advanced by it. An earlier lookup found it in the slot `hint`,
@@ -195,10 +200,9 @@ impl Flows {
     /// Beyond the limit, connections lose their streams, each the least recently used of a few.
     #[inline]
     pub(super) fn book(&mut self, share: usize, before: usize, after: usize) {
-        let most = self.limits.memory / self.memory.len();
         let memory = &mut self.memory[share];
         *memory = *memory + after - before;
-        while self.memory[share] > most && self.evict_stream(share) {}
+        while self.memory[share] > self.most && self.evict_stream(share) {}
     }
 
     /// Gives up the streams of a connection; returns whether one had any.

@@ -8,7 +8,7 @@
 
 use hashbrown::HashMap;
 use thalweg_packet::wire::ip_proto::{SCTP, TCP, UDP};
-use thalweg_packet::{Batch, Lanes, field};
+use thalweg_packet::{Batch, field};
 
 use super::rule::{Protocol, Rule};
 
@@ -163,25 +163,13 @@ impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Other];
 
     /// The kind of a packet.
+    #[inline]
     pub(super) fn of(batch: &Batch, lane: usize) -> Self {
         match batch.headers(lane).ip_proto {
             TCP => Self::Tcp,
             UDP => Self::Udp,
             _ => Self::Other,
         }
-    }
-
-    /// The packets of each kind among those of `lanes`.
-    #[inline]
-    pub(super) fn divide(batch: &Batch, lanes: Lanes) -> [Lanes; Self::ALL.len()] {
-        // Sums in registers: lane by lane, an array would wait for its own stores.
-        let (mut tcp, mut udp) = (0, 0);
-        for lane in lanes {
-            let protocol = batch.headers(lane).ip_proto;
-            tcp |= u32::from(protocol == TCP) << lane;
-            udp |= u32::from(protocol == UDP) << lane;
-        }
-        [Lanes(tcp), Lanes(udp), Lanes(lanes.0 & !(tcp | udp))]
     }
 
     /// Whether all its packets have ports.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use thalweg_packet::wire::ip_proto;
-use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds, field};
+use thalweg_packet::{Batch, DropReason, FiveTuple, Lanes, Layer, field};
 
 use super::ahead::Ahead;
 #[cfg(test)]
@@ -123,11 +123,13 @@ impl Inspector {
     ) {
         let midstream = self.settings.midstream;
         self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
+        let mut as_expected = true;
         for lane in lanes {
             if self.ahead.connected.contains(lane) {
-                let quiet = !context.is_traced()
-                    && self.goes_on(engine, flows, batch, lane, batch.meta.timestamp[lane]);
+                let quiet =
+                    !context.is_traced() && self.goes_on(engine, flows, batch, lane, as_expected);
                 if !quiet {
+                    as_expected = false;
                     self.in_connection(engine, flows, batch, lane, context);
                 }
                 continue;
@@ -154,16 +156,17 @@ impl Inspector {
     }
 
     /// Accepts a segment that continues its stream as expected and for which no rule must be
-    /// evaluated; returns whether it is one. Most segments are, and skip all other work.
+    /// evaluated; returns whether it is one. Most segments are, and skip all other work. While all
+    /// packets of the batch were such, streams are `as_expected`, and are not compared.
     fn goes_on(
         &mut self,
         engine: &Engine,
         flows: &mut Flows,
         batch: &Batch,
         lane: usize,
-        now: Nanoseconds,
+        as_expected: bool,
     ) -> bool {
-        let ahead = &self.ahead;
+        let (ahead, now) = (&self.ahead, batch.meta.timestamp[lane]);
         let (Some(past), Some(segment)) = (ahead.quiet(lane), ahead.segment(lane)) else {
             return false;
         };
@@ -174,7 +177,7 @@ impl Inspector {
         let Some(flow) = flows.at(slot, &id, now) else { return false };
         let to_server = flow.is_to_server(from_low);
         let payload = payload(batch, lane);
-        let target = self.settings.target;
+        let (target, past) = (self.settings.target, (!as_expected).then_some(past));
         if !flow.only_goes_on(to_server, &segment, payload.len(), past, engine, target)
             || !self.delivery(batch, lane).is_plain()
         {

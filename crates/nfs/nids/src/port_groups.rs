@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
+use super::ahead::Texts;
 use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Kind};
 use super::rule::{Ports, Rule};
-use thalweg_packet::{BATCH, Batch, Lanes};
+use thalweg_packet::{Batch, Lanes};
 
 /// As many ports are few: rules about more are searched for whatever the ports.
 const FEW_PORTS: usize = 64;
@@ -67,20 +68,13 @@ impl PortGroups {
         [kind.of_any_port].into_iter().chain(by_ports).map(|number| &self.groups[number])
     }
 
-    /// Appends to `out` the groups that concern the payloads of a batch, each with their lanes. Returns
-    /// the lanes whose payload is not empty.
-    pub(super) fn of_each(
-        &self,
-        batch: &Batch,
-        lanes: Lanes,
-        payloads: &[&[u8]; BATCH],
-        out: &mut Vec<(usize, Lanes)>,
-    ) -> Lanes {
-        let there = |lane: usize| u32::from(!payloads[lane].is_empty()) << lane;
-        let with_payload = Lanes(lanes.into_iter().map(there).fold(0, |all, lane| all | lane));
-        let of_kinds = Kind::divide(batch, with_payload);
-        for (kind, lanes) in self.kinds.iter().zip(of_kinds).filter(|(_, lanes)| !lanes.is_empty())
-        {
+    /// Appends to `out` the groups that concern the texts of a batch, each with the lanes that have one.
+    pub(super) fn of_each(&self, batch: &Batch, texts: &Texts<'_>, out: &mut Vec<(usize, Lanes)>) {
+        for (kind, lanes) in self.kinds.iter().zip(texts.of_kinds) {
+            let lanes = lanes.and(texts.with_payload);
+            if lanes.is_empty() {
+                continue;
+            }
             out.push((kind.of_any_port, lanes));
             if !kind.has_groups_by_port() {
                 continue;
@@ -96,7 +90,6 @@ impl PortGroups {
                 }
             }
         }
-        with_payload
     }
 
     /// The group of a number.

@@ -207,11 +207,14 @@ impl Stream {
         &self.tail[self.tail.len().saturating_sub(most)..]
     }
 
-    /// Appends the next bytes where the stream [continues](Self::goes_on_at).
+    /// Appends the next bytes where the stream [continues](Self::goes_on_at). Returns the bytes of the
+    /// past that it kept before and keeps now.
     #[inline]
-    pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) {
+    pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) -> (usize, usize) {
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
+        let before = self.tail.len();
         self.remember(bytes, policy.tail);
+        (before, self.tail.len())
     }
 
     /// Accepts a segment, the last one if it carries a FIN. `out` becomes the tail followed by the

@@ -187,8 +187,18 @@ where
 
     /// The slot of `flow`; `hint` is the slot of an earlier lookup, if that found the flow.
     pub fn slot_now(&self, hint: Option<Slot>, flow: &K) -> Option<Slot> {
-        let still = |slot: &Slot| self.at(*slot).is_some_and(|(known, _)| known == flow);
-        hint.filter(still).or_else(|| self.slot(flow))
+        hint.filter(|slot| self.has(*slot, flow)).or_else(|| self.slot(flow))
+    }
+
+    /// Whether `flow` is in `slot`.
+    #[inline]
+    pub fn has(&self, slot: Slot, flow: &K) -> bool {
+        // Comparing arrays of more than four words calls a function.
+        let differs = |known: &K| {
+            let words = known.words().into_iter().zip(flow.words());
+            words.fold(0, |all, (known, word)| all | known ^ word) != 0
+        };
+        self.at(slot).is_some_and(|(known, _)| !differs(known))
     }
 
     /// The value of `flow`; `hint` is the slot of an earlier lookup, if that found the flow.
