@@ -83,17 +83,17 @@ impl Told<'_> {
     /// and counts those that exist.
     #[inline]
     pub(super) fn tell_often(&mut self, passed: u64, text: usize, base: usize) {
-        self.tell_often_thinned(passed, text, base, |passed| passed);
+        self.tell_often_but(passed, text, base, |many| many);
     }
 
-    /// The same; where there are more than two, those of them that `thin` leaves.
+    /// The same; of more than two places, those that `left` leaves.
     #[inline]
-    pub(super) fn tell_often_thinned(
+    pub(super) fn tell_often_but(
         &mut self,
         passed: u64,
         text: usize,
         base: usize,
-        thin: impl FnOnce(u64) -> u64,
+        left: impl FnOnce(u64) -> u64,
     ) {
         let second = passed & passed.wrapping_sub(1);
         if let Some([one, other]) = self.room[self.count..].first_chunk_mut() {
@@ -103,7 +103,7 @@ impl Told<'_> {
             if count <= 2 {
                 self.count += count;
             } else {
-                self.tell(thin(passed), text, base);
+                self.tell(left(passed), text, base);
             }
         }
     }
@@ -115,6 +115,12 @@ impl Hit {
     pub(super) fn adjoins(self, before: Self) -> bool {
         let steps = self.at.wrapping_sub(before.at);
         self.text == before.text && steps <= WINDOW as u32
+    }
+
+    /// The places from `base` on in a text whose bits are set.
+    pub(super) fn each(passed: u64, text: usize, base: usize) -> impl Iterator<Item = Self> {
+        let places = (0..u64::BITS as usize).filter(move |place| passed >> place & 1 == 1);
+        places.map(move |place| Self { text: text as u32, at: (base + place) as u32 })
     }
 
     /// The hit as one number with the text in its lower half.

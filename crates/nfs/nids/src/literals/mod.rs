@@ -8,7 +8,9 @@
 //! searched once, as a whole ([`runs`]). The share of random text that the tables would pass decides
 //! which literals go to which filter.
 
+mod affine;
 mod bitmap;
+mod dense;
 mod hits;
 mod index;
 mod nibbles;
@@ -17,6 +19,7 @@ mod runs;
 mod windows;
 
 use bitmap::Check;
+use dense::Block;
 use hits::Hit;
 use index::{Index, Place};
 pub(super) use index::{WINDOW, commonness};
@@ -90,9 +93,9 @@ impl Registers {
         }
     }
 
-    fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    fn scan(&self, texts: &[&[u8]], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) {
         match self {
-            Self::Pairs(pairs) => pairs.scan(texts, hits),
+            Self::Pairs(pairs) => pairs.scan(texts, blocks, hits),
             Self::Nibbles(nibbles) => nibbles.scan(texts, hits),
         }
     }
@@ -102,6 +105,8 @@ impl Registers {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     hits: Vec<Hit>,
+    /// Room for dense blocks.
+    blocks: Vec<Block>,
     /// By literal, the last text in which it was reported.
     told: Vec<u64>,
     /// The number of texts searched so far.
@@ -200,7 +205,8 @@ impl Literals {
     }
 
     /// Finds the literals in each of `texts` that end after the first `from` of its bytes, and
-    /// passes the numbers of text and literal to `tell`: at most twice each, once per filter.
+    /// passes the numbers of text and literal to `tell`: at most three times each, once per filter and
+    /// once for [dense blocks](dense).
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -208,9 +214,9 @@ impl Literals {
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
     ) {
-        let Found { hits, told, texts: before } = found;
+        let Found { hits, blocks, told, texts: before } = found;
         hits.clear();
-        self.scan(texts, hits);
+        self.scan(texts, blocks, hits);
         told.resize(told.len().max(self.index.len()), 0);
         // The numbering of texts continues, so that `told` need not be cleared.
         let first = *before + 1;
@@ -229,9 +235,9 @@ impl Literals {
         }
     }
 
-    fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    fn scan(&self, texts: &[&[u8]], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) {
         if let Some(registers) = &self.registers {
-            registers.scan(texts, hits);
+            registers.scan(texts, blocks, hits);
         }
         if let Some(windows) = &self.windows {
             windows.scan(texts, hits);

@@ -6,12 +6,16 @@
 //! accepts all pairs. The hash is linear over bits, takes one instruction per byte
 //! (`gf2p8affineqb`), and ignores the bit that distinguishes upper from lower case. Each pair of a
 //! text is hashed once and looked up in all tables; the results are then moved to their places.
+//!
+//! Where many places of a block pass, they are left to a second filter ([`Dense`]).
 #![allow(unsafe_code)]
 
+use super::affine::{Rows, hashes};
+use super::dense::{Block, Blocks, Dense, PLACES};
 use super::hits::Hit;
 #[cfg(target_arch = "x86_64")]
 use super::hits::tell;
-use super::index::{Place, WINDOW};
+use super::index::Place;
 
 /// The offsets of the pairs that are looked up.
 const PAIRS: [usize; 4] = [0, 1, 2, 3];
@@ -21,8 +25,8 @@ const BUCKETS: usize = 8;
 
 /// Rows of the matrices for the first and the second byte of a pair; each bit of the hash is
 /// the parity of the byte under one of them.
-const FIRST: [u8; 8] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b];
-const SECOND: [u8; 8] = [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5];
+const FIRST: Rows = [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b];
+const SECOND: Rows = [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5];
 
 /// For each pair and hash, the buckets; aligned to cache lines.
 #[repr(C, align(64))]
@@ -31,6 +35,7 @@ struct Tables([[u8; 256]; PAIRS.len()]);
 /// The filter.
 pub(super) struct Pairs {
     tables: Box<Tables>,
+    dense: Dense,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     fast: bool,
 }
@@ -45,8 +50,10 @@ impl Pairs {
         let mut places = places.to_vec();
         places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
         let mut tables = Box::new(Tables([[0; 256]; PAIRS.len()]));
+        let mut dense = Dense::default();
         for (n, place) in places.iter().enumerate() {
             let bucket = 1u8 << (n * BUCKETS / places.len());
+            dense.add(bucket, place.bytes(literals));
             let bytes = place.bytes(literals);
             for (at, table) in PAIRS.into_iter().zip(&mut tables.0) {
                 match bytes.get(at..at + 2) {
@@ -55,7 +62,7 @@ impl Pairs {
                 }
             }
         }
-        Some(Self { tables, fast: is_fast() })
+        Some(Self { tables, dense, fast: is_fast() })
     }
 
     /// The share of random places that pass.
@@ -67,30 +74,39 @@ impl Pairs {
         (0..BUCKETS).map(of_bucket).sum()
     }
 
-    /// Appends each place in each of the `texts` where a literal may occur.
-    pub(super) fn scan(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    /// Appends each place in each of the `texts` where a literal may occur; those in `blocks` with many,
+    /// whose room is reused, after all others.
+    pub(super) fn scan(&self, texts: &[&[u8]], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) {
         #[cfg(target_arch = "x86_64")]
         if self.fast {
-            let places = texts.iter().map(|text| text.len()).sum();
+            let places = places_of(texts);
+            let mut dense = Blocks::new(blocks, places, texts.len());
             // SAFETY: `is_fast` checked that the CPU has the instructions.
-            tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told) });
+            tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told, &mut dense) });
+            // SAFETY: as above.
+            unsafe { self.dense.scan(texts, dense.all(), hits) };
             return;
         }
-        self.scan_scalar(texts, hits);
+        self.scan_scalar(texts, blocks, hits);
     }
 
     /// The reference of [`scan`](Self::scan).
-    pub(super) fn scan_scalar(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
+    pub(super) fn scan_scalar(
+        &self,
+        texts: &[&[u8]],
+        blocks: &mut Vec<Block>,
+        hits: &mut Vec<Hit>,
+    ) {
+        let mut dense = Blocks::new(blocks, places_of(texts), texts.len());
         for (n, text) in texts.iter().enumerate() {
             for base in (0..text.len()).step_by(PLACES) {
                 let places = base..text.len().min(base + PLACES);
                 let bit = |at: usize| u64::from(self.pass(text, at)) << (at - base);
                 let passed = places.map(bit).fold(0, |passed, bit| passed | bit);
-                let left = thin(passed, || in_runs(text, base));
-                let places = (0..PLACES).filter(|place| left >> place & 1 == 1);
-                hits.extend(places.map(|place| Hit { text: n as u32, at: (base + place) as u32 }));
+                hits.extend(Hit::each(dense.divert(passed, n, base), n, base));
             }
         }
+        self.dense.scan_scalar(texts, dense.all(), hits);
     }
 
     /// Whether a literal may occur at a place.
@@ -102,25 +118,8 @@ impl Pairs {
     }
 }
 
-/// Places that are looked up at once, a bit each.
-const PLACES: usize = 64;
-
-/// At least as many of these places pass in a run, and seldom elsewhere.
-const DENSE: u32 = 16;
-
-/// Of the places of a block that have `passed`, those of a run only at its first: a run is searched as
-/// a whole. `in_runs` returns the places in whose window each byte is the one before the place.
-#[inline]
-fn thin(passed: u64, in_runs: impl FnOnce() -> u64) -> u64 {
-    let again = passed & passed << 1;
-    if again.count_ones() < DENSE { passed } else { passed & !(again & in_runs()) }
-}
-
-/// Of the places from `base` on, those in whose window each byte is the one before the place.
-fn in_runs(text: &[u8], base: usize) -> u64 {
-    let is_like_before = |at: usize| at > 0 && at < text.len() && text[at] == text[at - 1];
-    let is_in_run = |at: usize| (at..at + WINDOW).all(is_like_before);
-    (0..PLACES).map(|n| u64::from(is_in_run(base + n)) << n).fold(0, |all, bit| all | bit)
+fn places_of(texts: &[&[u8]]) -> usize {
+    texts.iter().map(|text| text.len()).sum()
 }
 
 /// Whether this CPU can look up 64 places at a time, and the active level allows it.
@@ -139,21 +138,6 @@ pub(super) fn is_fast() -> bool {
 /// The contribution of each byte to the hash, as the first and as the second of a pair.
 const HASHES: [[u8; 256]; 2] = [hashes(FIRST), hashes(SECOND)];
 
-const fn hashes(rows: [u8; 8]) -> [u8; 256] {
-    let mut hashes = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut bit = 0;
-        while bit < 8 {
-            let parity = (rows[bit] & byte as u8).count_ones() as u8 & 1;
-            hashes[byte] |= parity << bit;
-            bit += 1;
-        }
-        byte += 1;
-    }
-    hashes
-}
-
 fn hash(first: u8, second: u8) -> u8 {
     HASHES[0][usize::from(first)] ^ HASHES[1][usize::from(second)]
 }
@@ -165,47 +149,10 @@ mod x86 {
 
     use thalweg_cpu::avx512;
 
+    use super::super::affine::x86::{Table, matrix};
+    use super::super::dense::{Blocks, PLACES};
     use super::super::hits::Told;
-    use super::{FIRST, PAIRS, PLACES, SECOND, Tables, WINDOW, thin};
-
-    /// A matrix in the instruction's format: the row of the highest bit first.
-    const fn matrix(rows: [u8; 8]) -> i64 {
-        let mut reversed = [0; 8];
-        let mut bit = 0;
-        while bit < 8 {
-            reversed[7 - bit] = rows[bit];
-            bit += 1;
-        }
-        i64::from_le_bytes(reversed)
-    }
-
-    /// A table of 256 bytes, and the lookup of 64 bytes in it.
-    #[derive(Clone, Copy)]
-    struct Table([__m512i; 4]);
-
-    impl Table {
-        #[avx512]
-        #[target_feature(enable = "avx512vbmi")]
-        fn load(table: &[u8; 256]) -> Self {
-            let (parts, _) = table.as_chunks::<64>();
-            Self([load(&parts[0]), load(&parts[1]), load(&parts[2]), load(&parts[3])])
-        }
-
-        #[avx512]
-        #[target_feature(enable = "avx512vbmi")]
-        fn look_up(self, at: __m512i) -> __m512i {
-            let low = _mm512_permutex2var_epi8(self.0[0], at, self.0[1]);
-            let high = _mm512_permutex2var_epi8(self.0[2], at, self.0[3]);
-            _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), low, high)
-        }
-    }
-
-    #[avx512]
-    #[inline]
-    fn load(bytes: &[u8; PLACES]) -> __m512i {
-        // SAFETY: `bytes` has the 64 bytes that are read.
-        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-    }
+    use super::{FIRST, PAIRS, SECOND, Tables};
 
     /// For each of 64 bytes, the buckets of the pair that begins there, according to each table.
     type Looked = [__m512i; PAIRS.len()];
@@ -256,7 +203,14 @@ mod x86 {
         #[avx512]
         #[target_feature(enable = "avx512vbmi,gfni")]
         #[inline]
-        fn scan(&self, n: usize, text: &[u8], nothing: &Looked, told: &mut Told<'_>) {
+        fn scan(
+            &self,
+            n: usize,
+            text: &[u8],
+            nothing: &Looked,
+            told: &mut Told<'_>,
+            dense: &mut Blocks<'_>,
+        ) {
             let looked = |base: usize| match text.get(base..).unwrap_or_default() {
                 [] => *nothing,
                 rest if rest.len() <= PLACES => self.look_up_rest(rest),
@@ -280,37 +234,10 @@ mod x86 {
                 // There are no places past the end.
                 let there = (text.len() - base).min(PLACES) as u32;
                 let passed = _bzhi_u64(_mm512_test_epi8_mask(near, far), there);
-                told.tell_often_thinned(passed, n, base, |passed| {
-                    thin(passed, || in_runs(text, base))
-                });
+                told.tell_often_but(passed, n, base, |many| dense.divert(many, n, base));
                 now = next;
             }
         }
-    }
-
-    /// As [`in_runs`](super::in_runs).
-    #[avx512]
-    #[inline]
-    fn in_runs(text: &[u8], base: usize) -> u64 {
-        const { assert!(WINDOW == 4) };
-        let (now, next) = (like_before(text, base), like_before(text, base + PLACES));
-        let behind = |bytes: u32| now >> bytes | next << (PLACES as u32 - bytes);
-        now & behind(1) & behind(2) & behind(3)
-    }
-
-    /// Which of the bytes from `base` on are like the byte before.
-    #[avx512]
-    #[inline]
-    fn like_before(text: &[u8], base: usize) -> u64 {
-        let there = _bzhi_u64(u64::MAX, text.len().saturating_sub(base).min(PLACES) as u32);
-        // The first byte of the text has none before it.
-        let there = there & (u64::MAX << u32::from(base == 0));
-        let at = text.as_ptr().wrapping_add(base);
-        // SAFETY: the mask limits the load to bytes of the text.
-        let bytes = unsafe { _mm512_maskz_loadu_epi8(there, at.cast()) };
-        // SAFETY: as above: each of these bytes has one before it.
-        let before = unsafe { _mm512_maskz_loadu_epi8(there, at.wrapping_sub(1).cast()) };
-        _mm512_mask_cmpeq_epi8_mask(there, bytes, before)
     }
 
     /// The values `BYTES` bytes after each of 64 places, some of them among the next 64.
@@ -326,11 +253,16 @@ mod x86 {
     #[avx512]
     #[target_feature(enable = "avx512vbmi,gfni")]
     #[inline(never)]
-    pub(super) fn scan<'a>(tables: &Tables, texts: &[&[u8]], mut told: Told<'a>) -> Told<'a> {
+    pub(super) fn scan<'a>(
+        tables: &Tables,
+        texts: &[&[u8]],
+        mut told: Told<'a>,
+        dense: &mut Blocks<'_>,
+    ) -> Told<'a> {
         let registers = Registers::load(tables);
         let nothing = registers.look_up(_mm512_setzero_si512(), _mm512_setzero_si512());
         for (n, text) in texts.iter().enumerate() {
-            registers.scan(n, text, &nothing, &mut told);
+            registers.scan(n, text, &nothing, &mut told, dense);
         }
         told
     }
@@ -349,15 +281,30 @@ mod tests {
         fn vectors_let_pass_what_the_reference_does(
             literals in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 2..12), 1..40),
             parts in proptest::collection::vec((any::<u8>(), prop_oneof![Just(1usize), 1usize..90]), 0..60),
+            unit in (any::<prop::sample::Index>(), 1usize..6, 0usize..400),
         ) {
-            let text = runs(&parts);
+            let (literal, most, length) = unit;
+            let unit = literal.get(&literals).iter().take(most);
+            let text = [&runs(&parts)[..], &unit.cycle().take(length).copied().collect::<Vec<_>>()].concat();
             let pairs = Pairs::new(&literals, &places(&literals, 0..literals.len() as u32, 4)).unwrap();
-            let (mut fast, mut slow) = (Vec::new(), Vec::new());
+            let (mut fast, mut slow, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
             let texts = [&text[..], &text[text.len() / 2..], &[]];
-            pairs.scan(&texts, &mut fast);
-            pairs.scan_scalar(&texts, &mut slow);
+            pairs.scan(&texts, &mut blocks, &mut fast);
+            pairs.scan_scalar(&texts, &mut blocks, &mut slow);
             prop_assert_eq!(fast, slow);
         }
+    }
+
+    #[test]
+    fn where_many_places_pass_more_must_agree() {
+        // The first hash does not distinguish the brackets.
+        let literals = [b"[{[{[{".to_vec()];
+        let pairs = Pairs::new(&literals, &places(&literals, 0..1, 4)).unwrap();
+        let (mut blocks, mut hits) = (Vec::new(), Vec::new());
+        pairs.scan(&[&b"[{".repeat(50), &b"[[".repeat(50), b"[[[[[[[["], &mut blocks, &mut hits);
+        let at = |number: u32| hits.iter().filter(|hit| hit.text == number).count();
+        // Few places are left to the comparison.
+        assert_eq!([at(0), at(1), at(2)], [48, 0, 4]);
     }
 
     /// CI sets `REQUIRE_ISA` along with `THALWEG_ISA`.
