@@ -4,6 +4,7 @@ use thalweg_packet::FiveTuple;
 
 use super::app::{Message, Progress};
 use super::engine::Engine;
+use super::fit::Haystacks;
 use super::flows::Seen;
 use super::heads::{Header, Suiting};
 use super::inspect::{Inspector, Packet};
@@ -49,6 +50,7 @@ impl Inspector {
             let noun = if found.len() == 1 { "rule" } else { "rules" };
             format!("{} {noun} to verify", found.len())
         });
+        let hays = Haystacks::of(&packet.subject);
         for number in &found {
             if packet.passed {
                 break;
@@ -58,10 +60,10 @@ impl Inspector {
                 continue;
             }
             self.figures.verified += 1;
-            match rule.payload_matches(&packet.subject) {
+            match rule.payload_matches(&hays) {
                 Outcome::Match => {
                     close(seen.as_deref_mut(), *number);
-                    let of_flow = rule.holds_for_flow(&packet.subject);
+                    let of_flow = rule.holds_for_flow(&hays);
                     self.matched(*number, packet, seen.as_deref_mut(), of_flow);
                 }
                 Outcome::GaveUp => self.figures.gave_up += 1,
@@ -185,7 +187,7 @@ impl Inspector {
         }
         self.figures.verified += 1;
         let outcome = match rule.message_matches(message) {
-            Outcome::Match => rule.payload_matches(&packet.subject),
+            Outcome::Match => rule.payload_matches(&Haystacks::of(&packet.subject)),
             other => other,
         };
         match outcome {

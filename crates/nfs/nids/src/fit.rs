@@ -9,6 +9,7 @@ use super::app::Message;
 use super::buffer::Buffer;
 use super::events::Events;
 use super::flows::Seen;
+use super::haystack::Haystack;
 use super::matcher::{Outcome, verify};
 use super::rule::{
     Endpoint, FlowBit, FlowNumber, Operand, Protocol, Rule, Sides, Step, StreamSize, Transform,
@@ -58,6 +59,23 @@ impl Stretch<'_> {
     }
 }
 
+/// The bytes of a packet in which rules are verified.
+pub(super) struct Haystacks<'a> {
+    payload: Haystack<'a>,
+    /// The end of its stream.
+    stream: Option<Haystack<'a>>,
+    /// Whether the stream has new bytes.
+    has_grown: bool,
+}
+
+impl<'a> Haystacks<'a> {
+    pub(super) fn of(subject: &Subject<'a>) -> Self {
+        let stream = subject.stream.map(|stretch| Haystack::new(stretch.bytes));
+        let has_grown = subject.stream.is_some_and(|stretch| stretch.has_grown());
+        Self { payload: Haystack::new(subject.payload), stream, has_grown }
+    }
+}
+
 impl Rule {
     /// Whether the rule's conditions hold for the packet, except its flow bits and buffers.
     pub(super) fn fits(&self, subject: &Subject<'_>, seen: Option<&Seen<'_>>) -> bool {
@@ -70,15 +88,15 @@ impl Rule {
     }
 
     /// Whether its payload tests hold.
-    pub(super) fn payload_matches(&self, subject: &Subject<'_>) -> Outcome {
+    pub(super) fn payload_matches(&self, hays: &Haystacks<'_>) -> Outcome {
         let Some(part) = self.parts.iter().find(|p| p.buffer == Buffer::Payload) else {
             return Outcome::Match;
         };
-        let packet = || verify(&part.tests, subject.payload);
-        let Some(stream) = subject.stream else { return packet() };
+        let packet = || verify(&part.tests, &hays.payload);
+        let Some(stream) = &hays.stream else { return packet() };
         // The bytes before the packet were inspected already.
         let stream = || {
-            if stream.has_grown() { verify(&part.tests, stream.bytes) } else { Outcome::NoMatch }
+            if hays.has_grown { verify(&part.tests, stream) } else { Outcome::NoMatch }
         };
         match self.view {
             Some(View::Packet) => packet(),
@@ -93,14 +111,14 @@ impl Rule {
     /// Whether a match of the packet's headers and payload holds for its connection, as in
     /// Suricata: if the rule is about addresses or the application alone, or its payload tests
     /// hold in the stream.
-    pub(super) fn holds_for_flow(&self, subject: &Subject<'_>) -> bool {
+    pub(super) fn holds_for_flow(&self, hays: &Haystacks<'_>) -> bool {
         let Some(part) = self.parts.iter().find(|p| p.buffer == Buffer::Payload) else {
             return self.is_ip_only() || self.application.is_some() && self.conditions.is_empty();
         };
-        let Some(stream) = subject.stream.filter(Stretch::has_grown) else { return false };
+        let Some(stream) = hays.stream.as_ref().filter(|_| hays.has_grown) else { return false };
         match self.view {
             Some(View::Packet) => false,
-            Some(View::Both) => verify(&part.tests, stream.bytes) == Outcome::Match,
+            Some(View::Both) => verify(&part.tests, stream) == Outcome::Match,
             _ => true,
         }
     }
@@ -111,7 +129,8 @@ impl Rule {
         for part in self.parts.iter().filter(|p| p.buffer != Buffer::Payload) {
             let mut of_part = Outcome::NoMatch;
             for bytes in message.all(part.buffer) {
-                match verify(&part.tests, &transformed(&part.transforms, bytes)) {
+                let bytes = transformed(&part.transforms, bytes);
+                match verify(&part.tests, &Haystack::new(&bytes)) {
                     Outcome::NoMatch => {}
                     Outcome::GaveUp => of_part = Outcome::GaveUp,
                     Outcome::Match => {

@@ -17,6 +17,7 @@ mod fit;
 mod flow;
 mod flows;
 mod group;
+mod haystack;
 mod heads;
 mod inspect;
 mod literals;

@@ -6,6 +6,7 @@
 //! from where on the previous match may end differently. What remains is
 //! limited by a budget, so that no packet can make a rule expensive.
 
+use super::haystack::Haystack;
 use super::rule::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, PayloadTest, Place,
     Regex, VARIABLES,
@@ -23,9 +24,9 @@ pub(super) enum Outcome {
     GaveUp,
 }
 
-/// Whether all `tests` hold in `payload`.
-pub(super) fn verify(tests: &[PayloadTest], payload: &[u8]) -> Outcome {
-    let mut search = Search { payload, budget: BUDGET, gave_up: false, variables: [0; VARIABLES] };
+/// Whether all `tests` hold in a payload.
+pub(super) fn verify(tests: &[PayloadTest], hay: &Haystack<'_>) -> Outcome {
+    let mut search = Search::new(hay, BUDGET);
     match search.from(tests, 0) {
         Ok(()) => Outcome::Match,
         Err(_) if search.gave_up => Outcome::GaveUp,
@@ -41,13 +42,18 @@ type Held = Result<(), usize>;
 const NEVER: usize = usize::MAX;
 
 struct Search<'a> {
+    hay: &'a Haystack<'a>,
     payload: &'a [u8],
     budget: u32,
     gave_up: bool,
     variables: [u64; VARIABLES],
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(hay: &'a Haystack<'a>, budget: u32) -> Self {
+        Self { hay, payload: hay.bytes(), budget, gave_up: false, variables: [0; VARIABLES] }
+    }
+
     /// Whether `tests` hold if the previous match ended at `cursor`.
     fn from(&mut self, tests: &[PayloadTest], cursor: usize) -> Held {
         let Some((test, rest)) = tests.split_first() else { return Ok(()) };
@@ -55,7 +61,7 @@ impl Search<'_> {
         match test {
             PayloadTest::Content(content) if content.negated => {
                 let bounds = Bounds::new(content, self.payload.len(), cursor, &self.variables);
-                match find(content, self.payload, bounds.start, bounds.end()) {
+                match self.hay.find(&content.bytes, bounds.start, bounds.end()) {
                     Some(_) => fails,
                     None => self.from(rest, cursor),
                 }
@@ -93,7 +99,10 @@ impl Search<'_> {
                 let from = if *relative { cursor } else { 0 } + offset;
                 let encoded = self.payload.get(from..).unwrap_or(&[]);
                 let decoded = base64(&encoded[..bytes.unwrap_or(encoded.len()).min(encoded.len())]);
-                let inner = Search { payload: &decoded, gave_up: false, ..*self }.from(tests, 0);
+                let hay = Haystack::new(&decoded);
+                let mut inner = Search::new(&hay, self.budget);
+                inner.variables = self.variables;
+                let inner = inner.from(tests, 0);
                 if decoded.is_empty() || inner.is_err() { fails } else { self.from(rest, cursor) }
             }
             PayloadTest::Size { low, high, negated } => {
@@ -123,7 +132,7 @@ impl Search<'_> {
         let bounds = Bounds::new(content, self.payload.len(), cursor, &self.variables);
         let (mut at, length) = (bounds.start, content.bytes.len());
         // Beyond what slides with the previous match, too: that tells how far it would have to.
-        while let Some(found) = find(content, self.payload, at, bounds.fixed_end) {
+        while let Some(found) = self.hay.find(&content.bytes, at, bounds.fixed_end) {
             let end = found + length;
             if let Some(beyond) = bounds.sliding_end.and_then(|last| (end as i64).checked_sub(last))
                 && beyond > 0
@@ -318,35 +327,15 @@ impl Bounds {
     }
 }
 
-/// The first occurrence that begins at `start` or later and ends by `end`.
-fn find(content: &Content, payload: &[u8], start: usize, end: usize) -> Option<usize> {
-    let hay = payload.get(start..end.min(payload.len()))?;
-    let needle = &content.bytes[..];
-    let at = if content.nocase {
-        find_in_any_case(hay, needle, content.anchor)
-    } else {
-        memchr::memmem::find(hay, needle)
-    };
-    at.map(|at| start + at)
-}
-
-/// The first occurrence of `needle`, in lower case, in any case; looks for its byte at `anchor` first.
-fn find_in_any_case(hay: &[u8], needle: &[u8], anchor: usize) -> Option<usize> {
-    let rare = *needle.get(anchor)?;
-    let last = hay.len().checked_sub(needle.len())?;
-    let places = &hay[anchor..=anchor + last];
-    memchr::memchr2_iter(rare, rare.to_ascii_uppercase(), places)
-        .find(|at| hay[*at..at + needle.len()].eq_ignore_ascii_case(needle))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::haystack::Needle;
     use super::*;
 
     fn content(bytes: &[u8]) -> Content {
-        Content { bytes: bytes.to_vec(), ..Content::default() }
+        Content { bytes: Needle::new(bytes), ..Content::default() }
     }
 
     /// A content after the previous match, at most `within` bytes.
@@ -392,7 +381,7 @@ mod tests {
         let is = |(p, b): (&u8, &u8)| p == b || content.nocase && p.eq_ignore_ascii_case(b);
         let ends = (bounds.start + content.bytes.len()..=payload.len()).filter(|end| {
             let there = &payload[end - content.bytes.len()..*end];
-            *end <= bounds.end() && there.iter().zip(&content.bytes).all(is)
+            *end <= bounds.end() && there.iter().zip(&*content.bytes).all(is)
         });
         ends.collect()
     }
@@ -409,10 +398,10 @@ mod tests {
     fn first() -> impl Strategy<Value = PayloadTest> {
         let place = (proptest::option::of(0i64..6), proptest::option::of(1i64..8));
         (bytes(), any::<bool>(), place).prop_map(|(bytes, nocase, (offset, depth))| {
-            let anchor = if nocase { bytes.len() - 1 } else { 0 };
             let (offset, depth) = (number(offset), number(depth));
-            let rest = Content::default();
-            PayloadTest::Content(Content { bytes, nocase, anchor, offset, depth, ..rest })
+            let (bytes, rest) = (Needle::new(&bytes), Content::default());
+            let bytes = if nocase { bytes.in_any_case(|_| 0) } else { bytes };
+            PayloadTest::Content(Content { bytes, nocase, offset, depth, ..rest })
         })
     }
 
@@ -421,7 +410,7 @@ mod tests {
         let place = (proptest::option::of(-3i64..5), proptest::option::of(1i64..8));
         let relative = (bytes(), any::<bool>(), place).prop_map(|(bytes, negated, place)| {
             let (distance, within) = (number(place.0), number(place.1));
-            let rest = Content::default();
+            let (bytes, rest) = (Needle::new(&bytes), Content::default());
             PayloadTest::Content(Content { bytes, negated, distance, within, ..rest })
         });
         let is_data_at = (0i64..8, any::<bool>()).prop_map(|(at, negated)| {
@@ -456,7 +445,7 @@ mod tests {
             rest in proptest::collection::vec(next(), 0..5),
         ) {
             let tests: Vec<_> = std::iter::once(first).chain(rest).collect();
-            let found = verify(&tests, &payload);
+            let found = verify(&tests, &Haystack::new(&payload));
             prop_assert_eq!(found == Outcome::Match, naive(&tests, &payload, 0));
         }
     }
@@ -468,9 +457,9 @@ mod tests {
         let payload = [&[b'a'; 3000][..], b"b", &[b'c'; 3000]].concat();
         // Without regard to that, each `a` would be tried with each `c`.
         let tests = [absolute(b"a"), absolute(b"b"), absolute(b"c"), relative(b"x")];
-        assert_eq!(verify(&tests, &payload), Outcome::NoMatch);
+        assert_eq!(verify(&tests, &Haystack::new(&payload)), Outcome::NoMatch);
         let tests = [absolute(b"a"), relative(b"a"), absolute(b"b"), relative(b"cc")];
-        assert_eq!(verify(&tests, &payload), Outcome::Match);
+        assert_eq!(verify(&tests, &Haystack::new(&payload)), Outcome::Match);
     }
 
     #[test]
@@ -480,7 +469,8 @@ mod tests {
             let contents = [b"a"; 8].into_iter().chain([b"b"]);
             let tests: Vec<_> =
                 contents.map(|bytes| PayloadTest::Content(after(bytes, within))).collect();
-            let mut search = Search { payload, budget: BUDGET, gave_up: false, variables: [0; 8] };
+            let hay = Haystack::new(payload);
+            let mut search = Search::new(&hay, BUDGET);
             assert!(search.from(&tests, 0).is_err());
             assert!(BUDGET - search.budget < 2 * 1400, "{within:?}: {}", BUDGET - search.budget);
         }
@@ -491,6 +481,6 @@ mod tests {
         let mut tests = vec![after(b"a", Some(100)); 8];
         tests.push(Content { negated: true, ..after(b"a", Some(1)) });
         let tests: Vec<_> = tests.into_iter().map(PayloadTest::Content).collect();
-        assert_eq!(verify(&tests, &[b'a'; 1400]), Outcome::GaveUp);
+        assert_eq!(verify(&tests, &Haystack::new(&[b'a'; 1400])), Outcome::GaveUp);
     }
 }

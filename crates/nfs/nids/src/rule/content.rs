@@ -1,6 +1,7 @@
 //! Payload tests.
 
 use super::super::buffer::Buffer;
+use super::super::haystack::Needle;
 use super::contents::has_upper_case;
 use super::text::{Fault, Piece};
 
@@ -80,11 +81,8 @@ pub(in super::super) struct Part {
 /// Bytes to find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Content {
-    /// Lower case when `nocase`.
-    pub(in super::super) bytes: Vec<u8>,
+    pub(in super::super) bytes: Needle,
     pub(in super::super) nocase: bool,
-    /// With `nocase`, the place of the byte that is rarest in traffic, where a search looks first.
-    pub(in super::super) anchor: usize,
     pub(in super::super) negated: bool,
     pub(in super::super) offset: Option<Number>,
     pub(in super::super) depth: Option<Number>,

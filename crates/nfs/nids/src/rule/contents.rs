@@ -30,7 +30,7 @@ pub(super) fn check(
     // A prepended dot adds to the bytes and changes none.
     let changes: Vec<_> =
         transforms.iter().filter(|t| **t != Transform::DotPrefix).copied().collect();
-    if transformed(&changes, bytes) != *bytes {
+    if *transformed(&changes, bytes) != **bytes {
         return never("the transformation removes these bytes", "a content after it");
     }
     Ok(())
@@ -123,7 +123,7 @@ fn excludes(excluded: &Content, required: &Content) -> bool {
     } else {
         (least, most)
     };
-    let (inner, outer) = (&excluded.bytes, &required.bytes);
+    let (inner, outer) = (&*excluded.bytes, &*required.bytes);
     let same = |at: usize| {
         let there = &outer[at..at + inner.len()];
         if excluded.nocase {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::buffer::Buffer;
+use super::super::haystack::Needle;
 use super::Rule;
 use super::content::{Content, Number, Part, PayloadTest, Transform};
 use super::contents;
@@ -192,8 +193,8 @@ impl Draft {
     /// test, and no option after it changes it.
     pub(super) fn event(&mut self, name: &str) {
         let length = Some(Number::Literal(name.len() as i64));
-        let whole =
-            Content { bytes: name.into(), depth: length, ends_with: true, ..Content::default() };
+        let bytes = Needle::new(name.as_bytes());
+        let whole = Content { bytes, depth: length, ends_with: true, ..Content::default() };
         let tests = vec![PayloadTest::Content(whole)];
         self.rule.parts.push(Part { buffer: Buffer::HttpEvent, tests, ..Part::default() });
     }

@@ -42,9 +42,7 @@ pub(super) fn modifier(
         }
         "nocase" => {
             content.nocase = true;
-            content.bytes.make_ascii_lowercase();
-            let cost = |at: &usize| commonness(content.bytes[*at]);
-            content.anchor = (0..content.bytes.len()).min_by_key(cost).unwrap_or(0);
+            content.bytes = content.bytes.in_any_case(commonness);
         }
         "offset" => content.offset = Some(numbers.length()?),
         "depth" => content.depth = Some(numbers.room(length, numbers.length()?)?),

@@ -2,6 +2,7 @@
 
 use super::super::app::Oddity;
 use super::super::buffer::{Buffer, Protocol};
+use super::super::haystack::Needle;
 use super::Rule;
 use super::classes;
 use super::condition::{Condition, What};
@@ -332,6 +333,6 @@ fn unescape(text: &str) -> String {
 
 fn new_content(value: Piece<'_>) -> Result<Content, Fault> {
     let (value, negated) = content::negation(value);
-    let bytes = content::bytes(value)?;
+    let bytes = Needle::new(&content::bytes(value)?);
     Ok(Content { bytes, negated, ..Content::default() })
 }

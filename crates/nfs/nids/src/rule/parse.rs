@@ -289,7 +289,7 @@ fn fast_pattern(rule: &Rule) -> FastPattern {
         |c: &Content| Reverse((c.bytes.len().min(WINDOW), strength(&c.bytes), c.bytes.len()));
     let rarest = || contents().min_by_key(|(_, c)| cost(c));
     if let Some((buffer, content)) = chosen.or_else(rarest) {
-        return FastPattern { buffer, bytes: Some(content.bytes.clone()) };
+        return FastPattern { buffer, bytes: Some(content.bytes.to_vec()) };
     }
     let buffer = rule.parts.iter().find(usable).map_or(Buffer::Payload, |p| p.buffer);
     FastPattern { buffer, bytes: None }
