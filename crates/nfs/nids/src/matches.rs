@@ -44,6 +44,7 @@ impl Inspector {
         }
         let mut matches = std::mem::take(&mut self.matches);
         matches.0.sort_by_key(|found| found.rule);
+        let flow_hash = packet.subject.batch.flow_hash(packet.subject.lane);
         for found in &matches.0 {
             let rule = &packet.engine.rules[found.rule as usize];
             let sid = rule.sid;
@@ -57,7 +58,7 @@ impl Inspector {
                 }
                 break;
             }
-            let acts = self.tell(found, packet);
+            let acts = self.tell(found, packet, flow_hash);
             if rule.action == Action::Drop && acts {
                 packet.context.drop(packet.subject.lane, DropReason::Intrusion);
                 if let Some(seen) = flow.filter(|seen| seen.flow.verdict.is_none()) {
@@ -71,7 +72,7 @@ impl Inspector {
 
     /// Alerts unless the rule's filters suppress it. Returns whether they let it act: always in a
     /// part, which has no rule whose action depends on its counts.
-    fn tell(&mut self, found: &Match, packet: &mut Packet<'_, '_, '_>) -> bool {
+    fn tell(&mut self, found: &Match, packet: &mut Packet<'_, '_, '_>, flow_hash: u32) -> bool {
         let rule = &packet.engine.rules[found.rule as usize];
         if rule.no_alert && rule.filters.is_empty() {
             return true;
@@ -81,7 +82,7 @@ impl Inspector {
             rule: found.rule,
             clock: batch.meta.timestamp[lane],
             timestamp: batch.meta.captured(lane),
-            flow_hash: batch.flow_hash(lane),
+            flow_hash,
             tuple: found.tuple,
             input: batch.meta.in_port[lane],
             side: found.side,
