@@ -5,6 +5,7 @@
 
 mod captures;
 mod configuration;
+mod dear;
 mod fingerprints;
 mod folders;
 mod fragments;
@@ -17,6 +18,7 @@ mod streams;
 
 pub use captures::captures;
 pub use configuration::configuration;
+pub use dear::dear;
 pub use fingerprints::fingerprints;
 pub use fragments::fragments;
 pub use frames::frames;

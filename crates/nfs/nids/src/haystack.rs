@@ -6,6 +6,8 @@ use std::ops::Deref;
 
 use memchr::memmem::Finder;
 
+use super::work;
+
 /// Longer ones are not copied into lower case.
 const SHORT: usize = 4096;
 
@@ -26,6 +28,7 @@ impl<'a> Haystack<'a> {
 
     /// The first occurrence of `needle` that begins at `start` or later and ends by `end`.
     pub(super) fn find(&self, needle: &Needle, start: usize, end: usize) -> Option<usize> {
+        work::add(work::SEARCH);
         let end = end.min(self.bytes.len());
         let at = match needle.rarest {
             None => needle.finder.find(self.bytes.get(start..end)?),

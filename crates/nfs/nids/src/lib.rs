@@ -30,6 +30,10 @@ mod segment;
 mod setup;
 mod stream;
 mod teller;
+#[cfg(any(test, fuzzing))]
+pub mod work;
+#[cfg(not(any(test, fuzzing)))]
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

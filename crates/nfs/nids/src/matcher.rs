@@ -11,6 +11,7 @@ use super::rule::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, PayloadTest, Place,
     Regex, VARIABLES,
 };
+use super::work;
 
 /// The maximum number of positions that one rule tries in one packet.
 const BUDGET: u32 = 4096;
@@ -157,6 +158,7 @@ impl<'a> Search<'a> {
         let subject = &self.payload[base..];
         let mut at = 0;
         while at <= subject.len() {
+            work::add(work::REGEX);
             let found = match regex.regex.find_at(subject, at) {
                 Ok(Some(found)) => (found.start(), found.end()),
                 Ok(None) => break,

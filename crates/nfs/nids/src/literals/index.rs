@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::runs::RunLiterals;
 use super::{Once, fold, lower};
+use crate::work;
 
 /// Bytes that identify a literal, if it has that many.
 pub(in super::super) const WINDOW: usize = 4;
@@ -217,6 +218,7 @@ impl Index {
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
     ) {
+        work::add(work::COMPARISON);
         if !once.wants(place.literal) {
             return;
         }

@@ -28,6 +28,8 @@ use pairs::Pairs;
 use runs::{InRun, Runs, There, Thinning};
 use windows::Windows;
 
+use super::work;
+
 /// Tables in registers may pass one place in this many of random text.
 const RARE: f64 = 200.0;
 
@@ -243,6 +245,7 @@ impl Literals {
             windows.scan(texts, hits);
         }
         // Branchless but for runs, because many places pass the filters but few pass this check.
+        work::add(hits.len() as u64 * work::PLACE);
         let (mut kept, mut thinning) = (0, Thinning::default());
         for n in 0..hits.len() {
             let hit = hits[n];

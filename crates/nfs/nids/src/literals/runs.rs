@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::hits::Hit;
 use super::index::{Place, WINDOW};
 use super::{Once, fold, lower};
+use crate::work;
 
 /// The window at the start of `rest`, in lower case, if it is one byte repeated.
 #[inline]
@@ -95,6 +96,7 @@ impl RunLiterals {
         let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
         let short = of_byte.iter().take_while(|entry| entry.bytes <= there.len());
         for entry in short {
+            work::add(work::COMPARISON);
             if !once.wants(entry.literal) {
                 continue;
             }

@@ -327,6 +327,7 @@ fn a_rules_own_priority_counts_before_that_of_its_class() {
 
 mod batches;
 mod contradictions;
+mod dear;
 mod insertion;
 mod moving;
 mod oddities;
