@@ -1,7 +1,7 @@
 //! A blocked Bloom filter of windows: each window sets two bits in one word.
 
+use super::fold;
 use super::index::{Place, spread};
-use super::{fold, lower, lower_long};
 
 /// The filter.
 pub(super) struct Bitmap {
@@ -50,9 +50,12 @@ pub(super) fn hash(window: [u8; 4]) -> u32 {
     spread(fold(window))
 }
 
-/// The hash of eight bytes in lower case.
-fn hash_long(window: u64) -> u32 {
-    (window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+/// Bytes of a long window.
+const LONG: usize = 8;
+
+fn hash_long(window: [u8; LONG]) -> u32 {
+    let folded = u64::from_le_bytes(window) | 0x2020_2020_2020_2020;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// Words of the check's filter for each place.
@@ -68,21 +71,25 @@ pub(super) struct Check {
     pairs: PairSet,
 }
 
-/// The first two bytes of places, in lower case: a bit for each pair.
+/// The first two bytes of places in any case: a bit for each pair.
 struct PairSet(Box<[u64; 1 << 10]>);
 
 impl PairSet {
-    fn place(pair: u16) -> (usize, u64) {
+    fn place(pair: [u8; 2]) -> (usize, u64) {
+        let pair = u16::from_le_bytes(pair);
         (usize::from(pair / 64), 1 << (pair % 64))
     }
 
-    fn add(&mut self, pair: u16) {
-        let (word, bit) = Self::place(pair);
-        self.0[word] |= bit;
+    fn add(&mut self, pair: [u8; 2]) {
+        let cases = pair.map(|byte| [byte.to_ascii_lowercase(), byte.to_ascii_uppercase()]);
+        for (first, second) in (0..4).map(|n| (cases[0][n / 2], cases[1][n % 2])) {
+            let (word, bit) = Self::place([first, second]);
+            self.0[word] |= bit;
+        }
     }
 
     #[inline]
-    fn hold(&self, pair: u16) -> bool {
+    fn hold(&self, pair: [u8; 2]) -> bool {
         let (word, bit) = Self::place(pair);
         self.0[word] & bit != 0
     }
@@ -100,11 +107,9 @@ impl Check {
         for place in places {
             let bytes = place.bytes(literals);
             match (bytes.first_chunk(), bytes.first_chunk(), bytes.first_chunk()) {
-                (Some(window), ..) => {
-                    check.long.add(hash_long(lower_long(u64::from_le_bytes(*window))));
-                }
-                (None, Some(window), _) => check.short.add(spread(lower(*window))),
-                (None, None, Some([a, b])) => check.pairs.add(lower([*a, *b, 0, 0]) as u16),
+                (Some(window), ..) => check.long.add(hash_long(*window)),
+                (None, Some(window), _) => check.short.add(hash(*window)),
+                (None, None, Some(pair)) => check.pairs.add(*pair),
                 (None, None, None) => unreachable!("a literal has at least two bytes"),
             }
         }
@@ -114,17 +119,9 @@ impl Check {
     /// Whether a literal's place may lie at the beginning of `rest`.
     #[inline]
     pub(super) fn passes(&self, rest: &[u8]) -> bool {
-        let Some(window) = rest.first_chunk() else { return self.passes_at_end(rest) };
-        let window = lower_long(u64::from_le_bytes(*window));
-        let long = self.long.may_hold(hash_long(window));
-        long | self.short.may_hold(spread(window as u32)) | self.pairs.hold(window as u16)
-    }
-
-    /// The same where fewer than eight bytes follow.
-    #[cold]
-    fn passes_at_end(&self, rest: &[u8]) -> bool {
-        let pair = |[a, b]: &[u8; 2]| self.pairs.hold(lower([*a, *b, 0, 0]) as u16);
-        let short = |window: &[u8; 4]| self.short.may_hold(spread(lower(*window)));
-        rest.first_chunk().is_some_and(short) || rest.first_chunk().is_some_and(pair)
+        let long = rest.first_chunk().is_some_and(|w| self.long.may_hold(hash_long(*w)));
+        let short = rest.first_chunk().is_some_and(|w| self.short.may_hold(hash(*w)));
+        let pair = rest.first_chunk().is_some_and(|pair| self.pairs.hold(*pair));
+        long | short | pair
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::runs::RunLiterals;
-use super::{Once, fold, lower};
+use super::{Once, fold, lower, lower_long};
 use crate::work;
 
 /// Bytes that identify a literal, if it has that many.
@@ -56,6 +56,9 @@ struct Entry {
     /// In lower case.
     window: u32,
     place: Place,
+    /// Bytes that its literal begins with like that of the entry before, if that has the same window
+    /// at the same offset.
+    shared: Option<u32>,
 }
 
 /// For each of the `chosen` literals, the place from which `windows` adjacent windows are rarest in
@@ -116,11 +119,20 @@ pub(in super::super) fn commonness(byte: u8) -> u32 {
 }
 
 impl Buckets {
-    fn new(mut entries: Vec<Entry>) -> Self {
+    /// `literals` are in lower case.
+    fn new(mut entries: Vec<Entry>, literals: &[Vec<u8>]) -> Self {
         let bits = (entries.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
         let shift = u32::BITS - bits;
         let hash = |e: &Entry| (spread(e.window) >> shift) as usize;
-        entries.sort_by_key(hash);
+        let literal = |entry: &Entry| &literals[entry.place.literal as usize][..];
+        let order = |e: &Entry| (hash(e), e.window, e.place.offset);
+        entries.sort_by(|a, b| (order(a), literal(a)).cmp(&(order(b), literal(b))));
+        for at in 1..entries.len() {
+            let (before, entry) = (entries[at - 1], entries[at]);
+            let is_alike = order(&before) == order(&entry);
+            let shared = is_alike.then(|| common(literal(&entry), literal(&before)) as u32);
+            entries[at].shared = shared;
+        }
         let mut starts = vec![0u32; (1 << bits) + 1];
         for entry in &entries {
             starts[hash(entry) + 1] += 1;
@@ -144,7 +156,7 @@ impl Buckets {
 
 impl Entry {
     fn new(place: Place, bytes: [u8; WINDOW]) -> Self {
-        Self { window: lower(bytes), place }
+        Self { window: lower(bytes), place, shared: None }
     }
 }
 
@@ -161,8 +173,9 @@ impl Index {
                 (None, _) => unreachable!("a literal has at least two bytes"),
             }
         }
-        let (long, short) = (Buckets::new(long), Buckets::new(short));
-        Self { literals: literals.to_vec(), long, short, runs }
+        let literals: Vec<_> = literals.iter().map(|l| l.to_ascii_lowercase()).collect();
+        let [long, short] = [long, short].map(|entries| Buckets::new(entries, &literals));
+        Self { literals, long, short, runs }
     }
 
     /// The number of literals.
@@ -196,8 +209,11 @@ impl Index {
         let there = text.get(at..).unwrap_or(&[]);
         let mut among = |buckets: &Buckets, window: [u8; WINDOW]| {
             let window = lower(window);
-            let entries = buckets.of(window).iter().filter(|entry| entry.window == window);
-            entries.for_each(|entry| self.compare(entry.place, text, at, from, once));
+            let entries = buckets.of(window);
+            if !entries.is_empty() {
+                let those = entries.iter().filter(|entry| entry.window == window);
+                self.compare(those, text, at, from, once);
+            }
         };
         if let Some(window) = there.first_chunk() {
             among(&self.long, *window);
@@ -209,27 +225,53 @@ impl Index {
         }
     }
 
-    /// Passes the literal of `place` to `once` if it is there with its place at `at`.
-    fn compare(
+    /// Passes the literals of `entries` to `once` that are there with their place at `at`. What a literal
+    /// shares with the one before is not compared again, so that many literals with the same beginning
+    /// cost hardly more than one.
+    fn compare<'a>(
         &self,
-        place: Place,
+        entries: impl Iterator<Item = &'a Entry>,
         text: &[u8],
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
     ) {
-        work::add(work::COMPARISON);
-        if !once.wants(place.literal) {
-            return;
-        }
-        let literal = &self.literals[place.literal as usize][..];
-        let Some(start) = at.checked_sub(place.offset as usize) else { return };
-        let end = start + literal.len();
-        let there = text.get(start..end);
-        if end > from && there.is_some_and(|there| there.eq_ignore_ascii_case(literal)) {
-            once.tell(place.literal);
+        // Bytes of the literal that are there.
+        let mut matched = 0;
+        for &Entry { place, shared, .. } in entries {
+            match shared.map(|shared| shared as usize) {
+                None => matched = 0,
+                // They differ from the text where the one before did, or where they part from it.
+                Some(shared) if shared != matched => {
+                    matched = matched.min(shared);
+                    continue;
+                }
+                Some(_) => {}
+            }
+            work::add(work::COMPARISON);
+            let Some(start) = at.checked_sub(place.offset as usize) else { continue };
+            let literal = &self.literals[place.literal as usize][..];
+            matched += common(&literal[matched..], &text[start + matched..]);
+            if matched == literal.len() && start + matched > from {
+                once.tell(place.literal);
+            }
         }
     }
+}
+
+/// The number of bytes with which `text` begins like `literal`, which is in lower case.
+fn common(literal: &[u8], text: &[u8]) -> usize {
+    let (literals, _) = literal.as_chunks();
+    let (texts, _) = text.as_chunks();
+    for (at, (literal, text)) in literals.iter().zip(texts).enumerate() {
+        let differing = u64::from_le_bytes(*literal) ^ lower_long(u64::from_le_bytes(*text));
+        if differing != 0 {
+            return 8 * at + differing.trailing_zeros() as usize / 8;
+        }
+    }
+    let done = 8 * literals.len().min(texts.len());
+    let rest = literal[done..].iter().zip(&text[done..]);
+    done + rest.take_while(|(literal, text)| **literal == text.to_ascii_lowercase()).count()
 }
 
 /// Multiplicative hashing (Knuth): the upper bits are well distributed.
@@ -238,3 +280,30 @@ pub(super) fn spread(window: u32) -> u32 {
 }
 
 pub(super) const MULTIPLIER: u32 = 0x9e37_79b1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_that_begin_alike_are_told_apart() {
+        let literals = ["abcdee", "abcdffg", "abcdffh", "abcdff", "abcdeeh", "abcd", "abcdffgii"];
+        let literals = literals.map(|literal| literal.as_bytes().to_vec());
+        let places = (0..literals.len() as u32).map(|literal| Place { literal, offset: 0 });
+        let index = Index::new(&literals, places.collect());
+        for (text, expected) in [
+            (&b"abcdeeh"[..], &[0, 4, 5][..]),
+            (b"abcdeex", &[0, 5]),
+            (b"abcdeehii", &[0, 4, 5]),
+            (b"abcdfFgii", &[1, 3, 5, 6]),
+            (b"abcdffhii", &[2, 3, 5]),
+            (b"abcdf", &[5]),
+        ] {
+            let (mut told, mut found) = ([0; 7], Vec::new());
+            let tell = |literal| found.push(literal);
+            index.find(text, 0, 0, &mut Once { told: &mut told, text: 1, tell });
+            found.sort_unstable();
+            assert_eq!(found, expected, "{}", text.escape_ascii());
+        }
+    }
+}

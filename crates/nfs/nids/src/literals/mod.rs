@@ -124,7 +124,7 @@ struct Once<'a, T> {
 }
 
 impl<T: FnMut(u32)> Once<'_, T> {
-    /// Whether a literal was not passed yet: only then need it be compared.
+    /// Whether a literal was not passed yet.
     #[inline]
     fn wants(&self, literal: u32) -> bool {
         self.told[literal as usize] != self.text
@@ -132,8 +132,10 @@ impl<T: FnMut(u32)> Once<'_, T> {
 
     #[inline]
     fn tell(&mut self, literal: u32) {
-        self.told[literal as usize] = self.text;
-        (self.tell)(literal);
+        if self.wants(literal) {
+            self.told[literal as usize] = self.text;
+            (self.tell)(literal);
+        }
     }
 }
 
@@ -244,22 +246,33 @@ impl Literals {
         if let Some(windows) = &self.windows {
             windows.scan(texts, hits);
         }
-        // Branchless but for runs, because many places pass the filters but few pass this check.
         work::add(hits.len() as u64 * work::PLACE);
-        let (mut kept, mut thinning) = (0, Thinning::default());
-        for n in 0..hits.len() {
-            let hit = hits[n];
-            hits[kept] = hit;
-            let rest = &texts[hit.text as usize][hit.at as usize..];
-            let in_run = thinning.place(hit, rest);
-            kept += usize::from(match in_run {
-                InRun::First => true,
-                InRun::Later => false,
-                InRun::No => self.check.passes(rest),
-            });
+        let mut thinning = Thinning::default();
+        match self.registers {
+            Some(Registers::Nibbles(_)) => {
+                keep(hits, texts, |hit, rest| match thinning.place(hit, rest) {
+                    InRun::First => true,
+                    InRun::Later => false,
+                    InRun::No => self.check.passes(rest),
+                })
+            }
+            // Pairs report runs as a whole, and windows are not in runs.
+            _ => keep(hits, texts, |_, rest| self.check.passes(rest)),
         }
-        hits.truncate(kept);
     }
+}
+
+/// Keeps the hits that `passes` accepts, given the rest of the text from each on. Without branches,
+/// because many places pass the filters but few pass the check.
+#[inline]
+fn keep(hits: &mut Vec<Hit>, texts: &[&[u8]], mut passes: impl FnMut(Hit, &[u8]) -> bool) {
+    let mut kept = 0;
+    for n in 0..hits.len() {
+        let hit = hits[n];
+        hits[kept] = hit;
+        kept += usize::from(passes(hit, &texts[hit.text as usize][hit.at as usize..]));
+    }
+    hits.truncate(kept);
 }
 
 /// The bytes without the bit that distinguishes upper from lower case; it also merges a few others.
