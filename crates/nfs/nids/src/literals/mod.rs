@@ -254,7 +254,7 @@ impl Literals {
                     InRun::First => true,
                     InRun::Later => false,
                     InRun::No => self.check.passes(rest),
-                })
+                });
             }
             // Pairs report runs as a whole, and windows are not in runs.
             _ => keep(hits, texts, |_, rest| self.check.passes(rest)),
