@@ -10,6 +10,9 @@ const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
 /// The most fragmented packets that are tracked at a time; beyond that the oldest is
 /// evicted.
 const MOST: usize = 4096;
+/// The room of a hash table for as many entries: with half of it free, the table does not grow while
+/// packets wait, though removed entries take places. Untouched, it takes no memory.
+pub(super) const ROOM: usize = 2 * MOST;
 /// The most that a packet forgets of those whose time is over.
 const STEP: usize = 8;
 
@@ -55,7 +58,7 @@ pub(super) fn is_over(since: Nanoseconds, now: Nanoseconds) -> bool {
 }
 
 /// The addresses that first fragments were translated to, for later fragments.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fragments {
     found: HashMap<FragmentId, (Ipv4Addr, Nanoseconds)>,
     /// In order of time; an id that is seen again is in it twice.
@@ -65,6 +68,11 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
+    pub(super) fn new() -> Self {
+        let order = VecDeque::with_capacity(MOST);
+        Self { found: HashMap::with_capacity(ROOM), order, evicted: 0 }
+    }
+
     /// The address that the first fragment was translated to.
     pub(super) fn get(&self, id: FragmentId, now: Nanoseconds) -> Option<Ipv4Addr> {
         let found = self.found.get(&id).filter(|(_, made)| !is_over(*made, now));
@@ -111,7 +119,7 @@ mod tests {
 
     #[test]
     fn no_more_are_remembered_than_may_be_and_no_longer() {
-        let mut fragments = Fragments::default();
+        let mut fragments = Fragments::new();
         for n in 0..=MOST as u16 {
             fragments.remember(id(n), Ipv4Addr::LOCALHOST, Nanoseconds(u64::from(n)));
         }
@@ -128,8 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn the_table_does_not_grow() {
+        let mut fragments = Fragments::new();
+        let room = fragments.found.capacity();
+        for n in 0..50 * MOST as u32 {
+            let id = FragmentId::test(n, n as u16);
+            fragments.remember(id, Ipv4Addr::LOCALHOST, Nanoseconds(0));
+            assert!(fragments.found.capacity() <= room, "{n}");
+        }
+    }
+
+    #[test]
     fn an_id_used_again_lives_from_then_on() {
-        let mut fragments = Fragments::default();
+        let mut fragments = Fragments::new();
         fragments.remember(id(1), Ipv4Addr::LOCALHOST, Nanoseconds(0));
         fragments.remember(id(1), Ipv4Addr::BROADCAST, Nanoseconds::from_secs(20));
         for (seconds, expected) in [(49, Some(Ipv4Addr::BROADCAST)), (50, None)] {
@@ -142,7 +161,7 @@ mod tests {
 
     #[test]
     fn those_whose_time_is_over_at_once_are_forgotten_some_at_a_time() {
-        let (mut fragments, now) = (Fragments::default(), Nanoseconds(0).plus(LIFE));
+        let (mut fragments, now) = (Fragments::new(), Nanoseconds(0).plus(LIFE));
         for n in 0..100 {
             fragments.remember(id(n), Ipv4Addr::LOCALHOST, Nanoseconds(0));
         }

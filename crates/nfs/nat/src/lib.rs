@@ -68,8 +68,8 @@ impl Blueprint for NatBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Nat {
             mappings: Mappings::new(self.0.clone()),
-            fragments: Fragments::default(),
-            waiting: Waiting::default(),
+            fragments: Fragments::new(),
+            waiting: Waiting::new(),
             clock: Nanoseconds::default(),
             config: self.0.clone(),
             untouched: 0,

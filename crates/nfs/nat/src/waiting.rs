@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use thalweg_packet::{Batch, Nanoseconds};
 
-use super::fragments::{FragmentId, is_over};
+use super::fragments::{FragmentId, ROOM, is_over};
 
 /// The most fragments that wait, of all packets, of one source, and of one packet. A source's limit
 /// keeps one host from taking the room of all others.
@@ -15,6 +15,7 @@ const MOST_OF_PACKET: usize = 64;
 const MOST_BYTES: usize = 4 << 20;
 /// The most that a packet removes of those whose first did not arrive in time.
 const STEP: usize = 8;
+const _: () = assert!(2 * MOST <= ROOM, "the tables must not grow");
 
 /// A copy of a fragment, as it arrived.
 #[derive(Debug)]
@@ -43,6 +44,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    pub(super) fn new() -> Self {
+        let (packets, sources) = (HashMap::with_capacity(ROOM), HashMap::with_capacity(ROOM));
+        Self { packets, sources, ..Self::default() }
+    }
+
     /// Keeps a copy of the fragment in `lane`; returns whether there is room. If all the room is
     /// taken, the oldest gives way.
     pub(super) fn hold(&mut self, id: FragmentId, batch: &Batch, lane: usize) -> bool {
@@ -150,7 +156,8 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_no_source_takes_the_room_of_others() {
-        let (mut waiting, batch) = (Waiting::default(), batch(100, 0));
+        let (mut waiting, batch) = (Waiting::new(), batch(100, 0));
+        let room = waiting.packets.capacity();
         let mut flood = (0..1000).map(|n| waiting.hold(FragmentId::test(1, n), &batch, 0));
         assert_eq!(flood.by_ref().take(MOST_OF_SOURCE).filter(|held| *held).count(), 256);
         assert!(!flood.any(|held| held));
@@ -160,6 +167,7 @@ mod tests {
             for n in 0..100 {
                 assert!(waiting.hold(FragmentId::test(source, n), &batch, 0));
                 assert!(waiting.fragments <= MOST && waiting.bytes <= MOST_BYTES);
+                assert!(waiting.packets.capacity() <= room, "it does not grow");
             }
         }
         assert_eq!(waiting.held - waiting.lost, MOST as u64);
@@ -172,7 +180,7 @@ mod tests {
 
     #[test]
     fn long_fragments_are_bounded_by_their_bytes() {
-        let (mut waiting, batch) = (Waiting::default(), batch(3000, 0));
+        let (mut waiting, batch) = (Waiting::new(), batch(3000, 0));
         for n in 0..3000 {
             assert!(waiting.hold(FragmentId::test(n / 100, n as u16), &batch, 0));
         }
@@ -181,7 +189,7 @@ mod tests {
 
     #[test]
     fn they_wait_for_thirty_seconds_in_their_order() {
-        let mut waiting = Waiting::default();
+        let mut waiting = Waiting::new();
         let id = FragmentId::test(1, 1);
         for seconds in [0, 10, 20] {
             assert!(waiting.hold(id, &batch(100 + seconds as usize, seconds), 0));
@@ -201,7 +209,7 @@ mod tests {
 
     #[test]
     fn those_that_waited_too_long_are_removed_some_at_a_time() {
-        let mut waiting = Waiting::default();
+        let mut waiting = Waiting::new();
         let late = batch(100, 0);
         for n in 0..100 {
             assert!(waiting.hold(FragmentId::test(1, n), &late, 0));
@@ -218,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_order_does_not_grow_with_what_was_taken() {
-        let (mut waiting, batch) = (Waiting::default(), batch(100, 0));
+        let (mut waiting, batch) = (Waiting::new(), batch(100, 0));
         for n in 0..10_000 {
             assert!(waiting.hold(FragmentId::test(n, 1), &batch, 0));
             assert_eq!(waiting.take(&FragmentId::test(n, 1), Nanoseconds(0)).len(), 1);
