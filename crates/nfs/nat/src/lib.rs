@@ -208,6 +208,10 @@ impl NetworkFunction for Nat {
         self.waiting.remove_all_late(self.clock);
         Ok(())
     }
+
+    fn flush_some(&mut self) -> Result<bool, NfError> {
+        Ok(true)
+    }
 }
 
 impl Nat {
