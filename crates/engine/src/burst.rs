@@ -30,13 +30,25 @@ pub(crate) struct Burst {
     /// How many stages the burst has behind it.
     pub(crate) stages: usize,
     /// Whether NFs and outputs write what they hold when the burst has passed.
-    pub(crate) flushes: bool,
+    pub(crate) flush: Flush,
+    /// An NF has not written all of it.
+    pub(crate) leaves_some: bool,
     /// The counts of the stages that it has passed, for those who asked for them.
     pub(crate) tally: Option<Box<(Asked, Tally)>>,
     /// Packets dropped on the way.
     pub(crate) drops: u64,
     /// How far it is in a divided NF.
     pub(crate) split: Split,
+}
+
+/// A request that NFs and outputs write what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Flush {
+    #[default]
+    No,
+    Begin,
+    /// NFs that have not written all of it go on.
+    GoOn,
 }
 
 /// A batch on its way, with its packets' queues: packets stay in their lanes, and a set of lanes
@@ -98,7 +110,8 @@ impl Burst {
             spare: Vec::new(),
             received: batches,
             stages: 0,
-            flushes: false,
+            flush: Flush::No,
+            leaves_some: false,
             tally: None,
             drops: 0,
             split: Split::default(),
@@ -113,7 +126,7 @@ impl Burst {
 
     /// Whether it carries neither packets nor a request.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.flushes
+        self.flush == Flush::No
             && self.tally.is_none()
             && self.rounds.iter().all(|round| round.batch.is_empty())
     }
@@ -184,6 +197,6 @@ impl Burst {
         if self.rounds.len() > self.received {
             self.spare.extend(self.rounds.extract_if(.., |round| round.depth > 0));
         }
-        (self.stages, self.flushes, self.drops) = (0, false, 0);
+        (self.stages, self.flush, self.leaves_some, self.drops) = (0, Flush::No, false, 0);
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use thalweg_chain::{Difference, Plan};
 use thalweg_source::Stop;
 
+use crate::burst::Flush;
 use crate::mailbox::{Mailbox, Refusal};
 use crate::observe::Observers;
 use crate::published::add_alone;
@@ -22,6 +23,8 @@ use crate::tally::{Asked, Tally};
 pub struct Control {
     stop: Stop,
     export: AtomicBool,
+    /// NFs have not written all that the last export requested.
+    exports: AtomicBool,
     packets_in: AtomicU64,
     bytes_in: AtomicU64,
     packets_out: AtomicU64,
@@ -149,8 +152,20 @@ impl Control {
         self.snapshots.take_all()
     }
 
-    pub(crate) fn take_export(&self) -> bool {
-        self.export.load(Relaxed) && self.export.swap(false, Relaxed)
+    /// What the next burst requests of NFs and outputs.
+    pub(crate) fn take_export(&self) -> Flush {
+        if self.export.load(Relaxed) && self.export.swap(false, Relaxed) {
+            Flush::Begin
+        } else if self.exports.load(Relaxed) {
+            Flush::GoOn
+        } else {
+            Flush::No
+        }
+    }
+
+    /// Notes whether a burst has found an export complete, whose turn it was at the outputs.
+    pub(crate) fn exported(&self, is_complete: bool) {
+        self.exports.store(!is_complete, Relaxed);
     }
 
     /// The reloads so far.

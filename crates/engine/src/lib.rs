@@ -31,13 +31,14 @@ mod turn;
 mod visit;
 mod watch;
 
+pub use batch_times::{BatchReport, SlowBatch};
 pub use control::{Control, Progress, ReloadCounts};
 pub use live::Engine;
 pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Traces};
 pub use reload::{Reload, ReloadError};
 pub use report::{
-    BatchReport, FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report,
-    SumReport, TypeReport, WorkerReport,
+    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
+    TypeReport, WorkerReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};

@@ -9,6 +9,7 @@ use thalweg_cpu::Isa;
 use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
+use crate::batch_times::BatchReport;
 use crate::counters::{Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters};
 use crate::published::WorkerCounts;
 use crate::series::Series;
@@ -148,39 +149,6 @@ impl PauseReport {
     /// From times in nanoseconds.
     pub(crate) fn of(wall: &Latencies, cpu: &Latencies) -> Self {
         Self { wall: LatencyReport::of(wall, 1.0), cpu: LatencyReport::of(cpu, 1.0) }
-    }
-}
-
-/// Percentiles of the processor time of a batch, in nanoseconds.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-pub struct BatchReport {
-    /// The number of batches.
-    pub batches: u64,
-    /// Median.
-    pub p50: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// 99.9th percentile.
-    pub p999: u64,
-    /// 99.99th percentile.
-    pub p9999: u64,
-    /// Longest.
-    pub max: u64,
-}
-
-impl BatchReport {
-    /// From times in nanoseconds.
-    pub(crate) fn of(times: &Latencies) -> Self {
-        let h = times.histogram();
-        let at = |q| h.value_at_quantile(q);
-        Self {
-            batches: h.len(),
-            p50: at(0.5),
-            p99: at(0.99),
-            p999: at(0.999),
-            p9999: at(0.9999),
-            max: h.max(),
-        }
     }
 }
 

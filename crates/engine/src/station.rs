@@ -1,10 +1,10 @@
 //! A station: where the packets of a burst visit an NF.
 
 use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
-use thalweg_nf::{Emitted, NetworkFunction};
+use thalweg_nf::{Emitted, NetworkFunction, NfError};
 use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
 
-use crate::burst::{Burst, Round};
+use crate::burst::{Burst, Flush, Round};
 use crate::counters::NfCounters;
 use crate::forwarding::{Lost, Queues};
 use crate::overload;
@@ -34,12 +34,25 @@ pub(crate) struct Member {
     pub(crate) counters: NfCounters,
     /// What it does with late packets.
     pub(crate) overload: Option<Overload>,
+    /// Requests to write what it holds that are not complete: one under way, and one after it.
+    flushes: u8,
 }
 
 impl Member {
     /// An NF without packets so far.
     pub(crate) fn new(nf: NfIndex, function: Box<dyn NetworkFunction>) -> Self {
-        Self { nf, function, counters: NfCounters::new(), overload: None }
+        Self { nf, function, counters: NfCounters::new(), overload: None, flushes: 0 }
+    }
+
+    /// Lets the NF write some of what it holds, if a request is new or not complete.
+    fn flush(&mut self, is_new: bool) -> Result<(), NfError> {
+        self.flushes = (self.flushes + u8::from(is_new)).min(2);
+        if self.flushes > 0 {
+            let flushed = self.function.flush_some();
+            self.flushes -= u8::from(*flushed.as_ref().unwrap_or(&true));
+            flushed?;
+        }
+        Ok(())
     }
 }
 
@@ -188,10 +201,16 @@ impl Station {
         });
     }
 
-    /// Lets the NFs write what they hold.
-    pub(crate) fn flush(&mut self, failures: &mut Vec<String>) {
-        let flushed = self.members.iter_mut().map(|member| member.function.flush());
-        failures.extend(flushed.filter_map(|flushed| Some(flushed.err()?.to_string())));
+    /// Lets the NFs write what they hold, or go on with it, if `burst` requests it.
+    pub(crate) fn flush(&mut self, burst: &mut Burst, failures: &mut Vec<String>) {
+        if burst.flush == Flush::No {
+            return;
+        }
+        for member in &mut self.members {
+            let flushed = member.flush(burst.flush == Flush::Begin);
+            failures.extend(flushed.err().map(|failure| failure.to_string()));
+            burst.leaves_some |= member.flushes > 0;
+        }
     }
 
     /// Lets the NFs write what they hold for the last time; `is_left` if their state was exported

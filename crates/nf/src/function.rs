@@ -141,12 +141,21 @@ pub trait NetworkFunction: Any + Send {
         Vec::new()
     }
 
-    /// Writes out what the NF collects (flow records, pending alerts). Called
-    /// on request during a run and at its end.
+    /// Writes out what the NF collects (flow records, pending alerts). Called at the end of a run.
     ///
     /// # Errors
     /// When an output cannot be written.
     fn flush(&mut self) -> Result<(), NfError> {
         Ok(())
+    }
+
+    /// As [`flush`](Self::flush), on request while packets pass: writes as much as holds none of them up,
+    /// and returns whether it was all. If not, it is called again with the next bursts of packets, or
+    /// without any, until it is.
+    ///
+    /// # Errors
+    /// When an output cannot be written; then it is not called again.
+    fn flush_some(&mut self) -> Result<bool, NfError> {
+        self.flush().map(|()| true)
     }
 }

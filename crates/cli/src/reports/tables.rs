@@ -217,7 +217,7 @@ pub fn latencies(report: &Report) -> [(&'static str, u64); 5] {
 
 /// The percentiles of the processor time of a batch, in nanoseconds.
 pub fn batch_times(batches: &BatchReport) -> [(&'static str, u64); 5] {
-    let BatchReport { p50, p99, p999, p9999, max, .. } = *batches;
+    let &BatchReport { p50, p99, p999, p9999, max, .. } = batches;
     [("p50", p50), ("p99", p99), ("p99.9", p999), ("p99.99", p9999), ("max", max)]
 }
 

@@ -52,7 +52,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
     session.batch_times.iter_mut().for_each(BatchTimes::begin);
     while !generation.inputs.ended(control) {
         generation.outputs.check(control);
-        burst.flushes = control.take_export();
+        burst.flush = control.take_export();
         let audience = control.observers.audience(&generation.plan);
         let before = control.packets_in();
         let round = &mut burst.rounds[0];
@@ -94,11 +94,8 @@ fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut B
     let start = if watch.timed { cycles::now() } else { 0 };
     course.serve(burst, watch);
     transmit(burst, watch, |output, round, lanes| outputs.send(output, round, lanes, control));
-    if burst.flushes {
-        course.stations.iter_mut().for_each(|station| station.flush(failures));
-        outputs.flush(control);
-        plan.files.reopen();
-    }
+    course.stations.iter_mut().for_each(|station| station.flush(burst, failures));
+    outputs.export(burst, plan, control);
     burst.count(|tally| outputs.count(tally));
     burst.answer();
     control.dropped(burst.drops);

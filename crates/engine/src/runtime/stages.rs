@@ -98,7 +98,7 @@ impl Intake<'_> {
         worker: &Published,
     ) -> bool {
         let mut came = false;
-        burst.flushes = control.take_export();
+        burst.flush = control.take_export();
         let audience = control.observers.audience(&self.run.plan);
         for round in &mut burst.rounds {
             let before = control.packets_in();
@@ -219,10 +219,10 @@ impl<'a> Stages<'a> {
         self.flush(station, burst);
     }
 
-    fn flush(&self, station: &mut Station, burst: &Burst) {
-        if burst.flushes {
-            let mut failures = Vec::new();
-            station.flush(&mut failures);
+    fn flush(&self, station: &mut Station, burst: &mut Burst) {
+        let mut failures = Vec::new();
+        station.flush(burst, &mut failures);
+        if !failures.is_empty() {
             self.fail(failures);
         }
     }
@@ -232,10 +232,7 @@ impl<'a> Stages<'a> {
         let control = self.control;
         outputs.check(control);
         transmit(burst, watch, |output, round, lanes| outputs.send(output, round, lanes, control));
-        if burst.flushes {
-            outputs.flush(control);
-            self.plan.files.reopen();
-        }
+        outputs.export(burst, self.plan, control);
         burst.count(|tally| outputs.count(tally));
         burst.answer();
         control.dropped(burst.drops);

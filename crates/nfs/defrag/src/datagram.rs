@@ -84,7 +84,7 @@ impl Datagram {
         if contradicts {
             return Err(self.refuse(DropReason::FragmentOverlap));
         }
-        if self.pieces.len() + self.doubted.len() >= most {
+        if self.pieces() >= most {
             return Err(self.refuse(DropReason::StateFull));
         }
         if !more {
@@ -112,7 +112,7 @@ impl Datagram {
         if self.refused || is_known(&self.doubted) {
             return;
         }
-        let is_full = self.pieces.len() + self.doubted.len() >= most;
+        let is_full = self.pieces() >= most;
         if is_full || self.pieces.iter().any(|piece| piece.differs(offset, body)) {
             self.refuse(DropReason::FragmentOverlap);
         } else {
@@ -134,13 +134,17 @@ impl Datagram {
     pub(super) fn memory(&self) -> usize {
         let head = self.head.as_ref().map_or(0, |head| head.bytes.len());
         let doubted: usize = self.doubted.iter().map(|piece| piece.bytes.len()).sum();
-        let pieces = self.pieces.len() + self.doubted.len();
-        size_of::<Self>() + head + pieces * size_of::<Piece>() + self.held + doubted
+        size_of::<Self>() + head + self.pieces() * size_of::<Piece>() + self.held + doubted
     }
 
     /// The length of the longest fragment, with its IP header.
     pub(super) fn longest(&self) -> u16 {
         self.longest
+    }
+
+    /// The number of pieces that it holds.
+    pub(super) fn pieces(&self) -> usize {
+        self.pieces.len() + self.doubted.len()
     }
 
     /// The number of fragments that have arrived.
@@ -185,7 +189,7 @@ impl Datagram {
         let has_first = self.pieces.first().is_some_and(|piece| piece.offset == 0);
         let held: usize = self.pieces.iter().map(|piece| piece.bytes.len()).sum();
         in_order
-            && self.pieces.len() + self.doubted.len() <= most
+            && self.pieces() <= most
             && self.doubted.iter().all(|piece| u16::try_from(piece.end()).is_ok())
             && self.held == held
             && self.end.is_none_or(|last| last == end)

@@ -192,7 +192,7 @@ impl NetworkFunction for Defrag {
             ("whole", self.whole),
             ("waiting", self.table.len() as u64),
             ("refused", self.refused),
-            ("expired", self.table.expired),
+            ("expired", self.table.expired()),
             ("evicted", self.table.evicted),
         ]
     }

@@ -21,6 +21,13 @@ pub(super) struct Limits {
     pub(super) fragments: usize,
 }
 
+impl Limits {
+    /// Whether a packet that began at `since` has timed out at `now`.
+    fn is_over(&self, since: Nanoseconds, now: Nanoseconds) -> bool {
+        since.plus(self.timeout) <= now
+    }
+}
+
 /// An incomplete packet, as it is exported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -37,6 +44,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// What it takes to remove it: its place in the table and in the order, and each piece.
+    fn work(&self) -> usize {
+        1 + self.datagram.pieces()
+    }
+
     fn age(&self) -> Age {
         (self.since, self.serial)
     }
@@ -49,6 +61,10 @@ impl Entry {
 /// A packet's place in the order of time; packets of one time follow each other as they came.
 type Age = (Nanoseconds, u64);
 
+/// The packets and pieces after which a call of [`Table::expire`] leaves the rest to the next ones:
+/// more than a fragment adds. After a pause in the traffic, thousands time out at once.
+const WORK: usize = 8;
+
 /// The incomplete packets.
 pub(super) struct Table {
     limits: Limits,
@@ -56,9 +72,11 @@ pub(super) struct Table {
     /// The oldest first. Not in the order of insertion: packets that are taken over from another
     /// instance may be older.
     order: BTreeSet<(Age, DatagramId)>,
+    /// Present while packets are here that have timed out by then: they count as removed.
+    late: Option<Nanoseconds>,
     serial: u64,
     memory: usize,
-    pub(super) expired: u64,
+    expired: u64,
     pub(super) evicted: u64,
 }
 
@@ -74,6 +92,7 @@ impl Table {
             limits,
             entries: FlowTable::new(limits.memory / PLACE),
             order: BTreeSet::new(),
+            late: None,
             serial: 0,
             memory: 0,
             expired: 0,
@@ -81,8 +100,30 @@ impl Table {
         }
     }
 
+    /// The number of incomplete packets.
     pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.late()
+    }
+
+    /// The number of packets whose memory is not freed yet.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The number of packets whose reassembly timed out.
+    pub(super) fn expired(&self) -> u64 {
+        self.expired + self.late() as u64
+    }
+
+    /// The packets that are to be removed.
+    fn late(&self) -> usize {
+        self.order.iter().take_while(|((since, _), _)| self.is_late(*since)).count()
+    }
+
+    /// Whether a packet that began at `since` is one of them.
+    fn is_late(&self, since: Nanoseconds) -> bool {
+        self.late.is_some_and(|late| self.limits.is_over(since, late))
     }
 
     /// Adds a fragment; returns the packet if it is complete.
@@ -118,7 +159,13 @@ impl Table {
         now: Nanoseconds,
         change: impl FnOnce(&mut Datagram) -> T,
     ) -> Result<T, NoPlace> {
-        let slot = match self.entries.slot(&id) {
+        let mut known = self.entries.slot(&id);
+        let entry = known.and_then(|slot| self.entries.at(slot));
+        if entry.is_some_and(|(_, entry)| self.is_late(entry.since)) {
+            self.remove(&id);
+            known = None;
+        }
+        let slot = match known {
             Some(slot) => slot,
             None => self.insert(id, now, Datagram::default())?,
         };
@@ -129,23 +176,38 @@ impl Table {
         Ok(result)
     }
 
-    /// Removes packets whose reassembly timed out.
+    /// Ends the reassembly of packets that have timed out at `now`, whose memory is freed with this
+    /// call and the next ones.
     pub(super) fn expire(&mut self, now: Nanoseconds) {
-        while let Some(((since, _), _)) = self.order.first()
-            && since.plus(self.limits.timeout) <= now
-        {
-            self.expired += self.remove_oldest();
+        self.late = Some(self.late.map_or(now, |late| late.follow(now)));
+        let mut work = 0;
+        while work < WORK {
+            if !self.order.first().is_some_and(|((since, _), _)| self.is_late(*since)) {
+                self.late = None;
+                return;
+            }
+            work += self.remove_oldest();
         }
     }
 
     /// The incomplete packets, the oldest first.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        in_order(self.entries.iter().collect())
+        self.in_order(self.entries.iter())
     }
 
     /// The incomplete packets of a unit, the oldest first.
     pub(super) fn records_of(&self, unit: u16) -> impl Iterator<Item = Record> + '_ {
-        in_order(self.entries.unit(unit).collect())
+        self.in_order(self.entries.unit(unit))
+    }
+
+    /// The records of `entries` that have not timed out, the oldest first.
+    fn in_order<'a>(
+        &'a self,
+        entries: impl Iterator<Item = (&'a DatagramId, &'a Entry)>,
+    ) -> impl Iterator<Item = Record> {
+        let mut entries: Vec<_> = entries.filter(|(_, entry)| !self.is_late(entry.since)).collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.age());
+        entries.into_iter().map(|(id, entry)| entry.record(id))
     }
 
     /// Begins to index the packets by unit, or continues; returns whether all are indexed.
@@ -155,10 +217,13 @@ impl Table {
 
     /// Removes the packets of a unit.
     pub(super) fn forget_unit(&mut self, unit: u16) {
-        let Self { memory, order, .. } = self;
+        let Self { limits, late, order, memory, expired, .. } = self;
         self.entries.take_unit(unit, |id, entry| {
             *memory -= PLACE + entry.datagram.memory();
             order.remove(&(entry.age(), id));
+            // One that has timed out was not exported.
+            let is_late = late.is_some_and(|late| limits.is_over(entry.since, late));
+            *expired += u64::from(is_late);
         });
     }
 
@@ -195,31 +260,28 @@ impl Table {
         Ok(slot)
     }
 
+    /// Removes a packet, which counts as expired if it has timed out.
     fn remove(&mut self, id: &DatagramId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.memory -= PLACE + entry.datagram.memory();
         self.order.remove(&(entry.age(), *id));
+        self.expired += u64::from(self.is_late(entry.since));
         Some(entry)
     }
 
     /// Evicts the oldest packets while all exceed the memory limit.
     fn fit(&mut self) {
-        while self.memory > self.limits.memory && !self.order.is_empty() {
-            self.evicted += self.remove_oldest();
+        while self.memory > self.limits.memory
+            && let Some(((since, _), _)) = self.order.first()
+        {
+            self.evicted += u64::from(!self.is_late(*since));
+            self.remove_oldest();
         }
     }
 
-    /// Removes the oldest packet; returns how many that are.
-    fn remove_oldest(&mut self) -> u64 {
+    /// Removes the oldest packet; returns the work that was.
+    fn remove_oldest(&mut self) -> usize {
         let oldest = self.order.pop_first();
-        u64::from(oldest.and_then(|(_, id)| self.remove(&id)).is_some())
+        oldest.and_then(|(_, id)| self.remove(&id)).map_or(1, |entry| entry.work())
     }
-}
-
-/// The records of `entries`, the oldest first.
-fn in_order<'a>(
-    mut entries: Vec<(&'a DatagramId, &'a Entry)>,
-) -> impl Iterator<Item = Record> + 'a {
-    entries.sort_unstable_by_key(|(_, entry)| (entry.since, entry.serial));
-    entries.into_iter().map(|(id, entry)| entry.record(id))
 }

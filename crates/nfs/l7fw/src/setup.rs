@@ -182,6 +182,7 @@ impl FirewallBlueprint {
         let library = library.expect("there is memory for the library's tables");
         let inspector =
             Inspector::new(self.policy.clone(), library, self.limits.packets, self.tells);
-        Firewall::new(inspector, Flows::new(self.limits), Hold::new(self.hold), self.file.clone())
+        let hold = Hold::new(self.hold, self.limits.flows);
+        Firewall::new(inspector, Flows::new(self.limits), hold, self.file.clone())
     }
 }

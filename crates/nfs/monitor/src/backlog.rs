@@ -1,7 +1,7 @@
 //! Records that have ended, and wait to be written in their order.
 //!
-//! A sweep ends so many flows that their records can be neither collected nor written between two
-//! batches. They come in over many batches, leave over many, and are in order meanwhile.
+//! A sweep or an export ends so many flows that their records can be neither collected nor written between
+//! two batches. They come in over many batches, leave over many, and are in order meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,11 @@ impl Backlog {
 
     pub(super) fn is_empty(&self) -> bool {
         self.records.is_empty()
+    }
+
+    /// Whether any record waits that is of this round or one before it.
+    pub(super) fn has_any(&self, round: u64) -> bool {
+        self.records.first_key_value().is_some_and(|(place, _)| place.0 <= round)
     }
 
     /// Begins a round, whose records follow those of the rounds before.

@@ -182,12 +182,13 @@ const WRITTEN: usize = 2 * BATCH;
 /// The most flows that are evicted for a new one: several after a reload has lowered the limit.
 const MOST_EVICTED: usize = 4;
 
-/// A search for flows that were idle, or active for long, at a time.
+/// A search for flows that were idle, or active for long, at a time; or for all flows.
 struct Sweep {
     time: Nanoseconds,
     walk: Walk,
     /// That of the records of these flows.
     round: u64,
+    is_of_all: bool,
 }
 
 impl Sweep {
@@ -198,7 +199,8 @@ impl Sweep {
 
     /// Why it ends the record of these counts.
     fn reason(&self, counts: &Counts, limits: Limits) -> Option<EndReason> {
-        limits.reason(counts, self.time).filter(|_| counts.sweep != self.number())
+        let forced = self.is_of_all.then_some(EndReason::ForcedEnd);
+        limits.reason(counts, self.time).or(forced).filter(|_| counts.sweep != self.number())
     }
 }
 
@@ -212,6 +214,8 @@ struct Monitor {
     /// The sweep under way, and what a batch does of it at most.
     sweep: Option<Sweep>,
     step: Most,
+    /// The round of the export on request that is under way.
+    export: Option<u64>,
     /// The records that ended with the packets of this batch.
     pending: Vec<Record>,
     backlog: Backlog,
@@ -266,7 +270,7 @@ impl NetworkFunction for Monitor {
     fn handed_over(&mut self) {
         // If they were exported here too, their packets would be counted twice.
         self.flows.clear();
-        self.sweep = None;
+        (self.sweep, self.export) = (None, None);
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -280,9 +284,19 @@ impl NetworkFunction for Monitor {
 
     fn flush(&mut self) -> Result<(), NfError> {
         self.export_all();
-        let failure = self.failure.take();
-        self.exporter.flush()?;
-        failure.map_or(Ok(()), Err)
+        self.end_export()
+    }
+
+    /// All flows end now; their records are written over some batches.
+    fn flush_some(&mut self) -> Result<bool, NfError> {
+        let round = self.export.unwrap_or_else(|| self.begin_sweep(self.swept, true));
+        self.export = Some(round);
+        self.go_on_sweeping(self.step);
+        self.write_backlog();
+        if self.sweeps_all() || self.backlog.has_any(round) {
+            return Ok(false);
+        }
+        self.end_export().map(|()| true)
     }
 }
 
@@ -296,6 +310,7 @@ impl Monitor {
             swept: Nanoseconds::default(),
             sweep: None,
             step: STEP,
+            export: None,
             pending: Vec::new(),
             backlog: Backlog::default(),
             next: Vec::new(),
@@ -380,14 +395,26 @@ impl Monitor {
     fn sweep(&mut self, now: Nanoseconds) {
         let Limits { idle, active, .. } = self.limits;
         // The difference, since the clock may be set back.
-        if now.0.abs_diff(self.swept.0) >= idle.0.min(active.0) / 4 {
+        let is_due = now.0.abs_diff(self.swept.0) >= idle.0.min(active.0) / 4;
+        if is_due && !self.sweeps_all() {
             // Time passes faster than packets: little waits for the rest of the sweep before.
             self.go_on_sweeping(Most::ALL);
             self.swept = now;
-            let (walk, round) = (self.flows.walk(0), self.backlog.begin());
-            self.sweep = Some(Sweep { time: now, walk, round });
+            self.begin_sweep(now, false);
         }
         self.go_on_sweeping(self.step);
+    }
+
+    /// Begins a sweep, which takes the place of one under way; returns the round of its records.
+    fn begin_sweep(&mut self, time: Nanoseconds, is_of_all: bool) -> u64 {
+        let (walk, round) = (self.flows.walk(0), self.backlog.begin());
+        self.sweep = Some(Sweep { time, walk, round, is_of_all });
+        round
+    }
+
+    /// Whether a sweep of all flows is under way.
+    fn sweeps_all(&self) -> bool {
+        self.sweep.as_ref().is_some_and(|sweep| sweep.is_of_all)
     }
 
     /// Goes on with the sweep under way, if there is one.
@@ -417,6 +444,14 @@ impl Monitor {
         while !self.backlog.is_empty() {
             self.write_backlog();
         }
+    }
+
+    /// Completes an export: its files are there even if there was no record.
+    fn end_export(&mut self) -> Result<(), NfError> {
+        self.export = None;
+        let failure = self.failure.take();
+        self.exporter.flush()?;
+        failure.map_or(Ok(()), Err)
     }
 
     /// Writes the records that have ended, as far as it is their turn.

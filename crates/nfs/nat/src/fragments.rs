@@ -6,10 +6,15 @@ use std::net::Ipv4Addr;
 use thalweg_packet::{Batch, Nanoseconds, field};
 
 /// How long the first fragment of a packet is remembered.
-pub(super) const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
+const LIFE: Nanoseconds = Nanoseconds::from_secs(30);
 /// The most fragmented packets that are tracked at a time; beyond that the oldest is
 /// evicted.
 const MOST: usize = 4096;
+/// The room of a hash table for as many entries: with half of it free, the table does not grow while
+/// packets wait, though removed entries take places. Untouched, it takes no memory.
+pub(super) const ROOM: usize = 2 * MOST;
+/// The most that a packet forgets of those whose time is over.
+const STEP: usize = 8;
 
 /// What the fragments of one packet have in common (RFC 791).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,8 +52,13 @@ impl FragmentId {
     }
 }
 
+/// Whether the time of a fragment of `since` is over.
+pub(super) fn is_over(since: Nanoseconds, now: Nanoseconds) -> bool {
+    since.plus(LIFE) <= now
+}
+
 /// The addresses that first fragments were translated to, for later fragments.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fragments {
     found: HashMap<FragmentId, (Ipv4Addr, Nanoseconds)>,
     /// In order of time; an id that is seen again is in it twice.
@@ -58,21 +68,32 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
+    pub(super) fn new() -> Self {
+        let order = VecDeque::with_capacity(MOST);
+        Self { found: HashMap::with_capacity(ROOM), order, evicted: 0 }
+    }
+
     /// The address that the first fragment was translated to.
-    pub(super) fn get(&self, id: FragmentId) -> Option<Ipv4Addr> {
-        self.found.get(&id).map(|(address, _)| *address)
+    pub(super) fn get(&self, id: FragmentId, now: Nanoseconds) -> Option<Ipv4Addr> {
+        let found = self.found.get(&id).filter(|(_, made)| !is_over(*made, now));
+        found.map(|(address, _)| *address)
     }
 
     pub(super) fn remember(&mut self, id: FragmentId, address: Ipv4Addr, now: Nanoseconds) {
         while self.order.len() >= MOST {
-            self.evicted += u64::from(self.forget_oldest());
+            let is_early = self.order.front().is_some_and(|(_, made)| !is_over(*made, now));
+            self.evicted += u64::from(self.forget_oldest() && is_early);
         }
         self.found.insert(id, (address, now));
         self.order.push_back((id, now));
     }
 
+    /// Forgets some of those whose time is over.
     pub(super) fn expire(&mut self, now: Nanoseconds) {
-        while self.order.front().is_some_and(|(_, made)| made.plus(LIFE) <= now) {
+        for _ in 0..STEP {
+            if !self.order.front().is_some_and(|(_, made)| is_over(*made, now)) {
+                return;
+            }
             self.forget_oldest();
         }
     }
@@ -98,28 +119,57 @@ mod tests {
 
     #[test]
     fn no_more_are_remembered_than_may_be_and_no_longer() {
-        let mut fragments = Fragments::default();
+        let mut fragments = Fragments::new();
         for n in 0..=MOST as u16 {
             fragments.remember(id(n), Ipv4Addr::LOCALHOST, Nanoseconds(u64::from(n)));
         }
         assert_eq!((fragments.found.len(), fragments.order.len()), (MOST, MOST));
         assert_eq!(fragments.evicted, 1);
-        assert_eq!(fragments.get(id(0)), None);
-        assert!(fragments.get(id(1)).is_some());
-        fragments.expire(Nanoseconds(1).plus(LIFE));
-        assert_eq!(fragments.get(id(1)), None);
-        assert!(fragments.get(id(2)).is_some());
+        assert_eq!(fragments.get(id(0), Nanoseconds(1)), None);
+        assert!(fragments.get(id(1), Nanoseconds(1)).is_some());
+        let later = Nanoseconds(1).plus(LIFE);
+        fragments.expire(later);
+        assert_eq!(fragments.found.len(), MOST - 1);
+        assert_eq!(fragments.get(id(1), later), None);
+        assert!(fragments.get(id(2), later).is_some());
         assert_eq!(fragments.evicted, 1, "the others had their time");
     }
 
     #[test]
+    fn the_table_does_not_grow() {
+        let mut fragments = Fragments::new();
+        let room = fragments.found.capacity();
+        for n in 0..50 * MOST as u32 {
+            let id = FragmentId::test(n, n as u16);
+            fragments.remember(id, Ipv4Addr::LOCALHOST, Nanoseconds(0));
+            assert!(fragments.found.capacity() <= room, "{n}");
+        }
+    }
+
+    #[test]
     fn an_id_used_again_lives_from_then_on() {
-        let mut fragments = Fragments::default();
+        let mut fragments = Fragments::new();
         fragments.remember(id(1), Ipv4Addr::LOCALHOST, Nanoseconds(0));
         fragments.remember(id(1), Ipv4Addr::BROADCAST, Nanoseconds::from_secs(20));
-        fragments.expire(Nanoseconds::from_secs(49));
-        assert_eq!(fragments.get(id(1)), Some(Ipv4Addr::BROADCAST));
-        fragments.expire(Nanoseconds::from_secs(50));
-        assert_eq!(fragments.get(id(1)), None);
+        for (seconds, expected) in [(49, Some(Ipv4Addr::BROADCAST)), (50, None)] {
+            let now = Nanoseconds::from_secs(seconds);
+            fragments.expire(now);
+            assert_eq!(fragments.get(id(1), now), expected);
+        }
+        assert!(fragments.found.is_empty() && fragments.order.is_empty());
+    }
+
+    #[test]
+    fn those_whose_time_is_over_at_once_are_forgotten_some_at_a_time() {
+        let (mut fragments, now) = (Fragments::new(), Nanoseconds(0).plus(LIFE));
+        for n in 0..100 {
+            fragments.remember(id(n), Ipv4Addr::LOCALHOST, Nanoseconds(0));
+        }
+        for left in (0..100).rev().step_by(STEP) {
+            fragments.expire(now);
+            assert_eq!(fragments.found.len(), (left + 1) - STEP.min(left + 1));
+            assert!((0..100).all(|n| fragments.get(id(n), now).is_none()));
+        }
+        assert!(fragments.order.is_empty());
     }
 }

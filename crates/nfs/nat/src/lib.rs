@@ -24,10 +24,11 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, Nanoseconds, 
 
 use config::{Config, Options};
 use fragments::{FragmentId, Fragments};
-use mapping::{EndPoint, Mappings, Record};
+use mapping::{EndPoint, Mappings, Record, STEP};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::{
-    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
+    Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, NfError, Renewal,
+    Section,
 };
 use translate::{Direction, Done};
 use waiting::Waiting;
@@ -67,8 +68,9 @@ impl Blueprint for NatBlueprint {
     fn instance(&self) -> Box<dyn NetworkFunction> {
         Box::new(Nat {
             mappings: Mappings::new(self.0.clone()),
-            fragments: Fragments::default(),
-            waiting: Waiting::default(),
+            fragments: Fragments::new(),
+            waiting: Waiting::new(),
+            clock: Nanoseconds::default(),
             config: self.0.clone(),
             untouched: 0,
         })
@@ -126,6 +128,8 @@ struct Nat {
     mappings: Mappings,
     fragments: Fragments,
     waiting: Waiting,
+    /// The newest time of a packet.
+    clock: Nanoseconds,
     untouched: u64,
 }
 
@@ -133,10 +137,11 @@ impl NetworkFunction for Nat {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         let directions = self.directions(batch, lanes);
         self.ask_for(batch, lanes, &directions);
-        let mut changed = Lanes::NONE;
+        let (mut changed, mut step) = (Lanes::NONE, STEP);
         for lane in lanes {
             let now = batch.meta.timestamp[lane];
-            self.mappings.expire(now);
+            self.clock = self.clock.follow(now);
+            self.mappings.expire(now, &mut step);
             self.fragments.expire(now);
             self.waiting.expire(now);
             let fragment = FragmentId::of(batch, lane).zip(directions[lane]);
@@ -157,9 +162,9 @@ impl NetworkFunction for Nat {
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
-        writer.expect(self.mappings.len());
-        let mut records = self.mappings.records().into_iter();
-        records.try_for_each(|record| writer.record(record.flows(), record))
+        let records = self.mappings.records();
+        writer.expect(records.len());
+        records.into_iter().try_for_each(|record| writer.record(record.flows(), record))
     }
 
     fn import_state(&mut self, reader: &mut StateReader<'_>) -> Result<usize, StateError> {
@@ -195,6 +200,17 @@ impl NetworkFunction for Nat {
             ("fragments_lost", self.waiting.lost),
             ("untouched", self.untouched),
         ]
+    }
+
+    /// Removes what is over and was not removed yet, so that figures do not count it.
+    fn flush(&mut self) -> Result<(), NfError> {
+        self.mappings.remove_all_late();
+        self.waiting.remove_all_late(self.clock);
+        Ok(())
+    }
+
+    fn flush_some(&mut self) -> Result<bool, NfError> {
+        Ok(true)
     }
 }
 
@@ -289,7 +305,7 @@ impl Nat {
         (id, direction): (FragmentId, Direction),
         context: &mut Context<'_>,
     ) {
-        for held in self.waiting.take(&id) {
+        for held in self.waiting.take(&id, batch.meta.timestamp[lane]) {
             let Some(made) = context.emit(batch, lane, &held.bytes) else {
                 self.waiting.lost += 1;
                 continue;

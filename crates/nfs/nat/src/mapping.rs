@@ -5,6 +5,8 @@
 //! floods the table without replies fills it with such sessions only. Answered sessions are never evicted (RFC 4787 REQ-5,
 //! RFC 5382 REQ-5).
 
+mod expiry;
+
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
@@ -16,6 +18,7 @@ use super::config::{Config, Filtering};
 use super::pool::{Pool, Pools};
 use super::session::{Remote, Session, Sessions, tree_bytes};
 use super::taken::{TakenPorts, Word};
+pub(super) use expiry::STEP;
 use thalweg_nf::state::StateError;
 use thalweg_nf::toolkit::flow_table::{self, FlowTable, FlowWords, Index, NoPlace, Slot};
 
@@ -52,12 +55,20 @@ impl Record {
         })
     }
 
-    /// Whether the filtering accepts a packet from this remote end.
-    fn admits(&self, remote: (Ipv4Addr, u16), filtering: Filtering) -> bool {
+    /// Whether the filtering accepts a packet from this remote end. A session that is late counts for
+    /// nothing, except where any session with the remote's address suffices.
+    fn admits(
+        &self,
+        remote: (Ipv4Addr, u16),
+        filtering: Filtering,
+        is_late: impl Fn(&Session) -> bool,
+    ) -> bool {
         let exact = Remote::new(self.inside.0, remote, filtering);
         match filtering {
             Filtering::EndpointIndependent => true,
-            Filtering::AddressAndPortDependent => self.sessions.get(&exact).is_some(),
+            Filtering::AddressAndPortDependent => {
+                self.sessions.get(&exact).is_some_and(|session| !is_late(session))
+            }
             Filtering::AddressDependent => self.sessions.are_with(remote.0),
         }
     }
@@ -82,6 +93,8 @@ pub(super) struct Mappings {
     due: BTreeSet<Due>,
     /// The earliest time in `due`, or one before it.
     next_due: Nanoseconds,
+    /// Present while sessions are here that were over by then.
+    late: Option<Nanoseconds>,
     pools: Pools,
     pub(super) created: u64,
     pub(super) expired: u64,
@@ -108,6 +121,7 @@ impl Mappings {
             config,
             due: BTreeSet::new(),
             next_due: Nanoseconds(u64::MAX),
+            late: None,
             pools: Pools::default(),
             created: 0,
             expired: 0,
@@ -159,6 +173,7 @@ impl Mappings {
         now: Nanoseconds,
     ) -> Result<EndPoint, DropReason> {
         let with = Remote::new(inside.0, remote, self.config.filtering);
+        self.remove_if_late(inside, with);
         let slot = self.by_inside.slot(&inside);
         if let Some(external) = slot.and_then(|slot| self.count(slot, with, true, flags, now)) {
             return Ok(external);
@@ -186,12 +201,15 @@ impl Mappings {
     ) -> Result<EndPoint, DropReason> {
         let slot = self.slot_of(external).ok_or(DropReason::NoMapping)?;
         let (inside, record) = self.by_inside.at(slot).ok_or(DropReason::NoMapping)?;
-        if !record.admits(remote, self.config.filtering) {
-            return Err(DropReason::NoMapping);
-        }
         let inside = *inside;
         let with = Remote::new(inside.0, remote, self.config.filtering);
-        self.count(slot, with, false, flags, now);
+        let is_late = |session: &Session| self.is_late(inside, session);
+        if self.is_over(record) || !record.admits(remote, self.config.filtering, is_late) {
+            return Err(DropReason::NoMapping);
+        }
+        if !record.sessions.get(&with).is_some_and(is_late) {
+            self.count(slot, with, false, flags, now);
+        }
         Ok(inside)
     }
 
@@ -252,12 +270,13 @@ impl Mappings {
     /// The inside end point of a mapping, for an ICMP error, which neither
     /// creates mappings nor keeps them alive (RFC 5508 REQ-10).
     pub(super) fn inside_of(&self, external: EndPoint) -> Option<EndPoint> {
-        self.by_inside.at(self.slot_of(external)?).map(|(inside, _)| *inside)
+        let (inside, record) = self.by_inside.at(self.slot_of(external)?)?;
+        (!self.is_over(record)).then_some(*inside)
     }
 
     /// The external end point of a mapping, likewise.
     pub(super) fn external_of(&self, inside: EndPoint) -> Option<EndPoint> {
-        self.by_inside.get(&inside).map(|r| r.external)
+        self.by_inside.get(&inside).filter(|record| !self.is_over(record)).map(|r| r.external)
     }
 
     fn create(&mut self, inside: EndPoint) -> Result<Slot, DropReason> {
@@ -274,11 +293,15 @@ impl Mappings {
         slot.map_err(|NoPlace| DropReason::StateFull)
     }
 
-    /// Evicts an unanswered session if there is no room: one of the pool that has most of them, as a
-    /// flood fills the table with these.
+    /// Removes late sessions if there is no room, and evicts an unanswered one if there are none: one of
+    /// the pool that has most of them, as a flood fills the table with these.
     fn make_way(&mut self, has_room: impl Fn(&Self) -> bool) -> Result<(), DropReason> {
         let mut looks = MOST_LOOKED_AT;
         while !has_room(self) {
+            if looks > 0 && self.remove_first_late() {
+                looks -= 1;
+                continue;
+            }
             let Some(pool) = self.pools.most_to_give_way().filter(|_| looks > 0) else {
                 self.refused += 1;
                 return Err(DropReason::StateFull);
@@ -317,9 +340,12 @@ impl Mappings {
                 self.look_at(inside, with);
                 continue;
             }
+            let session = self.session(inside, with);
+            let is_late = session.is_some_and(|session| self.is_late(inside, session));
             let external = self.end(inside, with);
-            self.sessions_evicted += 1;
-            self.evicted += u64::from(external.is_some());
+            self.sessions_evicted += u64::from(!is_late);
+            let ended = if is_late { &mut self.expired } else { &mut self.evicted };
+            *ended += u64::from(external.is_some());
             if enough(external) {
                 return;
             }
@@ -328,8 +354,15 @@ impl Mappings {
 
     /// When a session ends if it is not used again.
     fn end_of(&self, inside: EndPoint, with: Remote) -> Option<Nanoseconds> {
-        let session = self.by_inside.get(&inside)?.sessions.get(&with)?;
-        Some(session.last_used.plus(self.config.timeout(session.life(inside.0))))
+        Some(self.end_of_session(inside, self.session(inside, with)?))
+    }
+
+    fn end_of_session(&self, inside: EndPoint, session: &Session) -> Nanoseconds {
+        session.last_used.plus(self.config.timeout(session.life(inside.0)))
+    }
+
+    fn session(&self, inside: EndPoint, with: Remote) -> Option<&Session> {
+        self.by_inside.get(&inside)?.sessions.get(&with)
     }
 
     /// Inserts a mapping, both ends of which are free.
@@ -378,29 +411,6 @@ impl Mappings {
         self.taken.first_free(own, &self.config.ports, low + start as u16)
     }
 
-    /// Ends sessions that have been idle for long, and mappings without sessions.
-    #[inline]
-    pub(super) fn expire(&mut self, now: Nanoseconds) {
-        if now >= self.next_due {
-            self.end_due(now);
-            self.next_due = self.due.first().map_or(Nanoseconds(u64::MAX), |due| due.0);
-        }
-    }
-
-    fn end_due(&mut self, now: Nanoseconds) {
-        while let Some(&(due, inside, with)) = self.due.first()
-            && due <= now
-        {
-            self.due.pop_first();
-            if self.end_of(inside, with).is_some_and(|end| end > now) {
-                // It was used since.
-                self.look_at(inside, with);
-            } else {
-                self.expired += u64::from(self.end(inside, with).is_some());
-            }
-        }
-    }
-
     /// Ends a session; returns the external end point if that freed it: the mapping's last session.
     fn end(&mut self, inside: EndPoint, with: Remote) -> Option<EndPoint> {
         let record = self.by_inside.get_mut(None, &inside)?;
@@ -426,7 +436,8 @@ impl Mappings {
 
     /// All mappings in a fixed order.
     pub(super) fn records(&self) -> Vec<&Record> {
-        let mut all: Vec<_> = self.by_inside.iter().map(|(_, record)| record).collect();
+        let all = self.by_inside.iter().map(|(_, record)| record);
+        let mut all: Vec<_> = all.filter(|record| !self.is_over(record)).collect();
         all.sort_unstable_by_key(|r| r.inside);
         all
     }
@@ -463,6 +474,8 @@ impl Mappings {
 
     /// Forgets all mappings, which another instance has taken over.
     pub(super) fn forget(&mut self) {
+        // Those that are over have not moved.
+        self.remove_all_late();
         self.by_inside.clear();
         self.by_external.clear();
         self.taken = TakenPorts::default();

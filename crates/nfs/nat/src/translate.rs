@@ -60,7 +60,7 @@ pub(super) fn packet(
     let headers = *batch.headers(lane);
     let fragment = FragmentId::of(batch, lane);
     if batch.field(lane, field::NW_FRAG) & field::FRAG_LATER != 0 {
-        let first = fragment.and_then(|id| fragments.get(id));
+        let first = fragment.and_then(|id| fragments.get(id, now));
         let address = first.ok_or(DropReason::UnknownFragment)?;
         set_address(batch, lane, direction, address);
         return Ok(Done::Followed { address });

@@ -7,7 +7,7 @@ use thalweg_packet::{Batch, DropReason, Lanes};
 
 use super::open::{claim_files, claim_output};
 use super::{CLOCK_PERIOD, NextPort};
-use crate::burst::Round;
+use crate::burst::{Burst, Flush, Round};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
 use crate::runtime::error::RunError;
@@ -152,6 +152,21 @@ impl Outputs {
         }
         for lane in lanes {
             self.latency.record(now.wrapping_sub(received_at[lane]), 1);
+        }
+    }
+
+    /// Writes what the outputs hold if `burst` requests it. Files of NFs that were renamed are opened
+    /// again once all NFs have written what they held.
+    pub(crate) fn export(&mut self, burst: &Burst, plan: &Plan, control: &Control) {
+        if burst.flush == Flush::No {
+            return;
+        }
+        if burst.flush == Flush::Begin {
+            self.flush(control);
+        }
+        control.exported(!burst.leaves_some);
+        if !burst.leaves_some {
+            plan.files.reopen();
         }
     }
 

@@ -323,6 +323,50 @@ fn time_memory_and_fragments_are_bounded() {
     );
 }
 
+/// After a pause in the traffic, all packets have timed out: no packet waits until all are removed.
+#[test]
+fn packets_that_time_out_at_once_are_removed_some_at_a_time() {
+    const ALL: u16 = 1000;
+    let timeout = Nanoseconds::from_secs(30);
+    let limits = Limits { timeout, memory: 4 << 20, fragments: 64 };
+    let mut nf = Defrag { table: Table::new(limits), fragments: 0, whole: 0, refused: 0 };
+    for id in 0..ALL {
+        let cut = packet(false, 1200, id);
+        assert!(pass(&mut nf, &part(&cut, id, 0, 80), 0).is_err());
+        assert!(pass(&mut nf, &part(&cut, id, 160, 240), 0).is_err());
+    }
+    let whole = packet(false, 1200, 1);
+    let (mut packets, mut before) = (0, nf.table.held());
+    assert_eq!(before, usize::from(ALL));
+    while nf.table.held() > 0 {
+        assert_eq!(pass(&mut nf, &whole, 60), Ok(whole.clone()));
+        let removed = before - nf.table.held();
+        assert!((1..=4).contains(&removed), "{removed} with packet {packets}");
+        (packets, before) = (packets + 1, nf.table.held());
+        // For all others it is as if they were removed.
+        assert_eq!((figure(&nf, "expired"), figure(&nf, "waiting")), (ALL.into(), 0));
+    }
+}
+
+#[test]
+fn what_has_timed_out_and_is_still_there_is_not_used() {
+    let mut nf = defrag("");
+    for id in 0..500 {
+        assert!(pass(&mut *nf, &part(&packet(false, 1200, id), id, 0, 800), 0).is_err());
+    }
+    let whole = packet(false, 1200, 499);
+    // The last of them begins again, and is the only one that moves.
+    assert_eq!(pass(&mut *nf, &part(&whole, 499, 800, 1208), 60), Err(DropReason::FragmentHeld));
+    let stream = thalweg_testkit::moving::exported(&*nf, "defrag");
+    let mut new = defrag("");
+    assert_eq!(thalweg_testkit::moving::import(&mut *new, "defrag", &stream), 1);
+    for nf in [&mut nf, &mut new] {
+        assert!(pass(&mut **nf, &part(&whole, 499, 0, 800), 61) == Ok(whole.clone()));
+        assert_eq!(figure(&**nf, "waiting"), 0);
+    }
+    assert_eq!((figure(&*nf, "expired"), figure(&*nf, "evicted")), (500, 0));
+}
+
 #[test]
 fn a_packet_longer_than_a_frame_is_dropped() {
     let whole = packet(false, 9000, 1);

@@ -41,6 +41,17 @@ fn feed(monitor: &mut dyn NetworkFunction, sent: &[Sent]) {
 /// Packets and bytes by (host, port).
 type Totals = BTreeMap<(String, u64), (u64, u64)>;
 
+/// The totals of the packets themselves.
+fn sums(sent: &[Sent]) -> Totals {
+    let mut totals = Totals::new();
+    for s in sent {
+        let sum = totals.entry((format!("10.0.0.{}", s.0), s.1.into())).or_default();
+        sum.0 += 1;
+        sum.1 += packet(*s).len() as u64;
+    }
+    totals
+}
+
 /// The totals over all records of a file, and the reasons of the records.
 fn totals(path: &std::path::Path) -> (Totals, Vec<String>) {
     let (mut totals, mut reasons) = (BTreeMap::new(), Vec::new());
@@ -88,13 +99,7 @@ proptest! {
         monitor.flush().unwrap();
         feed(&mut *monitor, after);
         monitor.flush().unwrap();
-        let mut expected = Totals::new();
-        for s in &sent {
-            let sum = expected.entry((format!("10.0.0.{}", s.0), s.1.into())).or_default();
-            sum.0 += 1;
-            sum.1 += packet(*s).len() as u64;
-        }
-        prop_assert_eq!(totals(&folder.path().join("f.json")).0, expected);
+        prop_assert_eq!(totals(&folder.path().join("f.json")).0, sums(&sent));
     }
 
     #[test]
@@ -152,6 +157,63 @@ proptest! {
         let (at_once, in_steps) = (written(Most::ALL), written(Most { slots: 40, flows }));
         prop_assert_eq!(at_once, in_steps);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// No packet is lost or counted twice while the export is written.
+    #[test]
+    fn an_export_on_request_holds_the_packets_before_it(
+        sent in crowd(), at in 0usize..900, each in 1usize..40, flows in 1usize..20,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = "idle_timeout_s = 4\nactive_timeout_s = 20\nmax_flows = 100";
+        let mut nf = monitor(folder.path(), options);
+        let monitor = nf.downcast_mut::<Monitor>().unwrap();
+        monitor.step = Most { slots: 40, flows };
+        let (before, after) = sent.split_at(at.min(sent.len()));
+        feed(monitor, before);
+        let mut after = after.chunks(each);
+        while !monitor.flush_some().unwrap() {
+            feed(monitor, after.next().unwrap_or_default());
+        }
+        let written = || totals(&folder.path().join("f.json")).0;
+        let first = written();
+        prop_assert!(sums(before).iter().all(|(flow, sum)| first[flow].0 >= sum.0));
+        after.for_each(|sent| feed(monitor, sent));
+        while !monitor.flush_some().unwrap() {}
+        prop_assert!(monitor.flows.is_empty() && monitor.backlog.is_empty());
+        prop_assert_eq!(written(), sums(&sent));
+    }
+}
+
+#[test]
+fn an_export_on_request_is_written_some_records_at_a_time() {
+    const ALL: usize = 1000;
+    let sent: Vec<Sent> = (0..ALL).map(|n| (n as u8, 1 + n as u16, n % 50, 1)).collect();
+    let written = |export: fn(&mut Monitor)| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut nf = monitor(folder.path(), "");
+        let monitor = nf.downcast_mut::<Monitor>().unwrap();
+        feed(monitor, &sent);
+        export(monitor);
+        assert_eq!((monitor.flows.len(), monitor.exported), (0, ALL as u64));
+        std::fs::read_to_string(folder.path().join("f.json")).unwrap()
+    };
+    let in_steps = written(|monitor| {
+        for call in 1.. {
+            let (flows, exported) = (monitor.flows.len(), monitor.exported);
+            let is_complete = monitor.flush_some().unwrap();
+            assert!(flows - monitor.flows.len() <= STEP.flows);
+            assert!(monitor.exported - exported <= WRITTEN as u64);
+            if is_complete {
+                assert!(call >= ALL / STEP.flows, "{call}");
+                return;
+            }
+        }
+    });
+    let at_once = written(|monitor| monitor.flush().unwrap());
+    assert!(in_steps == at_once, "the same records in the same order");
 }
 
 #[test]

@@ -6,17 +6,17 @@ use thalweg_testkit::cases;
 
 use super::*;
 
-fn figure(nat: &dyn NetworkFunction, name: &str) -> u64 {
+pub(super) fn figure(nat: &dyn NetworkFunction, name: &str) -> u64 {
     nat.figures().into_iter().find(|(known, _)| *known == name).unwrap().1
 }
 
 /// A packet of `kind` from a host inside.
-fn sent(kind: u8, host: u8, port: u16) -> Vec<u8> {
+pub(super) fn sent(kind: u8, host: u8, port: u16) -> Vec<u8> {
     packet(kind, ([10, 0, 0, host], port), REMOTE, SYN)
 }
 
 /// Sends a packet, and the answer to it; returns the answer.
-fn talk(nat: &mut dyn NetworkFunction, kind: u8, bytes: &[u8], seconds: u64) -> Vec<u8> {
+pub(super) fn talk(nat: &mut dyn NetworkFunction, kind: u8, bytes: &[u8], seconds: u64) -> Vec<u8> {
     let back = answer(kind, &pass(nat, bytes, seconds).unwrap());
     pass(nat, &back, seconds).unwrap();
     back

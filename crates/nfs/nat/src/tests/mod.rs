@@ -3,6 +3,7 @@
 mod fragments;
 mod full;
 mod options;
+mod pauses;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
