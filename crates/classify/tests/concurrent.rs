@@ -162,8 +162,8 @@ fn a_table_that_is_read_while_it_changes_is_of_one_moment() {
     // One version has to hold for the whole batch: a table does not change under
     // its reader. The masks have to be proofs in the same version.
     let holds = |keys: &[FlowKey], found: &[Found], version: usize| {
-        let mut answers = keys.iter().zip(found);
-        answers.all(|(key, found)| proof::flaw(&versions[version], key, found).is_none())
+        let judge = proof::Judge::new(&versions[version]);
+        keys.iter().zip(found).all(|(key, found)| judge.flaw(key, found).is_none())
     };
     let mut overlapped = 0;
     for (keys, found, mut current) in calls {

@@ -59,21 +59,23 @@ fn check(texts: &[&str], keys: &[FlowKey]) -> usize {
     let oracle = LinearTable::new(rules.clone(), PacketType(0));
     let mut table = RuleTable::new(PacketType(0));
     table.extend(rules.iter().cloned());
+    let judge = proof::Judge::new(&rules);
     for key in keys {
-        assert_eq!(proof::flaw(&rules, key, &table.lookup(key)), None, "{texts:?} {key:?}");
+        assert_eq!(judge.flaw(key, &table.lookup(key)), None, "{texts:?} {key:?}");
     }
+    let keys: Vec<_> = keys.iter().map(|key| (key, oracle.lookup(key))).collect();
     let shared = Arc::new(SharedRules::new(table));
-    let mut shared_answers = 0;
+    let (mut shared_answers, mut batch) = (0, TransposedKeys::default());
     for first in 0..keys.len() {
         let config = Config { emc_entries: 0, megaflow_adaptive: false, ..Config::default() };
         let mut classifier = Classifier::new(shared.clone(), config);
         let (later, earlier) = (&keys[first..], &keys[..first]);
-        for key in later.iter().chain(earlier) {
+        for (key, expected) in later.iter().chain(earlier) {
             let mut out = [Lookup::default(); BATCH];
-            let (batch, lanes) = ([*key; BATCH], Lanes::first(1));
-            let batch = TransposedKeys::from_keys(&batch);
+            batch.set(0, key);
+            let lanes = Lanes::first(1);
             classifier.classify_batch(&batch, lanes, &[64; BATCH], Nanoseconds(0), &mut out);
-            assert_eq!((out[0].rule, out[0].packet_type), oracle.lookup(key), "{texts:?} {key:?}");
+            assert_eq!((out[0].rule, out[0].packet_type), *expected, "{texts:?} {key:?}");
             shared_answers += usize::from(out[0].layer == MatchLayer::Megaflow);
         }
     }

@@ -185,8 +185,9 @@ impl HashTable {
         prefetch::near(&self.keys, first);
     }
 
-    fn choices_of(&self, key: u32) -> Vec<u64> {
-        self.buckets_of(key)[..self.choices].to_vec()
+    /// The buckets that may have `key`, one or two.
+    fn choices_of(&self, key: u32) -> impl Iterator<Item = u64> + use<> {
+        self.buckets_of(key).into_iter().take(self.choices)
     }
 
     fn free(&self, bucket: u64) -> Option<usize> {
@@ -205,9 +206,12 @@ impl HashTable {
     /// How to make room for `key`: the moves, in order, and the entry that is free after
     /// them. The shortest way of displacements; `None` if there is none.
     pub(crate) fn make_room(&self, key: u32) -> Option<Room> {
-        let choices = self.choices_of(key);
+        // Mostly there is room without a search.
+        if let Some(place) = self.choices_of(key).find_map(|bucket| self.free(bucket)) {
+            return Some(Room { moves: Vec::new(), place });
+        }
         let mut reached: Vec<(u64, Option<(usize, usize)>)> =
-            choices.iter().map(|bucket| (*bucket, None)).collect();
+            self.choices_of(key).map(|bucket| (bucket, None)).collect();
         let mut open: VecDeque<usize> = (0..reached.len()).collect();
         while let Some(at) = open.pop_front() {
             let bucket = reached[at].0;
@@ -244,7 +248,7 @@ impl HashTable {
 
     /// The entry of a key.
     pub(crate) fn entry_of(&self, key: u32) -> Option<usize> {
-        self.choices_of(key).into_iter().find_map(|bucket| self.entry_in(bucket, key))
+        self.choices_of(key).find_map(|bucket| self.entry_in(bucket, key))
     }
 
     /// Empties an entry.

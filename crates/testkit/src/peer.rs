@@ -80,11 +80,15 @@ pub fn output(command: &mut Command, input: &str) -> String {
 /// # Panics
 /// When the script fails, or when a module is missing and peers are required.
 pub fn python(modules: &str, script: &str, input: &str) -> Option<String> {
-    let import = format!("import {modules}");
+    // Importing them takes longer than most scripts.
+    const HAS: &str = "
+import importlib.util, sys
+sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))
+";
     let of_tools = tools().join("python3");
     let pythons = [Path::new("/usr/bin/python3"), Path::new("python3"), &*of_tools];
     let python = pythons.into_iter().find(|python| {
-        let test = Command::new(python).args(["-c", &import]).output();
+        let test = Command::new(python).args(["-c", HAS]).args(modules.split(", ")).output();
         test.is_ok_and(|output| output.status.success())
     });
     if python.is_none() {

@@ -71,8 +71,8 @@ pub(super) struct Lookups {
     walk: Walk,
 }
 
-/// Flows that are drawn before they are simulated, so that what they need comes into our own
-/// cache meanwhile.
+/// Keys that are put in, and flows that are drawn before they are simulated, so that what they
+/// need comes into our own cache meanwhile.
 const AHEAD: usize = 32;
 
 /// A key in its buffer.
@@ -94,10 +94,11 @@ impl Lookups {
             let seed = config.sim.seed << 8 | number;
             let mut table =
                 HashTable::new(work.entries, choices, work.key_bytes, seed, &mut layout);
-            // With one choice a key may find no place; it is looked up in vain then.
-            (0..keys).for_each(|key| {
+            for key in 0..keys {
+                table.prefetch(table.buckets_of(key.wrapping_add(AHEAD as u32))[0]);
+                // With one choice a key may find no place; it is looked up in vain then.
                 table.insert(key);
-            });
+            }
             table
         });
         let tables = tables.collect();

@@ -126,10 +126,10 @@ impl Prepared {
     }
 
     /// Runs a configuration that is prepared alike (see [`Config::prepared`]).
-    fn run(&self, config: &Config) -> Report {
+    fn run(self, config: &Config) -> Report {
         match self {
-            Self::Common(lookups) => measured::report(lookups.clone().with(config)),
-            Self::Own(lookups) => measured::report(lookups.clone().with(config)),
+            Self::Common(lookups) => measured::report(lookups.with(config)),
+            Self::Own(lookups) => measured::report(lookups.with(config)),
         }
     }
 }
@@ -156,5 +156,5 @@ pub fn compare(config: &Config, methods: &[Method]) -> Result<Vec<Report>, Confi
     };
     let configs: Vec<Config> = methods.iter().map(by).collect::<Result<_, _>>()?;
     let prepared = Prepared::new(config);
-    Ok(configs.iter().map(|config| prepared.run(config)).collect())
+    Ok(configs.iter().map(|config| prepared.clone().run(config)).collect())
 }

@@ -150,7 +150,7 @@ impl Store {
             while let Some((_, group)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let prepared = Prepared::new(group[0]);
                 for config in group {
-                    let report = prepared.run(config);
+                    let report = prepared.clone().run(config);
                     let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
                     store.keep(report)?;
                     drop(store);

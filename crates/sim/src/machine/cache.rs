@@ -151,8 +151,7 @@ impl<P: Place> Cache<P> {
     #[inline]
     pub fn touch(&mut self, line: LineNumber) -> Option<Cycle> {
         let (places, way) = self.find(line);
-        places[..=way?].rotate_right(1);
-        Some(places[0].arrives())
+        Some(first_again(places, way?).arrives())
     }
 
     /// Whether the cache holds `line`; no use.
@@ -178,13 +177,12 @@ impl<P: Place> Cache<P> {
         let ((set, tag), sets) = (self.set(line), self.sets);
         let (places, way) = self.find(line);
         if let Some(way) = way {
-            let old = places[way];
-            places[..=way].rotate_right(1);
+            let old = first_again(places, way);
             places[0] = P::new(tag, old.arrives().min(arrives), old.is_dirty() || dirty);
             return None;
         }
-        places.rotate_right(1);
-        let old = std::mem::replace(&mut places[0], P::new(tag, arrives, dirty));
+        let old = first_again(places, places.len() - 1);
+        places[0] = P::new(tag, arrives, dirty);
         let evicted = Evicted { line: old.tag() * sets + set, dirty: old.is_dirty() };
         (old != P::EMPTY).then_some(evicted)
     }
@@ -196,6 +194,15 @@ impl<P: Place> Cache<P> {
         places[way..].rotate_left(1);
         old.is_dirty()
     }
+}
+
+/// Moves the place `way` to the front of its set, and returns it.
+#[inline]
+fn first_again<P: Place>(places: &mut [P], way: usize) -> P {
+    let place = places[way];
+    places.copy_within(..way, 1);
+    places[0] = place;
+    place
 }
 
 #[cfg(test)]

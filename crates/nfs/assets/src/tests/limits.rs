@@ -12,11 +12,11 @@ pub(super) fn from(host: u32) -> Vec<u8> {
 #[test]
 fn hosts_and_conversations_stay_within_their_numbers() {
     let mut bench = Bench::new("max_hosts = 1000\nmax_conversations = 500");
-    let packets: Vec<_> = (0..20_000).map(from).collect();
+    let packets: Vec<_> = (0..5_000).map(from).collect();
     bench.send(&packets);
     assert!(bench.figure("hosts") <= 1000 && bench.figure("conversations") <= 500);
-    assert!(bench.figure("hosts_evicted") >= 19_000);
-    assert!(bench.figure("conversations_evicted") >= 19_000);
+    assert!(bench.figure("hosts_evicted") >= 4_000);
+    assert!(bench.figure("conversations_evicted") >= 4_000);
 }
 
 #[test]
@@ -24,21 +24,22 @@ fn hosts_of_which_nothing_is_known_go_first() {
     let mut bench = Bench::new("max_hosts = 1000");
     bench.send(&[syn(true, &LINUX), segment(true, 0x18, b"SSH-2.0-PuTTY_Release_0.78\r\n")]);
     // Unanswered datagrams reveal nothing about their sender.
-    let packets: Vec<_> = (0..20_000u32)
+    let packets: Vec<_> = (0..5_000u32)
         .map(|host| {
             let [_, b, c, d] = host.to_be_bytes();
             between([11, b, c, d], SERVER).udp(9, 9).build(b"noise")
         })
         .collect();
     bench.send(&packets);
-    assert!(bench.figure("hosts_evicted") > 18_000);
+    assert!(bench.figure("hosts_evicted") > 3_900);
     assert_eq!(bench.host("10.0.0.1")["services"][0]["says"]["service.product"], "PuTTY");
 }
 
 #[test]
 fn memory_stays_within_its_limit() {
     let mut bench = Bench::new("memory_mib = 1\nmax_hosts = 1000000");
-    for host in 0..200u8 {
+    // A host takes some 60 KiB.
+    for host in 0..60u8 {
         let packets: Vec<_> = (0..200u16)
             .map(|port| {
                 let mut packet =

@@ -163,8 +163,8 @@ fn is_ethernet(path: &Path) -> bool {
 }
 
 #[test]
-fn hosts_and_services_of_every_seventh_capture_are_those_of_prads() {
-    compare(7);
+fn hosts_and_services_of_every_thirteenth_capture_are_those_of_prads() {
+    compare(13);
 }
 
 #[test]

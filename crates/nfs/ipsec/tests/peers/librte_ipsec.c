@@ -1,9 +1,9 @@
-/* ESP by DPDK's librte_ipsec, over OpenSSL or libipsec-mb: the peer of peer_librte_ipsec.rs.
+/* ESP by DPDK's librte_ipsec, over OpenSSL or libipsec-mb: the peer of src/tests/librte.rs.
  *
- * The first line of input says suite, extended sequence numbers (true or false), IP version of
- * the tunnel, and whether UDP is around ESP; keys and addresses are those of the test. Then each
+ * The first line of an association says suite, extended sequence numbers (true or false), IP version
+ * of the tunnel, and whether UDP is around ESP; keys and addresses are those of the test. Then each
  * line has a packet in hexadecimal, from its IP header on: "open HEX" is answered with "clear HEX"
- * or "refused", "seal HEX" with "sealed HEX".
+ * or "refused", "seal HEX" with "sealed HEX". An empty line ends it, and another may follow.
  */
 #include <netinet/in.h>
 #include <stdint.h>
@@ -23,8 +23,15 @@
 #define IV_AT (sizeof(struct rte_crypto_op) + sizeof(struct rte_crypto_sym_op))
 #define MOST 4096
 
-static struct rte_mempool *packets, *ops, *sessions;
-static uint8_t device;
+/* Those of all associations of a device, two each. */
+#define SESSIONS 255
+
+struct crypto {
+    uint8_t id;
+    struct rte_mempool *sessions;
+};
+
+static struct rte_mempool *packets, *ops;
 
 static void failed(const char *what)
 {
@@ -32,24 +39,24 @@ static void failed(const char *what)
     exit(1);
 }
 
-static void start(const char *name)
+static struct crypto started(const char *name)
 {
     int id = rte_cryptodev_get_dev_id(name);
     if (id < 0)
         failed(name);
-    device = id;
-    packets = rte_pktmbuf_pool_create("packets", 255, 0, 0, MOST, SOCKET_ID_ANY);
-    ops = rte_crypto_op_pool_create("ops", RTE_CRYPTO_OP_TYPE_SYMMETRIC, 255, 0, 64, SOCKET_ID_ANY);
-    unsigned size = rte_cryptodev_sym_get_private_session_size(device);
-    sessions = rte_cryptodev_sym_session_pool_create("sessions", 8, size, 0, 0, SOCKET_ID_ANY);
-    if (!packets || !ops || !sessions)
+    struct crypto device = {.id = id};
+    unsigned size = rte_cryptodev_sym_get_private_session_size(id);
+    device.sessions =
+        rte_cryptodev_sym_session_pool_create(name, SESSIONS, size, 0, 0, SOCKET_ID_ANY);
+    if (!device.sessions)
         failed("no memory");
     struct rte_cryptodev_config config = {.nb_queue_pairs = 1, .socket_id = SOCKET_ID_ANY};
-    struct rte_cryptodev_qp_conf queue = {.nb_descriptors = 256, .mp_session = sessions};
-    if (rte_cryptodev_configure(device, &config)
-        || rte_cryptodev_queue_pair_setup(device, 0, &queue, SOCKET_ID_ANY)
-        || rte_cryptodev_start(device))
+    struct rte_cryptodev_qp_conf queue = {.nb_descriptors = 256, .mp_session = device.sessions};
+    if (rte_cryptodev_configure(id, &config)
+        || rte_cryptodev_queue_pair_setup(id, 0, &queue, SOCKET_ID_ANY)
+        || rte_cryptodev_start(id))
         failed("no crypto device");
+    return device;
 }
 
 struct end {
@@ -63,6 +70,7 @@ static struct rte_crypto_sym_xform *transforms(const struct end *end)
     static uint8_t key[32], auth_key[32];
     static struct rte_crypto_sym_xform all[2][2];
     struct rte_crypto_sym_xform *x = all[end->outbound], *cipher = x, *auth = x + 1;
+    memset(x, 0, sizeof all[0]);
     int aes128 = !strncmp(end->suite, "aes128", 6), sha256 = !!strstr(end->suite, "sha256");
     for (int i = 0; i < 32; i++) {
         key[i] = i;
@@ -125,11 +133,12 @@ static uint8_t header(const struct end *end, uint8_t *out)
     return sizeof *ip;
 }
 
-static struct rte_ipsec_session *session(const struct end *end)
+static struct rte_ipsec_session *session(const struct crypto *device, const struct end *end)
 {
     static uint8_t headers[2][64];
     struct rte_ipsec_sa_prm p = {.userdata = 1};
     uint8_t *ip = headers[end->outbound];
+    memset(ip, 0, sizeof headers[0]);
     p.ipsec_xform.spi = 4660;
     memcpy(&p.ipsec_xform.salt, "\xaa\xbb\xcc\xdd", 4);
     p.ipsec_xform.options.esn = end->esn;
@@ -153,8 +162,9 @@ static struct rte_ipsec_session *session(const struct end *end)
         || rte_ipsec_sa_init(s->sa, &p, size) < 0)
         failed("no SA");
     s->type = RTE_SECURITY_ACTION_TYPE_NONE;
-    s->crypto.dev_id = device;
-    s->crypto.ses = rte_cryptodev_sym_session_create(device, p.crypto_xform, sessions);
+    s->crypto.dev_id = device->id;
+    s->crypto.ses =
+        rte_cryptodev_sym_session_create(device->id, p.crypto_xform, device->sessions);
     if (!s->crypto.ses || rte_ipsec_session_prepare(s))
         failed("no session");
     return s;
@@ -181,9 +191,9 @@ static int work(struct rte_ipsec_session *s, struct rte_mbuf *m)
 {
     struct rte_crypto_op *op = rte_crypto_op_alloc(ops, RTE_CRYPTO_OP_TYPE_SYMMETRIC), *done;
     int good = op && rte_ipsec_pkt_crypto_prepare(s, &m, &op, 1) == 1
-        && rte_cryptodev_enqueue_burst(device, 0, &op, 1) == 1;
+        && rte_cryptodev_enqueue_burst(s->crypto.dev_id, 0, &op, 1) == 1;
     if (good) {
-        while (!rte_cryptodev_dequeue_burst(device, 0, &done, 1))
+        while (!rte_cryptodev_dequeue_burst(s->crypto.dev_id, 0, &done, 1))
             ;
         if (done->status != RTE_CRYPTO_OP_STATUS_SUCCESS)
             m->ol_flags |= RTE_MBUF_F_RX_SEC_OFFLOAD_FAILED;
@@ -202,26 +212,16 @@ static void print(const char *word, struct rte_mbuf *m)
     putchar('\n');
 }
 
-int main(int argc, char **argv)
+/* Seals and opens the packets of an association, to the empty line. */
+static void serve(const struct crypto *device, const struct end *in)
 {
-    char *eal[] = {argv[0], "--no-huge", "-m", "128", "--no-pci", "--no-shconf", "--no-telemetry",
-                   "-l", "0", "--log-level=error", "--vdev", "crypto_openssl0",
-                   "--vdev", "crypto_aesni_mb0"};
-    (void)argc;
-    if (rte_eal_init(sizeof eal / sizeof *eal, eal) < 0)
-        failed("no EAL");
-    static char line[3 * MOST], suite[64], esn[8], v6[8], nat[8], word[8], hex[2 * MOST];
-    if (!fgets(line, sizeof line, stdin)
-        || sscanf(line, "%63s %7s %7s %7s", suite, esn, v6, nat) != 4)
-        return 2;
-    start(strstr(suite, "chacha20") ? "crypto_aesni_mb0" : "crypto_openssl0");
-    struct end in = {suite, !strcmp(esn, "true"), !strcmp(v6, "true"), !strcmp(nat, "true"), 0};
-    struct end out = in;
+    static char line[3 * MOST], word[8], hex[2 * MOST];
+    struct end out = *in;
     out.outbound = 1;
-    struct rte_ipsec_session *opens = session(&in), *seals = session(&out);
+    struct rte_ipsec_session *opens = session(device, in), *seals = session(device, &out);
     while (fgets(line, sizeof line, stdin) && sscanf(line, "%7s %8191s", word, hex) == 2) {
         int seal = !strcmp(word, "seal");
-        struct rte_mbuf *m = read_packet(hex, seal ? &out : &in);
+        struct rte_mbuf *m = read_packet(hex, seal ? &out : in);
         if (!work(seal ? seals : opens, m)) {
             puts("refused");
         } else {
@@ -234,6 +234,28 @@ int main(int argc, char **argv)
             print(seal ? "sealed" : "clear", m);
         }
         rte_pktmbuf_free(m);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char *eal[] = {argv[0], "--no-huge", "-m", "128", "--no-pci", "--no-shconf", "--no-telemetry",
+                   "-l", "0", "--log-level=error", "--vdev", "crypto_openssl0",
+                   "--vdev", "crypto_aesni_mb0"};
+    (void)argc;
+    if (rte_eal_init(sizeof eal / sizeof *eal, eal) < 0)
+        failed("no EAL");
+    packets = rte_pktmbuf_pool_create("packets", 255, 0, 0, MOST, SOCKET_ID_ANY);
+    ops = rte_crypto_op_pool_create("ops", RTE_CRYPTO_OP_TYPE_SYMMETRIC, 255, 0, 64, SOCKET_ID_ANY);
+    if (!packets || !ops)
+        failed("no memory");
+    struct crypto openssl = started("crypto_openssl0"), aesni_mb = started("crypto_aesni_mb0");
+    static char line[128], suite[64], esn[8], v6[8], nat[8];
+    while (fgets(line, sizeof line, stdin)) {
+        if (sscanf(line, "%63s %7s %7s %7s", suite, esn, v6, nat) != 4)
+            return 2;
+        struct end in = {suite, !strcmp(esn, "true"), !strcmp(v6, "true"), !strcmp(nat, "true"), 0};
+        serve(strstr(suite, "chacha20") ? &aesni_mb : &openssl, &in);
     }
     return 0;
 }
