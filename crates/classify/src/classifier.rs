@@ -45,7 +45,7 @@ pub struct Config {
     /// Whether packets go past the megaflows to the rules while megaflows cost more than they save.
     pub megaflow_adaptive: bool,
     /// A megaflow that no packet matches for this long is removed, at most half a
-    /// second of packet time later.
+    /// second of packet time later; after a pause in the traffic, when a few thousand batches have passed.
     pub idle_timeout: Nanoseconds,
     /// The instructions to use; all give the same answers.
     pub isa: Isa,

@@ -12,6 +12,8 @@
 //! bucket holds only so many. The others lie in a second index by the hash of
 //! their whole masks, and the bucket notes the masks for which to look there.
 
+use std::sync::mpsc::Receiver;
+
 use thalweg_packet::{BATCH, FlowKey, Half, Lanes, TransposedKeys};
 
 use super::flow::{Layout, NEAR_WORDS};
@@ -29,11 +31,8 @@ const LEAST_WEIGHT: u32 = 16;
 
 /// Flows beyond the coarse index that are no reason to take a family apart.
 const FEW: usize = 64;
-
-/// Places in an index for each flow, when it is built, and when chance has filled one of its
-/// buckets before the others.
-const ROOM: usize = 2;
-const MORE_ROOM: usize = 4;
+/// The share of its flows, one in so many, that may lie beyond the coarse index of a family.
+const CROWDED: usize = 4;
 
 /// The place of a member that is gone: the others keep their bits in the notes.
 const GONE: u16 = u16::MAX;
@@ -45,7 +44,24 @@ pub(super) struct Tools<'a> {
     pub(super) rows: Rows,
 }
 
-#[derive(Clone, Debug)]
+/// The indexes of a family.
+#[derive(Debug)]
+pub(super) struct Room {
+    index: Index,
+    beyond: Index,
+}
+
+impl Room {
+    /// Empty indexes for a family that will have `flows`, and room for more.
+    pub(super) fn new(flows: usize) -> Self {
+        // Of a few flows, all may lie beyond the coarse index; of many, a quarter, or the family is
+        // taken apart.
+        let beyond = if flows <= FEW * CROWDED { flows } else { flows / 2 };
+        Self { index: Index::with_room(flows), beyond: Index::with_room(beyond) }
+    }
+}
+
+#[derive(Debug)]
 pub(super) struct Family {
     coarse: FlowKey,
     halves: Vec<MaskedHalf>,
@@ -58,6 +74,19 @@ pub(super) struct Family {
     /// How flows of the first member, and of all others that can, are laid out.
     layout: Layout,
     pub(super) hits: u32,
+    pub(super) state: State,
+}
+
+/// Whether a family takes flows.
+#[derive(Debug)]
+pub(super) enum State {
+    /// The one family that takes flows of its members.
+    Open,
+    /// The same; larger indexes are being prepared.
+    Waits(Receiver<Room>),
+    /// Others have its members now; the flows that it still has move to them. The buckets before this
+    /// one are empty, those of the coarse index being followed by those of the other.
+    Leaves(usize),
 }
 
 /// Bits by which flows differ from each other, as a rule.
@@ -79,16 +108,61 @@ impl Family {
     pub(super) fn new(store: &Store, subtable: u16) -> Self {
         let words = &store.subtable(subtable).words;
         let mask = words.mask;
+        let Room { index, beyond } = Room::new(0);
         Self {
             coarse: mask,
             halves: hash::halves(&mask),
-            index: Index::with_room(0),
-            beyond: Index::with_room(0),
+            index,
+            beyond,
             members: vec![subtable],
             settled: false,
             layout: *words.layout(),
             hits: 0,
+            state: State::Open,
         }
+    }
+
+    /// A family without flows for some of this one's members, and others: its coarse mask has the bits
+    /// that all of them have.
+    pub(super) fn heir(&self, store: &Store, members: Vec<u16>, room: Room) -> Self {
+        let masks = members.iter().map(|m| store.subtable(*m).words.mask);
+        let coarse = masks.reduce(|a, b| a.masked(&b)).unwrap_or(self.coarse);
+        let halves = hash::halves(&coarse);
+        let (settled, layout, hits) = (self.settled, self.layout, self.hits);
+        let (Room { index, beyond }, state) = (room, State::Open);
+        Self { coarse, halves, index, beyond, members, settled, layout, hits, state }
+    }
+
+    /// The number of its flows.
+    pub(super) fn len(&self) -> usize {
+        self.index.len() + self.beyond.len()
+    }
+
+    /// Whether it takes flows of its members.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.state, State::Leaves(_))
+    }
+
+    /// Whether it would take more flows with larger indexes.
+    pub(super) fn wants_room(&self) -> bool {
+        self.index.wants_room() || self.beyond.wants_room()
+    }
+
+    /// Moves the flows of the next bucket to `out`; `false` when all buckets are empty, or it takes
+    /// flows.
+    pub(super) fn take_bucket(&mut self, out: &mut Vec<u32>) -> bool {
+        let State::Leaves(next) = &mut self.state else { return false };
+        let (at, buckets) = (*next, self.index.buckets());
+        *next += 1;
+        let (index, at) = match at.checked_sub(buckets) {
+            None => (&mut self.index, at),
+            Some(at) => (&mut self.beyond, at),
+        };
+        let is_there = at < index.buckets();
+        if is_there {
+            index.take_bucket(at, out);
+        }
+        is_there
     }
 
     /// How flows of a new member should be laid out.
@@ -106,39 +180,22 @@ impl Family {
     pub(super) fn suits(&self, mask: &FlowKey) -> Option<u32> {
         let common = self.coarse.masked(mask);
         let same = common == self.coarse;
-        let room = self.members().count() < MOST_MEMBERS;
+        let room = self.is_open() && self.members().count() < MOST_MEMBERS;
         let good = weight(&common) >= LEAST_WEIGHT && (same || !self.settled);
         (room && good).then(|| weight(&common) + if same { 1000 } else { 0 })
     }
 
-    /// Takes in a subtable without flows.
-    pub(super) fn join(&mut self, store: &Store, hasher: &Hasher, subtable: u16) {
-        match self.members.iter_mut().find(|m| **m == GONE) {
-            Some(place) => *place = subtable,
-            None => self.members.push(subtable),
+    /// Takes in a subtable without flows, whose mask has all bits of the coarse mask; `false` if it has
+    /// not.
+    pub(super) fn join(&mut self, store: &Store, subtable: u16) -> bool {
+        let is_finer = self.coarse.masked(&store.subtable(subtable).words.mask) == self.coarse;
+        if is_finer {
+            match self.members.iter_mut().find(|m| **m == GONE) {
+                Some(place) => *place = subtable,
+                None => self.members.push(subtable),
+            }
         }
-        self.make_coarser(store, hasher, &store.subtable(subtable).words.mask);
-    }
-
-    fn make_coarser(&mut self, store: &Store, hasher: &Hasher, mask: &FlowKey) {
-        let common = self.coarse.masked(mask);
-        if common != self.coarse {
-            self.coarse = common;
-            self.halves = hash::halves(&common);
-            self.rebuild(store, hasher, None);
-        }
-    }
-
-    /// Removes a subtable whose flows are to be indexed elsewhere.
-    pub(super) fn leave(&mut self, store: &Store, hasher: &Hasher, subtable: u16) {
-        self.members.retain(|m| ![subtable, GONE].contains(m));
-        self.settled = true;
-        let masks = self.members().map(|m| store.subtable(m).words.mask);
-        if let Some(coarse) = masks.reduce(|a, b| a.masked(&b)) {
-            self.coarse = coarse;
-            self.halves = hash::halves(&coarse);
-            self.rebuild(store, hasher, None);
-        }
+        is_finer
     }
 
     /// Forgets a member that has no flows; `true` when there is none left.
@@ -148,56 +205,30 @@ impl Family {
         self.members().next().is_none()
     }
 
+    /// Leaves the coarse mask with all the bits that it has, whatever masks there will be.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+    }
+
     /// The member with the most flows, when so many flows lie beyond the coarse
     /// index that the family is better taken apart.
     pub(super) fn misfit(&self, store: &Store) -> Option<u16> {
-        let crowded = self.beyond.len() > FEW && self.beyond.len() > self.index.len() / 4;
+        let crowded = self.beyond.len() > FEW && self.beyond.len() > self.index.len() / CROWDED;
         let apart = crowded && self.members().nth(1).is_some();
         self.members().filter(|_| apart).max_by_key(|m| store.subtable(*m).flows)
     }
 
-    /// Indexes the flows of all members anew, but for `except`.
-    pub(super) fn rebuild(&mut self, store: &Store, hasher: &Hasher, except: Option<u32>) {
-        self.rebuild_with(ROOM, store, hasher, except);
-    }
-
-    /// The same with room for `room` times the flows.
-    fn rebuild_with(&mut self, room: usize, store: &Store, hasher: &Hasher, except: Option<u32>) {
-        let flows = self.members().map(|m| store.subtable(m).flows).sum::<usize>();
-        self.index = Index::with_room(flows * room);
-        let of_us = |handle: &u32| {
-            let number = store.flows[*handle as usize].subtable;
-            Some(*handle) != except && self.members.contains(&number)
-        };
-        let handles: Vec<u32> = store.handles().filter(of_us).collect();
-        let crowded =
-            handles.into_iter().filter(|handle| self.place_coarse(store, hasher, *handle).is_err());
-        let crowded: Vec<u32> = crowded.collect();
-        self.beyond = Index::with_room(crowded.len() * room);
-        for handle in crowded {
-            // What finds no place is found by no search: a miss, after which it is
-            // made again.
-            let _ = self.place_beyond(store, hasher, handle);
-        }
-    }
-
-    /// Puts a flow of a member, which lies in the store, into the index; `false`
-    /// when there is no place.
-    pub(super) fn insert(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> bool {
-        if self.index.wants_room() || self.beyond.wants_room() {
-            self.rebuild(store, hasher, Some(handle));
-        }
-        match self.place(store, hasher, handle) {
-            Ok(()) => return true,
-            // A larger index would not help: equal hashes stay equal.
-            Err(Refused::Crowded) => return false,
-            Err(Refused::Full) => self.rebuild_with(MORE_ROOM, store, hasher, Some(handle)),
-        }
-        self.place(store, hasher, handle).is_ok()
-    }
-
-    /// Puts a flow at the place of its coarse hash, or else of its full hash.
-    fn place(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> Result<(), Refused> {
+    /// Puts a flow of a member, which lies in the store, at the place of its coarse hash, or else of its
+    /// full hash.
+    ///
+    /// # Errors
+    /// Why there is no place.
+    pub(super) fn place(
+        &mut self,
+        store: &Store,
+        hasher: &Hasher,
+        handle: u32,
+    ) -> Result<(), Refused> {
         let placed = self.place_coarse(store, hasher, handle);
         placed.or_else(|_| self.place_beyond(store, hasher, handle))
     }
@@ -224,15 +255,15 @@ impl Family {
         self.members.iter().position(|m| *m == subtable).map_or(0, |at| 1 << at)
     }
 
-    /// Takes a flow out of the index. Notes about it stay: they cost searches
-    /// a useless look, but no error.
-    pub(super) fn remove(&mut self, store: &Store, hasher: &Hasher, handle: u32) {
+    /// Takes a flow out of the index; `false` if it is not there. Notes about it stay: they cost
+    /// searches a useless look, but no error.
+    pub(super) fn remove(&mut self, store: &Store, hasher: &Hasher, handle: u32) -> bool {
         let key = *store.pattern(handle).value();
         let coarse = hasher.masked(&self.halves, |word| key.words[word]);
-        if !self.index.remove(coarse, handle) {
+        self.index.remove(coarse, handle) || {
             let number = store.flows[handle as usize].subtable;
             let full = store.full_hash(hasher, number, |word| key.words[word]);
-            self.beyond.remove(full, handle);
+            self.beyond.remove(full, handle)
         }
     }
 
@@ -315,7 +346,6 @@ impl Family {
     }
 
     /// Places for flows, in both indexes.
-    #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.index.places() + self.beyond.places()
     }

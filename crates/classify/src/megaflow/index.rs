@@ -65,16 +65,30 @@ impl Index {
         Self { buckets: vec![VACANT; buckets], len: 0 }
     }
 
-    /// Whether another handle would make searches slow.
+    /// Whether it is so full that a larger one should be prepared: half. Searches become slow, and
+    /// then handles find no place, only beyond three quarters.
     pub(super) fn wants_room(&self) -> bool {
-        self.len >= self.buckets.len() * (WAYS - 2)
+        self.len * 2 >= self.places()
+    }
+
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Moves the handles of a bucket to `out`.
+    pub(super) fn take_bucket(&mut self, bucket: usize, out: &mut Vec<u32>) {
+        let (bucket, before) = (&mut self.buckets[bucket], out.len());
+        let taken = (0..WAYS).filter(|way| bucket.signatures[*way] != EMPTY);
+        out.extend(taken.map(|way| bucket.handles[way]));
+        bucket.signatures = [EMPTY; WAYS];
+        self.len -= out.len() - before;
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    #[cfg(test)]
+    /// The handles that it has places for.
     pub(super) fn places(&self) -> usize {
         self.buckets.len() * WAYS
     }

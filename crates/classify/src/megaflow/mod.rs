@@ -1,6 +1,7 @@
 //! The second layer: answers of the rule table, cached under the bits that
 //! decided them.
 
+mod changes;
 mod family;
 mod flow;
 mod index;
@@ -28,6 +29,10 @@ use crate::secret::Keys;
 /// so that every packet adds one (Csikor et al., "Tuple Space Explosion", CoNEXT 2019). A thousand
 /// connections over the largest rule sets take 400.
 const MOST_SUBTABLES: usize = 1024;
+
+/// The most megaflows that a search for idle ones looks at, and the most that it removes.
+const MOST_SWEPT: usize = 4096;
+const MOST_REMOVED: usize = 64;
 
 /// Lookups between two sortings of the families by their hits.
 const SORT_PERIOD: u32 = 1 << 16;
@@ -71,12 +76,16 @@ fn lanes_with(values: &Half, value: u32) -> Lanes {
 /// When the rules change, all megaflows become doubtful at once, and each is
 /// checked against the new rules when a packet next meets it: nothing has to be
 /// done for those that no packet meets.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Megaflows {
     hasher: Hasher,
     rows: Rows,
     store: Store,
     families: Vec<Family>,
+    /// Whether a family is being succeeded, or waits for larger indexes.
+    changes: bool,
+    /// Flows that move; empty, reused.
+    moving: Vec<u32>,
     limit: usize,
     clock: Clock,
     now: Tick,
@@ -95,8 +104,10 @@ impl Megaflows {
         Self {
             hasher: Hasher::new(isa, keys),
             rows: Rows::new(isa),
-            store: Store::default(),
+            store: Store::with_room(limit),
             families: Vec::new(),
+            changes: false,
+            moving: Vec::new(),
             limit,
             clock: Clock::default(),
             now: Tick::default(),
@@ -159,6 +170,7 @@ impl Megaflows {
         lanes: Lanes,
         handles: &mut Half,
     ) -> Lanes {
+        self.go_on(changes::MOVED);
         self.lookups += lanes.count() as u32;
         if self.lookups >= SORT_PERIOD {
             self.rank_families();
@@ -343,27 +355,25 @@ impl Megaflows {
             None => self.add_subtable(found.mask)?,
         };
         let handle = self.store.add(Flow::new(found, subtable, self.now, stamp), key);
-        let at = self.family_of(subtable)?;
-        if !self.families[at].insert(&self.store, &self.hasher, handle) {
+        let is_indexed = self.index(handle);
+        if !is_indexed {
             self.remove(handle);
-            return None;
         }
-        if let Some(misfit) = self.families[at].misfit(&self.store) {
-            self.take_apart(at, misfit);
-        }
-        Some(handle)
+        is_indexed.then_some(handle)
     }
 
-    /// The place of the family that has `subtable`.
+    /// The place of the family that takes the flows of `subtable`.
     fn family_of(&self, subtable: u16) -> Option<usize> {
-        self.families.iter().position(|f| f.members().any(|m| m == subtable))
+        let is_it = |f: &Family| f.is_open() && f.members().any(|m| m == subtable);
+        self.families.iter().position(is_it)
     }
 
     fn add_subtable(&mut self, mask: FlowKey) -> Option<u16> {
-        let suiting = self.families.iter_mut().filter_map(|f| Some((f.suits(&mask)?, f)));
-        if let Some((_, family)) = suiting.max_by_key(|(good, _)| *good) {
-            let subtable = self.store.add_subtable(mask, Some(family.layout()))?;
-            family.join(&self.store, &self.hasher, subtable);
+        let families = self.families.iter().enumerate();
+        let suiting = families.filter_map(|(at, family)| Some((family.suits(&mask)?, at)));
+        if let Some((_, at)) = suiting.max_by_key(|(good, _)| *good) {
+            let subtable = self.store.add_subtable(mask, Some(self.families[at].layout()))?;
+            self.join(at, subtable);
             return Some(subtable);
         }
         let subtable = self.store.add_subtable(mask, None)?;
@@ -371,38 +381,34 @@ impl Megaflows {
         Some(subtable)
     }
 
-    /// Gives a subtable a family of its own.
-    fn take_apart(&mut self, family: usize, subtable: u16) {
-        let mut alone = Family::new(&self.store, subtable);
-        alone.rebuild(&self.store, &self.hasher, None);
-        self.families[family].leave(&self.store, &self.hasher, subtable);
-        self.families.push(alone);
-    }
-
     /// Removes the megaflow `handle`.
     fn remove(&mut self, handle: u32) {
-        let subtable = self.store.flows[handle as usize].subtable;
-        let family = self.family_of(subtable);
-        if let Some(at) = family {
-            self.families[at].remove(&self.store, &self.hasher, handle);
-        }
+        let Self { store, hasher, families, .. } = self;
+        let subtable = store.flows[handle as usize].subtable;
+        // It may lie in a family that leaves.
+        let mut families = families.iter_mut().filter(|f| f.members().any(|m| m == subtable));
+        families.any(|family| family.remove(store, hasher, handle));
         if self.store.remove(handle) == 0 {
             self.store.remove_subtable(subtable);
-            if let Some(at) = family
-                && self.families[at].forget(subtable)
-            {
-                self.families.swap_remove(at);
+            for at in (0..self.families.len()).rev() {
+                if self.families[at].forget(subtable) {
+                    self.drop_family(at);
+                }
             }
         }
     }
 
     /// Looks at `part` of all megaflows (0 to 1), continuing where the last call
-    /// ended, and removes those that no packet matched for `idle`; returns how many.
+    /// ended, and removes those that no packet matched for `idle`; returns how many. After a pause in the
+    /// traffic, they are too many for one batch: then it ends early.
     pub(crate) fn expire(&mut self, part: f64, idle: Nanoseconds) -> usize {
         let all = self.store.flows.len();
         let idle = Clock::ticks(idle) + 2;
         let mut removed = 0;
-        for _ in 0..((all as f64 * part).ceil() as usize).min(all) {
+        for _ in 0..((all as f64 * part).ceil() as usize).min(all).min(MOST_SWEPT) {
+            if removed == MOST_REMOVED {
+                break;
+            }
             self.sweep_at = if self.sweep_at + 1 < all { self.sweep_at + 1 } else { 0 };
             let flow = &self.store.flows[self.sweep_at];
             let age = u64::from(self.now.0.saturating_sub(flow.last_used.0));

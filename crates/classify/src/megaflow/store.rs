@@ -7,6 +7,9 @@ use super::rows::Row;
 use crate::hash::{self, Hasher, MaskedHalf, murmur3};
 use crate::rule::Match;
 
+/// The most flows for which room is reserved.
+const MOST_RESERVED: usize = 1 << 20;
+
 /// A mask that megaflows have.
 #[derive(Clone, Debug)]
 pub(super) struct Subtable {
@@ -17,7 +20,7 @@ pub(super) struct Subtable {
 }
 
 /// Flows by handle, subtables by number.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Store {
     pub(super) flows: Vec<Flow>,
     /// Masked words that a flow has no room for.
@@ -27,6 +30,17 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// An empty store. Up to `flows`, none of its arrays moves as it grows; untouched, they take no
+    /// memory.
+    pub(super) fn with_room(flows: usize) -> Self {
+        let mut store = Self::default();
+        let flows = flows.min(MOST_RESERVED);
+        store.flows.reserve_exact(flows);
+        store.far.reserve_exact(flows);
+        store.free.reserve_exact(flows);
+        store
+    }
+
     /// How many flows there are.
     pub(super) fn len(&self) -> usize {
         self.flows.len() - self.free.len()

@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -187,9 +189,78 @@ fn a_mask_that_makes_a_family_coarser_loses_no_flow() {
     assert_eq!(flows.store.handles().filter(indexed).count(), 51);
 }
 
+/// Takes what changes to its end, with as many batches as that takes; returns their number.
+fn settle(flows: &mut Megaflows) -> usize {
+    let mut batches = 0;
+    while flows.changes {
+        find(flows, FlowKey::default());
+        batches += 1;
+        std::thread::yield_now();
+    }
+    batches
+}
+
+/// As many flows as must not move at once, in a network; and how they differ.
+const MANY: u64 = 5000;
+
+fn host(n: u64) -> FlowKey {
+    key(12, 0x0a00 << 48 | n)
+}
+
+#[test]
+fn the_flows_of_a_family_move_some_at_a_time() {
+    let mut flows = megaflows(100_000);
+    for n in 0..MANY {
+        assert!(flows.insert(&host(n), &found(key(12, u64::MAX))).is_some());
+        settle(&mut flows);
+    }
+    // One more mask, with which the coarse mask loses bits.
+    assert!(flows.insert(&key(12, 0x0b00 << 48), &found(key(12, 0xffff << 48))).is_some());
+    let left = |flows: &Megaflows| {
+        let leaving = flows.families.iter().filter(|family| !family.is_open());
+        leaving.map(Family::len).sum::<usize>()
+    };
+    assert!(left(&flows) as u64 >= MANY - 100, "{}", left(&flows));
+    let mut batches = 0;
+    while flows.changes {
+        let before = left(&flows);
+        let asked = host(batches * 37 % MANY);
+        assert!(find(&mut flows, asked).is_some(), "found where it is");
+        assert!(before - left(&flows) <= changes::MOVED * signatures::WAYS);
+        batches += 1;
+    }
+    assert!(batches >= MANY / (changes::MOVED * signatures::WAYS) as u64, "{batches}");
+    assert_eq!(flows.len() as u64, MANY + 1);
+    assert!((0..MANY).all(|n| find(&mut flows, host(n)).is_some()));
+}
+
+#[test]
+fn idle_megaflows_are_removed_some_at_a_time() {
+    let mut flows = megaflows(100_000);
+    flows.set_time(Nanoseconds(0));
+    for n in 0..MANY {
+        assert!(flows.insert(&host(n), &on(12)).is_some());
+        settle(&mut flows);
+    }
+    flows.set_time(Nanoseconds::from_secs(60));
+    let mut calls = 0;
+    while flows.len() > 0 {
+        let removed = flows.expire(1.0, Nanoseconds::from_secs(10));
+        assert!((1..=MOST_REMOVED).contains(&removed));
+        calls += 1;
+    }
+    assert_eq!(calls, (MANY as usize).div_ceil(MOST_REMOVED));
+    assert_eq!((flows.subtables(), flows.families.len()), (0, 0));
+}
+
 /// Masks like those of real rule sets: prefixes of addresses, and ports or not.
 fn mask() -> impl Strategy<Value = FlowKey> {
-    let prefix = prop::sample::select(vec![0u32, 8, 12, 16, 24, 32]);
+    mask_of(vec![0, 8, 12, 16, 24, 32])
+}
+
+/// The same with prefixes of these lengths.
+fn mask_of(lengths: Vec<u32>) -> impl Strategy<Value = FlowKey> {
+    let prefix = prop::sample::select(lengths);
     (prefix.clone(), prefix, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(src, dst, tp_src, tp_dst, wide)| {
             let bits = |len: u32| u64::from(u32::MAX.checked_shl(32 - len).unwrap_or(0));
@@ -262,4 +333,58 @@ proptest! {
             }
         }
     }
+}
+
+/// Keys of many flows, of which few agree.
+fn many_keys() -> impl Strategy<Value = Vec<(FlowKey, FlowKey, bool)>> {
+    let one = (mask_of(vec![16, 24, 32]), any::<(u32, u32, u32)>(), prop::bool::weighted(0.1));
+    prop::collection::vec(one, 1000..6000).prop_map(|all| {
+        let flow = |(mask, (src, dst, ports), is_removed)| {
+            let mut key = FlowKey::default();
+            key.words[11] = 6 << 24;
+            key.words[12] = u64::from(src) << 32 | u64::from(dst);
+            key.words[18] = u64::from(ports) << 32;
+            (mask, key, is_removed)
+        };
+        all.into_iter().map(flow).collect()
+    })
+}
+
+/// While indexes grow, coarse masks lose bits and families are taken apart, with few batches between the
+/// flows or many, all flows that are there are found.
+#[test]
+fn megaflows_are_found_while_families_change() {
+    let changing = Cell::new(0);
+    let config = ProptestConfig { cases: 24, ..ProptestConfig::default() };
+    proptest!(config, |(steps in many_keys(), each in 1usize..200)| {
+        let mut flows = megaflows(10_000);
+        let mut held: Vec<(u32, FlowKey)> = Vec::new();
+        for (n, (mask, key, is_removed)) in steps.iter().enumerate() {
+            if *is_removed && let Some((handle, _)) = held.pop() {
+                flows.remove(handle);
+            }
+            if find(&mut flows, *key).is_none() {
+                // It may lack a place while a larger index is prepared.
+                held.extend(flows.insert(key, &found(*mask)).map(|handle| (handle, *key)));
+            }
+            changing.set(changing.get() + usize::from(flows.changes));
+            if n % each == 0 && let Some((_, key)) = held.last() {
+                prop_assert_eq!(flows.len(), held.len());
+                prop_assert!(find(&mut flows, *key).is_some());
+            }
+        }
+        for _ in 0..2 {
+            for (_, key) in &held {
+                prop_assert!(find(&mut flows, *key).is_some());
+            }
+            settle(&mut flows);
+            prop_assert!(flows.families.iter().all(Family::is_open));
+            prop_assert_eq!(flows.len(), held.len());
+        }
+        for (handle, _) in held {
+            flows.remove(handle);
+        }
+        prop_assert_eq!((flows.len(), flows.families.len()), (0, 0));
+    });
+    assert!(changing.get() > 1000, "vacuous run: {}", changing.get());
 }
