@@ -14,9 +14,11 @@ use thalweg_engine::{
 const CHAIN: &str = r#"[input.in]
 capture = "in.pcap"
 memory = true
+pace = 1.0
 [input.other]
 capture = "other.pcap"
 memory = true
+pace = 1.0
 [output.out]
 discard = true
 [[class]]
@@ -31,20 +33,30 @@ kind = "monitor"
 path = ["ingress", "guard", "count", "egress"]
 "#;
 
-fn folder() -> Folder {
+/// How fast packets come: as fast as they are processed.
+const BUSY: &str = "";
+/// 20,000 a second, so that a run of seconds leaves the processor to others.
+const CALM: &str = "pace = 0.02";
+
+fn folder(pace: &str) -> Folder {
     let folder = Folder::new();
     let tags = |first, count| -> Vec<_> {
         let tag = |n: u32| Tag { flow: n % 50, back: n.is_multiple_of(3), lineage: 0, sequence: n };
         (first..first + count).map(tag).collect()
     };
     folder.capture("in.pcap", &tags(0, 1000)).capture("other.pcap", &tags(5000, 300));
-    folder.write("chain.toml", CHAIN);
+    folder.write("chain.toml", &CHAIN.replace("pace = 1.0", pace));
     folder
 }
 
 /// A sampled run, and the intervals that its observer has received.
-fn sampled(options: &RunOptions, pace: Pace, stop_at: u64) -> (Report, Series, Vec<Interval>) {
-    let folder = folder();
+fn sampled(
+    packets: &str,
+    options: &RunOptions,
+    pace: Pace,
+    stop_at: u64,
+) -> (Report, Series, Vec<Interval>) {
+    let folder = folder(packets);
     let plan = folder.load().unwrap();
     let control = Arc::new(Control::default());
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -134,7 +146,7 @@ fn intervals_add_up_to_the_report_with_any_number_of_workers() {
         let options =
             RunOptions { loops: Some(0), workers: Some(workers), ..RunOptions::default() };
         let pace = Pace::Steady(Duration::from_millis(15));
-        let (report, series, seen) = sampled(&options, pace, 12);
+        let (report, series, seen) = sampled(BUSY, &options, pace, 12);
         assert!(seen.len() >= 12 && report.packets_in > 0 && report.packets_dropped > 0);
         check(&report, &seen);
         check(&report, &series.intervals);
@@ -156,7 +168,7 @@ fn intervals_add_up_to_the_report_with_any_number_of_workers() {
 fn a_run_that_ends_before_the_first_snapshot_is_one_interval() {
     let options = RunOptions { count: Some(70), ..RunOptions::default() };
     let pace = Pace::Steady(Duration::from_secs(3600));
-    let (report, series, seen) = sampled(&options, pace, u64::MAX);
+    let (report, series, seen) = sampled(BUSY, &options, pace, u64::MAX);
     assert_eq!((report.packets_in, series.intervals.len(), seen.len()), (70, 1, 1));
     check(&report, &seen);
 }
@@ -164,7 +176,8 @@ fn a_run_that_ends_before_the_first_snapshot_is_one_interval() {
 #[test]
 fn a_long_series_is_bounded_and_keeps_its_sums() {
     let options = RunOptions { loops: Some(0), ..RunOptions::default() };
-    let (report, series, seen) = sampled(&options, Pace::Steady(Duration::from_millis(1)), 1300);
+    let pace = Pace::Steady(Duration::from_millis(1));
+    let (report, series, seen) = sampled(CALM, &options, pace, 1300);
     assert!(seen.len() >= 1300 && series.intervals.len() <= 600, "{}", series.intervals.len());
     assert!(series.interval_s >= 0.002, "{}", series.interval_s);
     check(&report, &seen);
@@ -193,7 +206,7 @@ fn snapshots_become_rare_where_only_the_series_is_of_interest() {
         ..RunOptions::default()
     };
     let (report, series, seen) =
-        sampled(&options, Pace::Slowing(Duration::from_millis(1)), u64::MAX);
+        sampled(CALM, &options, Pace::Slowing(Duration::from_millis(1)), u64::MAX);
     check(&report, &series.intervals);
     // 600 in the first 0.6 s, 300 more until 1.2 s, 75 until the end; fewer on a busy machine.
     assert!(seen.len() <= 600 + 300 + 100, "{}", seen.len());

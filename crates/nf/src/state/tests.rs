@@ -102,6 +102,8 @@ fn hosts(bytes: &mut Vec<u8>, mark: Mark, changed: Option<u8>) -> Result<u64, St
 }
 
 proptest! {
+    // Each has the whole stream several times, and there are 4000 places to break off.
+    #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
     fn a_stream_that_breaks_off_goes_on(cuts in proptest::collection::vec(0usize..4000, 0..6)) {
         let mut receiver = StateReceiver::new("nat", 3).unwrap();

@@ -139,7 +139,8 @@ fn crowd() -> impl Strategy<Value = Vec<Sent>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    // Of 450 packets in the mean.
+    #![proptest_config(ProptestConfig::with_cases(30))]
     /// Packets that arrive while a sweep is under way find the flows as if it were over.
     #[test]
     fn a_sweep_in_steps_writes_what_one_at_once_writes(sent in crowd(), flows in 1usize..20) {
