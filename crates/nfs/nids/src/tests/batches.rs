@@ -99,9 +99,10 @@ proptest! {
         let overlaps = if last { "last" } else { "first" };
         let options = format!("midstream = {midstream}\noverlaps = '{overlaps}'");
         let packets = packets(&steps);
-        let run = |many: usize, blind: bool| {
+        let mut bench = Bench::new(&rules, &options);
+        let mut run = |many: usize, blind: bool| {
             ahead::BLIND.set(blind);
-            let mut bench = Bench::new(&rules, &options);
+            bench.begin_again();
             packets.chunks(many).for_each(|packets| drop(bench.send(packets)));
             (bench.alerts(), bench.drive.nf.figures())
         };

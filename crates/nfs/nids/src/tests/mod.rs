@@ -11,8 +11,11 @@ use thalweg_nf::Verdict;
 use thalweg_testkit::Drive;
 
 struct Bench {
+    blueprint: Box<dyn Blueprint>,
     drive: Drive,
     folder: tempfile::TempDir,
+    /// Bytes of the alerts of instances before.
+    earlier: usize,
 }
 
 impl Bench {
@@ -27,7 +30,14 @@ impl Bench {
         let text = format!("rules = ['{at}/t.rules']\nalerts = '{at}/a.json'\n{options}");
         let blueprint = KIND.build_in(&text, &Environment::default())?;
         let warnings = blueprint.warnings().iter().map(ToString::to_string).collect();
-        Ok((Self { drive: Drive::new(blueprint.instance()), folder }, warnings))
+        let drive = Drive::new(blueprint.instance());
+        Ok((Self { blueprint, drive, folder, earlier: 0 }, warnings))
+    }
+
+    /// Begins again with an instance that has seen no packet, without compiling the rules again.
+    fn begin_again(&mut self) {
+        self.earlier = self.text().len();
+        self.drive = Drive::new(self.blueprint.instance());
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Verdict> {
@@ -39,9 +49,14 @@ impl Bench {
     }
 
     fn alerts(&mut self) -> Vec<serde_json::Value> {
+        let text = self.text();
+        text[self.earlier..].lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    /// The alerts of all instances.
+    fn text(&mut self) -> String {
         self.drive.nf.flush().unwrap();
-        let text = std::fs::read_to_string(self.folder.path().join("a.json")).unwrap();
-        text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+        std::fs::read_to_string(self.folder.path().join("a.json")).unwrap()
     }
 
     fn sids(&mut self) -> Vec<u64> {

@@ -3,18 +3,18 @@
 use super::*;
 use crate::app::Oddity;
 
-/// A rule for each event, with the event's place in the list as its number.
-fn rules() -> String {
+/// A bench with a rule for each event, with the event's place in the list as its number.
+fn bench() -> Bench {
     let rule = |(i, name): (usize, &&str)| {
         let body = format!("(msg:\"{name}\"; app-layer-event:http.{name}; sid:{};)", i + 1);
         format!("alert http any any -> any any {body}\n")
     };
-    Oddity::NAMES.iter().enumerate().map(rule).collect()
+    Bench::new(&Oddity::NAMES.iter().enumerate().map(rule).collect::<String>(), "")
 }
 
 /// The events of a connection that sends these bytes, in pieces of at most `size`.
-fn events(rules: &str, request: &[u8], response: &[u8], size: usize) -> String {
-    let mut bench = Bench::new(rules, "");
+fn events(bench: &mut Bench, request: &[u8], response: &[u8], size: usize) -> String {
+    bench.begin_again();
     let mut talk = Talk::new();
     bench.send(&talk.handshake());
     for (to_server, bytes) in [(true, request), (false, response)] {
@@ -35,11 +35,11 @@ const ANSWERED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 #[test]
 fn odd_messages_raise_the_events_that_suricata_raises() {
-    let rules = rules();
+    let mut bench = bench();
     for (request, response, expected) in CASES {
         let (asked, answered) = (request.escape_ascii(), response.escape_ascii());
         for size in [1400, 7] {
-            let found = events(&rules, request, response, size);
+            let found = events(&mut bench, request, response, size);
             assert_eq!(found, *expected, "{asked} / {answered} in pieces of {size}");
         }
     }
@@ -47,7 +47,7 @@ fn odd_messages_raise_the_events_that_suricata_raises() {
 
 #[test]
 fn what_is_long_or_much_is_odd() {
-    let rules = rules();
+    let mut bench = bench();
     let request =
         |fields: String| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
     let response = |fields: String| {
@@ -61,29 +61,29 @@ fn what_is_long_or_much_is_odd() {
         (long(17_000), "", ""),
         (long(20_000), "request_field_too_long", ""),
     ] {
-        assert_eq!(events(&rules, &request(fields.clone()), ANSWERED, 1400), of_request);
-        assert_eq!(events(&rules, ASKED, &response(fields), 1400), of_response);
+        assert_eq!(events(&mut bench, &request(fields.clone()), ANSWERED, 1400), of_request);
+        assert_eq!(events(&mut bench, ASKED, &response(fields), 1400), of_response);
     }
     // A head that does not end.
     let endless = request(long(100_000));
     let endless = &endless[..endless.len() - 4];
-    assert!(events(&rules, endless, b"", 1400).contains("request_field_too_long"));
+    assert!(events(&mut bench, endless, b"", 1400).contains("request_field_too_long"));
 }
 
 #[test]
 fn bodies_of_many_layers_and_bombs_are_odd() {
-    let rules = rules();
+    let mut bench = bench();
     let zip = |data: &[u8]| {
         let mut zipper = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         std::io::Write::write_all(&mut zipper, data).unwrap();
         zipper.finish().unwrap()
     };
-    let of = |codings: &str, body: &[u8]| {
+    let mut of = |codings: &str, body: &[u8]| {
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Encoding: {codings}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        events(&rules, ASKED, &[head.as_bytes(), body].concat(), 1400)
+        events(&mut bench, ASKED, &[head.as_bytes(), body].concat(), 1400)
     };
     let text = zip(b"hello world");
     let bomb = zip(&vec![0; 30_000_000]);

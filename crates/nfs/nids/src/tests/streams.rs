@@ -196,7 +196,7 @@ fn memory_of_streams_stays_within_its_limit() {
     let rules = "alert http any any -> any any (msg:\"x\"; http.uri; content:\"needle\"; sid:1;)\n";
     let mut bench = Bench::new(rules, "stream_memory_mib = 1\nmidstream = true");
     // Unterminated heads, each on its own connection.
-    for port in 0..4000u16 {
+    for port in 0..1500u16 {
         let segment = TcpSegment {
             src_port: 1000 + port,
             dst_port: 80,
@@ -309,15 +309,16 @@ fn other_rules_take_over_a_message_at_hand() {
     );
     std::fs::write(&path, format!("{}{}", rules(1), rules(2))).unwrap();
     let built = thalweg_testkit::build(&KIND, &text, &Environment::default());
-    let (mut blueprint, files) = built.unwrap();
-    let mut bench = Bench { drive: Drive::new(blueprint.instance()), folder };
+    let (blueprint, files) = built.unwrap();
+    let mut bench =
+        Bench { drive: Drive::new(blueprint.instance()), blueprint, folder, earlier: 0 };
     bench.send(&handshake());
     let packets = packets(&segments(&[55]));
     bench.send(&packets[..1]);
     std::fs::write(&path, rules(3)).unwrap();
     let environment = Environment { open_files: &files, ..Environment::default() };
     let nf = &mut *bench.drive.nf;
-    thalweg_testkit::renew(&KIND, &text, &environment, &mut blueprint, nf).unwrap();
+    thalweg_testkit::renew(&KIND, &text, &environment, &mut bench.blueprint, nf).unwrap();
     bench.send(&packets[1..]);
     assert_eq!(bench.sids(), [3]);
 }
