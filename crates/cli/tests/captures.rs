@@ -138,9 +138,9 @@ impl Tally {
 }
 
 #[test]
-fn every_seventh_capture_is_accounted_for_to_the_packet() {
+fn every_eleventh_capture_is_accounted_for_to_the_packet() {
     // The chains alternate in steps of 5, 6 and 16.
-    account(7);
+    account(11);
 }
 
 #[test]

@@ -270,7 +270,7 @@ fn prepare(folder: &Path) {
     write(folder, "many.rules", &many);
     write(folder, "table.txt", "0.0.0.0/0 192.0.2.254 out\n::/0 2001:db8::fe out\n");
     write(folder, "direct.txt", "198.51.100.0/24 direct out\n0.0.0.0/0 198.51.100.254 out\n");
-    let traffic = "--packets 20000 --flows 3000 --seed 3 --hostile 0.3 --malformed 0.05 --rate 5000 \
+    let traffic = "--packets 10000 --flows 3000 --seed 3 --hostile 0.3 --malformed 0.05 --rate 5000 \
                    --payload http --clients 10.0.0.0/8 --servers 198.51.100.0/24";
     let traffic: Vec<_> = traffic.split_whitespace().collect();
     succeeds(folder, &[&["gen"], &traffic[..], &["in.pcap"]].concat());
