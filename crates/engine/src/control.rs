@@ -163,9 +163,10 @@ impl Control {
         }
     }
 
-    /// Notes whether a burst has found an export complete, whose turn it was at the outputs.
-    pub(crate) fn exported(&self, is_complete: bool) {
-        self.exports.store(!is_complete, Relaxed);
+    /// Notes whether a burst has found an export complete, whose turn it was at the outputs. Returns
+    /// whether it was incomplete before.
+    pub(crate) fn exported(&self, is_complete: bool) -> bool {
+        self.exports.swap(!is_complete, Relaxed)
     }
 
     /// The reloads so far.

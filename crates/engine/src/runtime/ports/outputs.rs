@@ -164,8 +164,9 @@ impl Outputs {
         if burst.flush == Flush::Begin {
             self.flush(control);
         }
-        control.exported(!burst.leaves_some);
-        if !burst.leaves_some {
+        let was_incomplete = control.exported(!burst.leaves_some);
+        // Bursts that were on their way when an export became complete open nothing again.
+        if !burst.leaves_some && (was_incomplete || burst.flush == Flush::Begin) {
             plan.files.reopen();
         }
     }
