@@ -122,6 +122,7 @@ fn a_file_that_is_moved_away_is_opened_again_on_request() {
     };
     let export = || drop(run.succeeds(&["export"]));
     let requests: [&dyn Fn(); 2] = [&signal, &export];
+    let lines = |name: &str| fs::read_to_string(path.join(name)).unwrap().lines().count();
     for (n, request) in requests.into_iter().enumerate() {
         for name in ["alerts.json", "flows.json", "flows.ipfix"] {
             wait(|| path.join(name).exists());
@@ -131,9 +132,9 @@ fn a_file_that_is_moved_away_is_opened_again_on_request() {
         for name in ["alerts.json", "flows.json"] {
             wait(|| path.join(name).exists());
         }
+        // Packets have come for the next files.
+        wait(|| lines("alerts.json") > 0);
     }
-    let lines = |name: &str| fs::read_to_string(path.join(name)).unwrap().lines().count();
-    wait(|| lines("alerts.json") > 0);
     run.succeeds(&["stop"]);
     let report = run.end();
     let all = |name: &str| {
