@@ -3,9 +3,8 @@
 mod common;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use common::{Folder, Tag};
+use common::{Folder, Tag, wait};
 use thalweg_engine::{Control, Report, RunOptions, run};
 
 /// More than a monitor writes with some bursts.
@@ -26,15 +25,6 @@ fn folder(input: &str, pinned: bool) -> Folder {
         ),
     );
     folder
-}
-
-#[track_caller]
-fn wait(done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Renames the files of the monitors, and requests an export; returns when the files are there again.

@@ -5,9 +5,9 @@ mod common;
 use std::io::Read;
 use std::process::Command;
 use std::sync::mpsc::TryRecvError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Folder, Tag};
+use common::{Folder, Tag, wait};
 use thalweg_engine::{
     Control, DropPlace, DropRecord, Drops, DropsWanted, Reload, Report, RunOptions, Trace, run,
     trace,
@@ -91,15 +91,6 @@ fn run_with(folder: &Folder, workers: usize, control: &Control) -> Report {
 
 fn records(drops: &mut Drops) -> Vec<DropRecord> {
     std::iter::from_fn(|| drops.try_next().ok()).collect()
-}
-
-#[track_caller]
-fn wait(done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited without success");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A trace without what depends on the packets of the same batch: which layer answers, since those

@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Folder, Tag};
+use common::{Folder, Tag, wait};
 use thalweg_engine::{Control, Engine, Reload, Report, RunError, RunOptions, run};
 
 fn chain(extra: &str) -> String {
@@ -42,15 +42,6 @@ fn run_and(folder: &Folder, workers: usize, act: impl FnOnce(&Control)) -> Repor
         control.stop();
         run.join().unwrap()
     })
-}
-
-#[track_caller]
-fn wait(done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

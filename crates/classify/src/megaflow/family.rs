@@ -31,7 +31,7 @@ const LEAST_WEIGHT: u32 = 16;
 
 /// Flows beyond the coarse index that are no reason to take a family apart.
 const FEW: usize = 64;
-/// The share of its flows, one in so many, that may lie beyond the coarse index of a family.
+/// One in this many flows of a family may lie beyond its coarse index.
 const CROWDED: usize = 4;
 
 /// The place of a member that is gone: the others keep their bits in the notes.

@@ -1,7 +1,7 @@
 //! Records that have ended, and wait to be written in their order.
 //!
-//! A sweep or an export ends so many flows that their records can be neither collected nor written between
-//! two batches. They come in over many batches, leave over many, and are in order meanwhile.
+//! A sweep or an export ends many flows. Collecting or writing all their records between two batches would
+//! take too long. They come in over many batches, leave over many, and are in order meanwhile.
 
 use std::collections::BTreeMap;
 

@@ -60,7 +60,7 @@ pub(super) struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Room for the blocks of as many `texts`, which have so many `places` together.
+    /// Room for the blocks of `texts` texts that have `places` places in all.
     pub(super) fn new(room: &'a mut Vec<Block>, places: usize, texts: usize) -> Self {
         let most = places / PLACES + texts;
         if room.len() < most {

@@ -227,7 +227,7 @@ impl Index {
 
     /// Passes the literals of `entries` to `once` that are there with their place at `at`. What a literal
     /// shares with the one before is not compared again, so that many literals with the same beginning
-    /// cost hardly more than one.
+    /// cost little more than one.
     fn compare<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,

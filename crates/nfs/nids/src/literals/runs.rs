@@ -94,8 +94,7 @@ impl RunLiterals {
     ) {
         let byte = usize::from(text[there.start].to_ascii_lowercase());
         let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
-        let short = of_byte.iter().take_while(|entry| entry.bytes <= there.len());
-        for entry in short {
+        for entry in of_byte.iter().take_while(|entry| entry.bytes <= there.len()) {
             work::add(work::COMPARISON);
             if !once.wants(entry.literal) {
                 continue;
