@@ -14,7 +14,7 @@ use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Heads, Suiting};
 use super::literals::{Found, Literals};
 use super::port_groups::PortGroups;
-use super::rule::{Condition, PayloadTest, Rule, View};
+use super::rule::{Condition, PayloadTest, Rule, View, choose};
 
 /// How far rules with several tests reach back in a stream, in bytes.
 const TAIL: usize = 4096;
@@ -75,6 +75,7 @@ pub(super) struct Search {
 impl Engine {
     pub(super) fn new(mut rules: Vec<Rule>) -> Self {
         rules.sort_by_key(|r| (r.action, r.bits_rank(), r.severity));
+        choose(&mut rules);
         let mut messages = Vec::new();
         messages.resize_with(Buffer::COUNT, GroupBuilder::default);
         let mut without_pattern = vec![Vec::new(); Buffer::COUNT];

@@ -62,6 +62,16 @@ impl Needle {
         let rarest = (0..lower.len()).min_by_key(|at| cost(lower[*at])).unwrap_or(0);
         Self { rarest: Some(rarest), ..Self::new(&lower) }
     }
+
+    /// Whether it is in `hay` at `place`.
+    pub(super) fn is_at(&self, hay: &[u8], place: usize) -> bool {
+        work::add(work::COMPARISON);
+        let there = place.checked_add(self.len()).and_then(|end| hay.get(place..end));
+        there.is_some_and(|there| match self.rarest {
+            None => *there == **self,
+            Some(_) => there.eq_ignore_ascii_case(self),
+        })
+    }
 }
 
 impl Deref for Needle {

@@ -3,6 +3,7 @@
 use super::super::buffer::Buffer;
 use super::super::haystack::Needle;
 use super::contents::has_upper_case;
+use super::outline::{Flags, Outline};
 use super::text::{Fault, Piece};
 
 /// A test of the payload, in the order of the rule.
@@ -93,6 +94,8 @@ pub(in super::super) struct Content {
     pub(in super::super) fast_pattern: bool,
     /// Whether `fast_pattern:only` excludes a position.
     pub(in super::super) anywhere: bool,
+    /// Its only place in the buffer, if it has one.
+    pub(in super::super) place: Option<usize>,
 }
 
 impl Content {
@@ -105,6 +108,8 @@ impl Content {
 #[derive(Debug)]
 pub(in super::super) struct Regex {
     pub(in super::super) regex: pcre2::bytes::Regex,
+    /// What its matches are like at least, if that is known.
+    pub(in super::super) outline: Option<Outline>,
     pub(in super::super) negated: bool,
     pub(in super::super) relative: bool,
 }
@@ -217,17 +222,30 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
     let (pattern, flags) = (body.to(end), body.from(end + 1));
     let mut builder = pcre2::bytes::RegexBuilder::new();
     builder.jit_if_available(true);
-    let (mut relative, mut prefix, mut buffer, mut caseless) = (false, String::new(), None, false);
+    let (mut relative, mut prefix, mut buffer) = (false, String::new(), None);
+    let (mut known, mut extended) = (Flags::default(), false);
     for flag in flags.text.chars() {
         match flag {
             'i' => {
                 builder.caseless(true);
-                caseless = true;
+                known.caseless = true;
             }
-            's' => _ = builder.dotall(true),
-            'm' => _ = builder.multi_line(true),
-            'x' => _ = builder.extended(true),
-            'A' => prefix += "\\A",
+            's' => {
+                builder.dotall(true);
+                known.dot_all = true;
+            }
+            'm' => {
+                builder.multi_line(true);
+                known.multi_line = true;
+            }
+            'x' => {
+                builder.extended(true);
+                extended = true;
+            }
+            'A' => {
+                prefix += "\\A";
+                known.anchored = true;
+            }
             'G' => prefix.insert_str(0, "(?U)"),
             'R' => relative = true,
             // Our limits always apply; payloads are always raw.
@@ -249,7 +267,7 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
             },
         }
     }
-    if buffer == Some(Buffer::HttpHost) && !caseless && has_upper_case(pattern.text) {
+    if buffer == Some(Buffer::HttpHost) && !known.caseless && has_upper_case(pattern.text) {
         let message = "no packet can match: http.host is in lower case";
         return Err(pattern.fault(message, "a pattern in lower case"));
     }
@@ -260,5 +278,7 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
     let regex = builder.build(&text);
     let regex =
         regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 accepts"))?;
-    Ok((Regex { regex, negated, relative }, buffer))
+    // The other parser takes blanks of extended expressions out of classes, too.
+    let outline = if extended { None } else { Outline::new(&pattern, known) };
+    Ok((Regex { regex, outline, negated, relative }, buffer))
 }

@@ -8,6 +8,7 @@ mod contents;
 mod contradiction;
 mod draft;
 mod filter;
+mod fixed;
 mod flow;
 mod flow_number;
 mod header;
@@ -16,7 +17,9 @@ mod modifier;
 mod names;
 mod number;
 mod option;
+mod outline;
 mod parse;
+mod pattern;
 mod set;
 mod text;
 
@@ -26,8 +29,13 @@ pub(super) use content::{
     ByteExtract, ByteJump, ByteTest, Content, MOST_DIGITS, Number, Order, Part, PayloadTest, Place,
     Regex, Transform, VARIABLES,
 };
+#[cfg(test)]
+pub(super) use fixed::fix;
 pub(super) use flow_number::{FlowNumber, Operand, Step};
+#[cfg(test)]
+pub(super) use outline::{Flags, Outline};
 pub(super) use parse::{Loaded, load};
+pub(super) use pattern::choose;
 pub(super) use set::{Findings, examine, summed};
 
 use super::buffer::{self, Buffer};

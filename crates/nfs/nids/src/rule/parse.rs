@@ -1,17 +1,15 @@
 //! Parses rule files into rules.
 
-use std::cmp::Reverse;
-
 use thalweg_source::{Mistakes, Source, SourceError};
 
-use super::super::buffer::{self, Buffer};
-use super::super::literals::{WINDOW, commonness};
+use super::super::buffer;
 use super::address::{Variables, addresses, ports};
 use super::condition::Endpoint;
-use super::content::{Content, Part, PayloadTest};
+use super::content::PayloadTest;
 use super::contents::check_opposites;
 use super::contradiction::check_sizes;
 use super::draft::Draft;
+use super::fixed::fix;
 use super::keywords;
 use super::names::{ACTIONS, PROTOCOLS, SUPPORTED_PROTOCOLS, suggested};
 use super::option::option;
@@ -146,8 +144,8 @@ fn rule(piece: Piece<'_>, variables: &Variables) -> Result<(Rule, Places, Vec<Fa
     rule.view.get_or_insert(view(&rule));
     check_sizes(&rule, &sized, piece.to(open))?;
     rule.parts.retain(|p| !p.tests.is_empty());
+    rule.parts.iter_mut().for_each(|part| fix(&mut part.tests));
     settle_direction(&mut rule, piece.to(open))?;
-    rule.fast_pattern = fast_pattern(&rule);
     Ok((rule, places, warnings))
 }
 
@@ -272,46 +270,4 @@ fn read_protocol(word: Piece<'_>) -> Result<(Protocol, Option<buffer::Protocol>)
         }
     };
     Ok((protocol, None))
-}
-
-/// The content to search first: the one that the rule marks, else the one of those not negated that
-/// traffic has least by chance. For a rule about messages it is one of their buffers' contents.
-fn fast_pattern(rule: &Rule) -> FastPattern {
-    let messages = rule.is_of_messages();
-    let usable = |p: &&Part| !messages || p.buffer != Buffer::Payload;
-    let contents = || {
-        let plain = rule.parts.iter().filter(usable).filter(|p| p.transforms.is_empty());
-        plain.flat_map(|p| p.tests.iter().filter_map(must_be_there).map(|c| (p.buffer, c)))
-    };
-    let chosen = contents().find(|(_, c)| c.fast_pattern);
-    // Fewer bytes than a window need another search.
-    let cost =
-        |c: &Content| Reverse((c.bytes.len().min(WINDOW), strength(&c.bytes), c.bytes.len()));
-    let rarest = || contents().min_by_key(|(_, c)| cost(c));
-    if let Some((buffer, content)) = chosen.or_else(rarest) {
-        return FastPattern { buffer, bytes: Some(content.bytes.to_vec()) };
-    }
-    let buffer = rule.parts.iter().find(usable).map_or(Buffer::Payload, |p| p.buffer);
-    FastPattern { buffer, bytes: None }
-}
-
-/// How seldom traffic has a pattern by chance: each byte counts by its own rarity, and little once the
-/// pattern has it already, since padding repeats bytes.
-fn strength(pattern: &[u8]) -> u32 {
-    let is_new = |at: usize| !pattern[..at].contains(&pattern[at]);
-    let of_byte = |at: usize| if is_new(at) { RAREST - commonness(pattern[at]) } else { 1 };
-    (0..pattern.len().min(LONG)).map(of_byte).sum()
-}
-
-/// What a byte counts for at most; above all commonness.
-const RAREST: u32 = 10;
-
-/// Further bytes of a pattern make no difference.
-const LONG: usize = 64;
-
-fn must_be_there(test: &PayloadTest) -> Option<&Content> {
-    match test {
-        PayloadTest::Content(content) if !content.negated => Some(content),
-        _ => None,
-    }
 }
