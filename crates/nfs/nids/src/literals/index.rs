@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::runs::RunLiterals;
-use super::{Once, fold, lower, lower_long};
+use super::texts::Texts;
+use super::{Once, fold, lower};
 use crate::work;
 
 /// Bytes that identify a literal, if it has that many.
@@ -37,7 +38,7 @@ impl Place {
 
 /// Literals by the four bytes at their place, or, if it has fewer, by the first two.
 pub(super) struct Index {
-    literals: Vec<Vec<u8>>,
+    literals: Texts,
     long: Buckets,
     short: Buckets,
     runs: RunLiterals,
@@ -119,18 +120,19 @@ pub(in super::super) fn commonness(byte: u8) -> u32 {
 }
 
 impl Buckets {
-    /// `literals` are in lower case.
-    fn new(mut entries: Vec<Entry>, literals: &[Vec<u8>]) -> Self {
+    fn new(mut entries: Vec<Entry>, literals: &Texts) -> Self {
         let bits = (entries.len() * 4).next_power_of_two().ilog2().clamp(8, 24);
         let shift = u32::BITS - bits;
         let hash = |e: &Entry| (spread(e.window) >> shift) as usize;
-        let literal = |entry: &Entry| &literals[entry.place.literal as usize][..];
+        let literal = |entry: &Entry| literals.literal(entry.place.literal);
         let order = |e: &Entry| (hash(e), e.window, e.place.offset);
         entries.sort_by(|a, b| (order(a), literal(a)).cmp(&(order(b), literal(b))));
         for at in 1..entries.len() {
             let (before, entry) = (entries[at - 1], entries[at]);
             let is_alike = order(&before) == order(&entry);
-            let shared = is_alike.then(|| common(literal(&entry), literal(&before)) as u32);
+            let shared = is_alike.then(|| {
+                literals.common(entry.place.literal, 0, literal(&before)) as u32
+            });
             entries[at].shared = shared;
         }
         let mut starts = vec![0u32; (1 << bits) + 1];
@@ -173,7 +175,7 @@ impl Index {
                 (None, _) => unreachable!("a literal has at least two bytes"),
             }
         }
-        let literals: Vec<_> = literals.iter().map(|l| l.to_ascii_lowercase()).collect();
+        let literals = Texts::new(literals);
         let [long, short] = [long, short].map(|entries| Buckets::new(entries, &literals));
         Self { literals, long, short, runs }
     }
@@ -250,28 +252,12 @@ impl Index {
             }
             work::add(work::COMPARISON);
             let Some(start) = at.checked_sub(place.offset as usize) else { continue };
-            let literal = &self.literals[place.literal as usize][..];
-            matched += common(&literal[matched..], &text[start + matched..]);
-            if matched == literal.len() && start + matched > from {
+            matched += self.literals.common(place.literal, matched, &text[start + matched..]);
+            if matched == self.literals.literal(place.literal).len() && start + matched > from {
                 once.tell(place.literal);
             }
         }
     }
-}
-
-/// The number of bytes with which `text` begins like `literal`, which is in lower case.
-fn common(literal: &[u8], text: &[u8]) -> usize {
-    let (literals, _) = literal.as_chunks();
-    let (texts, _) = text.as_chunks();
-    for (at, (literal, text)) in literals.iter().zip(texts).enumerate() {
-        let differing = u64::from_le_bytes(*literal) ^ lower_long(u64::from_le_bytes(*text));
-        if differing != 0 {
-            return 8 * at + differing.trailing_zeros() as usize / 8;
-        }
-    }
-    let done = 8 * literals.len().min(texts.len());
-    let rest = literal[done..].iter().zip(&text[done..]);
-    done + rest.take_while(|(literal, text)| **literal == text.to_ascii_lowercase()).count()
 }
 
 /// Multiplicative hashing (Knuth): the upper bits are well distributed.

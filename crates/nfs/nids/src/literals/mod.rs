@@ -16,6 +16,7 @@ mod index;
 mod nibbles;
 mod pairs;
 mod runs;
+mod texts;
 mod windows;
 
 use bitmap::Check;

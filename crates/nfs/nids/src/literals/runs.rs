@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::hits::Hit;
 use super::index::{Place, WINDOW};
+use super::texts::Texts;
 use super::{Once, fold, lower};
 use crate::work;
 
@@ -86,7 +87,7 @@ impl RunLiterals {
     #[inline]
     pub(super) fn find(
         &self,
-        literals: &[Vec<u8>],
+        literals: &Texts,
         text: &[u8],
         there: &Range<usize>,
         from: usize,
@@ -99,7 +100,7 @@ impl RunLiterals {
             if !once.wants(entry.literal) {
                 continue;
             }
-            let literal = &literals[entry.literal as usize][..];
+            let literal = literals.literal(entry.literal);
             let (before, rest) = literal.split_at(entry.start);
             let after = &rest[entry.bytes..];
             let is_bounded = !before.is_empty() && !after.is_empty();
