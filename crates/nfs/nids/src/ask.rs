@@ -51,6 +51,7 @@ impl Inspector {
             format!("{} {noun} to verify", found.len())
         });
         let hays = Haystacks::of(&packet.subject);
+        self.outcomes.clear();
         for number in &found {
             if packet.passed {
                 break;
@@ -60,7 +61,8 @@ impl Inspector {
                 continue;
             }
             self.figures.verified += 1;
-            match rule.payload_matches(&hays) {
+            let family = engine.twins.family(*number);
+            match self.outcomes.of(family, || rule.payload_matches(&hays)) {
                 Outcome::Match => {
                     close(seen.as_deref_mut(), *number);
                     let of_flow = rule.holds_for_flow(&hays);

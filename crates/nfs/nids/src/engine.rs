@@ -15,6 +15,7 @@ use super::heads::{Header, Heads, Suiting};
 use super::literals::{Found, Literals};
 use super::port_groups::PortGroups;
 use super::rule::{Condition, PayloadTest, Rule, View, choose};
+use super::twins::Twins;
 
 /// How far rules with several tests reach back in a stream, in bytes.
 const TAIL: usize = 4096;
@@ -41,6 +42,7 @@ pub(super) struct Engine {
     heads: Heads,
     /// Likewise for the payload rules without a pattern, in their order.
     heads_without_pattern: Heads,
+    pub(super) twins: Twins,
     pub(super) needs: Needs,
     /// Bytes before the new part of a payload in which a pattern may begin.
     pub(super) reach: usize,
@@ -103,6 +105,7 @@ impl Engine {
         let (needs, fingerprint) = (needs(&rules), fingerprint(&rules));
         let alerts = rules.iter().map(alert::of_rule).collect();
         let heads = Heads::new(&rules.iter().collect::<Vec<_>>());
+        let twins = Twins::new(&rules);
         Self {
             rules,
             alerts,
@@ -111,6 +114,7 @@ impl Engine {
             without_pattern,
             heads,
             heads_without_pattern,
+            twins,
             needs,
             reach,
             fingerprint,

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 use memchr::memmem::Finder;
@@ -95,6 +96,12 @@ impl PartialEq for Needle {
 }
 
 impl Eq for Needle {}
+
+impl Hash for Needle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&**self, self.rarest).hash(state);
+    }
+}
 
 impl fmt::Debug for Needle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,6 +22,7 @@ use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
 use super::teller::Teller;
+use super::twins::Outcomes;
 use thalweg_nf::Context;
 use thalweg_nf::toolkit::view::payload;
 
@@ -73,6 +74,7 @@ pub(super) struct Inspector {
     late: Vec<u8>,
     pub(super) found: Vec<u32>,
     ahead: Ahead,
+    pub(super) outcomes: Outcomes,
     pub(super) figures: Figures,
 }
 
@@ -108,6 +110,7 @@ impl Inspector {
             late: Vec::new(),
             found: Vec::new(),
             ahead: Ahead::default(),
+            outcomes: Outcomes::default(),
             figures: Figures::default(),
         }
     }

@@ -30,6 +30,7 @@ mod segment;
 mod setup;
 mod stream;
 mod teller;
+mod twins;
 #[cfg(any(test, fuzzing))]
 pub mod work;
 #[cfg(not(any(test, fuzzing)))]

@@ -238,22 +238,27 @@ impl Index {
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
     ) {
-        // Bytes of the literal that are there.
-        let mut matched = 0;
+        // Bytes of the literal before that are there, if it was compared.
+        let mut matched = None;
         for &Entry { place, shared, .. } in entries {
-            match shared.map(|shared| shared as usize) {
-                None => matched = 0,
+            let known = match shared.map(|shared| shared as usize).zip(matched) {
+                None => 0,
                 // They differ from the text where the one before did, or where they part from it.
-                Some(shared) if shared != matched => {
-                    matched = matched.min(shared);
+                Some((shared, matched_before)) if shared != matched_before => {
+                    matched = Some(shared.min(matched_before));
                     continue;
                 }
-                Some(_) => {}
+                Some((shared, _)) => shared,
+            };
+            matched = None;
+            let Some(start) = at.checked_sub(place.offset as usize) else { continue };
+            if !once.wants(place.literal) {
+                continue;
             }
             work::add(work::COMPARISON);
-            let Some(start) = at.checked_sub(place.offset as usize) else { continue };
-            matched += self.literals.common(place.literal, matched, &text[start + matched..]);
-            if matched == self.literals.literal(place.literal).len() && start + matched > from {
+            let there = known + self.literals.common(place.literal, known, &text[start + known..]);
+            matched = Some(there);
+            if there == self.literals.literal(place.literal).len() && start + there > from {
                 once.tell(place.literal);
             }
         }

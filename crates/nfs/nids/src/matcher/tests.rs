@@ -92,12 +92,8 @@ fn next() -> impl Strategy<Value = PayloadTest> {
     let regex = prop_oneof![Just("^a"), Just("b"), Just("a.?b"), Just("^.b")];
     let regex = regex.prop_map(|text| {
         let regex = pcre2::bytes::Regex::new(text).unwrap();
-        PayloadTest::Regex(Regex {
-            regex,
-            outline: Outline::new(text, Flags::default()),
-            negated: false,
-            relative: true,
-        })
+        let outline = Outline::new(text, Flags::default());
+        PayloadTest::Regex(Regex { regex, outline, negated: false, relative: true, text: text.to_owned() })
     });
     let byte_test = prop_oneof![Just(b'a'), Just(b'b')].prop_map(|value| {
         let place = Place { count: Number::Literal(1), relative: true, ..Place::default() };

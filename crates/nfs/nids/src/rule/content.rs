@@ -1,5 +1,7 @@
 //! Payload tests.
 
+use std::hash::{Hash, Hasher};
+
 use super::super::buffer::Buffer;
 use super::super::haystack::Needle;
 use super::contents::has_upper_case;
@@ -7,7 +9,7 @@ use super::outline::{Flags, Outline};
 use super::text::{Fault, Piece};
 
 /// A test of the payload, in the order of the rule.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) enum PayloadTest {
     Content(Content),
     Regex(Regex),
@@ -50,7 +52,7 @@ impl PayloadTest {
 }
 
 /// A number in a rule, or a variable read from the packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) enum Number {
     Literal(i64),
     /// The variable with this index.
@@ -80,7 +82,7 @@ pub(in super::super) struct Part {
 }
 
 /// Bytes to find.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in super::super) struct Content {
     pub(in super::super) bytes: Needle,
     pub(in super::super) nocase: bool,
@@ -112,10 +114,26 @@ pub(in super::super) struct Regex {
     pub(in super::super) outline: Option<Outline>,
     pub(in super::super) negated: bool,
     pub(in super::super) relative: bool,
+    /// As the rule has it, with its flags.
+    pub(in super::super) text: String,
+}
+
+impl PartialEq for Regex {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, self.negated) == (&other.text, other.negated)
+    }
+}
+
+impl Eq for Regex {}
+
+impl Hash for Regex {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.text, self.negated).hash(state);
+    }
 }
 
 /// The representation of a number in the payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) enum Order {
     Big,
     Little,
@@ -127,7 +145,7 @@ pub(in super::super) enum Order {
 pub(in super::super) const MOST_DIGITS: i64 = 23;
 
 /// The position and representation of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct Place {
     /// Bytes of the number; with digits, 0 reads all there are.
     pub(in super::super) count: Number,
@@ -145,7 +163,7 @@ impl Default for Place {
 }
 
 /// Compares a number (`byte_test`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct ByteTest {
     pub(in super::super) place: Place,
     pub(in super::super) operator: char,
@@ -155,7 +173,7 @@ pub(in super::super) struct ByteTest {
 }
 
 /// Stores a number in a variable (`byte_extract`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct ByteExtract {
     pub(in super::super) place: Place,
     pub(in super::super) multiplier: u64,
@@ -164,7 +182,7 @@ pub(in super::super) struct ByteExtract {
 }
 
 /// Moves the position by a number (`byte_jump`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct ByteJump {
     pub(in super::super) place: Place,
     pub(in super::super) multiplier: u64,
@@ -280,5 +298,6 @@ pub(super) fn regex(piece: Piece<'_>) -> Result<(Regex, Option<Buffer>), Fault> 
         regex.map_err(|e| inner.fault(format!("bad pcre: {e}"), "a pattern that PCRE2 accepts"))?;
     // The other parser takes blanks of extended expressions out of classes, too.
     let outline = if extended { None } else { Outline::new(&pattern, known) };
-    Ok((Regex { regex, outline, negated, relative }, buffer))
+    let text = body.text.to_owned();
+    Ok((Regex { regex, outline, negated, relative, text }, buffer))
 }

@@ -114,7 +114,7 @@ pub(super) enum FlowBit {
 }
 
 /// The data that payload tests inspect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum View {
     /// Each packet by itself.
     Packet,
