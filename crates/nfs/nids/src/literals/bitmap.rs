@@ -2,6 +2,7 @@
 
 use super::fold;
 use super::index::{Place, spread};
+use super::repeats::Extent;
 
 /// The filter.
 pub(super) struct Bitmap {
@@ -53,7 +54,8 @@ pub(super) fn hash(window: [u8; 4]) -> u32 {
 /// Bytes of a long window.
 const LONG: usize = 8;
 
-fn hash_long(window: [u8; LONG]) -> u32 {
+#[inline]
+pub(super) fn hash_long(window: [u8; LONG]) -> u32 {
     let folded = u64::from_le_bytes(window) | 0x2020_2020_2020_2020;
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
@@ -96,6 +98,9 @@ impl PairSet {
 }
 
 impl Check {
+    /// The bytes that it looks at.
+    pub(super) const EXTENT: Extent = Extent { before: 0, after: LONG as u32 };
+
     pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
         // Few windows need few cache lines.
         let bits = (places.len() * WORDS_A_PLACE).next_power_of_two().ilog2();
@@ -107,6 +112,8 @@ impl Check {
         for place in places {
             let bytes = place.bytes(literals);
             match (bytes.first_chunk(), bytes.first_chunk(), bytes.first_chunk()) {
+                // Of a run, which may be longer in the text, one place is reported.
+                (_, Some(window), _) if place.is_run(literals) => check.short.add(hash(*window)),
                 (Some(window), ..) => check.long.add(hash_long(*window)),
                 (None, Some(window), _) => check.short.add(hash(*window)),
                 (None, None, Some(pair)) => check.pairs.add(*pair),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::repeats::Extent;
 use super::runs::RunLiterals;
 use super::texts::Texts;
 use super::{Once, fold, lower};
@@ -130,9 +131,8 @@ impl Buckets {
         for at in 1..entries.len() {
             let (before, entry) = (entries[at - 1], entries[at]);
             let is_alike = order(&before) == order(&entry);
-            let shared = is_alike.then(|| {
-                literals.common(entry.place.literal, 0, literal(&before)) as u32
-            });
+            let shared =
+                is_alike.then(|| literals.common(entry.place.literal, 0, literal(&before)) as u32);
             entries[at].shared = shared;
         }
         let mut starts = vec![0u32; (1 << bits) + 1];
@@ -183,6 +183,24 @@ impl Index {
     /// The number of literals.
     pub(super) fn len(&self) -> usize {
         self.literals.len()
+    }
+
+    /// The bytes around `at` in `text`, which is no run, that decide what [`find`](Self::find) finds
+    /// there.
+    pub(super) fn extent(&self, text: &[u8], at: usize) -> Extent {
+        let there = text.get(at..).unwrap_or(&[]);
+        let of = |buckets: &Buckets, window| {
+            let window = lower(window);
+            let entries = buckets.of(window).iter().filter(|entry| entry.window == window);
+            entries.fold(Extent::default(), |all, Entry { place, .. }| {
+                let length = self.literals.literal(place.literal).len() as u32;
+                all.with(Extent { before: place.offset, after: length - place.offset })
+            })
+        };
+        let long = there.first_chunk().map(|window| of(&self.long, *window));
+        let short =
+            there.first_chunk().map(|pair: &[u8; 2]| of(&self.short, [pair[0], pair[1], 0, 0]));
+        long.unwrap_or_default().with(short.unwrap_or_default())
     }
 
     /// Passes to `once` the literals that lie in the run `there` of `text`, at least a window long,

@@ -15,6 +15,7 @@ mod hits;
 mod index;
 mod nibbles;
 mod pairs;
+mod repeats;
 mod runs;
 mod texts;
 mod windows;
@@ -26,6 +27,7 @@ use index::{Index, Place};
 pub(super) use index::{WINDOW, commonness};
 use nibbles::Nibbles;
 use pairs::Pairs;
+use repeats::{Extent, Repeats};
 use runs::{InRun, Runs, There, Thinning};
 use windows::Windows;
 
@@ -36,6 +38,9 @@ const RARE: f64 = 200.0;
 
 /// The same limit if the tables allow windows to be far apart.
 const SELECTIVE: f64 = 50.0;
+
+/// Fewer places than one in this many pass the filters in most traffic.
+const CROWDED: usize = 8;
 
 /// Literals prepared for searching.
 pub(super) struct Literals {
@@ -221,26 +226,53 @@ impl Literals {
     ) {
         let Found { hits, blocks, told, texts: before } = found;
         hits.clear();
-        self.scan(texts, blocks, hits);
+        self.filter(texts, blocks, hits);
+        // Most texts have so few hits that remembering them takes longer.
+        let is_crowded = hits.len() * CROWDED > texts.iter().map(|text| text.len()).sum();
+        if !is_crowded {
+            self.check(texts, hits);
+        }
         told.resize(told.len().max(self.index.len()), 0);
         // The numbering of texts continues, so that `told` need not be cleared.
         let first = *before + 1;
         *before += texts.len() as u64;
-        let mut runs = Runs::default();
+        let (mut runs, mut repeats) = (Runs::default(), is_crowded.then(Repeats::default));
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
             let mut once = Once { told, text: first + number as u64, tell };
-            match runs.at(number, text, at) {
-                There::Other => self.index.find(text, at, from, &mut once),
-                There::Run(run) => self.index.find_in_run(text, &run, from, &mut once),
-                There::Known => {}
+            match (runs.at(number, text, at), &mut repeats) {
+                (There::Run(run), _) => self.index.find_in_run(text, &run, from, &mut once),
+                (There::Known, _) => {}
+                (There::Other, None) => self.index.find(text, at, from, &mut once),
+                (There::Other, Some(repeats)) => {
+                    if !repeats.know(number, text, at, from) {
+                        let extent = self.find_new(text, at, from, &mut once);
+                        repeats.add(number, text, at, extent);
+                    }
+                }
             }
         }
     }
 
-    fn scan(&self, texts: &[&[u8]], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) {
+    /// Finds the literals at a place that was not checked; returns which bytes decided.
+    fn find_new(
+        &self,
+        text: &[u8],
+        at: usize,
+        from: usize,
+        once: &mut Once<'_, impl FnMut(u32)>,
+    ) -> Extent {
+        if !self.check.passes(&text[at..]) {
+            return Check::EXTENT;
+        }
+        self.index.find(text, at, from, once);
+        self.index.extent(text, at)
+    }
+
+    /// Appends the places at which a literal may occur.
+    fn filter(&self, texts: &[&[u8]], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) {
         if let Some(registers) = &self.registers {
             registers.scan(texts, blocks, hits);
         }
@@ -248,6 +280,10 @@ impl Literals {
             windows.scan(texts, hits);
         }
         work::add(hits.len() as u64 * work::PLACE);
+    }
+
+    /// Keeps the places that eight bytes do not exclude.
+    fn check(&self, texts: &[&[u8]], hits: &mut Vec<Hit>) {
         let mut thinning = Thinning::default();
         match self.registers {
             Some(Registers::Nibbles(_)) => {

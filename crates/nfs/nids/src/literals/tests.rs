@@ -111,6 +111,45 @@ proptest! {
             prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
         }
     }
+
+    #[test]
+    fn what_repeats_is_found(
+        literals in proptest::collection::vec(
+            (any::<prop::sample::Index>(), 2usize..24), 1..30),
+        units in proptest::collection::vec(
+            (proptest::collection::vec(select(b"abC0".to_vec()), 1..9), 1usize..60), 1..6),
+        from in any::<prop::sample::Index>(),
+    ) {
+        let text: Vec<u8> = units.iter().flat_map(|(unit, times)| unit.repeat(*times)).collect();
+        let part = |(start, length): &(prop::sample::Index, usize)| {
+            let rest = &text[start.index(text.len())..];
+            rest[..rest.len().min(*length)].to_ascii_lowercase()
+        };
+        let mut literals: Vec<_> = literals.iter().map(part).collect();
+        literals.retain(|literal| literal.len() >= Literals::LEAST);
+        literals.sort();
+        literals.dedup();
+        prop_assume!(!literals.is_empty());
+        let from = from.index(text.len() + 1);
+        let mut found = Found::default();
+        for literals_of in variants(&literals) {
+            let expected = reference(&literals, &text, from);
+            prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
+        }
+    }
+}
+
+#[test]
+fn a_literal_that_goes_on_after_a_run_is_found_after_a_longer_one() {
+    let zeros = (2..=8).map(|times| vec![0; times]);
+    let mut literals: Vec<_> = zeros.collect();
+    literals
+        .extend([&b"  "[..], b"   ", b" bbbb", b"bbbb\0\0\0\0", b"bbbb    "].map(<[u8]>::to_vec));
+    let text = [&[b'b'; 36][..], &[0; 8], b"a\0 a "].concat();
+    for literals in variants(&literals) {
+        let found = find(&literals, &text, 0, &mut Found::default());
+        assert_eq!(found, [0, 1, 2, 3, 4, 5, 6, 10]);
+    }
 }
 
 /// Each byte as often as requested.

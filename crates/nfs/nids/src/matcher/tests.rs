@@ -93,7 +93,13 @@ fn next() -> impl Strategy<Value = PayloadTest> {
     let regex = regex.prop_map(|text| {
         let regex = pcre2::bytes::Regex::new(text).unwrap();
         let outline = Outline::new(text, Flags::default());
-        PayloadTest::Regex(Regex { regex, outline, negated: false, relative: true, text: text.to_owned() })
+        PayloadTest::Regex(Regex {
+            regex,
+            outline,
+            negated: false,
+            relative: true,
+            text: text.to_owned(),
+        })
     });
     let byte_test = prop_oneof![Just(b'a'), Just(b'b')].prop_map(|value| {
         let place = Place { count: Number::Literal(1), relative: true, ..Place::default() };

@@ -1,0 +1,74 @@
+//! Remembers what was found where a text repeats itself.
+//!
+//! Texts that make the search dear repeat themselves: whichever bytes pass the filters, by chance or
+//! since a literal begins there, do so at each of a thousand places. Where the bytes that decide about
+//! a place are those of an earlier place of the text, there is nothing new to find.
+
+use super::bitmap::hash_long;
+
+/// Places that are remembered, one for each of as many hashes.
+const PLACES: usize = 64;
+
+/// The bytes around a place that decide what is found there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) before: u32,
+    /// From the place on.
+    pub(super) after: u32,
+}
+
+impl Extent {
+    pub(super) fn with(self, other: Self) -> Self {
+        Self { before: self.before.max(other.before), after: self.after.max(other.after) }
+    }
+}
+
+/// Decided places of some texts, by the eight bytes there.
+pub(super) struct Repeats([Option<Decided>; PLACES]);
+
+#[derive(Clone, Copy)]
+struct Decided {
+    bytes: u64,
+    text: u32,
+    at: u32,
+    extent: Extent,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self([None; PLACES])
+    }
+}
+
+impl Repeats {
+    /// Whether all that could be found at `at` in text `number` was found at an earlier place, at which
+    /// literals end after `from`.
+    #[inline]
+    pub(super) fn know(&self, number: usize, text: &[u8], at: usize, from: usize) -> bool {
+        let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) else { return false };
+        let Some(known) = &self.0[place(*bytes)] else { return false };
+        let Decided { bytes: key, text: of, at: earlier, extent } = *known;
+        let (earlier, before, after) =
+            (earlier as usize, extent.before as usize, extent.after as usize);
+        if key != u64::from_le_bytes(*bytes) || of as usize != number || earlier < from {
+            return false;
+        }
+        if before == 0 && after <= bytes.len() {
+            return true;
+        }
+        let around = |at: usize| text.get(at.checked_sub(before)?..at + after);
+        around(at).is_some_and(|there| around(earlier) == Some(there))
+    }
+
+    /// Remembers a place of which the bytes within `extent` were decided.
+    pub(super) fn add(&mut self, number: usize, text: &[u8], at: usize, extent: Extent) {
+        if let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) {
+            let (text, at, key) = (number as u32, at as u32, u64::from_le_bytes(*bytes));
+            self.0[place(*bytes)] = Some(Decided { bytes: key, text, at, extent });
+        }
+    }
+}
+
+fn place(bytes: [u8; 8]) -> usize {
+    hash_long(bytes) as usize >> (u32::BITS - PLACES.ilog2())
+}
