@@ -39,8 +39,8 @@ const RARE: f64 = 200.0;
 /// The same limit if the tables allow windows to be far apart.
 const SELECTIVE: f64 = 50.0;
 
-/// Fewer places than one in this many pass the filters in most traffic.
-const CROWDED: usize = 8;
+/// More places of a text, on average, pass the filters only if it repeats what does.
+const CROWDED: usize = 64;
 
 /// Literals prepared for searching.
 pub(super) struct Literals {
@@ -227,8 +227,8 @@ impl Literals {
         let Found { hits, blocks, told, texts: before } = found;
         hits.clear();
         self.filter(texts, blocks, hits);
-        // Most texts have so few hits that remembering them takes longer.
-        let is_crowded = hits.len() * CROWDED > texts.iter().map(|text| text.len()).sum();
+        // Remembering fewer hits takes longer than it saves.
+        let is_crowded = hits.len() > CROWDED * texts.len();
         if !is_crowded {
             self.check(texts, hits);
         }
