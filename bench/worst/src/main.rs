@@ -119,8 +119,21 @@ impl Bench {
         let pass = |_| self.pass(std::iter::repeat(genome));
         let cycles = median((0..CAREFUL).map(pass).collect::<Outcome<Vec<_>>>()?);
         let random = self.usual(genome, rng)?;
+        let before = self.figures();
+        self.pass(std::iter::repeat(genome))?;
+        let [verified, alerts] =
+            std::array::from_fn(|n| (self.figures()[n] - before[n]) / BATCH as u64);
         let payload = hex::encode(&genome.payload);
-        Ok(json!({"port": genome.port, "payload": payload, "cycles": cycles, "random": random}))
+        let port = genome.port;
+        Ok(json!({"port": port, "payload": payload, "cycles": cycles, "random": random,
+            "verified": verified, "alerts": alerts}))
+    }
+
+    /// The rules verified and the alerts so far.
+    fn figures(&self) -> [u64; 2] {
+        let figures = self.nf.figures();
+        let of = |name| figures.iter().find(|(known, _)| *known == name).map_or(0, |(_, n)| *n);
+        ["rules_verified", "alerts"].map(of)
     }
 }
 
