@@ -18,6 +18,8 @@ pub(super) struct Group {
 #[derive(Default)]
 pub(super) struct GroupBuilder {
     patterns: Vec<Vec<u8>>,
+    /// For each, its only place in the texts of all its rules.
+    places: Vec<Option<u32>>,
     known: HashMap<Vec<u8>, usize>,
     rules_of_pattern: Vec<Vec<u32>>,
 }
@@ -29,13 +31,25 @@ impl GroupBuilder {
         let pattern = rule.fast_pattern.bytes.as_ref();
         let Some(pattern) = pattern.filter(|p| p.len() >= Literals::LEAST) else { return false };
         let pattern = pattern.to_ascii_lowercase();
+        let place = rule.fast_pattern.place;
         let at = *self.known.entry(pattern.clone()).or_insert_with(|| {
             self.patterns.push(pattern);
+            self.places.push(place);
             self.rules_of_pattern.push(Vec::new());
             self.patterns.len() - 1
         });
+        if self.places[at] != place {
+            self.places[at] = None;
+        }
         self.rules_of_pattern[at].push(number);
         true
+    }
+
+    /// The group for texts that are whole, in which patterns with a place are found there alone.
+    pub(super) fn build_for_whole_texts(self) -> Group {
+        let places = self.places.clone();
+        let Group { literals, rules_of_pattern } = self.build();
+        Group { literals: literals.map(|literals| literals.fixed(&places)), rules_of_pattern }
     }
 
     pub(super) fn build(self) -> Group {

@@ -51,7 +51,7 @@ impl PortGroups {
         let mut groups = Vec::new();
         let kinds = Kind::ALL.map(|kind| {
             let rules: Vec<_> = rules.iter().copied().filter(|(_, r)| kind.suits(r)).collect();
-            OfKind::new(&rules, kind.has_ports(), &mut groups)
+            OfKind::new(&rules, kind, &mut groups)
         });
         Self { groups, kinds }
     }
@@ -105,11 +105,11 @@ impl PortGroups {
 }
 
 impl OfKind {
-    fn new(rules: &[(u32, &Rule)], has_ports: bool, groups: &mut Vec<Group>) -> Self {
+    fn new(rules: &[(u32, &Rule)], kind: Kind, groups: &mut Vec<Group>) -> Self {
         let mut of_any_port: Vec<(u32, &Rule)> = Vec::new();
         let mut of_ends: [Vec<(u32, &Rule)>; 2] = Default::default();
         for (number, rule) in rules {
-            match deciding(rule).filter(|_| has_ports) {
+            match deciding(rule).filter(|_| kind.has_ports()) {
                 None => of_any_port.push((*number, rule)),
                 Some((_, ends)) => {
                     let sides = of_ends.iter_mut().zip(ends).filter(|(_, decides)| *decides);
@@ -118,14 +118,14 @@ impl OfKind {
             }
         }
         let [sources, destinations] = of_ends.map(|rules| {
-            Ends::new(&rules, groups).unwrap_or_else(|| {
+            Ends::new(&rules, kind, groups).unwrap_or_else(|| {
                 of_any_port.extend(rules);
                 Ends::default()
             })
         });
         of_any_port.sort_unstable_by_key(|(number, _)| *number);
         of_any_port.dedup_by_key(|(number, _)| *number);
-        groups.push(group_of(of_any_port.into_iter()));
+        groups.push(group_of(of_any_port.into_iter(), kind));
         Self { of_any_port: groups.len() - 1, sources, destinations }
     }
 
@@ -142,7 +142,7 @@ impl OfKind {
 
 impl Ends {
     /// A group for each set of ports that the same `rules` are about; `None` if these are too many.
-    fn new(rules: &[(u32, &Rule)], groups: &mut Vec<Group>) -> Option<Self> {
+    fn new(rules: &[(u32, &Rule)], kind: Kind, groups: &mut Vec<Group>) -> Option<Self> {
         let mut of_ports = BTreeMap::<u16, Vec<(u32, &Rule)>>::new();
         for (number, rule) in rules {
             let ports = deciding(rule).into_iter().flat_map(|(ports, _)| ports.each());
@@ -154,7 +154,7 @@ impl Ends {
             rules.dedup_by_key(|(number, _)| *number);
             let key = rules.iter().map(|(number, _)| *number).collect();
             let group = *known.entry(key).or_insert_with(|| {
-                groups.push(group_of(rules.into_iter()));
+                groups.push(group_of(rules.into_iter(), kind));
                 (groups.len() - 1) as u16
             });
             if known.len() > MOST_GROUPS {
@@ -179,12 +179,13 @@ impl Ends {
     }
 }
 
-fn group_of<'a>(rules: impl Iterator<Item = (u32, &'a Rule)>) -> Group {
+fn group_of<'a>(rules: impl Iterator<Item = (u32, &'a Rule)>, kind: Kind) -> Group {
     let mut group = GroupBuilder::default();
     for (number, rule) in rules {
         group.add(rule, number);
     }
-    group.build()
+    // What is searched of TCP is the end of a stream.
+    if kind == Kind::Tcp { group.build() } else { group.build_for_whole_texts() }
 }
 
 /// The few ports that decide whether `rule` concerns a packet, and whether those are its source port

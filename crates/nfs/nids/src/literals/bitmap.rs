@@ -99,7 +99,8 @@ impl PairSet {
 
 impl Check {
     /// The bytes that it looks at.
-    pub(super) const EXTENT: Extent = Extent { before: 0, after: LONG as u32 };
+    pub(super) const EXTENT: Extent =
+        Extent { before: 0, after: LONG as u32, fixed: Extent::NOWHERE };
 
     pub(super) fn new(literals: &[Vec<u8>], places: &[Place]) -> Self {
         // Few windows need few cache lines.

@@ -61,6 +61,8 @@ struct Entry {
     /// Bytes that its literal begins with like that of the entry before, if that has the same window
     /// at the same offset.
     shared: Option<u32>,
+    /// The only place of its literal that matters.
+    fixed: Option<u32>,
 }
 
 /// For each of the `chosen` literals, the place from which `windows` adjacent windows are rarest in
@@ -158,7 +160,7 @@ impl Buckets {
 
 impl Entry {
     fn new(place: Place, bytes: [u8; WINDOW]) -> Self {
-        Self { window: lower(bytes), place, shared: None }
+        Self { window: lower(bytes), place, shared: None, fixed: None }
     }
 }
 
@@ -180,6 +182,13 @@ impl Index {
         Self { literals, long, short, runs }
     }
 
+    /// Passes literals only where they begin at their place, if they have one.
+    pub(super) fn fix(&mut self, places: &[Option<u32>]) {
+        for entry in self.long.entries.iter_mut().chain(&mut self.short.entries) {
+            entry.fixed = places[entry.place.literal as usize];
+        }
+    }
+
     /// The number of literals.
     pub(super) fn len(&self) -> usize {
         self.literals.len()
@@ -192,9 +201,11 @@ impl Index {
         let of = |buckets: &Buckets, window| {
             let window = lower(window);
             let entries = buckets.of(window).iter().filter(|entry| entry.window == window);
-            entries.fold(Extent::default(), |all, Entry { place, .. }| {
+            entries.fold(Extent::default(), |all, Entry { place, fixed, .. }| {
                 let length = self.literals.literal(place.literal).len() as u32;
-                all.with(Extent { before: place.offset, after: length - place.offset })
+                let at = fixed.map(|fixed| fixed + place.offset);
+                let fixed = at.map_or(Extent::NOWHERE, |at| (at, at));
+                all.with(Extent { before: place.offset, after: length - place.offset, fixed })
             })
         };
         let long = there.first_chunk().map(|window| of(&self.long, *window));
@@ -258,7 +269,7 @@ impl Index {
     ) {
         // Bytes of the literal before that are there, if it was compared.
         let mut matched = None;
-        for &Entry { place, shared, .. } in entries {
+        for &Entry { place, shared, fixed, .. } in entries {
             let known = match shared.map(|shared| shared as usize).zip(matched) {
                 None => 0,
                 // They differ from the text where the one before did, or where they part from it.
@@ -270,7 +281,8 @@ impl Index {
             };
             matched = None;
             let Some(start) = at.checked_sub(place.offset as usize) else { continue };
-            if !once.wants(place.literal) {
+            let is_elsewhere = fixed.is_some_and(|fixed| fixed as usize != start);
+            if is_elsewhere || !once.wants(place.literal) {
                 continue;
             }
             work::add(work::COMPARISON);
@@ -299,7 +311,7 @@ mod tests {
         let literals = ["abcdee", "abcdffg", "abcdffh", "abcdff", "abcdeeh", "abcd", "abcdffgii"];
         let literals = literals.map(|literal| literal.as_bytes().to_vec());
         let places = (0..literals.len() as u32).map(|literal| Place { literal, offset: 0 });
-        let index = Index::new(&literals, places.collect());
+        let mut index = Index::new(&literals, places.collect());
         for (text, expected) in [
             (&b"abcdeeh"[..], &[0, 4, 5][..]),
             (b"abcdeex", &[0, 5]),
@@ -314,5 +326,12 @@ mod tests {
             found.sort_unstable();
             assert_eq!(found, expected, "{}", text.escape_ascii());
         }
+        // The others begin at another place.
+        index.fix(&[None, Some(0), Some(3), Some(0), None, Some(1), Some(0)]);
+        let (mut told, mut found) = ([0; 7], Vec::new());
+        let mut once = Once { told: &mut told, text: 1, tell: |literal| found.push(literal) };
+        index.find(b"abcdffhabcdffhabcd", 0, 0, &mut once);
+        index.find(b"abcdffhabcdffhabcd", 7, 0, &mut once);
+        assert_eq!(found, [3]);
     }
 }

@@ -197,6 +197,12 @@ impl Literals {
         Self { check, index: Index::new(literals, places), registers, windows, longest }
     }
 
+    /// Finds literals only where they begin at their place in a text, if they have one.
+    pub(super) fn fixed(mut self, places: &[Option<u32>]) -> Self {
+        self.index.fix(places);
+        self
+    }
+
     /// Finds the literals that end after `from` in `text`, and passes each to `tell` once.
     pub(super) fn find(
         &self,

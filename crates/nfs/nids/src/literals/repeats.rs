@@ -10,16 +10,32 @@ use super::bitmap::hash_long;
 const PLACES: usize = 64;
 
 /// The bytes around a place that decide what is found there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) before: u32,
     /// From the place on.
     pub(super) after: u32,
+    /// From the first to the last place at which literals are found that are found at one place only.
+    pub(super) fixed: (u32, u32),
 }
 
 impl Extent {
+    /// No such place.
+    pub(super) const NOWHERE: (u32, u32) = (u32::MAX, 0);
+
     pub(super) fn with(self, other: Self) -> Self {
-        Self { before: self.before.max(other.before), after: self.after.max(other.after) }
+        let (first, last) = self.fixed;
+        Self {
+            before: self.before.max(other.before),
+            after: self.after.max(other.after),
+            fixed: (first.min(other.fixed.0), last.max(other.fixed.1)),
+        }
+    }
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self { before: 0, after: 0, fixed: Self::NOWHERE }
     }
 }
 
@@ -50,7 +66,9 @@ impl Repeats {
         let Decided { bytes: key, text: of, at: earlier, extent } = *known;
         let (earlier, before, after) =
             (earlier as usize, extent.before as usize, extent.after as usize);
-        if key != u64::from_le_bytes(*bytes) || of as usize != number || earlier < from {
+        let may_be_fixed = (extent.fixed.0..=extent.fixed.1).contains(&(at as u32));
+        let is_other = key != u64::from_le_bytes(*bytes) || of as usize != number;
+        if is_other || may_be_fixed || earlier < from {
             return false;
         }
         if before == 0 && after <= bytes.len() {

@@ -222,6 +222,8 @@ pub(super) struct FastPattern {
     pub(super) buffer: Buffer,
     /// The bytes to find there, ignoring case; `None` for a rule without a content.
     pub(super) bytes: Option<Vec<u8>>,
+    /// Their only place in the buffer, if they have one.
+    pub(super) place: Option<u32>,
 }
 
 impl Rule {

@@ -57,10 +57,11 @@ fn pattern(rule: &Rule, shares: &Shares) -> FastPattern {
         nearly.min_by_key(|candidate| (share(*candidate), cost(candidate.1)))
     });
     if let Some((buffer, content)) = chosen {
-        return FastPattern { buffer, bytes: Some(content.bytes.to_vec()) };
+        let place = content.place.and_then(|place| u32::try_from(place).ok());
+        return FastPattern { buffer, bytes: Some(content.bytes.to_vec()), place };
     }
     let buffer = usable(rule).next().map_or(Buffer::Payload, |part| part.buffer);
-    FastPattern { buffer, bytes: None }
+    FastPattern { buffer, bytes: None, place: None }
 }
 
 /// The parts by which the rule can be found: for a rule about messages, those of their buffers.
