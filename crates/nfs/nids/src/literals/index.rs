@@ -214,6 +214,11 @@ impl Index {
         long.unwrap_or_default().with(short.unwrap_or_default())
     }
 
+    /// The same for [`find_in_run`](Self::find_in_run), as seen from the beginning of the run.
+    pub(super) fn extent_of_run(&self, text: &[u8], there: &Range<usize>) -> Extent {
+        self.runs.extent(&self.literals, text, there)
+    }
+
     /// Passes to `once` the literals that lie in the run `there` of `text`, at least a window long,
     /// and end after `from`.
     #[inline]

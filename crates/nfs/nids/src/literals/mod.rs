@@ -117,6 +117,7 @@ pub(super) struct Found {
     blocks: Vec<Block>,
     /// By literal, the last text in which it was reported.
     told: Vec<u64>,
+    repeats: Repeats,
     /// The number of texts searched so far.
     texts: u64,
 }
@@ -230,7 +231,7 @@ impl Literals {
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
     ) {
-        let Found { hits, blocks, told, texts: before } = found;
+        let Found { hits, blocks, told, repeats, texts: before } = found;
         hits.clear();
         self.filter(texts, blocks, hits);
         // Remembering fewer hits takes longer than it saves.
@@ -242,20 +243,28 @@ impl Literals {
         // The numbering of texts continues, so that `told` need not be cleared.
         let first = *before + 1;
         *before += texts.len() as u64;
-        let (mut runs, mut repeats) = (Runs::default(), is_crowded.then(Repeats::default));
+        let (mut runs, mut repeats) = (Runs::default(), is_crowded.then_some(repeats));
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
-            let mut once = Once { told, text: first + number as u64, tell };
+            let id = first + number as u64;
+            let mut once = Once { told, text: id, tell };
             match (runs.at(number, text, at), &mut repeats) {
-                (There::Run(run), _) => self.index.find_in_run(text, &run, from, &mut once),
                 (There::Known, _) => {}
+                (There::Run(run), None) => self.index.find_in_run(text, &run, from, &mut once),
                 (There::Other, None) => self.index.find(text, at, from, &mut once),
+                (There::Run(run), Some(repeats)) => {
+                    if !repeats.know(id, text, run.start, from) {
+                        self.index.find_in_run(text, &run, from, &mut once);
+                        let extent = self.index.extent_of_run(text, &run);
+                        repeats.add(id, text, run.start, extent);
+                    }
+                }
                 (There::Other, Some(repeats)) => {
-                    if !repeats.know(number, text, at, from) {
+                    if !repeats.know(id, text, at, from) {
                         let extent = self.find_new(text, at, from, &mut once);
-                        repeats.add(number, text, at, extent);
+                        repeats.add(id, text, at, extent);
                     }
                 }
             }

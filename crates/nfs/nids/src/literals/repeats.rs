@@ -7,7 +7,7 @@
 use super::bitmap::hash_long;
 
 /// Places that are remembered, one for each of as many hashes.
-const PLACES: usize = 64;
+const PLACES: usize = 512;
 
 /// The bytes around a place that decide what is found there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,35 +39,36 @@ impl Default for Extent {
     }
 }
 
-/// Decided places of some texts, by the eight bytes there.
-pub(super) struct Repeats([Option<Decided>; PLACES]);
+/// Decided places of texts, by the eight bytes there.
+#[derive(Debug)]
+pub(super) struct Repeats(Box<[Decided; PLACES]>);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Decided {
     bytes: u64,
-    text: u32,
+    /// The number of the text; no text has the number 0.
+    text: u64,
     at: u32,
     extent: Extent,
 }
 
 impl Default for Repeats {
     fn default() -> Self {
-        Self([None; PLACES])
+        Self(Box::new([Decided::default(); PLACES]))
     }
 }
 
 impl Repeats {
-    /// Whether all that could be found at `at` in text `number` was found at an earlier place, at which
+    /// Whether all that could be found at `at` in the text of a number was found at an earlier place, at which
     /// literals end after `from`.
     #[inline]
-    pub(super) fn know(&self, number: usize, text: &[u8], at: usize, from: usize) -> bool {
+    pub(super) fn know(&self, number: u64, text: &[u8], at: usize, from: usize) -> bool {
         let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) else { return false };
-        let Some(known) = &self.0[place(*bytes)] else { return false };
-        let Decided { bytes: key, text: of, at: earlier, extent } = *known;
+        let Decided { bytes: key, text: of, at: earlier, extent } = self.0[place(*bytes)];
         let (earlier, before, after) =
             (earlier as usize, extent.before as usize, extent.after as usize);
         let may_be_fixed = (extent.fixed.0..=extent.fixed.1).contains(&(at as u32));
-        let is_other = key != u64::from_le_bytes(*bytes) || of as usize != number;
+        let is_other = key != u64::from_le_bytes(*bytes) || of != number;
         if is_other || may_be_fixed || earlier < from {
             return false;
         }
@@ -79,10 +80,10 @@ impl Repeats {
     }
 
     /// Remembers a place of which the bytes within `extent` were decided.
-    pub(super) fn add(&mut self, number: usize, text: &[u8], at: usize, extent: Extent) {
+    pub(super) fn add(&mut self, number: u64, text: &[u8], at: usize, extent: Extent) {
         if let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) {
-            let (text, at, key) = (number as u32, at as u32, u64::from_le_bytes(*bytes));
-            self.0[place(*bytes)] = Some(Decided { bytes: key, text, at, extent });
+            let (at, key) = (at as u32, u64::from_le_bytes(*bytes));
+            self.0[place(*bytes)] = Decided { bytes: key, text: number, at, extent };
         }
     }
 }

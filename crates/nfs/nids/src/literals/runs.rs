@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::hits::Hit;
 use super::index::{Place, WINDOW};
+use super::repeats::Extent;
 use super::texts::Texts;
 use super::{Once, fold, lower};
 use crate::work;
@@ -124,6 +125,19 @@ impl RunLiterals {
                 once.tell(entry.literal);
             }
         }
+    }
+
+    /// The bytes that decide what [`find`](Self::find) finds, as seen from the beginning of the run.
+    pub(super) fn extent(&self, literals: &Texts, text: &[u8], there: &Range<usize>) -> Extent {
+        let byte = usize::from(text[there.start].to_ascii_lowercase());
+        let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
+        // With the byte that ends it.
+        let run = Extent { after: there.len() as u32 + 1, ..Extent::default() };
+        of_byte.iter().fold(run, |all, entry| {
+            let rest = literals.literal(entry.literal).len() - entry.start;
+            let after = (there.len() + rest) as u32;
+            all.with(Extent { before: entry.start as u32, after, ..Extent::default() })
+        })
     }
 }
 
