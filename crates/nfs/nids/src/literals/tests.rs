@@ -119,6 +119,8 @@ proptest! {
         units in proptest::collection::vec(
             (proptest::collection::vec(select(b"abC0".to_vec()), 1..9), 1usize..60), 1..6),
         from in any::<prop::sample::Index>(),
+        places in proptest::collection::vec(
+            proptest::option::of(any::<prop::sample::Index>()), 30),
     ) {
         let text: Vec<u8> = units.iter().flat_map(|(unit, times)| unit.repeat(*times)).collect();
         let part = |(start, length): &(prop::sample::Index, usize)| {
@@ -135,6 +137,22 @@ proptest! {
         for literals_of in variants(&literals) {
             let expected = reference(&literals, &text, from);
             prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
+        }
+        let places: Vec<_> = places.iter().take(literals.len())
+            .map(|place| place.map(|place| place.index(text.len()) as u32)).collect();
+        for literals_of in variants(&literals) {
+            let all = reference(&literals, &text, 0);
+            let is_at = |place: u32, literal: u32| {
+                let (there, literal) = (&text[place as usize..], &literals[literal as usize]);
+                there.len() >= literal.len() && there[..literal.len()].eq_ignore_ascii_case(literal)
+            };
+            let at_places: Vec<u32> = all.iter().copied()
+                .filter(|n| places[*n as usize].is_none_or(|place| is_at(place, *n))).collect();
+            let found = find(&literals_of.fixed(&places), &text, 0, &mut found);
+            prop_assert!(at_places.iter().all(|literal| found.contains(literal)), "{found:?}");
+            // What lies in a run is found wherever it is.
+            let has_run = |n: &u32| index::has_run(&literals[*n as usize]) || literals[*n as usize].len() < 4;
+            prop_assert!(found.iter().all(|n| at_places.contains(n) || has_run(n)), "{found:?}");
         }
     }
 }
