@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What is the dearest traffic? Cycles a packet of inputs that are chosen to be dear, against usual ones.
 
-    bench/worst.py payloads --rules FILE... [--size 64 512 1400] [--port 5000] [--rounds 5]
+    bench/worst.py payloads --rules FILE... [--protocol udp] [--size 64 512 1400] [--port 5000] [--rounds 5]
     bench/worst.py search --rules FILE... [--size 64 1400] [--seconds 60] [--seed 1] [--keep FILE]
     bench/worst.py check --rules FILE... --payloads FILE
     bench/worst.py classification [--peer FOLDER] [--rounds 5]
 
-`payloads`: the intrusion detection over UDP of one repeated byte, of two, of text, HTTP, all literals
-of the rules one after the other, against random bytes of the same length and to the same port.
+`payloads`: the intrusion detection over UDP, or TCP, of one repeated byte, of two, of text, HTTP, all
+literals of the rules one after the other, against random bytes of the same length and to the same port.
 `search`: evolves datagrams from contents of the rules, repeated units and random bytes; those that
 cost the intrusion detection most, against random bytes of the same length to the same port, survive.
 The dearest are kept in FILE, one a line, and `check` measures them again.
@@ -31,6 +31,8 @@ from common import THALWEG, build_bench, built, cpu_model, measure, run, work_fo
 from packets import frame
 
 PACKETS = 4096
+# Segments of each connection: a stream cannot be read again from its beginning.
+SEGMENTS = 400
 # The loops over a capture take about this long, in packets times bytes.
 EFFORT = 60_000_000
 
@@ -79,9 +81,10 @@ def payloads(rules):
     return kinds
 
 
-def tcp(source, destination, ports):
-    """An Ethernet frame of TCP without payload; addresses as bytes, of IPv4 or IPv6."""
-    return frame(source, destination, 6, struct.pack("!HHIIBBHHH", *ports, 1, 1, 0x50, 0x10, 65535, 0, 0))
+def tcp(source, destination, ports, sequence=1, acknowledged=1, flags=0x10, payload=b""):
+    """An Ethernet frame of TCP; addresses as bytes, of IPv4 or IPv6."""
+    header = struct.pack("!HHIIBBHHH", *ports, sequence, acknowledged, 0x50, flags, 65535, 0, 0)
+    return frame(source, destination, 6, header + payload)
 
 
 # Rules by name: (what is before the fields, [(field, value, bits)]), the first with the best priority.
@@ -195,13 +198,30 @@ def compare_headers(options):
 
 def ids_chain(folder, name, capture, rules):
     names = ", ".join(f'"{rule.resolve()}"' for rule in rules)
-    return write_chain(folder, name, capture, ["ids"], f'[nf.ids]\nkind = "nids"\nrules = [{names}]\n'
-                                                       f'[nf.ids.variables]\nEXTERNAL_NET = "any"\n')
+    settings = f'[nf.ids]\nkind = "nids"\nrules = [{names}]\nchecksums = false\n'
+    return write_chain(folder, name, capture, ["ids"], settings + '[nf.ids.variables]\nEXTERNAL_NET = "any"\n')
+
+
+def datagrams(make, size, port):
+    ends = [(0x0A000000 + n % 64, 0xC0A80000 + n % 32, (1024 + n % 997, port)) for n in range(PACKETS)]
+    return [datagram(*end, make(n, size)) for n, end in enumerate(ends)]
+
+
+def segments(make, size, port):
+    """64 connections side by side: their handshakes, then the data of the clients in order."""
+    ends = [((0x0A000000 + n).to_bytes(4), 0xC0A80000.to_bytes(4), (1024 + n, port)) for n in range(64)]
+    back = [(destination, source, ports[::-1]) for source, destination, ports in ends]
+    yield from (tcp(*end, 0, 0, 0x02) for end in ends)
+    yield from (tcp(*end, 0, 1, 0x12) for end in back)
+    yield from (tcp(*end, 1, 1, 0x10) for end in ends)
+    for n in range(SEGMENTS):
+        yield from (tcp(*end, 1 + n * size, 1, 0x18, make(n * 64 + m, size)) for m, end in enumerate(ends))
 
 
 def compare_payloads(options):
     program, folder = built(options.thalweg), work_folder()
-    print(f"{cpu_model()}; UDP to port {options.port}, {options.rounds} interleaved rounds\n")
+    protocol = options.protocol.upper()
+    print(f"{cpu_model()}; {protocol} to port {options.port}, {options.rounds} interleaved rounds\n")
     print("| payload | bytes | cycles a packet | times random bytes |\n| --- | --- | --- | --- |", flush=True)
     for size in options.size:
         chains = {}
@@ -209,8 +229,8 @@ def compare_payloads(options):
             if options.only and name != "random" and name not in options.only:
                 continue
             capture = folder / "worst.pcap"
-            ends = [(0x0A000000 + n % 64, 0xC0A80000 + n % 32, (1024 + n % 997, options.port)) for n in range(PACKETS)]
-            write_capture(capture, (datagram(*end, make(n, size)) for n, end in enumerate(ends)))
+            packets = datagrams if options.protocol == "udp" else segments
+            write_capture(capture, packets(make, size, options.port))
             kept = capture.rename(folder / f"worst-{len(chains)}.pcap")
             chains[name] = ids_chain(folder, f"worst-{len(chains)}", kept, options.rules)
         count = max(PACKETS, EFFORT // (size + 200))
@@ -218,6 +238,8 @@ def compare_payloads(options):
         for _ in range(options.rounds):
             for name, chain in chains.items():
                 most = count if name == "random" else count // 4
+                if options.protocol == "tcp":
+                    most = 64 * (3 + SEGMENTS)
                 report = json.loads(run(program, "run", chain, "--count", most, "--json", "--quiet"))
                 cycles[name].append(report["nfs"][0]["cycles_per_packet"])
         for name, all_rounds in cycles.items():
@@ -263,7 +285,8 @@ def main():
     payload = kinds.add_parser("payloads")
     payload.add_argument("--rules", type=Path, nargs="+", required=True)
     payload.add_argument("--size", type=int, nargs="+", default=[64, 512, 1400])
-    payload.add_argument("--port", type=int, default=5000, help="the destination port of UDP")
+    payload.add_argument("--port", type=int, default=5000, help="the destination port")
+    payload.add_argument("--protocol", choices=["udp", "tcp"], default="udp")
     payload.add_argument("--only", nargs="+", help="only these payloads, beside random bytes")
     payload.add_argument("--rounds", type=int, default=5)
     payload.set_defaults(compare=compare_payloads)
