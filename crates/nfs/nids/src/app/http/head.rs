@@ -26,28 +26,85 @@ pub(super) fn first_line_end(head: &[u8], to_server: bool) -> usize {
     memchr::memchr(b'\r', &head[..end]).filter(lone).map_or(end, |at| at + 1)
 }
 
-/// The end of the head, after the first empty line. Carriage returns before a line feed belong to
-/// it; in a response, any other carriage return ends a line as well.
-pub(super) fn head_end(bytes: &[u8], to_server: bool) -> Option<usize> {
-    let mut at = 0;
-    // Whether the current line is empty so far. The first line is not.
-    let mut is_empty = false;
-    loop {
-        at += memchr::memchr2(b'\r', b'\n', &bytes[at..]).inspect(|n| is_empty &= *n == 0)?;
-        let returns = bytes[at..].iter().take_while(|b| **b == b'\r').count();
-        let end = match bytes.get(at + returns)? {
-            b'\n' => at + returns + 1,
-            _ if to_server => {
-                (at, is_empty) = (at + returns, false);
-                continue;
-            }
-            _ if returns > 1 => return Some(at + returns),
-            _ => at + returns,
-        };
-        if is_empty {
-            return Some(end);
+/// The search for the ends of a head, and of its first line, while the head arrives piece by piece:
+/// what was searched is not searched again. A copy starts anew.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// Bytes of white space before the head.
+    blank: usize,
+    /// The end of the first line, after its line feed.
+    line: Option<usize>,
+    /// Bytes without a line feed at the beginning.
+    without_line: usize,
+    /// Where the search for the end of the head goes on.
+    at: usize,
+    /// Whether the line there is empty so far. The first line is not.
+    is_empty: bool,
+}
+
+impl Clone for Ends {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// What it remembers makes no difference to results.
+impl PartialEq for Ends {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Ends {}
+
+impl Ends {
+    /// Whether `bytes`, all before the head and of it, are white space. They begin with those of the
+    /// last call.
+    pub(super) fn is_blank(&mut self, bytes: &[u8]) -> bool {
+        let more = bytes[self.blank..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        self.blank += more;
+        self.blank == bytes.len()
+    }
+
+    /// The end of the first line, if it is known.
+    pub(super) fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// The end of the first line, after its line feed. `bytes` begin with those of the last call.
+    pub(super) fn of_line(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.line.is_none() {
+            let found = memchr::memchr(b'\n', &bytes[self.without_line..]);
+            self.line = found.map(|at| self.without_line + at + 1);
+            self.without_line = bytes.len();
         }
-        (at, is_empty) = (end, true);
+        self.line
+    }
+
+    /// The end of the head, after the first empty line. Carriage returns before a line feed belong to
+    /// it; in a response, any other carriage return ends a line as well. `bytes` begin with those of
+    /// the last call.
+    pub(super) fn of_head(&mut self, bytes: &[u8], to_server: bool) -> Option<usize> {
+        loop {
+            let rest = &bytes[self.at..];
+            let skipped = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
+            self.at += skipped;
+            self.is_empty &= skipped == 0;
+            let returns = bytes[self.at..].iter().take_while(|b| **b == b'\r').count();
+            let end = match bytes.get(self.at + returns)? {
+                b'\n' => self.at + returns + 1,
+                _ if to_server => {
+                    (self.at, self.is_empty) = (self.at + returns, false);
+                    continue;
+                }
+                _ if returns > 1 => return Some(self.at + returns),
+                _ => self.at + returns,
+            };
+            if self.is_empty {
+                return Some(end);
+            }
+            (self.at, self.is_empty) = (end, true);
+        }
     }
 }
 
@@ -240,4 +297,34 @@ pub(super) fn codings(fields: &[Field<'_>]) -> Vec<Coding> {
     let values = [&b"content-encoding"[..], b"transfer-encoding"].map(|name| framing(fields, name));
     let words = values.iter().flatten().flat_map(|v| v.split(|b| matches!(b, b',' | b' ' | b';')));
     words.filter_map(Coding::named).take(CODINGS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_head_that_arrives_in_pieces_ends_where_a_whole_one_does(
+            bytes in proptest::collection::vec(select(b"\r\n\n aG".to_vec()), 0..40),
+            pieces in proptest::collection::vec(1usize..6, 40),
+            to_server in any::<bool>(),
+        ) {
+            let (mut ends, mut length) = (Ends::default(), 0);
+            for piece in pieces {
+                length = bytes.len().min(length + piece);
+                let there = &bytes[..length];
+                prop_assert_eq!(ends.is_blank(there), there.trim_ascii_start().is_empty());
+                prop_assert_eq!(ends.of_line(there), Ends::default().of_line(there));
+                let end = ends.of_head(there, to_server);
+                prop_assert_eq!(end, Ends::default().of_head(there, to_server));
+                if end.is_some() {
+                    break;
+                }
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::{BODY, Guess, HEAD, Input, Message, Progress, message_size};
 use crate::buffer::{Buffer, Protocol};
 use framing::{Asked, Rest, State, asked, declared, request_body, response_body};
 use head::{
-    codings, first_line_end, head_end, joined, line_end, protocol_at, put_fields, put_host,
+    Ends, codings, first_line_end, joined, line_end, protocol_at, put_fields, put_host,
     put_request_line, put_response, read_fields, unfolded,
 };
 use line::{chunk_size, is_blank, junk_line, status_line};
@@ -66,6 +66,9 @@ pub(in super::super) struct Http {
 struct Side {
     state: State,
     input: Input,
+    /// Of the head that the input begins with, after line ends.
+    #[serde(skip)]
+    ends: Ends,
     message: Message,
     /// The message's body, without chunking but still content-coded.
     body: Vec<u8>,
@@ -155,10 +158,13 @@ impl Http {
                                 }
                                 None => return Progress::More,
                             },
-                            None => return Progress::More,
+                            None => {
+                                side.forget_blanks();
+                                return Progress::More;
+                            }
                         }
                     }
-                    if side.over && !side.input.0.trim_ascii_start().is_empty() {
+                    if side.over && !side.ends.is_blank(&side.input.0) {
                         side.begin();
                     }
                     let Some(head) = side.take_head(to_server) else {
@@ -190,6 +196,7 @@ impl Http {
             }
             State::Head if !side.over && !side.input.0.is_empty() => {
                 let head = side.input.take_all();
+                side.ends = Ends::default();
                 self.head(to_server, &head);
                 true
             }
@@ -280,6 +287,7 @@ impl Side {
     fn lose(&mut self) {
         self.state = State::Lost;
         self.input.take_all();
+        self.ends = Ends::default();
     }
 
     /// Begins the next message.
@@ -308,28 +316,38 @@ impl Side {
         if !to_server || self.line_shown {
             return Progress::More;
         }
-        let rest = self.input.0.trim_ascii_start();
-        let end = line_end(rest);
-        if end == 0 || rest[end - 1] != b'\n' {
-            return Progress::More;
-        }
+        let Some(end) = self.ends.line() else { return Progress::More };
         self.line_shown = true;
-        put_request_line(&mut self.message, rest[..end].trim_ascii());
+        let line = &self.input.0[self.line_ends()..][..end];
+        put_request_line(&mut self.message, line.trim_ascii());
         Progress::New
+    }
+
+    /// Drops white space before a response, except what a line could have.
+    fn forget_blanks(&mut self) {
+        let blank = self.input.0.iter().take_while(|b| is_blank(**b)).count();
+        self.input.skip(blank.saturating_sub(SIZE_LINE));
+    }
+
+    /// The number of line ends before a head.
+    fn line_ends(&self) -> usize {
+        self.input.0.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count()
     }
 
     /// Removes the head from the input once it is complete.
     fn take_head(&mut self, to_server: bool) -> Option<Vec<u8>> {
-        let bytes = &self.input.0;
-        let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
-        let rest = &bytes[blank..];
-        let line = line_end(rest);
+        let blank = self.line_ends();
+        if blank == self.input.0.len() {
+            // One is as good as many.
+            self.input.skip(blank.saturating_sub(1));
+            self.ends = Ends::default();
+            return None;
+        }
+        let rest = &self.input.0[blank..];
         // HTTP/0.9 has a request line only.
-        let only_line = to_server
-            && line > 0
-            && rest[line - 1] == b'\n'
-            && protocol_at(rest[..line].trim_ascii()).is_none();
-        let end = if only_line { Some(line) } else { head_end(rest, to_server) };
+        let is_line_only = |end: &usize| protocol_at(rest[..*end].trim_ascii()).is_none();
+        let line = self.ends.of_line(rest).filter(|end| to_server && is_line_only(end));
+        let end = line.or_else(|| self.ends.of_head(rest, to_server));
         let Some(end) = end else {
             if rest.len() > HEAD {
                 if to_server {
@@ -339,6 +357,7 @@ impl Side {
             }
             return None;
         };
+        self.ends = Ends::default();
         self.input.take(blank);
         Some(self.input.take(end))
     }
