@@ -10,10 +10,8 @@ use super::heads::{Header, Suiting};
 use super::inspect::{Inspector, Packet};
 use super::matcher::Outcome;
 use super::matches::Match;
-use super::rule::{Action, Rule};
-
-/// The maximum number of rules per direction that wait for further data.
-const OPEN: usize = 16;
+use super::open::Open;
+use super::rule::Action;
 
 impl Inspector {
     /// Finds the rules that may match `bytes` of packets with this header, which are new after
@@ -38,8 +36,9 @@ impl Inspector {
         let new = found.len();
         let put_together = packet.subject.stream.is_some();
         if let Some(stream) = packet.subject.stream {
-            let grown = stream.bytes.len() - stream.fresh;
-            reopen(seen.as_deref_mut(), grown as u32, &mut found);
+            if let Some((open, direction)) = seen.as_deref_mut().and_then(open) {
+                open.reopen(direction, &engine.rules, stream, &mut found);
+            }
         }
         if found.len() > new {
             found.sort_unstable();
@@ -64,13 +63,17 @@ impl Inspector {
             let family = engine.twins.family(*number);
             match self.outcomes.of(family, || rule.payload_matches(&hays)) {
                 Outcome::Match => {
-                    close(seen.as_deref_mut(), *number);
+                    if let Some((open, direction)) = seen.as_deref_mut().and_then(open) {
+                        open.close(direction, *number);
+                    }
                     let of_flow = rule.holds_for_flow(&hays);
                     self.matched(*number, packet, seen.as_deref_mut(), of_flow);
                 }
                 Outcome::GaveUp => self.figures.gave_up += 1,
-                Outcome::NoMatch if put_together => {
-                    open(seen.as_deref_mut(), *number, rule, engine.needs.tail);
+                Outcome::NoMatch if put_together && rule.may_wait() => {
+                    if let Some((open, direction)) = seen.as_deref_mut().and_then(open) {
+                        open.add(direction, *number, engine.needs.tail as u32, rule.lacks(&hays));
+                    }
                 }
                 Outcome::NoMatch => {}
             }
@@ -243,38 +246,8 @@ fn turn(packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
     seen.to_server = !seen.to_server;
 }
 
-/// Adds the rules that waited for more of the stream, which has grown by `grown` bytes.
-fn reopen(seen: Option<&mut Seen<'_>>, grown: u32, found: &mut Vec<u32>) {
-    let Some(seen) = seen else { return };
+/// The rules that wait for more of the stream, and the current direction.
+fn open<'s>(seen: &'s mut Seen<'_>) -> Option<(&'s mut Open, usize)> {
     let direction = usize::from(!seen.to_server);
-    let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
-    let open = &mut tracked.open[direction];
-    if grown > 0 && !open.is_empty() {
-        found.extend(open.iter().map(|(number, _)| *number));
-        open.retain_mut(|(_, left)| {
-            *left = left.saturating_sub(grown);
-            *left > 0
-        });
-    }
-}
-
-/// Lets a rule wait for further data.
-fn open(seen: Option<&mut Seen<'_>>, number: u32, rule: &Rule, tail: usize) {
-    let Some(seen) = seen else { return };
-    let direction = usize::from(!seen.to_server);
-    let Some(tracked) = seen.flow.tracked.as_deref_mut() else { return };
-    let several = rule.parts.iter().any(|p| p.tests.len() > 1);
-    let open = &mut tracked.open[direction];
-    if several && open.len() < OPEN && open.iter().all(|(n, _)| *n != number) {
-        open.push((number, tail as u32));
-    }
-}
-
-/// Ends the rule's wait.
-fn close(seen: Option<&mut Seen<'_>>, number: u32) {
-    let Some(seen) = seen else { return };
-    let direction = usize::from(!seen.to_server);
-    if let Some(tracked) = seen.flow.tracked.as_deref_mut() {
-        tracked.open[direction].retain(|(waiting, _)| *waiting != number);
-    }
+    seen.flow.tracked.as_deref_mut().map(|tracked| (&mut tracked.open, direction))
 }

@@ -9,11 +9,11 @@ use super::app::Message;
 use super::buffer::Buffer;
 use super::events::Events;
 use super::flows::Seen;
-use super::haystack::Haystack;
-use super::matcher::{Outcome, verify};
+use super::haystack::{Haystack, Needle};
+use super::matcher::{Outcome, lacking, verify};
 use super::rule::{
-    Endpoint, FlowBit, FlowNumber, Operand, Protocol, Rule, Sides, Step, StreamSize, Transform,
-    View,
+    Endpoint, FlowBit, FlowNumber, Operand, Part, Protocol, Rule, Sides, Step, StreamSize,
+    Transform, View,
 };
 use super::stream::Stream;
 
@@ -89,7 +89,7 @@ impl Rule {
 
     /// Whether its payload tests hold.
     pub(super) fn payload_matches(&self, hays: &Haystacks<'_>) -> Outcome {
-        let Some(part) = self.parts.iter().find(|p| p.buffer == Buffer::Payload) else {
+        let Some(part) = self.payload_part() else {
             return Outcome::Match;
         };
         let packet = || verify(&part.tests, &hays.payload);
@@ -108,11 +108,32 @@ impl Rule {
         }
     }
 
+    /// Whether its payload tests may hold with more of the stream though its pattern is not in that.
+    pub(super) fn may_wait(&self) -> bool {
+        self.view != Some(View::Packet) && self.parts.iter().any(|part| part.tests.len() > 1)
+    }
+
+    /// Which of its payload tests is a content that is nowhere in the stream.
+    pub(super) fn lacks(&self, hays: &Haystacks<'_>) -> Option<u16> {
+        let stream = hays.stream.as_ref().filter(|_| hays.has_grown)?;
+        lacking(&self.payload_part()?.tests, stream)
+    }
+
+    /// The bytes of the content that is a payload test.
+    pub(super) fn content(&self, test: u16) -> Option<&Needle> {
+        let test = self.payload_part()?.tests.get(usize::from(test))?;
+        test.required().map(|content| &content.bytes)
+    }
+
+    fn payload_part(&self) -> Option<&Part> {
+        self.parts.iter().find(|part| part.buffer == Buffer::Payload)
+    }
+
     /// Whether a match of the packet's headers and payload holds for its connection, as in
     /// Suricata: if the rule is about addresses or the application alone, or its payload tests
     /// hold in the stream.
     pub(super) fn holds_for_flow(&self, hays: &Haystacks<'_>) -> bool {
-        let Some(part) = self.parts.iter().find(|p| p.buffer == Buffer::Payload) else {
+        let Some(part) = self.payload_part() else {
             return self.is_ip_only() || self.application.is_some() && self.conditions.is_empty();
         };
         let Some(stream) = hays.stream.as_ref().filter(|_| hays.has_grown) else { return false };

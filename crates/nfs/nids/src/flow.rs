@@ -9,6 +9,7 @@ use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 use super::app::App;
 use super::arrival::Delivery;
 use super::engine::Engine;
+use super::open::Open;
 use super::receiver::{Ends, Reason, Target};
 use super::segment::Segment;
 use super::stream::{Policy, Stream};
@@ -77,9 +78,8 @@ pub(super) struct Tracked {
     pub(super) streams: [Stream; 2],
     pub(super) ends: Ends,
     pub(super) app: App,
-    /// By direction: rules whose pattern was found but whose other tests have not held yet,
-    /// and the number of bytes that each may still wait for.
-    pub(super) open: [Vec<(u32, u32)>; 2],
+    /// Rules whose pattern was found but whose other tests have not held yet.
+    pub(super) open: Open,
     /// The rule set to which the rule numbers belong.
     rules: u64,
 }
@@ -92,7 +92,7 @@ impl Tracked {
             return;
         }
         self.rules = rules;
-        self.open = <[Vec<_>; 2]>::default();
+        self.open = Open::default();
         for to_server in [true, false] {
             if let Some(message) = self.app.message(to_server) {
                 message.forget_rules();
@@ -102,7 +102,7 @@ impl Tracked {
 
     /// Whether this is a valid [`Tracked`] for `rules` rules; imported state may be arbitrary.
     pub(super) fn is_sound(&mut self, rules: usize) -> bool {
-        let numbers = self.open.iter().flatten().all(|(n, _)| (*n as usize) < rules);
+        let numbers = self.open.rules().all(|number| (number as usize) < rules);
         let app = &mut self.app;
         let messages =
             [true, false].into_iter().all(|d| app.message(d).is_none_or(|m| m.is_sound(rules)));
@@ -112,7 +112,7 @@ impl Tracked {
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         let streams: usize = self.streams.iter().map(Stream::memory).sum();
-        let open: usize = self.open.iter().map(|o| o.len() * size_of::<(u32, u32)>()).sum();
+        let open = self.open.memory();
         size_of::<Self>() + streams + open + self.ends.memory() + self.app.memory()
     }
 }
@@ -306,7 +306,7 @@ impl Flow {
             && stream.goes_on_at(segment.sequence)
             && past.is_none_or(|past| stream.past(engine.reach) == past)
             && !tracked.streams[other].waits_for_acknowledgement()
-            && tracked.open[own].is_empty()
+            && tracked.open.is_empty(own)
             && (self.is_established() || !tracked.ends.is_open())
             && tracked.ends.judge(to_server, segment, length, &tracked.streams, target)
                 == Ok(length)
@@ -347,7 +347,7 @@ impl Flow {
             Verdict::Pass { .. } => {
                 if let Some(tracked) = self.tracked.as_deref_mut() {
                     tracked.app = App::None;
-                    tracked.open = <[Vec<_>; 2]>::default();
+                    tracked.open = Open::default();
                 }
             }
         }

@@ -23,6 +23,7 @@ mod inspect;
 mod literals;
 mod matcher;
 mod matches;
+mod open;
 mod port_groups;
 mod receiver;
 mod rule;

@@ -37,6 +37,14 @@ pub(in super::super) enum PayloadTest {
 }
 
 impl PayloadTest {
+    /// The content, if it is one that has to occur.
+    pub(in super::super) fn required(&self) -> Option<&Content> {
+        match self {
+            Self::Content(content) if !content.negated => Some(content),
+            _ => None,
+        }
+    }
+
     /// Whether its position is relative to the end of the previous match.
     pub(in super::super) fn is_relative(&self) -> bool {
         match self {

@@ -74,15 +74,8 @@ fn usable(rule: &Rule) -> impl Iterator<Item = &Part> {
 fn candidates(rule: &Rule) -> impl Iterator<Item = (Buffer, &Content)> {
     let plain = usable(rule).filter(|part| part.transforms.is_empty());
     plain.flat_map(|part| {
-        part.tests.iter().filter_map(must_be_there).map(|content| (part.buffer, content))
+        part.tests.iter().filter_map(PayloadTest::required).map(|content| (part.buffer, content))
     })
-}
-
-fn must_be_there(test: &PayloadTest) -> Option<&Content> {
-    match test {
-        PayloadTest::Content(content) if !content.negated => Some(content),
-        _ => None,
-    }
 }
 
 fn key((buffer, content): (Buffer, &Content)) -> (Buffer, Vec<u8>) {

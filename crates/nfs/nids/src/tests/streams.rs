@@ -109,6 +109,45 @@ pub(super) fn hand_over(from: &Bench, to: &mut Bench) {
     to.drive.nf.import_state(&mut StateReader::new(&mut input, "nids", 3).unwrap()).unwrap();
 }
 
+proptest! {
+    #[test]
+    fn rules_that_wait_fire_with_the_last_of_what_they_lack(
+        words in proptest::collection::vec(
+            prop::sample::select(vec!["first", "second", "Third", "xy", "."]), 1..12),
+        cuts in proptest::collection::vec(1usize..9, 1..40),
+    ) {
+        const RULES: &str = "\
+            alert tcp any any -> any any (msg:\"1\"; content:\"first\"; content:\"second\"; distance:0; \
+            content:\"third\"; nocase; distance:0; sid:1;)\n\
+            alert tcp any any -> any any (msg:\"2\"; content:\"second\"; fast_pattern; content:\"xy\"; \
+            content:!\"first\"; sid:2;)\n";
+        let text = words.concat();
+        let (mut bench, mut packets) = (Bench::new(RULES, ""), handshake());
+        let mut at = 0;
+        for cut in cuts.iter().cycle() {
+            if at == text.len() {
+                break;
+            }
+            let end = text.len().min(at + cut);
+            packets.push(segment(true, 24, 1001 + at as u32, 5001, &text.as_bytes()[at..end]));
+            at = end;
+        }
+        bench.send(&packets);
+        let after = |at: usize, word: &str| {
+            text[at..].to_ascii_lowercase().find(word).map(|found| at + found + word.len())
+        };
+        let in_order = after(0, "first").and_then(|at| after(at, "second"));
+        let in_order = in_order.and_then(|at| after(at, "third")).is_some();
+        let fired = fired(&mut bench);
+        prop_assert_eq!(fired.contains(&1), in_order, "{}", &text);
+        let has_both = after(0, "second").is_some() && after(0, "xy").is_some();
+        if has_both && after(0, "first").is_none() {
+            prop_assert!(fired.contains(&2), "{text}");
+        }
+        prop_assert!(has_both || !fired.contains(&2), "{text}");
+    }
+}
+
 #[test]
 fn a_pattern_over_segments_is_found_once() {
     let rules = "alert tcp any any -> any any (msg:\"x\"; content:\"needle\"; sid:1;)\n\
@@ -279,7 +318,7 @@ fn state_that_nobody_has_is_refused() {
         Flows::check(&mut records, 0, 3)
     };
     assert_eq!(forge(&|_| {}), None);
-    assert_eq!(forge(&|t| t.open[0].push((3, 9))), Some(0));
+    assert_eq!(forge(&|t| t.open.add(0, 3, 9, None)), Some(0));
     assert_eq!(forge(&|t| t.app.message(true).unwrap().searched = 1), Some(0));
     assert_eq!(forge(&|t| t.app.message(false).unwrap().fired.push(7)), Some(0));
     let mut bench = Bench::new(HTTP, "");
