@@ -31,8 +31,7 @@ from common import THALWEG, build_bench, built, cpu_model, measure, run, work_fo
 from packets import frame
 
 PACKETS = 4096
-# Segments of each connection: a stream cannot be read again from its beginning.
-SEGMENTS = 400
+CONNECTIONS = 64
 # The loops over a capture take about this long, in packets times bytes.
 EFFORT = 60_000_000
 
@@ -208,14 +207,21 @@ def datagrams(make, size, port):
 
 
 def segments(make, size, port):
-    """64 connections side by side: their handshakes, then the data of the clients in order."""
-    ends = [((0x0A000000 + n).to_bytes(4), 0xC0A80000.to_bytes(4), (1024 + n, port)) for n in range(64)]
+    """Connections side by side: their handshakes, then the data of the clients in order. A stream cannot
+    be read again from its beginning, so the capture is as long as the loops over one of datagrams."""
+    ends = [((0x0A000000 + n).to_bytes(4), 0xC0A80000.to_bytes(4), (1024 + n, port)) for n in range(CONNECTIONS)]
     back = [(destination, source, ports[::-1]) for source, destination, ports in ends]
     yield from (tcp(*end, 0, 0, 0x02) for end in ends)
     yield from (tcp(*end, 0, 1, 0x12) for end in back)
     yield from (tcp(*end, 1, 1, 0x10) for end in ends)
-    for n in range(SEGMENTS):
-        yield from (tcp(*end, 1 + n * size, 1, 0x18, make(n * 64 + m, size)) for m, end in enumerate(ends))
+    for n in range(segments_of(size)):
+        payloads_of = [make(n * CONNECTIONS + m, size) for m in range(CONNECTIONS)]
+        yield from (tcp(*end, 1 + n * size, 1, 0x18, payload) for end, payload in zip(ends, payloads_of))
+
+
+def segments_of(size):
+    """Segments of each connection."""
+    return EFFORT // (size + 200) // CONNECTIONS
 
 
 def compare_payloads(options):
@@ -239,7 +245,7 @@ def compare_payloads(options):
             for name, chain in chains.items():
                 most = count if name == "random" else count // 4
                 if options.protocol == "tcp":
-                    most = 64 * (3 + SEGMENTS)
+                    most = CONNECTIONS * (3 + segments_of(size))
                 report = json.loads(run(program, "run", chain, "--count", most, "--json", "--quiet"))
                 cycles[name].append(report["nfs"][0]["cycles_per_packet"])
         for name, all_rounds in cycles.items():
