@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::ahead::Texts;
 use super::group::{Group, GroupBuilder};
@@ -19,7 +19,7 @@ use thalweg_packet::{Batch, Lanes};
 const FEW_PORTS: usize = 64;
 
 /// The most groups for one end of one protocol's packets; each takes some ten kilobytes. Where rules
-/// would need more, none of them has a group by port.
+/// would need more, those about the ports that fewest rules are about are searched for whatever the port.
 const MOST_GROUPS: usize = 128;
 
 /// The rules about payloads.
@@ -118,10 +118,9 @@ impl OfKind {
             }
         }
         let [sources, destinations] = of_ends.map(|rules| {
-            Ends::new(&rules, kind, groups).unwrap_or_else(|| {
-                of_any_port.extend(rules);
-                Ends::default()
-            })
+            let (own, others) = divided(rules);
+            of_any_port.extend(others);
+            Ends::new(&own, kind, groups)
         });
         of_any_port.sort_unstable_by_key(|(number, _)| *number);
         of_any_port.dedup_by_key(|(number, _)| *number);
@@ -141,31 +140,20 @@ impl OfKind {
 }
 
 impl Ends {
-    /// A group for each set of ports that the same `rules` are about; `None` if these are too many.
-    fn new(rules: &[(u32, &Rule)], kind: Kind, groups: &mut Vec<Group>) -> Option<Self> {
-        let mut of_ports = BTreeMap::<u16, Vec<(u32, &Rule)>>::new();
-        for (number, rule) in rules {
-            let ports = deciding(rule).into_iter().flat_map(|(ports, _)| ports.each());
-            ports.for_each(|port| of_ports.entry(port).or_default().push((*number, rule)));
-        }
-        let (mut known, first) = (HashMap::<Vec<u32>, u16>::new(), groups.len());
+    /// A group for each set of ports that the same `rules` are about.
+    fn new(rules: &[(u32, &Rule)], kind: Kind, groups: &mut Vec<Group>) -> Self {
+        let mut of_sets = HashMap::<Vec<u32>, u16>::new();
         let mut ends = Vec::new();
-        for (port, mut rules) in of_ports {
-            rules.dedup_by_key(|(number, _)| *number);
-            let key = rules.iter().map(|(number, _)| *number).collect();
-            let group = *known.entry(key).or_insert_with(|| {
+        for (port, rules) in by_port(rules) {
+            let group = *of_sets.entry(numbers(&rules)).or_insert_with(|| {
                 groups.push(group_of(rules.into_iter(), kind));
                 (groups.len() - 1) as u16
             });
-            if known.len() > MOST_GROUPS {
-                groups.truncate(first);
-                return None;
-            }
             ends.push((port, group));
         }
         let mut known = vec![0u64; if ends.is_empty() { 0 } else { (1 << 16) / 64 }];
         ends.iter().for_each(|(port, _)| known[usize::from(port / 64)] |= 1 << (port % 64));
-        Some(Self { known, groups: ends })
+        Self { known, groups: ends }
     }
 
     #[inline]
@@ -177,6 +165,30 @@ impl Ends {
         let at = self.groups.binary_search_by_key(&port, |(port, _)| *port).ok()?;
         Some(self.groups[at].1)
     }
+}
+
+/// The rules about each port.
+fn by_port<'a>(rules: &[(u32, &'a Rule)]) -> BTreeMap<u16, Vec<(u32, &'a Rule)>> {
+    let mut of_ports = BTreeMap::<u16, Vec<(u32, &Rule)>>::new();
+    for (number, rule) in rules {
+        let ports = deciding(rule).into_iter().flat_map(|(ports, _)| ports.each());
+        ports.for_each(|port| of_ports.entry(port).or_default().push((*number, rule)));
+    }
+    of_ports.values_mut().for_each(|rules| rules.dedup_by_key(|(number, _)| *number));
+    of_ports
+}
+
+fn numbers(rules: &[(u32, &Rule)]) -> Vec<u32> {
+    rules.iter().map(|(number, _)| *number).collect()
+}
+
+/// The rules of one end that have groups, and the others.
+fn divided(rules: Vec<(u32, &Rule)>) -> (Vec<(u32, &Rule)>, Vec<(u32, &Rule)>) {
+    let mut sets: Vec<_> = by_port(&rules).into_values().map(|rules| numbers(&rules)).collect();
+    sets.sort_unstable_by(|a, b| (b.len(), &*a).cmp(&(a.len(), &*b)));
+    sets.dedup();
+    let others: HashSet<u32> = sets.into_iter().skip(MOST_GROUPS).flatten().collect();
+    rules.into_iter().partition(|(number, _)| !others.contains(number))
 }
 
 fn group_of<'a>(rules: impl Iterator<Item = (u32, &'a Rule)>, kind: Kind) -> Group {
@@ -199,4 +211,58 @@ fn deciding(rule: &Rule) -> Option<(&Ports, [bool; 2])> {
     };
     let ends = [of_source || rule.both_ways, !of_source || rule.both_ways];
     are_few(ports).then_some((ports, ends))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use thalweg_source::Source;
+
+    use super::super::rule::{Variables, load};
+    use super::*;
+
+    #[test]
+    fn the_ports_that_most_rules_are_about_keep_their_groups() {
+        let mut text = String::new();
+        for port in 1..=2 * MOST_GROUPS {
+            // Port 100 has most, one of them about another port, too, that has few.
+            for n in 0..if port == 100 { 5 } else { 1 + 2 * usize::from(port <= MOST_GROUPS) } {
+                let also = if n == 4 { format!(",{}", 2 * MOST_GROUPS) } else { String::new() };
+                writeln!(
+                    text,
+                    "alert udp any any -> any [{port}{also}] (msg:\"m\"; content:\"p{port} n{n}\"; \
+                     sid:{};)",
+                    10 * port + n
+                )
+                .unwrap();
+            }
+        }
+        let loaded = load(&Source::new("rules", text), &Variables::new([]), true);
+        assert!(loaded.errors.is_empty());
+        let mut rules = loaded.rules;
+        super::super::rule::choose(&mut rules);
+        let rules: Vec<_> = (0..).zip(&rules).collect();
+        let groups = PortGroups::new(&rules);
+        assert_eq!(groups.groups.len(), Kind::ALL.len() + MOST_GROUPS);
+        let found = |port, text: &str| {
+            let header = Header { kind: Kind::Udp, ports: [1, port] };
+            let (mut literals, mut found) = (Default::default(), Vec::new());
+            for group in groups.of(header) {
+                group.find(text.as_bytes(), 0, &mut literals, |rules| found.extend(rules.iter()));
+            }
+            found
+        };
+        let rule = |sid: u32| {
+            let is_it = |(_, rule): &&(u32, &Rule)| rule.sid == sid;
+            rules.iter().find(is_it).unwrap().0
+        };
+        assert_eq!(found(100, "p100 n3, p7 n0"), [rule(1003)]);
+        assert_eq!(found(7, "p100 n3, p7 n0"), [rule(70)]);
+        // Without a group, rules are found whatever the port: the header decides later.
+        for port in [7, 100, 2 * MOST_GROUPS as u16] {
+            assert_eq!(found(port, "p100 n4"), [rule(1004)]);
+            assert_eq!(found(port, "p200 n0"), [rule(2000)]);
+        }
+    }
 }
