@@ -13,7 +13,7 @@ use thalweg_packet::{Batch, field};
 use super::rule::{Protocol, Rule};
 
 /// Rules by their conditions on headers, numbered in the order given.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Heads {
     kinds: Sets,
     flags: Sets,
@@ -26,11 +26,13 @@ pub(super) struct Heads {
 pub(super) struct Suiting<'a>([&'a [u64]; 4]);
 
 /// For each value of a field, the rules that it suits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sets {
     /// Ranges of values that suit the same rules: the first value of each, in order from 0, and
     /// the number of its set.
     ranges: Vec<(u16, u32)>,
+    /// For each upper byte of a value, the number of ranges that begin below it; one more for the end.
+    below: Vec<u32>,
     /// The distinct sets one after the other, with a bit for each rule.
     bits: Vec<u64>,
     /// Words of `bits` per set.
@@ -147,13 +149,20 @@ impl Sets {
             }
             (value, number)
         };
-        let ranges = begins.into_iter().map(set_of).collect();
-        Self { ranges, bits, words }
+        let ranges: Vec<_> = begins.into_iter().map(set_of).collect();
+        let below =
+            |page: u32| ranges.partition_point(|(begin, _)| u32::from(*begin) < page << 8) as u32;
+        let below = (0..=256).map(below).collect();
+        Self { ranges, below, bits, words }
     }
 
     fn of(&self, value: u16) -> &[u64] {
-        let range = self.ranges.partition_point(|(begin, _)| *begin <= value);
-        let number = range.checked_sub(1).map_or(0, |range| self.ranges[range].1 as usize);
+        // Few values part the ranges, and most of them are far apart.
+        let page = usize::from(value >> 8);
+        let [first, end] = [self.below[page], self.below[page + 1]].map(|range| range as usize);
+        let begun = self.ranges[first..end].partition_point(|(begin, _)| *begin <= value);
+        let range = (first + begun).checked_sub(1);
+        let number = range.map_or(0, |range| self.ranges[range].1 as usize);
         &self.bits[number * self.words..][..self.words]
     }
 }
