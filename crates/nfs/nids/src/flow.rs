@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
-use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
+use thalweg_packet::wire::tcp_flags::{ACK, RST, SYN};
 
 use super::app::App;
 use super::arrival::Delivery;
-use super::engine::Engine;
 use super::receiver::{Ends, Reason, Target};
 use super::segment::Segment;
-use super::stream::{Policy, Stream};
+use super::stream::Stream;
 
 /// The progress of a TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +80,7 @@ pub(super) struct Tracked {
     /// and the number of bytes that each may still wait for.
     pub(super) open: [Vec<(u32, u32)>; 2],
     /// The rule set to which the rule numbers belong.
-    rules: u64,
+    pub(super) rules: u64,
 }
 
 impl Tracked {
@@ -287,53 +286,6 @@ impl Flow {
         ends.judge(to_server, segment, payload.len(), streams, how.target)
     }
 
-    /// Whether a segment only continues its stream: it changes nothing else, and only its new bytes
-    /// could require a rule to be evaluated. With `past`, only if that is the end of the stream.
-    pub(super) fn only_goes_on(
-        &self,
-        to_server: bool,
-        segment: &Segment,
-        length: usize,
-        past: Option<&[u8]>,
-        engine: &Engine,
-        target: Target,
-    ) -> bool {
-        let Some(tracked) = self.tracked.as_deref() else { return false };
-        let (own, other) = (usize::from(!to_server), usize::from(to_server));
-        let stream = &tracked.streams[own];
-        segment.has(ACK, SYN | RST | FIN)
-            && self.verdict.is_none()
-            && stream.goes_on_at(segment.sequence)
-            && past.is_none_or(|past| stream.past(engine.reach) == past)
-            && !tracked.streams[other].waits_for_acknowledgement()
-            && tracked.open[own].is_empty()
-            && (self.is_established() || !tracked.ends.is_open())
-            && tracked.ends.judge(to_server, segment, length, &tracked.streams, target)
-                == Ok(length)
-            && tracked.rules == engine.fingerprint
-            && (!engine.needs.applications || tracked.app.is_none())
-    }
-
-    /// Accepts a segment that only continues its stream. Returns the bytes of its past that the
-    /// stream kept before and keeps now.
-    pub(super) fn go_on(
-        &mut self,
-        to_server: bool,
-        segment: &Segment,
-        payload: &[u8],
-        policy: &Policy,
-        now: Nanoseconds,
-    ) -> (usize, usize) {
-        self.last = self.last.follow(now);
-        self.advance(Some(segment), to_server);
-        self.tracked.as_deref_mut().map_or((0, 0), |tracked| {
-            let Tracked { ends, streams, .. } = tracked;
-            ends.sends(to_server, segment, payload.len(), streams);
-            ends.take(to_server, segment);
-            streams[usize::from(!to_server)].append(payload, policy)
-        })
-    }
-
     /// Bytes of memory that its streams hold.
     pub(super) fn memory(&self) -> usize {
         self.tracked.as_ref().map_or(0, |t| t.memory())
@@ -354,14 +306,27 @@ impl Flow {
     }
 
     /// Treats a connection whose handshake was not seen as established.
+    #[inline]
     pub(super) fn join(&mut self) {
         if !self.is_established() {
             self.phase = Phase::Established;
         }
     }
 
+    #[inline]
     pub(super) fn is_established(&self) -> bool {
         matches!(self.phase, Phase::Established | Phase::Closed)
+    }
+
+    /// Advances the connection by a segment without SYN, FIN or RST.
+    #[inline]
+    pub(super) fn advance_within(&mut self, segment: &Segment, to_server: bool) {
+        let own = usize::from(!to_server);
+        match self.phase {
+            Phase::SynAck | Phase::SplitAck => self.advance(Some(segment), to_server),
+            Phase::Established if self.ended[own] => self.advance(Some(segment), to_server),
+            _ => self.seen[own] = true,
+        }
     }
 
     fn advance(&mut self, segment: Option<&Segment>, to_server: bool) {

@@ -18,6 +18,7 @@ use super::flow::{Arrival, Handling, Tracked, Verdict};
 use super::flows::{Flows, Seen};
 use super::heads::Header;
 use super::matches::Matches;
+use super::quiet::Terms;
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
@@ -40,7 +41,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    fn policy(&self, engine: &Engine) -> Policy {
+    pub(super) fn policy(&self, engine: &Engine) -> Policy {
         Policy { overlaps: self.overlaps, tail: engine.needs.tail, waiting: WAITING }
     }
 
@@ -126,15 +127,16 @@ impl Inspector {
     ) {
         let midstream = self.settings.midstream;
         self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
+        let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
+        let terms = Terms::new(engine, &self.settings);
         let mut as_expected = true;
         for lane in lanes {
+            if quiet.contains(lane) && self.goes_on(&terms, flows, batch, lane, as_expected) {
+                continue;
+            }
             if self.ahead.connected.contains(lane) {
-                let quiet =
-                    !context.is_traced() && self.goes_on(engine, flows, batch, lane, as_expected);
-                if !quiet {
-                    as_expected = false;
-                    self.in_connection(engine, flows, batch, lane, context);
-                }
+                as_expected = false;
+                self.in_connection(engine, flows, batch, lane, context);
                 continue;
             }
             self.take_found(lane);
@@ -160,37 +162,35 @@ impl Inspector {
 
     /// Accepts a segment that continues its stream as expected and for which no rule must be
     /// evaluated; returns whether it is one. Most segments are, and skip all other work. While all
-    /// packets of the batch were such, streams are `as_expected`, and are not compared.
+    /// packets of the batch were such, connections and streams are `as_expected`, and are not compared.
+    #[inline]
     fn goes_on(
-        &mut self,
-        engine: &Engine,
+        &self,
+        terms: &Terms,
         flows: &mut Flows,
         batch: &Batch,
         lane: usize,
         as_expected: bool,
     ) -> bool {
         let (ahead, now) = (&self.ahead, batch.meta.timestamp[lane]);
-        let (Some(past), Some(segment)) = (ahead.quiet(lane), ahead.segment(lane)) else {
+        let (Some(slot), Some(segment)) = (ahead.slot(lane), ahead.segment(lane)) else {
             return false;
         };
-        let (Some(slot), Some((id, from_low))) = (ahead.slot(lane), ahead.conversation(lane))
-        else {
-            return false;
-        };
-        let Some(flow) = flows.at(slot, &id, now) else { return false };
-        let to_server = flow.is_to_server(from_low);
-        let payload = payload(batch, lane);
-        let (target, past) = (self.settings.target, (!as_expected).then_some(past));
-        if !flow.only_goes_on(to_server, &segment, payload.len(), past, engine, target)
-            || !self.delivery(batch, lane).is_plain()
-        {
+        if !as_expected {
+            let conversation = ahead.conversation(batch, lane);
+            if !conversation.is_some_and(|(conversation, _)| flows.has(slot, &conversation)) {
+                return false;
+            }
+        }
+        let Settings { checksums, min_ttl, .. } = self.settings;
+        if !arrival::is_plain(batch, lane, checksums, min_ttl) {
             return false;
         }
-        let policy = self.settings.policy(engine);
-        let (before, after) = flow.go_on(to_server, &segment, payload, &policy, now);
-        if self.settings.midstream {
-            flow.join();
-        }
+        let Some(flow) = flows.current(slot, now) else { return false };
+        let to_server = flow.is_to_server(ahead.is_from_low(lane));
+        let past = (!as_expected).then(|| ahead.past(lane));
+        let kept = flow.go_on(to_server, segment, ahead.payload(lane), past, terms, now);
+        let Some((before, after)) = kept else { return false };
         flows.book(flows.share_of(slot), before, after);
         true
     }
@@ -204,13 +204,13 @@ impl Inspector {
         lane: usize,
         context: &mut Context<'_>,
     ) {
-        let segment = self.ahead.segment(lane);
+        let segment = self.ahead.segment(lane).copied();
         let (now, slot) = (batch.meta.timestamp[lane], self.ahead.slot(lane));
         let delivery = self.delivery(batch, lane);
         let missing = arrival::missing(batch, lane);
         let arrival = Arrival { segment, payload: payload(batch, lane), missing, delivery };
         let how = self.settings.handling(engine);
-        let conversation = self.ahead.conversation(lane);
+        let conversation = self.ahead.conversation(batch, lane);
         let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, &arrival, how, now))
         else {
             if batch.headers(lane).ip_proto == ip_proto::TCP {

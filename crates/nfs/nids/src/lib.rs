@@ -24,11 +24,13 @@ mod literals;
 mod matcher;
 mod matches;
 mod port_groups;
+mod quiet;
 mod receiver;
 mod rule;
 mod segment;
 mod setup;
 mod stream;
+mod tail;
 mod teller;
 mod twins;
 #[cfg(any(test, fuzzing))]
