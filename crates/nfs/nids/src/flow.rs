@@ -10,6 +10,7 @@ use super::app::App;
 use super::arrival::Delivery;
 use super::receiver::{Ends, Reason, Target};
 use super::segment::Segment;
+use super::seldom::Seldom;
 use super::stream::Stream;
 
 /// The progress of a TCP handshake.
@@ -42,11 +43,11 @@ pub(super) struct Flow {
     /// The decision of a rule for all packets.
     pub(super) verdict: Option<Verdict>,
     /// Names of the bits that are set.
-    pub(super) bits: BTreeSet<String>,
+    pub(super) bits: Seldom<BTreeSet<String>>,
     /// The numbers that rules set.
-    pub(super) numbers: BTreeMap<String, u32>,
+    pub(super) numbers: Seldom<BTreeMap<String, u32>>,
     /// Rules that alert once for each direction and have done so.
-    pub(super) said: BTreeSet<(u32, bool)>,
+    pub(super) said: Seldom<BTreeSet<(u32, bool)>>,
     pub(super) tracked: Option<Box<Tracked>>,
 }
 
@@ -78,7 +79,7 @@ pub(super) struct Tracked {
     pub(super) app: App,
     /// By direction: rules whose pattern was found but whose other tests have not held yet,
     /// and the number of bytes that each may still wait for.
-    pub(super) open: [Vec<(u32, u32)>; 2],
+    pub(super) open: [Seldom<Vec<(u32, u32)>>; 2],
     /// The rule set to which the rule numbers belong.
     pub(super) rules: u64,
 }
@@ -91,7 +92,7 @@ impl Tracked {
             return;
         }
         self.rules = rules;
-        self.open = <[Vec<_>; 2]>::default();
+        self.open = Default::default();
         for to_server in [true, false] {
             if let Some(message) = self.app.message(to_server) {
                 message.forget_rules();
@@ -101,7 +102,8 @@ impl Tracked {
 
     /// Whether this is a valid [`Tracked`] for `rules` rules; imported state may be arbitrary.
     pub(super) fn is_sound(&mut self, rules: usize) -> bool {
-        let numbers = self.open.iter().flatten().all(|(n, _)| (*n as usize) < rules);
+        let numbers =
+            self.open.iter().flat_map(|open| open.iter()).all(|(n, _)| (*n as usize) < rules);
         let app = &mut self.app;
         let messages =
             [true, false].into_iter().all(|d| app.message(d).is_none_or(|m| m.is_sound(rules)));
@@ -150,9 +152,9 @@ impl Flow {
             sums: [Sums::Unknown; 2],
             last: now,
             verdict: None,
-            bits: BTreeSet::new(),
-            numbers: BTreeMap::new(),
-            said: BTreeSet::new(),
+            bits: Seldom::default(),
+            numbers: Seldom::default(),
+            said: Seldom::default(),
             tracked: None,
         }
     }
@@ -299,7 +301,7 @@ impl Flow {
             Verdict::Pass { .. } => {
                 if let Some(tracked) = self.tracked.as_deref_mut() {
                     tracked.app = App::None;
-                    tracked.open = <[Vec<_>; 2]>::default();
+                    tracked.open = Default::default();
                 }
             }
         }

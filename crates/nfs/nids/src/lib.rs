@@ -28,6 +28,7 @@ mod quiet;
 mod receiver;
 mod rule;
 mod segment;
+mod seldom;
 mod setup;
 mod stream;
 mod tail;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 use super::segment::{MOST_SCALE, Segment, distance};
+use super::seldom::Seldom;
 use super::stream::{Stream, WINDOW};
 
 /// The maximum number of SYNs a side may send before one is answered.
@@ -120,7 +121,7 @@ struct Side {
     /// Its newest timestamp in order; 0 if unknown.
     recent: u32,
     /// Its SYNs without an answer yet.
-    offers: Vec<Offer>,
+    offers: Seldom<Vec<Offer>>,
 }
 
 /// What both sides agreed in the handshake.
@@ -312,7 +313,7 @@ impl Ends {
 
     /// Drops the SYNs that were not chosen.
     pub(super) fn settle(&mut self) {
-        self.sides.iter_mut().for_each(|side| side.offers.clear());
+        self.sides.iter_mut().for_each(|side| side.offers = Seldom::default());
     }
 
     /// Whether the handshake was seen and a SYN-ACK waits for its acknowledgement.
@@ -513,7 +514,7 @@ impl Ends {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        let offers = self.sides.iter().flat_map(|side| &side.offers);
+        let offers = self.sides.iter().flat_map(|side| side.offers.iter());
         offers.map(|offer| size_of::<Offer>() + offer.data.len()).sum()
     }
 

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::segment::distance;
+use super::seldom::Seldom;
 use super::tail::Tail;
 
 /// Segments farther ahead than this are outside any window.
@@ -68,7 +69,7 @@ pub(super) struct Stream {
     /// The last delivered bytes, a few more than requested.
     tail: Tail,
     /// Waiting segments, in order and without overlaps.
-    waiting: Vec<Segment>,
+    waiting: Seldom<Vec<Segment>>,
     /// Bytes were given up that may still arrive.
     has_gaps: bool,
     /// Where the stream ends, by a FIN that waits for earlier bytes.
@@ -76,7 +77,7 @@ pub(super) struct Stream {
     /// The stream has ended before `next`.
     ended: bool,
     /// Segments that the receiver would not take, the oldest first.
-    doubted: Vec<Doubted>,
+    doubted: Seldom<Vec<Doubted>>,
 }
 
 /// A segment that the receiver would not take.
@@ -387,7 +388,7 @@ impl Stream {
     fn take_ready(&mut self, out: &mut Vec<u8>) {
         let Some(mut next) = self.next else { return };
         let mut ready = 0;
-        for segment in &self.waiting {
+        for segment in self.waiting.iter() {
             // Doubted bytes may reach into waiting ones.
             let old = distance(segment.sequence, next);
             if old < 0 || self.last == Some(next) {
@@ -398,7 +399,9 @@ impl Stream {
             next = next.wrapping_add(bytes.len() as u32);
             ready += 1;
         }
-        self.waiting.drain(..ready);
+        if ready > 0 {
+            self.waiting.drain(..ready);
+        }
         self.next = Some(next);
         self.end();
     }
@@ -418,8 +421,7 @@ impl Stream {
         let left = distance(next, last);
         self.ended = left == 0;
         if self.ended {
-            self.waiting.clear();
-            self.doubted.clear();
+            (self.waiting, self.doubted) = Default::default();
         }
         if left <= 0 {
             self.last = None;
@@ -466,7 +468,7 @@ impl Stream {
             pieces.push(piece(next, at, &bytes[at - start..]));
         }
         pieces.sort_unstable_by_key(|s| distance(next, s.sequence));
-        self.waiting = pieces;
+        self.waiting = pieces.into();
         contradicts
     }
 }
@@ -571,7 +573,8 @@ mod tests {
                     sequence: u32::MAX.wrapping_add(*at),
                     bytes: vec![0; *size],
                 })
-                .collect(),
+                .collect::<Vec<_>>()
+                .into(),
             ..Stream::default()
         };
         assert!(stream(&[(1, 5), (6, 5), (20, 1)]).is_sound() && stream(&[]).is_sound());
