@@ -36,14 +36,17 @@ impl Conversation {
         Some(Self::between(from, to, batch.field(lane, field::NW_PROTO) as u8))
     }
 
-    /// The conversations of the packets in `lanes`, as of the last parse: their
-    /// [words](FlowWords::words) into `words`, one after the other. Returns the lanes that have one,
-    /// and those of them whose packet the lower end sent.
+    /// The conversations of the packets in `lanes` that have a transport header, as of the last parse:
+    /// their [words](FlowWords::words) into `words`, one after the other. Returns the lanes that have
+    /// one, and those of them whose packet the lower end sent.
     pub fn in_lanes(batch: &Batch, lanes: Lanes, words: &mut [[u64; 5]; BATCH]) -> (Lanes, Lanes) {
         // Sums in registers, and each word is stored where it belongs: a copy of a whole conversation
         // would wait for the stores of its words.
         let (mut known, mut from_lows, mut count) = (0, 0, 0);
         for lane in lanes {
+            if batch.headers(lane).l4 == 0 {
+                continue;
+            }
             let get = |place| batch.field(lane, place);
             let words = &mut words[count];
             let from_low = if get(field::DL_TYPE) == u64::from(ethertype::IPV4) {

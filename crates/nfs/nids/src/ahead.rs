@@ -19,7 +19,7 @@ use super::segment::Segment;
 use super::stream::Stream;
 use super::tail::copy;
 use thalweg_nf::toolkit::conversation::Conversation;
-use thalweg_nf::toolkit::flow_table::{Found, Slot};
+use thalweg_nf::toolkit::flow_table::Slot;
 use thalweg_nf::toolkit::view::payload;
 
 /// Entries for the last segments of streams in a batch.
@@ -112,8 +112,7 @@ impl Ahead {
         }
         (self.joined, self.unknown) = (Lanes::NONE, Lanes::NONE);
         if !self.connected.is_empty() {
-            let found = self.find_connections(flows, batch);
-            let streams = self.find_streams(flows, &found);
+            let streams = self.find_streams(flows, batch);
             if engine.needs.streams {
                 self.put_together(engine, &streams, &texts.bytes, midstream);
             }
@@ -135,49 +134,45 @@ impl Ahead {
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 
-    /// Reads the segments and looks up the connections, which prefetches them.
+    /// Looks up the connections and reads the segments; returns their streams, and prefetches all.
     #[inline]
-    fn find_connections(&mut self, flows: &mut Flows, batch: &Batch) -> Found {
-        // Sums in registers, as above.
-        let (mut segmented, mut complete) = (0, 0);
-        for lane in self.connected {
-            let headers = batch.headers(lane);
-            complete |= u32::from(headers.l4 != 0) << lane;
-            if headers.l4 != 0 && headers.has_transport(TCP) {
-                segmented |= 1 << lane;
-                let flags = batch.field(lane, field::TCP_FLAGS) as u8;
-                let header = usize::from(headers.l4)..usize::from(headers.payload);
-                let header = batch.bytes(lane).get(header).unwrap_or(&[]);
-                self.segments[lane] = Segment::new(header, flags);
-            }
-        }
-        self.segmented = Lanes(segmented);
+    fn find_streams<'f>(
+        &mut self,
+        flows: &'f mut Flows,
+        batch: &Batch,
+    ) -> [Option<&'f Stream>; BATCH] {
         let mut ids = [[0; 5]; BATCH];
-        (self.tracked, self.from_low) = Conversation::in_lanes(batch, Lanes(complete), &mut ids);
-        flows.find(&ids[..self.tracked.count()])
-    }
-
-    /// The streams of the segments, of connections that were found in the order of their lanes;
-    /// prefetches them.
-    #[inline]
-    fn find_streams<'f>(&mut self, flows: &'f Flows, found: &Found) -> [Option<&'f Stream>; BATCH] {
-        let mut streams = [None; BATCH];
-        let mut known = 0;
-        for (n, lane) in self.tracked.into_iter().enumerate() {
-            let Some(slot) = found.slot(n) else { continue };
-            self.slots[lane] = slot.0;
-            known |= 1 << lane;
-            if !self.segmented.contains(lane) {
+        let (tracked, from_low) = Conversation::in_lanes(batch, self.connected, &mut ids);
+        let found = flows.find(&ids[..tracked.count()]);
+        let (mut streams, mut n) = ([None; BATCH], 0);
+        // Sums in registers, as above.
+        let (mut segmented, mut known) = (0, 0);
+        for lane in self.connected {
+            let is_tracked = tracked.contains(lane);
+            let slot = found.slot(n).filter(|_| is_tracked);
+            n += usize::from(is_tracked);
+            if let Some(slot) = slot {
+                self.slots[lane] = slot.0;
+                known |= 1 << lane;
+            }
+            let headers = batch.headers(lane);
+            if headers.l4 == 0 || !headers.has_transport(TCP) {
                 continue;
             }
-            streams[lane] = flows.in_slot(slot).and_then(|flow| {
+            segmented |= 1 << lane;
+            let flags = batch.field(lane, field::TCP_FLAGS) as u8;
+            let header = usize::from(headers.l4)..usize::from(headers.payload);
+            let header = batch.bytes(lane).get(header).unwrap_or(&[]);
+            self.segments[lane] = Segment::new(header, flags);
+            streams[lane] = slot.and_then(|slot| flows.in_slot(slot)).and_then(|flow| {
                 let tracked = flow.tracked.as_deref()?;
                 prefetch::whole(std::slice::from_ref(tracked), 0);
-                let to_server = flow.is_to_server(self.from_low.contains(lane));
+                let to_server = flow.is_to_server(from_low.contains(lane));
                 Some(&tracked.streams[usize::from(!to_server)])
             });
         }
-        self.known = Lanes(known);
+        (self.tracked, self.from_low) = (tracked, from_low);
+        (self.segmented, self.known) = (Lanes(segmented), Lanes(known));
         streams.iter().flatten().for_each(|stream| stream.ask_for());
         streams
     }
@@ -191,11 +186,6 @@ impl Ahead {
         payloads: &[&[u8]; BATCH],
         midstream: bool,
     ) {
-        let sizes = self.segmented.into_iter().map(|lane| engine.reach + payloads[lane].len());
-        let size = sizes.sum();
-        if self.text.len() < size {
-            self.text.resize(size, 0);
-        }
         // The last segment of a stream in the batch, by a few bits of the stream's number.
         let (mut last, mut numbers, mut nexts) = ([FREE; PLACES], [0; BATCH], [0; BATCH]);
         let (mut joined, mut unknown, mut end) = (0, 0, 0);
@@ -209,6 +199,10 @@ impl Ahead {
                 unknown |= u32::from(midstream || segment.is_syn()) << lane;
                 continue;
             };
+            let most = end + engine.reach + payload.len();
+            if self.text.len() < most {
+                self.text.resize(most, 0);
+            }
             let number = self.slots[lane] << 1 | u32::from(self.from_low.contains(lane));
             let place = &mut last[number as usize % PLACES];
             let before = usize::from(*place);
@@ -248,8 +242,13 @@ impl Ahead {
         self.joined.without(self.any)
     }
 
-    /// The slot in which the connection of a packet was found.
+    /// The slot of the connection of a [quiet](Self::quiet) packet, and its segment.
     #[inline]
+    pub(super) fn quiet_segment(&self, lane: usize) -> (Slot, &Segment) {
+        (Slot(self.slots[lane]), &self.segments[lane])
+    }
+
+    /// The slot in which the connection of a packet was found.
     pub(super) fn slot(&self, lane: usize) -> Option<Slot> {
         self.known.contains(lane).then(|| Slot(self.slots[lane]))
     }
@@ -265,9 +264,8 @@ impl Ahead {
         self.from_low.contains(lane)
     }
 
-    #[inline]
-    pub(super) fn segment(&self, lane: usize) -> Option<&Segment> {
-        self.segmented.contains(lane).then_some(&self.segments[lane])
+    pub(super) fn segment(&self, lane: usize) -> Option<Segment> {
+        self.segmented.contains(lane).then_some(self.segments[lane])
     }
 
     /// The end of the stream that a packet was searched with.

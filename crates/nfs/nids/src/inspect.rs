@@ -129,11 +129,20 @@ impl Inspector {
         self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
         let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
         let terms = Terms::new(engine, &self.settings);
-        let mut as_expected = true;
-        for lane in lanes {
-            if quiet.contains(lane) && self.goes_on(&terms, flows, batch, lane, as_expected) {
-                continue;
+        let (mut left, mut as_expected) = (lanes, true);
+        while let Some(lane) = left.lowest() {
+            if quiet.contains(lane) {
+                let rest = if as_expected {
+                    self.go_on::<true>(&terms, flows, batch, (left, quiet))
+                } else {
+                    self.go_on::<false>(&terms, flows, batch, (left, quiet))
+                };
+                if rest != left {
+                    left = rest;
+                    continue;
+                }
             }
+            left.remove(lane);
             if self.ahead.connected.contains(lane) {
                 as_expected = false;
                 self.in_connection(engine, flows, batch, lane, context);
@@ -160,23 +169,38 @@ impl Inspector {
         self.act(&mut packet, None);
     }
 
-    /// Accepts a segment that continues its stream as expected and for which no rule must be
-    /// evaluated; returns whether it is one. Most segments are, and skip all other work. While all
-    /// packets of the batch were such, connections and streams are `as_expected`, and are not compared.
-    #[inline]
-    fn goes_on(
+    /// Accepts `quiet` segments that continue their stream as expected and for which no rule must be
+    /// evaluated, from the first of `lanes` on; returns the lanes from the first other packet on. Most
+    /// segments are such, and skip all other work. While all packets of the batch were, connections
+    /// and streams are `AS_EXPECTED`, and are not compared.
+    #[inline(never)]
+    fn go_on<const AS_EXPECTED: bool>(
+        &self,
+        terms: &Terms,
+        flows: &mut Flows,
+        batch: &Batch,
+        (lanes, quiet): (Lanes, Lanes),
+    ) -> Lanes {
+        for lane in lanes {
+            if !quiet.contains(lane) || !self.goes_on::<AS_EXPECTED>(terms, flows, batch, lane) {
+                return Lanes(lanes.0 & u32::MAX << lane);
+            }
+        }
+        Lanes::NONE
+    }
+
+    /// Whether the segment in `lane` is such; accepts it then.
+    #[inline(always)]
+    fn goes_on<const AS_EXPECTED: bool>(
         &self,
         terms: &Terms,
         flows: &mut Flows,
         batch: &Batch,
         lane: usize,
-        as_expected: bool,
     ) -> bool {
         let (ahead, now) = (&self.ahead, batch.meta.timestamp[lane]);
-        let (Some(slot), Some(segment)) = (ahead.slot(lane), ahead.segment(lane)) else {
-            return false;
-        };
-        if !as_expected {
+        let (slot, segment) = ahead.quiet_segment(lane);
+        if !AS_EXPECTED {
             let conversation = ahead.conversation(batch, lane);
             if !conversation.is_some_and(|(conversation, _)| flows.has(slot, &conversation)) {
                 return false;
@@ -188,7 +212,7 @@ impl Inspector {
         }
         let Some(flow) = flows.current(slot, now) else { return false };
         let to_server = flow.is_to_server(ahead.is_from_low(lane));
-        let past = (!as_expected).then(|| ahead.past(lane));
+        let past = (!AS_EXPECTED).then(|| ahead.past(lane));
         let kept = flow.go_on(to_server, segment, ahead.payload(lane), past, terms, now);
         let Some((before, after)) = kept else { return false };
         flows.book(flows.share_of(slot), before, after);
@@ -204,7 +228,7 @@ impl Inspector {
         lane: usize,
         context: &mut Context<'_>,
     ) {
-        let segment = self.ahead.segment(lane).copied();
+        let segment = self.ahead.segment(lane);
         let (now, slot) = (batch.meta.timestamp[lane], self.ahead.slot(lane));
         let delivery = self.delivery(batch, lane);
         let missing = arrival::missing(batch, lane);

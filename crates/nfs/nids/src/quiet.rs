@@ -43,7 +43,7 @@ impl Flow {
     /// Accepts a segment if it only continues its stream: it changes nothing else, and only its new
     /// bytes could require a rule to be evaluated. With `past`, only if that is the end of the stream.
     /// Returns the bytes of its past that the stream kept before and keeps now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn go_on(
         &mut self,
         to_server: bool,

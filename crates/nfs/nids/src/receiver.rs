@@ -437,7 +437,7 @@ impl Ends {
     /// Takes a segment of which `length` bytes are the next of its stream, which has not ended: a segment
     /// without SYN, FIN and RST. Returns whether its receiver does; if it takes less, nothing changes.
     /// The other side's first sequence number is `first`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn follow(
         &mut self,
         to_server: bool,

@@ -75,7 +75,10 @@ impl Segment {
     /// Reads a TCP header with its options, which the parser found complete.
     #[inline]
     pub(super) fn new(header: &[u8], flags: u8) -> Self {
-        let options = match header.get(FIXED..).unwrap_or(&[]) {
+        let Some((fixed, options)) = header.split_first_chunk::<FIXED>() else {
+            return Self { flags, ..Self::default() };
+        };
+        let options = match options {
             [] => Options::default(),
             // The layout that RFC 7323 recommends, in most segments of most connections.
             [PADDING, PADDING, TIMESTAMPS, 10, stamps @ ..] if stamps.len() == 8 => Options {
@@ -87,9 +90,9 @@ impl Segment {
         };
         Self {
             flags,
-            sequence: number(header, 4),
-            acknowledged: number(header, 8),
-            window: (number(header, 14) >> 16) as u16,
+            sequence: number(fixed, 4),
+            acknowledged: number(fixed, 8),
+            window: (number(fixed, 14) >> 16) as u16,
             options,
         }
     }

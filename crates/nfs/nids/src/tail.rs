@@ -58,7 +58,7 @@ impl Tail {
 
     /// Appends bytes. Keeps the last ones, `most` or [`COMPARED`] and a quarter more, of which the
     /// first are forgotten all at once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, bytes: &[u8], most: usize) {
         let most = most.max(COMPARED);
         let room = most + most / SLACK;
