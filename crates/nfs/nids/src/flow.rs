@@ -320,14 +320,13 @@ impl Flow {
         matches!(self.phase, Phase::Established | Phase::Closed)
     }
 
-    /// Advances the connection by a segment without SYN, FIN or RST.
+    /// Whether a segment of a side without SYN, FIN and RST leaves the connection's phase as it is.
     #[inline]
-    pub(super) fn advance_within(&mut self, segment: &Segment, to_server: bool) {
-        let own = usize::from(!to_server);
+    pub(super) fn is_steady(&self, own: usize) -> bool {
         match self.phase {
-            Phase::SynAck | Phase::SplitAck => self.advance(Some(segment), to_server),
-            Phase::Established if self.ended[own] => self.advance(Some(segment), to_server),
-            _ => self.seen[own] = true,
+            Phase::SynAck | Phase::SplitAck => false,
+            Phase::Established => !self.ended[own],
+            _ => true,
         }
     }
 

@@ -53,7 +53,8 @@ impl Flow {
         terms: &Terms,
         now: Nanoseconds,
     ) -> Option<(usize, usize)> {
-        let established = self.is_established();
+        let (established, steady) =
+            (self.is_established(), self.is_steady(usize::from(!to_server)));
         let tracked = self.tracked.as_deref_mut()?;
         let (own, other) = (usize::from(!to_server), usize::from(to_server));
         let Tracked { streams, ends, open, app, rules } = tracked;
@@ -66,7 +67,9 @@ impl Flow {
             && past.is_none_or(|past| stream.has_past(past, terms.reach))
             && !streams[other].waits_for_acknowledgement()
             && open[own].is_empty()
-            && (established || !ends.is_open())
+            && steady
+            // Midstream, it establishes the connection.
+            && (established || !terms.midstream && !ends.is_open())
             && *rules == terms.rules
             && (!terms.applications || app.is_none())
             && ends.follow(to_server, segment, payload.len(), first, terms.target);
@@ -75,10 +78,7 @@ impl Flow {
         }
         let kept = streams[own].append(payload, &terms.policy);
         self.last = self.last.follow(now);
-        self.advance_within(segment, to_server);
-        if terms.midstream {
-            self.join();
-        }
+        self.seen[own] = true;
         Some(kept)
     }
 }
