@@ -14,7 +14,7 @@ pub const BUCKETS: usize = 4096;
 pub(crate) type End = (u128, u16);
 
 /// The prefix of an IPv4 address mapped to IPv6.
-const MAPPED: u128 = 0xffff << 32;
+pub(crate) const MAPPED: u128 = 0xffff << 32;
 
 /// The steering hash, keyed by one seed.
 ///

@@ -1,7 +1,8 @@
 //! The two ends of a conversation, independent of the direction.
 
 use serde::{Deserialize, Serialize};
-use thalweg_packet::{Batch, FiveTuple, address_bits, address_of, field};
+use thalweg_packet::wire::ethertype;
+use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, address_bits, address_of, field};
 
 use crate::steering::{self, End, Steering};
 use crate::toolkit::flow_table::FlowWords;
@@ -33,6 +34,56 @@ impl Conversation {
     pub fn in_lane(batch: &Batch, lane: usize) -> Option<(Self, bool)> {
         let (from, to) = steering::ends(batch, lane)?;
         Some(Self::between(from, to, batch.field(lane, field::NW_PROTO) as u8))
+    }
+
+    /// The conversations of the packets in `lanes` that have a transport header, as of the last parse:
+    /// their [words](FlowWords::words) into `words`, one after the other. Returns the lanes that have
+    /// one, and those of them whose packet the lower end sent.
+    pub fn in_lanes(batch: &Batch, lanes: Lanes, words: &mut [[u64; 5]; BATCH]) -> (Lanes, Lanes) {
+        // Sums in registers, and each word is stored where it belongs: a copy of a whole conversation
+        // would wait for the stores of its words.
+        let (mut known, mut from_lows, mut count) = (0, 0, 0);
+        for lane in lanes {
+            if batch.headers(lane).l4 == 0 {
+                continue;
+            }
+            let get = |place| batch.field(lane, place);
+            let words = &mut words[count];
+            let from_low = if get(field::DL_TYPE) == u64::from(ethertype::IPV4) {
+                let [from, to] = [field::NW_SRC, field::NW_DST].map(|place| get(place) as u32);
+                let ports = [field::TP_SRC, field::TP_DST].map(|place| get(place) as u16);
+                let protocol = get(field::NW_PROTO) as u8;
+                let (ends, from_low) =
+                    Self::between_ipv4((from, ports[0]), (to, ports[1]), protocol);
+                let [low, low_rest, high, high_rest, last] = ends.words;
+                (words[0], words[1], words[2]) = (low, low_rest, high);
+                (words[3], words[4]) = (high_rest, last);
+                from_low
+            } else {
+                let Some((ends, from_low)) = Self::in_lane(batch, lane) else { continue };
+                *words = ends.words;
+                from_low
+            };
+            count += 1;
+            known |= 1 << lane;
+            from_lows |= u32::from(from_low) << lane;
+        }
+        (Lanes(known), Lanes(from_lows))
+    }
+
+    /// As [`between`](Self::between), of IPv4: an end in a register.
+    #[inline(always)]
+    fn between_ipv4(from: (u32, u16), to: (u32, u16), protocol: u8) -> (Self, bool) {
+        let has_ports = steering::has_ports(protocol);
+        let end = |(address, port): (u32, u16)| {
+            u64::from(address) << 16 | if has_ports { u64::from(port) } else { 0 }
+        };
+        let (from, to) = (end(from), end(to));
+        let (low, high) = (from.min(to), from.max(to));
+        let address = |end: u64| steering::MAPPED as u64 | end >> 16;
+        let ports = (low & 0xffff) << 32 | (high & 0xffff) << 16;
+        let words = [0, address(low), 0, address(high), ports | u64::from(protocol)];
+        (Self { words }, from <= to)
     }
 
     #[inline]
@@ -101,5 +152,31 @@ impl FlowWords<5> for Conversation {
     #[inline]
     fn words(&self) -> [u64; 5] {
         self.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ends_of_ipv4_make_the_conversation_that_they_make_as_ipv6(
+            ends in any::<[u32; 2]>(),
+            same in any::<bool>(),
+            ports in any::<[u16; 2]>(),
+            protocol in prop_oneof![Just(1u8), Just(6), Just(17), Just(132), any::<u8>()],
+        ) {
+            let [from, to] = if same { [ends[0]; 2] } else { ends };
+            let wide = |address: u32| address_bits(IpAddr::V4(address.into()));
+            prop_assert_eq!(
+                Conversation::between_ipv4((from, ports[0]), (to, ports[1]), protocol),
+                Conversation::between((wide(from), ports[0]), (wide(to), ports[1]), protocol)
+            );
+        }
     }
 }

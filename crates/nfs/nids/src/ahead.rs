@@ -10,7 +10,6 @@ use std::ops::Range;
 
 use thalweg_cpu::prefetch;
 use thalweg_packet::wire::ip_proto::TCP;
-use thalweg_packet::wire::tcp_flags::{RST, SYN};
 use thalweg_packet::{BATCH, Batch, Lanes, field};
 
 use super::engine::{Engine, Search};
@@ -18,24 +17,15 @@ use super::flows::Flows;
 use super::heads::Kind;
 use super::segment::Segment;
 use super::stream::Stream;
+use super::tail::copy;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
 use thalweg_nf::toolkit::view::payload;
 
 /// Entries for the last segments of streams in a batch.
 const PLACES: usize = 64;
-
-/// The text expected to be searched for a packet.
-#[derive(Clone, Debug, Default)]
-enum Text {
-    /// Not known before the packet's turn.
-    Unknown,
-    /// The payload by itself.
-    #[default]
-    Payload,
-    /// The end of a stream, at this range of `joined`, followed by the payload.
-    Joined(Range<usize>),
-}
+/// An entry without one.
+const FREE: u8 = u8::MAX;
 
 /// What is searched for the packets of a batch. Arrays are indexed by lane.
 pub(super) struct Texts<'a> {
@@ -50,6 +40,7 @@ pub(super) struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     /// The payloads of packets.
+    #[inline]
     fn new(batch: &'a Batch, lanes: Lanes) -> Self {
         let mut bytes = [&[][..]; BATCH];
         // Sums in registers: lane by lane, an array would wait for its own stores.
@@ -66,23 +57,29 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The results for a batch before its packets' turn; reused. Arrays with an entry per packet are
-/// indexed by lane.
+/// The results for a batch before its packets' turn; reused. Arrays are indexed by lane.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// Packets whose connections matter.
     pub(super) connected: Lanes,
-    /// The subsets that have a connection, and that its lower endpoint sent.
+    /// The subsets that have a connection, whose connection was found, and that its lower endpoint
+    /// sent.
     tracked: Lanes,
+    known: Lanes,
     from_low: Lanes,
-    conversations: [Conversation; BATCH],
-    slots: [Option<Slot>; BATCH],
+    slots: [u32; BATCH],
     /// Packets with a TCP header.
     segmented: Lanes,
     segments: [Segment; BATCH],
-    texts: [Text; BATCH],
-    /// Joined texts, one after the other.
-    joined: Vec<u8>,
+    /// Packets searched with the end of their stream, and those whose text is not known before their
+    /// turn. All others are searched by themselves.
+    joined: Lanes,
+    unknown: Lanes,
+    /// Where that end lies in `text`, and the payload after it.
+    pasts: [Range<usize>; BATCH],
+    payloads: [Range<usize>; BATCH],
+    /// Joined texts, one after the other, and room for more.
+    text: Vec<u8>,
     /// Lanes and the rules that may match their packets, in order.
     found: Vec<(u32, u32)>,
     /// Lanes for which `found` has rules.
@@ -113,27 +110,23 @@ impl Ahead {
         for (lanes, matter) in [(tcp, of_tcp), (lanes.without(tcp), of_others)] {
             self.connected = self.connected.or(if matter { lanes } else { Lanes::NONE });
         }
+        (self.joined, self.unknown) = (Lanes::NONE, Lanes::NONE);
         if !self.connected.is_empty() {
-            self.find_connections(flows, batch);
-            for lane in self.connected {
-                self.texts[lane] = Text::Payload;
-            }
+            let streams = self.find_streams(flows, batch);
             if engine.needs.streams {
-                self.put_together(engine, flows, &texts.bytes, midstream);
+                self.put_together(engine, &streams, &texts.bytes, midstream);
             }
             #[cfg(test)]
             if BLIND.get() {
-                self.texts.fill(Text::Unknown);
+                (self.joined, self.unknown) = (Lanes::NONE, Lanes::ALL);
             }
-            for lane in self.segmented {
-                let bytes = &mut texts.bytes[lane];
-                (*bytes, texts.known[lane]) = match &self.texts[lane] {
-                    Text::Unknown => (&[][..], 0),
-                    Text::Payload => continue,
-                    Text::Joined(past) => {
-                        (&self.joined[past.start..past.end + bytes.len()], past.len())
-                    }
-                };
+            for lane in self.unknown.and(self.segmented) {
+                texts.bytes[lane] = &[];
+            }
+            for lane in self.joined {
+                let (bytes, past) = (&mut texts.bytes[lane], &self.pasts[lane]);
+                *bytes = &self.text[past.start..self.payloads[lane].end];
+                texts.known[lane] = past.len();
             }
         }
         self.found.clear();
@@ -141,125 +134,151 @@ impl Ahead {
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 
-    /// Looks up the connections, which prefetches them.
-    fn find_connections(&mut self, flows: &mut Flows, batch: &Batch) {
-        (self.tracked, self.from_low, self.segmented) = (Lanes::NONE, Lanes::NONE, Lanes::NONE);
+    /// Looks up the connections and reads the segments; returns their streams, and prefetches all.
+    #[inline]
+    fn find_streams<'f>(
+        &mut self,
+        flows: &'f mut Flows,
+        batch: &Batch,
+    ) -> [Option<&'f Stream>; BATCH] {
+        let mut ids = [[0; 5]; BATCH];
+        let (tracked, from_low) = Conversation::in_lanes(batch, self.connected, &mut ids);
+        let found = flows.find(&ids[..tracked.count()]);
+        let (mut streams, mut n) = ([None; BATCH], 0);
+        // Sums in registers, as above.
+        let (mut segmented, mut known) = (0, 0);
         for lane in self.connected {
+            let is_tracked = tracked.contains(lane);
+            let slot = found.slot(n).filter(|_| is_tracked);
+            n += usize::from(is_tracked);
+            if let Some(slot) = slot {
+                self.slots[lane] = slot.0;
+                known |= 1 << lane;
+            }
             let headers = batch.headers(lane);
-            let l4 = usize::from(headers.l4);
-            if l4 == 0 {
+            if headers.l4 == 0 || !headers.has_transport(TCP) {
                 continue;
             }
-            if headers.has_transport(TCP) {
-                self.segmented.insert(lane);
-                let flags = batch.field(lane, field::TCP_FLAGS) as u8;
-                let header = batch.bytes(lane).get(l4..usize::from(headers.payload));
-                self.segments[lane] = Segment::new(header.unwrap_or(&[]), flags);
-            }
-            if let Some((conversation, from_low)) = Conversation::in_lane(batch, lane) {
-                self.tracked.insert(lane);
-                self.conversations[lane] = conversation;
-                if from_low {
-                    self.from_low.insert(lane);
-                }
-            }
-        }
-        let found = flows.find(self.tracked.into_iter().map(|lane| self.conversations[lane]));
-        for (n, lane) in self.tracked.into_iter().enumerate() {
-            self.slots[lane] = found.slot(n);
-        }
-    }
-
-    /// The streams of the segments; prefetches them.
-    fn find_streams<'f>(&self, flows: &'f Flows) -> [Option<&'f Stream>; BATCH] {
-        let mut streams = [None; BATCH];
-        for lane in self.segmented.and(self.tracked) {
-            let flow = self.slots[lane].and_then(|slot| flows.in_slot(slot));
-            streams[lane] = flow.and_then(|flow| {
+            segmented |= 1 << lane;
+            let flags = batch.field(lane, field::TCP_FLAGS) as u8;
+            let header = usize::from(headers.l4)..usize::from(headers.payload);
+            let header = batch.bytes(lane).get(header).unwrap_or(&[]);
+            self.segments[lane] = Segment::new(header, flags);
+            streams[lane] = slot.and_then(|slot| flows.in_slot(slot)).and_then(|flow| {
                 let tracked = flow.tracked.as_deref()?;
                 prefetch::whole(std::slice::from_ref(tracked), 0);
-                let to_server = flow.is_to_server(self.from_low.contains(lane));
+                let to_server = flow.is_to_server(from_low.contains(lane));
                 Some(&tracked.streams[usize::from(!to_server)])
             });
         }
+        (self.tracked, self.from_low) = (tracked, from_low);
+        (self.segmented, self.known) = (Lanes(segmented), Lanes(known));
         streams.iter().flatten().for_each(|stream| stream.ask_for());
         streams
     }
 
     /// Assembles the texts to search for segments.
+    #[inline]
     fn put_together(
         &mut self,
         engine: &Engine,
-        flows: &Flows,
+        streams: &[Option<&Stream>; BATCH],
         payloads: &[&[u8]; BATCH],
         midstream: bool,
     ) {
-        self.joined.clear();
         // The last segment of a stream in the batch, by a few bits of the stream's number.
-        let mut last = [None::<u8>; PLACES];
-        let streams = self.find_streams(flows);
+        let (mut last, mut numbers, mut nexts) = ([FREE; PLACES], [0; BATCH], [0; BATCH]);
+        let (mut joined, mut unknown, mut end) = (0, 0, 0);
         for lane in self.segmented {
-            let (payload, segment) = (payloads[lane], self.segments[lane]);
-            if payload.is_empty() || segment.flags & RST != 0 {
+            let (payload, segment) = (payloads[lane], &self.segments[lane]);
+            if payload.is_empty() || segment.is_reset() {
                 continue;
             }
             let Some(stream) = streams[lane] else {
                 // A stream that begins here is searched at the packet's turn.
-                if midstream || segment.flags & SYN != 0 {
-                    self.texts[lane] = Text::Unknown;
-                }
+                unknown |= u32::from(midstream || segment.is_syn()) << lane;
                 continue;
             };
-            let slot = self.slots[lane].map_or(0, |slot| slot.0 as usize);
-            let number = 2 * slot + usize::from(self.from_low.contains(lane));
-            let place = &mut last[number % PLACES];
-            let before = place.map(usize::from).filter(|before| {
-                let next = self.segments[*before].sequence;
-                streams[*before].is_some_and(|before| std::ptr::eq(before, stream))
-                    && next.wrapping_add(payloads[*before].len() as u32) == segment.sequence
-            });
-            let begin = self.joined.len();
-            match before.map(|before| (&self.texts[before], payloads[before].len())) {
-                Some((Text::Joined(past), length)) => {
-                    let end = past.end + length;
-                    let start = past.start.max(end.saturating_sub(engine.reach));
-                    self.joined.extend_from_within(start..end);
-                }
-                _ if stream.goes_on_at(segment.sequence) => {
-                    self.joined.extend_from_slice(stream.past(engine.reach));
-                }
-                _ => {
-                    self.texts[lane] = Text::Unknown;
-                    continue;
-                }
+            let most = end + engine.reach + payload.len();
+            if self.text.len() < most {
+                self.text.resize(most, 0);
             }
-            *place = Some(lane as u8);
-            self.texts[lane] = Text::Joined(begin..self.joined.len());
-            self.joined.extend_from_slice(payload);
+            let number = self.slots[lane] << 1 | u32::from(self.from_low.contains(lane));
+            let place = &mut last[number as usize % PLACES];
+            let before = usize::from(*place);
+            let begin = end;
+            if before < BATCH && numbers[before] == number && nexts[before] == segment.sequence {
+                let until = self.payloads[before].end;
+                let from = self.pasts[before].start.max(until.saturating_sub(engine.reach));
+                self.text.copy_within(from..until, begin);
+                end += until - from;
+            } else if stream.goes_on_at(segment.sequence) {
+                let [first, second] = stream.past(engine.reach);
+                end += first.len();
+                copy(first, &mut self.text[begin..end]);
+                if !second.is_empty() {
+                    self.text[end..end + second.len()].copy_from_slice(second);
+                    end += second.len();
+                }
+            } else {
+                unknown |= 1 << lane;
+                continue;
+            }
+            *place = lane as u8;
+            numbers[lane] = number;
+            nexts[lane] = segment.sequence.wrapping_add(payload.len() as u32);
+            joined |= 1 << lane;
+            let until = end + payload.len();
+            (self.pasts[lane], self.payloads[lane]) = (begin..end, end..until);
+            copy(payload, &mut self.text[end..until]);
+            end = until;
         }
+        (self.joined, self.unknown) = (Lanes(joined), Lanes(unknown));
+    }
+
+    /// The packets of connections that continue their stream if that ends as expected, and that no
+    /// rule may match then.
+    pub(super) fn quiet(&self) -> Lanes {
+        self.joined.without(self.any)
+    }
+
+    /// The slot of the connection of a [quiet](Self::quiet) packet, and its segment.
+    #[inline]
+    pub(super) fn quiet_segment(&self, lane: usize) -> (Slot, &Segment) {
+        (Slot(self.slots[lane]), &self.segments[lane])
     }
 
     /// The slot in which the connection of a packet was found.
     pub(super) fn slot(&self, lane: usize) -> Option<Slot> {
-        self.slots[lane]
+        self.known.contains(lane).then(|| Slot(self.slots[lane]))
     }
 
     /// The connection of a packet, and whether its lower endpoint sent the packet.
-    pub(super) fn conversation(&self, lane: usize) -> Option<(Conversation, bool)> {
-        let known = (self.conversations[lane], self.from_low.contains(lane));
-        self.tracked.contains(lane).then_some(known)
+    pub(super) fn conversation(&self, batch: &Batch, lane: usize) -> Option<(Conversation, bool)> {
+        self.tracked.contains(lane).then(|| Conversation::in_lane(batch, lane))?
+    }
+
+    /// Whether the lower endpoint of its connection sent a packet.
+    #[inline]
+    pub(super) fn is_from_low(&self, lane: usize) -> bool {
+        self.from_low.contains(lane)
     }
 
     pub(super) fn segment(&self, lane: usize) -> Option<Segment> {
         self.segmented.contains(lane).then_some(self.segments[lane])
     }
 
-    /// The end of the stream that the packet was searched with, if no rule may match it.
-    pub(super) fn quiet(&self, lane: usize) -> Option<&[u8]> {
-        match &self.texts[lane] {
-            Text::Joined(past) if !self.any.contains(lane) => Some(&self.joined[past.clone()]),
-            _ => None,
-        }
+    /// The end of the stream that a packet was searched with.
+    #[inline]
+    pub(super) fn past(&self, lane: usize) -> &[u8] {
+        &self.text[self.pasts[lane].clone()]
+    }
+
+    /// The payload of a packet that was searched with the end of its stream: it is nearer here than
+    /// in the packet.
+    #[inline]
+    pub(super) fn payload(&self, lane: usize) -> &[u8] {
+        &self.text[self.payloads[lane].clone()]
     }
 
     /// Appends the rules that may match the expected text of a packet, in order of evaluation.
@@ -273,12 +292,11 @@ impl Ahead {
 
     /// Whether a packet's payload was searched by itself.
     pub(super) fn searched_payload(&self, lane: usize) -> bool {
-        matches!(self.texts[lane], Text::Payload)
+        !self.joined.or(self.unknown).contains(lane)
     }
 
     /// Whether a packet was searched with the end of this stream, which it continues.
     pub(super) fn searched_behind(&self, lane: usize, stream: &Stream, reach: usize) -> bool {
-        let Text::Joined(past) = &self.texts[lane] else { return false };
-        stream.past(reach) == &self.joined[past.clone()]
+        self.joined.contains(lane) && stream.has_past(self.past(lane), reach)
     }
 }

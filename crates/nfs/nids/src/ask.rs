@@ -12,6 +12,7 @@ use super::matcher::Outcome;
 use super::matches::Match;
 use super::open::Open;
 use super::rule::Action;
+use super::seldom::Seldom;
 
 impl Inspector {
     /// Finds the rules that may match `bytes` of packets with this header, which are new after
@@ -36,7 +37,7 @@ impl Inspector {
         let new = found.len();
         let put_together = packet.subject.stream.is_some();
         if let Some(stream) = packet.subject.stream {
-            if let Some((open, direction)) = seen.as_deref_mut().and_then(open) {
+            if let Some((open, direction)) = seen.as_deref_mut().and_then(waiting) {
                 open.reopen(direction, &engine.rules, stream, &mut found);
             }
         }
@@ -63,7 +64,7 @@ impl Inspector {
             let family = engine.twins.family(*number);
             match self.outcomes.of(family, || rule.payload_matches(&hays)) {
                 Outcome::Match => {
-                    if let Some((open, direction)) = seen.as_deref_mut().and_then(open) {
+                    if let Some((open, direction)) = seen.as_deref_mut().and_then(waiting) {
                         open.close(direction, *number);
                     }
                     let of_flow = rule.holds_for_flow(&hays);
@@ -246,8 +247,14 @@ fn turn(packet: &mut Packet<'_, '_, '_>, seen: &mut Seen<'_>) {
     seen.to_server = !seen.to_server;
 }
 
-/// The rules that wait for more of the stream, and the current direction.
-fn open<'s>(seen: &'s mut Seen<'_>) -> Option<(&'s mut Open, usize)> {
+/// Where rules wait for more of the stream, and the current direction.
+fn open<'s>(seen: &'s mut Seen<'_>) -> Option<(&'s mut Seldom<Open>, usize)> {
     let direction = usize::from(!seen.to_server);
     seen.flow.tracked.as_deref_mut().map(|tracked| (&mut tracked.open, direction))
+}
+
+/// The same if a rule waits.
+fn waiting<'s>(seen: &'s mut Seen<'_>) -> Option<(&'s mut Open, usize)> {
+    let (open, direction) = open(seen)?;
+    (!open.is_empty()).then(|| (&mut **open, direction))
 }

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::Nanoseconds;
-use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
+use thalweg_packet::wire::tcp_flags::{ACK, RST, SYN};
 
 use super::app::App;
 use super::arrival::Delivery;
-use super::engine::Engine;
 use super::open::Open;
 use super::receiver::{Ends, Reason, Target};
 use super::segment::Segment;
-use super::stream::{Policy, Stream};
+use super::seldom::Seldom;
+use super::stream::Stream;
 
 /// The progress of a TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,11 +44,11 @@ pub(super) struct Flow {
     /// The decision of a rule for all packets.
     pub(super) verdict: Option<Verdict>,
     /// Names of the bits that are set.
-    pub(super) bits: BTreeSet<String>,
+    pub(super) bits: Seldom<BTreeSet<String>>,
     /// The numbers that rules set.
-    pub(super) numbers: BTreeMap<String, u32>,
+    pub(super) numbers: Seldom<BTreeMap<String, u32>>,
     /// Rules that alert once for each direction and have done so.
-    pub(super) said: BTreeSet<(u32, bool)>,
+    pub(super) said: Seldom<BTreeSet<(u32, bool)>>,
     pub(super) tracked: Option<Box<Tracked>>,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Tracked {
     pub(super) ends: Ends,
     pub(super) app: App,
     /// Rules whose pattern was found but whose other tests have not held yet.
-    pub(super) open: Open,
+    pub(super) open: Seldom<Open>,
     /// The rule set to which the rule numbers belong.
-    rules: u64,
+    pub(super) rules: u64,
 }
 
 impl Tracked {
@@ -92,7 +92,7 @@ impl Tracked {
             return;
         }
         self.rules = rules;
-        self.open = Open::default();
+        self.open = Seldom::default();
         for to_server in [true, false] {
             if let Some(message) = self.app.message(to_server) {
                 message.forget_rules();
@@ -151,9 +151,9 @@ impl Flow {
             sums: [Sums::Unknown; 2],
             last: now,
             verdict: None,
-            bits: BTreeSet::new(),
-            numbers: BTreeMap::new(),
-            said: BTreeSet::new(),
+            bits: Seldom::default(),
+            numbers: Seldom::default(),
+            said: Seldom::default(),
             tracked: None,
         }
     }
@@ -287,53 +287,6 @@ impl Flow {
         ends.judge(to_server, segment, payload.len(), streams, how.target)
     }
 
-    /// Whether a segment only continues its stream: it changes nothing else, and only its new bytes
-    /// could require a rule to be evaluated. With `past`, only if that is the end of the stream.
-    pub(super) fn only_goes_on(
-        &self,
-        to_server: bool,
-        segment: &Segment,
-        length: usize,
-        past: Option<&[u8]>,
-        engine: &Engine,
-        target: Target,
-    ) -> bool {
-        let Some(tracked) = self.tracked.as_deref() else { return false };
-        let (own, other) = (usize::from(!to_server), usize::from(to_server));
-        let stream = &tracked.streams[own];
-        segment.has(ACK, SYN | RST | FIN)
-            && self.verdict.is_none()
-            && stream.goes_on_at(segment.sequence)
-            && past.is_none_or(|past| stream.past(engine.reach) == past)
-            && !tracked.streams[other].waits_for_acknowledgement()
-            && tracked.open.is_empty(own)
-            && (self.is_established() || !tracked.ends.is_open())
-            && tracked.ends.judge(to_server, segment, length, &tracked.streams, target)
-                == Ok(length)
-            && tracked.rules == engine.fingerprint
-            && (!engine.needs.applications || tracked.app.is_none())
-    }
-
-    /// Accepts a segment that only continues its stream. Returns the bytes of its past that the
-    /// stream kept before and keeps now.
-    pub(super) fn go_on(
-        &mut self,
-        to_server: bool,
-        segment: &Segment,
-        payload: &[u8],
-        policy: &Policy,
-        now: Nanoseconds,
-    ) -> (usize, usize) {
-        self.last = self.last.follow(now);
-        self.advance(Some(segment), to_server);
-        self.tracked.as_deref_mut().map_or((0, 0), |tracked| {
-            let Tracked { ends, streams, .. } = tracked;
-            ends.sends(to_server, segment, payload.len(), streams);
-            ends.take(to_server, segment);
-            streams[usize::from(!to_server)].append(payload, policy)
-        })
-    }
-
     /// Bytes of memory that its streams hold.
     pub(super) fn memory(&self) -> usize {
         self.tracked.as_ref().map_or(0, |t| t.memory())
@@ -347,21 +300,33 @@ impl Flow {
             Verdict::Pass { .. } => {
                 if let Some(tracked) = self.tracked.as_deref_mut() {
                     tracked.app = App::None;
-                    tracked.open = Open::default();
+                    tracked.open = Seldom::default();
                 }
             }
         }
     }
 
     /// Treats a connection whose handshake was not seen as established.
+    #[inline]
     pub(super) fn join(&mut self) {
         if !self.is_established() {
             self.phase = Phase::Established;
         }
     }
 
+    #[inline]
     pub(super) fn is_established(&self) -> bool {
         matches!(self.phase, Phase::Established | Phase::Closed)
+    }
+
+    /// Whether a segment of a side without SYN, FIN and RST leaves the connection's phase as it is.
+    #[inline]
+    pub(super) fn is_steady(&self, own: usize) -> bool {
+        match self.phase {
+            Phase::SynAck | Phase::SplitAck => false,
+            Phase::Established => !self.ended[own],
+            _ => true,
+        }
     }
 
     fn advance(&mut self, segment: Option<&Segment>, to_server: bool) {

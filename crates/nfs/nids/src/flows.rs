@@ -107,9 +107,9 @@ impl Flows {
         share_of(id, self.steering, self.memory.len())
     }
 
-    /// Looks up the connections of a batch, and prefetches them.
-    pub(super) fn find(&mut self, ids: impl Iterator<Item = Conversation>) -> Found {
-        self.table.find(ids)
+    /// Looks up the connections of a batch, given as words, and prefetches them.
+    pub(super) fn find(&mut self, ids: &[[u64; 5]]) -> Found {
+        self.table.find_words(ids)
     }
 
     /// The connection in `slot`.
@@ -118,20 +118,17 @@ impl Flows {
         self.table.at(slot).map(|(_, flow)| flow)
     }
 
-    /// The connection in `slot`, if it is still this one and has not expired.
+    /// Whether the connection in `slot` is this one.
     #[inline]
-    pub(super) fn at(
-        &mut self,
-        slot: Slot,
-        id: &Conversation,
-        now: Nanoseconds,
-    ) -> Option<&mut Flow> {
-        let idle = self.limits.idle;
-        if !self.table.has(slot, id) {
-            return None;
-        }
+    pub(super) fn has(&self, slot: Slot, id: &Conversation) -> bool {
+        self.table.has(slot, id)
+    }
+
+    /// The connection in `slot`, if it has not expired.
+    #[inline]
+    pub(super) fn current(&mut self, slot: Slot, now: Nanoseconds) -> Option<&mut Flow> {
         let (_, flow) = self.table.at_mut(slot)?;
-        (now.since(flow.last) < idle).then_some(flow)
+        (now.since(flow.last) < self.limits.idle).then_some(flow)
     }
 
     /// The connection of a packet, advanced by it. An earlier lookup found it in the slot `hint`,
@@ -202,6 +199,14 @@ impl Flows {
     pub(super) fn book(&mut self, share: usize, before: usize, after: usize) {
         let memory = &mut self.memory[share];
         *memory = *memory + after - before;
+        if *memory > self.most {
+            self.evict_streams(share);
+        }
+    }
+
+    /// Gives up streams of connections of `share` until the others are within the limit.
+    #[cold]
+    fn evict_streams(&mut self, share: usize) {
         while self.memory[share] > self.most && self.evict_stream(share) {}
     }
 

@@ -18,6 +18,7 @@ use super::flow::{Arrival, Handling, Tracked, Verdict};
 use super::flows::{Flows, Seen};
 use super::heads::Header;
 use super::matches::Matches;
+use super::quiet::Terms;
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
@@ -40,7 +41,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    fn policy(&self, engine: &Engine) -> Policy {
+    pub(super) fn policy(&self, engine: &Engine) -> Policy {
         Policy { overlaps: self.overlaps, tail: engine.needs.tail, waiting: WAITING }
     }
 
@@ -126,15 +127,25 @@ impl Inspector {
     ) {
         let midstream = self.settings.midstream;
         self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
-        let mut as_expected = true;
-        for lane in lanes {
-            if self.ahead.connected.contains(lane) {
-                let quiet =
-                    !context.is_traced() && self.goes_on(engine, flows, batch, lane, as_expected);
-                if !quiet {
-                    as_expected = false;
-                    self.in_connection(engine, flows, batch, lane, context);
+        let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
+        let terms = Terms::new(engine, &self.settings);
+        let (mut left, mut as_expected) = (lanes, true);
+        while let Some(lane) = left.lowest() {
+            if quiet.contains(lane) {
+                let rest = if as_expected {
+                    self.go_on::<true>(&terms, flows, batch, (left, quiet))
+                } else {
+                    self.go_on::<false>(&terms, flows, batch, (left, quiet))
+                };
+                if rest != left {
+                    left = rest;
+                    continue;
                 }
+            }
+            left.remove(lane);
+            if self.ahead.connected.contains(lane) {
+                as_expected = false;
+                self.in_connection(engine, flows, batch, lane, context);
                 continue;
             }
             self.take_found(lane);
@@ -158,39 +169,52 @@ impl Inspector {
         self.act(&mut packet, None);
     }
 
-    /// Accepts a segment that continues its stream as expected and for which no rule must be
-    /// evaluated; returns whether it is one. Most segments are, and skip all other work. While all
-    /// packets of the batch were such, streams are `as_expected`, and are not compared.
-    fn goes_on(
-        &mut self,
-        engine: &Engine,
+    /// Accepts `quiet` segments that continue their stream as expected and for which no rule must be
+    /// evaluated, from the first of `lanes` on; returns the lanes from the first other packet on. Most
+    /// segments are such, and skip all other work. While all packets of the batch were, connections
+    /// and streams are `AS_EXPECTED`, and are not compared.
+    #[inline(never)]
+    fn go_on<const AS_EXPECTED: bool>(
+        &self,
+        terms: &Terms,
+        flows: &mut Flows,
+        batch: &Batch,
+        (lanes, quiet): (Lanes, Lanes),
+    ) -> Lanes {
+        for lane in lanes {
+            if !quiet.contains(lane) || !self.goes_on::<AS_EXPECTED>(terms, flows, batch, lane) {
+                return Lanes(lanes.0 & u32::MAX << lane);
+            }
+        }
+        Lanes::NONE
+    }
+
+    /// Whether the segment in `lane` is such; accepts it then.
+    #[inline(always)]
+    fn goes_on<const AS_EXPECTED: bool>(
+        &self,
+        terms: &Terms,
         flows: &mut Flows,
         batch: &Batch,
         lane: usize,
-        as_expected: bool,
     ) -> bool {
         let (ahead, now) = (&self.ahead, batch.meta.timestamp[lane]);
-        let (Some(past), Some(segment)) = (ahead.quiet(lane), ahead.segment(lane)) else {
-            return false;
-        };
-        let (Some(slot), Some((id, from_low))) = (ahead.slot(lane), ahead.conversation(lane))
-        else {
-            return false;
-        };
-        let Some(flow) = flows.at(slot, &id, now) else { return false };
-        let to_server = flow.is_to_server(from_low);
-        let payload = payload(batch, lane);
-        let (target, past) = (self.settings.target, (!as_expected).then_some(past));
-        if !flow.only_goes_on(to_server, &segment, payload.len(), past, engine, target)
-            || !self.delivery(batch, lane).is_plain()
-        {
+        let (slot, segment) = ahead.quiet_segment(lane);
+        if !AS_EXPECTED {
+            let conversation = ahead.conversation(batch, lane);
+            if !conversation.is_some_and(|(conversation, _)| flows.has(slot, &conversation)) {
+                return false;
+            }
+        }
+        let Settings { checksums, min_ttl, .. } = self.settings;
+        if !arrival::is_plain(batch, lane, checksums, min_ttl) {
             return false;
         }
-        let policy = self.settings.policy(engine);
-        let (before, after) = flow.go_on(to_server, &segment, payload, &policy, now);
-        if self.settings.midstream {
-            flow.join();
-        }
+        let Some(flow) = flows.current(slot, now) else { return false };
+        let to_server = flow.is_to_server(ahead.is_from_low(lane));
+        let past = (!AS_EXPECTED).then(|| ahead.past(lane));
+        let kept = flow.go_on(to_server, segment, ahead.payload(lane), past, terms, now);
+        let Some((before, after)) = kept else { return false };
         flows.book(flows.share_of(slot), before, after);
         true
     }
@@ -210,7 +234,7 @@ impl Inspector {
         let missing = arrival::missing(batch, lane);
         let arrival = Arrival { segment, payload: payload(batch, lane), missing, delivery };
         let how = self.settings.handling(engine);
-        let conversation = self.ahead.conversation(lane);
+        let conversation = self.ahead.conversation(batch, lane);
         let Some(mut seen) = conversation.and_then(|c| flows.packet(slot, c, &arrival, how, now))
         else {
             if batch.headers(lane).ip_proto == ip_proto::TCP {

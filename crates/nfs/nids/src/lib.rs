@@ -25,11 +25,14 @@ mod matcher;
 mod matches;
 mod open;
 mod port_groups;
+mod quiet;
 mod receiver;
 mod rule;
 mod segment;
+mod seldom;
 mod setup;
 mod stream;
+mod tail;
 mod teller;
 mod twins;
 #[cfg(any(test, fuzzing))]

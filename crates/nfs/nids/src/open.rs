@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::fit::Stretch;
 use super::haystack::Haystack;
 use super::rule::Rule;
+use super::seldom::Empty;
 
 /// The maximum number of rules per direction that wait.
 const MOST: usize = 16;
@@ -36,10 +37,19 @@ impl PartialEq for Open {
 
 impl Eq for Open {}
 
+impl Empty for Open {
+    const EMPTY: &'static Self =
+        &Self { rules: [const { Vec::new() }; 2], lacking: [const { Vec::new() }; 2] };
+
+    fn is_empty(&self) -> bool {
+        self.rules.iter().all(Vec::is_empty)
+    }
+}
+
 impl Open {
     /// Whether no rule waits for data of a direction.
     #[inline]
-    pub(super) fn is_empty(&self, direction: usize) -> bool {
+    pub(super) fn is_empty_in(&self, direction: usize) -> bool {
         self.rules[direction].is_empty()
     }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 use super::segment::{MOST_SCALE, Segment, distance};
+use super::seldom::Seldom;
 use super::stream::{Stream, WINDOW};
 
 /// The maximum number of SYNs a side may send before one is answered.
@@ -120,7 +121,7 @@ struct Side {
     /// Its newest timestamp in order; 0 if unknown.
     recent: u32,
     /// Its SYNs without an answer yet.
-    offers: Vec<Offer>,
+    offers: Seldom<Vec<Offer>>,
 }
 
 /// What both sides agreed in the handshake.
@@ -158,9 +159,9 @@ impl Offer {
         Self {
             next: segment.sequence.wrapping_add(1),
             window: segment.window,
-            scale: segment.scale,
-            stamp: segment.stamps.map(|[own, _]| own),
-            signed: segment.signed,
+            scale: segment.scale(),
+            stamp: segment.stamps().map(|[own, _]| own),
+            signed: segment.is_signed(),
             data: data.to_vec(),
         }
     }
@@ -243,7 +244,7 @@ impl Ends {
             }
             None => streams[other].settle(segment.acknowledged),
         }
-        let echo = segment.stamps.map_or(0, |[_, echo]| echo);
+        let echo = segment.stamps().map_or(0, |[_, echo]| echo);
         self.agree(own, &offer, theirs.as_ref(), segment.acknowledged, echo);
         self.sides[own].offer(offer);
         Ok(())
@@ -312,7 +313,7 @@ impl Ends {
 
     /// Drops the SYNs that were not chosen.
     pub(super) fn settle(&mut self) {
-        self.sides.iter_mut().for_each(|side| side.offers.clear());
+        self.sides.iter_mut().for_each(|side| side.offers = Seldom::default());
     }
 
     /// Whether the handshake was seen and a SYN-ACK waits for its acknowledgement.
@@ -367,11 +368,26 @@ impl Ends {
             }
         }
         let Some(agreed) = self.agreed else { return Ok(length) };
-        let (sender, receiver) = (&self.sides[own], &self.sides[other]);
-        if segment.signed != agreed.signed && target.misses_signature(agreed.signed) {
+        self.judge_agreed(agreed, own, segment, length, streams[other].first(), target)
+    }
+
+    /// The same as far as it depends on what was `agreed`, for a segment of side `own` near its next
+    /// one; the other side's first sequence number is `first`.
+    #[inline]
+    fn judge_agreed(
+        &self,
+        agreed: Agreement,
+        own: usize,
+        segment: &Segment,
+        length: usize,
+        first: u32,
+        target: Target,
+    ) -> Result<usize, Reason> {
+        let (sender, receiver) = (&self.sides[own], &self.sides[1 - own]);
+        if segment.is_signed() != agreed.signed && target.misses_signature(agreed.signed) {
             return Err(Reason::Signature);
         }
-        match segment.stamps {
+        match segment.stamps() {
             Some([stamp, _])
                 if agreed.timestamps
                     && sender.recent != 0
@@ -386,7 +402,7 @@ impl Ends {
         if room < 0 || room == 0 && length > 0 {
             return Err(Reason::Window);
         }
-        let known = sender.acked.wrapping_sub(streams[other].first());
+        let known = sender.acked.wrapping_sub(first);
         let oldest = sender.acked.wrapping_sub(sender.largest.min(known));
         let acknowledged = segment.acknowledged;
         let is_sent = receiver.sent.is_none_or(|sent| distance(acknowledged, sent) >= 0);
@@ -416,6 +432,29 @@ impl Ends {
         let last_acked =
             target == Target::Bsd && self.agreed.is_some() && self.sides[other].acked == sequence;
         if sequence == next || after_fin || last_acked { Ok(()) } else { Err(Reason::Reset) }
+    }
+
+    /// Takes a segment of which `length` bytes are the next of its stream, which has not ended: a segment
+    /// without SYN, FIN and RST. Returns whether its receiver does; if it takes less, nothing changes.
+    /// The other side's first sequence number is `first`.
+    #[inline(always)]
+    pub(super) fn follow(
+        &mut self,
+        to_server: bool,
+        segment: &Segment,
+        length: usize,
+        first: u32,
+        target: Target,
+    ) -> bool {
+        let own = usize::from(!to_server);
+        if let Some(agreed) = self.agreed
+            && self.judge_agreed(agreed, own, segment, length, first, target) != Ok(length)
+        {
+            return false;
+        }
+        self.has_sent(to_server, segment.sequence.wrapping_add(length as u32));
+        self.take(to_server, segment);
+        true
     }
 
     /// Notes how far a side has sent, whether or not its receiver takes the segment: an honest
@@ -458,7 +497,7 @@ impl Ends {
         let last_acked = self.sides[other].acked;
         let side = &mut self.sides[own];
         side.open(segment.acknowledged, u32::from(segment.window) << side.scale);
-        if let Some([stamp, _]) = segment.stamps
+        if let Some([stamp, _]) = segment.stamps()
             && distance(segment.sequence, last_acked) >= 0
             && (side.recent == 0 || distance(side.recent, stamp) > 0)
         {
@@ -475,7 +514,7 @@ impl Ends {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        let offers = self.sides.iter().flat_map(|side| &side.offers);
+        let offers = self.sides.iter().flat_map(|side| side.offers.iter());
         offers.map(|offer| size_of::<Offer>() + offer.data.len()).sum()
     }
 

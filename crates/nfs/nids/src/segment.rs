@@ -5,6 +5,9 @@ use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 /// The largest window scale (RFC 7323, 2.3).
 pub(super) const MOST_SCALE: u8 = 14;
 
+/// Bytes of a header without options.
+const FIXED: usize = 20;
+
 /// Kinds of options: end of the list, padding, window scale, timestamps, MD5 signature (RFC 2385)
 /// and authentication (RFC 5925).
 const END: u8 = 0;
@@ -22,56 +25,92 @@ pub(super) struct Segment {
     pub(super) acknowledged: u32,
     /// The window, not scaled.
     pub(super) window: u16,
-    /// The sender's timestamp and the one that it echoes.
-    pub(super) stamps: Option<[u32; 2]>,
-    pub(super) scale: Option<u8>,
-    /// It carries a signature, MD5 or TCP-AO.
-    pub(super) signed: bool,
+    pub(super) options: Options,
 }
 
-impl Segment {
-    /// Reads a TCP header with its options, which the parser found complete.
-    #[inline]
-    pub(super) fn new(header: &[u8], flags: u8) -> Self {
-        let mut segment = Self {
-            flags,
-            sequence: number(header, 4),
-            acknowledged: number(header, 8),
-            window: (number(header, 14) >> 16) as u16,
-            ..Self::default()
-        };
-        match header.get(20..).unwrap_or(&[]) {
-            [] => {}
-            // The layout that RFC 7323 recommends, in most segments of most connections.
-            [PADDING, PADDING, TIMESTAMPS, 10, stamps @ ..] if stamps.len() == 8 => {
-                segment.stamps = Some([number(stamps, 0), number(stamps, 4)]);
-            }
-            options => segment.read(options),
-        }
-        segment
-    }
+/// The options of a TCP header.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    /// The sender's timestamp and the one that it echoes, if it has them.
+    stamps: [u32; 2],
+    has_stamps: bool,
+    has_scale: bool,
+    scale: u8,
+    /// It carries a signature, MD5 or TCP-AO.
+    signed: bool,
+}
 
+impl Options {
     /// Reads options up to the first that is malformed, as receivers do.
-    fn read(&mut self, mut options: &[u8]) {
+    #[inline(never)]
+    fn read(mut options: &[u8]) -> Self {
+        let mut known = Self::default();
         while let [kind, rest @ ..] = options {
             match *kind {
-                END => return,
+                END => break,
                 PADDING => {
                     options = rest;
                     continue;
                 }
                 _ => {}
             }
-            let Some(length) = rest.first().map(|length| usize::from(*length)) else { return };
-            let Some(option) = options.get(..length).filter(|_| length >= 2) else { return };
+            let Some(length) = rest.first().map(|length| usize::from(*length)) else { break };
+            let Some(option) = options.get(..length).filter(|_| length >= 2) else { break };
             match (*kind, length) {
-                (SCALE, 3) => self.scale = Some(option[2].min(MOST_SCALE)),
-                (TIMESTAMPS, 10) => self.stamps = Some([number(option, 2), number(option, 6)]),
-                (MD5, 18) | (AUTHENTICATION, 4..) => self.signed = true,
+                (SCALE, 3) => (known.has_scale, known.scale) = (true, option[2].min(MOST_SCALE)),
+                (TIMESTAMPS, 10) => {
+                    (known.has_stamps, known.stamps) =
+                        (true, [number(option, 2), number(option, 6)]);
+                }
+                (MD5, 18) | (AUTHENTICATION, 4..) => known.signed = true,
                 _ => {}
             }
             options = &options[length..];
         }
+        known
+    }
+}
+
+impl Segment {
+    /// Reads a TCP header with its options, which the parser found complete.
+    #[inline]
+    pub(super) fn new(header: &[u8], flags: u8) -> Self {
+        let Some((fixed, options)) = header.split_first_chunk::<FIXED>() else {
+            return Self { flags, ..Self::default() };
+        };
+        let options = match options {
+            [] => Options::default(),
+            // The layout that RFC 7323 recommends, in most segments of most connections.
+            [PADDING, PADDING, TIMESTAMPS, 10, stamps @ ..] if stamps.len() == 8 => Options {
+                stamps: [number(stamps, 0), number(stamps, 4)],
+                has_stamps: true,
+                ..Options::default()
+            },
+            options => Options::read(options),
+        };
+        Self {
+            flags,
+            sequence: number(fixed, 4),
+            acknowledged: number(fixed, 8),
+            window: (number(fixed, 14) >> 16) as u16,
+            options,
+        }
+    }
+
+    /// The sender's timestamp and the one that it echoes.
+    #[inline]
+    pub(super) fn stamps(&self) -> Option<[u32; 2]> {
+        self.options.has_stamps.then_some(self.options.stamps)
+    }
+
+    pub(super) fn scale(&self) -> Option<u8> {
+        self.options.has_scale.then_some(self.options.scale)
+    }
+
+    /// Whether it carries a signature, MD5 or TCP-AO.
+    #[inline]
+    pub(super) fn is_signed(&self) -> bool {
+        self.options.signed
     }
 
     /// Whether it has all of `set` and none of `clear`.
@@ -81,22 +120,27 @@ impl Segment {
     }
 
     /// Whether it opens a connection, or answers a segment that does.
+    #[inline]
     pub(super) fn is_syn(&self) -> bool {
         self.flags & SYN != 0
     }
 
+    #[inline]
     pub(super) fn is_syn_ack(&self) -> bool {
         self.has(SYN | ACK, 0)
     }
 
+    #[inline]
     pub(super) fn is_reset(&self) -> bool {
         self.flags & RST != 0
     }
 
+    #[inline]
     pub(super) fn is_last(&self) -> bool {
         self.flags & FIN != 0
     }
 
+    #[inline]
     pub(super) fn acknowledges(&self) -> bool {
         self.flags & ACK != 0
     }
@@ -129,11 +173,11 @@ mod tests {
     fn options_are_read_in_any_order_up_to_a_malformed_one() {
         let stamps = [&[8, 10][..], &7u32.to_be_bytes(), &9u32.to_be_bytes()].concat();
         let aligned = with(&[&[1, 1][..], &stamps].concat());
-        assert_eq!((aligned.stamps, aligned.window), (Some([7, 9]), 0x1234));
+        assert_eq!((aligned.stamps(), aligned.window), (Some([7, 9]), 0x1234));
         let all = [&[2, 4, 5, 180, 3, 3, 200][..], &stamps, &[1, 19, 18], &[0; 16]].concat();
         let all = with(&all);
-        assert_eq!((all.stamps, all.scale, all.signed), (Some([7, 9]), Some(14), true));
-        assert!(with(&[29, 4, 0, 0]).signed);
+        assert_eq!((all.stamps(), all.scale(), all.is_signed()), (Some([7, 9]), Some(14), true));
+        assert!(with(&[29, 4, 0, 0]).is_signed());
         for none in [
             [&[8, 9][..], &stamps].concat(),  // a wrong length
             [&[5, 1][..], &stamps].concat(),  // shorter than an option can be
@@ -142,7 +186,7 @@ mod tests {
             stamps[..9].to_vec(),
             vec![8],
         ] {
-            assert_eq!(with(&none).stamps, None, "{none:?}");
+            assert_eq!(with(&none).stamps(), None, "{none:?}");
         }
     }
 }

@@ -10,18 +10,15 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thalweg_cpu::prefetch;
 
 use super::segment::distance;
+use super::seldom::Seldom;
+use super::tail::Tail;
 
 /// Segments farther ahead than this are outside any window.
 pub(super) const WINDOW: usize = 1 << 24;
-/// Bytes of the past that are kept at least, to compare retransmissions with.
-const COMPARED: usize = 2048;
 /// The maximum number of doubted segments.
 const DOUBTED: usize = 64;
-/// The kept past may exceed its limit by this fraction of it (1/4).
-const SLACK: usize = 4;
 /// The memory of a waiting segment in addition to its bytes.
 const OVERHEAD: usize = 64;
 
@@ -70,9 +67,9 @@ pub(super) struct Stream {
     /// The first sequence number.
     first: u32,
     /// The last delivered bytes, a few more than requested.
-    tail: Vec<u8>,
+    tail: Tail,
     /// Waiting segments, in order and without overlaps.
-    waiting: Vec<Segment>,
+    waiting: Seldom<Vec<Segment>>,
     /// Bytes were given up that may still arrive.
     has_gaps: bool,
     /// Where the stream ends, by a FIN that waits for earlier bytes.
@@ -80,7 +77,7 @@ pub(super) struct Stream {
     /// The stream has ended before `next`.
     ended: bool,
     /// Segments that the receiver would not take, the oldest first.
-    doubted: Vec<Doubted>,
+    doubted: Seldom<Vec<Doubted>>,
 }
 
 /// A segment that the receiver would not take.
@@ -198,13 +195,19 @@ impl Stream {
     /// Prefetches the last delivered bytes.
     #[inline]
     pub(super) fn ask_for(&self) {
-        prefetch::near(&self.tail, self.tail.len().saturating_sub(1));
+        self.tail.ask_for();
     }
 
-    /// The last delivered bytes, `most` at most.
+    /// The last delivered bytes, `most` at most, in two parts.
     #[inline]
-    pub(super) fn past(&self, most: usize) -> &[u8] {
-        &self.tail[self.tail.len().saturating_sub(most)..]
+    pub(super) fn past(&self, most: usize) -> [&[u8]; 2] {
+        self.tail.last(most)
+    }
+
+    /// Whether the last delivered bytes, `most` at most, are `bytes`.
+    #[inline]
+    pub(super) fn has_past(&self, bytes: &[u8], most: usize) -> bool {
+        self.tail.is(bytes, most)
     }
 
     /// Appends the next bytes where the stream [continues](Self::goes_on_at). Returns the bytes of the
@@ -213,7 +216,7 @@ impl Stream {
     pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) -> (usize, usize) {
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
         let before = self.tail.len();
-        self.remember(bytes, policy.tail);
+        self.tail.push(bytes, policy.tail);
         (before, self.tail.len())
     }
 
@@ -251,7 +254,7 @@ impl Stream {
             self.end();
             return fresh;
         }
-        out.extend_from_slice(self.past(policy.tail));
+        self.past(policy.tail).into_iter().for_each(|part| out.extend_from_slice(part));
         fresh.from = out.len();
         if self.goes_on_at(begin) {
             notes.contradictions += u64::from(contradicts_earlier);
@@ -269,7 +272,7 @@ impl Stream {
         if self.held() > policy.waiting {
             self.skip_gap(notes, out, &mut fresh);
         }
-        self.remember(&out[fresh.from..], policy.tail);
+        self.tail.push(&out[fresh.from..], policy.tail);
         fresh
     }
 
@@ -321,7 +324,7 @@ impl Stream {
         if !self.waits_for_acknowledgement() {
             return fresh;
         }
-        out.extend_from_slice(self.past(policy.tail));
+        self.past(policy.tail).into_iter().for_each(|part| out.extend_from_slice(part));
         fresh.from = out.len();
         fresh.believed = self.believe(acknowledged, out);
         let (Some(next), first) = (self.next, self.waiting.first()) else { return fresh };
@@ -334,7 +337,7 @@ impl Stream {
             out.clear();
             fresh.from = 0;
         }
-        self.remember(&out[fresh.from..], policy.tail);
+        self.tail.push(&out[fresh.from..], policy.tail);
         fresh
     }
 
@@ -385,7 +388,7 @@ impl Stream {
     fn take_ready(&mut self, out: &mut Vec<u8>) {
         let Some(mut next) = self.next else { return };
         let mut ready = 0;
-        for segment in &self.waiting {
+        for segment in self.waiting.iter() {
             // Doubted bytes may reach into waiting ones.
             let old = distance(segment.sequence, next);
             if old < 0 || self.last == Some(next) {
@@ -396,7 +399,9 @@ impl Stream {
             next = next.wrapping_add(bytes.len() as u32);
             ready += 1;
         }
-        self.waiting.drain(..ready);
+        if ready > 0 {
+            self.waiting.drain(..ready);
+        }
         self.next = Some(next);
         self.end();
     }
@@ -416,8 +421,7 @@ impl Stream {
         let left = distance(next, last);
         self.ended = left == 0;
         if self.ended {
-            self.waiting.clear();
-            self.doubted.clear();
+            (self.waiting, self.doubted) = Default::default();
         }
         if left <= 0 {
             self.last = None;
@@ -464,28 +468,8 @@ impl Stream {
             pieces.push(piece(next, at, &bytes[at - start..]));
         }
         pieces.sort_unstable_by_key(|s| distance(next, s.sequence));
-        self.waiting = pieces;
+        self.waiting = pieces.into();
         contradicts
-    }
-
-    /// Keeps the last delivered bytes, `most` or [`COMPARED`] and a quarter more, so that they are
-    /// not moved for each segment.
-    fn remember(&mut self, bytes: &[u8], most: usize) {
-        let most = most.max(COMPARED);
-        let room = most + most / SLACK;
-        if bytes.len() >= most {
-            self.tail.clear();
-        } else if self.tail.len() + bytes.len() > room {
-            self.tail.drain(..self.tail.len() + bytes.len() - most);
-        }
-        let bytes = &bytes[bytes.len().saturating_sub(most)..];
-        let needed = self.tail.len() + bytes.len();
-        if needed > self.tail.capacity() {
-            // It grows in steps, but never beyond the most that it can hold.
-            let capacity = needed.max(2 * self.tail.len()).min(room);
-            self.tail.reserve_exact(capacity - self.tail.len());
-        }
-        self.tail.extend_from_slice(bytes);
     }
 }
 
@@ -512,15 +496,13 @@ impl Segment {
 
 /// Whether `payload`, which begins `old` bytes before the end of `tail`, differs from it where
 /// both are known. The zero byte of a keep-alive (RFC 9293, 3.8.4) is not data.
-fn contradicts(tail: &[u8], old: usize, payload: &[u8]) -> bool {
+fn contradicts(tail: &Tail, old: usize, payload: &[u8]) -> bool {
     if old == 1 && payload == [0] {
         return false;
     }
-    let (tail, payload) = match old.checked_sub(tail.len()) {
-        Some(skip) => (tail, payload.get(skip..).unwrap_or(&[])),
-        None => (&tail[tail.len() - old..], payload),
-    };
-    tail.iter().zip(payload).any(|(a, b)| a != b)
+    let unknown = old.saturating_sub(tail.len());
+    let payload = payload.get(unknown..).unwrap_or(&[]);
+    tail.last(old).into_iter().flatten().zip(payload).any(|(a, b)| a != b)
 }
 
 #[cfg(test)]
@@ -591,7 +573,8 @@ mod tests {
                     sequence: u32::MAX.wrapping_add(*at),
                     bytes: vec![0; *size],
                 })
-                .collect(),
+                .collect::<Vec<_>>()
+                .into(),
             ..Stream::default()
         };
         assert!(stream(&[(1, 5), (6, 5), (20, 1)]).is_sound() && stream(&[]).is_sound());

@@ -8,7 +8,6 @@ mod index;
 mod slots;
 mod unit_index;
 
-use arrayvec::ArrayVec;
 pub use thalweg_classify::cuckoo::NoPlace;
 use thalweg_packet::{BATCH, Lanes};
 
@@ -57,10 +56,20 @@ pub fn find<K: FlowWords<W>, const W: usize>(
     index: &Index<W>,
     flows: impl Iterator<Item = K>,
 ) -> Found {
-    let words: ArrayVec<[u64; W], BATCH> = flows.map(|flow| flow.words()).collect();
+    let mut words = [[0; W]; BATCH];
+    let mut count = 0;
+    for flow in flows {
+        words[count] = flow.words();
+        count += 1;
+    }
+    find_words(index, &words[..count])
+}
+
+/// The same for flows given as words.
+fn find_words<const W: usize>(index: &Index<W>, words: &[[u64; W]]) -> Found {
     let mut slots = [0; BATCH];
     // A step takes as long for a few flows as for many.
-    let there = if words.is_empty() { 0 } else { index.get_step(&words, &mut slots) };
+    let there = if words.is_empty() { 0 } else { index.get_step(words, &mut slots) };
     Found { slots, there }
 }
 
@@ -159,6 +168,17 @@ where
     pub fn find(&mut self, flows: impl Iterator<Item = K>) -> Found {
         self.settle();
         let found = find(&self.index, flows);
+        found.slots().for_each(|slot| self.ask_for(slot));
+        found
+    }
+
+    /// As [`find`](Self::find), for flows given as [words](FlowWords::words).
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn find_words(&mut self, flows: &[[u64; W]]) -> Found {
+        self.settle();
+        let found = find_words(&self.index, flows);
         found.slots().for_each(|slot| self.ask_for(slot));
         found
     }

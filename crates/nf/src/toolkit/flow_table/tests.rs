@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use arrayvec::ArrayVec;
 use proptest::prelude::*;
 
 use super::*;

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use thalweg_testkit::cases;
+use thalweg_testkit::moving::exported;
 
+use super::insertion::{stamps, with_options};
 use super::*;
 
 const RULES: &str = "\
@@ -24,6 +26,11 @@ const RULES: &str = "\
     alert ip any any -> any [1001:1003,!1002] (msg:\"a hole\"; content:\"bd\"; sid:18;)\n\
     alert tcp any [1:65535] -> any 1000: (msg:\"many\"; content:\"bcd\"; sid:19;)\n\
     alert udp any any -> any 80 (msg:\"another protocol\"; content:\"abc\"; sid:20;)\n";
+/// No rule must be evaluated for most packets.
+const QUIET: &str = "\
+    alert tcp any any -> any any (msg:\"five\"; content:\"abcdb\"; sid:1;)\n\
+    alert tcp any any -> any any (msg:\"four\"; content:\"cabd\"; nocase; flowbits:set,x; sid:2;)\n\
+    alert tcp any any -> any any (msg:\"both\"; content:\"bbcc\"; content:\"da\"; distance:0; sid:3;)\n";
 const HTTP: &str = "\
     alert http any any -> any any (msg:\"uri\"; http.uri; content:\"/ab\"; sid:9;)\n\
     alert http any any -> any any (msg:\"uri and payload\"; http.uri; content:\"/a\"; pkt_data; \
@@ -37,6 +44,10 @@ struct Step {
     flags: u8,
     /// Bytes ahead of the next sequence number.
     ahead: i32,
+    /// Bytes ahead of what it should acknowledge.
+    acknowledged: i32,
+    /// How much older its timestamp is than the newest.
+    older: u32,
     payload: Vec<u8>,
     /// Its checksum is wrong, and its sender continues as if it had not sent it.
     damaged: bool,
@@ -44,37 +55,51 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let flags = prop_oneof![30 => Just(24u8), 1 => Just(2u8), 1 => Just(18u8), 1 => Just(17u8), 1 => Just(4u8)];
-    let ahead = prop_oneof![8 => Just(0), 1 => -4i32..5];
+    let offset = || prop_oneof![8 => Just(0), 1 => -4i32..5];
+    let older = prop_oneof![8 => Just(0u32), 1 => 1..5u32];
     let letters = proptest::collection::vec(prop_oneof![Just(b'a'), b'a'..b'e', Just(b'C')], 0..7);
     let payload = prop_oneof![20 => letters, 1 => Just(b"GET /abd HTTP/1.1\r\n\r\n".to_vec())];
-    (0..3u16, any::<bool>(), flags, ahead, payload, prop::bool::weighted(0.1)).prop_map(
-        |(connection, to_server, flags, ahead, payload, damaged)| Step {
+    let offsets = (offset(), offset(), older);
+    (0..3u16, any::<bool>(), flags, offsets, payload, prop::bool::weighted(0.1)).prop_map(
+        |(connection, to_server, flags, (ahead, acknowledged, older), payload, damaged)| Step {
             connection,
             to_server,
             flags,
             ahead,
+            acknowledged,
+            older,
             payload,
             damaged,
         },
     )
 }
 
-/// The packets of `steps`, after the handshakes of all but the last connection.
-fn packets(steps: &[Step]) -> Vec<Vec<u8>> {
+/// The packets of `steps`, after the handshakes of all but the last connection, with timestamps or
+/// without.
+fn packets(steps: &[Step], stamped: bool) -> Vec<Vec<u8>> {
     let mut next = [[1001u32, 5001]; 3];
     let mut packets = Vec::new();
+    let mut segment_of = {
+        let mut clock = 100;
+        move |connection, to_server, flags, sequence, acknowledged, older, payload: &[u8]| {
+            let packet = segment_of(connection, to_server, flags, sequence, acknowledged, payload);
+            clock += 1;
+            if stamped { with_options(packet, &stamps(clock - older, 7)) } else { packet }
+        }
+    };
     for port in 0..2 {
-        packets.push(segment_of(port, true, 2, 1000, 0, b""));
-        packets.push(segment_of(port, false, 18, 5000, 1001, b""));
-        packets.push(segment_of(port, true, 16, 1001, 5001, b""));
+        packets.push(segment_of(port, true, 2, 1000, 0, 0, b""));
+        packets.push(segment_of(port, false, 18, 5000, 1001, 0, b""));
+        packets.push(segment_of(port, true, 16, 1001, 5001, 0, b""));
     }
     for step in steps {
         let sides = &mut next[usize::from(step.connection)];
         let (own, other) = (usize::from(!step.to_server), usize::from(step.to_server));
         let sequence = sides[own].wrapping_add(step.ahead as u32);
-        let Step { connection, to_server, flags, payload, .. } = step;
+        let acknowledged = sides[other].wrapping_add(step.acknowledged as u32);
+        let Step { connection, to_server, flags, older, payload, .. } = step;
         let mut packet =
-            segment_of(*connection, *to_server, *flags, sequence, sides[other], payload);
+            segment_of(*connection, *to_server, *flags, sequence, acknowledged, *older, payload);
         if step.damaged {
             packet[14 + 20 + 16] ^= 1;
         } else if step.ahead == 0 {
@@ -88,23 +113,27 @@ fn packets(steps: &[Step]) -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(96)))]
     #[test]
-    fn a_batch_gives_the_alerts_of_its_packets(
+    fn a_batch_gives_the_alerts_and_the_state_of_its_packets(
         steps in proptest::collection::vec(step(), 0..100),
         many in 2usize..=BATCH,
-        http in any::<bool>(),
+        rules in 0..3usize,
         midstream in any::<bool>(),
         last in any::<bool>(),
+        stamped in any::<bool>(),
+        target in prop::sample::select(vec!["linux", "windows", "bsd"]),
     ) {
-        let rules = if http { [RULES, HTTP].concat() } else { RULES.to_string() };
+        let rules = [&[QUIET][..], &[RULES], &[RULES, HTTP]][rules].concat();
         let overlaps = if last { "last" } else { "first" };
-        let options = format!("midstream = {midstream}\noverlaps = '{overlaps}'");
-        let packets = packets(&steps);
+        let options =
+            format!("midstream = {midstream}\noverlaps = '{overlaps}'\ntarget = '{target}'");
+        let packets = packets(&steps, stamped);
         let mut bench = Bench::new(&rules, &options);
         let mut run = |many: usize, blind: bool| {
             ahead::BLIND.set(blind);
             bench.begin_again();
             packets.chunks(many).for_each(|packets| drop(bench.send(packets)));
-            (bench.alerts(), bench.drive.nf.figures())
+            let state = exported(&*bench.drive.nf, "nids");
+            (bench.alerts(), bench.drive.nf.figures(), state)
         };
         let reference = run(1, true);
         prop_assert_eq!(&run(many, false), &reference);

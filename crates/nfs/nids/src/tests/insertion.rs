@@ -22,7 +22,7 @@ fn sum(mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 /// Inserts TCP options, a multiple of four bytes.
-fn with_options(mut packet: Vec<u8>, options: &[u8]) -> Vec<u8> {
+pub(super) fn with_options(mut packet: Vec<u8>, options: &[u8]) -> Vec<u8> {
     packet.splice(TCP + 20..TCP + 20, options.iter().copied());
     packet[TCP + 12] += (options.len() as u8 / 4) << 4;
     let length = (packet.len() - IP) as u16;
@@ -30,7 +30,7 @@ fn with_options(mut packet: Vec<u8>, options: &[u8]) -> Vec<u8> {
     sum(packet)
 }
 
-fn stamps(own: u32, echo: u32) -> Vec<u8> {
+pub(super) fn stamps(own: u32, echo: u32) -> Vec<u8> {
     [&[1, 1, 8, 10][..], &own.to_be_bytes(), &echo.to_be_bytes()].concat()
 }
 

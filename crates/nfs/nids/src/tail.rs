@@ -1,0 +1,246 @@
+//! The last bytes of a stream, in a ring: what is forgotten need not be moved.
+
+use serde::{Deserialize, Serialize};
+use thalweg_cpu::prefetch;
+
+/// Bytes that are kept at least, to compare retransmissions with.
+const COMPARED: usize = 2048;
+/// What is kept may exceed its limit by this fraction of it (1/4).
+const SLACK: usize = 4;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The last bytes of a stream, a few more than requested.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<u8>", into = "Vec<u8>")]
+pub(super) struct Tail {
+    /// Where it ends, the bytes go on at its beginning.
+    ring: Box<[u8]>,
+    /// The place of the first byte.
+    begin: u32,
+    len: u32,
+}
+
+impl Tail {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The last bytes, `most` at most, in two parts of which the second may be empty.
+    #[inline]
+    pub(super) fn last(&self, most: usize) -> [&[u8]; 2] {
+        let skipped = self.len().saturating_sub(most);
+        let (from, len) = (self.place(skipped), self.len() - skipped);
+        let beyond = (from + len).saturating_sub(self.ring.len());
+        [&self.ring[from..from + len - beyond], &self.ring[..beyond]]
+    }
+
+    /// Whether the last bytes, `most` at most, are `bytes`.
+    #[inline]
+    pub(super) fn is(&self, bytes: &[u8], most: usize) -> bool {
+        let [first, second] = self.last(most);
+        bytes.strip_prefix(first) == Some(second)
+    }
+
+    /// Prefetches the last bytes, and the place of the next ones.
+    #[inline]
+    pub(super) fn ask_for(&self) {
+        let end = self.place(self.len());
+        prefetch::near(&self.ring, end.saturating_sub(1));
+        prefetch::near(&self.ring, end + LINE);
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.begin, self.len) = (0, 0);
+    }
+
+    /// Appends bytes. Keeps the last ones, `most` or [`COMPARED`] and a quarter more, of which the
+    /// first are forgotten all at once.
+    #[inline(always)]
+    pub(super) fn push(&mut self, bytes: &[u8], most: usize) {
+        let most = most.max(COMPARED);
+        let room = most + most / SLACK;
+        let (len, at) = (self.len() + bytes.len(), self.place(self.len()));
+        if len <= room
+            && bytes.len() < most
+            && len <= self.ring.len()
+            && let Some(place) = self.ring.get_mut(at..at + bytes.len())
+        {
+            copy(bytes, place);
+            self.len = len as u32;
+        } else {
+            self.push_apart(bytes, most, room);
+        }
+    }
+
+    /// The same where bytes are forgotten, the ring grows, or they go on at its beginning.
+    #[inline(never)]
+    fn push_apart(&mut self, bytes: &[u8], most: usize, room: usize) {
+        let len = self.len() + bytes.len();
+        if len > room || bytes.len() >= most {
+            return self.push_last(bytes, most, room);
+        }
+        if len > self.ring.len() {
+            self.grow(len, room);
+        }
+        self.put(bytes);
+    }
+
+    /// Appends bytes of which, with those before, the last `most` stay.
+    fn push_last(&mut self, bytes: &[u8], most: usize, room: usize) {
+        let bytes = &bytes[bytes.len().saturating_sub(most)..];
+        let kept = self.len().min(most - bytes.len());
+        let forgotten = self.len() - kept;
+        (self.begin, self.len) = (self.place(forgotten) as u32, kept as u32);
+        if self.ring.len() < most {
+            self.grow(most, room);
+        }
+        self.put(bytes);
+    }
+
+    /// Makes the ring as large as needed. It grows in steps, but never beyond the most that it can
+    /// hold.
+    #[cold]
+    fn grow(&mut self, needed: usize, room: usize) {
+        let mut ring = std::mem::take(&mut self.ring).into_vec();
+        ring.rotate_left(self.begin as usize);
+        let size = needed.max(2 * self.len()).min(room);
+        ring.reserve_exact(size.saturating_sub(ring.len()));
+        ring.resize(size, 0);
+        (self.ring, self.begin) = (ring.into_boxed_slice(), 0);
+    }
+
+    /// Appends bytes for which the ring has room.
+    fn put(&mut self, bytes: &[u8]) {
+        let at = self.place(self.len());
+        let here = bytes.len().min(self.ring.len() - at);
+        self.ring[at..at + here].copy_from_slice(&bytes[..here]);
+        if here < bytes.len() {
+            self.ring[..bytes.len() - here].copy_from_slice(&bytes[here..]);
+        }
+        self.len += bytes.len() as u32;
+    }
+
+    /// The place in the ring of byte `n`, or of the next one after all.
+    #[inline]
+    fn place(&self, n: usize) -> usize {
+        let at = self.begin as usize + n;
+        if at < self.ring.len() { at } else { at - self.ring.len() }
+    }
+}
+
+/// Copies bytes. Few are copied in two pieces that overlap: moves of vectors, where `memcpy` would
+/// first find out the length.
+///
+/// # Panics
+/// When the lengths differ.
+#[inline]
+pub(super) fn copy(from: &[u8], to: &mut [u8]) {
+    #[inline]
+    fn pieces<const N: usize>(from: &[u8], to: &mut [u8]) -> Option<()> {
+        let (first, last) = (from.first_chunk::<N>()?, from.last_chunk::<N>()?);
+        *to.first_chunk_mut()? = *first;
+        *to.last_chunk_mut()? = *last;
+        Some(())
+    }
+    assert_eq!(from.len(), to.len(), "lengths differ");
+    let done = match from.len() {
+        33..=64 => pieces::<32>(from, to),
+        65..=128 => pieces::<64>(from, to),
+        16..=32 => pieces::<16>(from, to),
+        _ => None,
+    };
+    if done.is_none() {
+        to.copy_from_slice(from);
+    }
+}
+
+impl From<Vec<u8>> for Tail {
+    fn from(bytes: Vec<u8>) -> Self {
+        let len = bytes.len().min(u32::MAX as usize);
+        Self { ring: bytes.into_boxed_slice(), begin: 0, len: len as u32 }
+    }
+}
+
+impl From<Tail> for Vec<u8> {
+    fn from(tail: Tail) -> Self {
+        tail.last(usize::MAX).concat()
+    }
+}
+
+impl PartialEq for Tail {
+    fn eq(&self, other: &Self) -> bool {
+        let [first, second] = other.last(usize::MAX);
+        let bytes = self.last(usize::MAX).into_iter().flatten();
+        self.len == other.len && bytes.eq(first.iter().chain(second))
+    }
+}
+
+impl Eq for Tail {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What [`Tail::push`] does, with a plain vector.
+    fn push(tail: &mut Vec<u8>, bytes: &[u8], most: usize) {
+        let most = most.max(COMPARED);
+        tail.extend_from_slice(bytes);
+        if tail.len() > most + most / SLACK || bytes.len() >= most {
+            tail.drain(..tail.len() - most);
+        }
+    }
+
+    #[test]
+    fn all_lengths_are_copied() {
+        let from: Vec<u8> = (1..=200).collect();
+        for length in 0..from.len() {
+            let mut to = vec![0; from.len()];
+            copy(&from[..length], &mut to[..length]);
+            assert_eq!(to[..length], from[..length]);
+            assert!(to[length..].iter().all(|byte| *byte == 0), "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_ring_keeps_what_a_vector_would(
+            known in prop_oneof![Just(0), 0..9000usize],
+            pushes in proptest::collection::vec(
+                (prop_oneof![0..90usize, 0..9000usize], prop_oneof![Just(0usize), Just(4096)], any::<bool>()),
+                0..60),
+        ) {
+            let mut numbers = 0..;
+            let mut bytes = |many: usize| -> Vec<u8> {
+                numbers.by_ref().take(many).map(|n: u32| (n % 251) as u8).collect()
+            };
+            let mut plain = bytes(known);
+            let mut tail = Tail::from(plain.clone());
+            for (many, most, clears) in pushes {
+                if clears && many % 8 == 0 {
+                    tail.clear();
+                    plain.clear();
+                }
+                let bytes = bytes(many);
+                tail.push(&bytes, most);
+                push(&mut plain, &bytes, most);
+                prop_assert_eq!(tail.len(), plain.len());
+                prop_assert!(tail.ring.len() <= known.max(4096 + 4096 / SLACK));
+                for most in [0, 1, 100, usize::MAX] {
+                    let last = &plain[plain.len().saturating_sub(most)..];
+                    prop_assert_eq!(tail.last(most).concat(), last);
+                    prop_assert!(tail.is(last, most));
+                    let mut other = last.to_vec();
+                    other.push(0);
+                    prop_assert!(!tail.is(&other, most) && (last.is_empty() || !tail.is(&last[1..], most)));
+                }
+                let again = Tail::from(plain.clone());
+                prop_assert!(again == tail && Vec::from(tail.clone()) == plain);
+            }
+        }
+    }
+}
