@@ -36,10 +36,10 @@ impl Inspector {
         let mut found = std::mem::take(&mut self.found);
         let new = found.len();
         let put_together = packet.subject.stream.is_some();
-        if let Some(stream) = packet.subject.stream {
-            if let Some((open, direction)) = seen.as_deref_mut().and_then(waiting) {
-                open.reopen(direction, &engine.rules, stream, &mut found);
-            }
+        if let Some(stream) = packet.subject.stream
+            && let Some((open, direction)) = seen.as_deref_mut().and_then(waiting)
+        {
+            open.reopen(direction, &engine.rules, stream, &mut found);
         }
         if found.len() > new {
             found.sort_unstable();

@@ -22,6 +22,9 @@ const FEW_PORTS: usize = 64;
 /// would need more, those about the ports that fewest rules are about are searched for whatever the port.
 const MOST_GROUPS: usize = 128;
 
+/// Rules with their numbers, in order.
+type Numbered<'a> = Vec<(u32, &'a Rule)>;
+
 /// The rules about payloads.
 pub(super) struct PortGroups {
     groups: Vec<Group>,
@@ -106,8 +109,8 @@ impl PortGroups {
 
 impl OfKind {
     fn new(rules: &[(u32, &Rule)], kind: Kind, groups: &mut Vec<Group>) -> Self {
-        let mut of_any_port: Vec<(u32, &Rule)> = Vec::new();
-        let mut of_ends: [Vec<(u32, &Rule)>; 2] = Default::default();
+        let mut of_any_port = Numbered::new();
+        let mut of_ends: [Numbered<'_>; 2] = Default::default();
         for (number, rule) in rules {
             match deciding(rule).filter(|_| kind.has_ports()) {
                 None => of_any_port.push((*number, rule)),
@@ -118,7 +121,7 @@ impl OfKind {
             }
         }
         let [sources, destinations] = of_ends.map(|rules| {
-            let (own, others) = divided(rules);
+            let [own, others] = divided(rules);
             of_any_port.extend(others);
             Ends::new(&own, kind, groups)
         });
@@ -168,8 +171,8 @@ impl Ends {
 }
 
 /// The rules about each port.
-fn by_port<'a>(rules: &[(u32, &'a Rule)]) -> BTreeMap<u16, Vec<(u32, &'a Rule)>> {
-    let mut of_ports = BTreeMap::<u16, Vec<(u32, &Rule)>>::new();
+fn by_port<'a>(rules: &[(u32, &'a Rule)]) -> BTreeMap<u16, Numbered<'a>> {
+    let mut of_ports = BTreeMap::<u16, Numbered<'a>>::new();
     for (number, rule) in rules {
         let ports = deciding(rule).into_iter().flat_map(|(ports, _)| ports.each());
         ports.for_each(|port| of_ports.entry(port).or_default().push((*number, rule)));
@@ -183,12 +186,13 @@ fn numbers(rules: &[(u32, &Rule)]) -> Vec<u32> {
 }
 
 /// The rules of one end that have groups, and the others.
-fn divided(rules: Vec<(u32, &Rule)>) -> (Vec<(u32, &Rule)>, Vec<(u32, &Rule)>) {
+fn divided(rules: Numbered<'_>) -> [Numbered<'_>; 2] {
     let mut sets: Vec<_> = by_port(&rules).into_values().map(|rules| numbers(&rules)).collect();
-    sets.sort_unstable_by(|a, b| (b.len(), &*a).cmp(&(a.len(), &*b)));
+    sets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     sets.dedup();
     let others: HashSet<u32> = sets.into_iter().skip(MOST_GROUPS).flatten().collect();
-    rules.into_iter().partition(|(number, _)| !others.contains(number))
+    let (own, others) = rules.into_iter().partition(|(number, _)| !others.contains(number));
+    [own, others]
 }
 
 fn group_of<'a>(rules: impl Iterator<Item = (u32, &'a Rule)>, kind: Kind) -> Group {
@@ -219,7 +223,8 @@ mod tests {
 
     use thalweg_source::Source;
 
-    use super::super::rule::{Variables, load};
+    use super::super::literals::Found;
+    use super::super::rule::{Variables, choose, load};
     use super::*;
 
     #[test]
@@ -241,13 +246,13 @@ mod tests {
         let loaded = load(&Source::new("rules", text), &Variables::new([]), true);
         assert!(loaded.errors.is_empty());
         let mut rules = loaded.rules;
-        super::super::rule::choose(&mut rules);
+        choose(&mut rules);
         let rules: Vec<_> = (0..).zip(&rules).collect();
         let groups = PortGroups::new(&rules);
         assert_eq!(groups.groups.len(), Kind::ALL.len() + MOST_GROUPS);
         let found = |port, text: &str| {
             let header = Header { kind: Kind::Udp, ports: [1, port] };
-            let (mut literals, mut found) = (Default::default(), Vec::new());
+            let (mut literals, mut found) = (Found::default(), Vec::new());
             for group in groups.of(header) {
                 group.find(text.as_bytes(), 0, &mut literals, |rules| found.extend(rules.iter()));
             }

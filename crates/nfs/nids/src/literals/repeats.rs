@@ -41,7 +41,7 @@ impl Default for Extent {
 
 /// Decided places of texts, by the eight bytes there.
 #[derive(Debug)]
-pub(super) struct Repeats(Box<[Decided; PLACES]>);
+pub(super) struct Repeats(Box<[Decided]>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Decided {
@@ -54,13 +54,13 @@ struct Decided {
 
 impl Default for Repeats {
     fn default() -> Self {
-        Self(Box::new([Decided::default(); PLACES]))
+        Self(vec![Decided::default(); PLACES].into())
     }
 }
 
 impl Repeats {
-    /// Whether all that could be found at `at` in the text of a number was found at an earlier place, at which
-    /// literals end after `from`.
+    /// Whether all that could be found at `at` in the text of a number was found at an earlier place, at
+    /// which literals end after `from`.
     #[inline]
     pub(super) fn know(&self, number: u64, text: &[u8], at: usize, from: usize) -> bool {
         let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) else { return false };
