@@ -16,6 +16,7 @@ use toml::Spanned;
 
 use super::files::CaptureFiles;
 use super::record::Reader;
+use super::standard::{STANDARD, STANDARD_INPUT};
 use super::stream::Upkeep;
 use crate::kind::Section;
 use crate::port::IoError;
@@ -101,6 +102,10 @@ pub(super) fn find(
 ) -> Found {
     let span = captures.span();
     let names = match captures.into_inner() {
+        Captures::One(name) if name == STANDARD => {
+            let path = Path::new(STANDARD_INPUT);
+            return one(section, path, span, passes.filter(|_| !in_memory), errors);
+        }
         Captures::One(name) => {
             let path = section.resolve(&name);
             if !path.is_dir() && !is_pattern(&path, &name) {
@@ -149,10 +154,10 @@ fn one(
         Err(e) => Err(cannot_read(e)),
     };
     let form = form.unwrap_or_else(|message| {
-        errors.push(section.error(span, message, "a readable capture"));
+        errors.push(section.error(span.clone(), message, "a readable capture"));
         None
     });
-    section.reads(path);
+    section.reads(path, span);
     Found { files: CaptureFiles::one(path), what: path.display().to_string(), form }
 }
 
@@ -171,6 +176,11 @@ fn several(
     let mut origins = HashMap::new();
     let mut paths = Vec::new();
     for name in names {
+        if name.get_ref() == STANDARD {
+            let message = "standard input cannot be one of several captures";
+            errors.push(section.error(name.span(), message, "an input of its own for it"));
+            continue;
+        }
         let path = section.resolve(name.get_ref());
         let is_folder = path.is_dir();
         let found = if is_folder {
@@ -192,7 +202,9 @@ fn several(
     }
     let (files, failures) = CaptureFiles::several(paths);
     report(section, failures, &origins, errors);
-    files.paths().for_each(|path| section.reads(path));
+    for path in files.paths() {
+        section.reads(path, origins[path].span.clone());
+    }
     let names: Vec<_> = names.iter().map(|name| &**name.get_ref()).collect();
     let names = names.join(", ");
     let count = counted(files.paths().len(), "file");

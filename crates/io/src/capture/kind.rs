@@ -11,6 +11,7 @@ use super::files::CaptureFiles;
 use super::find::{Captures, Found, find};
 use super::input::CaptureInput;
 use super::output::CaptureOutput;
+use super::standard::{STANDARD, STANDARD_OUTPUT};
 use crate::filter::Filter;
 use crate::kind::{
     InputBlueprint, InputOpening, Kind, Opened, OutputBlueprint, OutputOpening, PortBlueprint,
@@ -21,7 +22,7 @@ use crate::paced::Pace;
 use crate::port::{Input, IoError, Output};
 use crate::selection::{Selection, TIME, TimeRange, parse_time};
 
-/// Capture files and pipes.
+/// Capture files, pipes, and standard input and output.
 pub const KIND: Kind = Kind {
     name: "capture",
     key: "capture",
@@ -43,12 +44,13 @@ pub const KIND: Kind = Kind {
 };
 
 /// What names of captures are accepted for writing.
-const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or /dev/stdout";
+const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or -";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InputOptions {
-    /// A file or a pipe; or several files, read as one: a folder, a pattern, or a list of names.
+    /// A file or a pipe, or - for standard input; or several files, read as one: a folder, a
+    /// pattern, or a list of names.
     #[schemars(with = "Captures")]
     capture: Spanned<Captures>,
     /// How often the files are read; 0 means without end.
@@ -77,7 +79,7 @@ struct InputOptions {
 #[serde(deny_unknown_fields)]
 struct OutputOptions {
     /// A file or a pipe, whose name determines the format: .pcap, .pcapng, .pcap.gz or .pcapng.gz;
-    /// or /dev/stdout.
+    /// or - for standard output, in pcap.
     #[schemars(with = "String")]
     capture: Spanned<String>,
 }
@@ -210,7 +212,10 @@ struct CaptureTarget(PathBuf);
 
 fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<SourceError>> {
     let OutputOptions { capture } = section.parse()?;
-    let path = section.resolve(capture.get_ref());
+    let path = match &**capture.get_ref() {
+        STANDARD => STANDARD_OUTPUT.into(),
+        name => section.resolve(name),
+    };
     section.writes(&path, capture.span());
     let unknown =
         || CaptureOutput::form(&path).is_none().then_some(("unknown capture format", NAMES));

@@ -18,14 +18,16 @@ mod record;
 mod records;
 mod selector;
 mod set;
+mod standard;
 mod stream;
 
 pub use commented::{CommentedCapture, CommentedPacket};
 pub use files::CaptureFiles;
 pub use input::CaptureInput;
 pub use kind::KIND;
-pub use output::{CaptureOutput, STANDARD_OUTPUT};
+pub use output::CaptureOutput;
 pub use read_ahead::ReadAhead;
+pub use standard::{STANDARD_INPUT, STANDARD_OUTPUT};
 
 pub(crate) use link::{Unfit, to_ethernet};
 pub(crate) use record::Next;

@@ -18,6 +18,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Nanoseconds};
 use thalweg_source::{Incomplete, OutputFile, Stop};
 
 use super::blocks;
+use super::standard::STANDARD_OUTPUT;
 use crate::port::{IoError, Lost, Output, OutputFailure};
 
 /// Bytes of records that are compressed into one gzip member.
@@ -25,9 +26,6 @@ const MEMBER: usize = 64 * 1024;
 
 /// The error of an output that had one before.
 const STOPPED: &str = "writing stopped after an earlier error";
-
-/// The path of standard output: a capture there is pcap, whatever its name is.
-pub const STANDARD_OUTPUT: &str = "/dev/stdout";
 
 /// The smallest size of a memory page.
 const PAGE: u64 = 4096;
