@@ -264,7 +264,7 @@ fn what_can_be_read_or_written_by_one_only_is_refused_to_others() {
         (two("capture = '-'", "capture = '-'"), DISCARD, 5, stdin),
         (two("capture = '-'", "capture = '/dev/stdin'"), DISCARD, 5, stdin),
         (two(FIFO, FIFO), DISCARD, 5, stdin),
-        ("capture = ['in.pcap', '-']".into(), DISCARD, 3, "cannot be one of several captures"),
+        ("capture = ['in.pcap', '-']".into(), DISCARD, 3, "can be one of several captures"),
         (
             "capture = 'in.pcap'".into(),
             "capture = '-'\n[output.p]\ncapture = '/dev/stdout'",

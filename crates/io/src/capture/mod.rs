@@ -1,4 +1,5 @@
-//! Capture files: pcap and pcapng, plain and gzip-compressed.
+//! Captures in pcap and pcapng, plain and gzip-compressed: files, pipes, standard input and output,
+//! and connections.
 
 mod ahead;
 mod blocks;
@@ -13,6 +14,7 @@ mod order;
 mod output;
 mod pcap;
 mod pcapng;
+mod peer;
 mod read_ahead;
 mod record;
 mod records;

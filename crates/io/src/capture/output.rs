@@ -9,6 +9,7 @@
 //! only a record that crosses a page boundary can be truncated.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -163,7 +164,19 @@ impl CaptureOutput {
         let file = OutputFile::new(path);
         file.stop_with(stop);
         file.claim().map_err(|source| IoError::File { path: path.into(), source })?;
-        Ok(Self {
+        Ok(Self::over(file, format, gzip))
+    }
+
+    /// Writes pcapng to an open connection, which errors name as `path`. Waits for a reader that is
+    /// slow until `stop`.
+    pub(super) fn connected(path: &Path, connection: File, stop: &Stop) -> Self {
+        let file = OutputFile::opened(path, connection);
+        file.stop_with(stop);
+        Self::over(file, Format::PcapNg, false)
+    }
+
+    fn over(file: OutputFile, format: Format, gzip: bool) -> Self {
+        Self {
             file,
             format,
             gzip,
@@ -171,7 +184,7 @@ impl CaptureOutput {
             pending: Vec::new(),
             written: 0,
             failed: false,
-        })
+        }
     }
 
     /// Adds one Ethernet packet that had `wire_len` bytes on the wire.
