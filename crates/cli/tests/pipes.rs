@@ -233,6 +233,64 @@ fn what_a_pipe_cannot_do_is_refused() {
 }
 
 #[test]
+fn a_hyphen_is_standard_input_and_output() {
+    let folder = folder(&chain("capture = '-'", "capture = '-'", ""), 10);
+    let path = folder.path();
+    let input = std::fs::read(path.join("in.pcap")).unwrap();
+    for json in [&[][..], &["--json"]] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(&input).unwrap();
+        drop(writer);
+        let arguments = [&["run", "chain.toml"], json].concat();
+        let output = support::command(path, &arguments).stdin(reader).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{told}");
+        assert_eq!(output.stdout, input, "packets alone");
+        assert!(
+            told.contains(if json.is_empty() { "10 in" } else { "\"packets_in\": 10" }),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn what_can_be_read_or_written_by_one_only_is_refused_to_others() {
+    let folder = folder("", 1);
+    let path = folder.path();
+    pipe(path, "fifo");
+    let two = |first: &str, second: &str| format!("{first}\n[input.b]\n{second}");
+    let stdin = "this can be read only once, and is the file that input 'a' reads";
+    for (input, output, line, message) in [
+        (two("capture = '-'", "capture = '-'"), DISCARD, 5, stdin),
+        (two("capture = '-'", "capture = '/dev/stdin'"), DISCARD, 5, stdin),
+        (two(FIFO, FIFO), DISCARD, 5, stdin),
+        ("capture = ['in.pcap', '-']".into(), DISCARD, 3, "can be one of several captures"),
+        (
+            "capture = 'in.pcap'".into(),
+            "capture = '-'\n[output.p]\ncapture = '/dev/stdout'",
+            7,
+            "this would overwrite the file that output 'o' writes",
+        ),
+        (
+            "capture = 'in.pcap'".into(),
+            "capture = '-'\n[nf.n]\nkind = 'monitor'\njson = '/dev/stdout'",
+            8,
+            "this would overwrite the file that output 'o' writes",
+        ),
+    ] {
+        write(path, "chain.toml", &chain(&input, output, ""));
+        let checked = support::command(path, &["check", "chain.toml"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .output()
+            .unwrap();
+        let told = String::from_utf8(checked.stderr).unwrap();
+        assert_eq!(checked.status.code(), Some(78), "{told}");
+        assert!(told.contains(&format!("chain.toml:{line}:")) && told.contains(message), "{told}");
+    }
+}
+
+#[test]
 fn loops_that_an_input_does_not_obey_are_named() {
     let generated = "generate = { packets = 10 }";
     let folder = folder(&chain(generated, DISCARD, ""), 10);

@@ -54,7 +54,7 @@ mod selection;
 
 pub use capture::{
     CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, ReadAhead,
-    STANDARD_OUTPUT,
+    STANDARD_INPUT, STANDARD_OUTPUT,
 };
 pub use claims::Claims;
 pub use clock::PacketClock;

@@ -70,10 +70,15 @@ impl MemoryInput {
         selection: Selection,
         loops: u64,
     ) -> Result<Self, IoError> {
-        let loading = Some(Records::open(files)?);
-        let mut input = Self { loading, selector: Selector::new(selection), ..Self::empty(loops) };
+        Ok(Self::over(Records::open(files)?, selection, loops))
+    }
+
+    /// Loads the packets of `selection` in open captures.
+    pub(crate) fn over(records: Records, selection: Selection, loops: u64) -> Self {
+        let (loading, selector) = (Some(records), Selector::new(selection));
+        let mut input = Self { loading, selector, ..Self::empty(loops) };
         input.load_more();
-        Ok(input)
+        input
     }
 
     /// Loads the packets that have arrived.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
+use thalweg_source::SourceError;
 
 use crate::claims::Claims;
 use crate::selection::PassedOver;
@@ -54,6 +55,9 @@ pub enum IoError {
         /// The reason.
         what: String,
     },
+    /// What an option of the chain file names cannot be used at this time.
+    #[error("{0}")]
+    Option(Box<SourceError>),
     /// A port of another kind cannot be used.
     #[error("{port}: {what}")]
     Port {
@@ -71,7 +75,9 @@ impl IoError {
             Self::Damaged { path, .. } | Self::File { path, .. } | Self::Format { path, .. } => {
                 Some(path)
             }
-            Self::Generate(_) | Self::Interface { .. } | Self::Port { .. } => None,
+            Self::Generate(_) | Self::Interface { .. } | Self::Option(_) | Self::Port { .. } => {
+                None
+            }
         }
     }
 
@@ -84,6 +90,7 @@ impl IoError {
                 what.clone()
             }
             Self::Generate(error) => error.to_string(),
+            Self::Option(error) => error.message().to_owned(),
         }
     }
 }

@@ -110,6 +110,14 @@ impl OutputFile {
         }))
     }
 
+    /// An open file that is no regular one, such as a connection, and must not block; messages name
+    /// it as `path`.
+    pub fn opened(path: impl Into<PathBuf>, file: File) -> Self {
+        let output = Self::new(path);
+        *output.state() = State::Claimed(Opened { file, is_standard: false });
+        output
+    }
+
     /// The same file, whose content [`replace`](Self::replace) writes as a whole.
     #[must_use]
     pub fn replaced(self) -> Self {

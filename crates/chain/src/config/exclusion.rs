@@ -8,7 +8,7 @@ use std::path::Path;
 pub(super) enum Exclusion {
     /// A file: each writer needs its own, and no reader may have it.
     File,
-    /// A pipe: several may write to it.
+    /// A pipe: several NFs may write lines to it.
     Pipe,
     /// A device such as /dev/null, which loses nothing.
     None,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg_io::Searched;
+use thalweg_io::{STANDARD_INPUT, Searched};
 use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, check_folder, misplaced};
 
 use super::exclusion::Exclusion;
@@ -12,6 +12,8 @@ use super::exclusion::Exclusion;
 pub struct Files {
     /// Each file, and what it is: "the file that input 'a' reads".
     read: Vec<(FileIdentity, String)>,
+    /// The inputs that read what another part of the chain reads too, and can be read only once.
+    read_twice: Vec<SourceError>,
     /// Where inputs look for captures, and what they find: "those that input 'a' reads".
     searched: Vec<(Searched, String)>,
     written: Vec<Written>,
@@ -27,6 +29,8 @@ struct Written {
     file: OutputFile,
     identity: FileIdentity,
     exclusion: Exclusion,
+    /// Whether a port writes it: its bytes make one capture, and lines of NFs would break it.
+    is_of_port: bool,
     /// What another writer would overwrite: "the file that output 'a' writes".
     what: String,
     /// The option that names it.
@@ -35,8 +39,15 @@ struct Written {
 
 impl Files {
     /// Adds a file that an input reads.
-    pub(super) fn traffic(&mut self, path: &Path, what: String) {
-        self.read.push((FileIdentity::of(path), what));
+    pub(super) fn traffic(&mut self, path: &Path, option: Passage, what: String) {
+        let identity = FileIdentity::of(path);
+        let is_read_once =
+            path == Path::new(STANDARD_INPUT) || Exclusion::of(path) == Exclusion::Pipe;
+        if is_read_once && let Some(other) = self.read_as(&identity) {
+            let message = format!("this can be read only once, and is {other}");
+            self.read_twice.push(option.error(message, "a capture of its own"));
+        }
+        self.read.push((identity, what));
     }
 
     /// Adds a file whose content makes the chain.
@@ -50,14 +61,19 @@ impl Files {
         self.searched.push((place, what));
     }
 
-    pub(super) fn written(&mut self, file: OutputFile, option: Passage, what: String) {
+    /// Adds a file that a port writes.
+    pub(super) fn written_by_port(&mut self, file: OutputFile, option: Passage, what: String) {
+        self.written(file, option, what, true);
+    }
+
+    fn written(&mut self, file: OutputFile, option: Passage, what: String, is_of_port: bool) {
         let (identity, exclusion) = (FileIdentity::of(file.path()), Exclusion::of(file.path()));
-        self.written.push(Written { file, identity, exclusion, what, option });
+        self.written.push(Written { file, identity, exclusion, is_of_port, what, option });
     }
 
     /// Adds a file that an NF writes.
     pub(super) fn written_by_nf(&mut self, file: OutputFile, option: Passage, nf: &str) {
-        self.written(file.clone(), option, format!("the file that NF '{nf}' writes"));
+        self.written(file.clone(), option, format!("the file that NF '{nf}' writes"), false);
         self.of_nfs.push(file);
     }
 
@@ -90,14 +106,21 @@ impl Files {
         }
     }
 
-    /// Adds an error for each file that would be overwritten.
+    /// Adds an error for each file that would be overwritten, or read by two that need it for
+    /// themselves.
     pub(super) fn check(&self, errors: &mut Vec<SourceError>) {
+        errors.extend(self.read_twice.iter().cloned());
         for (n, written) in self.written.iter().enumerate() {
-            let Written { file, identity, exclusion, option, .. } = written;
-            let before = if *exclusion == Exclusion::File { &self.written[..n] } else { &[] };
+            let Written { file, identity, exclusion, is_of_port, option, .. } = written;
+            // Lines of several NFs may share a pipe.
+            let excludes = |other: &&Written| {
+                let is_shared = *exclusion == Exclusion::Pipe && !is_of_port && !other.is_of_port;
+                other.identity == *identity && !is_shared
+            };
+            let before = || self.written[..n].iter().find(excludes).map(|other| &*other.what);
             let what = match exclusion {
                 Exclusion::None => None,
-                _ => self.read_as(identity).or_else(|| written_as(before, identity)),
+                _ => self.read_as(identity).or_else(before),
             };
             if let Some(what) = what {
                 let message = format!("this would overwrite {what}");

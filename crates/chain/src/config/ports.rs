@@ -315,16 +315,17 @@ impl Loader<'_> {
     ) -> Vec<PathBuf> {
         let NamedFiles { read, searched, written, notes } = found;
         self.notes.extend(notes);
-        for path in &read {
-            self.files.traffic(path, format!("the file that {direction} '{name}' reads"));
+        for (path, span) in &read {
+            let what = format!("the file that {direction} '{name}' reads");
+            self.files.traffic(path, Passage::new(source, span.clone()), what);
         }
         for place in searched {
             self.files.searched(place, format!("those that {direction} '{name}' reads"));
         }
-        let mut files = read;
+        let mut files: Vec<_> = read.into_iter().map(|(path, _)| path).collect();
         for (path, span) in written {
             let what = format!("the file that {direction} '{name}' writes");
-            self.files.written(OutputFile::new(&path), Passage::new(source, span), what);
+            self.files.written_by_port(OutputFile::new(&path), Passage::new(source, span), what);
             files.push(path);
         }
         files

@@ -2,15 +2,12 @@
 
 use std::path::Path;
 
-use thalweg_io::STANDARD_OUTPUT;
+use thalweg_io::{STANDARD_INPUT, STANDARD_OUTPUT};
 use thalweg_source::is_visible;
 
 use super::text::{Argument, ChainText};
 use crate::args::Traffic;
 use crate::errors::Failure;
-
-/// The path of standard input.
-const STANDARD_INPUT: &str = "/dev/stdin";
 
 /// Names that inputs do not get: those of routes, and of NFs.
 const RESERVED: [&str; 4] = ["ingress", "egress", "drop", "*"];

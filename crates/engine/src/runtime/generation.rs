@@ -99,7 +99,7 @@ impl Generation {
         state: &StateFolders<'_>,
         control: &Control,
     ) -> Result<Self, RunError> {
-        let inputs = Inputs::open(&plan, options)?;
+        let inputs = Inputs::open(&plan, options, control)?;
         let mut course = Course::new(&plan, workers);
         state.import_all(&plan, &mut course)?;
         // Last, because it empties files.

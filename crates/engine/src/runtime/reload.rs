@@ -218,7 +218,7 @@ fn build(
     };
     let nfs = nfs.into_iter().enumerate().map(next).collect();
     let start = PacedStart::default();
-    let open = |input: &InputPlan| open_paced(&plan, input, options, &start);
+    let open = |input: &InputPlan| open_paced(&plan, input, options, &start, stop);
     let claim = |output: &OutputPlan| claim_output(&plan, output, stop);
     let (inputs, outputs) = if reload.dry_run {
         (Vec::new(), Vec::new())

@@ -14,6 +14,7 @@ use crate::trace::Trace;
 use crate::visit::Clock;
 use crate::watch::Watch;
 use thalweg_chain::Plan;
+use thalweg_source::Stop;
 
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +54,8 @@ pub enum TraceError {
 pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, TraceError> {
     check_options(&plan, options)?;
     let plan = Arc::new(plan);
-    let mut sources = Sources::open(&plan, |input| open_input(&plan, input, options))?;
+    let stop = Stop::default();
+    let mut sources = Sources::open(&plan, |input| open_input(&plan, input, options, &stop))?;
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),
         course: Course::new(&plan, 1),

@@ -79,9 +79,14 @@ impl Bytes {
 
     /// Opens `path`. Nothing is read yet, since a pipe may be empty.
     pub(crate) fn open(path: &Path, upkeep: Upkeep) -> io::Result<Self> {
+        Ok(Self::over(Stream::open(path, upkeep)?, upkeep))
+    }
+
+    /// The bytes of an open file.
+    pub(super) fn over(file: Stream, upkeep: Upkeep) -> Self {
         let size = if upkeep == Upkeep::Small { SMALL_BUFFER } else { LARGE_BUFFER };
-        Ok(Self {
-            file: Stream::open(path, upkeep)?,
+        Self {
+            file,
             magic: [0; 2],
             magic_len: 0,
             source: Source::Unknown,
@@ -93,7 +98,7 @@ impl Bytes {
             start: 0,
             end: 0,
             offset: 0,
-        })
+        }
     }
 
     /// The file, if it is one whose next bytes may come later.

@@ -1,5 +1,5 @@
-//! The capture files of an input: one file or pipe, or several files as a list, a folder or a
-//! pattern.
+//! The captures of an input: one file, pipe or connection, or several files as a list, a folder or
+//! a pattern.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,7 +15,9 @@ use thalweg_source::{SourceError, check_readable, counted, shortened};
 use toml::Spanned;
 
 use super::files::CaptureFiles;
+use super::peer::{Endpoint, Peer};
 use super::record::Reader;
+use super::standard::{STANDARD, STANDARD_INPUT};
 use super::stream::Upkeep;
 use crate::kind::Section;
 use crate::port::IoError;
@@ -81,10 +83,16 @@ impl<'de> Visitor<'de> for CapturesVisitor {
     }
 }
 
+/// Where the packets of an input come from.
+pub(super) enum Origin {
+    Files(CaptureFiles),
+    Peer(Peer),
+}
+
 /// The captures of an input, as they were found.
 pub(super) struct Found {
-    pub(super) files: CaptureFiles,
-    /// The path; with several files, their names in the chain file and their number.
+    pub(super) origin: Origin,
+    /// The path or address; with several files, their names in the chain file and their number.
     pub(super) what: String,
     /// The format, if one file has been read.
     pub(super) form: Option<String>,
@@ -101,6 +109,13 @@ pub(super) fn find(
 ) -> Found {
     let span = captures.span();
     let names = match captures.into_inner() {
+        Captures::One(name) if name == STANDARD => {
+            let path = Path::new(STANDARD_INPUT);
+            return one(section, path, span, passes.filter(|_| !in_memory), errors);
+        }
+        Captures::One(name) if Endpoint::is_meant(&name) => {
+            return connected(section, &name, span, passes.filter(|_| !in_memory), errors);
+        }
         Captures::One(name) => {
             let path = section.resolve(&name);
             if !path.is_dir() && !is_pattern(&path, &name) {
@@ -123,6 +138,32 @@ fn is_pattern(path: &Path, name: &str) -> bool {
     name.contains(WILD) && path.symlink_metadata().is_err()
 }
 
+/// What sends packets over a connection. `passes` is the place of a number of passes, for which a
+/// connection does not do.
+fn connected(
+    section: &Section<'_>,
+    name: &str,
+    span: Range<usize>,
+    passes: Option<Range<usize>>,
+    errors: &mut Vec<SourceError>,
+) -> Found {
+    errors.extend(passes.map(|span| only_once(section, span)));
+    match Peer::parse(section, name, span) {
+        Ok(peer) => Found { what: peer.to_string(), origin: Origin::Peer(peer), form: None },
+        Err(error) => {
+            errors.push(error);
+            let origin = Origin::Files(CaptureFiles::one(name));
+            Found { origin, what: name.into(), form: None }
+        }
+    }
+}
+
+/// The mistake of a number of passes at `span`.
+fn only_once(section: &Section<'_>, span: Range<usize>) -> SourceError {
+    let message = "the capture can be read only once, since it is not a file";
+    section.error(span, message, "loop = 1, or memory = true")
+}
+
 /// One file or pipe. `passes` is the place of a number of passes for which a pipe does not do.
 fn one(
     section: &Section<'_>,
@@ -135,10 +176,7 @@ fn one(
     // A pipe is not opened, since its writer would lose its reader when it is closed again.
     let form = match path.metadata() {
         Ok(metadata) if !metadata.is_file() => {
-            if let Some(span) = passes {
-                let message = "the capture can be read only once, since it is not a file";
-                errors.push(section.error(span, message, "loop = 1, or memory = true"));
-            }
+            errors.extend(passes.map(|span| only_once(section, span)));
             check_readable(path).map(|()| None).map_err(cannot_read)
         }
         Ok(_) => match Reader::open(path, Upkeep::Full) {
@@ -149,15 +187,16 @@ fn one(
         Err(e) => Err(cannot_read(e)),
     };
     let form = form.unwrap_or_else(|message| {
-        errors.push(section.error(span, message, "a readable capture"));
+        errors.push(section.error(span.clone(), message, "a readable capture"));
         None
     });
-    section.reads(path);
-    Found { files: CaptureFiles::one(path), what: path.display().to_string(), form }
+    section.reads(path, span);
+    let origin = Origin::Files(CaptureFiles::one(path));
+    Found { origin, what: path.display().to_string(), form }
 }
 
 /// A file that was found, by the name at `span`.
-struct Origin {
+struct Named {
     span: Range<usize>,
     /// Whether that is a folder, in which other files may stand too.
     is_folder: bool,
@@ -171,6 +210,11 @@ fn several(
     let mut origins = HashMap::new();
     let mut paths = Vec::new();
     for name in names {
+        if name.get_ref() == STANDARD || Endpoint::is_meant(name.get_ref()) {
+            let message = "neither standard input nor a connection can be one of several captures";
+            errors.push(section.error(name.span(), message, "an input of its own for it"));
+            continue;
+        }
         let path = section.resolve(name.get_ref());
         let is_folder = path.is_dir();
         let found = if is_folder {
@@ -186,18 +230,20 @@ fn several(
             Vec::new()
         });
         for path in &found {
-            origins.entry(path.clone()).or_insert(Origin { span: name.span(), is_folder });
+            origins.entry(path.clone()).or_insert(Named { span: name.span(), is_folder });
         }
         paths.extend(found);
     }
     let (files, failures) = CaptureFiles::several(paths);
     report(section, failures, &origins, errors);
-    files.paths().for_each(|path| section.reads(path));
+    for path in files.paths() {
+        section.reads(path, origins[path].span.clone());
+    }
     let names: Vec<_> = names.iter().map(|name| &**name.get_ref()).collect();
     let names = names.join(", ");
     let count = counted(files.paths().len(), "file");
     let what = format!("{}: {count}", shortened(&names, MOST_SHOWN));
-    Found { files, what, form: None }
+    Found { origin: Origin::Files(files), what, form: None }
 }
 
 /// What is wrong with a name, and what was expected.
@@ -248,14 +294,14 @@ fn matches(section: &Section<'_>, name: &str) -> Result<Vec<PathBuf>, Mistake> {
 fn report(
     section: &Section<'_>,
     failures: Vec<IoError>,
-    origins: &HashMap<PathBuf, Origin>,
+    origins: &HashMap<PathBuf, Named>,
     errors: &mut Vec<SourceError>,
 ) {
     let mut skipped = 0;
     let mut last = 0..0;
     for failure in failures {
         let Some(path) = failure.path() else { continue };
-        let Some(Origin { span, is_folder }) = origins.get(path) else { continue };
+        let Some(Named { span, is_folder }) = origins.get(path) else { continue };
         let (name, what) = (path.display(), failure.what());
         if *is_folder && matches!(failure, IoError::Format { .. }) {
             skipped += 1;

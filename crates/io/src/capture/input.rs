@@ -82,8 +82,13 @@ impl CaptureInput {
         selection: Selection,
         loops: u64,
     ) -> Result<Self, IoError> {
-        Ok(Self {
-            records: Records::open(files)?,
+        Ok(Self::over(Records::open(files)?, selection, loops))
+    }
+
+    /// Receives the packets of `selection` from open captures.
+    pub(super) fn over(records: Records, selection: Selection, loops: u64) -> Self {
+        Self {
+            records,
             selector: Selector::new(selection),
             passed_over: PassedOver::default(),
             passes: Passes::new(loops),
@@ -93,7 +98,7 @@ impl CaptureInput {
             failure: None,
             is_damaged: false,
             ended: false,
-        })
+        }
     }
 
     /// The next selected record of this pass or, at its end, of the next one.

@@ -7,10 +7,12 @@ use serde::Deserialize;
 use thalweg_source::{SourceError, misplaced};
 use toml::{Spanned, Value};
 
-use super::files::CaptureFiles;
-use super::find::{Captures, Found, find};
+use super::find::{Captures, Found, Origin, find};
 use super::input::CaptureInput;
 use super::output::CaptureOutput;
+use super::peer::{Endpoint, Peer};
+use super::records::Records;
+use super::standard::{STANDARD, STANDARD_OUTPUT};
 use crate::filter::Filter;
 use crate::kind::{
     InputBlueprint, InputOpening, Kind, Opened, OutputBlueprint, OutputOpening, PortBlueprint,
@@ -21,13 +23,13 @@ use crate::paced::Pace;
 use crate::port::{Input, IoError, Output};
 use crate::selection::{Selection, TIME, TimeRange, parse_time};
 
-/// Capture files and pipes.
+/// Capture files, pipes, standard input and output, and connections over TCP.
 pub const KIND: Kind = Kind {
     name: "capture",
     key: "capture",
     example: "capture = \"FILE\"",
     noun: "a capture",
-    summary: "reads packets from pcap and pcapng files and pipes, plain or gzip, and writes them",
+    summary: "reads and writes packets as pcap and pcapng: files, plain or gzip, pipes, and TCP",
     input: Some(Side {
         keys: &["capture", "loop", "memory", "pace", "from", "to", "filter"],
         instead: &[],
@@ -43,12 +45,15 @@ pub const KIND: Kind = Kind {
 };
 
 /// What names of captures are accepted for writing.
-const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or /dev/stdout";
+const NAMES: &str = "a name that ends in .pcap, .pcapng, .pcap.gz or .pcapng.gz, or -, or \
+     tcp://HOST:PORT";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InputOptions {
-    /// A file or a pipe; or several files, read as one: a folder, a pattern, or a list of names.
+    /// A file or a pipe, - for standard input, or a connection: tcp://HOST:PORT, or
+    /// tcp://HOST:PORT?listen; or several files, read as one: a folder, a pattern, or a list of
+    /// names.
     #[schemars(with = "Captures")]
     capture: Spanned<Captures>,
     /// How often the files are read; 0 means without end.
@@ -77,7 +82,8 @@ struct InputOptions {
 #[serde(deny_unknown_fields)]
 struct OutputOptions {
     /// A file or a pipe, whose name determines the format: .pcap, .pcapng, .pcap.gz or .pcapng.gz;
-    /// or /dev/stdout.
+    /// or - for standard output, in pcap; or a connection, in pcapng: tcp://HOST:PORT, or
+    /// tcp://HOST:PORT?listen.
     #[schemars(with = "String")]
     capture: Spanned<String>,
 }
@@ -89,7 +95,7 @@ fn time_schema(_: &mut SchemaGenerator) -> Schema {
 
 /// An input that reads captures.
 struct CaptureSource {
-    files: CaptureFiles,
+    origin: Origin,
     what: String,
     form: Option<String>,
     in_memory: bool,
@@ -108,9 +114,9 @@ fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<Sou
     let InputOptions { capture, r#loop: passes, memory: in_memory, pace, .. } = options;
     let pace = Pace::of_option(section, pace, &mut errors);
     let other = passes.as_ref().filter(|passes| *passes.get_ref() != 1).map(Spanned::span);
-    let Found { files, what, form } = find(section, capture, in_memory, other, &mut errors);
+    let Found { origin, what, form } = find(section, capture, in_memory, other, &mut errors);
     let passes = passes.map_or(1, Spanned::into_inner);
-    let source = CaptureSource { files, what, form, in_memory, passes, pace, times, filter };
+    let source = CaptureSource { origin, what, form, in_memory, passes, pace, times, filter };
     if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
 }
 
@@ -156,7 +162,7 @@ impl PortBlueprint for CaptureSource {
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
         other.downcast::<Self>().is_some_and(|other| {
-            self.files.paths().eq(other.files.paths())
+            self.origin.is_same(&other.origin)
                 && self.in_memory == other.in_memory
                 && self.passes == other.passes
                 && self.pace == other.pace
@@ -179,10 +185,14 @@ impl InputBlueprint for CaptureSource {
         let passes = overrides.passes.unwrap_or(self.passes);
         let filter = overrides.filter.as_ref().or(self.filter.as_ref()).cloned();
         let selection = Selection { times: self.times.replaced_by(overrides.times), filter };
+        let records = match &self.origin {
+            Origin::Files(files) => Records::open(files)?,
+            Origin::Peer(peer) => Records::arriving(peer.path(), peer.sender(opening.stop)?),
+        };
         let input: Box<dyn Input> = if self.in_memory {
-            Box::new(MemoryInput::load_files(&self.files, selection, passes)?)
+            Box::new(MemoryInput::over(records, selection, passes))
         } else {
-            Box::new(CaptureInput::open_files(&self.files, selection, passes)?)
+            Box::new(CaptureInput::over(records, selection, passes))
         };
         Ok(Opened::single(input, self.mode()))
     }
@@ -201,46 +211,81 @@ impl InputBlueprint for CaptureSource {
 
     fn can_repeat(&self, passes: u64) -> bool {
         let is_file = |path: &Path| path.metadata().is_ok_and(|file| file.is_file());
-        passes == 1 || self.in_memory || self.files.paths().all(is_file)
+        let is_of_files = match &self.origin {
+            Origin::Files(files) => files.paths().all(is_file),
+            Origin::Peer(_) => false,
+        };
+        passes == 1 || self.in_memory || is_of_files
+    }
+}
+
+impl Origin {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Files(files), Self::Files(others)) => files.paths().eq(others.paths()),
+            (Self::Peer(peer), Self::Peer(other)) => peer == other,
+            _ => false,
+        }
     }
 }
 
 /// An output that writes a capture.
-struct CaptureTarget(PathBuf);
+#[derive(PartialEq)]
+enum CaptureTarget {
+    File(PathBuf),
+    Peer(Peer),
+}
 
 fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<SourceError>> {
     let OutputOptions { capture } = section.parse()?;
-    let path = section.resolve(capture.get_ref());
-    section.writes(&path, capture.span());
+    let (name, span) = (&**capture.get_ref(), capture.span());
+    if Endpoint::is_meant(name) {
+        let peer = Peer::parse(section, name, span).map_err(|error| vec![error])?;
+        return Ok(Box::new(CaptureTarget::Peer(peer)));
+    }
+    let path = if name == STANDARD { STANDARD_OUTPUT.into() } else { section.resolve(name) };
+    section.writes(&path, span.clone());
     let unknown =
         || CaptureOutput::form(&path).is_none().then_some(("unknown capture format", NAMES));
     if let Some((message, expected)) = misplaced(&path).or_else(unknown) {
-        return Err(vec![section.error(capture.span(), message, expected)]);
+        return Err(vec![section.error(span, message, expected)]);
     }
-    Ok(Box::new(CaptureTarget(path)))
+    Ok(Box::new(CaptureTarget::File(path)))
 }
 
 impl PortBlueprint for CaptureTarget {
     fn describe(&self) -> String {
-        self.0.display().to_string()
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Peer(peer) => peer.to_string(),
+        }
     }
 
     fn title(&self) -> String {
-        format!("capture {}", self.0.display())
+        format!("capture {}", self.describe())
     }
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
-        other.downcast::<Self>().is_some_and(|other| self.0 == other.0)
+        other.downcast() == Some(self)
     }
 
     fn mode(&self) -> Option<String> {
-        CaptureOutput::form(&self.0)
+        match self {
+            Self::File(path) => CaptureOutput::form(path),
+            Self::Peer(_) => Some("pcapng".into()),
+        }
     }
 }
 
 impl OutputBlueprint for CaptureTarget {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let output = CaptureOutput::claim(&self.0, opening.stop)?;
+        let output = match self {
+            Self::File(path) => CaptureOutput::claim(path, opening.stop)?,
+            Self::Peer(peer) => {
+                let connection = peer.receiver(opening.stop)?;
+                CaptureOutput::connected(&peer.path(), connection, opening.stop)
+            }
+        };
         Ok(Opened::single(Box::new(output), self.mode()))
     }
 }

@@ -1,4 +1,5 @@
-//! Capture files: pcap and pcapng, plain and gzip-compressed.
+//! Captures in pcap and pcapng, plain and gzip-compressed: files, pipes, standard input and output,
+//! and connections.
 
 mod ahead;
 mod blocks;
@@ -13,19 +14,22 @@ mod order;
 mod output;
 mod pcap;
 mod pcapng;
+mod peer;
 mod read_ahead;
 mod record;
 mod records;
 mod selector;
 mod set;
+mod standard;
 mod stream;
 
 pub use commented::{CommentedCapture, CommentedPacket};
 pub use files::CaptureFiles;
 pub use input::CaptureInput;
 pub use kind::KIND;
-pub use output::{CaptureOutput, STANDARD_OUTPUT};
+pub use output::CaptureOutput;
 pub use read_ahead::ReadAhead;
+pub use standard::{STANDARD_INPUT, STANDARD_OUTPUT};
 
 pub(crate) use link::{Unfit, to_ethernet};
 pub(crate) use record::Next;

@@ -9,6 +9,7 @@
 //! only a record that crosses a page boundary can be truncated.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -18,6 +19,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Nanoseconds};
 use thalweg_source::{Incomplete, OutputFile, Stop};
 
 use super::blocks;
+use super::standard::STANDARD_OUTPUT;
 use crate::port::{IoError, Lost, Output, OutputFailure};
 
 /// Bytes of records that are compressed into one gzip member.
@@ -25,9 +27,6 @@ const MEMBER: usize = 64 * 1024;
 
 /// The error of an output that had one before.
 const STOPPED: &str = "writing stopped after an earlier error";
-
-/// The path of standard output: a capture there is pcap, whatever its name is.
-pub const STANDARD_OUTPUT: &str = "/dev/stdout";
 
 /// The smallest size of a memory page.
 const PAGE: u64 = 4096;
@@ -165,7 +164,19 @@ impl CaptureOutput {
         let file = OutputFile::new(path);
         file.stop_with(stop);
         file.claim().map_err(|source| IoError::File { path: path.into(), source })?;
-        Ok(Self {
+        Ok(Self::over(file, format, gzip))
+    }
+
+    /// Writes pcapng to an open connection, which errors name as `path`. Waits for a reader that is
+    /// slow until `stop`.
+    pub(super) fn connected(path: &Path, connection: File, stop: &Stop) -> Self {
+        let file = OutputFile::opened(path, connection);
+        file.stop_with(stop);
+        Self::over(file, Format::PcapNg, false)
+    }
+
+    fn over(file: OutputFile, format: Format, gzip: bool) -> Self {
+        Self {
             file,
             format,
             gzip,
@@ -173,7 +184,7 @@ impl CaptureOutput {
             pending: Vec::new(),
             written: 0,
             failed: false,
-        })
+        }
     }
 
     /// Adds one Ethernet packet that had `wire_len` bytes on the wire.

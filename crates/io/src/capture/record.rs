@@ -15,7 +15,7 @@ use super::bytes::{Bytes, Fault};
 use super::pcap::Pcap;
 use super::pcapng::PcapNg;
 use super::read_ahead::ReadAhead;
-use super::stream::Upkeep;
+use super::stream::{Stream, Upkeep};
 use crate::claims::Shared;
 use crate::port::IoError;
 
@@ -74,19 +74,28 @@ impl Reader {
     pub(crate) fn open(path: &Path, upkeep: Upkeep) -> Result<Self, IoError> {
         let file = |source: io::Error| IoError::File { path: path.into(), source };
         let bytes = Bytes::open(path, upkeep).map_err(file)?;
-        let mut reader = Self {
-            path: path.into(),
+        let mut reader = Self::over(path.into(), bytes);
+        if reader.descriptor().is_none() {
+            reader.read_header()?;
+        }
+        Ok(reader)
+    }
+
+    /// Reads a capture as its bytes arrive; errors name it as `path`.
+    pub(super) fn arriving(path: PathBuf, stream: Stream) -> Self {
+        Self::over(path, Bytes::over(stream, Upkeep::Full))
+    }
+
+    fn over(path: PathBuf, bytes: Bytes) -> Self {
+        Self {
+            path,
             bytes,
             format: None,
             current: 0,
             ahead: None,
             aside: Vec::new(),
             has_failed: false,
-        };
-        if reader.descriptor().is_none() {
-            reader.read_header()?;
         }
-        Ok(reader)
     }
 
     /// Reads the file header; returns whether it has arrived.
@@ -182,7 +191,7 @@ impl Reader {
         }
     }
 
-    /// The file, if it is one whose next bytes may come later: a pipe or a terminal.
+    /// The file, if it is one whose next bytes may come later: a pipe, a socket or a terminal.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.bytes.descriptor()
     }

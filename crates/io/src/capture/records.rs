@@ -1,6 +1,7 @@
 //! The records of an input, which has one file or several.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
 use thalweg_packet::Nanoseconds;
 
@@ -8,7 +9,7 @@ use super::files::CaptureFiles;
 use super::read_ahead::ReadAhead;
 use super::record::{Next, Reader, Record};
 use super::set::FileSet;
-use super::stream::Upkeep;
+use super::stream::{Stream, Upkeep};
 use crate::claims::Shared;
 use crate::port::IoError;
 
@@ -28,6 +29,11 @@ impl Records {
             [one] => Self::One(Reader::open(&one.path, Upkeep::Full)?),
             _ => Self::Several(FileSet::new(files.clone())),
         })
+    }
+
+    /// The records of a capture whose bytes arrive later; errors name it as `path`.
+    pub(super) fn arriving(path: PathBuf, stream: Stream) -> Self {
+        Self::One(Reader::arriving(path, stream))
     }
 
     /// Begins again with the first record.
@@ -94,7 +100,7 @@ impl Records {
         }
     }
 
-    /// The file, if it is one whose next bytes may come later: a pipe or a terminal.
+    /// The file, if it is one whose next bytes may come later: a pipe, a socket or a terminal.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::One(reader) => reader.descriptor(),

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use thalweg_source::poll::is_hung_up;
 
+use super::peer::Listener;
+
 /// An open file; clones read on from one position. Reading one whose next bytes may come later, a
-/// pipe or a terminal, returns an error of the kind `WouldBlock` until they do.
+/// pipe, a socket or a terminal, returns an error of the kind `WouldBlock` until they do.
 #[derive(Clone, Debug)]
 pub(super) struct Stream(Arc<Inner>);
 
@@ -44,6 +46,8 @@ enum Hold {
     /// Its name, by which it is opened for each read; and its device and inode, so that another
     /// file that takes the name meanwhile is not read on.
     Name(PathBuf, (u64, u64)),
+    /// A connection that a peer opens later.
+    Listener(Listener),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +75,25 @@ impl Stream {
         Ok(Self(Arc::new(Inner { file, kind, has_begun, position, size: metadata.len() })))
     }
 
+    /// A connection, which never blocks.
+    pub(super) fn connected(connection: File) -> Self {
+        Self::later(Hold::Descriptor(connection))
+    }
+
+    /// The connection that a listener will accept.
+    pub(super) fn awaited(listener: Listener) -> Self {
+        Self::later(Hold::Listener(listener))
+    }
+
+    fn later(file: Hold) -> Self {
+        let (has_begun, position) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self(Arc::new(Inner { file, kind: Kind::Other, has_begun, position, size: 0 }))
+    }
+
     /// The file, if its next bytes may come later.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.file {
+            Hold::Listener(listener) => Some(listener.descriptor()),
             Hold::Descriptor(file) if self.0.kind != Kind::Regular => Some(file.as_fd()),
             _ => None,
         }
@@ -91,7 +111,7 @@ impl Stream {
     pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         match &self.0.file {
             Hold::Descriptor(file) => file.read_at(bytes, at),
-            Hold::Name(..) => Err(io::ErrorKind::Unsupported.into()),
+            Hold::Name(..) | Hold::Listener(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -101,6 +121,7 @@ impl Inner {
         let at = self.position.load(Relaxed);
         let read = match &self.file {
             Hold::Descriptor(file) => file.read_at(bytes, at)?,
+            Hold::Listener(_) => return Err(io::ErrorKind::Unsupported.into()),
             Hold::Name(path, expected) => {
                 let (file, metadata) = open(path)?;
                 if identity(&metadata) != *expected {
@@ -130,11 +151,17 @@ impl Inner {
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match (&self.0.file, self.0.kind) {
-            (_, Kind::Regular) | (Hold::Name(..), _) => self.0.read_regular(bytes),
+            (Hold::Name(..), _) | (Hold::Descriptor(_), Kind::Regular) => {
+                self.0.read_regular(bytes)
+            }
             (Hold::Descriptor(file), Kind::Pipe) => self.0.read_pipe(file, bytes),
             (Hold::Descriptor(file), Kind::Other) => {
                 let mut file: &File = file;
                 file.read(bytes)
+            }
+            (Hold::Listener(listener), _) => {
+                let mut connection = listener.client()?;
+                connection.read(bytes)
             }
         }
     }

@@ -35,6 +35,8 @@ pub struct InputOpening<'a> {
     pub queues: usize,
     /// What the run requests in place of the section.
     pub overrides: &'a Overrides,
+    /// Ends the wait for the other end of a connection.
+    pub stop: &'a Stop,
 }
 
 /// What an output is opened with.
@@ -44,7 +46,7 @@ pub struct OutputOpening<'a> {
     pub pool: &'a Arc<Pool>,
     /// The most queues that the run serves; at least 1.
     pub queues: usize,
-    /// Ends the wait for the reader of a pipe.
+    /// Ends the wait for the reader of a pipe, or for the other end of a connection.
     pub stop: &'a Stop,
 }
 

@@ -32,8 +32,8 @@ pub struct Section<'a> {
 /// The files that a section names, and warnings about it.
 #[derive(Debug, Default)]
 pub struct NamedFiles {
-    /// Files that the port reads, in their order.
-    pub read: Vec<PathBuf>,
+    /// Files that the port reads, in their order, and the spans of their options.
+    pub read: Vec<(PathBuf, Range<usize>)>,
     /// Places where it looks for files.
     pub searched: Vec<Searched>,
     /// Files that it writes, and the spans of their options.
@@ -108,9 +108,10 @@ impl<'a> Section<'a> {
         self.table.resolve(path)
     }
 
-    /// Adds a file that the port reads, so that no part of the chain overwrites it.
-    pub fn reads(&self, path: &Path) {
-        self.found.borrow_mut().read.push(path.to_owned());
+    /// Adds a file that the port reads, by the option at `span`, so that no part of the chain
+    /// overwrites it, and no other reads it if it is a pipe.
+    pub fn reads(&self, path: &Path, span: Range<usize>) {
+        self.found.borrow_mut().read.push((path.to_owned(), span));
     }
 
     /// Adds a place where the port looks for files, so that no part of the chain writes one there.

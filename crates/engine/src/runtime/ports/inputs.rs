@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use thalweg_chain::Plan;
+use thalweg_chain::{InputPlan, Plan};
 use thalweg_cpu::cycles;
 use thalweg_io::{Input, PacedStart};
 use thalweg_packet::BATCH;
@@ -33,11 +33,17 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    pub(crate) fn open(plan: &Plan, options: &RunOptions) -> Result<Self, RunError> {
+    pub(crate) fn open(
+        plan: &Plan,
+        options: &RunOptions,
+        control: &Control,
+    ) -> Result<Self, RunError> {
         check_options(plan, options)?;
         let start = PacedStart::default();
+        let stop = control.stop_request().after(options.duration);
+        let open = |input: &InputPlan| open_paced(plan, input, options, &start, &stop);
         Ok(Self {
-            sources: Sources::open(plan, |input| open_paced(plan, input, options, &start))?,
+            sources: Sources::open(plan, open)?,
             count: options.count,
             left: options.count.unwrap_or(u64::MAX),
             duration: options.duration,

@@ -12,15 +12,16 @@ use crate::runtime::options::RunOptions;
 /// time.
 const QUEUES: usize = 1;
 
-/// Opens an input of `plan`.
+/// Opens an input of `plan`; waits for its other end until `stop`.
 pub(crate) fn open_input(
     plan: &Plan,
     input: &InputPlan,
     options: &RunOptions,
+    stop: &Stop,
 ) -> Result<Box<dyn Input>, RunError> {
     let overrides =
         Overrides { passes: options.loops, times: options.times, filter: options.filter.clone() };
-    let opening = InputOpening { pool: &plan.pool, queues: QUEUES, overrides: &overrides };
+    let opening = InputOpening { pool: &plan.pool, queues: QUEUES, overrides: &overrides, stop };
     Ok(only(input.open(&opening)?))
 }
 
@@ -31,8 +32,9 @@ pub(crate) fn open_paced(
     input: &InputPlan,
     options: &RunOptions,
     start: &PacedStart,
+    stop: &Stop,
 ) -> Result<Box<dyn Input>, RunError> {
-    let port = open_input(plan, input, options)?;
+    let port = open_input(plan, input, options, stop)?;
     let Some(pace) = input.blueprint.pace() else { return Ok(port) };
     let merges = plan.merge == MergeBy::Time && input.blueprint.times().is_some();
     let start = if merges { start.clone() } else { PacedStart::default() };
