@@ -281,3 +281,24 @@ fn what_is_no_protocol_is_given_up() {
     app.data(true, &[0; 300], 25);
     assert_eq!(app, App::None);
 }
+
+#[test]
+fn white_space_between_messages_is_not_kept() {
+    for (to_server, white) in [(true, &b"\r\n\r\n"[..]), (false, b"\r\n \t"), (false, b"\n\n\n\n")]
+    {
+        let mut app = App::default();
+        messages(&mut app, true, &[&b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"[..]; 2]);
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        messages(&mut app, false, &[response]);
+        let before = app.memory();
+        for _ in 0..10_000 {
+            app.data(to_server, white, 80);
+            assert_eq!(app.advance(to_server), Progress::More);
+        }
+        assert!(app.memory() < before + 2048, "{} bytes after {before}", app.memory());
+        // What comes then is a message as any other.
+        let next = if to_server { &b"GET /b HTTP/1.1\r\n\r\n"[..] } else { response };
+        app.data(to_server, next, 80);
+        assert_ne!(app.advance(to_server), Progress::More);
+    }
+}
