@@ -209,6 +209,7 @@ def ids_chain(folder, name, capture, rules):
 
 
 def datagrams(make, size, port):
+    """Datagrams of some senders and receivers, to one port."""
     ends = [(0x0A000000 + n % 64, 0xC0A80000 + n % 32, (1024 + n % 997, port)) for n in range(PACKETS)]
     return [datagram(*end, make(n, size)) for n, end in enumerate(ends)]
 
@@ -250,9 +251,10 @@ def compare_payloads(options):
         cycles = {name: [] for name in chains}
         for _ in range(options.rounds):
             for name, chain in chains.items():
-                most = count if name == "random" else count // 4
                 if options.protocol == "tcp":
                     most = CONNECTIONS * (3 + segments_of(size))
+                else:
+                    most = count if name == "random" else count // 4
                 report = json.loads(run(program, "run", chain, "--count", most, "--json", "--quiet"))
                 cycles[name].append(report["nfs"][0]["cycles_per_packet"])
         for name, all_rounds in cycles.items():

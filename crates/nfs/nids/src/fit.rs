@@ -125,7 +125,8 @@ impl Rule {
         test.required().map(|content| &content.bytes)
     }
 
-    fn payload_part(&self) -> Option<&Part> {
+    /// The tests of the payload.
+    pub(super) fn payload_part(&self) -> Option<&Part> {
         self.parts.iter().find(|part| part.buffer == Buffer::Payload)
     }
 

@@ -27,6 +27,11 @@ impl<'a> Haystack<'a> {
         self.bytes
     }
 
+    /// Whether `needle` occurs anywhere.
+    pub(super) fn has(&self, needle: &Needle) -> bool {
+        self.find(needle, 0, self.bytes.len()).is_some()
+    }
+
     /// The first occurrence of `needle` that begins at `start` or later and ends by `end`.
     pub(super) fn find(&self, needle: &Needle, start: usize, end: usize) -> Option<usize> {
         work::add(work::SEARCH);

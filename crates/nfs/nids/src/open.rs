@@ -82,9 +82,7 @@ impl Open {
         let may_hold = |number: &u32| {
             let lacks = lacking.iter().find(|(known, _)| known == number);
             let content = lacks.and_then(|(_, test)| rules[*number as usize].content(*test));
-            content.is_none_or(|content| {
-                content.len() > LONG || recent.find(content, 0, recent.bytes().len()).is_some()
-            })
+            content.is_none_or(|content| content.len() > LONG || recent.has(content))
         };
         found.extend(waiting.iter().map(|(number, _)| *number).filter(may_hold));
         waiting.retain_mut(|(_, left)| {

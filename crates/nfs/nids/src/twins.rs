@@ -4,7 +4,6 @@
 
 use hashbrown::HashMap;
 
-use super::buffer::Buffer;
 use super::matcher::Outcome;
 use super::rule::{PayloadTest, Rule, View};
 
@@ -38,8 +37,7 @@ impl Twins {
 
 /// What decides how the payload tests of a rule come out, if it has any.
 fn tests(rule: &Rule) -> Option<(Option<View>, &[PayloadTest])> {
-    let part = rule.parts.iter().find(|part| part.buffer == Buffer::Payload)?;
-    Some((rule.view, &part.tests))
+    rule.payload_part().map(|part| (rule.view, &part.tests[..]))
 }
 
 impl Outcomes {

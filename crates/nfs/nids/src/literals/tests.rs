@@ -27,6 +27,24 @@ fn find(literals: &Literals, text: &[u8], from: usize, found: &mut Found) -> Vec
     numbers
 }
 
+/// Literals of which none is another or too short.
+fn distinct(literals: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut literals: Vec<_> = literals.filter(|l| l.len() >= Literals::LEAST).collect();
+    literals.sort();
+    literals.dedup();
+    literals
+}
+
+/// Fails unless each filter finds in `text` what the reference does.
+fn all_are_found(literals: &[Vec<u8>], text: &[u8], from: usize) -> Result<(), TestCaseError> {
+    let mut found = Found::default();
+    for literals_of in variants(literals) {
+        let expected = reference(literals, text, from);
+        prop_assert_eq!(find(&literals_of, text, from, &mut found), expected);
+    }
+    Ok(())
+}
+
 /// The same literals in each filter that can hold them.
 fn variants(literals: &[Vec<u8>]) -> Vec<Literals> {
     let all = 0..literals.len() as u32;
@@ -100,16 +118,9 @@ proptest! {
     ) {
         let text = [runs(&text), mixed].concat();
         let literals = literals.iter().map(|parts| runs(parts).to_ascii_lowercase());
-        let mut literals: Vec<_> = literals.filter(|l| l.len() >= Literals::LEAST).collect();
-        literals.sort();
-        literals.dedup();
+        let literals = distinct(literals);
         prop_assume!(!literals.is_empty());
-        let from = from.index(text.len() + 1);
-        let mut found = Found::default();
-        for literals_of in variants(&literals) {
-            let expected = reference(&literals, &text, from);
-            prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
-        }
+        all_are_found(&literals, &text, from.index(text.len() + 1))?;
     }
 
     #[test]
@@ -127,17 +138,10 @@ proptest! {
             let rest = &text[start.index(text.len())..];
             rest[..rest.len().min(*length)].to_ascii_lowercase()
         };
-        let mut literals: Vec<_> = literals.iter().map(part).collect();
-        literals.retain(|literal| literal.len() >= Literals::LEAST);
-        literals.sort();
-        literals.dedup();
+        let literals = distinct(literals.iter().map(part));
         prop_assume!(!literals.is_empty());
-        let from = from.index(text.len() + 1);
+        all_are_found(&literals, &text, from.index(text.len() + 1))?;
         let mut found = Found::default();
-        for literals_of in variants(&literals) {
-            let expected = reference(&literals, &text, from);
-            prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
-        }
         let places: Vec<_> = places.iter().take(literals.len())
             .map(|place| place.map(|place| place.index(text.len()) as u32)).collect();
         for literals_of in variants(&literals) {

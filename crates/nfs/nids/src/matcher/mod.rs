@@ -43,10 +43,8 @@ pub(super) fn verify(tests: &[PayloadTest], hay: &Haystack<'_>) -> Outcome {
 
 /// Which of `tests` is a content that is required and nowhere in a payload, whatever its place.
 pub(super) fn lacking(tests: &[PayloadTest], hay: &Haystack<'_>) -> Option<u16> {
-    let is_nowhere = |test: &PayloadTest| {
-        test.required()
-            .is_some_and(|content| hay.find(&content.bytes, 0, hay.bytes().len()).is_none())
-    };
+    let is_nowhere =
+        |test: &PayloadTest| test.required().is_some_and(|content| !hay.has(&content.bytes));
     tests.iter().position(is_nowhere).and_then(|at| u16::try_from(at).ok())
 }
 
