@@ -118,6 +118,13 @@ fn pseudo_header(bytes: &[u8], headers: &Headers, length: usize) -> Option<Check
     }
 }
 
+/// The sum of the pseudo-header, which a packet holds in the place of its transport checksum when
+/// that is left to hardware. `None` for a packet whose checksum cannot be computed.
+pub fn pseudo_header_sum(bytes: &[u8], headers: &Headers) -> Option<u16> {
+    let (segment, _) = transport(bytes, headers)?;
+    pseudo_header(bytes, headers, segment.len()).map(Checksum::sum)
+}
+
 /// The transport part of the packet and the place of its checksum within it,
 /// when the checksum can be computed: whole, not a fragment.
 #[inline]

@@ -1,7 +1,7 @@
 //! Packet memory, batches, flow keys, headers and checksums: the base of every
 //! other crate of Thalweg.
 //!
-//! A [`Pool`] cuts one region of [`PacketMemory`] into equal frames. A packet
+//! A [`Pool`] cuts one region of [`PacketMemory`] into equal frames, and a few large ones. A packet
 //! is a frame with an offset, a length and metadata; it owns no bytes. Stages
 //! pass packets in a [`Batch`] of up to [`BATCH`] in structure-of-arrays form
 //! and select packets with [`Lanes`].
@@ -20,6 +20,7 @@ mod metadata;
 mod miniflow;
 mod parse;
 mod pool;
+mod segments;
 mod time;
 mod transposed;
 mod tuple;
@@ -35,7 +36,11 @@ pub use memory::{MemoryKind, PacketMemory};
 pub use metadata::{Cut, Metadata, Packet, PacketType, PortIndex};
 pub use miniflow::MiniFlow;
 pub use parse::{Decapsulate, parse};
-pub use pool::{DEFAULT_FRAME_SIZE, Frame, HEADROOM, MAX_FRAME_SIZE, Pool, PoolError};
+pub use pool::{
+    DEFAULT_FRAME_SIZE, Frame, HEADROOM, LARGE_FRAME_SIZE, MAX_FRAME_SIZE, MAX_SUPER_PACKET_LEN,
+    Pool, PoolError,
+};
+pub use segments::Segments;
 pub use time::Nanoseconds;
 pub use transposed::{Half, TransposedKeys};
 pub use tuple::{FiveTuple, address_bits, address_of, symmetric_hash};

@@ -59,6 +59,8 @@ pub struct Packet {
     pub packet_type: PacketType,
     /// How it was fragmented.
     pub cut: Cut,
+    /// For a super-packet, the bytes of payload in each of its [segments](crate::Segments); else 0.
+    pub segment_size: u16,
 }
 
 impl Packet {
@@ -101,6 +103,10 @@ pub struct Metadata {
     pub packet_type: [PacketType; BATCH],
     /// How it was fragmented.
     pub cut: [Cut; BATCH],
+    /// For a super-packet, the bytes of payload in each of its [segments](crate::Segments), save
+    /// for the last; 0 for any other packet. The transport checksum of a super-packet is unspecified:
+    /// what sends or segments it computes one.
+    pub segment_size: [u16; BATCH],
 }
 
 impl Metadata {

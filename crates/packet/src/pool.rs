@@ -20,6 +20,14 @@ pub const DEFAULT_FRAME_SIZE: usize = 2048;
 /// The largest frame: a jumbo packet of 10 KiB with its headroom and tailroom.
 pub const MAX_FRAME_SIZE: usize = 16 * 1024;
 
+/// Bytes of a large frame, for a super-packet: an odd number of cache lines, and less than 64 KiB, so
+/// that offsets and lengths in it have 16 bits.
+pub const LARGE_FRAME_SIZE: usize = 1023 * 64;
+
+/// The longest super-packet, in bytes. Linux makes them 300 bytes shorter than 64 KiB at least, unless
+/// it has put them together from received ones.
+pub const MAX_SUPER_PACKET_LEN: usize = LARGE_FRAME_SIZE - HEADROOM;
+
 /// Bytes left free before a received packet, for headers that NFs add: two cache
 /// lines, and 2 bytes more, so that the IP header after an Ethernet header begins
 /// on a multiple of 4 and both lie in one cache line.
@@ -50,7 +58,7 @@ pub enum PoolError {
     /// The frame size is out of range or not a multiple of a cache line.
     #[error("frame size {0} is not a multiple of 64 between 512 and {MAX_FRAME_SIZE}")]
     FrameSize(usize),
-    /// The region does not hold a single frame, or more than 2^32.
+    /// The region does not hold a single frame beside the large ones, or more than 2^32.
     #[error("a region of {len} bytes holds no frame of {frame_size} bytes, or more than 2^32")]
     Region {
         /// The region's size in bytes.
@@ -68,7 +76,8 @@ pub enum PoolError {
     },
 }
 
-/// Equal frames cut from one [`PacketMemory`], shared by all workers.
+/// Equal frames cut from one [`PacketMemory`], shared by all workers; and behind them, if requested,
+/// large ones for super-packets.
 ///
 /// Frames are taken and given back up to a batch at a time, so the lock inside
 /// is taken once a batch.
@@ -79,8 +88,11 @@ pub struct Pool {
     /// Bytes from one frame to the next.
     stride: usize,
     frames: u32,
+    /// The large frames, whose indexes follow those of the others.
+    large: u32,
     id: NonZeroU32,
     free: Mutex<Vec<u32>>,
+    free_large: Mutex<Vec<u32>>,
 }
 
 impl Pool {
@@ -89,28 +101,53 @@ impl Pool {
         frames.saturating_mul(stride(frame_size))
     }
 
+    /// The same with `large` large frames.
+    pub fn region_len_with(frames: usize, frame_size: usize, large: usize) -> usize {
+        let large = large.saturating_mul(stride(LARGE_FRAME_SIZE));
+        Self::region_len(frames, frame_size).saturating_add(large)
+    }
+
     /// Cuts `memory` into frames of `frame_size` bytes, as many as it holds
     /// ([`region_len`](Self::region_len) returns the length it needs).
     ///
     /// # Errors
     /// [`PoolError`] when the sizes do not fit together.
     pub fn new(memory: PacketMemory, frame_size: usize) -> Result<Self, PoolError> {
+        Self::with_large(memory, frame_size, 0)
+    }
+
+    /// Cuts `memory` into `large` frames of [`LARGE_FRAME_SIZE`] bytes and as many of `frame_size`
+    /// bytes as the rest holds ([`region_len_with`](Self::region_len_with) returns the length it
+    /// needs).
+    ///
+    /// # Errors
+    /// [`PoolError`] when the sizes do not fit together.
+    pub fn with_large(
+        memory: PacketMemory,
+        frame_size: usize,
+        large: usize,
+    ) -> Result<Self, PoolError> {
         static NEXT_ID: AtomicU32 = AtomicU32::new(1);
         if !(512..=MAX_FRAME_SIZE).contains(&frame_size) || !frame_size.is_multiple_of(64) {
             return Err(PoolError::FrameSize(frame_size));
         }
         let region = || PoolError::Region { len: memory.len(), frame_size };
         let stride = stride(frame_size);
-        let frames = u32::try_from(memory.len() / stride).map_err(|_| region())?;
+        let of_large = Self::region_len_with(0, frame_size, large);
+        let frames = memory.len().saturating_sub(of_large) / stride;
+        let all = u32::try_from(frames.saturating_add(large)).map_err(|_| region())?;
         if frames == 0 {
             return Err(region());
         }
+        let frames = frames as u32;
         // Low indices come out first, so that a lightly loaded pool stays in cache.
         let free = Mutex::new((0..frames).rev().collect());
+        let free_large = Mutex::new((frames..all).rev().collect());
         // After four thousand million pools numbers repeat; 0 never occurs.
         let id =
             NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
-        Ok(Self { memory, frame_size, stride, frames, id, free })
+        let large = all - frames;
+        Ok(Self { memory, frame_size, stride, frames, large, id, free, free_large })
     }
 
     /// A pool of `frames` frames over fresh ordinary pages.
@@ -118,13 +155,25 @@ impl Pool {
     /// # Errors
     /// [`PoolError`] when the sizes are out of range or memory is short.
     pub fn anonymous(frames: usize, frame_size: usize) -> Result<Self, PoolError> {
-        let len = Self::region_len(frames, frame_size);
+        Self::anonymous_with(frames, frame_size, 0)
+    }
+
+    /// The same with `large` large frames.
+    ///
+    /// # Errors
+    /// As [`anonymous`](Self::anonymous).
+    pub fn anonymous_with(
+        frames: usize,
+        frame_size: usize,
+        large: usize,
+    ) -> Result<Self, PoolError> {
+        let len = Self::region_len_with(frames, frame_size, large);
         if len == 0 {
             return Err(PoolError::Region { len, frame_size });
         }
         let memory =
             PacketMemory::anonymous(len).map_err(|source| PoolError::Map { len, source })?;
-        Self::new(memory, frame_size)
+        Self::with_large(memory, frame_size, large)
     }
 
     /// The memory of the pool's frames.
@@ -132,22 +181,35 @@ impl Pool {
         &self.memory
     }
 
-    /// Bytes of one frame.
+    /// Bytes of one frame that is not large.
+    #[inline]
     pub fn frame_size(&self) -> usize {
         self.frame_size
     }
 
-    /// How many frames the pool has.
+    /// Bytes of this frame.
+    #[inline]
+    pub fn size_of(&self, frame: &Frame) -> usize {
+        if self.is_large(frame.index) { LARGE_FRAME_SIZE } else { self.frame_size }
+    }
+
+    /// How many frames the pool has, without the large ones.
     pub fn frames(&self) -> usize {
         self.frames as usize
     }
 
-    /// How many frames are taken at this moment; 0 after a run without leaks.
-    pub fn in_use(&self) -> usize {
-        self.frames() - self.free().len()
+    /// How many large frames the pool has: super-packets travel whole if there are some.
+    #[inline]
+    pub fn large_frames(&self) -> usize {
+        self.large as usize
     }
 
-    /// How many frames are free at this moment.
+    /// How many frames are taken at this moment, large ones included; 0 after a run without leaks.
+    pub fn in_use(&self) -> usize {
+        self.frames() - self.free().len() + self.large_frames() - lock(&self.free_large).len()
+    }
+
+    /// How many frames that are not large are free at this moment.
     pub fn available(&self) -> usize {
         self.free().len()
     }
@@ -155,6 +217,12 @@ impl Pool {
     /// Takes one frame, or returns `None` when all are taken.
     pub fn take(&self) -> Option<Frame> {
         let index = self.free().pop()?;
+        Some(Frame { index, pool: self.id })
+    }
+
+    /// Takes one large frame, or returns `None` when all are taken.
+    pub fn take_large(&self) -> Option<Frame> {
+        let index = lock(&self.free_large).pop()?;
         Some(Frame { index, pool: self.id })
     }
 
@@ -178,7 +246,19 @@ impl Pool {
             self.assert_own(&frame);
             frame.index
         };
-        self.free().extend(frames.into_iter().map(own));
+        let indexes = frames.into_iter().map(own);
+        if self.large == 0 {
+            self.free().extend(indexes);
+            return;
+        }
+        let mut free = self.free();
+        for index in indexes {
+            if self.is_large(index) {
+                lock(&self.free_large).push(index);
+            } else {
+                free.push(index);
+            }
+        }
     }
 
     /// Reads a frame's bytes.
@@ -188,9 +268,9 @@ impl Pool {
     #[inline]
     pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
         self.assert_own(frame);
-        // SAFETY: `frame.index` is below `self.frames`, so the slice lies in the
-        // region; `&Frame` excludes a `&mut` slice of the same frame.
-        unsafe { std::slice::from_raw_parts(self.start(frame), self.frame_size) }
+        // SAFETY: the slice lies in the region, as `start` says; `&Frame` excludes a `&mut` slice
+        // of the same frame.
+        unsafe { std::slice::from_raw_parts(self.start(frame), self.size_of(frame)) }
     }
 
     /// Reads and writes a frame's bytes.
@@ -202,14 +282,25 @@ impl Pool {
         self.assert_own(frame);
         // SAFETY: as in `bytes`; `&mut Frame` excludes any other slice of it,
         // because no two `Frame`s of a pool have the same index.
-        unsafe { std::slice::from_raw_parts_mut(self.start(frame), self.frame_size) }
+        unsafe { std::slice::from_raw_parts_mut(self.start(frame), self.size_of(frame)) }
+    }
+
+    #[inline]
+    fn is_large(&self, index: u32) -> bool {
+        index >= self.frames
     }
 
     #[inline]
     fn start(&self, frame: &Frame) -> *mut u8 {
-        // SAFETY: the index is below `self.frames` (only `take` makes frames),
-        // so the offset stays inside the region.
-        unsafe { self.memory.base().as_ptr().add(frame.index as usize * self.stride) }
+        let (index, frames) = (frame.index as usize, self.frames as usize);
+        let offset = if self.is_large(frame.index) {
+            frames * self.stride + (index - frames) * stride(LARGE_FRAME_SIZE)
+        } else {
+            index * self.stride
+        };
+        // SAFETY: the index is below the number of all frames (only `take` and `take_large` make
+        // some), and the region holds as many, the large ones behind the others.
+        unsafe { self.memory.base().as_ptr().add(offset) }
     }
 
     #[inline]
@@ -217,10 +308,14 @@ impl Pool {
         assert!(frame.pool == self.id, "frame {} is of another pool", frame.index);
     }
 
-    // A panic while the lock is held cannot leave the list half changed.
     fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
+}
+
+// A panic while the lock is held cannot leave the list half changed.
+fn lock(free: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes from one frame of `frame_size` bytes to the next.
@@ -228,7 +323,7 @@ impl Pool {
 /// With a frame size that is a large power of two, the same offset in all frames maps to few sets
 /// of the cache, and the frames of a batch evict each other. With an odd number of cache lines per
 /// frame, that offset spreads over all sets.
-fn stride(frame_size: usize) -> usize {
+const fn stride(frame_size: usize) -> usize {
     const LINE: usize = 64;
     ((frame_size / LINE) | 1).saturating_mul(LINE)
 }
@@ -286,6 +381,30 @@ mod tests {
             let memory = PacketMemory::anonymous(Pool::region_len(frames, frame_size)).unwrap();
             assert_eq!(Pool::new(memory, frame_size).unwrap().frames(), frames);
         }
+    }
+
+    #[test]
+    fn large_frames_lie_behind_the_others_and_come_back_to_their_own_list() {
+        const LARGE: usize = 3;
+        let len = Pool::region_len_with(5, 2048, LARGE);
+        let pool = Pool::with_large(PacketMemory::anonymous(len).unwrap(), 2048, LARGE).unwrap();
+        assert_eq!((pool.frames(), pool.large_frames(), pool.available()), (5, LARGE, 5));
+        let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
+        frames.extend(std::iter::from_fn(|| pool.take_large()));
+        assert_eq!((frames.len(), pool.in_use()), (5 + LARGE, 5 + LARGE));
+        for (i, frame) in frames.iter_mut().enumerate() {
+            pool.bytes_mut(frame).fill(i as u8 + 1);
+        }
+        for (i, frame) in frames.iter().enumerate() {
+            let size = if i < 5 { 2048 } else { LARGE_FRAME_SIZE };
+            assert_eq!((pool.bytes(frame).len(), pool.size_of(frame)), (size, size));
+            assert!(pool.bytes(frame).iter().all(|&b| b == i as u8 + 1));
+        }
+        pool.give_back(frames);
+        assert_eq!((pool.in_use(), pool.available()), (0, 5));
+        let large = pool.take_large().unwrap();
+        assert_eq!(pool.size_of(&large), LARGE_FRAME_SIZE);
+        pool.give_back([large]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod parsed;
 mod shape;
+mod supers;
 
 use std::sync::Arc;
 
@@ -135,6 +136,7 @@ impl Batch {
         self.meta.out_port[lane] = packet.out_port;
         self.meta.packet_type[lane] = packet.packet_type;
         self.meta.cut[lane] = packet.cut;
+        self.meta.segment_size[lane] = packet.segment_size;
         self.frames[lane] = Some(packet.frame);
         self.occupied.insert(lane);
         Ok(lane)
@@ -158,6 +160,7 @@ impl Batch {
             out_port: self.meta.out_port[lane],
             packet_type: self.meta.packet_type[lane],
             cut: self.meta.cut[lane],
+            segment_size: self.meta.segment_size[lane],
         })
     }
 
@@ -238,6 +241,7 @@ impl Batch {
         self.meta.out_port[lane] = PortIndex::NONE;
         self.meta.packet_type[lane] = PacketType::default();
         self.meta.cut[lane] = Cut::default();
+        self.meta.segment_size[lane] = 0;
         self.headers[lane] = Headers::default();
     }
 
@@ -250,6 +254,7 @@ impl Batch {
         self.meta.out_port.fill(PortIndex::NONE);
         self.meta.packet_type.fill(PacketType::default());
         self.meta.cut.fill(Cut::default());
+        self.meta.segment_size.fill(0);
         self.headers.fill(Headers::default());
     }
 
@@ -262,16 +267,23 @@ impl Batch {
             return None;
         }
         let frame = self.reserve.pop().or_else(|| self.pool.take())?;
+        self.occupy(lane, frame, len);
+        Some(lane)
+    }
+
+    /// Puts a packet of `len` bytes into an empty lane.
+    #[inline]
+    fn occupy(&mut self, lane: usize, frame: Frame, len: usize) {
         self.offsets[lane] = HEADROOM as u16;
         self.frames[lane] = Some(frame);
         self.lens[lane] = len as u16;
         self.meta.wire_len[lane] = len as u32;
         self.reset_lane(lane);
         self.occupied.insert(lane);
-        Some(lane)
     }
 
-    /// The longest packet [`push_bytes`](Self::push_bytes) takes, in bytes.
+    /// The longest packet [`push_bytes`](Self::push_bytes) takes, in bytes. Only a super-packet may be
+    /// longer.
     #[inline]
     pub fn capacity(&self) -> usize {
         (self.pool.frame_size() - HEADROOM).min(MAX_PACKET_LEN)
@@ -286,6 +298,7 @@ impl Batch {
         }
         self.occupied = self.occupied.without(lanes);
         self.changed = self.changed.without(lanes);
+        let lanes = self.release_large(lanes);
         let frames = &mut self.frames;
         let released = lanes.into_iter().filter_map(|lane| frames[lane].take());
         if self.recycles && self.reserve.len() + lanes.count() <= BATCH {

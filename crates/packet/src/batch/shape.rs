@@ -25,7 +25,8 @@ impl Batch {
     /// Bytes that can be put after the packet.
     #[inline]
     pub fn tailroom(&self, lane: usize) -> usize {
-        self.pool.frame_size() - self.offsets[lane] as usize - self.lens[lane] as usize
+        let size = self.frames[lane].as_ref().map_or(0, |frame| self.pool.size_of(frame));
+        size.saturating_sub(self.offsets[lane] as usize + self.lens[lane] as usize)
     }
 
     /// Makes the packet longer by `n` bytes at its front, of unspecified

@@ -88,3 +88,50 @@ fn what_is_marked_is_parsed_again_and_nothing_else() {
     b.parse_changed();
     assert_eq!(ports(&b), [0, 99, 99]);
 }
+
+/// A TCP packet with a payload of `len` bytes.
+fn tcp(len: usize) -> Vec<u8> {
+    let builder = PacketBuilder::new([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let builder = builder.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    builder.tcp(crate::write::TcpSegment::default()).build(&vec![7; len])
+}
+
+#[test]
+fn a_super_packet_has_a_large_frame_and_stands_for_its_segments() {
+    let pool = Arc::new(Pool::anonymous_with(8, 2048, 1).unwrap());
+    let (mut b, packet) = (Batch::new(pool.clone()), tcp(10_000));
+    b.recycle();
+    assert_eq!(b.push_bytes(&packet), None, "it is no packet of the wire");
+    b.push_bytes(&tcp(10)).unwrap();
+    let lane = b.push_super(packet.len(), 1448).unwrap();
+    b.bytes_mut(lane).copy_from_slice(&packet);
+    assert_eq!(b.push_super(packet.len(), 1448), None, "no large frame is free");
+    assert_eq!(b.push_super(crate::MAX_SUPER_PACKET_LEN + 1, 1448), None);
+    assert_eq!((b.supers(), b.is_super(0), b.is_super(lane)), (Lanes::one(lane), false, true));
+    assert_eq!((b.count_segments(Lanes::ALL), b.segment_len(lane)), (8, 54 + 1448));
+    assert_eq!(b.on_wire(lane), (7, (packet.len() + 6 * 54) as u64));
+    assert_eq!((b.on_wire(0), b.segment_len(0)), ((1, 64), 64));
+
+    b.meta.timestamp[lane] = Nanoseconds(5);
+    b.meta.out_port[lane] = PortIndex(3);
+    let (mut of_wire, mut segments) = (Batch::new(pool.clone()), b.segments(lane).unwrap());
+    let mut lanes = Vec::new();
+    while let Some(segment) = of_wire.push_segment(&mut segments, &b, lane) {
+        lanes.push(segment);
+    }
+    // The eighth frame holds the small packet.
+    assert_eq!((lanes.len(), segments.len(), pool.available()), (7, 0, 0));
+    for segment in lanes {
+        assert_eq!(of_wire.meta.timestamp[segment], Nanoseconds(5));
+        assert_eq!(
+            (of_wire.meta.out_port[segment], of_wire.is_super(segment)),
+            (PortIndex(3), false)
+        );
+    }
+    assert!(b.grow_front(lane, 8) && b.grow_back(lane, 8));
+    let moved = b.take(lane).unwrap();
+    assert_eq!((moved.segment_size, of_wire.push(moved).is_ok()), (1448, true));
+    assert_eq!(of_wire.supers().count(), 1);
+    drop((b, of_wire));
+    assert_eq!((pool.in_use(), pool.available()), (0, 8));
+}
