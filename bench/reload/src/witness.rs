@@ -17,6 +17,7 @@ pub(crate) const KIND: Kind = Kind {
     limits: &[],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: false,
     bypass_hazard: None,
     options: || schemars::json_schema!({}),
     build,

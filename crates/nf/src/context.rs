@@ -84,6 +84,28 @@ impl<'a> Context<'a> {
     #[inline]
     pub fn emit(&mut self, batch: &Batch, lane: usize, bytes: &[u8]) -> Option<Made> {
         let made = self.emitted.push(bytes)?;
+        Some(self.place(batch, lane, made))
+    }
+
+    /// As [`emit`](Self::emit), for a packet that an NF has held: with its `segment_size` if it is a
+    /// super-packet, or 0.
+    pub fn emit_again(
+        &mut self,
+        batch: &Batch,
+        lane: usize,
+        bytes: &[u8],
+        segment_size: u16,
+    ) -> Option<Made> {
+        let made = match segment_size {
+            0 => self.emitted.push(bytes)?,
+            size => self.emitted.push_super(bytes, size)?,
+        };
+        Some(self.place(batch, lane, made))
+    }
+
+    /// Gives a generated packet the metadata of the one in `lane`.
+    #[inline]
+    fn place(&mut self, batch: &Batch, lane: usize, made: Made) -> Made {
         let (from, to, new) = (&batch.meta, &mut self.emitted.batch_of(made).meta, made.lane);
         to.timestamp[new] = from.timestamp[lane];
         to.misdated[new] = from.misdated[lane];
@@ -93,7 +115,7 @@ impl<'a> Context<'a> {
         if self.is_traced() {
             self.emitted.origins.push((lane, made));
         }
-        Some(made)
+        made
     }
 
     /// Leaves `note` about the packet of `lane` for the whole of a divided NF

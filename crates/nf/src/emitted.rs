@@ -40,14 +40,28 @@ impl Emitted {
     /// Adds a packet of `bytes`, from the Ethernet header on; `None` without a free frame.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Option<Made> {
+        let (batch, lane) = (self.room(), self.batches[self.current].push_bytes(bytes)?);
+        Some(Made { batch, lane })
+    }
+
+    /// The same with a super-packet.
+    pub fn push_super(&mut self, bytes: &[u8], segment_size: u16) -> Option<Made> {
+        let batch = self.room();
+        let lane = self.batches[batch].push_super(bytes.len(), segment_size)?;
+        self.batches[batch].bytes_mut(lane).copy_from_slice(bytes);
+        Some(Made { batch, lane })
+    }
+
+    /// The number of a batch with an empty lane.
+    #[inline]
+    fn room(&mut self) -> usize {
         if self.batches[self.current].is_full() {
             self.current += 1;
             if self.current == self.batches.len() {
                 self.batches.push(Batch::new(self.pool.clone()));
             }
         }
-        let lane = self.batches[self.current].push_bytes(bytes)?;
-        Some(Made { batch: self.current, lane })
+        self.current
     }
 
     /// The batch that holds a packet.

@@ -38,6 +38,11 @@ pub struct Kind {
     /// Whether its NFs keep the names or numbers of the chain's ports and packet types. Others are
     /// not told them, so that an NF lives on when ports or types are added.
     pub keeps_names: bool,
+    /// Whether its NFs process super-packets: packets of up to 64 KiB that stand for several, whose
+    /// transport checksums are unspecified ([`Metadata::segment_size`]). Others get the segments.
+    ///
+    /// [`Metadata::segment_size`]: thalweg_packet::Metadata::segment_size
+    pub takes_supers: bool,
     /// What would happen if packets bypassed it, for a kind whose sections therefore refuse
     /// `on_overload = "bypass"`, such as `packets would leave unencrypted`; `None` for one that
     /// packets may bypass.
@@ -181,6 +186,7 @@ mod tests {
             limits: &[],
             chooses_output: false,
             keeps_names: false,
+            takes_supers: false,
             bypass_hazard: None,
             options: || schemars::json_schema!({}),
             build: |section, _| {

@@ -12,6 +12,7 @@ const KIND: Kind = Kind {
     limits: &["1048576 sources: packets of others are dropped (state-full)"],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: false,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build: |section, _environment| Ok(Box::new(section.parse::<Options>()?)),

@@ -30,6 +30,7 @@ pub const KIND: Kind = Kind {
     limits: &["stateless; no in_port; port ranges only in ClassBench files, masks elsewhere"],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: true,
     bypass_hazard: Some("packets that its rules deny would pass"),
     options: || schemars::schema_for!(Options),
     build,

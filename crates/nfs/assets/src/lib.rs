@@ -54,6 +54,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: true,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,

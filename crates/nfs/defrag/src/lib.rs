@@ -38,6 +38,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: true,
     bypass_hazard: Some("NFs after it would see fragments"),
     options: || schemars::schema_for!(Options),
     build,

@@ -35,6 +35,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: true,
     bypass_hazard: Some("packets that its rules drop would pass"),
     options: || schemars::schema_for!(Options),
     build,

@@ -184,10 +184,11 @@ impl Firewall {
         let mut frame = std::mem::take(&mut self.frame);
         let vlan = vlan(batch, lane);
         if let Some(tuple) = FiveTuple::of(batch, lane) {
-            let packet = Packet::new(batch.bytes(lane), batch.headers(lane), &tuple);
+            let is_super = batch.is_super(lane);
+            let packet = Packet::new(batch.bytes(lane), batch.headers(lane), &tuple, is_super);
             self.in_flow(vlan, tuple, &packet, (batch, lane), context);
         } else if let Some(inner) = labels::take_off(batch, lane, &mut frame) {
-            let packet = Packet::new(inner.frame, &inner.headers, &inner.tuple);
+            let packet = Packet::new(inner.frame, &inner.headers, &inner.tuple, false);
             self.in_flow(vlan, inner.tuple, &packet, (batch, lane), context);
         }
         self.frame = frame;

@@ -28,6 +28,7 @@ struct Packet {
     out_port: PortIndex,
     received_at: u64,
     cut: Cut,
+    segment_size: u16,
 }
 
 /// The packets of a flow.
@@ -213,12 +214,14 @@ impl Packet {
             out_port: meta.out_port[lane],
             received_at: meta.received_at[lane],
             cut: meta.cut[lane],
+            segment_size: meta.segment_size[lane],
         }
     }
 
     /// Returns `false` without a frame for it.
     fn emit(&self, batch: &Batch, lane: usize, context: &mut Context<'_>) -> bool {
-        let Some(made) = context.emit(batch, lane, &self.bytes) else { return false };
+        let made = context.emit_again(batch, lane, &self.bytes, self.segment_size);
+        let Some(made) = made else { return false };
         let (meta, new) = (&mut context.emitted().batch_of(made).meta, made.lane);
         meta.wire_len[new] = self.wire_len;
         meta.packet_type[new] = self.packet_type;

@@ -28,14 +28,21 @@ pub(super) struct Packet<'a> {
     bytes: &'a [u8],
     pub(super) headers: &'a Headers,
     pub(super) segment: Option<Segment<'a>>,
+    /// Whether it is a super-packet, whose transport checksum is unspecified.
+    is_super: bool,
 }
 
 impl<'a> Packet<'a> {
-    pub(super) fn new(bytes: &'a [u8], headers: &'a Headers, tuple: &FiveTuple) -> Self {
+    pub(super) fn new(
+        bytes: &'a [u8],
+        headers: &'a Headers,
+        tuple: &FiveTuple,
+        is_super: bool,
+    ) -> Self {
         let is_tcp = tuple.protocol == TCP && headers.layer == Layer::Transport;
         let [l4, payload, end] = [headers.l4, headers.payload, headers.end].map(usize::from);
         let segment = is_tcp.then(|| Segment::new(bytes, l4, payload, end)).flatten();
-        Self { bytes, headers, segment }
+        Self { bytes, headers, segment, is_super }
     }
 
     /// From the IP header on.
@@ -45,7 +52,7 @@ impl<'a> Packet<'a> {
 
     fn is_damaged(&self) -> bool {
         let status = verify(self.bytes, self.headers);
-        matches!(status, ChecksumStatus::BadHeader | ChecksumStatus::BadTransport)
+        !self.is_super && matches!(status, ChecksumStatus::BadHeader | ChecksumStatus::BadTransport)
     }
 
     /// Writes the packet with another sequence number and payload to `out`, from the IP header on.

@@ -67,6 +67,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: true,
     bypass_hazard: Some("connections that its rules block would pass"),
     options: || schemars::schema_for!(Options),
     #[cfg(feature = "ndpi")]

@@ -77,6 +77,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: true,
+    takes_supers: true,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,
@@ -238,9 +239,9 @@ impl NetworkFunction for Monitor {
         for (n, (lane, flow)) in flows.into_iter().enumerate() {
             let is_tcp = batch.field(lane, field::NW_PROTO) == u64::from(ip_proto::TCP);
             let flags = if is_tcp { batch.field(lane, field::TCP_FLAGS) as u16 } else { 0 };
-            let (time, bytes) = (batch.meta.timestamp[lane], batch.meta.wire_len[lane].into());
-            let packet = Counts { sweep, ..Counts::of_packet(time, bytes, flags) };
-            self.packets += 1;
+            let (time, (packets, bytes)) = (batch.meta.timestamp[lane], batch.on_wire(lane));
+            let packet = Counts { sweep, ..Counts::of_packets(time, (packets, bytes), flags) };
+            self.packets += packets;
             self.bytes += bytes;
             let packets = self.add(found.slot(n), flow, packet);
             context.explain(lane, || format!("packet {packets} of its flow since the last export"));

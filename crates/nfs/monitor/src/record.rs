@@ -59,8 +59,12 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of_packet(time: Nanoseconds, bytes: u64, tcp_flags: u16) -> Self {
-        Self { packets: 1, bytes, first: time, last: time, tcp_flags, sweep: 0 }
+    pub(super) fn of_packets(
+        time: Nanoseconds,
+        (packets, bytes): (u64, u64),
+        tcp_flags: u16,
+    ) -> Self {
+        Self { packets, bytes, first: time, last: time, tcp_flags, sweep: 0 }
     }
 
     pub(super) fn add(&mut self, other: &Self) {

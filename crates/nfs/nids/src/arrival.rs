@@ -61,7 +61,8 @@ pub(super) fn delivery(batch: &Batch, lane: usize, checksums: bool, min_ttl: u8)
     {
         return refused(Reason::Length);
     }
-    if !checksums {
+    // Who sends a super-packet on computes its checksums.
+    if !checksums || batch.is_super(lane) {
         return Delivery::default();
     }
     let mut status = checksum::verify(bytes, headers);

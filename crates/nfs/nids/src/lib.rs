@@ -165,6 +165,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: true,
+    takes_supers: true,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,

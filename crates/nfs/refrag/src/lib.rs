@@ -20,6 +20,7 @@ pub const KIND: Kind = Kind {
     limits: &["a packet is dropped if there are no frames for all its fragments (pool-exhausted)"],
     chooses_output: false,
     keeps_names: false,
+    takes_supers: true,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use thalweg_packet::wire::ip_proto;
 use thalweg_packet::write::{decrement_ttl, set_ethernet};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmetric_hash};
 
@@ -251,8 +252,12 @@ impl Router {
         }
         let mtu = self.shared.ports.get(port).mtu;
         let headers = *batch.headers(lane);
-        let long = ip_length(batch.bytes(lane), &headers) > usize::from(mtu);
-        if long && !may_fragment(batch, lane) {
+        let mut long = ip_length(batch.bytes(lane), &headers) > usize::from(mtu);
+        let is_super = long && batch.is_super(lane);
+        if is_super {
+            long = !fits(batch, lane, mtu);
+        }
+        if long && (is_super || !may_fragment(batch, lane)) {
             self.tell_sender(batch, context, lane, IcmpError::TooBig { mtu }, None);
             context.drop(lane, DropReason::TooBig);
             return None;
@@ -396,4 +401,21 @@ impl std::fmt::Display for Hex {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
+}
+
+/// Whether the segments of a super-packet fit into `mtu`. Those of TCP without "don't fragment" are
+/// made smaller where they do not: their receiver sees the same stream.
+fn fits(batch: &mut Batch, lane: usize, mtu: u16) -> bool {
+    let Some(segments) = batch.segments(lane) else { return false };
+    let before = segments.header_len() - usize::from(batch.headers(lane).l3);
+    let most = usize::from(mtu).saturating_sub(before);
+    if usize::from(batch.meta.segment_size[lane]) <= most {
+        return true;
+    }
+    let shrinks =
+        most > 0 && batch.headers(lane).ip_proto == ip_proto::TCP && may_fragment(batch, lane);
+    if shrinks {
+        batch.meta.segment_size[lane] = most as u16;
+    }
+    shrinks
 }

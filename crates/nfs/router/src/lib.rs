@@ -60,6 +60,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: true,
     keeps_names: true,
+    takes_supers: true,
     bypass_hazard: Some("packets would leave without a next hop"),
     options: || schemars::schema_for!(Options),
     build,

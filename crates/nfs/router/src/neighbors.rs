@@ -52,6 +52,7 @@ pub(super) struct Held {
     pub(super) in_port: PortIndex,
     pub(super) out_port: PortIndex,
     pub(super) received_at: u64,
+    pub(super) segment_size: u16,
 }
 
 /// The state of a neighbour.
@@ -265,6 +266,7 @@ mod tests {
             in_port: port,
             out_port: port,
             received_at: 0,
+            segment_size: 0,
         }
     }
 

@@ -139,6 +139,7 @@ impl Router {
             in_port: batch.meta.in_port[lane],
             out_port: on.output,
             received_at: batch.meta.received_at[lane],
+            segment_size: batch.meta.segment_size[lane],
         };
         let waits = self.resolver.neighbors.hold(Neighbor(port, address), held);
         context.explain(lane, || {
@@ -217,7 +218,8 @@ impl Router {
     /// Sends the packets whose neighbours have answered, as far as there are frames.
     pub(super) fn resume(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize) {
         while let Some(packet) = self.resolver.ready.front() {
-            let Some(made) = context.emit(batch, lane, &packet.bytes) else { return };
+            let made = context.emit_again(batch, lane, &packet.bytes, packet.segment_size);
+            let Some(made) = made else { return };
             let (meta, new) = (&mut context.emitted().batch_of(made).meta, made.lane);
             meta.wire_len[new] = packet.wire_len;
             meta.packet_type[new] = packet.packet_type;
