@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use thalweg_cpu::Isa;
-use thalweg_io::offload::Offload;
+use thalweg_io::offload::{Offload, Segmentation};
 use thalweg_nf::{Context, Emitted, Kind, NetworkFunction};
 use thalweg_packet::{
     Batch, Decapsulate, FlowKey, Lanes, MiniFlow, Nanoseconds, Pool, PortIndex, checksum, parse,
@@ -83,12 +83,15 @@ fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
 /// What the packets have that a long one becomes is as long as what it had.
 fn is_cut_into_as_much(offload: Offload, long: &[u8]) {
     offload.complete(&mut long.to_vec());
-    let Some(mut segments) = offload.segments(long.to_vec()) else { return };
+    let Some(mut segments) = offload.segments(long) else { return };
     let (_, headers) = parse(long, PortIndex(0), Decapsulate::No);
-    let (mut packet, mut carried) = (Vec::new(), 0);
-    while segments.next(&mut packet) {
-        carried += packet.len() - usize::from(headers.payload);
+    let mut carried = 0;
+    while let Some(len) = segments.next_len() {
+        segments.write_next(long, &mut vec![0; len]);
+        carried += len - usize::from(headers.payload);
     }
+    let size = offload.segment_size(long).expect("it can be segmented");
+    assert!(Segmentation::of(long, size).is_some());
     assert_eq!(carried, usize::from(headers.end - headers.payload));
 }
 

@@ -61,18 +61,17 @@ kill -INT $run
 wait $run
 "#;
 
-fn route_between_hosts(workers: u32) {
-    let files = [
-        ("chain.toml", ROUTER),
-        ("table.txt", TABLE),
-        ("routes.csv", "*,ingress,edge\n*,edge,egress\n"),
-    ];
+/// `more` is added to the chain file, and `ways` are its routes. Returns the packets on the wire that
+/// inputs and outputs had, and their packets.
+fn route_between_hosts(workers: u32, more: &str, ways: &str) -> Option<[u64; 4]> {
+    let chain = ROUTER.to_owned() + more;
+    let files = [("chain.toml", &chain[..]), ("table.txt", TABLE), ("routes.csv", ways)];
     let folder = folder(&files);
     let script = format!(
         "host left 1; host right 2\n$THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\nopened 4\n\
          {DOWNLOADS}"
     );
-    let Some(told) = laboratory(folder.path(), &script) else { return };
+    let told = laboratory(folder.path(), &script)?;
     assert_eq!(told, "3 received\n3 received\nsame\nsame\n");
     let report = read(folder.path(), "report.json");
     is_balanced(&report);
@@ -81,18 +80,47 @@ fn route_between_hosts(workers: u32) {
     assert_eq!(figures["neighbors"], 4, "{report}");
     assert!(figures["neighbor_requests"].as_u64().unwrap() >= 2, "{report}");
     assert!(figures["resumed"].as_u64().unwrap() >= 2, "{report}");
+    let on_wire = |parts: &str| {
+        let of = |port: &Value| port["segments"].as_u64().or(port["packets"].as_u64()).unwrap();
+        report[parts].as_array().unwrap().iter().map(of).sum()
+    };
+    let packets = |parts| total(&report, parts, "packets").0;
+    let counts = [on_wire("inputs"), packets("inputs"), on_wire("outputs"), packets("outputs")];
     // 40 MB in packets of 1514 bytes at most.
-    assert!(total(&report, "inputs", "packets").0 > 40_000_000 / 1500, "{report}");
+    assert!(counts[0] > 40_000_000 / 1500, "{report}");
+    Some(counts)
 }
+
+const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
 
 #[test]
 fn hosts_reach_each_other_through_a_router_that_asks_for_them() {
-    route_between_hosts(1);
+    let Some([arrived, packets, left, _]) = route_between_hosts(1, "", WAY) else { return };
+    assert!(packets < arrived / 2, "super-packets travel whole: {packets} of {arrived}");
+    assert!(left > 40_000_000 / 1500);
 }
 
 #[test]
-fn they_do_with_several_workers() {
-    route_between_hosts(2);
+fn they_do_with_several_workers_and_segments() {
+    let more = "[memory]\nlarge_frames = 0\n";
+    let Some([arrived, packets, left, sent]) = route_between_hosts(2, more, WAY) else { return };
+    assert_eq!((arrived, left), (packets, sent));
+}
+
+/// The tunnel has no packets to carry, but sees all.
+#[test]
+fn an_nf_that_takes_no_super_packets_gets_segments() {
+    let more = "[nf.tunnel]\nkind = 'tunnel'\n[[nf.tunnel.tunnel]]\nname = 'a'\nprotocol = 'gre'\n\
+        local = '192.0.2.1'\nremote = '192.0.2.2'\n";
+    let ways = "*,ingress,tunnel\n*,tunnel,edge\n*,edge,egress\n";
+    for workers in [1, 2] {
+        let Some([arrived, packets, left, sent]) = route_between_hosts(workers, more, ways) else {
+            return;
+        };
+        assert!(packets < arrived / 2, "{packets} of {arrived}");
+        assert_eq!(left, sent);
+        assert!(sent > 40_000_000 / 1500, "{sent}");
+    }
 }
 
 /// Each host fragments its packets itself, and reassembles those it receives: with and without

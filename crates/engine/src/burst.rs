@@ -39,6 +39,8 @@ pub(crate) struct Burst {
     pub(crate) drops: u64,
     /// How far it is in a divided NF.
     pub(crate) split: Split,
+    /// For the pieces of super-packets; empty, reused.
+    pub(crate) pieces: Option<Batch>,
 }
 
 /// A request that NFs and outputs write what they hold.
@@ -115,6 +117,7 @@ impl Burst {
             tally: None,
             drops: 0,
             split: Split::default(),
+            pieces: None,
         }
     }
 

@@ -87,6 +87,8 @@ impl NfCounters {
 pub(crate) struct PortCounters {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
+    /// The packets of a wire that super-packets stand for, less the super-packets.
+    pub(crate) more_segments: u64,
     pub(crate) drops: DropCounts,
     /// Packets that an input passed over.
     pub(crate) passed_over: PassedOver,
@@ -98,6 +100,7 @@ impl PortCounters {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+        self.more_segments += other.more_segments;
         self.drops.merge(&other.drops);
         self.passed_over.merge(&other.passed_over);
     }

@@ -61,15 +61,21 @@ impl Seat {
 }
 
 /// For each NF, whether it may be divided in a run with `workers` workers: it is alone in its
-/// station, and has no thread of its own.
+/// station, has no thread of its own, and needs no packets cut.
 pub(crate) fn divisible(plan: &Plan, workers: usize) -> Vec<bool> {
     let mut divisible = vec![false; plan.nfs.len()];
     for nfs in stations(&plan.routing) {
         if let ([nf], true) = (&nfs[..], workers > 1) {
-            divisible[usize::from(nf.0)] = !plan.nfs[usize::from(nf.0)].pinned;
+            let is_pinned = plan.nfs[usize::from(nf.0)].pinned;
+            divisible[usize::from(nf.0)] = !is_pinned && takes_supers(plan, *nf);
         }
     }
     divisible
+}
+
+/// Whether an NF processes all super-packets that come to it.
+fn takes_supers(plan: &Plan, nf: NfIndex) -> bool {
+    plan.pool.large_frames() == 0 || plan.nfs[usize::from(nf.0)].kind.takes_supers
 }
 
 /// A classifier for the packets of a plan.
@@ -103,6 +109,7 @@ impl Course {
                 let mut seat = seats[usize::from(nf.0)].take().expect("each NF has a seat");
                 let overload = plan.nfs[usize::from(nf.0)].overload;
                 seat.member.overload = overload;
+                seat.member.takes_supers = takes_supers(plan, nf);
                 seat.parts.iter_mut().for_each(|parts| parts.overload = overload);
                 seat
             };

@@ -89,6 +89,13 @@ impl Queues {
         self.nfs.get_mut(usize::from(nf.0)).map(std::mem::take).unwrap_or_default()
     }
 
+    /// Lets the packets of `lanes` wait for `nf`.
+    pub(crate) fn put(&mut self, nf: NfIndex, lanes: Lanes) {
+        if let Some(queue) = self.nfs.get_mut(usize::from(nf.0)) {
+            *queue = queue.or(lanes);
+        }
+    }
+
     /// Takes the packets that wait for the first output with any.
     pub(crate) fn pop_output(&mut self) -> Option<(usize, Lanes)> {
         let output = self.outputs.iter().position(|queue| !queue.is_empty())?;

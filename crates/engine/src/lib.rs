@@ -25,6 +25,7 @@ mod report;
 mod runtime;
 mod series;
 mod station;
+mod supers;
 mod tally;
 mod trace;
 mod turn;

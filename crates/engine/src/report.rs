@@ -229,6 +229,9 @@ pub struct PortReport {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The packets on the wire that they stand for; absent if none is a super-packet.
+    #[serde(skip_serializing_if = "is_none")]
+    pub segments: u64,
     /// Packets of an input that were not received, since their captured time is outside of the
     /// requested range; absent if there are none.
     #[serde(skip_serializing_if = "is_none")]
@@ -420,6 +423,7 @@ fn ports<B: PortBlueprint + ?Sized>(
         name: plan.name.clone(),
         packets: counts.packets,
         bytes: counts.bytes,
+        segments: if counts.more_segments == 0 { 0 } else { counts.packets + counts.more_segments },
         outside: counts.passed_over.outside,
         filtered: counts.passed_over.filtered,
         drops: by_name(&counts.drops),

@@ -34,6 +34,8 @@ pub(crate) struct Member {
     pub(crate) counters: NfCounters,
     /// What it does with late packets.
     pub(crate) overload: Option<Overload>,
+    /// Whether it processes super-packets.
+    pub(crate) takes_supers: bool,
     /// Requests to write what it holds that are not complete: one under way, and one after it.
     flushes: u8,
 }
@@ -41,7 +43,8 @@ pub(crate) struct Member {
 impl Member {
     /// An NF without packets so far.
     pub(crate) fn new(nf: NfIndex, function: Box<dyn NetworkFunction>) -> Self {
-        Self { nf, function, counters: NfCounters::new(), overload: None, flushes: 0 }
+        let (counters, overload, takes_supers) = (NfCounters::new(), None, false);
+        Self { nf, function, counters, overload, takes_supers, flushes: 0 }
     }
 
     /// Lets the NF write some of what it holds, if a request is new or not complete.
@@ -77,6 +80,16 @@ impl Station {
                 burst.drops += lose(round, lanes, DropReason::ChainLoop, after, &mut self.lost);
                 continue;
             }
+            let Member { nf, counters, takes_supers, .. } = &mut self.members[member];
+            let lanes = if *takes_supers {
+                lanes
+            } else {
+                burst.segment_supers(at, lanes, *nf, counters, routing)
+            };
+            if lanes.is_empty() {
+                continue;
+            }
+            let round = &mut burst.rounds[at];
             burst.drops += self.visit(routing, round, member, lanes, watch);
             if !self.emitted.is_empty() {
                 self.send_made(routing, burst, at, member);

@@ -50,6 +50,7 @@ mod paced;
 mod passes;
 mod port;
 mod searched;
+mod segmenting;
 mod selection;
 
 pub use capture::{
@@ -68,4 +69,5 @@ pub use merge::{Merge, Oldest};
 pub use paced::{Pace, PacedInput, PacedStart};
 pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};
 pub use searched::Searched;
+pub use segmenting::SegmentingOutput;
 pub use selection::{PassedOver, Selection, TIME, TimeRange, parse_time};

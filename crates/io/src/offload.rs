@@ -1,4 +1,4 @@
-//! Completes the work that a sender's kernel left to hardware.
+//! The work that a sender's kernel leaves to hardware: completes it, or leaves it to the next one.
 //!
 //! Packets of this machine (over veth, a bridge, from a virtual machine) reach a live input
 //! before any hardware has seen them: with a partial transport checksum, and as TCP or UDP packets
@@ -6,11 +6,26 @@
 //! other machines into such long ones. With each of them the kernel reports the missing work, as a
 //! virtio network header (virtio 1.2, section 5.1.6).
 
-use thalweg_packet::checksum::{Checksum, fill};
-use thalweg_packet::wire::header_len;
-use thalweg_packet::wire::ip_proto::{TCP, UDP};
-use thalweg_packet::wire::tcp_flags::{CWR, FIN, PSH};
-use thalweg_packet::{Decapsulate, Headers, PortIndex, parse};
+use thalweg_packet::checksum::{Checksum, pseudo_header_sum};
+use thalweg_packet::wire::ip_proto::TCP;
+use thalweg_packet::wire::tcp_flags::CWR;
+use thalweg_packet::{Decapsulate, PortIndex, Segments, parse};
+
+/// The length of a virtio network header.
+pub const HEADER: usize = 10;
+
+/// The flags and kinds of segmentation of a virtio network header.
+mod virtio {
+    /// The transport checksum is missing.
+    pub(super) const NEEDS_CSUM: u8 = 1;
+    pub(super) const TCP_V4: u8 = 1;
+    /// UDP that should become IP fragments, which no kernel requests since 4.14.
+    pub(super) const FRAGMENTS: u8 = 3;
+    pub(super) const TCP_V6: u8 = 4;
+    pub(super) const UDP: u8 = 5;
+    /// With a kind of TCP: the first segment alone has CWR.
+    pub(super) const ECN: u8 = 0x80;
+}
 
 /// The work that is missing on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,15 +39,13 @@ pub struct Offload {
 
 impl Offload {
     /// Reads a virtio network header, in the byte order of this machine.
-    pub fn read(header: [u8; 10]) -> Self {
-        // UDP that should become IP fragments, which no kernel requests since 4.14.
-        const FRAGMENTS: u8 = 3;
+    pub fn read(header: [u8; HEADER]) -> Self {
         let [flags, kind, _, _, size @ .., s0, s1, o0, o1] = header;
         let start = u16::from_ne_bytes([s0, s1]);
         let at = u16::from_ne_bytes([o0, o1]);
-        let size = if kind == FRAGMENTS { 0 } else { u16::from_ne_bytes(size) };
+        let size = if kind == virtio::FRAGMENTS { 0 } else { u16::from_ne_bytes(size) };
         Self {
-            checksum: (flags & 1 != 0).then_some((start, at)),
+            checksum: (flags & virtio::NEEDS_CSUM != 0).then_some((start, at)),
             segment: (kind != 0).then_some(size),
         }
     }
@@ -57,94 +70,62 @@ impl Offload {
         bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Segments a packet as its sender intended. `None` unless it is TCP or UDP over IP without a
-    /// tunnel, with data, and of at most 65,535 bytes.
-    pub fn segments(&self, bytes: Vec<u8>) -> Option<Segments> {
-        let (_, headers) = parse(&bytes, PortIndex::NONE, Decapsulate::No);
-        let is_whole = |protocol| headers.has_transport(protocol) && !headers.fragment;
-        if !is_whole(TCP) && !is_whole(UDP) || headers.payload == headers.end {
-            return None;
-        }
+    /// The segment size of a packet that needs segmentation, if it can be
+    /// [segmented](Self::segments).
+    pub fn segment_size(&self, bytes: &[u8]) -> Option<u16> {
+        self.segments(bytes).and(self.segment)
+    }
+
+    /// The segments of a packet, as its sender intended. `None` unless it needs segmentation, and is
+    /// TCP or UDP over IP without a tunnel, with data.
+    pub fn segments(&self, bytes: &[u8]) -> Option<Segments> {
+        let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
         // A tunnel's payload needs other segmentation: the missing checksum is of another header.
         if self.checksum.is_some_and(|(start, _)| start != headers.l4) {
             return None;
         }
-        let size = usize::from(self.segment.filter(|size| *size != 0)?);
-        let next = usize::from(headers.payload);
-        Some(Segments { bytes, headers, size, next, number: 0 })
+        Segments::of(bytes, &headers, self.segment?)
     }
 }
 
-/// The segments of a long packet.
-#[derive(Debug)]
-pub struct Segments {
-    bytes: Vec<u8>,
-    headers: Headers,
-    /// Bytes after the headers of each segment but the last.
-    size: usize,
-    /// The start of the next segment in the long packet.
-    next: usize,
-    number: u32,
+/// What hardware, or another kernel, needs to segment a super-packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// The virtio network header, in the byte order of this machine.
+    pub header: [u8; HEADER],
+    /// The place of the transport checksum in the packet, and the sum of the pseudo-header, which has
+    /// to be there.
+    pub checksum: (usize, [u8; 2]),
 }
 
-impl Segments {
-    /// Writes the next segment to `packet`, replacing its content; returns `false` if there is
-    /// none.
-    pub fn next(&mut self, packet: &mut Vec<u8>) -> bool {
-        let (head, end) = (usize::from(self.headers.payload), usize::from(self.headers.end));
-        if self.next >= end {
-            return false;
+impl Segmentation {
+    /// That of a super-packet; `None` if it cannot be segmented.
+    pub fn of(bytes: &[u8], segment_size: u16) -> Option<Self> {
+        let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+        Segments::of(bytes, &headers, segment_size)?;
+        let is_tcp = headers.ip_proto == TCP;
+        let (at, field) = (usize::from(headers.l4), if is_tcp { 16 } else { 6 });
+        let kind = match (is_tcp, headers.is_ipv4()) {
+            (false, _) => virtio::UDP,
+            (true, true) => virtio::TCP_V4,
+            (true, false) => virtio::TCP_V6,
+        };
+        let ecn = if is_tcp && bytes[at + 13] & CWR != 0 { virtio::ECN } else { 0 };
+        let mut header = [0; HEADER];
+        (header[0], header[1]) = (virtio::NEEDS_CSUM, kind | ecn);
+        let words = [headers.payload, segment_size, headers.l4, field];
+        for (place, word) in header[2..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
         }
-        let upto = end.min(self.next + self.size);
-        packet.clear();
-        packet.extend_from_slice(&self.bytes[..head]);
-        packet.extend_from_slice(&self.bytes[self.next..upto]);
-        self.set_network(packet);
-        if self.headers.ip_proto == TCP {
-            self.set_tcp(packet, upto == end);
-        } else {
-            let at = usize::from(self.headers.l4);
-            let len = (packet.len() - at) as u16;
-            packet[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
-        }
-        let headers = Headers { end: packet.len() as u16, ..self.headers };
-        fill(packet, &headers);
-        (self.next, self.number) = (upto, self.number + 1);
-        true
-    }
-
-    /// Sets the length, and over IPv4 the segment's own identification.
-    fn set_network(&self, packet: &mut [u8]) {
-        let at = usize::from(self.headers.l3);
-        let len = packet.len() - at;
-        if self.headers.is_ipv4() {
-            packet[at + 2..at + 4].copy_from_slice(&(len as u16).to_be_bytes());
-            let id = u16::from_be_bytes([packet[at + 4], packet[at + 5]]);
-            let id = id.wrapping_add(self.number as u16);
-            packet[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
-        } else {
-            packet[at + 4..at + 6]
-                .copy_from_slice(&((len - header_len::IPV6) as u16).to_be_bytes());
-        }
-    }
-
-    /// Sets the sequence number and flags: FIN and PSH only in the last segment, CWR only in the
-    /// first.
-    fn set_tcp(&self, packet: &mut [u8], is_last: bool) {
-        let at = usize::from(self.headers.l4);
-        let mut sequence = [0; 4];
-        sequence.copy_from_slice(&packet[at + 4..at + 8]);
-        let before = (self.next - usize::from(self.headers.payload)) as u32;
-        let sequence = u32::from_be_bytes(sequence).wrapping_add(before);
-        packet[at + 4..at + 8].copy_from_slice(&sequence.to_be_bytes());
-        let flags = &mut packet[at + 13];
-        *flags &= !(if is_last { 0 } else { FIN | PSH } | if self.number == 0 { 0 } else { CWR });
+        let sum = pseudo_header_sum(bytes, &headers)?.to_be_bytes();
+        Some(Self { header, checksum: (at + usize::from(field), sum) })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use thalweg_packet::Headers;
     use thalweg_packet::checksum::{ChecksumStatus, verify};
     use thalweg_packet::write::{PacketBuilder, TcpSegment};
 
@@ -185,9 +166,12 @@ mod tests {
             let long = builder.build(&payload);
             let (_, headers) = parse(&long, PortIndex::NONE, Decapsulate::No);
             let offload = Offload::read(header(1, 1, size, headers.l4, 16));
-            let mut segments = offload.segments(long.clone()).unwrap();
+            let mut segments = offload.segments(&long).unwrap();
             let (mut packet, mut carried, mut number) = (Vec::new(), Vec::new(), 0_u16);
-            while segments.next(&mut packet) {
+            let segments_left = segments.len();
+            while let Some(len) = segments.next_len() {
+                packet.resize(len, 0);
+                segments.write_next(&long, &mut packet);
                 let at = whole(&packet);
                 let data = &packet[usize::from(at.payload)..usize::from(at.end)];
                 prop_assert!(data.len() <= usize::from(size));
@@ -211,6 +195,7 @@ mod tests {
                 number += 1;
             }
             prop_assert_eq!(carried, payload);
+            prop_assert_eq!(usize::from(number), segments_left);
         }
 
         #[test]
@@ -220,10 +205,12 @@ mod tests {
         ) {
             let offload = Offload::read(header);
             offload.complete(&mut bytes.clone());
-            let mut packet = Vec::new();
-            if let Some(mut segments) = offload.segments(bytes) {
-                while segments.next(&mut packet) {}
+            let Some(mut segments) = offload.segments(&bytes) else { return Ok(()) };
+            while let Some(len) = segments.next_len() {
+                segments.write_next(&bytes, &mut vec![0; len]);
             }
+            let size = offload.segment_size(&bytes).unwrap();
+            prop_assert!(Segmentation::of(&bytes, size).is_some());
         }
     }
 
@@ -256,11 +243,37 @@ mod tests {
         }
     }
 
+    /// The next one to segment it gets back what was read.
+    #[test]
+    fn segmentation_left_to_others_reads_as_it_was() {
+        for (v6, tcp, kind, field) in
+            [(false, false, 5, 6), (false, true, 1, 16), (true, false, 5, 6), (true, true, 4, 16)]
+        {
+            let tcp_segment = TcpSegment { flags: CWR, ..TcpSegment::default() };
+            let builder = builder(v6);
+            let builder = if tcp { builder.tcp(tcp_segment) } else { builder.udp(1, 2) };
+            let mut packet = builder.build(&[7; 500]);
+            let headers = whole(&packet);
+            let left = Segmentation::of(&packet, 100).unwrap();
+            let ecn = if tcp { 0x80 } else { 0 };
+            let mut expected = header(1, kind | ecn, 100, headers.l4, field);
+            expected[2..4].copy_from_slice(&headers.payload.to_ne_bytes());
+            assert_eq!(left.header, expected);
+            let right = packet.clone();
+            let (at, sum) = left.checksum;
+            packet[at..at + 2].copy_from_slice(&sum);
+            let offload = Offload::read(left.header);
+            assert_eq!(offload.segment_size(&packet), Some(100));
+            offload.complete(&mut packet);
+            assert_eq!(packet, right);
+        }
+    }
+
     #[test]
     fn what_cannot_be_cut_is_refused() {
         let tcp = builder(false).tcp(TcpSegment::default());
         let cut = |kind, size, start, packet: Vec<u8>| {
-            Offload::read(header(1, kind, size, start, 16)).segments(packet).is_some()
+            Offload::read(header(1, kind, size, start, 16)).segment_size(&packet).is_some()
         };
         assert!(cut(1, 100, 34, tcp.build(&[1; 500])));
         assert!(!cut(3, 100, 34, tcp.build(&[1; 500])), "UDP fragmentation is not supported");

@@ -260,6 +260,11 @@ pub trait Output: Send {
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure>;
 
+    /// Whether it sends super-packets. Others get their segments instead.
+    fn takes_supers(&self) -> bool {
+        false
+    }
+
     /// Makes everything sent so far visible to readers.
     ///
     /// # Errors

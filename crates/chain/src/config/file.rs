@@ -106,6 +106,8 @@ pub(super) struct Memory {
     /// `None`: as large as the NFs need.
     pub(super) frame_size: Option<Spanned<usize>>,
     pub(super) frames: Spanned<usize>,
+    /// `None`: some if a port can make use of them.
+    pub(super) large_frames: Option<Spanned<usize>>,
     pub(super) huge_pages: Spanned<bool>,
 }
 
@@ -114,6 +116,7 @@ impl Default for Memory {
         Self {
             frame_size: None,
             frames: Spanned::new(0..0, 8192),
+            large_frames: None,
             huge_pages: Spanned::new(0..0, false),
         }
     }

@@ -7,6 +7,7 @@ use thalweg_source::SourceError;
 
 use super::file::{Memory, Placed};
 use super::nfs::NfPlan;
+use super::ports::InputPlan;
 
 /// The frame size that the file sets, or the largest that an NF needs.
 fn frame_size(
@@ -36,8 +37,32 @@ fn frame_size(
     Some(size)
 }
 
+/// The large frames that a chain with super-packets has by default.
+const LARGE_FRAMES: usize = 256;
+
+/// The large frames that the file sets; otherwise some if an input can receive super-packets.
+fn large_frames(
+    memory: &Placed<Memory>,
+    inputs: &[InputPlan],
+    errors: &mut Vec<SourceError>,
+) -> Option<usize> {
+    const MOST: usize = 1 << 16;
+    let Some(said) = &memory.large_frames else {
+        let of_use = inputs.iter().any(|input| input.blueprint.capabilities().super_packets);
+        return Some(if of_use { LARGE_FRAMES } else { 0 });
+    };
+    let frames = *said.get_ref();
+    if frames > MOST {
+        let expected = format!("0 (none) to {MOST}");
+        errors.push(memory.source.error(said.span(), "bad number of large frames", expected));
+        return None;
+    }
+    Some(frames)
+}
+
 pub(super) fn make_pool(
     memory: &Placed<Memory>,
+    inputs: &[InputPlan],
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
@@ -51,12 +76,13 @@ pub(super) fn make_pool(
         ));
         return None;
     }
+    let large = large_frames(memory, inputs, errors)?;
     let huge = memory
         .huge_pages
         .get_ref()
-        .then(|| PacketMemory::huge_pages(Pool::region_len(frames, size)));
+        .then(|| PacketMemory::huge_pages(Pool::region_len_with(frames, size, large)));
     let pool = match huge {
-        Some(Ok(region)) => Pool::new(region, size),
+        Some(Ok(region)) => Pool::with_large(region, size, large),
         Some(Err(e)) => {
             let message = format!("cannot use huge pages ({e}); using ordinary pages");
             notes.push(memory.source.error(
@@ -64,9 +90,9 @@ pub(super) fn make_pool(
                 message,
                 "huge pages set aside",
             ));
-            Pool::anonymous(frames, size)
+            Pool::anonymous_with(frames, size, large)
         }
-        None => Pool::anonymous(frames, size),
+        None => Pool::anonymous_with(frames, size, large),
     };
     match pool {
         Ok(pool) => Some(Arc::new(pool)),

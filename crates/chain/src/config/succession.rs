@@ -49,6 +49,7 @@ pub enum Heir {
 pub(super) struct Fixed {
     frames: usize,
     frame_size: Option<usize>,
+    large_frames: Option<usize>,
     huge_pages: bool,
     workers: usize,
     cores: Vec<u32>,
@@ -61,6 +62,7 @@ impl Fixed {
         Self {
             frames: *file.memory.frames.get_ref(),
             frame_size: file.memory.frame_size.as_ref().map(|size| *size.get_ref()),
+            large_frames: file.memory.large_frames.as_ref().map(|frames| *frames.get_ref()),
             huge_pages: *file.memory.huge_pages.get_ref(),
             workers: file.run.number_of_workers(),
             cores: file.run.cores.as_ref().map_or_else(Vec::new, |cores| cores.get_ref().numbers()),
@@ -82,6 +84,8 @@ impl Fixed {
         check(self.frames == new.frames, &memory.source, "frames", self.frames.to_string());
         let size = self.frame_size.map_or("no frame size".into(), |size| size.to_string());
         check(self.frame_size == new.frame_size, &memory.source, "frame_size", size);
+        let large = self.large_frames.map_or("no number".into(), |frames| frames.to_string());
+        check(self.large_frames == new.large_frames, &memory.source, "large_frames", large);
         let pages = self.huge_pages.to_string();
         check(self.huge_pages == new.huge_pages, &memory.source, "huge_pages", pages);
         check(self.workers == new.workers, &run.source, "workers", self.workers.to_string());

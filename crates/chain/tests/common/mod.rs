@@ -134,6 +134,7 @@ pub fn kinds() -> Kinds {
         limits: &[],
         chooses_output: true,
         keeps_names: false,
+        takes_supers: false,
         bypass_hazard: None,
         options: || schemars::json_schema!({}),
         build: |section, _| {

@@ -189,6 +189,7 @@ fn port_since(before: Option<&PortReport>, after: &PortReport) -> PortReport {
         name: after.name.clone(),
         packets: since(|port| port.packets),
         bytes: since(|port| port.bytes),
+        segments: since(|port| port.segments),
         outside: since(|port| port.outside),
         filtered: since(|port| port.filtered),
         drops: counts_since(before.map(|before| &before.drops), &after.drops),

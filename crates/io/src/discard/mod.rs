@@ -22,6 +22,10 @@ impl Output for DiscardOutput {
         Ok(lanes)
     }
 
+    fn takes_supers(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
     }

@@ -1,15 +1,22 @@
 //! Turns the kernel's packets into packets as they would be on a wire.
 
-use thalweg_packet::{Batch, DropCounts, DropReason, Nanoseconds};
+use thalweg_packet::wire::ip_proto::UDP;
+use thalweg_packet::{
+    Batch, Decapsulate, DropCounts, DropReason, Lanes, Nanoseconds, PortIndex, Segments, parse,
+};
 
-use super::ring::{OFFLOAD, Slot};
+use super::ring::Slot;
 use super::socket::PacketSocket;
 use crate::intake::{Arrival, Intake, Taken, count};
-use crate::offload::{Offload, Segments};
+use crate::offload::{HEADER as OFFLOAD, Offload};
 use crate::port::{Received, Shortfall};
 
 /// The longest packet that is read from the socket, in bytes.
 pub(super) const LONG: usize = 1 << 17;
+/// The length of both MAC addresses, in bytes.
+const ADDRESSES: usize = 12;
+/// The length of a VLAN tag, in bytes.
+const TAG: usize = 4;
 
 /// The destination of packets that are taken in.
 pub(super) struct Sink<'a> {
@@ -37,9 +44,15 @@ pub(super) struct Arrivals {
 /// A packet, and the segments that follow from the same long one.
 struct Long {
     packet: Vec<u8>,
-    more: Option<Segments>,
+    more: Option<Uncut>,
     vlan: Option<Tag>,
     timestamp: Nanoseconds,
+}
+
+/// A long packet that is being segmented.
+struct Uncut {
+    bytes: Vec<u8>,
+    segments: Segments,
 }
 
 /// A VLAN tag's identifier and control information.
@@ -76,6 +89,9 @@ impl Arrivals {
                 timestamp: slot.timestamp,
             };
             return self.intake.take_tagged(arrival, slot.vlan, sink);
+        }
+        if offload.cuts() && take_whole(socket, &slot, offload, sink) {
+            return Taken::Settled;
         }
         let whole = if slot.elsewhere {
             receive(socket)
@@ -123,18 +139,84 @@ impl Long {
             offload.complete(&mut bytes);
             return Some(Self { packet: bytes, more: None, vlan, timestamp });
         }
-        let mut more = offload.segments(bytes)?;
-        let mut packet = Vec::new();
+        let segments = offload.segments(&bytes)?;
+        let (mut packet, mut more) = (Vec::new(), Uncut { bytes, segments });
         more.next(&mut packet).then_some(Self { packet, more: Some(more), vlan, timestamp })
+    }
+}
+
+impl Uncut {
+    /// Writes the next segment to `packet`, replacing its content; returns whether there is one.
+    fn next(&mut self, packet: &mut Vec<u8>) -> bool {
+        let Some(len) = self.segments.next_len() else { return false };
+        packet.resize(len, 0);
+        self.segments.write_next(&self.bytes, packet);
+        true
+    }
+}
+
+/// Takes in a packet that needs segmentation as a super-packet; returns whether it did, or else
+/// whether the packet still has to be taken in. No frame for it may be free, or none be large enough.
+fn take_whole(
+    socket: &PacketSocket,
+    slot: &Slot<'_>,
+    offload: Offload,
+    sink: &mut Sink<'_>,
+) -> bool {
+    let Sink { batch, drops, received } = sink;
+    let (len, tag) = (slot.wire_len as usize, slot.vlan.map_or(0, |_| TAG));
+    let is_there = slot.elsewhere || !slot.long;
+    if batch.pool().large_frames() == 0 || !is_there || may_be_fragmented(slot.bytes) {
+        return false;
+    }
+    let Some(lane) = batch.push_super(len + tag, 1) else { return false };
+    let place = &mut batch.bytes_mut(lane)[tag..];
+    let there = if slot.elsewhere {
+        socket.receive(&mut [0; OFFLOAD], place).is_ok_and(|there| there == len)
+    } else {
+        place.copy_from_slice(slot.bytes);
+        true
+    };
+    let size = if there { offload.segment_size(place) } else { None };
+    // Without its segment size it cannot be sent by anyone.
+    let Some(size) = size else {
+        batch.release(Lanes::one(lane));
+        drops.add(DropReason::FrameTooSmall, 1);
+        count(received, slot.wire_len);
+        return true;
+    };
+    if let Some(vlan) = slot.vlan {
+        put_tag(batch.bytes_mut(lane), vlan);
+    }
+    batch.meta.segment_size[lane] = size;
+    batch.meta.timestamp[lane] = slot.timestamp;
+    count(received, (len + tag) as u32);
+    true
+}
+
+/// Whether a packet, of which the first bytes are here, is UDP that routers may fragment: only its
+/// segments can be.
+fn may_be_fragmented(bytes: &[u8]) -> bool {
+    const DONT_FRAGMENT: u8 = 0x40;
+    let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+    let flags = bytes.get(usize::from(headers.l3) + 6).copied().unwrap_or_default();
+    headers.is_ipv4() && headers.ip_proto == UDP && flags & DONT_FRAGMENT == 0
+}
+
+/// Moves the addresses before the room that was left for a VLAN tag, and writes the tag.
+fn put_tag(packet: &mut [u8], (identifier, control): Tag) {
+    if packet.len() >= ADDRESSES + TAG {
+        packet.copy_within(TAG..TAG + ADDRESSES, 0);
+        packet[ADDRESSES..][..2].copy_from_slice(&identifier.to_be_bytes());
+        packet[ADDRESSES + 2..][..2].copy_from_slice(&control.to_be_bytes());
     }
 }
 
 /// Reads the packet that waits in the socket; the ring had its offload header.
 fn receive(socket: &PacketSocket) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; OFFLOAD + LONG];
-    let len = socket.receive(&mut bytes).ok()?;
+    let mut bytes = vec![0; LONG];
+    let len = socket.receive(&mut [0; OFFLOAD], &mut bytes).ok()?;
     bytes.truncate(len);
-    bytes.drain(..OFFLOAD.min(len));
     Some(bytes)
 }
 
@@ -146,14 +228,18 @@ impl Intake {
         vlan: Option<Tag>,
         sink: &mut Sink<'_>,
     ) -> Taken {
-        const ADDRESSES: usize = 12;
-        let mut header = [0; ADDRESSES + 4];
+        let mut header = [0; ADDRESSES + TAG];
         let tagged = match (vlan, arrival.rest.split_first_chunk::<ADDRESSES>()) {
             (Some((identifier, control)), Some((addresses, rest))) => {
                 header[..ADDRESSES].copy_from_slice(addresses);
                 header[ADDRESSES..][..2].copy_from_slice(&identifier.to_be_bytes());
                 header[ADDRESSES + 2..].copy_from_slice(&control.to_be_bytes());
-                Arrival { header: &header, rest, wire_len: arrival.wire_len + 4, ..arrival }
+                Arrival {
+                    header: &header,
+                    rest,
+                    wire_len: arrival.wire_len + TAG as u32,
+                    ..arrival
+                }
             }
             _ => arrival,
         };

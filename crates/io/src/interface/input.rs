@@ -15,13 +15,17 @@ use crate::port::{Input, IoError, Received, Shortfall};
 /// Receive buffer of the socket, for packets too long for the ring, in bytes.
 const KEPT: usize = 256 * LONG;
 
+/// Bytes after which no more packets are received at once: a few super-packets fill the cache.
+const MOST: u64 = 512 << 10;
+
 /// Receives all packets of a network interface, except those that the host itself sends.
 ///
 /// Packets wait in a ring of 16 MiB that the kernel fills (slots of 2 KiB for an MTU of up to
 /// about 1800 bytes). Packets that find no room are lost, as
 /// [`ReceiveRingFull`](DropReason::ReceiveRingFull). The outermost VLAN tag is restored if the
 /// kernel stripped it, and the work that the sender's kernel left to hardware is done: see
-/// [`offload`](crate::offload). Each packet has the time at which the kernel received it.
+/// [`offload`](crate::offload). A packet that it left to be segmented stays whole, as a
+/// super-packet, if packet memory has large frames. Each packet has the time at which the kernel received it.
 pub struct InterfaceInput {
     name: String,
     promiscuous: bool,
@@ -30,6 +34,8 @@ pub struct InterfaceInput {
     arrivals: Arrivals,
     /// Whether packets arrived since the kernel's loss counter was last read.
     unasked: bool,
+    /// Looks at the empty ring since the last packet.
+    vain: u32,
     /// Whether the interface went down, and no packets arrived since.
     down: bool,
     ended: bool,
@@ -71,6 +77,7 @@ impl InterfaceInput {
             ring,
             arrivals: Arrivals::default(),
             unasked: false,
+            vain: 0,
             down: false,
             ended: false,
         })
@@ -80,6 +87,13 @@ impl InterfaceInput {
     pub(crate) fn mode(&self) -> String {
         let addresses = if self.promiscuous { "promiscuous" } else { "own addresses" };
         format!("packet socket, {}, {addresses}", self.ring.describe())
+    }
+
+    /// Whether no packets have come for a while: then there is time for calls to the kernel.
+    fn is_quiet(&mut self, is_vain: bool) -> bool {
+        const WHILE: u32 = 64;
+        self.vain = if is_vain { (self.vain + 1).min(WHILE) } else { 0 };
+        self.vain == WHILE
     }
 
     /// Counts the packets that the kernel had no room for.
@@ -125,7 +139,7 @@ impl Input for InterfaceInput {
     ) -> Result<Received, IoError> {
         let mut received = Received { ended: self.ended, ..Received::default() };
         let (mut losing, mut empty) = (false, false);
-        while received.packets < most && !batch.is_full() && !empty {
+        while received.packets < most && received.bytes < MOST && !batch.is_full() && !empty {
             let sink = &mut Sink { batch, drops, received: &mut received };
             if self.arrivals.is_cutting() {
                 if self.arrivals.take_cut(sink) == Taken::Later {
@@ -142,10 +156,11 @@ impl Input for InterfaceInput {
                 empty = true;
             }
         }
-        if losing || empty && self.unasked {
+        let is_quiet = self.is_quiet(empty && received.packets == 0);
+        if losing || is_quiet && self.unasked {
             self.count_missed(drops, &mut received);
         }
-        if received.packets == 0 && empty && !self.ended {
+        if received.packets == 0 && is_quiet && !self.ended {
             self.check()?;
         }
         Ok(received)

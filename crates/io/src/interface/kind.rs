@@ -106,7 +106,7 @@ impl PortBlueprint for InterfaceSource {
 
     fn capabilities(&self) -> Capabilities {
         let offloads = &["checksum", "segmentation", "vlan"];
-        Capabilities { offloads, ..Capabilities::default() }
+        Capabilities { offloads, super_packets: true, ..Capabilities::default() }
     }
 
     fn link(&self) -> Option<Link> {
@@ -150,6 +150,10 @@ impl PortBlueprint for InterfaceTarget {
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
         other.downcast::<Self>() == Some(self)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { super_packets: true, ..Capabilities::default() }
     }
 
     fn link(&self) -> Option<Link> {

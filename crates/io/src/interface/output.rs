@@ -4,11 +4,12 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
-use thalweg_packet::wire::header_len;
+use thalweg_packet::wire::{ethertype, header_len};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
 
-use super::socket::PacketSocket;
+use super::socket::{self, PacketSocket};
 use super::{bind, failed, open, removed, set_buffer};
+use crate::offload::{HEADER, Segmentation};
 use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
 /// The longest wait for room in the interface's queue.
@@ -16,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Send buffer of the socket, in bytes.
 const QUEUE: libc::c_int = 8 << 20;
 
-/// Sends packets by a network interface.
+/// Sends packets by a network interface; super-packets whole, for the interface or whoever receives
+/// them to segment.
 ///
 /// While the interface's queue is full the sender waits; after a second, packets are dropped, as
 /// [`TransmitQueueFull`](DropReason::TransmitQueueFull), without further waiting until one is sent
@@ -27,6 +29,8 @@ const QUEUE: libc::c_int = 8 << 20;
 pub struct InterfaceOutput {
     name: String,
     socket: PacketSocket,
+    /// The longest packet that the interface sends, from the network header on, in bytes.
+    mtu: usize,
     /// Whether the queue was full for longer than packets wait.
     stuck: bool,
     /// The longest packet dropped because of the MTU, in bytes.
@@ -43,8 +47,13 @@ impl InterfaceOutput {
     pub fn open(name: &str) -> Result<Self, IoError> {
         let (socket, index) = open(name)?;
         set_buffer(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, QUEUE);
+        socket
+            .set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1 as libc::c_int)
+            .map_err(|e| failed(name, "cannot enable offload headers", &e))?;
+        let mtu =
+            socket::mtu(&socket, name).map_err(|e| failed(name, "cannot read its MTU", &e))?;
         bind(&socket, name, index, false)?;
-        Ok(Self { name: name.to_owned(), socket, stuck: false, longest: 0, told: false })
+        Ok(Self { name: name.to_owned(), socket, mtu, stuck: false, longest: 0, told: false })
     }
 
     /// How packets are sent, in a few words.
@@ -88,6 +97,55 @@ impl InterfaceOutput {
     }
 }
 
+/// A packet as it is sent: the header of its offloads, and itself. In a super-packet the sum of the
+/// pseudo-header takes the place of the transport checksum.
+struct Outgoing<'a> {
+    lane: usize,
+    bytes: &'a [u8],
+    segmentation: Option<Segmentation>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// The packet of `lane`; or why it is dropped.
+    fn of(batch: &'a Batch, lane: usize, mtu: usize) -> Result<Self, DropReason> {
+        let bytes = batch.bytes(lane);
+        if bytes.len() < header_len::ETHERNET {
+            return Err(DropReason::Malformed);
+        }
+        let mut segmentation = None;
+        if batch.is_super(lane) {
+            segmentation = Segmentation::of(bytes, batch.meta.segment_size[lane]);
+            if segmentation.is_none() {
+                return Err(DropReason::Malformed);
+            }
+            // The kernel checks this only for packets that are not segmented.
+            if batch.segment_len(lane) > mtu + link_len(bytes) {
+                return Err(DropReason::TooBig);
+            }
+        }
+        Ok(Self { lane, bytes, segmentation })
+    }
+
+    fn pieces(&self) -> ArrayVec<&[u8], 4> {
+        let mut pieces = ArrayVec::new();
+        match &self.segmentation {
+            None => pieces.extend([&[0; HEADER][..], self.bytes]),
+            Some(Segmentation { header, checksum: (at, sum) }) => {
+                let (before, behind) = (&self.bytes[..*at], &self.bytes[at + sum.len()..]);
+                pieces.extend([&header[..], before, sum, behind]);
+            }
+        }
+        pieces
+    }
+}
+
+/// The length of the link header that the MTU does not count: the kernel permits one VLAN tag.
+fn link_len(bytes: &[u8]) -> usize {
+    const TAG: usize = 4;
+    let is_tagged = bytes.get(12..14).is_some_and(|kind| kind == ethertype::VLAN.to_be_bytes());
+    header_len::ETHERNET + if is_tagged { TAG } else { 0 }
+}
+
 impl Output for InterfaceOutput {
     fn send(
         &mut self,
@@ -95,17 +153,18 @@ impl Output for InterfaceOutput {
         lanes: Lanes,
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
-        let there = lanes.and(batch.lanes());
-        let whole =
-            there.into_iter().filter(|lane| batch.packet_len(*lane) >= header_len::ETHERNET);
-        let lanes: ArrayVec<usize, BATCH> = whole.collect();
-        drops.add(DropReason::Malformed, (there.count() - lanes.len()) as u64);
-        let packets: ArrayVec<&[u8], BATCH> = lanes.iter().map(|lane| batch.bytes(*lane)).collect();
+        let mut packets = ArrayVec::<Outgoing<'_>, BATCH>::new();
+        for lane in lanes.and(batch.lanes()) {
+            match Outgoing::of(batch, lane, self.mtu) {
+                Ok(packet) => packets.push(packet),
+                Err(reason) => drops.add(reason, 1),
+            }
+        }
         let (mut sent, mut next, mut since) = (Lanes::NONE, 0, None);
         while next < packets.len() {
-            match self.socket.send(&packets[next..]) {
+            match self.socket.send(packets[next..].iter().map(Outgoing::pieces)) {
                 Ok(count) => {
-                    lanes[next..].iter().take(count).for_each(|lane| sent.insert(*lane));
+                    packets[next..].iter().take(count).for_each(|packet| sent.insert(packet.lane));
                     next += count;
                     (self.stuck, since) = (false, None);
                 }
@@ -116,7 +175,7 @@ impl Output for InterfaceOutput {
                         Ok(Some(reason)) => {
                             drops.add(reason, 1);
                             if reason == DropReason::TooBig {
-                                self.longest = self.longest.max(packets[next].len());
+                                self.longest = self.longest.max(packets[next].bytes.len());
                             }
                             next += 1;
                         }
@@ -132,6 +191,10 @@ impl Output for InterfaceOutput {
         Ok(sent)
     }
 
+    fn takes_supers(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
     }
@@ -141,6 +204,10 @@ impl Output for InterfaceOutput {
     }
 
     fn check(&mut self) -> Result<(), IoError> {
-        if self.socket.has_interface() { Ok(()) } else { Err(removed(&self.name)) }
+        if !self.socket.has_interface() {
+            return Err(removed(&self.name));
+        }
+        self.mtu = socket::mtu(&self.socket, &self.name).unwrap_or(self.mtu);
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use thalweg_packet::Nanoseconds;
 use thalweg_packet::wire::ethertype;
 
 use super::socket::PacketSocket;
+use crate::offload::HEADER as OFFLOAD;
 
 /// The size of a ring, in bytes.
 const RING: usize = 16 << 20;
@@ -24,8 +25,6 @@ const RING: usize = 16 << 20;
 const BLOCK: usize = 1 << 17;
 /// The most bytes of a slot before its packet: headers, and twice up to 16 for alignment.
 const BEFORE: usize = 160;
-/// The length of the virtio network header, which describes the offloads.
-pub(super) const OFFLOAD: usize = 10;
 
 /// A ring of packets that the kernel fills.
 pub(super) struct Ring {

@@ -7,7 +7,6 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -128,23 +127,23 @@ impl PacketSocket {
     }
 
     /// Sends packets, as many as there is room for; at least one, or returns the error of the
-    /// first.
-    pub(super) fn send(&self, packets: &[&[u8]]) -> io::Result<usize> {
+    /// first. Each is in pieces.
+    pub(super) fn send<'a, const N: usize>(
+        &self,
+        packets: impl Iterator<Item = ArrayVec<&'a [u8], N>>,
+    ) -> io::Result<usize> {
+        let packets = packets.take(BATCH).collect::<ArrayVec<_, BATCH>>();
         let mut pieces = packets
             .iter()
-            .take(BATCH)
-            .map(|packet| libc::iovec {
-                iov_base: packet.as_ptr().cast_mut().cast(),
-                iov_len: packet.len(),
-            })
+            .map(|pieces| pieces.iter().map(|piece| vector(piece)).collect::<ArrayVec<_, N>>())
             .collect::<ArrayVec<_, BATCH>>();
         let mut messages = pieces
             .iter_mut()
-            .map(|piece| {
+            .map(|pieces| {
                 // SAFETY: zeros are a header without address, pieces and control.
                 let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
-                message.msg_hdr.msg_iov = ptr::from_mut(piece);
-                message.msg_hdr.msg_iovlen = 1;
+                message.msg_hdr.msg_iov = pieces.as_mut_ptr();
+                message.msg_hdr.msg_iovlen = pieces.len();
                 message
             })
             .collect::<ArrayVec<_, BATCH>>();
@@ -154,12 +153,18 @@ impl PacketSocket {
         checked(sent).map(|sent| sent as usize)
     }
 
-    /// Reads the next packet that was too long for the ring into `buffer`; returns its length.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let place = buffer.as_mut_ptr().cast::<c_void>();
-        // SAFETY: at most the buffer's length is written.
-        let len = unsafe { libc::recv(self.raw(), place, buffer.len(), libc::MSG_DONTWAIT) };
-        usize::try_from(len).map_err(|_| io::Error::last_os_error())
+    /// Reads the next packet that was too long for the ring: its first bytes into `header`, the
+    /// others into `buffer`. Returns the number of the latter.
+    pub(super) fn receive(&self, header: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
+        let mut pieces = [vector_mut(header), vector_mut(buffer)];
+        // SAFETY: zeros are a header without address, pieces and control.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = pieces.as_mut_ptr();
+        message.msg_iovlen = pieces.len();
+        // SAFETY: at most the lengths of the pieces are written, which are borrowed mutably.
+        let len = unsafe { libc::recvmsg(self.raw(), &raw mut message, libc::MSG_DONTWAIT) };
+        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        Ok(len.saturating_sub(header.len()))
     }
 
     /// Waits until packets can be sent, at most for `most`.
@@ -221,6 +226,16 @@ pub fn interfaces() -> Vec<String> {
     // SAFETY: it is the list that was returned, and nothing refers to it any more.
     unsafe { libc::if_freenameindex(list) };
     names
+}
+
+/// A piece of a message, as the system describes it.
+fn vector(piece: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() }
+}
+
+/// The same, to be written to.
+fn vector_mut(piece: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }
 }
 
 fn checked(result: c_int) -> io::Result<c_int> {

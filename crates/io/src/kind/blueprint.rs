@@ -81,12 +81,14 @@ pub struct Capabilities {
     pub zero_copy: bool,
     /// The work on packets that it does in place of the hardware to which a sender left it.
     pub offloads: &'static [&'static str],
+    /// Whether super-packets pass whole.
+    pub super_packets: bool,
 }
 
 impl Default for Capabilities {
     /// One queue, with copies.
     fn default() -> Self {
-        Self { queues: 1, zero_copy: false, offloads: &[] }
+        Self { queues: 1, zero_copy: false, offloads: &[], super_packets: false }
     }
 }
 

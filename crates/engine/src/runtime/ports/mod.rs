@@ -5,6 +5,8 @@ mod open;
 mod outputs;
 mod sources;
 
+use thalweg_packet::{Batch, Lanes};
+
 pub(super) use inputs::Inputs;
 pub(super) use open::{check_options, claim_files, claim_output, open_input, open_paced};
 pub(super) use outputs::Outputs;
@@ -16,6 +18,12 @@ pub(super) enum NextPort<P: ?Sized> {
     Kept(usize),
     /// A port that is not there.
     New(Box<P>),
+}
+
+/// The packets of a wire that the packets of `lanes` stand for, less themselves.
+fn more_segments(batch: &Batch, lanes: Lanes) -> u64 {
+    let supers = batch.supers().and(lanes);
+    (batch.count_segments(supers) - supers.count()) as u64
 }
 
 /// Batches between two readings of the clock, and between two checks of the outputs.

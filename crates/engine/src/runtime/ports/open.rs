@@ -2,7 +2,7 @@
 
 use thalweg_chain::{InputPlan, MergeBy, OutputPlan, Plan};
 use thalweg_io::kind::{InputOpening, OutputOpening, Overrides};
-use thalweg_io::{Input, IoError, Output, PacedInput, PacedStart, TimeRange};
+use thalweg_io::{Input, IoError, Output, PacedInput, PacedStart, SegmentingOutput, TimeRange};
 use thalweg_source::Stop;
 
 use crate::runtime::error::RunError;
@@ -47,7 +47,11 @@ pub(crate) fn claim_output(
     output: &OutputPlan,
     stop: &Stop,
 ) -> Result<Box<dyn Output>, RunError> {
-    Ok(only(output.open(&OutputOpening { pool: &plan.pool, queues: QUEUES, stop })?))
+    let port = only(output.open(&OutputOpening { pool: &plan.pool, queues: QUEUES, stop })?);
+    if plan.pool.large_frames() == 0 || port.takes_supers() {
+        return Ok(port);
+    }
+    Ok(Box::new(SegmentingOutput::new(port, &plan.pool)))
 }
 
 /// The only one of the queues, which are as many as were requested.

@@ -6,7 +6,7 @@ use thalweg_io::{Output, OutputFailure};
 use thalweg_packet::{Batch, DropReason, Lanes};
 
 use super::open::{claim_files, claim_output};
-use super::{CLOCK_PERIOD, NextPort};
+use super::{CLOCK_PERIOD, NextPort, more_segments};
 use crate::burst::{Burst, Flush, Round};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
@@ -143,6 +143,7 @@ impl Outputs {
         }
         counters.packets += packets;
         counters.bytes += bytes;
+        counters.more_segments += more_segments(batch, lanes);
         control.sent(packets);
         let now = cycles::now();
         // Packets of one batch were usually received together.

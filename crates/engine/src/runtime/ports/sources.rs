@@ -9,7 +9,7 @@ use thalweg_io::{Claims, Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
 use thalweg_source::poll::wait_readable;
 
-use super::NextPort;
+use super::{NextPort, more_segments};
 use crate::counters::PortCounters;
 use crate::runtime::error::RunError;
 
@@ -209,6 +209,7 @@ impl Sources {
             Reach::Nothing => (0, None),
             Reach::Until(last) => (most, Some(last)),
         };
+        let there = batch.lanes();
         let received = match (claims, last) {
             (Some(claims), _) => port.claim(batch, most, last, &mut counters.drops, claims),
             (None, Some(last)) => port.receive_until(batch, most, last, &mut counters.drops),
@@ -231,6 +232,7 @@ impl Sources {
                 delivery.came = packets > 0 || passed_over.total() > 0 || ended;
                 counters.packets += packets as u64;
                 counters.bytes += bytes;
+                counters.more_segments += more_segments(batch, batch.lanes().without(there));
                 counters.passed_over.merge(&passed_over);
                 if ended {
                     self.places[input] = Place::Ended;
