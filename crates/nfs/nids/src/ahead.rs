@@ -166,9 +166,10 @@ impl Ahead {
             if SEGMENTS && headers.l4 != 0 && headers.has_transport(TCP) {
                 let header = bytes.get(headers.l4.into()..headers.payload.into()).unwrap_or(&[]);
                 let segment = Segment::new(header, batch.field(lane, field::TCP_FLAGS) as u8);
+                let is_whole = arrival::missing(batch, lane) == 0;
                 total += payload.len();
                 segmented |= 1 << lane;
-                flawless |= u32::from(arrival::is_flawless(headers)) << lane;
+                flawless |= u32::from(is_whole && arrival::is_flawless(headers)) << lane;
                 continuing |= u32::from(segment.continues()) << lane;
                 self.segments[lane] = segment;
             }

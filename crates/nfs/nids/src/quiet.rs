@@ -48,7 +48,8 @@ impl Terms {
     pub(super) fn is_plain(&self, batch: &Batch, lane: usize, flawless: Lanes) -> bool {
         let by_headers = !self.checksums && self.min_ttl == 0;
         by_headers && flawless.contains(lane)
-            || arrival::delivery(batch, lane, self.checksums, self.min_ttl).is_plain()
+            || arrival::missing(batch, lane) == 0
+                && arrival::delivery(batch, lane, self.checksums, self.min_ttl).is_plain()
     }
 }
 
@@ -105,6 +106,7 @@ impl Flow {
             && !streams[other].waits_for_acknowledgement()
             && open.is_empty_in(own)
             && steady
+            && self.sums[own].are_settled(established)
             // Midstream, it establishes the connection.
             && (established || !terms.midstream && !ends.is_open())
             && *rules == terms.rules
