@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thalweg_packet::wire::ethertype;
-use thalweg_packet::{BATCH, Batch, FiveTuple, Lanes, address_bits, address_of, field};
+use thalweg_packet::{BATCH, Batch, Field, FiveTuple, Lanes, address_bits, address_of, field};
 
 use crate::steering::{self, End, Steering};
 use crate::toolkit::flow_table::FlowWords;
@@ -43,18 +43,19 @@ impl Conversation {
         // Sums in registers, and each word is stored where it belongs: a copy of a whole conversation
         // would wait for the stores of its words.
         let (mut known, mut from_lows, mut count) = (0, 0, 0);
+        let (ether_type, protocol) =
+            (column(batch, field::DL_TYPE), column(batch, field::NW_PROTO));
+        let sources = (column(batch, field::NW_SRC), column(batch, field::TP_SRC));
+        let destinations = (column(batch, field::NW_DST), column(batch, field::TP_DST));
         for lane in lanes {
             if batch.headers(lane).l4 == 0 {
                 continue;
             }
-            let get = |place| batch.field(lane, place);
             let words = &mut words[count];
-            let from_low = if get(field::DL_TYPE) == u64::from(ethertype::IPV4) {
-                let [from, to] = [field::NW_SRC, field::NW_DST].map(|place| get(place) as u32);
-                let ports = [field::TP_SRC, field::TP_DST].map(|place| get(place) as u16);
-                let protocol = get(field::NW_PROTO) as u8;
-                let (ends, from_low) =
-                    Self::between_ipv4((from, ports[0]), (to, ports[1]), protocol);
+            let from_low = if ether_type(lane) == u32::from(ethertype::IPV4) {
+                let from = (sources.0(lane), sources.1(lane) as u16);
+                let to = (destinations.0(lane), destinations.1(lane) as u16);
+                let (ends, from_low) = Self::between_ipv4(from, to, protocol(lane) as u8);
                 let [low, low_rest, high, high_rest, last] = ends.words;
                 (words[0], words[1], words[2]) = (low, low_rest, high);
                 (words[3], words[4]) = (high_rest, last);
@@ -118,6 +119,15 @@ impl Conversation {
         let (src, dst) = (address_of(src), address_of(dst));
         FiveTuple { src, dst, protocol, src_port, dst_port }
     }
+}
+
+/// A field that lies in one half of a word, by lane.
+#[inline(always)]
+fn column(batch: &Batch, Field { word, shift, bits }: Field) -> impl Fn(usize) -> u32 {
+    let half = batch.keys().half(2 * usize::from(word) + usize::from(shift / u32::BITS as u8));
+    debug_assert!(shift / u32::BITS as u8 == (shift + bits - 1) / u32::BITS as u8);
+    let (shift, unused) = (shift % u32::BITS as u8, u32::BITS as u8 - bits);
+    move |lane| half[lane] >> shift & u32::MAX >> unused
 }
 
 impl From<Ends> for Conversation {

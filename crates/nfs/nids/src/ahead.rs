@@ -6,12 +6,11 @@
 //! and streams are prefetched together. A packet uses the hits in its text only if its stream
 //! then ends as expected; otherwise it is searched by itself.
 
-use std::ops::Range;
-
 use thalweg_cpu::prefetch;
 use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::{BATCH, Batch, Lanes, field};
 
+use super::arrival;
 use super::engine::{Engine, Search};
 use super::flows::Flows;
 use super::heads::Kind;
@@ -20,40 +19,47 @@ use super::stream::Stream;
 use super::tail::copy;
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
-use thalweg_nf::toolkit::view::payload;
-
-/// Entries for the last segments of streams in a batch.
-const PLACES: usize = 64;
-/// An entry without one.
-const FREE: u8 = u8::MAX;
 
 /// What is searched for the packets of a batch. Arrays are indexed by lane.
+#[derive(Default)]
 pub(super) struct Texts<'a> {
     /// Empty where nothing is searched ahead.
     pub(super) bytes: [&'a [u8]; BATCH],
     /// Bytes at the beginning of each that were searched already.
     pub(super) known: [usize; BATCH],
+    /// The texts that lie one after the other, and their lanes.
+    pub(super) joined: &'a [u8],
+    pub(super) are_joined: Lanes,
     /// The packets with a payload, and all of each kind.
     pub(super) with_payload: Lanes,
     pub(super) of_kinds: [Lanes; Kind::ALL.len()],
+    /// Bytes of all payloads of segments.
+    total: usize,
 }
 
-impl<'a> Texts<'a> {
-    /// The payloads of packets.
+/// Where the text of a packet that is joined lies: the end of its stream, then its payload.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    begin: u32,
+    /// Where the payload begins.
+    fresh: u32,
+    end: u32,
+}
+
+/// The streams that have a segment in a batch: a filter that few others pass.
+#[derive(Default)]
+struct SeenStreams([u64; 16]);
+
+impl SeenStreams {
+    /// Adds the stream of a number; returns whether it may be known.
     #[inline]
-    fn new(batch: &'a Batch, lanes: Lanes) -> Self {
-        let mut bytes = [&[][..]; BATCH];
-        // Sums in registers: lane by lane, an array would wait for its own stores.
-        let (mut with_payload, mut tcp, mut udp) = (0, 0, 0);
-        for lane in lanes {
-            bytes[lane] = payload(batch, lane);
-            with_payload |= u32::from(!bytes[lane].is_empty()) << lane;
-            let kind = Kind::of(batch, lane);
-            tcp |= u32::from(kind == Kind::Tcp) << lane;
-            udp |= u32::from(kind == Kind::Udp) << lane;
-        }
-        let of_kinds = [tcp, udp, lanes.0 & !(tcp | udp)].map(Lanes);
-        Self { bytes, known: [0; BATCH], with_payload: Lanes(with_payload), of_kinds }
+    fn add(&mut self, number: u32) -> bool {
+        // The numbers of streams have patterns.
+        let bit = number.wrapping_mul(0x9e37_79b1) >> 22;
+        let (word, bit) = (&mut self.0[(bit / u64::BITS) as usize], 1 << (bit % u64::BITS));
+        let known = *word & bit != 0;
+        *word |= bit;
+        known
     }
 }
 
@@ -68,16 +74,20 @@ pub(super) struct Ahead {
     known: Lanes,
     from_low: Lanes,
     slots: [u32; BATCH],
-    /// Packets with a TCP header.
+    /// Packets with a TCP header, and the subsets that [continue](Segment::continues) a stream, and that
+    /// have no defects other than of their checksums and their TTL.
     segmented: Lanes,
+    continuing: Lanes,
+    flawless: Lanes,
     segments: [Segment; BATCH],
     /// Packets searched with the end of their stream, and those whose text is not known before their
     /// turn. All others are searched by themselves.
     joined: Lanes,
     unknown: Lanes,
-    /// Where that end lies in `text`, and the payload after it.
-    pasts: [Range<usize>; BATCH],
-    payloads: [Range<usize>; BATCH],
+    /// Segments without data, of known connections.
+    bare: Lanes,
+    /// Where joined texts lie in `text`.
+    places: [Place; BATCH],
     /// Joined texts, one after the other, and room for more.
     text: Vec<u8>,
     /// Lanes and the rules that may match their packets, in order.
@@ -103,38 +113,76 @@ impl Ahead {
         midstream: bool,
         search: &mut Search,
     ) {
-        let mut texts = Texts::new(batch, lanes);
         let [of_tcp, of_others] = engine.needs.connections;
+        let mut texts =
+            if of_tcp { self.read::<true>(batch, lanes) } else { self.read::<false>(batch, lanes) };
         let tcp = texts.of_kinds[Kind::Tcp as usize];
         self.connected = Lanes::NONE;
         for (lanes, matter) in [(tcp, of_tcp), (lanes.without(tcp), of_others)] {
             self.connected = self.connected.or(if matter { lanes } else { Lanes::NONE });
         }
-        (self.joined, self.unknown) = (Lanes::NONE, Lanes::NONE);
+        (self.joined, self.unknown, self.bare) = Default::default();
         if !self.connected.is_empty() {
             let streams = self.find_streams(flows, batch);
             if engine.needs.streams {
-                self.put_together(engine, &streams, &texts.bytes, midstream);
+                self.put_together(engine, &streams, &texts, midstream);
             }
             #[cfg(test)]
             if BLIND.get() {
-                (self.joined, self.unknown) = (Lanes::NONE, Lanes::ALL);
+                (self.joined, self.unknown, self.bare) = (Lanes::NONE, Lanes::ALL, Lanes::NONE);
             }
             for lane in self.unknown.and(self.segmented) {
                 texts.bytes[lane] = &[];
             }
+            let mut end = 0;
             for lane in self.joined {
-                let (bytes, past) = (&mut texts.bytes[lane], &self.pasts[lane]);
-                *bytes = &self.text[past.start..self.payloads[lane].end];
-                texts.known[lane] = past.len();
+                let place = self.places[lane];
+                end = place.end as usize;
+                texts.bytes[lane] = &self.text[place.begin as usize..end];
+                texts.known[lane] = (place.fresh - place.begin) as usize;
             }
+            (texts.joined, texts.are_joined) = (&self.text[..end], self.joined);
         }
         self.found.clear();
         engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
 
-    /// Looks up the connections and reads the segments; returns their streams, and prefetches all.
+    /// Reads the packets' payloads, and their `SEGMENTS` if these matter.
+    #[inline]
+    fn read<'b, const SEGMENTS: bool>(&mut self, batch: &'b Batch, lanes: Lanes) -> Texts<'b> {
+        let mut texts = Texts::default();
+        // Sums in registers: lane by lane, an array would wait for its own stores.
+        let (mut with_payload, mut tcp, mut udp, mut total) = (0, 0, 0, 0);
+        let (mut segmented, mut continuing, mut flawless) = (0, 0, 0);
+        for lane in lanes {
+            let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+            let payload = bytes.get(headers.payload.into()..headers.end.into()).unwrap_or(&[]);
+            texts.bytes[lane] = payload;
+            with_payload |= u32::from(!payload.is_empty()) << lane;
+            let kind = Kind::of_protocol(headers.ip_proto);
+            tcp |= u32::from(kind == Kind::Tcp) << lane;
+            udp |= u32::from(kind == Kind::Udp) << lane;
+            if SEGMENTS && headers.l4 != 0 && headers.has_transport(TCP) {
+                let header = bytes.get(headers.l4.into()..headers.payload.into()).unwrap_or(&[]);
+                let segment = Segment::new(header, batch.field(lane, field::TCP_FLAGS) as u8);
+                let is_whole = arrival::missing(batch, lane) == 0;
+                total += payload.len();
+                segmented |= 1 << lane;
+                flawless |= u32::from(is_whole && arrival::is_flawless(headers)) << lane;
+                continuing |= u32::from(segment.continues()) << lane;
+                self.segments[lane] = segment;
+            }
+        }
+        texts.with_payload = Lanes(with_payload);
+        texts.total = total;
+        texts.of_kinds = [tcp, udp, lanes.0 & !(tcp | udp)].map(Lanes);
+        (self.segmented, self.continuing) = (Lanes(segmented), Lanes(continuing));
+        self.flawless = Lanes(flawless);
+        texts
+    }
+
+    /// Looks up the connections; returns their streams, and prefetches all.
     #[inline]
     fn find_streams<'f>(
         &mut self,
@@ -144,35 +192,24 @@ impl Ahead {
         let mut ids = [[0; 5]; BATCH];
         let (tracked, from_low) = Conversation::in_lanes(batch, self.connected, &mut ids);
         let found = flows.find(&ids[..tracked.count()]);
-        let (mut streams, mut n) = ([None; BATCH], 0);
-        // Sums in registers, as above.
-        let (mut segmented, mut known) = (0, 0);
-        for lane in self.connected {
-            let is_tracked = tracked.contains(lane);
-            let slot = found.slot(n).filter(|_| is_tracked);
-            n += usize::from(is_tracked);
-            if let Some(slot) = slot {
-                self.slots[lane] = slot.0;
-                known |= 1 << lane;
-            }
-            let headers = batch.headers(lane);
-            if headers.l4 == 0 || !headers.has_transport(TCP) {
+        let mut streams = [None; BATCH];
+        let mut known = 0;
+        for (n, lane) in tracked.into_iter().enumerate() {
+            let Some(slot) = found.slot(n) else { continue };
+            self.slots[lane] = slot.0;
+            known |= 1 << lane;
+            if !self.segmented.contains(lane) {
                 continue;
             }
-            segmented |= 1 << lane;
-            let flags = batch.field(lane, field::TCP_FLAGS) as u8;
-            let header = usize::from(headers.l4)..usize::from(headers.payload);
-            let header = batch.bytes(lane).get(header).unwrap_or(&[]);
-            self.segments[lane] = Segment::new(header, flags);
-            streams[lane] = slot.and_then(|slot| flows.in_slot(slot)).and_then(|flow| {
-                let tracked = flow.tracked.as_deref()?;
+            if let Some(flow) = flows.in_slot(slot)
+                && let Some(tracked) = flow.tracked.as_deref()
+            {
                 prefetch::whole(std::slice::from_ref(tracked), 0);
                 let to_server = flow.is_to_server(from_low.contains(lane));
-                Some(&tracked.streams[usize::from(!to_server)])
-            });
+                streams[lane] = Some(&tracked.streams[usize::from(!to_server)]);
+            }
         }
-        (self.tracked, self.from_low) = (tracked, from_low);
-        (self.segmented, self.known) = (Lanes(segmented), Lanes(known));
+        (self.tracked, self.from_low, self.known) = (tracked, from_low, Lanes(known));
         streams.iter().flatten().for_each(|stream| stream.ask_for());
         streams
     }
@@ -183,15 +220,21 @@ impl Ahead {
         &mut self,
         engine: &Engine,
         streams: &[Option<&Stream>; BATCH],
-        payloads: &[&[u8]; BATCH],
+        texts: &Texts<'_>,
         midstream: bool,
     ) {
-        // The last segment of a stream in the batch, by a few bits of the stream's number.
-        let (mut last, mut numbers, mut nexts) = ([FREE; PLACES], [0; BATCH], [0; BATCH]);
-        let (mut joined, mut unknown, mut end) = (0, 0, 0);
-        for lane in self.segmented {
-            let (payload, segment) = (payloads[lane], &self.segments[lane]);
-            if payload.is_empty() || segment.is_reset() {
+        let data = self.segmented.and(texts.with_payload);
+        self.bare = self.segmented.and(self.known).without(data);
+        self.bare.into_iter().for_each(|lane| self.places[lane] = Place::default());
+        let most = texts.total + data.count() * engine.reach;
+        if self.text.len() < most {
+            self.text.resize(most, 0);
+        }
+        let mut seen = SeenStreams::default();
+        let (mut joined, mut unknown, mut end) = (Lanes::NONE, 0, 0);
+        for lane in data {
+            let (payload, segment) = (texts.bytes[lane], &self.segments[lane]);
+            if segment.is_reset() {
                 continue;
             }
             let Some(stream) = streams[lane] else {
@@ -199,17 +242,12 @@ impl Ahead {
                 unknown |= u32::from(midstream || segment.is_syn()) << lane;
                 continue;
             };
-            let most = end + engine.reach + payload.len();
-            if self.text.len() < most {
-                self.text.resize(most, 0);
-            }
-            let number = self.slots[lane] << 1 | u32::from(self.from_low.contains(lane));
-            let place = &mut last[number as usize % PLACES];
-            let before = usize::from(*place);
+            let may_follow = seen.add(self.stream_number(lane));
+            let before = if may_follow { self.segment_before(lane, joined) } else { None };
             let begin = end;
-            if before < BATCH && numbers[before] == number && nexts[before] == segment.sequence {
-                let until = self.payloads[before].end;
-                let from = self.pasts[before].start.max(until.saturating_sub(engine.reach));
+            if let Some(Place { begin: from, end: until, .. }) = before {
+                let until = until as usize;
+                let from = (from as usize).max(until.saturating_sub(engine.reach));
                 self.text.copy_within(from..until, begin);
                 end += until - from;
             } else if stream.goes_on_at(segment.sequence) {
@@ -224,22 +262,42 @@ impl Ahead {
                 unknown |= 1 << lane;
                 continue;
             }
-            *place = lane as u8;
-            numbers[lane] = number;
-            nexts[lane] = segment.sequence.wrapping_add(payload.len() as u32);
-            joined |= 1 << lane;
-            let until = end + payload.len();
-            (self.pasts[lane], self.payloads[lane]) = (begin..end, end..until);
-            copy(payload, &mut self.text[end..until]);
-            end = until;
+            let fresh = end;
+            end += payload.len();
+            copy(payload, &mut self.text[fresh..end]);
+            self.places[lane] = Place { begin: begin as u32, fresh: fresh as u32, end: end as u32 };
+            joined.insert(lane);
         }
-        (self.joined, self.unknown) = (Lanes(joined), Lanes(unknown));
+        (self.joined, self.unknown) = (joined, Lanes(unknown));
     }
 
-    /// The packets of connections that continue their stream if that ends as expected, and that no
-    /// rule may match then.
+    /// A number of the stream of a packet whose connection was found.
+    #[inline]
+    fn stream_number(&self, lane: usize) -> u32 {
+        self.slots[lane] << 1 | u32::from(self.from_low.contains(lane))
+    }
+
+    /// The place of the last segment in `joined` that is of the same stream as the segment in `lane`, if
+    /// this one follows it.
+    #[inline(never)]
+    fn segment_before(&self, lane: usize, joined: Lanes) -> Option<Place> {
+        let number = self.stream_number(lane);
+        let last =
+            (0..lane).rev().find(|n| joined.contains(*n) && self.stream_number(*n) == number)?;
+        let (place, before) = (self.places[last], self.segments[last].sequence);
+        let next = before.wrapping_add(place.end - place.fresh);
+        (next == self.segments[lane].sequence).then_some(place)
+    }
+
+    /// The packets that only continue their stream if that ends as expected, and that no rule may match
+    /// then.
     pub(super) fn quiet(&self) -> Lanes {
-        self.joined.without(self.any)
+        self.joined.or(self.bare).and(self.continuing).without(self.any)
+    }
+
+    /// The packets that have no defects other than of their checksums and their TTL.
+    pub(super) fn flawless(&self) -> Lanes {
+        self.flawless
     }
 
     /// The slot of the connection of a [quiet](Self::quiet) packet, and its segment.
@@ -271,14 +329,16 @@ impl Ahead {
     /// The end of the stream that a packet was searched with.
     #[inline]
     pub(super) fn past(&self, lane: usize) -> &[u8] {
-        &self.text[self.pasts[lane].clone()]
+        let place = self.places[lane];
+        &self.text[place.begin as usize..place.fresh as usize]
     }
 
     /// The payload of a packet that was searched with the end of its stream: it is nearer here than
     /// in the packet.
     #[inline]
     pub(super) fn payload(&self, lane: usize) -> &[u8] {
-        &self.text[self.payloads[lane].clone()]
+        let place = self.places[lane];
+        &self.text[place.fresh as usize..place.end as usize]
     }
 
     /// Appends the rules that may match the expected text of a packet, in order of evaluation.

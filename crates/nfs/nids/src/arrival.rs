@@ -24,22 +24,16 @@ pub(super) struct Delivery {
 
 impl Delivery {
     /// Whether nothing is wrong with the packet.
-    fn is_plain(self) -> bool {
+    pub(super) fn is_plain(self) -> bool {
         self == Self::default()
     }
 }
 
-/// Whether nothing is wrong with the packet of a lane, as [`delivery`] finds.
+/// Whether a packet has no defects that its headers show.
 #[inline]
-pub(super) fn is_plain(batch: &Batch, lane: usize, checksums: bool, min_ttl: u8) -> bool {
-    let headers = batch.headers(lane);
+pub(super) fn is_flawless(headers: &Headers) -> bool {
     let without_options = headers.l4 <= headers.l3 + header_len::IPV4 as u16 || !headers.is_ipv4();
-    let is_plain = !checksums
-        && min_ttl == 0
-        && headers.status == ParseStatus::Complete
-        && !headers.fragment
-        && without_options;
-    is_plain || delivery(batch, lane, checksums, min_ttl).is_plain()
+    headers.status == ParseStatus::Complete && !headers.fragment && without_options
 }
 
 /// What the receiver makes of the packet of a lane. Packets with a smaller TTL or hop limit than

@@ -219,8 +219,9 @@ impl Engine {
         };
         for (group, lanes) in concerned.drain(..) {
             let group = self.payloads.group(group);
+            let joined = (lanes == texts.are_joined).then_some(texts.joined);
             if lanes == texts.with_payload {
-                group.find_in_each(&texts.bytes, &texts.known, found, &mut choose);
+                group.find_in_each(&texts.bytes, joined, &texts.known, found, &mut choose);
                 continue;
             }
             let (mut those, mut bytes, mut known) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
@@ -229,7 +230,7 @@ impl Engine {
             }
             let count = lanes.count();
             let choose = |n, rules: &RuleSet| choose(those[n], rules);
-            group.find_in_each(&bytes[..count], &known[..count], found, choose);
+            group.find_in_each(&bytes[..count], joined, &known[..count], found, choose);
         }
         for lane in chosen.lanes() {
             // Rules without a pattern suit already.

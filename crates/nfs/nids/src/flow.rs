@@ -39,7 +39,7 @@ pub(super) struct Flow {
     pub(super) seen: [bool; 2],
     /// Sides that have ended their stream.
     ended: [bool; 2],
-    sums: [Sums; 2],
+    pub(super) sums: [Sums; 2],
     pub(super) last: Nanoseconds,
     /// The decision of a rule for all packets.
     pub(super) verdict: Option<Verdict>,
@@ -54,12 +54,24 @@ pub(super) struct Flow {
 
 /// The IPv4 header checksums in the segments of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Sums {
+pub(super) enum Sums {
     Unknown,
     /// All are wrong: the segments were captured before the network card computed them.
     Wrong,
     /// They are right, and receivers drop a segment whose checksum is wrong.
     Right,
+}
+
+impl Sums {
+    /// Whether another right one changes nothing.
+    #[inline]
+    pub(super) fn are_settled(self, established: bool) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Wrong => established,
+            Self::Right => true,
+        }
+    }
 }
 
 /// A rule's decision for all packets of a connection.

@@ -80,17 +80,18 @@ impl Group {
     }
 
     /// The same in each of `texts`, after the first `from` of its bytes; passes the number of the
-    /// text as well.
+    /// text as well. `joined` are all texts one after the other, if they lie so.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
+        joined: Option<&[u8]>,
         from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, &RuleSet),
     ) {
         if let Some(literals) = &self.literals {
             let tell = |text, literal: u32| tell(text, &self.rules_of_pattern[literal as usize]);
-            literals.find_in_each(texts, from, found, tell);
+            literals.find_in_each(texts, joined, from, found, tell);
         }
     }
 }

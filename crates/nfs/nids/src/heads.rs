@@ -174,7 +174,13 @@ impl Kind {
     /// The kind of a packet.
     #[inline]
     pub(super) fn of(batch: &Batch, lane: usize) -> Self {
-        match batch.headers(lane).ip_proto {
+        Self::of_protocol(batch.headers(lane).ip_proto)
+    }
+
+    /// The kind of a packet with this IP protocol.
+    #[inline]
+    pub(super) fn of_protocol(protocol: u8) -> Self {
+        match protocol {
             TCP => Self::Tcp,
             UDP => Self::Udp,
             _ => Self::Other,

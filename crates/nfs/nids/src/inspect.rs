@@ -18,7 +18,7 @@ use super::flow::{Arrival, Handling, Tracked, Verdict};
 use super::flows::{Flows, Seen};
 use super::heads::Header;
 use super::matches::Matches;
-use super::quiet::Terms;
+use super::quiet::{Changed, Terms};
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
@@ -129,14 +129,10 @@ impl Inspector {
         self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
         let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
         let terms = Terms::new(engine, &self.settings);
-        let (mut left, mut as_expected) = (lanes, true);
+        let (mut left, mut changed) = (lanes, Changed::default());
         while let Some(lane) = left.lowest() {
             if quiet.contains(lane) {
-                let rest = if as_expected {
-                    self.go_on::<true>(&terms, flows, batch, (left, quiet))
-                } else {
-                    self.go_on::<false>(&terms, flows, batch, (left, quiet))
-                };
+                let rest = self.go_on(&terms, flows, batch, (left, quiet), changed);
                 if rest != left {
                     left = rest;
                     continue;
@@ -144,7 +140,7 @@ impl Inspector {
             }
             left.remove(lane);
             if self.ahead.connected.contains(lane) {
-                as_expected = false;
+                changed.add(self.ahead.slot(lane));
                 self.in_connection(engine, flows, batch, lane, context);
                 continue;
             }
@@ -171,48 +167,49 @@ impl Inspector {
 
     /// Accepts `quiet` segments that continue their stream as expected and for which no rule must be
     /// evaluated, from the first of `lanes` on; returns the lanes from the first other packet on. Most
-    /// segments are such, and skip all other work. While all packets of the batch were, connections
-    /// and streams are `AS_EXPECTED`, and are not compared.
+    /// segments are such, and skip all other work.
     #[inline(never)]
-    fn go_on<const AS_EXPECTED: bool>(
+    fn go_on(
         &self,
         terms: &Terms,
         flows: &mut Flows,
         batch: &Batch,
         (lanes, quiet): (Lanes, Lanes),
+        changed: Changed,
     ) -> Lanes {
         for lane in lanes {
-            if !quiet.contains(lane) || !self.goes_on::<AS_EXPECTED>(terms, flows, batch, lane) {
+            if !quiet.contains(lane) || !self.goes_on(terms, flows, batch, lane, changed) {
                 return Lanes(lanes.0 & u32::MAX << lane);
             }
         }
         Lanes::NONE
     }
 
-    /// Whether the segment in `lane` is such; accepts it then.
+    /// Whether the segment in `lane` is such; accepts it then. Only a connection that may have `changed`
+    /// is compared with what was expected.
     #[inline(always)]
-    fn goes_on<const AS_EXPECTED: bool>(
+    fn goes_on(
         &self,
         terms: &Terms,
         flows: &mut Flows,
         batch: &Batch,
         lane: usize,
+        changed: Changed,
     ) -> bool {
         let (ahead, now) = (&self.ahead, batch.meta.timestamp[lane]);
         let (slot, segment) = ahead.quiet_segment(lane);
-        if !AS_EXPECTED {
+        let past = changed.may_have(slot).then(|| ahead.past(lane));
+        if past.is_some() {
             let conversation = ahead.conversation(batch, lane);
             if !conversation.is_some_and(|(conversation, _)| flows.has(slot, &conversation)) {
                 return false;
             }
         }
-        let Settings { checksums, min_ttl, .. } = self.settings;
-        if !arrival::is_plain(batch, lane, checksums, min_ttl) {
+        if !terms.is_plain(batch, lane, ahead.flawless()) {
             return false;
         }
         let Some(flow) = flows.current(slot, now) else { return false };
         let to_server = flow.is_to_server(ahead.is_from_low(lane));
-        let past = (!AS_EXPECTED).then(|| ahead.past(lane));
         let kept = flow.go_on(to_server, segment, ahead.payload(lane), past, terms, now);
         let Some((before, after)) = kept else { return false };
         flows.book(flows.share_of(slot), before, after);

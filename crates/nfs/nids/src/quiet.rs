@@ -3,15 +3,16 @@
 //! Most do: they are next in their stream, their receiver takes them, and no rule may match their
 //! bytes. They skip all other work, with the same effect.
 
-use thalweg_packet::Nanoseconds;
-use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
+use thalweg_packet::{Batch, Lanes, Nanoseconds};
 
+use super::arrival;
 use super::engine::Engine;
 use super::flow::{Flow, Tracked};
 use super::inspect::Settings;
 use super::receiver::Target;
 use super::segment::Segment;
 use super::stream::Policy;
+use thalweg_nf::toolkit::flow_table::Slot;
 
 /// What decides, the same for all packets of a batch.
 pub(super) struct Terms {
@@ -23,11 +24,13 @@ pub(super) struct Terms {
     /// The rule set.
     rules: u64,
     applications: bool,
+    checksums: bool,
+    min_ttl: u8,
 }
 
 impl Terms {
     pub(super) fn new(engine: &Engine, settings: &Settings) -> Self {
-        let Settings { target, midstream, .. } = *settings;
+        let Settings { target, midstream, checksums, min_ttl, .. } = *settings;
         Self {
             target,
             midstream,
@@ -35,13 +38,49 @@ impl Terms {
             reach: engine.reach,
             rules: engine.fingerprint,
             applications: engine.needs.applications,
+            checksums,
+            min_ttl,
         }
+    }
+
+    /// Whether nothing is wrong with the packet of a lane. The headers of `flawless` ones show nothing.
+    #[inline]
+    pub(super) fn is_plain(&self, batch: &Batch, lane: usize, flawless: Lanes) -> bool {
+        let by_headers = !self.checksums && self.min_ttl == 0;
+        by_headers && flawless.contains(lane)
+            || arrival::missing(batch, lane) == 0
+                && arrival::delivery(batch, lane, self.checksums, self.min_ttl).is_plain()
     }
 }
 
+/// The connections that a batch may have changed otherwise than quiet segments do: a filter that few
+/// others pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changed(u64);
+
+impl Changed {
+    /// Adds the connection in a slot. One without a slot may take that of any other.
+    pub(super) fn add(&mut self, slot: Option<Slot>) {
+        self.0 |= slot.map_or(u64::MAX, bit);
+    }
+
+    /// Whether the connection in a slot may have changed.
+    #[inline]
+    pub(super) fn may_have(self, slot: Slot) -> bool {
+        self.0 & bit(slot) != 0
+    }
+}
+
+/// The bit of a slot in a word. Slots in use have patterns.
+#[inline]
+fn bit(Slot(slot): Slot) -> u64 {
+    1 << (slot.wrapping_mul(0x9e37_79b1) >> (u32::BITS - u64::BITS.ilog2()))
+}
+
 impl Flow {
-    /// Accepts a segment if it only continues its stream: it changes nothing else, and only its new
-    /// bytes could require a rule to be evaluated. With `past`, only if that is the end of the stream.
+    /// Accepts a [continuing](Segment::continues) segment if it only continues its stream: it changes
+    /// nothing else, and only its new bytes could require a rule to be evaluated. If it has any, and
+    /// with `past`, only if that is the end of the stream.
     /// Returns the bytes of its past that the stream kept before and keeps now.
     #[inline(always)]
     pub(super) fn go_on(
@@ -60,14 +99,14 @@ impl Flow {
         let Tracked { streams, ends, open, app, rules } = tracked;
         let first = streams[other].first();
         let stream = &streams[own];
-        let only_goes_on = segment.has(ACK, SYN | RST | FIN)
-            && self.verdict.is_none()
+        let only_goes_on = self.verdict.is_none()
             && stream.goes_on_at(segment.sequence)
             && !stream.has_ended()
-            && past.is_none_or(|past| stream.has_past(past, terms.reach))
+            && past.is_none_or(|past| payload.is_empty() || stream.has_past(past, terms.reach))
             && !streams[other].waits_for_acknowledgement()
             && open.is_empty_in(own)
             && steady
+            && self.sums[own].are_settled(established)
             // Midstream, it establishes the connection.
             && (established || !terms.midstream && !ends.is_open())
             && *rules == terms.rules

@@ -119,6 +119,12 @@ impl Segment {
         self.flags & (set | clear) == set
     }
 
+    /// Whether it neither opens nor ends a connection, and acknowledges data, as most do.
+    #[inline]
+    pub(super) fn continues(&self) -> bool {
+        self.has(ACK, SYN | RST | FIN)
+    }
+
     /// Whether it opens a connection, or answers a segment that does.
     #[inline]
     pub(super) fn is_syn(&self) -> bool {

@@ -31,8 +31,13 @@ impl Tail {
     /// The last bytes, `most` at most, in two parts of which the second may be empty.
     #[inline]
     pub(super) fn last(&self, most: usize) -> [&[u8]; 2] {
-        let skipped = self.len().saturating_sub(most);
-        let (from, len) = (self.place(skipped), self.len() - skipped);
+        let len = self.len().min(most);
+        // Most do not go on at the beginning of the ring.
+        let end = self.begin as usize + self.len();
+        if let Some(whole) = self.ring.get(end - len..end) {
+            return [whole, &[]];
+        }
+        let from = self.place(self.len() - len);
         let beyond = (from + len).saturating_sub(self.ring.len());
         [&self.ring[from..from + len - beyond], &self.ring[..beyond]]
     }

@@ -109,6 +109,19 @@ impl Told<'_> {
     }
 }
 
+/// Turns places in a text that consists of `texts`, in order, into places in each of those.
+pub(super) fn divide(hits: &mut [Hit], texts: &[&[u8]]) {
+    let (mut text, mut begin, mut end) = (0, 0, texts.first().map_or(0, |text| text.len()));
+    for hit in hits {
+        let at = hit.at as usize;
+        while at >= end {
+            text += 1;
+            (begin, end) = (end, end + texts[text].len());
+        }
+        *hit = Hit { text: text as u32, at: (at - begin) as u32 };
+    }
+}
+
 impl Hit {
     /// Whether its window overlaps that of `before`, an earlier one, or follows it at once.
     #[inline]

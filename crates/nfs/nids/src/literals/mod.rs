@@ -107,6 +107,18 @@ impl Registers {
             Self::Nibbles(nibbles) => nibbles.scan(texts, hits),
         }
     }
+
+    /// The same for texts that are `joined`. Returns false if they must be scanned one by one: a run
+    /// that is reported as a whole must not reach from one text into the next.
+    fn scan_joined(&self, joined: &[u8], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) -> bool {
+        match self {
+            Self::Pairs(pairs) => pairs.scan_sparse(joined, blocks, hits),
+            Self::Nibbles(nibbles) => {
+                nibbles.scan(&[joined], hits);
+                true
+            }
+        }
+    }
 }
 
 /// The buffers of a search; reused.
@@ -213,7 +225,8 @@ impl Literals {
         mut tell: impl FnMut(u32),
     ) {
         let begin = from.saturating_sub(self.reach());
-        self.find_in_each(&[&text[begin..]], &[from - begin], found, |_, literal| tell(literal));
+        let tell = |_, literal| tell(literal);
+        self.find_in_each(&[&text[begin..]], None, &[from - begin], found, tell);
     }
 
     /// The number of bytes before a position in which a literal that ends after it may begin.
@@ -223,17 +236,22 @@ impl Literals {
 
     /// Finds the literals in each of `texts` that end after the first `from` of its bytes, and
     /// passes the numbers of text and literal to `tell`: at most three times each, once per filter and
-    /// once for [dense blocks](dense).
+    /// once for [dense blocks](dense). Texts that lie one after the other are filtered in one pass over
+    /// `joined`, which they make up.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
+        joined: Option<&[u8]>,
         from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
     ) {
         let Found { hits, blocks, told, repeats, texts: before } = found;
         hits.clear();
-        self.filter(texts, blocks, hits);
+        if !joined.is_some_and(|joined| self.filter_joined(texts, joined, blocks, hits)) {
+            self.filter(texts, blocks, hits);
+        }
+        work::add(hits.len() as u64 * work::PLACE);
         // Remembering fewer hits takes longer than it saves.
         let is_crowded = hits.len() > CROWDED * texts.len();
         if !is_crowded {
@@ -294,7 +312,30 @@ impl Literals {
         if let Some(windows) = &self.windows {
             windows.scan(texts, hits);
         }
-        work::add(hits.len() as u64 * work::PLACE);
+    }
+
+    /// The same where the texts are `joined`: a pass over all of them has no beginning and no end for
+    /// each. What passes only together with the bytes of the next text is rejected later. Returns false,
+    /// and appends nothing, if the texts must be filtered one by one.
+    fn filter_joined(
+        &self,
+        texts: &[&[u8]],
+        joined: &[u8],
+        blocks: &mut Vec<Block>,
+        hits: &mut Vec<Hit>,
+    ) -> bool {
+        let scan = |registers: &Registers| registers.scan_joined(joined, blocks, hits);
+        if !self.registers.as_ref().is_none_or(scan) {
+            hits.clear();
+            return false;
+        }
+        hits::divide(hits, texts);
+        if let Some(windows) = &self.windows {
+            let first = hits.len();
+            windows.scan(&[joined], hits);
+            hits::divide(&mut hits[first..], texts);
+        }
+        true
     }
 
     /// Keeps the places that eight bytes do not exclude.

@@ -90,6 +90,26 @@ impl Pairs {
         self.scan_scalar(texts, blocks, hits);
     }
 
+    /// The same in one text if no block has many. Returns false if some have; places may be missing
+    /// then.
+    pub(super) fn scan_sparse(
+        &self,
+        text: &[u8],
+        blocks: &mut Vec<Block>,
+        hits: &mut Vec<Hit>,
+    ) -> bool {
+        let mut dense = Blocks::new(blocks, text.len(), 1);
+        #[cfg(target_arch = "x86_64")]
+        if self.fast {
+            let (texts, places) = ([text], text.len());
+            // SAFETY: `is_fast` checked that the CPU has the instructions.
+            tell(hits, places, |told| unsafe { x86::scan(&self.tables, &texts, told, &mut dense) });
+            return dense.all().is_empty();
+        }
+        self.scan_each(&[text], &mut dense, hits);
+        dense.all().is_empty()
+    }
+
     /// The reference of [`scan`](Self::scan).
     pub(super) fn scan_scalar(
         &self,
@@ -98,6 +118,12 @@ impl Pairs {
         hits: &mut Vec<Hit>,
     ) {
         let mut dense = Blocks::new(blocks, places_of(texts), texts.len());
+        self.scan_each(texts, &mut dense, hits);
+        self.dense.scan_scalar(texts, dense.all(), hits);
+    }
+
+    /// Reports the places of all texts that pass, but those of dense blocks.
+    fn scan_each(&self, texts: &[&[u8]], dense: &mut Blocks<'_>, hits: &mut Vec<Hit>) {
         for (n, text) in texts.iter().enumerate() {
             for base in (0..text.len()).step_by(PLACES) {
                 let places = base..text.len().min(base + PLACES);
@@ -106,7 +132,6 @@ impl Pairs {
                 hits.extend(Hit::each(dense.divert(passed, n, base), n, base));
             }
         }
-        self.dense.scan_scalar(texts, dense.all(), hits);
     }
 
     /// Whether a literal may occur at a place.

@@ -45,6 +45,28 @@ fn all_are_found(literals: &[Vec<u8>], text: &[u8], from: usize) -> Result<(), T
     Ok(())
 }
 
+/// Fails unless `prepared` finds in each text what the reference does, whether the texts are filtered
+/// one by one or together.
+fn in_each_are_found<const N: usize>(
+    literals: &[Vec<u8>],
+    prepared: &Literals,
+    texts: [&[u8]; N],
+    fresh: [usize; N],
+) -> Result<(), TestCaseError> {
+    let mut found = Found::default();
+    let joined = texts.concat();
+    for joined in [None, Some(&joined[..])] {
+        let mut each = [const { Vec::new() }; N];
+        prepared.find_in_each(&texts, joined, &fresh, &mut found, |n, l| each[n].push(l));
+        for (n, mut numbers) in each.into_iter().enumerate() {
+            numbers.sort_unstable();
+            numbers.dedup();
+            prop_assert_eq!(numbers, reference(literals, texts[n], fresh[n]));
+        }
+    }
+    Ok(())
+}
+
 /// The same literals in each filter that can hold them.
 fn variants(literals: &[Vec<u8>]) -> Vec<Literals> {
     let all = 0..literals.len() as u32;
@@ -92,16 +114,8 @@ proptest! {
         for literals_of in variants(&literals) {
             let expected = reference(&literals, &text, from);
             prop_assert_eq!(find(&literals_of, &text, from, &mut found), expected);
-            let texts = [&text[..from], &text[..], &text[..]];
-            let fresh = [0, 0, from];
-            let mut each = [Vec::new(), Vec::new(), Vec::new()];
-            literals_of
-                .find_in_each(&texts, &fresh, &mut found, |n, literal| each[n].push(literal));
-            for (n, numbers) in each.iter_mut().enumerate() {
-                numbers.sort_unstable();
-                numbers.dedup();
-                prop_assert_eq!(&*numbers, &reference(&literals, texts[n], fresh[n]));
-            }
+            let texts = [&text[..from], &text[..], &[], &text[..]];
+            in_each_are_found(&literals, &literals_of, texts, [0, 0, 0, from])?;
         }
     }
 }
@@ -120,7 +134,14 @@ proptest! {
         let literals = literals.iter().map(|parts| runs(parts).to_ascii_lowercase());
         let literals = distinct(literals);
         prop_assume!(!literals.is_empty());
-        all_are_found(&literals, &text, from.index(text.len() + 1))?;
+        let from = from.index(text.len() + 1);
+        all_are_found(&literals, &text, from)?;
+        // Runs that reach from one text into the next.
+        let (first, second) = text.split_at(from);
+        for prepared in variants(&literals) {
+            let fresh = [0, first.len() / 2, 0, second.len() / 2];
+            in_each_are_found(&literals, &prepared, [first, first, second, second], fresh)?;
+        }
     }
 
     #[test]

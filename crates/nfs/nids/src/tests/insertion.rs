@@ -188,3 +188,30 @@ fn copies_that_differ_are_counted_also_after_delivery() {
     bench.send(&[segment(true, 24, 1001, 5001, COVER)]);
     assert_eq!(bench.drive.figure("segments_contradicting"), 1);
 }
+
+/// A capture of packets, of which those longer than `kept` bytes end there.
+fn cut_capture(packets: &[Vec<u8>], kept: usize) -> Vec<u8> {
+    let number = |n: usize| (n as u32).to_le_bytes();
+    let header = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 1 << 16, 1].map(number);
+    let records = packets.iter().flat_map(|packet| {
+        let bytes = &packet[..packet.len().min(kept)];
+        [&[1, 0, bytes.len(), packet.len()].map(number).concat(), bytes].concat()
+    });
+    header.concat().into_iter().chain(records).collect()
+}
+
+#[test]
+fn what_a_capture_did_not_keep_may_be_acknowledged() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (msg:\"x\"; content:\"answer\"; sid:1;)\n",
+        "checksums = false",
+    );
+    let mut talk = Talk::new();
+    let mut packets = talk.handshake();
+    packets.push(talk.send(true, 24, &[b'x'; 600]));
+    packets.push(talk.send(false, 24, b"an answer"));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), cut_capture(&packets, 100)).unwrap();
+    bench.drive.capture(file.path(), 1).1.unwrap();
+    assert_eq!((bench.sids(), bench.drive.figure("segments_rejected_ack")), (vec![1], 0));
+}
