@@ -137,9 +137,12 @@ impl Plan {
         let opens = !options.without_outputs;
         let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
+        let interface_of = |output: &OutputPlan| output.blueprint.interface().unwrap_or("").into();
+        let interfaces: Vec<String> = outputs.iter().map(interface_of).collect();
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,
+            interfaces: &interfaces,
             types: &types,
             dry_run: options.dry_run,
             seed: Seed(file.run.seed),
