@@ -137,8 +137,7 @@ impl Plan {
         let opens = !options.without_outputs;
         let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
-        let interface_of = |output: &OutputPlan| output.blueprint.interface().unwrap_or("").into();
-        let interfaces: Vec<String> = outputs.iter().map(interface_of).collect();
+        let interfaces = interfaces(&outputs);
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,
@@ -328,6 +327,11 @@ fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
         errors.push(file.run.source.error(workers.span(), message, expected));
     }
     file.run.number_of_workers()
+}
+
+/// The system's interface of each output; empty for one without.
+fn interfaces(outputs: &[OutputPlan]) -> Vec<String> {
+    outputs.iter().map(|output| output.blueprint.interface().unwrap_or("").to_owned()).collect()
 }
 
 fn classifier_config(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Config {

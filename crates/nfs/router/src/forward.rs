@@ -11,7 +11,7 @@ use super::check::{Checked, check, ip_length};
 use super::config::Ports;
 use super::kernel::{Follower, KernelNeighbors};
 use super::resolve::{Resolved, Resolver};
-use super::table::{HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
+use super::table::{Busy, HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
 use thalweg_nf::toolkit::fragment::{Cutter, may_fragment};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
 use thalweg_nf::toolkit::outer::see_outermost;
@@ -216,7 +216,7 @@ impl Router {
             NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
             NextHop::Kernel => context.drop(lane, DropReason::Consumed),
             NextHop::HostUnreachable => {
-                self.refuse(batch, context, lane, IcmpError::HostUnreachable)
+                self.refuse(batch, context, lane, IcmpError::HostUnreachable);
             }
             NextHop::Prohibited => self.refuse(batch, context, lane, IcmpError::AdminProhibited),
             // A next hop of a multipath route is never multipath itself.
@@ -419,9 +419,9 @@ impl Router {
     ) {
         let name = |port: RouterPort| &self.shared.ports.get(port).name;
         let prefix = match self.view.table.matched_now(to) {
-            Some(Some(prefix)) => format!("route {prefix}"),
-            Some(None) => "no route".to_owned(),
-            None => "a route".to_owned(),
+            Ok(Some(prefix)) => format!("route {prefix}"),
+            Ok(None) => "no route".to_owned(),
+            Err(Busy) => "a route".to_owned(),
         };
         let of = if ways > 1 { format!(", one of {ways} next hops (ECMP)") } else { String::new() };
         context.explain(lane, || match *hop {

@@ -80,10 +80,11 @@ pub(crate) fn dump(
                 end = End::Interrupted;
             }
             match message {
-                Message::Done(0) | Message::Failed(ENOENT | EOPNOTSUPP) => return Ok(end),
+                Message::Done(0 | ENOENT | EOPNOTSUPP) | Message::Failed(ENOENT | EOPNOTSUPP) => {
+                    return Ok(end);
+                }
                 // Kernels before 5.3 have no next-hop objects.
                 Message::Failed(EINVAL) if dump == Dump::Objects => return Ok(end),
-                Message::Done(ENOENT | EOPNOTSUPP) => return Ok(end),
                 Message::Done(error) | Message::Failed(error) => {
                     return Err(io::Error::from_raw_os_error(error));
                 }

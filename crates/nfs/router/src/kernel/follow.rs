@@ -188,7 +188,7 @@ impl Follow {
             }
             Message::Link { link, state } => self.take_link(link, state),
             Message::Address { link, address, is_gone } => {
-                self.take_address(link, address, is_gone)
+                self.take_address(link, address, is_gone);
             }
             Message::Object { id, object } => self.take_object(id, object),
             Message::Malformed => self.progress.count_malformed(),

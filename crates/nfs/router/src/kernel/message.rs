@@ -131,7 +131,7 @@ fn read(kind: u16, flags: u16, body: &[u8]) -> Option<Message> {
             0 => Some(Message::Other),
             error => Some(Message::Failed(error)),
         },
-        3 => Some(Message::Done(i32_at(body, 0).map_or(0, |error| error.wrapping_neg()))),
+        3 => Some(Message::Done(i32_at(body, 0).map_or(0, i32::wrapping_neg))),
         16 | 17 => link(kind == 17, body),
         20 | 21 => address(kind == 21, body),
         24 | 25 => {
@@ -276,9 +276,9 @@ fn multipath(family: u8, mut bytes: &[u8]) -> Option<Target> {
 }
 
 fn neighbor(is_gone: bool, body: &[u8]) -> Option<Message> {
+    const PROXY: u8 = 8;
     let (family, link) = (*body.first()?, u32_at(body, 4)?);
     let (state, flags) = (u16_at(body, 8)?, *body.get(10)?);
-    const PROXY: u8 = 8;
     if !matches!(family, INET | INET6) || flags & PROXY != 0 {
         return Some(Message::Other);
     }

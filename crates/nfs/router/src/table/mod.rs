@@ -2,6 +2,7 @@
 //! reads it.
 
 mod edits;
+mod list;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use self::edits::{Edits, edits, effective, resolve};
+pub use self::list::RouteList;
 use super::dir24_8::{Dir24_8, Groups, MAX_GROUPS};
 use super::prefix::{IpPrefix, Prefix, PrefixStore};
 use super::trie6::{self, MAX_ROUTES, Trie6};
@@ -125,64 +127,6 @@ pub enum TableError {
     TooManyRoutes,
 }
 
-/// Routes to be installed together.
-#[derive(Clone, Debug, Default)]
-pub struct RouteList {
-    hops: Vec<NextHop>,
-    ids: HashMap<NextHop, u32>,
-    v4: Vec<(Prefix<u32>, u32)>,
-    v6: Vec<(Prefix<u128>, u32)>,
-}
-
-impl RouteList {
-    /// Appends a route; if several have the same prefix, the last one counts.
-    pub fn push(&mut self, prefix: impl Into<IpPrefix>, hop: NextHop) {
-        let id = self.intern(hop);
-        self.push_interned(prefix.into(), id);
-    }
-
-    /// The list's number for `hop`.
-    pub(super) fn intern(&mut self, hop: NextHop) -> u32 {
-        if let Some(id) = self.ids.get(&hop) {
-            return *id;
-        }
-        let id = self.hops.len() as u32;
-        self.hops.push(hop.clone());
-        self.ids.insert(hop, id);
-        id
-    }
-
-    /// The next hop that [`intern`](Self::intern) numbered `id`.
-    pub(super) fn hop(&self, id: u32) -> &NextHop {
-        &self.hops[id as usize]
-    }
-
-    /// Appends a route to the next hop that [`intern`](Self::intern) numbered.
-    #[inline]
-    pub(super) fn push_interned(&mut self, prefix: IpPrefix, id: u32) {
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.push((prefix, id)),
-            IpPrefix::V6(prefix) => self.v6.push((prefix, id)),
-        }
-    }
-
-    /// The numbers of IPv4 and of IPv6 routes.
-    pub fn len(&self) -> (usize, usize) {
-        (self.v4.len(), self.v6.len())
-    }
-
-    /// The routes as they were appended, first those of IPv4.
-    pub fn iter(&self) -> impl Iterator<Item = (IpPrefix, &NextHop)> {
-        let v4 = self.v4.iter().map(|(prefix, id)| (IpPrefix::V4(*prefix), self.hop(*id)));
-        v4.chain(self.v6.iter().map(|(prefix, id)| (IpPrefix::V6(*prefix), self.hop(*id))))
-    }
-
-    /// Whether there is no route.
-    pub fn is_empty(&self) -> bool {
-        self.len() == (0, 0)
-    }
-}
-
 /// The changes made by a replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -233,6 +177,9 @@ struct Writer {
     groups: Groups,
     ids: HashMap<NextHop, HopId>,
 }
+
+/// A writer is at work.
+pub(super) struct Busy;
 
 impl Writer {
     fn matched(&self, address: IpAddr) -> Option<IpPrefix> {
@@ -414,12 +361,12 @@ impl RouteTable {
         self.lock().matched(address)
     }
 
-    /// The same for traces of packets, which must not wait: `None` while a writer is at work.
-    pub(super) fn matched_now(&self, address: IpAddr) -> Option<Option<IpPrefix>> {
+    /// The same for traces of packets, which must not wait.
+    pub(super) fn matched_now(&self, address: IpAddr) -> Result<Option<IpPrefix>, Busy> {
         match self.writer.try_lock() {
-            Ok(writer) => Some(writer.matched(address)),
-            Err(TryLockError::Poisoned(writer)) => Some(writer.into_inner().matched(address)),
-            Err(TryLockError::WouldBlock) => None,
+            Ok(writer) => Ok(writer.matched(address)),
+            Err(TryLockError::Poisoned(writer)) => Ok(writer.into_inner().matched(address)),
+            Err(TryLockError::WouldBlock) => Err(Busy),
         }
     }
 
