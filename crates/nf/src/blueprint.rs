@@ -18,6 +18,8 @@ pub struct Environment<'a> {
     pub inputs: &'a [String],
     /// Names of the chain's outputs, by port index.
     pub outputs: &'a [String],
+    /// The system's network interface of each output, by port index; empty for one without.
+    pub interfaces: &'a [String],
     /// Names of the chain's packet types, by number.
     pub types: &'a [String],
     /// Write no files: the chain is only checked or traced.

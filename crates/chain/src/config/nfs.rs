@@ -50,8 +50,8 @@ impl NfPlan {
 pub(super) struct Origin {
     /// Its options; `None` if they have no form to compare.
     options: Option<toml::Value>,
-    /// The names of inputs, outputs and types, if it keeps them.
-    names: [Vec<String>; 3],
+    /// The names of inputs, outputs, their interfaces and types, if it keeps them.
+    names: [Vec<String>; 4],
     /// The files that it read, and a hash of the content of each.
     files: Vec<(PathBuf, Hash)>,
 }
@@ -82,7 +82,8 @@ pub(super) fn build_nfs(
         let Some(kind) = nf.kind else { continue };
         let mut environment = *environment;
         if !kind.keeps_names {
-            (environment.inputs, environment.outputs, environment.types) = (&[], &[], &[]);
+            (environment.inputs, environment.outputs) = (&[], &[]);
+            (environment.interfaces, environment.types) = (&[], &[]);
         }
         let options = comparable(&nf.options);
         let section = Section::new(&nf.name, nf.options, &nf.source);
@@ -106,7 +107,8 @@ pub(super) fn build_nfs(
                     let hash = hash.or_else(|| self::hash(&path, started).ok().flatten());
                     (path, Hash(hash))
                 };
-                let names = [environment.inputs, environment.outputs, environment.types];
+                let Environment { inputs, outputs, interfaces, types, .. } = environment;
+                let names = [inputs, outputs, interfaces, types];
                 let origin = Origin {
                     options,
                     names: names.map(<[String]>::to_vec),

@@ -137,9 +137,11 @@ impl Plan {
         let opens = !options.without_outputs;
         let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
+        let interfaces = interfaces(&outputs);
         let environment = Environment {
             inputs: &names.inputs,
             outputs: &names.outputs,
+            interfaces: &interfaces,
             types: &types,
             dry_run: options.dry_run,
             seed: Seed(file.run.seed),
@@ -325,6 +327,11 @@ fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
         errors.push(file.run.source.error(workers.span(), message, expected));
     }
     file.run.number_of_workers()
+}
+
+/// The system's interface of each output; empty for one without.
+fn interfaces(outputs: &[OutputPlan]) -> Vec<String> {
+    outputs.iter().map(|output| output.blueprint.interface().unwrap_or("").to_owned()).collect()
 }
 
 fn classifier_config(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Config {

@@ -80,6 +80,7 @@ fn ports() -> Ports {
         ipv6: None,
         output: PortIndex(0),
         output_name: "eth0".into(),
+        interface: None,
         mtu: 1500,
         default_mac: Some([2, 0, 0, 0, 0, 2]),
         resolve: false,

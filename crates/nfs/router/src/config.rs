@@ -20,9 +20,13 @@ const DEFAULT_MTU: u16 = 1500;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// The route file, relative to the chain file.
-    #[schemars(with = "String")]
-    routes: Spanned<String>,
+    /// The route file, relative to the chain file; required without `kernel_table`.
+    #[schemars(with = "Option<String>")]
+    routes: Option<Spanned<String>>,
+    /// The number of a routing table of the Linux kernel to follow, with the kernel's neighbours; 254
+    /// is its main table.
+    #[schemars(with = "Option<u32>", range(min = 1))]
+    kernel_table: Option<Spanned<u32>>,
     /// Ports by the names that the route file uses; one or more.
     #[schemars(with = "BTreeMap<String, PortOptions>", length(min = 1))]
     ports: BTreeMap<Spanned<String>, PortOptions>,
@@ -55,6 +59,10 @@ struct PortOptions {
     /// The chain's output that its packets take; by default the one with the port's name.
     #[schemars(with = "Option<String>")]
     output: Option<Spanned<String>>,
+    /// The kernel's interface whose routes leave by this port; by default that of the output, or
+    /// else the one with the output's name. Only with `kernel_table`.
+    #[schemars(with = "Option<String>")]
+    interface: Option<Spanned<String>>,
     /// Its MTU, in bytes of IP; 1280 or more with `ipv6`; 1500 by default.
     #[schemars(with = "Option<u16>", range(min = 68))]
     mtu: Option<Spanned<u16>>,
@@ -87,6 +95,8 @@ pub struct Port {
     pub output: PortIndex,
     /// The name of that output.
     pub output_name: String,
+    /// The kernel's interface whose routes leave by it, if the router follows the kernel.
+    pub interface: Option<String>,
     /// Its MTU, in bytes of IP.
     pub mtu: u16,
     /// The MAC address of hosts that `neighbors` does not name.
@@ -100,8 +110,13 @@ pub struct Port {
 impl Port {
     /// The MAC address of the host or router `address` on the port's link.
     pub fn neighbor(&self, address: IpAddr) -> Option<Mac> {
+        self.static_neighbor(address).or(self.default_mac)
+    }
+
+    /// The MAC address that `neighbors` lists for `address`.
+    pub(super) fn static_neighbor(&self, address: IpAddr) -> Option<Mac> {
         let found = self.neighbors.binary_search_by_key(&address, |(address, _)| *address);
-        found.ok().map(|i| self.neighbors[i].1).or(self.default_mac)
+        found.ok().map(|i| self.neighbors[i].1)
     }
 
     /// Whether the MAC address of `address` is resolved on this port.
@@ -158,6 +173,11 @@ impl Ports {
         })
     }
 
+    /// The port that has the address `own`.
+    pub(super) fn with_address(&self, own: IpAddr) -> Option<RouterPort> {
+        self.own_addresses().find(|(address, _)| *address == own).map(|(_, port)| port)
+    }
+
     /// The source address of errors sent by `port`, in the IP version of
     /// `like`: the port's own, or else the first that the router has (RFC 1812
     /// §4.3.2.4, the router-id).
@@ -178,7 +198,8 @@ impl Ports {
 /// The checked options of a router.
 #[derive(Debug)]
 pub(super) struct Config {
-    pub(super) routes: Spanned<String>,
+    pub(super) routes: Option<Spanned<String>>,
+    pub(super) kernel_table: Option<Spanned<u32>>,
     pub(super) ports: Ports,
     pub(super) icmp_rate: u32,
 }
@@ -192,19 +213,23 @@ impl Config {
         section: &Section<'_>,
         environment: &Environment<'_>,
     ) -> Result<Self, Vec<SourceError>> {
-        let options: Options = section.parse().map_err(|e| vec![e])?;
-        let mut reader = Reader { section, environment, errors: Vec::new() };
+        let mut options: Options = section.parse().map_err(|e| vec![e])?;
+        let follows = options.kernel_table.is_some();
+        let mut reader = Reader { section, environment, follows, errors: Vec::new() };
+        reader.sources(options.routes.is_some(), options.kernel_table.as_ref());
         if options.ports.is_empty() {
             reader.fail(section.span(), "a router without ports", "a table [nf.NAME.ports.DEV]");
         }
-        let ports =
-            options.ports.into_iter().map(|(name, port)| reader.port(name, &port)).collect();
+        let ports = std::mem::take(&mut options.ports);
+        let ports = ports.into_iter().map(|(name, port)| reader.port(name, &port)).collect();
         let ports = Ports(ports);
+        reader.interfaces_differ(&ports);
         reader.own_addresses_differ(&ports);
         if !reader.errors.is_empty() {
             return Err(reader.errors);
         }
-        Ok(Self { routes: options.routes, ports, icmp_rate: options.icmp_rate })
+        let Options { routes, kernel_table, icmp_rate, .. } = options;
+        Ok(Self { routes, kernel_table, ports, icmp_rate })
     }
 }
 
@@ -212,12 +237,66 @@ impl Config {
 struct Reader<'a> {
     section: &'a Section<'a>,
     environment: &'a Environment<'a>,
+    /// Whether the router follows the kernel.
+    follows: bool,
     errors: Vec<SourceError>,
 }
 
 impl Reader<'_> {
     fn fail(&mut self, span: std::ops::Range<usize>, message: &str, expected: &str) {
         self.errors.push(self.section.error(span, message, expected));
+    }
+
+    /// Checks where the routes come from.
+    fn sources(&mut self, has_file: bool, kernel_table: Option<&Spanned<u32>>) {
+        match kernel_table {
+            None if !has_file => {
+                let expected = "`routes`, `kernel_table` or both";
+                self.fail(self.section.span(), "a router without routes", expected);
+            }
+            Some(table) if *table.get_ref() == 0 => {
+                let expected = "1 to 4294967295; the main table is 254";
+                self.fail(table.span(), "not the number of a table", expected);
+            }
+            _ => {}
+        }
+    }
+
+    /// The kernel's interface of a port whose packets take `output`.
+    fn interface(
+        &mut self,
+        option: Option<&Spanned<String>>,
+        output: PortIndex,
+        output_name: &str,
+    ) -> Option<String> {
+        if let Some(name) = option {
+            if !self.follows {
+                let message = "`interface` has no effect without `kernel_table`";
+                self.fail(name.span(), message, "`kernel_table`, or no `interface`");
+            } else if name.get_ref().is_empty() || name.get_ref().len() > 15 {
+                let expected = "the name of an interface, of 1 to 15 bytes";
+                self.fail(name.span(), "not the name of an interface", expected);
+            }
+        }
+        let of_output = self.environment.interfaces.get(usize::from(output.0));
+        let of_output = of_output.filter(|name| !name.is_empty()).map(String::as_str);
+        let given = option.map(|name| name.get_ref().as_str());
+        self.follows.then(|| given.or(of_output).unwrap_or(output_name).to_owned())
+    }
+
+    fn interfaces_differ(&mut self, ports: &Ports) {
+        let mut named: Vec<_> = ports
+            .0
+            .iter()
+            .filter_map(|port| Some((port.interface.as_ref()?, &port.name)))
+            .collect();
+        named.sort_unstable();
+        for pair in named.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            let [(interface, one), (_, other)] = [pair[0], pair[1]];
+            let message =
+                format!("ports '{one}' and '{other}' have the same interface '{interface}'");
+            self.fail(self.section.span(), &message, "a different `interface` for each port");
+        }
     }
 
     /// Reads a port as far as possible; the mistakes are added to the errors.
@@ -234,6 +313,7 @@ impl Reader<'_> {
             ip,
             ipv6,
             output: index,
+            interface: self.interface(options.interface.as_ref(), index, &output_name),
             output_name,
             mtu: self.mtu(options.mtu.as_ref(), ipv6.is_some()),
             default_mac: options.default_mac.as_ref().and_then(|mac| self.mac(mac)),
@@ -366,87 +446,4 @@ fn parse_mac(text: &str) -> Option<Mac> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<Config, Vec<String>> {
-        let outputs = ["lan".to_owned(), "out".to_owned()];
-        let environment = Environment { outputs: &outputs, ..Environment::default() };
-        Section::parse_text(text, |section| Config::read(section, &environment))
-            .map_err(|errors| errors.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn a_mac_address_is_six_pairs_and_nothing_else() {
-        assert_eq!(parse_mac("02:0a:ff:00:00:01"), Some([2, 10, 255, 0, 0, 1]));
-        assert_eq!(parse_mac("02-0A-FF-00-00-01"), Some([2, 10, 255, 0, 0, 1]));
-        for bad in
-            ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "0g:00:00:00:00:01"]
-        {
-            assert_eq!(parse_mac(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_port_takes_its_name_as_output_and_ethernets_mtu() {
-        let config = read(
-            r#"routes = "r"
-            [ports.lan]
-            mac = "02:00:00:00:00:01"
-            ip = "192.0.2.1"
-            [ports.wan]
-            mac = "02:00:00:00:00:02"
-            output = "out"
-            mtu = 9000
-            default_mac = "02:00:00:00:00:ff"
-            neighbors = { "203.0.113.1" = "02:00:00:00:00:0a", "fe80::1" = "02:00:00:00:00:0b" }"#,
-        )
-        .unwrap();
-        let [lan, wan] = &config.ports.0[..] else { panic!("two ports") };
-        assert_eq!(
-            (lan.output, lan.mtu, lan.neighbor(IpAddr::from([1; 4]))),
-            (PortIndex(0), 1500, None)
-        );
-        assert_eq!((wan.output, wan.mtu), (PortIndex(1), 9000));
-        assert_eq!(wan.neighbor("fe80::1".parse().unwrap()), Some([2, 0, 0, 0, 0, 0xb]));
-        assert_eq!(wan.neighbor("fe80::2".parse().unwrap()), Some([2, 0, 0, 0, 0, 0xff]));
-        assert_eq!(config.icmp_rate, 1000);
-        let source = config.ports.error_source(RouterPort(1), IpAddr::from([1; 4]));
-        assert_eq!(source, Some(IpAddr::from([192, 0, 2, 1])));
-        assert_eq!(config.ports.error_source(RouterPort(1), IpAddr::from([1; 16])), None);
-    }
-
-    #[test]
-    fn every_mistake_is_reported_with_its_place() {
-        let errors = read(
-            r#"routes = "r"
-[ports.lan]
-mac = "03:00:00:00:00:01"
-ip = "224.0.0.1"
-ipv6 = "2001:db8::1"
-mtu = 1000
-[ports.wan]
-mac = "02:00:00:00:00:02"
-ip = "10.0.0.1/8"
-neighbors = { "x" = "y" }
-"#,
-        )
-        .unwrap_err();
-        let places: Vec<_> = errors.iter().map(|e| e.split(' ').next().unwrap()).collect();
-        let lines = ["4:6", "3:7", "6:7", "7:8", "9:6", "10:21", "10:15"];
-        let expected: Vec<_> = lines.iter().map(|at| format!("chain.toml:{at}:")).collect();
-        assert_eq!(places, expected, "{errors:#?}");
-        assert!(errors[3].contains("one of lan, out"), "{}", errors[3]);
-    }
-
-    #[test]
-    fn two_ports_cannot_have_one_address() {
-        let errors = read(
-            "routes = 'r'\nports.lan = { mac = '02:00:00:00:00:01', ip = '10.0.0.1' }\n\
-             ports.out = { mac = '02:00:00:00:00:02', ip = '10.0.0.1' }",
-        )
-        .unwrap_err();
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].contains("ports 'lan' and 'out' have the same address 10.0.0.1"));
-    }
-}
+mod tests;

@@ -40,6 +40,15 @@ pub fn parse_routes(source: &Source, ports: &Ports) -> Result<ParsedRoutes, Vec<
     parser.finish()
 }
 
+/// The routes of a router without a route file: those to its own addresses.
+pub(super) fn own_routes(ports: &Ports) -> ParsedRoutes {
+    let mut list = RouteList::default();
+    for (address, port) in ports.own_addresses() {
+        list.push(IpPrefix::of_host(address), NextHop::Local { port });
+    }
+    ParsedRoutes { list, warnings: Vec::new() }
+}
+
 /// A route with the number of its next hop and of its line.
 type Line<A> = (Prefix<A>, u32, u32);
 
@@ -219,7 +228,7 @@ impl<'a> Parser<'a> {
         }
         let on = self.ports.get(port);
         let mac = on.neighbor(address);
-        if mac.is_none() && !on.asks_for(address) {
+        if mac.is_none() && !on.asks_for(address) && on.interface.is_none() {
             let message = format!("the MAC address of this next hop on '{dev}' is unknown");
             let expected = if on.resolve {
                 format!("an address of its IP version for port '{dev}', to resolve it from")
@@ -346,6 +355,7 @@ mod tests {
             ipv6: None,
             output: PortIndex(n.into()),
             output_name: name.into(),
+            interface: None,
             mtu: 1500,
             default_mac: None,
             resolve: false,

@@ -3,31 +3,51 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use thalweg_packet::wire::ip_proto;
 use thalweg_packet::write::{decrement_ttl, set_ethernet};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmetric_hash};
 
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
+use super::kernel::{Follower, KernelNeighbors};
 use super::resolve::{Resolved, Resolver};
-use super::table::{HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
+use super::table::{Busy, HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
 use thalweg_nf::toolkit::fragment::{Cutter, may_fragment};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
 use thalweg_nf::toolkit::outer::see_outermost;
 use thalweg_nf::{Context, NetworkFunction};
 
-/// What a router reads: its table, which a reload changes, and its options.
+/// What a router reads: its tables, which change while packets pass, and its options.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) table: RouteTable,
+    pub(super) view: ArcSwap<View>,
     pub(super) ports: Ports,
     pub(super) icmp_rate: u32,
+}
+
+impl Shared {
+    pub(super) fn new(table: RouteTable, ports: Ports, icmp_rate: u32) -> Self {
+        let view = View { table: Arc::new(table), neighbors: Arc::default() };
+        Self { view: ArcSwap::from_pointee(view), ports, icmp_rate }
+    }
+}
+
+/// The tables of a router. The routes change in place; another view takes the place of this one
+/// for other neighbours.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) table: Arc<RouteTable>,
+    /// The neighbours that the kernel has resolved.
+    pub(super) neighbors: Arc<KernelNeighbors>,
 }
 
 /// A router.
 #[derive(Debug)]
 pub(super) struct Router {
     pub(super) shared: Arc<Shared>,
+    /// What packets use: the shared view as it was before the batch.
+    pub(super) view: Arc<View>,
     reader_v6: ReaderV6,
     pub(super) icmp: IcmpSender,
     /// Requests to the router itself that were answered.
@@ -38,6 +58,8 @@ pub(super) struct Router {
     pub(super) resolver: Resolver,
     /// Makes this router hash flows differently from others.
     seed: u32,
+    /// Keeps the view up to date with the kernel, until it is dropped.
+    follower: Option<Follower>,
 }
 
 /// The lanes to look up in one of the tables.
@@ -72,7 +94,8 @@ impl<A: Copy + Default> Wanted<A> {
 
 impl NetworkFunction for Router {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        let shared = self.shared.clone();
+        self.take_up_view();
+        let view = self.view.clone();
         let lanes = lanes.and(batch.lanes());
         self.look_after_neighbors(batch, lanes, context);
         see_outermost(batch, lanes);
@@ -88,13 +111,13 @@ impl NetworkFunction for Router {
                 Err(reason) => context.drop(lane, reason),
             }
         }
-        v4.look_up(|addresses, hops| shared.table.lookup_v4(addresses, hops));
+        v4.look_up(|addresses, hops| view.table.lookup_v4(addresses, hops));
         v6.look_up(|addresses, hops| self.reader_v6.lookup(addresses, hops));
         for (lane, address, hop) in v4.found() {
-            self.follow(batch, context, lane, IpAddr::V4(address.into()), shared.table.hop(hop));
+            self.follow(batch, context, lane, IpAddr::V4(address.into()), view.table.hop(hop));
         }
         for (lane, address, hop) in v6.found() {
-            self.follow(batch, context, lane, IpAddr::V6(address.into()), shared.table.hop(hop));
+            self.follow(batch, context, lane, IpAddr::V6(address.into()), view.table.hop(hop));
         }
         if let Some(lane) = lanes.into_iter().next() {
             self.resume(batch, context, lane);
@@ -102,9 +125,9 @@ impl NetworkFunction for Router {
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
-        let (v4, v6) = self.shared.table.len();
+        let (v4, v6) = self.view.table.len();
         let neighbors = &self.resolver.neighbors;
-        vec![
+        let mut figures = vec![
             ("routes_v4", v4 as u64),
             ("routes_v6", v6 as u64),
             ("icmp_sent", self.icmp.sent()),
@@ -115,29 +138,54 @@ impl NetworkFunction for Router {
             ("neighbors_evicted", neighbors.evicted),
             ("neighbor_requests", self.resolver.requests),
             ("resumed", self.resolver.resumed),
-        ]
+        ];
+        figures.extend(self.follower.iter().flat_map(Follower::figures));
+        figures
     }
 }
 
 impl Router {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let view = shared.view.load_full();
         let seed = shared.ports.seed();
         let resolver = Resolver::new(shared.ports.iter().any(|(_, port)| port.resolve));
         Self {
             icmp: IcmpSender::new(shared.icmp_rate),
-            reader_v6: shared.table.reader_v6(),
+            reader_v6: view.table.reader_v6(),
+            view,
             shared,
             answered: 0,
             fragmented: 0,
             cutter: Cutter::default(),
             resolver,
             seed,
+            follower: None,
         }
+    }
+
+    /// A router whose routes `follower` keeps up to date.
+    pub(super) fn following(shared: Arc<Shared>, follower: Follower) -> Self {
+        Self { follower: Some(follower), ..Self::new(shared) }
+    }
+
+    /// Uses the newest view from now on.
+    fn take_up_view(&mut self) {
+        let newest = self.shared.view.load();
+        if Arc::ptr_eq(&newest, &self.view) {
+            return;
+        }
+        if !Arc::ptr_eq(&newest.table, &self.view.table) {
+            self.reader_v6 = newest.table.reader_v6();
+        }
+        self.view = Arc::clone(&newest);
+        drop(newest);
+        self.meet_neighbors();
     }
 
     /// Goes on with another table over the same ports; returns the old one.
     pub(super) fn renew(&mut self, shared: Arc<Shared>) -> Arc<Shared> {
-        self.reader_v6 = shared.table.reader_v6();
+        self.view = shared.view.load_full();
+        self.reader_v6 = self.view.table.reader_v6();
         std::mem::replace(&mut self.shared, shared)
     }
 
@@ -167,12 +215,22 @@ impl Router {
             NextHop::Direct { port } => self.forward_to(batch, context, lane, port, to),
             NextHop::Local { port } => self.deliver(batch, context, lane, to, port),
             NextHop::Blackhole => context.drop(lane, DropReason::Unreachable),
+            NextHop::Kernel => context.drop(lane, DropReason::Consumed),
+            NextHop::HostUnreachable => {
+                self.refuse(batch, context, lane, IcmpError::HostUnreachable);
+            }
+            NextHop::Prohibited => self.refuse(batch, context, lane, IcmpError::AdminProhibited),
             // A next hop of a multipath route is never multipath itself.
             NextHop::Unreachable | NextHop::Multipath(_) => {
-                self.tell_sender(batch, context, lane, IcmpError::NetUnreachable, None);
-                context.drop(lane, DropReason::Unreachable);
+                self.refuse(batch, context, lane, IcmpError::NetUnreachable);
             }
         }
+    }
+
+    /// Drops the packet of `lane` for lack of a way, and reports that to its sender.
+    fn refuse(&mut self, batch: &Batch, context: &mut Context<'_>, lane: usize, kind: IcmpError) {
+        self.tell_sender(batch, context, lane, kind, None);
+        context.drop(lane, DropReason::Unreachable);
     }
 
     /// A hash that distinguishes the flow of a packet from others. It differs between routers, so
@@ -211,10 +269,7 @@ impl Router {
                 Some(true) => context.drop(lane, DropReason::Unresolved),
                 None => {}
             },
-            Resolved::Never => {
-                self.tell_sender(batch, context, lane, IcmpError::HostUnreachable, None);
-                context.drop(lane, DropReason::Unreachable);
-            }
+            Resolved::Never => self.refuse(batch, context, lane, IcmpError::HostUnreachable),
         }
     }
 
@@ -344,7 +399,7 @@ impl Router {
         lane: usize,
         address: IpAddr,
     ) -> Option<(RouterPort, Resolved)> {
-        let mut hop = self.shared.table.lookup(address);
+        let mut hop = self.view.table.lookup(address);
         if let NextHop::Multipath(ways) = &hop {
             hop = ways.of(0).clone();
         }
@@ -368,8 +423,11 @@ impl Router {
         ways: usize,
     ) {
         let name = |port: RouterPort| &self.shared.ports.get(port).name;
-        let prefix = self.shared.table.matched(to);
-        let prefix = prefix.map_or("no route".to_owned(), |prefix| format!("route {prefix}"));
+        let prefix = match self.view.table.matched_now(to) {
+            Ok(Some(prefix)) => format!("route {prefix}"),
+            Ok(None) => "no route".to_owned(),
+            Err(Busy) => "a route".to_owned(),
+        };
         let of = if ways > 1 { format!(", one of {ways} next hops (ECMP)") } else { String::new() };
         context.explain(lane, || match *hop {
             NextHop::Gateway { address, port, .. } => {
@@ -378,7 +436,11 @@ impl Router {
             NextHop::Direct { port } => format!("{to}: {prefix} direct dev {}{of}", name(port)),
             NextHop::Local { port } => format!("{to}: own address of port {}", name(port)),
             NextHop::Blackhole => format!("{to}: {prefix}, blackhole"),
-            NextHop::Unreachable | NextHop::Multipath(_) => format!("{to}: {prefix}, unreachable"),
+            NextHop::Kernel => format!("{to}: an address of the kernel, which answers"),
+            NextHop::Prohibited => format!("{to}: {prefix}, prohibited"),
+            NextHop::Unreachable | NextHop::HostUnreachable | NextHop::Multipath(_) => {
+                format!("{to}: {prefix}, unreachable")
+            }
         });
     }
 }

@@ -86,8 +86,10 @@ impl Router {
         lane: usize,
     ) {
         let target = Ipv4Addr::from(batch.field(lane, field::NW_DST) as u32);
-        let NextHop::Local { port } = self.shared.table.lookup(target.into()) else {
-            return context.drop(lane, DropReason::UnsupportedProtocol);
+        let port = match self.view.table.lookup(target.into()) {
+            NextHop::Local { port } => port,
+            NextHop::Kernel => return context.drop(lane, DropReason::Consumed),
+            _ => return context.drop(lane, DropReason::UnsupportedProtocol),
         };
         let own = self.shared.ports.get(port).mac;
         let l3 = batch.headers(lane).l3 as usize;
@@ -116,8 +118,9 @@ impl Router {
         lane: usize,
     ) {
         let target = Ipv6Addr::from(batch.key(lane).get128(field::ND_TARGET));
-        match self.shared.table.lookup(target.into()) {
+        match self.view.table.lookup(target.into()) {
             NextHop::Local { port } => self.advertise(batch, context, lane, port),
+            NextHop::Kernel => context.drop(lane, DropReason::Consumed),
             _ => context.drop(lane, DropReason::NotForwardable),
         }
     }

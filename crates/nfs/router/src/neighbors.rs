@@ -30,7 +30,7 @@ pub(super) const MOST_KNOWN: usize = 65_536;
 pub(super) const MOST_HELD: usize = 3;
 
 /// A host or router: the port whose link it is on, and its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Neighbor(pub(super) RouterPort, pub(super) IpAddr);
 
 impl FlowWords<3> for Neighbor {
@@ -208,6 +208,21 @@ impl Neighbors {
             self.insert(neighbor, mac, until);
         }
         ArrayVec::new()
+    }
+
+    /// Ends the requests to neighbours that `known` has the MAC address of; returns it with the packets
+    /// that waited.
+    pub(super) fn met(
+        &mut self,
+        known: impl Fn(&Neighbor) -> Option<Mac>,
+    ) -> Vec<(Mac, ArrayVec<Held, MOST_HELD>)> {
+        let mut met = Vec::new();
+        self.unanswered.retain(|neighbor, asked| {
+            let mac = known(neighbor);
+            met.extend(mac.map(|mac| (mac, asked.held.take())));
+            mac.is_none()
+        });
+        met
     }
 
     /// Accepts the MAC address of a neighbour that requests the router's, until the router itself

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::table::HopId;
 
@@ -122,6 +122,24 @@ pub enum IpPrefix {
     V4(Prefix<u32>),
     /// Of IPv6.
     V6(Prefix<u128>),
+}
+
+impl IpPrefix {
+    /// The prefix of one address.
+    pub(super) fn of_host(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::V4(Prefix::holding(address.into(), 32)),
+            IpAddr::V6(address) => Self::V6(Prefix::holding(address.into(), 128)),
+        }
+    }
+
+    /// The address of a prefix of one.
+    pub(super) fn host(self) -> Option<IpAddr> {
+        match self {
+            Self::V4(prefix) => (prefix.len() == 32).then(|| IpAddr::V4(prefix.first().into())),
+            Self::V6(prefix) => (prefix.len() == 128).then(|| IpAddr::V6(prefix.first().into())),
+        }
+    }
 }
 
 impl From<Prefix<u32>> for IpPrefix {

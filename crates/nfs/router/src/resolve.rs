@@ -79,13 +79,16 @@ impl Router {
         address: IpAddr,
     ) -> Resolved {
         let on = self.shared.ports.get(port);
-        if let Some(mac) = on.neighbor(address) {
+        let neighbor = Neighbor(port, address);
+        let kernel = || self.view.neighbors.get(&neighbor).copied();
+        let known = on.static_neighbor(address).or_else(kernel).or(on.default_mac);
+        if let Some(mac) = known {
             return Resolved::At(mac);
         }
         if !on.asks_for(address) {
             return Resolved::Never;
         }
-        let (neighbor, now) = (Neighbor(port, address), batch.meta.timestamp[lane]);
+        let now = batch.meta.timestamp[lane];
         let (known, ask) = self.resolver.neighbors.find(neighbor, now);
         if ask {
             self.ask(batch, context, lane, neighbor);
@@ -177,7 +180,7 @@ impl Router {
         (neighbor, own): (IpAddr, IpAddr),
         mac: Option<Mac>,
     ) {
-        let NextHop::Local { port } = self.shared.table.lookup(own) else {
+        let Some(port) = self.shared.ports.with_address(own) else {
             return context.drop(lane, DropReason::UnsupportedProtocol);
         };
         let (Some(mac), true) = (mac, self.shared.ports.get(port).asks_for(neighbor)) else {
@@ -201,9 +204,17 @@ impl Router {
         let on = self.shared.ports.get(port);
         // Only hosts that a direct route of the port covers are neighbours, whatever they claim.
         let is_there = !neighbor.is_unspecified()
-            && self.shared.table.lookup(neighbor) == NextHop::Direct { port };
+            && self.view.table.lookup(neighbor) == NextHop::Direct { port };
         if is_there && on.asks_for(neighbor) && on.neighbor(neighbor).is_none() && is_station(mac) {
             let held = self.resolver.neighbors.request(Neighbor(port, neighbor), mac, now);
+            self.release(held, mac);
+        }
+    }
+
+    /// Sends the packets on that wait for neighbours which the kernel has resolved meanwhile.
+    pub(super) fn meet_neighbors(&mut self) {
+        let known = self.view.neighbors.clone();
+        for (mac, held) in self.resolver.neighbors.met(|neighbor| known.get(neighbor).copied()) {
             self.release(held, mac);
         }
     }

@@ -392,6 +392,7 @@ fn ports() -> Ports {
         ipv6: None,
         output: PortIndex(0),
         output_name: "eth0".into(),
+        interface: None,
         mtu: 1500,
         default_mac: None,
         resolve: false,

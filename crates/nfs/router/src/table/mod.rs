@@ -1,17 +1,21 @@
 //! The route table: longest-prefix match over both IP versions, changed by a reload while the router
 //! reads it.
 
+mod edits;
+mod list;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::iter::Peekable;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
+use self::edits::{Edits, edits, effective, resolve};
+pub use self::list::RouteList;
 use super::dir24_8::{Dir24_8, Groups, MAX_GROUPS};
-use super::prefix::{Address, IpPrefix, Prefix, PrefixStore};
+use super::prefix::{IpPrefix, Prefix, PrefixStore};
 use super::trie6::{self, MAX_ROUTES, Trie6};
 
 /// A MAC address.
@@ -26,8 +30,15 @@ pub struct RouterPort(pub u16);
 pub enum NextHop {
     /// Drop them, and send an ICMP error to the sender; also if there is no route.
     Unreachable,
+    /// Drop them, and report to the sender that the host is unreachable: an `unreachable` route of
+    /// the kernel for IPv4.
+    HostUnreachable,
+    /// Drop them, and report to the sender that the administrator forbids them.
+    Prohibited,
     /// Drop them silently.
     Blackhole,
+    /// Drop them, as the kernel has received a copy of its own and answers.
+    Kernel,
     /// Deliver them to the router itself.
     Local {
         /// The port that has the address.
@@ -116,58 +127,6 @@ pub enum TableError {
     TooManyRoutes,
 }
 
-/// Routes to be installed together.
-#[derive(Debug, Default)]
-pub struct RouteList {
-    hops: Vec<NextHop>,
-    ids: HashMap<NextHop, u32>,
-    v4: Vec<(Prefix<u32>, u32)>,
-    v6: Vec<(Prefix<u128>, u32)>,
-}
-
-impl RouteList {
-    /// Appends a route; if several have the same prefix, the last one counts.
-    pub fn push(&mut self, prefix: impl Into<IpPrefix>, hop: NextHop) {
-        let id = self.intern(hop);
-        self.push_interned(prefix.into(), id);
-    }
-
-    /// The list's number for `hop`.
-    pub(super) fn intern(&mut self, hop: NextHop) -> u32 {
-        if let Some(id) = self.ids.get(&hop) {
-            return *id;
-        }
-        let id = self.hops.len() as u32;
-        self.hops.push(hop.clone());
-        self.ids.insert(hop, id);
-        id
-    }
-
-    /// The next hop that [`intern`](Self::intern) numbered `id`.
-    pub(super) fn hop(&self, id: u32) -> &NextHop {
-        &self.hops[id as usize]
-    }
-
-    /// Appends a route to the next hop that [`intern`](Self::intern) numbered.
-    #[inline]
-    pub(super) fn push_interned(&mut self, prefix: IpPrefix, id: u32) {
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.push((prefix, id)),
-            IpPrefix::V6(prefix) => self.v6.push((prefix, id)),
-        }
-    }
-
-    /// The numbers of IPv4 and of IPv6 routes.
-    pub fn len(&self) -> (usize, usize) {
-        (self.v4.len(), self.v6.len())
-    }
-
-    /// Whether there is no route.
-    pub fn is_empty(&self) -> bool {
-        self.len() == (0, 0)
-    }
-}
-
 /// The changes made by a replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -190,6 +149,8 @@ pub struct RouteTable {
     /// Next hops by number, each set once before an entry names it.
     hops: Box<[OnceLock<NextHop>]>,
     writer: Mutex<Writer>,
+    /// The numbers of routes, for readers that must not wait for a writer.
+    lens: (AtomicUsize, AtomicUsize),
 }
 
 /// Looks addresses up in the current state of a [`RouteTable`]. Keeps the memory of the state that
@@ -217,8 +178,17 @@ struct Writer {
     ids: HashMap<NextHop, HopId>,
 }
 
-/// Changes of routes in order: the prefix, and its next hop, or `None` for a removal.
-type Edits<A> = Vec<(Prefix<A>, Option<HopId>)>;
+/// A writer is at work.
+pub(super) struct Busy;
+
+impl Writer {
+    fn matched(&self, address: IpAddr) -> Option<IpPrefix> {
+        match address {
+            IpAddr::V4(address) => self.v4.longest(address.into(), 32).map(|(p, _)| p.into()),
+            IpAddr::V6(address) => self.v6.longest(address.into(), 128).map(|(p, _)| p.into()),
+        }
+    }
+}
 
 /// From this many changes on, one pass over the whole table is cheaper than an
 /// update for each change.
@@ -241,7 +211,13 @@ impl RouteTable {
             groups: Groups::default(),
             ids: HashMap::from([(NextHop::Unreachable, HopId::NO_ROUTE)]),
         };
-        Self { v4: Dir24_8::new(), v6: Trie6::new(), hops, writer: Mutex::new(writer) }
+        Self {
+            v4: Dir24_8::new(),
+            v6: Trie6::new(),
+            hops,
+            writer: Mutex::new(writer),
+            lens: Default::default(),
+        }
     }
 
     /// Routes `prefix` to `hop`; returns the next hop that it had.
@@ -266,6 +242,7 @@ impl RouteTable {
                 self.set_v6(&mut writer, prefix, Some(id))
             }
         };
+        self.count(&writer);
         Ok(old.map(|id| self.hop(id).clone()))
     }
 
@@ -277,6 +254,7 @@ impl RouteTable {
             IpPrefix::V4(prefix) => self.set_v4(&mut writer, prefix, None),
             IpPrefix::V6(prefix) => self.set_v6(&mut writer, prefix, None),
         };
+        self.count(&writer);
         old.map(|id| self.hop(id).clone())
     }
 
@@ -296,9 +274,48 @@ impl RouteTable {
         let v4_edits = edits(writer.v4.iter(), v4.iter().copied(), &mut changes);
         let v6_edits = edits(writer.v6.iter(), v6.iter().copied(), &mut changes);
         self.check_groups(&mut writer.groups, &v4_edits)?;
-        self.apply_v4(writer, v4, &v4_edits);
-        self.apply_v6(writer, v6, &v6_edits);
+        let all = (v4_edits.len() >= REPAINT_ALL).then_some(v4);
+        self.apply_v4(writer, all, &v4_edits);
+        let all = (v6_edits.len() >= REPAINT_ALL).then_some(v6);
+        self.apply_v6(writer, all, &v6_edits);
+        self.count(writer);
         Ok(changes)
+    }
+
+    /// Sets the next hops of some prefixes, or removes their routes, all in one update; the last
+    /// change of a prefix counts. Other routes stay.
+    ///
+    /// # Errors
+    /// If the table has no room for them.
+    pub fn change(
+        &self,
+        changes: impl IntoIterator<Item = (IpPrefix, Option<NextHop>)>,
+    ) -> Result<Changes, TableError> {
+        let mut writer = self.lock();
+        let writer = &mut *writer;
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for (prefix, hop) in changes {
+            let id = hop.map(|hop| self.intern(&mut writer.ids, hop)).transpose()?;
+            match prefix {
+                IpPrefix::V4(prefix) => v4.push((prefix, id)),
+                IpPrefix::V6(prefix) => v6.push((prefix, id)),
+            }
+        }
+        let mut changes = Changes::default();
+        let v4 = effective(&writer.v4, v4, &mut changes);
+        self.check_groups(&mut writer.groups, &v4)?;
+        let (added, removed) = (changes.added, changes.removed);
+        let v6 = effective(&writer.v6, v6, &mut changes);
+        check_routes(writer.v6.len() + changes.added - added - (changes.removed - removed))?;
+        self.apply_v4(writer, None, &v4);
+        self.apply_v6(writer, None, &v6);
+        self.count(writer);
+        Ok(changes)
+    }
+
+    /// Frees memory that no reader uses any more. Changes do so, too.
+    pub fn sweep(&self) {
+        self.v6.sweep();
     }
 
     /// Looks up `addresses` into `hops`.
@@ -332,20 +349,35 @@ impl RouteTable {
         self.hops[id.0 as usize].get().unwrap_or(&NextHop::Unreachable)
     }
 
-    /// The longest prefix that has a route and holds `address`. Waits for
-    /// writers: for traces, not for packets.
-    pub fn matched(&self, address: IpAddr) -> Option<IpPrefix> {
+    /// All prefixes that have a route. Waits for writers.
+    pub fn prefixes(&self) -> Vec<IpPrefix> {
         let writer = self.lock();
-        match address {
-            IpAddr::V4(address) => writer.v4.longest(address.into(), 32).map(|(p, _)| p.into()),
-            IpAddr::V6(address) => writer.v6.longest(address.into(), 128).map(|(p, _)| p.into()),
+        let v4 = writer.v4.iter().map(|(prefix, _)| prefix.into());
+        v4.chain(writer.v6.iter().map(|(prefix, _)| prefix.into())).collect()
+    }
+
+    /// The longest prefix that has a route and holds `address`. Waits for writers.
+    pub fn matched(&self, address: IpAddr) -> Option<IpPrefix> {
+        self.lock().matched(address)
+    }
+
+    /// The same for traces of packets, which must not wait.
+    pub(super) fn matched_now(&self, address: IpAddr) -> Result<Option<IpPrefix>, Busy> {
+        match self.writer.try_lock() {
+            Ok(writer) => Ok(writer.matched(address)),
+            Err(TryLockError::Poisoned(writer)) => Ok(writer.into_inner().matched(address)),
+            Err(TryLockError::WouldBlock) => Err(Busy),
         }
     }
 
     /// The numbers of IPv4 and of IPv6 routes.
     pub fn len(&self) -> (usize, usize) {
-        let writer = self.lock();
-        (writer.v4.len(), writer.v6.len())
+        (self.lens.0.load(Relaxed), self.lens.1.load(Relaxed))
+    }
+
+    fn count(&self, writer: &Writer) {
+        self.lens.0.store(writer.v4.len(), Relaxed);
+        self.lens.1.store(writer.v6.len(), Relaxed);
     }
 
     /// Whether there is no route.
@@ -414,8 +446,14 @@ impl RouteTable {
         old
     }
 
-    fn apply_v4(&self, writer: &mut Writer, all: Vec<(Prefix<u32>, HopId)>, edits: &Edits<u32>) {
-        if edits.len() >= REPAINT_ALL {
+    /// Carries out `edits`, or, if `all` routes are given, sets these in one pass.
+    fn apply_v4(
+        &self,
+        writer: &mut Writer,
+        all: Option<Vec<(Prefix<u32>, HopId)>>,
+        edits: &Edits<u32>,
+    ) {
+        if let Some(all) = all {
             writer.v4 = all.into_iter().collect();
             let everything = Prefix::holding(0, 0);
             return self.v4.repaint(&mut writer.groups, &writer.v4, everything);
@@ -434,11 +472,17 @@ impl RouteTable {
         }
     }
 
-    fn apply_v6(&self, writer: &mut Writer, all: Vec<(Prefix<u128>, HopId)>, edits: &Edits<u128>) {
+    /// Like `apply_v4`.
+    fn apply_v6(
+        &self,
+        writer: &mut Writer,
+        all: Option<Vec<(Prefix<u128>, HopId)>>,
+        edits: &Edits<u128>,
+    ) {
         if edits.is_empty() {
             return;
         }
-        if edits.len() >= REPAINT_ALL {
+        if let Some(all) = all {
             writer.v6 = all.into_iter().collect();
         } else {
             for (prefix, hop) in edits {
@@ -458,64 +502,4 @@ impl RouteTable {
 
 fn check_routes(v6: usize) -> Result<(), TableError> {
     if v6 <= MAX_ROUTES { Ok(()) } else { Err(TableError::TooManyRoutes) }
-}
-
-/// Sorts the routes, keeps the last of each prefix, and replaces the numbers of
-/// their next hops by the table's.
-fn resolve<A: Address>(
-    mut routes: Vec<(Prefix<A>, u32)>,
-    ids: &[HopId],
-) -> Vec<(Prefix<A>, HopId)> {
-    routes.sort_by_key(|(prefix, _)| *prefix);
-    routes.dedup_by(|later, kept| {
-        let same = later.0 == kept.0;
-        if same {
-            *kept = *later;
-        }
-        same
-    });
-    routes.into_iter().map(|(prefix, id)| (prefix, ids[id as usize])).collect()
-}
-
-/// The changes from `old` to `new`, both in order.
-fn edits<A: Address>(
-    old: impl Iterator<Item = (Prefix<A>, HopId)>,
-    new: impl Iterator<Item = (Prefix<A>, HopId)>,
-    changes: &mut Changes,
-) -> Edits<A> {
-    let (mut old, mut new) = (old.peekable(), new.peekable());
-    let mut edits = Vec::new();
-    while let Some(order) = compare(&mut old, &mut new) {
-        let gone = if order.is_le() { old.next() } else { None };
-        let come = if order.is_ge() { new.next() } else { None };
-        match (gone, come) {
-            (Some((_, from)), Some((prefix, to))) if from != to => {
-                changes.changed += 1;
-                edits.push((prefix, Some(to)));
-            }
-            (Some((prefix, _)), None) => {
-                changes.removed += 1;
-                edits.push((prefix, None));
-            }
-            (None, Some((prefix, to))) => {
-                changes.added += 1;
-                edits.push((prefix, Some(to)));
-            }
-            _ => {}
-        }
-    }
-    edits
-}
-
-/// Compares the next prefixes of two ordered lists; `None` at the end of both.
-fn compare<A: Address>(
-    old: &mut Peekable<impl Iterator<Item = (Prefix<A>, HopId)>>,
-    new: &mut Peekable<impl Iterator<Item = (Prefix<A>, HopId)>>,
-) -> Option<Ordering> {
-    match (old.peek(), new.peek()) {
-        (Some((old, _)), Some((new, _))) => Some(old.cmp(new)),
-        (Some(_), None) => Some(Ordering::Less),
-        (None, Some(_)) => Some(Ordering::Greater),
-        (None, None) => None,
-    }
 }

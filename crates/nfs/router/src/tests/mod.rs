@@ -1,6 +1,7 @@
 //! Packets through a router, as a chain would send them.
 
 mod fragments;
+mod kernel;
 mod local;
 mod multipath;
 mod resolve;

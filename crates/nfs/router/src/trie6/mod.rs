@@ -7,7 +7,8 @@
 //!
 //! **Updates** are read-copy-update: everything below one /16 is an immutable chunk. A change
 //! rebuilds the chunks that it affects from the [`PrefixStore`] and publishes a new table over
-//! new and old chunks; readers that hold the old one finish on it.
+//! new and old chunks; readers that hold the old one finish on it. The writer frees it after them, so
+//! that no packet waits for that.
 
 mod arena;
 mod deep;
@@ -18,8 +19,8 @@ mod lanes;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 use thalweg_cpu::Isa;
@@ -46,6 +47,8 @@ type Route = (Prefix<u128>, HopId);
 #[derive(Debug)]
 pub(super) struct Trie6 {
     root: Arc<ArcSwap<Root>>,
+    /// Former roots that readers may still use.
+    retired: Mutex<Vec<Arc<Root>>>,
     #[cfg(target_arch = "x86_64")]
     lanes: Option<lanes::Lanes>,
 }
@@ -144,6 +147,7 @@ impl Trie6 {
     fn at(isa: Isa) -> Self {
         Self {
             root: Arc::new(ArcSwap::from_pointee(Root::new())),
+            retired: Mutex::default(),
             #[cfg(target_arch = "x86_64")]
             lanes: lanes::Lanes::at(isa),
         }
@@ -174,7 +178,15 @@ impl Trie6 {
             }
             done = Some(within);
         }
-        self.root.store(Arc::new(root));
+        let old = self.root.swap(Arc::new(root));
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(old);
+        self.sweep();
+    }
+
+    /// Frees the former roots that no reader uses any more.
+    pub(super) fn sweep(&self) {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.retain(|root| Arc::strong_count(root) > 1);
     }
 }
 
