@@ -21,6 +21,22 @@ pub(crate) struct Arrival<'a> {
     pub(crate) timestamp: Nanoseconds,
 }
 
+/// What is known of an arrival without its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measures {
+    /// The bytes that have arrived.
+    pub(crate) len: usize,
+    pub(crate) wire_len: u32,
+    pub(crate) timestamp: Nanoseconds,
+}
+
+impl Arrival<'_> {
+    fn measures(&self) -> Measures {
+        let len = self.header.len() + self.rest.len();
+        Measures { len, wire_len: self.wire_len, timestamp: self.timestamp }
+    }
+}
+
 /// The result of taking in an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -50,7 +66,8 @@ impl Intake {
         drops: &mut DropCounts,
         received: &mut Received,
     ) -> Taken {
-        self.take_by(push, arrival, batch, drops, received)
+        let push = |batch: &mut Batch| push(&arrival, batch);
+        self.take_by(push, arrival.measures(), batch, drops, received)
     }
 
     /// As [`take`](Self::take), but the bytes after the header, which are shared `from` a buffer, are
@@ -64,43 +81,43 @@ impl Intake {
         drops: &mut DropCounts,
         received: &mut Received,
     ) -> Taken {
-        let push = |arrival: &Arrival<'_>, batch: &mut Batch, len| {
-            let lane = batch.push_blank(len)?;
+        let push = |batch: &mut Batch| {
+            let lane = batch.push_blank(arrival.measures().len)?;
             if !arrival.header.is_empty() {
                 batch.bytes_mut(lane)[..arrival.header.len()].copy_from_slice(arrival.header);
             }
             claims.add(lane, from, arrival.rest.len());
             Some(lane)
         };
-        self.take_by(push, arrival, batch, drops, received)
+        self.take_by(push, arrival.measures(), batch, drops, received)
     }
 
-    /// Takes in `arrival` by `push`, which returns its lane.
+    /// Takes in an arrival by `push`, which copies it into the batch and returns its lane; `None` if
+    /// there is no frame.
     #[inline]
-    fn take_by(
+    pub(crate) fn take_by(
         &mut self,
-        push: impl FnOnce(&Arrival<'_>, &mut Batch, usize) -> Option<usize>,
-        arrival: Arrival<'_>,
+        push: impl FnOnce(&mut Batch) -> Option<usize>,
+        Measures { len, wire_len, timestamp }: Measures,
         batch: &mut Batch,
         drops: &mut DropCounts,
         received: &mut Received,
     ) -> Taken {
-        let len = arrival.header.len() + arrival.rest.len();
         if len > batch.capacity() {
             drops.add(DropReason::FrameTooSmall, 1);
             self.shortfall.longest = self.shortfall.longest.max(len);
-        } else if let Some(lane) = push(&arrival, batch, len) {
+        } else if let Some(lane) = push(batch) {
             if self.starved_since.is_some() {
                 self.starved_since = None;
             }
-            batch.meta.wire_len[lane] = arrival.wire_len;
-            batch.meta.timestamp[lane] = arrival.timestamp;
+            batch.meta.wire_len[lane] = wire_len;
+            batch.meta.timestamp[lane] = timestamp;
         } else if self.is_worth_waiting(batch) {
             return Taken::Later;
         } else {
             drops.add(DropReason::PoolExhausted, 1);
         }
-        count(received, arrival.wire_len);
+        count(received, wire_len);
         Taken::Settled
     }
 
@@ -123,13 +140,13 @@ impl Intake {
     }
 }
 
-/// Copies a packet of `len` bytes into a batch.
+/// Copies a packet into a batch.
 #[inline]
-fn push(arrival: &Arrival<'_>, batch: &mut Batch, len: usize) -> Option<usize> {
+fn push(arrival: &Arrival<'_>, batch: &mut Batch) -> Option<usize> {
     if arrival.header.is_empty() {
         return batch.push_bytes(arrival.rest);
     }
-    let lane = batch.push_blank(len)?;
+    let lane = batch.push_blank(arrival.measures().len)?;
     let (header, rest) = batch.bytes_mut(lane).split_at_mut(arrival.header.len());
     header.copy_from_slice(arrival.header);
     rest.copy_from_slice(arrival.rest);

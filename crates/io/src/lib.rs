@@ -43,6 +43,8 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 pub mod kind;
+#[cfg(target_os = "linux")]
+mod memif;
 mod memory;
 mod merge;
 pub mod offload;
@@ -64,6 +66,8 @@ pub use filter::{FILTER, Filter, HAS_FILTERS};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
+#[cfg(target_os = "linux")]
+pub use memif::{MemifInput, MemifOutput, MemifSettings, Role as MemifRole};
 pub use memory::MemoryInput;
 pub use merge::{Merge, Oldest};
 pub use paced::{Pace, PacedInput, PacedStart};

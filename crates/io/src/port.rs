@@ -206,7 +206,7 @@ pub trait Input: Send {
     }
 
     /// The descriptor that becomes readable when packets arrive; `None` for a source that always
-    /// has packets.
+    /// has packets. It is asked for before each wait, so that the source may prepare for it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

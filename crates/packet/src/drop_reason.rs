@@ -41,6 +41,8 @@ reasons! {
     TransmitQueueFull = "transmit-queue-full",
     /// The output refused the packet.
     OutputFailed = "output-failed",
+    /// The output has no peer at this time.
+    NoPeer = "no-peer",
     // Chain.
     /// The route table has no next NF for the packet's type.
     NoRoute = "no-route",

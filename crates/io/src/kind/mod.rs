@@ -71,6 +71,8 @@ impl Default for Kinds {
     fn default() -> Self {
         Self::new([
             &crate::interface::KIND,
+            #[cfg(target_os = "linux")]
+            &crate::memif::KIND,
             &crate::capture::KIND,
             &crate::generate::KIND,
             &crate::discard::KIND,
@@ -119,7 +121,7 @@ mod tests {
         let kinds = Kinds::default();
         assert_eq!(
             kinds.iter().map(|kind| kind.key).collect::<Vec<_>>(),
-            ["interface", "capture", "generate", "discard"]
+            ["interface", "memif", "capture", "generate", "discard"]
         );
         for kind in kinds.iter() {
             let input = kind.input.as_ref().map(|side| (side.keys, side.options));
@@ -146,6 +148,6 @@ mod tests {
             output: None,
         };
         let names: Vec<_> = Kinds::default().with(&OTHER).iter().map(|kind| kind.name).collect();
-        assert_eq!(names, ["interface", "other", "generator", "discard"]);
+        assert_eq!(names, ["interface", "memif", "other", "generator", "discard"]);
     }
 }

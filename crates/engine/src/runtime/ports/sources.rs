@@ -342,10 +342,12 @@ impl Sources {
                 Place::Merged if oldest != Some(at) => continue,
                 _ => {}
             }
-            match (port.due(), port.descriptor()) {
-                (Some(due), _) => awaited.due = Some(awaited.due.map_or(due, |d| d.min(due))),
-                (None, Some(descriptor)) if is_long => awaited.descriptors.push(descriptor),
-                (None, _) => return None,
+            if let Some(due) = port.due() {
+                awaited.due = Some(awaited.due.map_or(due, |d| d.min(due)));
+            } else if is_long {
+                awaited.descriptors.push(port.descriptor()?);
+            } else {
+                return None;
             }
         }
         Some(awaited)

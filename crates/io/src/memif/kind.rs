@@ -1,0 +1,233 @@
+//! Shared memory as a kind of port.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, schema_for};
+use serde::Deserialize;
+use thalweg_source::SourceError;
+use toml::Spanned;
+
+use super::address::Address;
+use super::registry;
+use super::settings::{
+    BUFFER_SIZE, MAX_QUEUES, MAX_RING_SIZE, MemifSettings, RING_SIZE, Role, Secret,
+};
+use super::shared::Measures;
+use super::{MemifInput, MemifOutput};
+use crate::kind::{
+    Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
+    PortBlueprint, Section, Side,
+};
+use crate::port::{Input, IoError, Output};
+
+/// The keys of sections, in both directions.
+const KEYS: &[&str] = &["memif", "role", "id", "secret", "ring_size", "buffer_size", "queues"];
+/// The sizes of buffers in bytes.
+const BUFFER_SIZES: std::ops::RangeInclusive<u32> = 64..=65_535;
+/// The longest region of a client in bytes: offsets have 32 bits.
+const LONGEST: u64 = 1 << 32;
+
+/// Connections by shared memory.
+pub const KIND: Kind = Kind {
+    name: "memif",
+    key: "memif",
+    example: "memif = \"SOCKET\"",
+    noun: "a shared-memory connection",
+    summary: "exchanges packets with VPP, DPDK or another Thalweg by shared memory",
+    input: Some(Side {
+        keys: KEYS,
+        instead: &[("loop", "--duration or --count to end the run")],
+        options: || schema_for!(Options),
+        build: |section| Ok(Box::new(Memif::of(section)?)),
+    }),
+    output: Some(Side {
+        keys: KEYS,
+        instead: &[],
+        options: || schema_for!(Options),
+        build: |section| Ok(Box::new(Memif::of(section)?)),
+    }),
+};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The unix socket by which both ends find each other: a path, relative to the chain file, or
+    /// `@` and a name in the abstract namespace. An input and an output with the same socket, role
+    /// and id share one connection.
+    #[schemars(with = "String")]
+    memif: Spanned<String>,
+    /// Whether this end listens on the socket, or connects to it and makes the memory.
+    role: Role,
+    /// The number of the connection, of several on one socket.
+    #[serde(default)]
+    id: u32,
+    /// What a client must know: 1 to 24 bytes. Without it a server accepts every client.
+    #[schemars(with = "Option<String>")]
+    secret: Option<Spanned<String>>,
+    /// The binary logarithm of the packets that a ring holds, up to 14: the rings that a client makes,
+    /// or the largest that a server accepts.
+    #[schemars(with = "u8")]
+    #[serde(default = "ring_size")]
+    ring_size: Spanned<u8>,
+    /// Bytes of a buffer, which a client makes, from 64 to 65535; longer packets take several.
+    #[schemars(with = "u32")]
+    #[serde(default = "buffer_size")]
+    buffer_size: Spanned<u32>,
+    /// Rings in each direction, up to 64: as many as a client makes, or as a server accepts.
+    #[schemars(with = "u16")]
+    #[serde(default = "queues")]
+    queues: Spanned<u16>,
+}
+
+fn ring_size() -> Spanned<u8> {
+    Spanned::new(0..0, RING_SIZE)
+}
+
+fn buffer_size() -> Spanned<u32> {
+    Spanned::new(0..0, BUFFER_SIZE)
+}
+
+fn queues() -> Spanned<u16> {
+    Spanned::new(0..0, 1)
+}
+
+/// A port by shared memory, of either direction.
+#[derive(PartialEq)]
+struct Memif(MemifSettings);
+
+impl Memif {
+    fn of(section: &Section<'_>) -> Result<Self, Vec<SourceError>> {
+        let Options { memif, role, id, secret, ring_size, buffer_size, queues } =
+            section.parse()?;
+        let mut errors = Vec::new();
+        let address = address_of(section, &memif).map_err(|e| errors.push(e)).ok();
+        let of_text = |text: &Spanned<String>| {
+            let secret = Secret::new(text.get_ref());
+            let mistake =
+                || section.error(text.span(), "bad secret", "1 to 24 bytes, none of them 0");
+            secret.ok_or_else(mistake)
+        };
+        let secret = secret.as_ref().map(of_text).transpose();
+        let secret = secret.map_err(|e| errors.push(e)).ok().flatten();
+        let mut check = |value: &Spanned<u32>, name, range: std::ops::RangeInclusive<u32>| {
+            if !range.contains(value.get_ref()) {
+                errors.push(out_of(section, value, name, range));
+            }
+        };
+        check(&widened(&ring_size), "ring_size", 1..=MAX_RING_SIZE.into());
+        check(&buffer_size, "buffer_size", BUFFER_SIZES);
+        check(&widened(&queues), "queues", 1..=MAX_QUEUES.into());
+        let (Some(address), true) = (address, errors.is_empty()) else { return Err(errors) };
+        let settings = MemifSettings {
+            address,
+            role,
+            id,
+            secret: secret.unwrap_or_default(),
+            ring_size: ring_size.into_inner(),
+            buffer_size: buffer_size.into_inner(),
+            queues: queues.into_inner(),
+        };
+        match check_memory(section, &settings, memif) {
+            Some(error) => Err(vec![error]),
+            None => Ok(Self(settings)),
+        }
+    }
+
+    /// How packets pass, in a few words.
+    fn describe_mode(&self) -> String {
+        let MemifSettings { role, ring_size, buffer_size, queues, .. } = self.0;
+        let rings = if queues == 1 { "1 ring".into() } else { format!("{queues} rings") };
+        let slots = 1 << ring_size;
+        match role {
+            Role::Client => format!(
+                "memif 2.0 client, copies, {rings} of {slots} buffers of {buffer_size} bytes"
+            ),
+            Role::Server => {
+                format!("memif 2.0 server, copies, up to {rings} of up to {slots} buffers")
+            }
+        }
+    }
+}
+
+/// The socket that a section names.
+fn address_of(section: &Section<'_>, text: &Spanned<String>) -> Result<Address, SourceError> {
+    let name = text.get_ref();
+    let path = if name.starts_with('@') { PathBuf::from(name) } else { section.resolve(name) };
+    let expected = "the path of a socket of up to 107 bytes, or @ and a name";
+    let mistake = |message| section.error(text.span(), message, expected);
+    if name.is_empty() {
+        return Err(mistake("'memif' is empty".into()));
+    }
+    Address::new(path).map_err(mistake)
+}
+
+fn widened<T: Copy + Into<u32>>(value: &Spanned<T>) -> Spanned<u32> {
+    Spanned::new(value.span(), (*value.get_ref()).into())
+}
+
+fn out_of(
+    section: &Section<'_>,
+    value: &Spanned<u32>,
+    name: &str,
+    range: std::ops::RangeInclusive<impl Display>,
+) -> SourceError {
+    let message = format!("'{name}' is {}", value.get_ref());
+    section.error(value.span(), message, format!("{} to {}", range.start(), range.end()))
+}
+
+/// Checks that a client's memory is not longer than its offsets.
+fn check_memory(
+    section: &Section<'_>,
+    settings: &MemifSettings,
+    memif: Spanned<String>,
+) -> Option<SourceError> {
+    let MemifSettings { ring_size, buffer_size, queues, .. } = *settings;
+    let (transmit, receive) = (queues, queues);
+    let len = Measures { transmit, receive, ring_size, buffer_size }.len();
+    let message = format!("its rings and buffers have {len} bytes");
+    let expected = "at most 4 GiB: fewer queues, smaller rings or smaller buffers";
+    (len > LONGEST).then(|| section.error(memif.span(), message, expected))
+}
+
+impl PortBlueprint for Memif {
+    fn describe(&self) -> String {
+        self.0.title()
+    }
+
+    fn is_same(&self, other: &dyn PortBlueprint) -> bool {
+        other.downcast::<Self>() == Some(self)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { queues: self.0.queues.into(), ..Capabilities::default() }
+    }
+
+    fn mode(&self) -> Option<String> {
+        Some(self.describe_mode())
+    }
+
+    fn link(&self) -> Option<Link> {
+        registry::link(&self.0)
+    }
+}
+
+impl InputBlueprint for Memif {
+    fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
+        let queues = MemifInput::open(&self.0, opening.queues)?;
+        let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
+        Ok(Opened { queues, mode: self.mode() })
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+}
+
+impl OutputBlueprint for Memif {
+    fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
+        let queues = MemifOutput::open(&self.0, opening.queues)?;
+        let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
+        Ok(Opened { queues, mode: self.mode() })
+    }
+}
