@@ -105,9 +105,10 @@ fn unknown_keys_at_every_level() {
     assert_eq!(
         mistakes[1],
         "chain.toml:5:1: unknown field `sped`, expected one of `interface`, `promiscuous`, \
-         `filter`, `capture`, `loop`, `memory`, `pace`, `from`, `to`, `generate`: 'sped'; \
-         expected [input.NAME] with: interface, promiscuous, filter, capture, loop, memory, pace, \
-         from, to, generate"
+         `filter`, `memif`, `role`, `id`, `secret`, `ring_size`, `buffer_size`, `queues`, `capture`, \
+         `loop`, `memory`, `pace`, `from`, `to`, `generate`: 'sped'; expected [input.NAME] with: \
+         interface, promiscuous, filter, memif, role, id, secret, ring_size, buffer_size, queues, \
+         capture, loop, memory, pace, from, to, generate"
     );
     assert_eq!(mistakes.len(), 2);
     let of_nf = broken("number = 0", "number = 0\nnummer = 1");
@@ -220,7 +221,7 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
 
 #[test]
 fn ports_that_are_two_things_or_none() {
-    let one_of = "expected one of: interface = \"NAME\", capture = \"FILE\"";
+    let one_of = "expected one of: interface = \"NAME\", memif = \"SOCKET\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
     assert!(
         mistakes[0].starts_with("chain.toml:3:1: an input needs exactly one source"),
