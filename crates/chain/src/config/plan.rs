@@ -167,14 +167,7 @@ impl Plan {
             check_memory(&nfs, pool.as_deref(), options.dry_run, &mut notes, &mut errors);
         }
         let (Some(routes), Some(pool), true) = (routes, pool, errors.is_empty()) else {
-            // By file, the chain file first, and by position: a line would have to be counted.
-            errors.sort_by(|a, b| {
-                let [a, b] = [a, b].map(|e| {
-                    let file = e.source_file().path();
-                    (file != source.path(), file, e.span().start)
-                });
-                a.cmp(&b)
-            });
+            sort(&mut errors, &source);
             return Err(errors);
         };
         notes.extend(routes.unused);
@@ -327,6 +320,17 @@ fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
         errors.push(file.run.source.error(workers.span(), message, expected));
     }
     file.run.number_of_workers()
+}
+
+/// Sorts mistakes by file, the chain file first, and by position: a line would have to be counted.
+fn sort(errors: &mut [SourceError], chain: &Source) {
+    errors.sort_by(|a, b| {
+        let [a, b] = [a, b].map(|e| {
+            let file = e.source_file().path();
+            (file != chain.path(), file, e.span().start)
+        });
+        a.cmp(&b)
+    });
 }
 
 /// The system's interface of each output; empty for one without.

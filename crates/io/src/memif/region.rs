@@ -50,7 +50,7 @@ impl Region {
             let what = "a region that it could shrink; expected a memfd with F_SEAL_SHRINK";
             return Err(Fault::new(what));
         }
-        if !fstatfs(&file).is_ok_and(|of| i64::from(of.f_type) == TMPFS) {
+        if !fstatfs(&file).is_ok_and(|of| of.f_type == TMPFS) {
             return Err(Fault::new("a region that is not of ordinary memory pages"));
         }
         let has = fstat(&file).map_or(0, |file| u64::try_from(file.st_size).unwrap_or(0));
@@ -77,6 +77,12 @@ impl Region {
         offset.checked_add(len).is_some_and(|end| end <= self.len())
     }
 
+    /// The place at `offset`, which the callers have checked.
+    #[inline]
+    fn place(&self, offset: usize) -> *mut u8 {
+        self.map.as_mut_ptr().wrapping_add(offset)
+    }
+
     /// The word at `offset`.
     ///
     /// # Panics
@@ -86,7 +92,7 @@ impl Region {
         assert!(self.has(offset, 2) && offset.is_multiple_of(2), "the word is in the region");
         // SAFETY: in the map, which lives as long as the reference and begins at a page; all accesses
         // to the shared words of this program are atomic.
-        unsafe { AtomicU16::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
+        unsafe { AtomicU16::from_ptr(self.place(offset).cast()) }
     }
 
     /// The word at `offset`.
@@ -97,7 +103,7 @@ impl Region {
     pub(super) fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(self.has(offset, 4) && offset.is_multiple_of(4), "the word is in the region");
         // SAFETY: as for `u16`.
-        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
+        unsafe { AtomicU32::from_ptr(self.place(offset).cast()) }
     }
 
     /// Copies the bytes at `offset`.
@@ -109,10 +115,7 @@ impl Region {
         assert!(self.has(offset, to.len()), "the bytes are in the region");
         // SAFETY: both ends are as long as that; `to` is ours alone, so that they do not overlap. A
         // peer that writes meanwhile changes only which bytes are copied.
-        unsafe {
-            let from = self.map.as_ptr().add(offset);
-            ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len());
-        }
+        unsafe { ptr::copy_nonoverlapping(self.place(offset), to.as_mut_ptr(), to.len()) };
     }
 
     /// Copies bytes to `offset`.
@@ -123,10 +126,7 @@ impl Region {
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         assert!(self.has(offset, from.len()), "the bytes are in the region");
         // SAFETY: as for `read`.
-        unsafe {
-            let to = self.map.as_mut_ptr().add(offset);
-            ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
-        }
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.place(offset), from.len()) };
     }
 }
 

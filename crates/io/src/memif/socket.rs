@@ -32,15 +32,15 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub(super) struct ControlSocket(OwnedFd);
 
-impl ControlSocket {
-    fn new() -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-    }
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
 
+impl ControlSocket {
     /// Connects to a server.
     pub(super) fn connect(address: &Address) -> io::Result<Self> {
-        let socket = Self::new()?;
+        let socket = new_socket()?;
         connect(&socket, &address.socket()?)?;
         Ok(Self(socket))
     }
@@ -106,7 +106,7 @@ pub(super) struct Listener {
 impl Listener {
     /// Listens at `address`. A file that a server left there which no longer runs is replaced.
     pub(super) fn bind(address: &Address) -> io::Result<Self> {
-        let socket = ControlSocket::new()?;
+        let socket = new_socket()?;
         let place = address.socket()?;
         if let Err(error) = bind(&socket, &place) {
             let path = address.path().filter(|_| error == Errno::ADDRINUSE).ok_or(error)?;
