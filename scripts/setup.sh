@@ -3,7 +3,7 @@
 # Says what it does; run twice, it does nothing the second time.
 #
 #   scripts/setup.sh build|test|ci
-#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|ipsec-mb|ovs...]
+#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|ipsec-mb|ovs|iperf3...]
 #                                installs what benches need: these, or all of them
 #   scripts/setup.sh features    says what of our features this system can have
 set -euo pipefail
@@ -152,13 +152,14 @@ has_header() { cc -E -x c -include "$1" /dev/null >/dev/null 2>&1; }
 
 # What benches are built with, run by, and measured against.
 need_for_benches() {
-    local need missing=() known=(rust python3 hyperscan dpdk ipsec-mb ovs)
+    local need missing=() known=(rust python3 hyperscan dpdk ipsec-mb ovs iperf3)
     [ $# -ne 0 ] || set -- "${known[@]}"
     for need in "$@"; do
         case $need in
             rust) ;;
             python3) have python3 || missing+=(python3) ;;
             hyperscan) has_header hs/hs.h || missing+=(libhyperscan-dev) ;;
+            iperf3) have iperf3 || missing+=(iperf3) ;;
             dpdk) pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config) ;;
             ipsec-mb) has_header intel-ipsec-mb.h || missing+=(libipsec-mb-dev) ;;
             # The scripts that run it are not ours: bench/ovs.py --peer names their folder.

@@ -140,7 +140,7 @@ fn a_kind_that_opens_another_number_of_queues_is_named() {
 fn the_keys_of_an_own_kind_are_among_those_that_messages_name() {
     let unknown = refused("cuont = 1");
     assert!(unknown[0].contains("unknown field `cuont`, expected one of "), "{unknown:?}");
-    assert!(unknown[0].ends_with("generate, count, queues, label"), "{unknown:?}");
+    assert!(unknown[0].ends_with("generate, count, label"), "{unknown:?}");
     let both = refused("count = 1\ngenerate = {}");
     assert!(both[0].ends_with("generate = { ... }, count = N"), "{both:?}");
     let others = refused("count = 1\nfilter = 'tcp'\nmemory = true");

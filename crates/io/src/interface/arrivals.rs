@@ -155,8 +155,9 @@ impl Uncut {
     }
 }
 
-/// Takes in a packet that needs segmentation as a super-packet; returns whether it did, or else
-/// whether the packet still has to be taken in. No frame for it may be free, or none be large enough.
+/// Takes in a packet that needs segmentation as a super-packet, or drops one that nobody can segment.
+/// Returns `false` if it has to be segmented here: without a large frame that is free and large enough,
+/// or if routers may fragment its segments.
 fn take_whole(
     socket: &PacketSocket,
     slot: &Slot<'_>,

@@ -49,7 +49,7 @@ pub(super) fn open(table: u32) -> io::Result<(Box<dyn Feed>, Stop)> {
 /// The number of prefixes whose routes have a next hop after the changes in a netlink datagram, on a
 /// system whose interfaces 1 to 4 are ports: for the fuzzer.
 pub fn replay_netlink(datagram: &[u8]) -> usize {
-    let ports = (1..=4).map(|link| (link, RouterPort(link as u16))).collect();
+    let ports = (1..=6).map(|link| (link, RouterPort(link as u16))).collect();
     let mut rib = rib::Rib::default();
     for (_, message) in message::messages(datagram) {
         match message {

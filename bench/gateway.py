@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""How fast does a live gateway forward TCP, beside the kernel's own forwarding?
+
+    bench/gateway.py [--rounds 5] [--seconds 4] [--thalweg PROGRAM] [--also PROGRAM]
+
+Makes two hosts in network namespaces and a gateway between them, over veth pairs. The gateway is the
+kernel (ip_forward) or `examples/live-gateway` (a filter, a nat and a router), in turn. Prints medians of
+the throughput of one TCP connection of iperf3, the processor time of the whole machine for each
+gigabyte, both hosts included, and the time of a ping; and how they compare with the kernel. `--also` is
+a second program, such as an earlier build.
+
+It needs root or unprivileged user namespaces, and all processors of the machine: what else runs counts.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from common import HERE, THALWEG, built, cpu_model, need
+
+CHAIN = HERE.parent / "examples/live-gateway/chain.toml"
+HOSTS = {"client": ("inside", "10.1.0.2/24", "10.1.0.1"),
+         "server": ("outside", "203.0.113.2/24", "203.0.113.1")}
+PINGS = 100
+
+
+def ip(*command):
+    subprocess.run(["ip", *command], check=True)
+
+
+def in_host(name, *command, **options):
+    return subprocess.run(["ip", "netns", "exec", name, *command], check=True, capture_output=True,
+                          text=True, **options).stdout
+
+
+def make_hosts():
+    """The client, the server, and the gateway's interfaces to them."""
+    for host, (interface, address, gateway) in HOSTS.items():
+        ip("netns", "add", host)
+        ip("link", "add", interface, "type", "veth", "peer", "name", "eth0", "netns", host)
+        ip("link", "set", interface, "up")
+        ip("-n", host, "link", "set", "lo", "up")
+        ip("-n", host, "link", "set", "eth0", "up")
+        ip("-n", host, "addr", "add", address, "dev", "eth0")
+        ip("-n", host, "route", "add", "default", "via", gateway)
+
+
+def forward_by_kernel(begin):
+    for interface, address, gateway in HOSTS.values():
+        del address
+        if begin:
+            ip("addr", "add", f"{gateway}/24", "dev", interface)
+        else:
+            ip("addr", "flush", "dev", interface)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1" if begin else "0")
+
+
+def busy_seconds():
+    """Processor time of the machine in use so far."""
+    user, nice, system, _idle, _wait, interrupts, softirqs = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8])
+    return (user + nice + system + interrupts + softirqs) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(seconds):
+    """Gbit/s, processor seconds a gigabyte, and the median of the times of pings in milliseconds."""
+    lines = in_host("client", "ping", "-c", str(PINGS), "-i", "0.01", "203.0.113.2").splitlines()
+    pings = [float(line.split("time=")[1].split()[0]) for line in lines if "time=" in line]
+    server = subprocess.Popen(["ip", "netns", "exec", "server", "iperf3", "-s", "-1"],
+                              stdout=subprocess.DEVNULL)
+    time.sleep(0.3)
+    before = busy_seconds()
+    sent = in_host("client", "iperf3", "-c", "203.0.113.2", "-t", str(seconds), "-J")
+    busy = busy_seconds() - before
+    server.wait()
+    received = json.loads(sent)["end"]["sum_received"]
+    return {"gbit_s": received["bits_per_second"] / 1e9, "cpu_s_gb": busy / (received["bytes"] / 1e9),
+            "ping_ms": statistics.median(pings)}
+
+
+def forward_by(program, seconds):
+    """Measures a program, or the kernel without one."""
+    for host in HOSTS:
+        # The gateways have different MAC addresses.
+        ip("-n", host, "neigh", "flush", "all")
+    if program is None:
+        forward_by_kernel(True)
+        figures = measure(seconds)
+        forward_by_kernel(False)
+        return figures
+    gateway = subprocess.Popen([program, "run", CHAIN, "--quiet", "--json"], stdout=subprocess.DEVNULL)
+    # Both interfaces are inputs and outputs.
+    while Path("/proc/net/packet").read_text().count("\n") < 5:
+        if gateway.poll() is not None:
+            sys.exit(f"{program} has ended")
+        time.sleep(0.1)
+    figures = measure(seconds)
+    gateway.send_signal(signal.SIGINT)
+    if gateway.wait() != 0:
+        sys.exit(f"{program}: exit {gateway.returncode}")
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--thalweg", default=THALWEG)
+    parser.add_argument("--also")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4)
+    options = parser.parse_args()
+    if os.environ.get("THALWEG_BENCH_INSIDE") is None:
+        need("iperf3")
+        user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+        os.environ["THALWEG_BENCH_INSIDE"] = "1"
+        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
+                              "--kill-child", *user, sys.executable, *sys.argv])
+    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    make_hosts()
+    programs = {"kernel": None, "thalweg": str(built(options.thalweg))}
+    if options.also:
+        programs["also"] = str(built(options.also))
+    rounds = {name: [] for name in programs}
+    for _ in range(options.rounds):
+        for name, program in programs.items():
+            rounds[name].append(forward_by(program, options.seconds))
+    print(f"{cpu_model()}, {os.cpu_count()} processors; medians of {options.rounds} rounds\n")
+    print("| gateway | TCP, Gbit/s | processor s a GB | ping, ms |\n| --- | --- | --- | --- |")
+    medians = {name: {figure: statistics.median(one[figure] for one in ones) for figure in ones[0]}
+               for name, ones in rounds.items()}
+    for name, figures in medians.items():
+        cells = [f"{value:.3g} ({value / medians['kernel'][figure]:.2f})"
+                 for figure, value in figures.items()]
+        print(f"| {name} | {' | '.join(cells)} |")
+    print("\nIn parentheses: of the kernel's.")
+
+
+if __name__ == "__main__":
+    main()
