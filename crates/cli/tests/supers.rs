@@ -31,6 +31,7 @@ fn connection(payload: &[u8]) -> ([Vec<u8>; 3], Vec<u8>) {
         seq,
         ack,
         flags,
+        window: u16::MAX,
         ..TcpSegment::default()
     };
     let handshake = [

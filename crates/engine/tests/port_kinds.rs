@@ -152,8 +152,8 @@ fn the_keys_of_an_own_kind_are_among_those_that_messages_name() {
     );
     assert!(others[1].ends_with("expected a capture"), "{others:?}");
     // Those of this kind do not apply to others, either.
-    let own = refused("generate = {}\nqueues = 1");
-    assert!(own[0].contains("'queues' does not apply to generated traffic"), "{own:?}");
+    let own = refused("generate = {}\nlabel = 'odd'");
+    assert!(own[0].contains("'label' does not apply to generated traffic"), "{own:?}");
     assert!(own[0].ends_with("expected a counter"), "{own:?}");
     let wrong = refused("count = 'x'");
     assert!(wrong[0].contains(":2:9: invalid type: string \"x\", expected u64"), "{wrong:?}");
