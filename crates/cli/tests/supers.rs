@@ -32,7 +32,6 @@ fn connection(payload: &[u8]) -> ([Vec<u8>; 3], Vec<u8>) {
         ack,
         flags,
         window: u16::MAX,
-        ..TcpSegment::default()
     };
     let handshake = [
         segment(true, of(client, server, 100, 0, SYN), b""),
