@@ -96,13 +96,15 @@ pub struct Segmentation {
     /// The place of the transport checksum in the packet, and the sum of the pseudo-header, which has
     /// to be there.
     pub checksum: (usize, [u8; 2]),
+    /// The length of the longest segment in bytes, from the Ethernet header on.
+    pub longest: usize,
 }
 
 impl Segmentation {
     /// That of a super-packet; `None` if it cannot be segmented.
     pub fn of(bytes: &[u8], segment_size: u16) -> Option<Self> {
         let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
-        Segments::of(bytes, &headers, segment_size)?;
+        let longest = Segments::of(bytes, &headers, segment_size)?.next_len()?;
         let is_tcp = headers.ip_proto == TCP;
         let (at, field) = (usize::from(headers.l4), if is_tcp { 16 } else { 6 });
         let kind = match (is_tcp, headers.is_ipv4()) {
@@ -118,7 +120,7 @@ impl Segmentation {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         let sum = pseudo_header_sum(bytes, &headers)?.to_be_bytes();
-        Some(Self { header, checksum: (at + usize::from(field), sum) })
+        Some(Self { header, checksum: (at + usize::from(field), sum), longest })
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 use thalweg_source::SourceError;
 
 use crate::claims::Claims;
 use crate::selection::PassedOver;
+
+/// The longest time for which a live output waits for room in its queue.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time that no packet is later than.
 pub(crate) const FOREVER: Nanoseconds = Nanoseconds(u64::MAX);

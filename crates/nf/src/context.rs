@@ -106,12 +106,7 @@ impl<'a> Context<'a> {
     /// Gives a generated packet the metadata of the one in `lane`.
     #[inline]
     fn place(&mut self, batch: &Batch, lane: usize, made: Made) -> Made {
-        let (from, to, new) = (&batch.meta, &mut self.emitted.batch_of(made).meta, made.lane);
-        to.timestamp[new] = from.timestamp[lane];
-        to.misdated[new] = from.misdated[lane];
-        to.received_at[new] = from.received_at[lane];
-        to.in_port[new] = from.in_port[lane];
-        to.packet_type[new] = from.packet_type[lane];
+        self.emitted.batch_of(made).meta.inherit(made.lane, &batch.meta, lane);
         if self.is_traced() {
             self.emitted.origins.push((lane, made));
         }

@@ -116,6 +116,17 @@ impl Metadata {
         Nanoseconds(self.timestamp[lane].0.wrapping_add(self.misdated[lane]))
     }
 
+    /// Gives the packet of `lane` what one that is made of, or for, the packet in lane `at` of `from`
+    /// has of it: its times, input port and packet type.
+    #[inline]
+    pub fn inherit(&mut self, lane: usize, from: &Self, at: usize) {
+        self.timestamp[lane] = from.timestamp[at];
+        self.misdated[lane] = from.misdated[at];
+        self.received_at[lane] = from.received_at[at];
+        self.in_port[lane] = from.in_port[at];
+        self.packet_type[lane] = from.packet_type[at];
+    }
+
     /// Sets the time that timers go by; the captured time stays.
     #[inline]
     pub fn date(&mut self, lane: usize, time: Nanoseconds) {

@@ -1,7 +1,7 @@
 //! A network interface as an output.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use thalweg_packet::wire::{ethertype, header_len};
@@ -10,10 +10,8 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
 use super::socket::{self, PacketSocket};
 use super::{bind, failed, open, removed, set_buffer};
 use crate::offload::{HEADER, Segmentation};
-use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
+use crate::port::{IoError, Lost, Output, OutputFailure, PATIENCE, Shortfall};
 
-/// The longest wait for room in the interface's queue.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Send buffer of the socket, in bytes.
 const QUEUE: libc::c_int = 8 << 20;
 
@@ -112,25 +110,23 @@ impl<'a> Outgoing<'a> {
         if bytes.len() < header_len::ETHERNET {
             return Err(DropReason::Malformed);
         }
-        let mut segmentation = None;
-        if batch.is_super(lane) {
-            segmentation = Segmentation::of(bytes, batch.meta.segment_size[lane]);
-            if segmentation.is_none() {
-                return Err(DropReason::Malformed);
-            }
-            // The kernel checks this only for packets that are not segmented.
-            if batch.segment_len(lane) > mtu + link_len(bytes) {
-                return Err(DropReason::TooBig);
-            }
+        if !batch.is_super(lane) {
+            return Ok(Self { lane, bytes, segmentation: None });
         }
-        Ok(Self { lane, bytes, segmentation })
+        let segmentation = Segmentation::of(bytes, batch.meta.segment_size[lane]);
+        let segmentation = segmentation.ok_or(DropReason::Malformed)?;
+        // The kernel checks this only for packets that are not segmented.
+        if segmentation.longest > mtu + link_len(bytes) {
+            return Err(DropReason::TooBig);
+        }
+        Ok(Self { lane, bytes, segmentation: Some(segmentation) })
     }
 
     fn pieces(&self) -> ArrayVec<&[u8], 4> {
         let mut pieces = ArrayVec::new();
         match &self.segmentation {
             None => pieces.extend([&[0; HEADER][..], self.bytes]),
-            Some(Segmentation { header, checksum: (at, sum) }) => {
+            Some(Segmentation { header, checksum: (at, sum), .. }) => {
                 let (before, behind) = (&self.bytes[..*at], &self.bytes[at + sum.len()..]);
                 pieces.extend([&header[..], before, sum, behind]);
             }

@@ -14,7 +14,7 @@ use super::shared::{Bell, Channel, Measures, Shared};
 
 /// The most regions of a client.
 const MAX_REGIONS: u16 = 256;
-/// The name that peers are told.
+/// The name that peers receive.
 const NAME: &str = concat!("Thalweg ", env!("CARGO_PKG_VERSION"));
 
 /// What is answered to a message.

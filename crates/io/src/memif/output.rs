@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thalweg_packet::wire::header_len;
 use thalweg_packet::{Batch, DropCounts, DropReason, Lanes};
@@ -12,10 +12,7 @@ use super::registry::{Direction, Lease};
 use super::sender::{Put, Sender};
 use super::settings::MemifSettings;
 use super::shared::{Share, Shared};
-use crate::port::{IoError, Output, OutputFailure, Shortfall};
-
-/// The longest wait for room in a ring.
-const PATIENCE: Duration = Duration::from_secs(1);
+use crate::port::{IoError, Output, OutputFailure, PATIENCE, Shortfall};
 
 /// Sends packets by shared memory (memif).
 ///

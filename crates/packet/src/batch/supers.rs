@@ -90,13 +90,8 @@ impl Batch {
     pub fn push_segment(&mut self, segments: &mut Segments, of: &Self, at: usize) -> Option<usize> {
         let lane = self.push_blank(segments.next_len()?)?;
         segments.write_next(of.bytes(at), self.bytes_mut(lane));
-        let (meta, from) = (&mut self.meta, &of.meta);
-        meta.timestamp[lane] = from.timestamp[at];
-        meta.misdated[lane] = from.misdated[at];
-        meta.received_at[lane] = from.received_at[at];
-        meta.in_port[lane] = from.in_port[at];
-        meta.out_port[lane] = from.out_port[at];
-        meta.packet_type[lane] = from.packet_type[at];
+        self.meta.inherit(lane, &of.meta, at);
+        self.meta.out_port[lane] = of.meta.out_port[at];
         Some(lane)
     }
 
