@@ -308,18 +308,18 @@ impl Pool {
     }
 
     /// A packet of `len` bytes at `offset` of a frame, with default metadata: for frames that a
-    /// device has filled.
+    /// device or the kernel has filled.
     ///
     /// # Errors
-    /// Hands the frame back if it has no such bytes, or is large.
+    /// Hands the frame back if it has no such bytes.
     ///
     /// # Panics
     /// When `frame` is of another pool.
     #[inline]
     pub fn packet(&self, frame: Frame, offset: usize, len: usize) -> Result<Packet, Frame> {
         self.assert_own(&frame);
-        let has_it = offset.checked_add(len).is_some_and(|end| end <= self.frame_size);
-        if self.is_large(frame.index) || !has_it {
+        let has_it = offset.checked_add(len).is_some_and(|end| end <= self.size_of(&frame));
+        if !has_it {
             return Err(frame);
         }
         Ok(Packet::new(frame, offset as u16, len as u16))
@@ -474,7 +474,11 @@ mod tests {
         }
         let large = pool.take_large().unwrap();
         assert_eq!(pool.locate(pool.offset_of(&large)), None, "large frames are not located");
-        assert!(pool.packet(large, 0, 100).is_err());
+        let large = pool.packet(large, LARGE_FRAME_SIZE, 1).unwrap_err();
+        assert_eq!(
+            pool.packet(large, 1, LARGE_FRAME_SIZE - 1).unwrap().len(),
+            LARGE_FRAME_SIZE - 1
+        );
         assert_eq!(pool.locate(usize::MAX), None);
     }
 
