@@ -1,9 +1,19 @@
 //! The clock of an input: which times of packets are believed.
 
+#[cfg(target_os = "linux")]
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use thalweg_packet::{Batch, Lanes, Nanoseconds};
 
 /// A step forward that needs no second packet to be believed.
 const STEP: Nanoseconds = Nanoseconds::from_secs(1);
+
+/// The time by the system's clock, for packets that come without one.
+#[cfg(target_os = "linux")]
+pub(crate) fn now() -> Nanoseconds {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Nanoseconds(since.as_nanos() as u64)
+}
 
 /// Dates the packets of one input.
 ///

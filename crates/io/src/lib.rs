@@ -48,12 +48,16 @@ mod memif;
 mod memory;
 mod merge;
 pub mod offload;
+#[cfg(target_os = "linux")]
+mod outgoing;
 mod paced;
 mod passes;
 mod port;
 mod searched;
 mod segmenting;
 mod selection;
+#[cfg(target_os = "linux")]
+mod tap;
 
 pub use capture::{
     CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, ReadAhead,

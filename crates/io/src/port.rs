@@ -263,6 +263,21 @@ pub trait Output: Send {
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure>;
 
+    /// As [`send`](Self::send), but the output may take the frames of packets that it sends out of
+    /// the batch, so that it need not copy them. Their lanes are empty then, with their lengths and
+    /// metadata unchanged, and the output gives the frames back to the pool once they are sent.
+    ///
+    /// # Errors
+    /// As `send`.
+    fn send_frames(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        self.send(batch, lanes, drops)
+    }
+
     /// Whether it sends super-packets. Others get their segments instead.
     fn takes_supers(&self) -> bool {
         false

@@ -39,7 +39,7 @@ impl SegmentingOutput {
                 losses.add(DropReason::PoolExhausted, left.len() as u64);
                 break;
             }
-            let sent = output.send(segments, segments.lanes(), &mut losses);
+            let sent = output.send_frames(segments, segments.lanes(), &mut losses);
             segments.release(Lanes::ALL);
             if let Err(failure) = sent {
                 drops.add(DropReason::OutputFailed, 1);
@@ -99,6 +99,19 @@ impl Output for SegmentingOutput {
                 Err(OutputFailure { sent: Lanes::NONE, ..failure })
             }
         }
+    }
+
+    /// Beside super-packets, packets stay in the batch.
+    fn send_frames(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        if batch.supers().and(lanes).is_empty() {
+            return self.output.send_frames(batch, lanes, drops);
+        }
+        self.send(batch, lanes, drops)
     }
 
     fn takes_supers(&self) -> bool {

@@ -64,6 +64,31 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// A packet with default metadata, whose place lies in the frame.
+    #[inline]
+    pub(crate) fn new(frame: Frame, offset: u16, len: u16) -> Self {
+        Self {
+            frame,
+            offset,
+            len,
+            wire_len: len.into(),
+            timestamp: Nanoseconds::default(),
+            misdated: 0,
+            received_at: 0,
+            in_port: PortIndex::NONE,
+            out_port: PortIndex::NONE,
+            packet_type: PacketType::default(),
+            cut: Cut::default(),
+            segment_size: 0,
+        }
+    }
+
+    /// Where the packet begins in its frame, in bytes.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.offset as usize
+    }
+
     /// Gives up the packet and returns its frame, to be given back to its pool.
     #[inline]
     pub fn into_frame(self) -> Frame {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::memory::PacketMemory;
+use crate::metadata::Packet;
 
 /// The default size of a frame, in bytes.
 pub const DEFAULT_FRAME_SIZE: usize = 2048;
@@ -285,19 +286,63 @@ impl Pool {
         unsafe { std::slice::from_raw_parts_mut(self.start(frame), self.size_of(frame)) }
     }
 
+    /// Where a frame begins, in bytes from the start of the pool's memory: what a device that
+    /// addresses that memory is given.
+    ///
+    /// # Panics
+    /// When `frame` is of another pool.
+    #[inline]
+    pub fn offset_of(&self, frame: &Frame) -> usize {
+        self.assert_own(frame);
+        self.offset(frame.index)
+    }
+
+    /// The frame that holds the byte at `offset` of the pool's memory, as its index and the place in
+    /// it; `None` if no frame, or a large one, holds it. The inverse of
+    /// [`offset_of`](Self::offset_of), for offsets that a device reports.
+    #[inline]
+    pub fn locate(&self, offset: usize) -> Option<(u32, usize)> {
+        let (index, place) = (offset / self.stride, offset % self.stride);
+        let is_there = index < self.frames as usize && place < self.frame_size;
+        is_there.then_some((index as u32, place))
+    }
+
+    /// A packet of `len` bytes at `offset` of a frame, with default metadata: for frames that a
+    /// device or the kernel has filled.
+    ///
+    /// # Errors
+    /// Hands the frame back if it has no such bytes.
+    ///
+    /// # Panics
+    /// When `frame` is of another pool.
+    #[inline]
+    pub fn packet(&self, frame: Frame, offset: usize, len: usize) -> Result<Packet, Frame> {
+        self.assert_own(&frame);
+        let has_it = offset.checked_add(len).is_some_and(|end| end <= self.size_of(&frame));
+        if !has_it {
+            return Err(frame);
+        }
+        Ok(Packet::new(frame, offset as u16, len as u16))
+    }
+
     #[inline]
     fn is_large(&self, index: u32) -> bool {
         index >= self.frames
     }
 
     #[inline]
-    fn start(&self, frame: &Frame) -> *mut u8 {
-        let (index, frames) = (frame.index as usize, self.frames as usize);
-        let offset = if self.is_large(frame.index) {
-            frames * self.stride + (index - frames) * stride(LARGE_FRAME_SIZE)
+    fn offset(&self, index: u32) -> usize {
+        let (at, frames) = (index as usize, self.frames as usize);
+        if self.is_large(index) {
+            frames * self.stride + (at - frames) * stride(LARGE_FRAME_SIZE)
         } else {
-            index * self.stride
-        };
+            at * self.stride
+        }
+    }
+
+    #[inline]
+    fn start(&self, frame: &Frame) -> *mut u8 {
+        let offset = self.offset(frame.index);
         // SAFETY: the index is below the number of all frames (only `take` and `take_large` make
         // some), and the region holds as many, the large ones behind the others.
         unsafe { self.memory.base().as_ptr().add(offset) }
@@ -405,6 +450,36 @@ mod tests {
         let large = pool.take_large().unwrap();
         assert_eq!(pool.size_of(&large), LARGE_FRAME_SIZE);
         pool.give_back([large]);
+    }
+
+    #[test]
+    fn a_place_in_memory_is_located_in_its_frame() {
+        let pool = Pool::anonymous_with(5, 2048, 1).unwrap();
+        for index in 0..5_usize {
+            let frame = pool.take().unwrap();
+            let start = pool.offset_of(&frame);
+            assert_eq!((frame.index() as usize, start), (index, index * 2112));
+            assert_eq!(
+                pool.bytes(&frame).as_ptr() as usize,
+                pool.memory().base().as_ptr() as usize + start
+            );
+            assert_eq!(pool.locate(start), Some((index as u32, 0)));
+            assert_eq!(pool.locate(start + 2047), Some((index as u32, 2047)));
+            assert_eq!(pool.locate(start + 2048), None, "between frames");
+            let frame = pool.packet(frame, 2000, 49).unwrap_err();
+            let frame = pool.packet(frame, usize::MAX, 2).unwrap_err();
+            let packet = pool.packet(frame, 2000, 48).unwrap();
+            assert_eq!((packet.offset(), packet.len()), (2000, 48));
+            drop(packet);
+        }
+        let large = pool.take_large().unwrap();
+        assert_eq!(pool.locate(pool.offset_of(&large)), None, "large frames are not located");
+        let large = pool.packet(large, LARGE_FRAME_SIZE, 1).unwrap_err();
+        assert_eq!(
+            pool.packet(large, 1, LARGE_FRAME_SIZE - 1).unwrap().len(),
+            LARGE_FRAME_SIZE - 1
+        );
+        assert_eq!(pool.locate(usize::MAX), None);
     }
 
     #[test]

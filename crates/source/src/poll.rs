@@ -8,9 +8,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Waits until one of several files can be read, at most for `most`; returns whether one can, or
 /// has failed.
 pub fn wait_readable<'a>(files: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) -> bool {
+    first_readable(files, most).is_some()
+}
+
+/// Waits until one of several files can be read, at most for `most`; returns the number of the first
+/// that can, or has failed.
+pub fn first_readable<'a>(
+    files: impl Iterator<Item = BorrowedFd<'a>>,
+    most: Duration,
+) -> Option<usize> {
     let mut all: Vec<_> = files.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     wait(&mut all, most);
-    all.iter().any(|file| !file.revents().is_empty())
+    all.iter().position(|file| !file.revents().is_empty())
 }
 
 /// Waits until a file can be written, at most for `most`; returns whether it can, or has failed.

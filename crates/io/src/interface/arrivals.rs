@@ -19,15 +19,15 @@ const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 
 /// The destination of packets that are taken in.
-pub(super) struct Sink<'a> {
+pub(crate) struct Sink<'a> {
     /// The batch, which has an empty lane.
-    pub(super) batch: &'a mut Batch,
-    pub(super) drops: &'a mut DropCounts,
-    pub(super) received: &'a mut Received,
+    pub(crate) batch: &'a mut Batch,
+    pub(crate) drops: &'a mut DropCounts,
+    pub(crate) received: &'a mut Received,
 }
 
 impl Sink<'_> {
-    fn lose(&mut self, reason: DropReason, wire_len: u32) {
+    pub(crate) fn lose(&mut self, reason: DropReason, wire_len: u32) {
         self.drops.add(reason, 1);
         count(self.received, wire_len);
     }
@@ -35,7 +35,7 @@ impl Sink<'_> {
 
 /// Takes in packets of the ring, of the socket, and long ones.
 #[derive(Default)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     intake: Intake,
     /// A packet that becomes several, or does not fit in the ring.
     long: Option<Long>,
@@ -60,19 +60,19 @@ type Tag = (u16, u16);
 
 impl Arrivals {
     /// What kept packets from being taken in.
-    pub(super) fn shortfall(&self) -> Shortfall {
+    pub(crate) fn shortfall(&self) -> Shortfall {
         self.intake.shortfall()
     }
 
     /// Whether segments are left for [`take_cut`](Self::take_cut), which come first.
-    pub(super) fn is_cutting(&self) -> bool {
+    pub(crate) fn is_cutting(&self) -> bool {
         self.long.is_some()
     }
 
-    /// Takes in a packet of the ring.
-    pub(super) fn take(
+    /// Takes in a packet of the ring of `socket`, or of another place that holds it whole.
+    pub(crate) fn take(
         &mut self,
-        socket: &PacketSocket,
+        socket: Option<&PacketSocket>,
         slot: Slot<'_>,
         sink: &mut Sink<'_>,
     ) -> Taken {
@@ -94,7 +94,7 @@ impl Arrivals {
             return Taken::Settled;
         }
         let whole = if slot.elsewhere {
-            receive(socket)
+            socket.and_then(receive)
         } else {
             (!slot.long).then(|| slot.bytes.to_vec())
         };
@@ -110,7 +110,7 @@ impl Arrivals {
     }
 
     /// Takes in the next segment of a long packet.
-    pub(super) fn take_cut(&mut self, sink: &mut Sink<'_>) -> Taken {
+    pub(crate) fn take_cut(&mut self, sink: &mut Sink<'_>) -> Taken {
         let Some(long) = &mut self.long else { return Taken::Settled };
         let arrival = Arrival {
             header: &[],
@@ -159,7 +159,7 @@ impl Uncut {
 /// Returns `false` if it has to be segmented here: without a large frame that is free and large enough,
 /// or if routers may fragment its segments.
 fn take_whole(
-    socket: &PacketSocket,
+    socket: Option<&PacketSocket>,
     slot: &Slot<'_>,
     offload: Offload,
     sink: &mut Sink<'_>,
@@ -173,7 +173,9 @@ fn take_whole(
     let Some(lane) = batch.push_super(len + tag, 1) else { return false };
     let place = &mut batch.bytes_mut(lane)[tag..];
     let there = if slot.elsewhere {
-        socket.receive(&mut [0; OFFLOAD], place).is_ok_and(|there| there == len)
+        socket.is_some_and(|socket| {
+            socket.receive(&mut [0; OFFLOAD], place).is_ok_and(|there| there == len)
+        })
     } else {
         place.copy_from_slice(slot.bytes);
         true
@@ -197,7 +199,7 @@ fn take_whole(
 
 /// Whether a packet, of which the first bytes are here, is UDP that routers may fragment: only its
 /// segments can be.
-fn may_be_fragmented(bytes: &[u8]) -> bool {
+pub(crate) fn may_be_fragmented(bytes: &[u8]) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
     let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
     let flags = bytes.get(usize::from(headers.l3) + 6).copied().unwrap_or_default();

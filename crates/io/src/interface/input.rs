@@ -147,7 +147,7 @@ impl Input for InterfaceInput {
                 }
             } else if let Some(slot) = self.ring.front() {
                 losing |= slot.losing;
-                if self.arrivals.take(&self.socket, slot, sink) == Taken::Later {
+                if self.arrivals.take(Some(&self.socket), slot, sink) == Taken::Later {
                     break;
                 }
                 self.ring.pop();

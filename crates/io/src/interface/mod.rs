@@ -11,15 +11,18 @@ mod output;
 mod ring;
 mod socket;
 
+pub(crate) use arrivals::{Arrivals, Sink, may_be_fragmented};
 pub use input::InterfaceInput;
 pub use kind::KIND;
+pub(crate) use link::link_of;
 pub use output::InterfaceOutput;
+pub(crate) use ring::Slot;
 pub use socket::interfaces;
+pub(crate) use socket::{index_of, mtu};
 
 use std::io;
 
 use crate::port::IoError;
-use link::link_of;
 use socket::PacketSocket;
 
 /// Checks that the system permits this program to open interfaces.

@@ -35,24 +35,24 @@ pub(super) struct Ring {
     at: usize,
 }
 
-/// A packet in the ring.
-pub(super) struct Slot<'a> {
+/// A packet that was received from the kernel, in the ring or elsewhere.
+pub(crate) struct Slot<'a> {
     /// The work that was left to hardware (`struct virtio_net_hdr`).
-    pub(super) offload: [u8; OFFLOAD],
+    pub(crate) offload: [u8; OFFLOAD],
     /// The packet, without its outer VLAN tag; all of it unless it is `long`.
-    pub(super) bytes: &'a mut [u8],
+    pub(crate) bytes: &'a mut [u8],
     /// The tag: identifier and control information.
-    pub(super) vlan: Option<(u16, u16)>,
-    pub(super) wire_len: u32,
-    pub(super) timestamp: Nanoseconds,
+    pub(crate) vlan: Option<(u16, u16)>,
+    pub(crate) wire_len: u32,
+    pub(crate) timestamp: Nanoseconds,
     /// Whether the host itself sent it.
-    pub(super) outgoing: bool,
+    pub(crate) outgoing: bool,
     /// Whether it did not fit in the slot.
-    pub(super) long: bool,
+    pub(crate) long: bool,
     /// Whether the socket holds the whole packet.
-    pub(super) elsewhere: bool,
+    pub(crate) elsewhere: bool,
     /// Whether packets were lost before it.
-    pub(super) losing: bool,
+    pub(crate) losing: bool,
 }
 
 impl Ring {

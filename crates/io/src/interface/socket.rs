@@ -29,7 +29,7 @@ const NO_ADDRESS: libc::sockaddr_ll = libc::sockaddr_ll {
 
 /// A raw packet socket.
 #[derive(Debug)]
-pub(super) struct PacketSocket(OwnedFd);
+pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
     /// Opens a socket, which receives no packets until it is bound.
@@ -184,22 +184,24 @@ impl AsFd for PacketSocket {
 }
 
 /// The index of the interface with this name.
-pub(super) fn index_of(name: &str) -> Option<c_int> {
+pub(crate) fn index_of(name: &str) -> Option<c_int> {
     let name = CString::new(name).ok()?;
     // SAFETY: the name ends with zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     c_int::try_from(index).ok().filter(|index| *index != 0)
 }
 
-/// The MTU of an interface, in bytes after the link header.
-pub(super) fn mtu(socket: &PacketSocket, name: &str) -> io::Result<usize> {
+/// The MTU of an interface, in bytes after the link header; by any socket.
+pub(crate) fn mtu(socket: impl AsFd, name: &str) -> io::Result<usize> {
     // SAFETY: zeros are a request without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     // SAFETY: the request has the form that this call expects.
-    checked(unsafe { libc::ioctl(socket.raw(), libc::SIOCGIFMTU, &raw mut request) })?;
+    checked(unsafe {
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCGIFMTU, &raw mut request)
+    })?;
     // SAFETY: the call has written the MTU there.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(usize::try_from(mtu).unwrap_or_default())

@@ -3,17 +3,17 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use thalweg_packet::{Batch, DropCounts, Nanoseconds};
+use thalweg_packet::{Batch, DropCounts};
 
 use super::endpoint::Ends;
 use super::receiver::{Receiver, Sink};
 use super::registry::{Direction, Lease};
 use super::settings::{MAX_RING_SIZE, MemifSettings};
 use super::shared::{Bell, Channel, Share, Shared};
+use crate::clock::now;
 use crate::intake::Intake;
 use crate::port::{Input, IoError, Received, Shortfall};
 
@@ -131,12 +131,6 @@ impl MemifInput {
 fn hear(events: &OwnedFd, bell: &Bell) -> rustix::io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(events, bell, epoll::EventData::new_u64(0), flags)
-}
-
-/// The time by the system's clock.
-fn now() -> Nanoseconds {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Nanoseconds(since.as_nanos() as u64)
 }
 
 impl Input for MemifInput {

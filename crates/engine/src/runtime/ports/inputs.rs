@@ -16,8 +16,10 @@ use crate::counters::PortCounters;
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 
-/// Polls of the inputs without a packet before the thread waits for them.
-const VAIN_LOOKS: u32 = 256;
+/// How long the inputs are polled without a packet before the thread waits for them
+/// (`bench/gateway.py`): with less, more packets find the thread asleep, and waking it up takes longer
+/// than the polls; with more, a connection at full speed takes more processor time.
+const SPIN: Duration = Duration::from_micros(20);
 
 /// All inputs, until the run ends.
 pub(crate) struct Inputs {
@@ -28,7 +30,8 @@ pub(crate) struct Inputs {
     /// The start of the run: its first poll for packets.
     began: Option<Instant>,
     until_clock: u32,
-    vain_looks: u32,
+    /// The first poll of those that have found no packet.
+    vain_since: Option<Instant>,
     failures: Vec<String>,
 }
 
@@ -49,7 +52,7 @@ impl Inputs {
             duration: options.duration,
             began: None,
             until_clock: 0,
-            vain_looks: 0,
+            vain_since: None,
             failures: Vec::new(),
         })
     }
@@ -86,7 +89,7 @@ impl Inputs {
         next: Vec<NextPort<dyn Input>>,
         former: &mut PortCounters,
     ) -> Vec<Box<dyn Input>> {
-        self.vain_looks = 0;
+        self.vain_since = None;
         self.sources.renew(plan, next, former)
     }
 
@@ -132,7 +135,11 @@ impl Inputs {
             }
         }
         batch.unreserve();
-        self.vain_looks = if came { 0 } else { self.vain_looks.saturating_add(1) };
+        if came {
+            self.vain_since = None;
+        } else {
+            self.vain_since.get_or_insert_with(Instant::now);
+        }
         // All lanes alike: the values of lanes without a packet are not used.
         batch.meta.received_at.fill(received_at);
         came
@@ -152,10 +159,11 @@ impl Inputs {
         }
     }
 
-    /// Waits for packets, for a while at most, if many polls have found none or none is due; returns
+    /// Waits for packets, for a while at most, if polls have found none for long or none is due; returns
     /// whether it waited.
     pub(crate) fn rest(&mut self) -> bool {
-        let rests = self.sources.wait(self.vain_looks >= VAIN_LOOKS);
+        let is_long = self.vain_since.is_some_and(|since| since.elapsed() >= SPIN);
+        let rests = self.sources.wait(is_long);
         if rests {
             self.until_clock = 0;
         }

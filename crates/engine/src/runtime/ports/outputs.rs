@@ -100,8 +100,9 @@ impl Outputs {
         OutputTotals { counters, latency, failures }
     }
 
-    /// Sends the packets of `lanes`, which stay in the batch. When the output
-    /// fails they are dropped with that reason, and the run is stopped.
+    /// Sends the packets of `lanes`. Packets that are observed stay in the batch; the output may take
+    /// the frames of others. When the output fails they are dropped with that reason, and the run is
+    /// stopped.
     pub(crate) fn send(
         &mut self,
         output: usize,
@@ -112,7 +113,13 @@ impl Outputs {
         let Round { batch, observed, .. } = round;
         let counters = &mut self.counters[output];
         let before = observed.is_some().then_some(counters.drops);
-        let (sent, failure) = match self.ports[output].send(batch, lanes, &mut counters.drops) {
+        let port = &mut self.ports[output];
+        let outcome = if observed.is_some() {
+            port.send(batch, lanes, &mut counters.drops)
+        } else {
+            port.send_frames(batch, lanes, &mut counters.drops)
+        };
+        let (sent, failure) = match outcome {
             Ok(sent) => (sent, None),
             Err(failure) => (failure.sent, Some(failure)),
         };

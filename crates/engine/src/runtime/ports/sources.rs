@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use thalweg_chain::{InputPlan, MergeBy, Plan};
 use thalweg_io::{Claims, Input, IoError, Merge, Oldest, PacketClock, Received};
 use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
-use thalweg_source::poll::wait_readable;
+use thalweg_source::poll::first_readable;
 
 use super::{NextPort, more_segments};
 use crate::counters::PortCounters;
@@ -74,8 +74,8 @@ pub(crate) struct Delivery {
 /// What inputs without packets wait for.
 #[derive(Default)]
 struct Awaited<'a> {
-    /// Files that become readable.
-    descriptors: Vec<BorrowedFd<'a>>,
+    /// Inputs, and files that become readable.
+    descriptors: Vec<(usize, BorrowedFd<'a>)>,
     /// The time at which the first packet of those that have one is due.
     due: Option<Instant>,
 }
@@ -317,15 +317,20 @@ impl Sources {
 
     /// Waits until an input may have packets, for a while at most; not at all if one of them always
     /// may. Packets that others send are waited for only if the silence `is_long`, because they
-    /// usually arrive sooner than a thread wakes up. Returns whether it waited.
-    pub(crate) fn wait(&self, is_long: bool) -> bool {
+    /// usually arrive sooner than a thread wakes up. Returns whether it waited. An input that became
+    /// readable is next.
+    pub(crate) fn wait(&mut self, is_long: bool) -> bool {
         let Some(Awaited { descriptors, due }) = self.awaited(is_long) else { return false };
         let until_due = due.map(|due| due.saturating_duration_since(Instant::now()));
         let most = until_due.map_or(WAIT, |left| left.min(WAIT));
         if descriptors.is_empty() {
             thread::sleep(most);
-        } else {
-            wait_readable(descriptors.into_iter(), most);
+            return true;
+        }
+        let files = descriptors.iter().map(|(_, file)| *file);
+        let ready = first_readable(files, most).map(|n| descriptors[n].0);
+        if let Some(input) = ready.filter(|input| self.places[*input] == Place::InTurn) {
+            (self.turn, self.left) = (input, BATCH);
         }
         true
     }
@@ -345,7 +350,7 @@ impl Sources {
             if let Some(due) = port.due() {
                 awaited.due = Some(awaited.due.map_or(due, |d| d.min(due)));
             } else if is_long {
-                awaited.descriptors.push(port.descriptor()?);
+                awaited.descriptors.push((at, port.descriptor()?));
             } else {
                 return None;
             }

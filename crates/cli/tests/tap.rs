@@ -1,0 +1,145 @@
+//! TAP devices, with the host, other hosts and other programs at their ends: each test has its own
+//! network namespaces.
+
+#[path = "support/laboratory.rs"]
+mod laboratory;
+mod support;
+
+use laboratory::{folder, is_balanced, laboratory, read, total};
+use serde_json::Value;
+
+/// A gateway with one NIC, 'left', that can itself be reached by a TAP device, 'own'.
+const GATEWAY: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
+    [input.own]\ntap = 'own'\naddresses = ['10.2.0.2/24']\nmtu = 1400\nmac = '02:00:00:00:00:09'\n\
+    queues = QUEUES\n[output.left]\ninterface = 'left'\n[output.own]\ntap = 'own'\nqueues = QUEUES\n\
+    [nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
+    [nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\nresolve = true\n\
+    [nf.edge.ports.own]\nmac = '02:00:00:00:00:02'\nip = '10.2.0.1'\nmtu = 1400\nresolve = true\n";
+const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct own\n";
+const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
+
+/// Waits until the device is up.
+const MADE: &str = "made() {\nfor _ in $(seq 100); do\n\
+    ip link show up $1 2> /dev/null | grep -q . && return\nsleep 0.1\ndone\nreturn 1\n}\n";
+
+/// The left host downloads from the gateway, and the gateway from the left host.
+const DOWNLOADS: &str = r#"
+ip route add default via 10.2.0.1
+ip netns exec left ping -q -c 3 -i 0.1 -W 2 10.2.0.2 | grep -o '3 received'
+head -c 20000000 /dev/urandom > blob
+cat > get.py <<'END'
+import sys, time, urllib.request
+for _ in range(50):
+    try:
+        body = urllib.request.urlopen(sys.argv[1], timeout=20).read()
+        break
+    except OSError:
+        time.sleep(0.1)
+print("same" if body == open("blob", "rb").read() else "other")
+END
+/usr/bin/python3 -m http.server 8000 > /dev/null 2>&1 & server=$!
+ip netns exec left /usr/bin/python3 -m http.server 8000 > /dev/null 2>&1 & other=$!
+ip netns exec left /usr/bin/python3 get.py http://10.2.0.2:8000/blob
+/usr/bin/python3 get.py http://10.1.0.2:8000/blob
+kill $server $other
+ip -o link show own | grep -o 'mtu 1400'
+ip -o link show own | grep -o '02:00:00:00:00:09'
+kill -INT $run
+wait $run
+! ip link show own 2> /dev/null
+"#;
+
+/// Packets on the wire, and packets, of all inputs.
+fn arrived(report: &Value) -> [u64; 2] {
+    let of = |port: &Value| port["segments"].as_u64().or(port["packets"].as_u64()).unwrap();
+    let on_wire = report["inputs"].as_array().unwrap().iter().map(of).sum();
+    [on_wire, total(report, "inputs", "packets").0]
+}
+
+fn reach_the_gateway(workers: u32, more: &str) -> Option<[u64; 2]> {
+    let chain = GATEWAY.replace("QUEUES", &workers.to_string()) + more;
+    let files = [("chain.toml", &chain[..]), ("table.txt", TABLE), ("routes.csv", WAY)];
+    let folder = folder(&files);
+    let script = format!(
+        "{MADE}host left 1\n\
+         $THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\n\
+         opened 2\nmade own\n{DOWNLOADS}"
+    );
+    let out = laboratory(folder.path(), &script)?;
+    assert_eq!(out, "3 received\nsame\nsame\nmtu 1400\n02:00:00:00:00:09\n");
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    let counts = arrived(&report);
+    assert!(counts[0] > 40_000_000 / 1400, "{report}");
+    Some(counts)
+}
+
+#[test]
+fn a_gateway_with_one_interface_is_reached_by_a_tap() {
+    let Some([on_wire, packets]) = reach_the_gateway(1, "") else { return };
+    assert!(packets < on_wire / 2, "super-packets travel whole: {packets} of {on_wire}");
+}
+
+#[test]
+fn it_is_with_several_workers_and_without_super_packets() {
+    let more = "[memory]\nlarge_frames = 0\n";
+    let Some([on_wire, packets]) = reach_the_gateway(2, more) else { return };
+    assert_eq!(on_wire, packets);
+}
+
+/// From one device to another, both of which others made: one of them in another network namespace.
+const BETWEEN: &str = "routes = 'routes.csv'\n[input.one]\ntap = 'one'\n[input.two]\ntap = 'two'\n\
+    [output.one]\ntap = 'one'\n[output.two]\ntap = 'two'\n";
+
+#[test]
+fn given_devices_stay_and_may_be_in_other_namespaces() {
+    let files = [("chain.toml", BETWEEN), ("routes.csv", "*,ingress,two\n")];
+    let folder = folder(&files);
+    // What 'one' sends arrives at 'two', whose host is in another namespace.
+    let script = format!(
+        "{MADE}ip tuntap add dev one mode tap multi_queue\nip tuntap add dev two mode tap\n\
+         ip netns add other\nip link set one up\nip link set two up\n\
+         $THALWEG run chain.toml --json > report.json & run=$!\nsleep 1\n\
+         ip link set two netns other\nip -n other link set two up\n\
+         ip -n other addr add 192.0.2.2/24 dev two\nip addr add 192.0.2.1/24 dev one\n\
+         ip neigh add 192.0.2.2 lladdr $(ip -n other -br link show two | awk '{{print $3}}') dev one\n\
+         for n in $(seq 50); do echo $n > /dev/udp/192.0.2.2/9; done\nsleep 0.5\n\
+         ip netns exec other cat /proc/net/snmp | awk '/^Udp:/ {{ if (seen++) print $3 }}'\n\
+         kill -INT $run\nwait $run\nip link show one | grep -o 'one:'\n"
+    );
+    let Some(out) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(out, "50\none:\n");
+    is_balanced(&read(folder.path(), "report.json"));
+}
+
+#[test]
+fn a_device_that_is_removed_ends_the_run() {
+    let files = [("chain.toml", BETWEEN), ("routes.csv", "*,ingress,two\n")];
+    let folder = folder(&files);
+    let script = format!(
+        "{MADE}$THALWEG run chain.toml --json > report.json 2> errors & run=$!\nmade one\nmade two\n\
+         ip addr add 192.0.2.1/24 dev one\n\
+         ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev one\n\
+         (for n in $(seq 2000); do echo $n > /dev/udp/192.0.2.2/9; done) 2> /dev/null & \n\
+         sleep 0.2\nip link del two\nwait $run && exit 1\ngrep -o 'two: it was removed' errors | head -1\n"
+    );
+    let Some(out) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(out, "two: it was removed\n");
+    let report = read(folder.path(), "report.json");
+    assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
+}
+
+#[test]
+fn what_is_no_tap_or_is_in_use_is_one_error() {
+    let files = [("chain.toml", BETWEEN), ("routes.csv", "*,ingress,two\n")];
+    let folder = folder(&files);
+    let script = format!(
+        "{MADE}ip link add one type veth peer name three\n$THALWEG run chain.toml 2> first && exit 1\n\
+         grep -o 'an interface of this name that is no TAP device' first\nip link del one\n\
+         $THALWEG run chain.toml > /dev/null & run=$!\nmade two\n\
+         $THALWEG run chain.toml 2> second && exit 1\ngrep -o 'another program has it' second\n\
+         kill -INT $run\nwait $run\n"
+    );
+    let Some(out) = laboratory(folder.path(), &script) else { return };
+    assert_eq!(out, "an interface of this name that is no TAP device\nanother program has it\n");
+}

@@ -1,0 +1,187 @@
+//! The TAP devices of this program, so that an input and an output share the queues of one.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{AddressFamily, SocketType};
+
+use super::queue::Queue;
+use super::setup::{HostAddress, Setup};
+use crate::interface::{index_of, link_of, mtu};
+use crate::port::IoError;
+
+/// What the section of a port says of its device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TapSettings {
+    pub(super) name: String,
+    pub(super) addresses: Vec<HostAddress>,
+    pub(super) mtu: Option<u32>,
+    pub(super) mac: Option<[u8; 6]>,
+    /// The most queues.
+    pub(super) queues: u16,
+}
+
+/// The devices that ports have open, by name.
+static DEVICES: LazyLock<Mutex<HashMap<String, Device>>> = LazyLock::new(Mutex::default);
+
+fn devices() -> MutexGuard<'static, HashMap<String, Device>> {
+    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A device.
+struct Device {
+    index: u32,
+    /// Whether it can have several queues.
+    several: bool,
+    queues: Vec<Arc<Queue>>,
+    /// The ports that have it, each with the addresses that it gave the device.
+    leases: HashMap<u64, Vec<HostAddress>>,
+    next: u64,
+}
+
+/// A port's hold on a device; the last one closes it.
+#[derive(Debug)]
+pub(super) struct Lease {
+    name: String,
+    index: u32,
+    number: u64,
+    /// For requests about the interface.
+    socket: OwnedFd,
+}
+
+impl Lease {
+    /// Opens a device for a port with up to `most` queues, or shares the one that is open; sets it up.
+    ///
+    /// # Errors
+    /// If there can be no such device, or the system does not permit it.
+    pub(super) fn open(
+        settings: &TapSettings,
+        most: usize,
+    ) -> Result<(Self, Vec<Arc<Queue>>), IoError> {
+        let TapSettings { name, addresses, .. } = settings;
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+        let socket = socket.map_err(|e| failed(name, &e.into()))?;
+        let mut devices = devices();
+        // A device that was removed may have been made anew.
+        if devices.get(name).is_some_and(|device| !device.queues[0].has_device()) {
+            devices.remove(name);
+        }
+        let mut device = match devices.remove(name) {
+            Some(device) => device,
+            None => Device::open(name, settings.queues > 1).map_err(|e| failed(name, &e))?,
+        };
+        let outcome = device.set_up(settings).and_then(|()| device.queues(name, settings, most));
+        let number = device.next;
+        if outcome.is_ok() {
+            device.leases.insert(number, addresses.clone());
+            device.next += 1;
+        }
+        let index = device.index;
+        if !device.leases.is_empty() {
+            devices.insert(name.clone(), device);
+        }
+        let queues = outcome.map_err(|e| failed(name, &e))?;
+        Ok((Self { name: name.clone(), index, number, socket }, queues))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The MTU of the device, in bytes; `None` if it is not in this network namespace.
+    pub(super) fn mtu(&self) -> Option<usize> {
+        mtu(&self.socket, &self.name).ok()
+    }
+
+    /// The error of a port whose device was removed.
+    pub(super) fn removed(&self) -> IoError {
+        IoError::Interface { name: self.name.clone(), what: "it was removed".into() }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut devices = devices();
+        // Another device may have its name by now.
+        let same = |device: &&mut Device| device.index == self.index;
+        let Some(device) = devices.get_mut(&self.name).filter(same) else { return };
+        let addresses = device.leases.remove(&self.number).unwrap_or_default();
+        if device.leases.is_empty() {
+            devices.remove(&self.name);
+            return;
+        }
+        let others: Vec<_> = device.leases.values().flatten().collect();
+        let gone = addresses.iter().filter(|address| !others.contains(address));
+        if let Ok(setup) = Setup::of(device.index) {
+            // A user may have removed it.
+            gone.for_each(|address| drop(setup.remove(*address)));
+        }
+    }
+}
+
+impl Device {
+    fn open(name: &str, several: bool) -> io::Result<Self> {
+        let is_mismatch = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
+        // A device that exists has several queues or not, as it was made.
+        let opened = match Queue::open(name, several) {
+            Err(error) if is_mismatch(&error) => Queue::open(name, !several).map(|q| (q, !several)),
+            opened => opened.map(|queue| (queue, several)),
+        };
+        let (queue, several) = opened.map_err(|error| {
+            let no_tap = "there is an interface of this name that is no TAP device";
+            if is_mismatch(&error) { io::Error::other(no_tap) } else { error }
+        })?;
+        let index = index_of(name).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))? as u32;
+        let queues = vec![Arc::new(queue)];
+        Ok(Self { index, several, queues, leases: HashMap::new(), next: 0 })
+    }
+
+    fn set_up(&self, settings: &TapSettings) -> io::Result<()> {
+        let TapSettings { name, addresses, mtu, mac, .. } = settings;
+        let setup = Setup::of(self.index)?;
+        match setup.link(*mtu, *mac) {
+            // Whom a device was given to may use it, but not change it.
+            Err(e)
+                if e.kind() == io::ErrorKind::PermissionDenied && is_as_wanted(name, settings) => {}
+            outcome => outcome?,
+        }
+        addresses.iter().try_for_each(|address| setup.add(*address))
+    }
+
+    /// The first queues, up to `most` and the settings' number; opens those that are not there.
+    fn queues(
+        &mut self,
+        name: &str,
+        settings: &TapSettings,
+        most: usize,
+    ) -> io::Result<Vec<Arc<Queue>>> {
+        let count = if self.several { most.clamp(1, settings.queues.into()) } else { 1 };
+        while self.queues.len() < count {
+            self.queues.push(Arc::new(Queue::open(name, true)?));
+        }
+        Ok(self.queues[..count].to_vec())
+    }
+}
+
+/// Whether a device is up and needs no change.
+fn is_as_wanted(name: &str, settings: &TapSettings) -> bool {
+    let link = link_of(name).unwrap_or_default();
+    let has_mtu = settings.mtu.is_none_or(|mtu| link.mtu == Some(mtu.into()));
+    link.up == Some(true) && has_mtu && settings.mac.is_none()
+}
+
+fn failed(name: &str, error: &io::Error) -> IoError {
+    let hint = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "; run as root or with the capability CAP_NET_ADMIN, or have it made for this user: \
+             ip tuntap add dev NAME mode tap user USER"
+        }
+        Some(libc::EBUSY) => "; another program has it",
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; load the kernel's module 'tun'",
+        _ => "",
+    };
+    let what = format!("cannot open the TAP device: {error}{hint}");
+    IoError::Interface { name: name.to_owned(), what }
+}

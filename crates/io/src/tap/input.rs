@@ -1,0 +1,140 @@
+//! A TAP device as an input.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use thalweg_packet::{Batch, DropCounts, Pool};
+
+use super::device::{Lease, TapSettings};
+use super::place::Place;
+use super::queue::Queue;
+use crate::clock::now;
+use crate::intake::{Taken, count};
+use crate::interface::{Arrivals, Sink, may_be_fragmented};
+use crate::offload::Offload;
+use crate::port::{Input, IoError, Received, Shortfall};
+
+/// Bytes after which no more packets are received at once: a few super-packets fill the cache.
+const MOST: u64 = 512 << 10;
+
+/// Receives what the host sends by a TAP device. It is one queue of several.
+///
+/// Packets wait in the queue of the device (`txqueuelen`, 1000 unless set); the kernel drops those
+/// that find no room, and counts them (`ip -s link`). They have the time at which they were received.
+/// Missing checksums are filled in, and packets that need segmentation stay whole as super-packets if
+/// packet memory has large frames.
+pub(super) struct TapInput {
+    lease: Arc<Lease>,
+    queue: Arc<Queue>,
+    place: Place,
+    arrivals: Arrivals,
+    ended: bool,
+}
+
+impl TapInput {
+    /// Opens a device, which is made if there is none, with up to `most` queues; returns also what it
+    /// leaves to be done, in a few words.
+    ///
+    /// # Errors
+    /// [`IoError::Interface`] if there can be no such device, or the system does not permit it.
+    pub(super) fn open(
+        settings: &TapSettings,
+        most: usize,
+        pool: &Arc<Pool>,
+    ) -> Result<(Vec<Self>, &'static str), IoError> {
+        let (lease, queues) = Lease::open(settings, most)?;
+        let (lease, mut left) = (Arc::new(lease), "");
+        for queue in &queues {
+            left = queue.set_offloads(pool.large_frames() > 0).map_err(|error| {
+                let what = format!("cannot set its offloads: {error}");
+                IoError::Interface { name: settings.name.clone(), what }
+            })?;
+        }
+        let input = |queue| Self {
+            lease: lease.clone(),
+            queue,
+            place: Place::new(pool),
+            arrivals: Arrivals::default(),
+            ended: false,
+        };
+        Ok((queues.into_iter().map(input).collect(), left))
+    }
+
+    /// Takes in the packet that was received.
+    fn take(&mut self, sink: &mut Sink<'_>) -> Taken {
+        let offload = Offload::read(self.place.offload());
+        if offload.cuts() && self.take_frame(offload, sink) {
+            return Taken::Settled;
+        }
+        self.arrivals.take(None, self.place.slot(), sink)
+    }
+
+    /// Takes in a super-packet in the frame in which it was received, if it can be.
+    fn take_frame(
+        &mut self,
+        offload: Offload,
+        Sink { batch, received, .. }: &mut Sink<'_>,
+    ) -> bool {
+        let bytes = self.place.slot().bytes;
+        let size = (!may_be_fragmented(bytes)).then(|| offload.segment_size(bytes)).flatten();
+        let lane = size.and_then(|_| self.place.hand_over(batch));
+        let (Some(lane), Some(size)) = (lane, size) else { return false };
+        batch.meta.segment_size[lane] = size;
+        count(received, batch.meta.wire_len[lane]);
+        true
+    }
+
+    /// What a failure to receive means.
+    fn failed(&mut self, error: &io::Error) -> Result<(), IoError> {
+        if self.queue.has_device() {
+            log::warn!("TAP device {}: {error}", self.lease.name());
+            return Ok(());
+        }
+        self.ended = true;
+        Err(self.lease.removed())
+    }
+}
+
+impl Input for TapInput {
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        let mut received = Received { ended: self.ended, ..Received::default() };
+        while received.packets < most && received.bytes < MOST && !batch.is_full() && !self.ended {
+            let sink = &mut Sink { batch, drops, received: &mut received };
+            if self.arrivals.is_cutting() {
+                if self.arrivals.take_cut(sink) == Taken::Later {
+                    break;
+                }
+                continue;
+            }
+            match self.place.fill(&self.queue, now) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if received.packets == 0 => {
+                    self.failed(&error)?;
+                    break;
+                }
+                // The next call returns it.
+                Err(_) => break,
+            }
+            if self.take(sink) == Taken::Later {
+                break;
+            }
+            self.place.clear();
+        }
+        Ok(received)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        self.arrivals.shortfall()
+    }
+}
