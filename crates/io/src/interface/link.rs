@@ -14,7 +14,7 @@ const INTERFACES: &str = "/sys/class/net";
 const UP: u64 = 1;
 
 /// The state of the link of an interface; `None` if the system reports nothing of it.
-pub(super) fn link_of(name: &str) -> Option<Link> {
+pub(crate) fn link_of(name: &str) -> Option<Link> {
     link_in(Path::new(INTERFACES), name, index_of(name)?)
 }
 

@@ -13,14 +13,15 @@ mod socket;
 
 pub use input::InterfaceInput;
 pub use kind::KIND;
+pub(crate) use kind::check_name;
 pub use output::InterfaceOutput;
 pub use socket::interfaces;
 
 use std::io;
 
 use crate::port::IoError;
-use link::link_of;
-use socket::PacketSocket;
+pub(crate) use link::link_of;
+pub(crate) use socket::{PacketSocket, mtu};
 
 /// Checks that the system permits this program to open interfaces.
 ///
@@ -40,7 +41,7 @@ pub fn check_interface(name: &str) -> Result<(), IoError> {
 }
 
 /// Opens a socket, which is not bound yet, and finds the index of its interface.
-fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
+pub(crate) fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
     let index = socket::index_of(name).ok_or_else(|| gone(name))?;
     let socket =
         PacketSocket::new().map_err(|e| failed(name, "cannot open a packet socket", &e))?;
@@ -48,7 +49,12 @@ fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
 }
 
 /// Binds a socket to an interface, which must be Ethernet.
-fn bind(socket: &PacketSocket, name: &str, index: i32, receives: bool) -> Result<(), IoError> {
+pub(crate) fn bind(
+    socket: &PacketSocket,
+    name: &str,
+    index: i32,
+    receives: bool,
+) -> Result<(), IoError> {
     let link = socket.bind(index, receives).map_err(|e| failed(name, "cannot bind to it", &e))?;
     if link != libc::ARPHRD_ETHER && link != libc::ARPHRD_LOOPBACK {
         let what = format!("its link is not Ethernet (ARP hardware type {link})");
@@ -70,11 +76,11 @@ fn set_buffer(socket: &PacketSocket, force: libc::c_int, plain: libc::c_int, byt
 }
 
 /// The error of a port whose interface was removed.
-fn removed(name: &str) -> IoError {
+pub(crate) fn removed(name: &str) -> IoError {
     IoError::Interface { name: name.to_owned(), what: "it was removed".into() }
 }
 
-fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
+pub(crate) fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => "; run as root or with the capability CAP_NET_RAW",
         _ => "",

@@ -29,7 +29,7 @@ const NO_ADDRESS: libc::sockaddr_ll = libc::sockaddr_ll {
 
 /// A raw packet socket.
 #[derive(Debug)]
-pub(super) struct PacketSocket(OwnedFd);
+pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
     /// Opens a socket, which receives no packets until it is bound.
@@ -68,7 +68,7 @@ impl PacketSocket {
 
     /// Whether the interface that it is bound to still exists: the kernel unbinds the sockets of
     /// one that it removes, or moves to another network namespace.
-    pub(super) fn has_interface(&self) -> bool {
+    pub(crate) fn has_interface(&self) -> bool {
         self.address().is_ok_and(|address| address.sll_ifindex > 0)
     }
 
@@ -100,7 +100,7 @@ impl PacketSocket {
     }
 
     /// Enables promiscuous mode of the interface.
-    pub(super) fn hear_all(&self, index: c_int) -> io::Result<()> {
+    pub(crate) fn hear_all(&self, index: c_int) -> io::Result<()> {
         let request = libc::packet_mreq {
             mr_ifindex: index,
             mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -192,7 +192,7 @@ pub(super) fn index_of(name: &str) -> Option<c_int> {
 }
 
 /// The MTU of an interface, in bytes after the link header.
-pub(super) fn mtu(socket: &PacketSocket, name: &str) -> io::Result<usize> {
+pub(crate) fn mtu(socket: &PacketSocket, name: &str) -> io::Result<usize> {
     // SAFETY: zeros are a request without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {

@@ -72,6 +72,8 @@ impl Default for Kinds {
         Self::new([
             &crate::interface::KIND,
             #[cfg(target_os = "linux")]
+            &crate::xdp::KIND,
+            #[cfg(target_os = "linux")]
             &crate::memif::KIND,
             &crate::capture::KIND,
             &crate::generate::KIND,
@@ -121,7 +123,7 @@ mod tests {
         let kinds = Kinds::default();
         assert_eq!(
             kinds.iter().map(|kind| kind.key).collect::<Vec<_>>(),
-            ["interface", "memif", "capture", "generate", "discard"]
+            ["interface", "xdp", "memif", "capture", "generate", "discard"]
         );
         for kind in kinds.iter() {
             let input = kind.input.as_ref().map(|side| (side.keys, side.options));
@@ -148,6 +150,6 @@ mod tests {
             output: None,
         };
         let names: Vec<_> = Kinds::default().with(&OTHER).iter().map(|kind| kind.name).collect();
-        assert_eq!(names, ["interface", "memif", "other", "generator", "discard"]);
+        assert_eq!(names, ["interface", "xdp", "memif", "other", "generator", "discard"]);
     }
 }
