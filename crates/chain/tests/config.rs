@@ -105,11 +105,11 @@ fn unknown_keys_at_every_level() {
     assert_eq!(
         mistakes[1],
         "chain.toml:5:1: unknown field `sped`, expected one of `interface`, `promiscuous`, \
-         `filter`, `xdp`, `queue`, `mode`, `ring_size`, `busy_poll_us`, `pass`, `force`, `memif`, \
-         `role`, `id`, `secret`, `buffer_size`, `queues`, `capture`, \
-         `loop`, `memory`, `pace`, `from`, `to`, `generate`: 'sped'; expected [input.NAME] with: \
-         interface, promiscuous, filter, xdp, queue, mode, ring_size, busy_poll_us, pass, force, \
-         memif, role, id, secret, buffer_size, queues, capture, loop, memory, pace, from, to, generate"
+         `filter`, `xdp`, `queue`, `mode`, `ring_size`, \
+         `busy_poll_us`, `pass`, `force`, `complete_checksums`, `memif`, `ro…r_size`, `queues`, \
+         `capture`, `loop`, `memory`, `pace`, `from`, `to`, `generate`: 'sped'; expected [input.NAME] with: \
+         interface, promiscuous, filter, xdp, queue, mode, ring_size, busy_poll_us, \
+         pass, force, complete_checksums, memif, role, id, secret, buffer_size, queues, capture, loop, memory, pace, from, to, generate"
     );
     assert_eq!(mistakes.len(), 2);
     let of_nf = broken("number = 0", "number = 0\nnummer = 1");

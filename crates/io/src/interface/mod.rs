@@ -21,7 +21,7 @@ use std::io;
 
 use crate::port::IoError;
 pub(crate) use link::link_of;
-pub(crate) use socket::{PacketSocket, mtu};
+pub(crate) use socket::{PacketSocket, driver, mtu};
 
 /// Checks that the system permits this program to open interfaces.
 ///

@@ -16,7 +16,7 @@ use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::{Obtained, XdpMode, XdpSettings};
 use super::socket::{Binding, Chunks, Rings, XdpSocket};
-use crate::interface::{PacketSocket, link_of};
+use crate::interface::{PacketSocket, driver, link_of};
 use crate::port::IoError;
 
 /// The largest chunk: a page.
@@ -87,11 +87,16 @@ impl Endpoint {
             shares_memory,
             ring_size: settings.ring_size,
             busy_poll_us: settings.busy_poll_us,
+            completes_checksums: settings.complete_checksums.unwrap_or_else(|| {
+                // The other end is a host without hardware that would do it.
+                driver(&watch, name).is_ok_and(|driver| driver == "veth")
+            }),
             queue: (settings.queue, queues(name)),
         };
         let socket = Arc::new(socket);
         let Rings { fill, receive, transmit, completion } = rings;
-        let receiver = Receiver::new(socket.clone(), fill, receive, Lent::new(pool.clone()));
+        let receiver =
+            Receiver::new(socket.clone(), fill, receive, Lent::new(pool.clone()), obtained);
         let chunk = chunks(pool).size;
         let lent = Lent::new(pool.clone());
         let sender = Sender::new(socket.clone(), transmit, completion, lent, chunk, obtained);

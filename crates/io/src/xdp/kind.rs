@@ -16,8 +16,17 @@ use crate::kind::{
 use crate::port::{Input, IoError, Output};
 
 /// The keys of sections, in both directions.
-const KEYS: &[&str] =
-    &["xdp", "queue", "mode", "ring_size", "busy_poll_us", "promiscuous", "pass", "force"];
+const KEYS: &[&str] = &[
+    "xdp",
+    "queue",
+    "mode",
+    "ring_size",
+    "busy_poll_us",
+    "promiscuous",
+    "pass",
+    "force",
+    "complete_checksums",
+];
 /// What was expected in place of keys that end a capture.
 const END: &str = "--duration or --count to end the run";
 /// What was expected in place of a filter.
@@ -76,6 +85,9 @@ struct Options {
     /// Take the interface even if the host's default route or a session of SSH uses it.
     #[serde(default)]
     force: bool,
+    /// Complete TCP and UDP checksums that a sender on the same machine has left to hardware. By
+    /// default, if the interface is a veth.
+    complete_checksums: Option<bool>,
 }
 
 fn queue() -> Spanned<u32> {
@@ -100,8 +112,17 @@ struct Xdp(XdpSettings);
 
 impl Xdp {
     fn of(section: &Section<'_>) -> Result<Self, Vec<SourceError>> {
-        let Options { xdp, queue, mode, ring_size, busy_poll_us, promiscuous, pass, force } =
-            section.parse()?;
+        let Options {
+            xdp,
+            queue,
+            mode,
+            ring_size,
+            busy_poll_us,
+            promiscuous,
+            pass,
+            force,
+            complete_checksums,
+        } = section.parse()?;
         let mut errors: Vec<_> = check_name(section, &xdp).into_iter().collect();
         let mut refuse = |span, message: String, expected: String| {
             errors.push(section.error(span, message, expected));
@@ -140,6 +161,7 @@ impl Xdp {
             busy_poll_us,
             promiscuous,
             force,
+            complete_checksums,
             pass: kept,
         }))
     }

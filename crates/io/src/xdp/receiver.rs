@@ -9,8 +9,10 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Frame, Nanoseconds};
 
 use super::lent::Lent;
 use super::ring::{Consumer, Producer};
+use super::settings::Obtained;
 use super::socket::{Statistics, XdpSocket};
 use crate::intake::count;
+use crate::offload::complete_partial;
 use crate::port::{Received, Shortfall};
 
 /// Frames that are lent at once: fewer would take the lock of the pool too often.
@@ -22,6 +24,7 @@ pub(super) struct Receiver {
     fill: Producer<u64>,
     ring: Consumer<libc::xdp_desc>,
     lent: Lent,
+    completes_checksums: bool,
     /// Frames that came back without a packet, to be lent again.
     spare: Vec<Frame>,
     gathered: Gathered,
@@ -69,9 +72,11 @@ impl Receiver {
         fill: Producer<u64>,
         ring: Consumer<libc::xdp_desc>,
         lent: Lent,
+        obtained: Obtained,
     ) -> Self {
         Self {
             socket,
+            completes_checksums: obtained.completes_checksums,
             fill,
             ring,
             lent,
@@ -118,7 +123,10 @@ impl Receiver {
         let packet = self.lent.pool().packet(frame, place, len);
         let mut packet = packet.expect("the frame has the packet");
         packet.timestamp = sink.now;
-        sink.batch.push(packet).expect("the batch has an empty lane");
+        let lane = sink.batch.push(packet).expect("the batch has an empty lane");
+        if self.completes_checksums {
+            complete_partial(sink.batch.bytes_mut(lane));
+        }
         count(sink.received, len as u32);
     }
 

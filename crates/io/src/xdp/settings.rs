@@ -48,6 +48,8 @@ pub struct XdpSettings {
     pub(super) promiscuous: bool,
     /// Whether to take an interface by which the host is reached.
     pub(super) force: bool,
+    /// Whether to complete checksums that a sender has left to hardware; `None`: of a veth.
+    pub(super) complete_checksums: Option<bool>,
     /// What the kernel keeps, sorted.
     pub(super) pass: Vec<Pass>,
 }
@@ -66,6 +68,7 @@ impl XdpSettings {
             busy_poll_us: 0,
             promiscuous: true,
             force: false,
+            complete_checksums: None,
             pass,
         }
     }
@@ -105,16 +108,21 @@ pub(super) struct Obtained {
     pub(super) shares_memory: bool,
     pub(super) ring_size: u32,
     pub(super) busy_poll_us: u32,
+    /// Whether checksums that a sender has left to hardware are completed.
+    pub(super) completes_checksums: bool,
     /// Its number, and how many receive queues the interface has if that is known.
     pub(super) queue: (u32, Option<u32>),
 }
 
 impl fmt::Display for Obtained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, multi_buffer, shares_memory, ring_size, busy_poll_us, queue } = *self;
+        let Self { mode, multi_buffer, shares_memory, ring_size, busy_poll_us, queue, .. } = *self;
         write!(f, "AF_XDP, {}, rings with {ring_size} slots", mode.name())?;
         if let (queue, Some(queues @ 2..)) = queue {
             write!(f, ", queue {queue} of {queues}")?;
+        }
+        if self.completes_checksums {
+            write!(f, ", checksums completed")?;
         }
         if multi_buffer {
             write!(f, ", multi-buffer")?;

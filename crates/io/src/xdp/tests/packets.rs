@@ -45,7 +45,8 @@ fn both_ways(mode: XdpMode) {
     let mut far_out = InterfaceOutput::open("far").unwrap();
     let mut input = XdpInput::open(&settings(mode), &ours).unwrap();
     let mut output = XdpOutput::open(&settings(mode), &ours).unwrap();
-    let expected = format!("AF_XDP, {}, rings with 256 slots, multi-buffer", mode.name());
+    let expected =
+        format!("AF_XDP, {}, rings with 256 slots, checksums completed, multi-buffer", mode.name());
     assert_eq!([input.mode(), output.mode()], [expected.clone(), expected]);
     // The kernel puts a packet 256 bytes, and our 2, after the start of a frame that it was lent.
     let base = ours.memory().base().as_ptr() as usize;
