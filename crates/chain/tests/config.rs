@@ -105,10 +105,12 @@ fn unknown_keys_at_every_level() {
     assert_eq!(
         mistakes[1],
         "chain.toml:5:1: unknown field `sped`, expected one of `interface`, `promiscuous`, \
-         `filter`, `memif`, `role`, `id`, `secret`, `ring_size`, `buffer_size`, `queues`, `capture`, \
-         `loop`, `memory`, `pace`, `from`, `to`, `generate`: 'sped'; expected [input.NAME] with: \
-         interface, promiscuous, filter, memif, role, id, secret, ring_size, buffer_size, queues, \
-         capture, loop, memory, pace, from, to, generate"
+         `filter`, `xdp`, `queue`, `mode`, `ring_size`, `busy_poll_us`, `pass`, `force`, \
+         `complete_checksums`, `tap`, `addr…t`, `buffer_size`, `capture`, `loop`, `memory`, `pace`, \
+         `from`, `to`, `generate`: 'sped'; expected [input.NAME] with: interface, promiscuous, filter, \
+         xdp, queue, mode, ring_size, busy_poll_us, pass, force, complete_checksums, tap, addresses, \
+         mtu, mac, queues, memif, role, id, secret, buffer_size, capture, loop, memory, pace, from, to, \
+         generate"
     );
     assert_eq!(mistakes.len(), 2);
     let of_nf = broken("number = 0", "number = 0\nnummer = 1");
@@ -221,7 +223,7 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
 
 #[test]
 fn ports_that_are_two_things_or_none() {
-    let one_of = "expected one of: interface = \"NAME\", memif = \"SOCKET\", capture = \"FILE\"";
+    let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
     assert!(
         mistakes[0].starts_with("chain.toml:3:1: an input needs exactly one source"),

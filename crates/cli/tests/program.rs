@@ -103,7 +103,7 @@ fn kinds_of_port_are_told_to_people_and_programs() {
     let wrong = thalweg(folder.path(), &["port", "show", "dpkd"]);
     let told = String::from_utf8(wrong.stderr).unwrap();
     assert!(
-        wrong.status.code() == Some(2) && told.contains("interface, memif, capture, "),
+        wrong.status.code() == Some(2) && told.contains("interface, xdp, tap, memif, capture, "),
         "{told}"
     );
 }

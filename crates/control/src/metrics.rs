@@ -17,6 +17,7 @@ pub(crate) fn metrics(subject: &Subject, report: &Report, api: &Counted) -> Metr
     let mut metrics = Metrics::default();
     metrics.extend(of_run(subject, report));
     metrics.extend(of_workers(&report.by_worker));
+    metrics.push(of_modes(&report.inputs, &report.outputs));
     metrics.extend(of_inputs(&report.inputs));
     metrics.extend(of_outputs(&report.outputs));
     metrics.extend(of_nfs(&report.nfs));
@@ -122,6 +123,20 @@ fn of_workers(workers: &[WorkerReport]) -> [Family; 6] {
         ];
     }
     families
+}
+
+/// How packets pass at each port, as it was really obtained.
+fn of_modes(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
+    let family = Family::new(Kind::Info, "thalweg_port", "How packets pass at a port.");
+    let inputs = inputs.iter().map(|port| ("input", port));
+    let outputs = outputs.iter().map(|port| ("output", port));
+    inputs.chain(outputs).fold(family, |family, (direction, port)| match &port.mode {
+        Some(mode) => {
+            let labels = [("direction", direction), ("port", &*port.name), ("mode", &**mode)];
+            family.sample(&labels, 1.0)
+        }
+        None => family,
+    })
 }
 
 fn of_inputs(inputs: &[PortReport]) -> [Family; 5] {

@@ -58,6 +58,8 @@ mod segmenting;
 mod selection;
 #[cfg(target_os = "linux")]
 mod tap;
+#[cfg(target_os = "linux")]
+mod xdp;
 
 pub use capture::{
     CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, ReadAhead,
@@ -79,3 +81,5 @@ pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall}
 pub use searched::Searched;
 pub use segmenting::SegmentingOutput;
 pub use selection::{PassedOver, Selection, TIME, TimeRange, parse_time};
+#[cfg(target_os = "linux")]
+pub use xdp::{XdpInput, XdpMode, XdpOutput, XdpSettings};

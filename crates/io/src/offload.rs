@@ -6,8 +6,8 @@
 //! other machines into such long ones. With each of them the kernel reports the missing work, as a
 //! virtio network header (virtio 1.2, section 5.1.6).
 
-use thalweg_packet::checksum::{Checksum, pseudo_header_sum};
-use thalweg_packet::wire::ip_proto::TCP;
+use thalweg_packet::checksum::{Checksum, fill, is_ipv4_header_bad, pseudo_header_sum};
+use thalweg_packet::wire::ip_proto::{TCP, UDP};
 use thalweg_packet::wire::tcp_flags::CWR;
 use thalweg_packet::{Decapsulate, PortIndex, Segments, parse};
 
@@ -86,6 +86,27 @@ impl Offload {
         }
         Segments::of(bytes, &headers, self.segment?)
     }
+}
+
+/// Writes the transport checksum of a packet that has the sum of the pseudo-header in its place, as a
+/// kernel leaves it to hardware, where no header reports that it did; returns whether it had it. Any
+/// other packet stays as it is: also one that has this sum by chance, if its checksum is right.
+pub fn complete_partial(bytes: &mut [u8]) -> bool {
+    let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+    let field = if headers.has_transport(TCP) { 16 } else { 6 };
+    let is_transport = headers.has_transport(TCP) || headers.has_transport(UDP);
+    if !is_transport || is_ipv4_header_bad(bytes, &headers) {
+        return false;
+    }
+    let at = usize::from(headers.l4) + field;
+    let found = bytes.get(at..at + 2).map(|sum| u16::from_be_bytes([sum[0], sum[1]]));
+    // In UDP over IPv4, zero is a packet without checksum.
+    let is_partial =
+        found.is_some_and(|sum| sum != 0) && found == pseudo_header_sum(bytes, &headers);
+    if is_partial {
+        fill(bytes, &headers);
+    }
+    is_partial
 }
 
 /// What hardware, or another kernel, needs to segment a super-packet.
@@ -205,6 +226,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
             header in any::<[u8; 10]>(),
         ) {
+            complete_partial(&mut bytes.clone());
             let offload = Offload::read(header);
             offload.complete(&mut bytes.clone());
             let Some(mut segments) = offload.segments(&bytes) else { return Ok(()) };
@@ -237,6 +259,10 @@ mod tests {
             half[place..place + 2].copy_from_slice(&pseudo.sum().to_be_bytes());
             Offload::read(header(1, 0, 0, at.l4, field as u16)).complete(&mut half);
             assert_eq!(half, right);
+            half[place..place + 2].copy_from_slice(&pseudo.sum().to_be_bytes());
+            assert!(complete_partial(&mut half));
+            assert_eq!(half, right);
+            assert!(!complete_partial(&mut half), "it is complete");
             // Without the flag the packet is unchanged.
             half[place] ^= 1;
             let wrong = half.clone();

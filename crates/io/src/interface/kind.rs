@@ -64,7 +64,7 @@ struct OutputOptions {
 }
 
 /// Checks that there is such an interface and, if the run opens it, that it may.
-fn check_name(section: &Section<'_>, name: &Spanned<String>) -> Option<SourceError> {
+pub(crate) fn check_name(section: &Section<'_>, name: &Spanned<String>) -> Option<SourceError> {
     let environment = section.environment();
     if environment.any_device {
         return None;

@@ -14,16 +14,16 @@ mod socket;
 pub(crate) use arrivals::{Arrivals, Sink, may_be_fragmented};
 pub use input::InterfaceInput;
 pub use kind::KIND;
+pub(crate) use kind::check_name;
 pub(crate) use link::link_of;
 pub use output::InterfaceOutput;
 pub(crate) use ring::Slot;
 pub use socket::interfaces;
-pub(crate) use socket::{index_of, mtu};
+pub(crate) use socket::{PacketSocket, driver, index_of, mtu};
 
 use std::io;
 
 use crate::port::IoError;
-use socket::PacketSocket;
 
 /// Checks that the system permits this program to open interfaces.
 ///
@@ -43,7 +43,7 @@ pub fn check_interface(name: &str) -> Result<(), IoError> {
 }
 
 /// Opens a socket, which is not bound yet, and finds the index of its interface.
-fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
+pub(crate) fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
     let index = socket::index_of(name).ok_or_else(|| gone(name))?;
     let socket =
         PacketSocket::new().map_err(|e| failed(name, "cannot open a packet socket", &e))?;
@@ -51,7 +51,12 @@ fn open(name: &str) -> Result<(PacketSocket, i32), IoError> {
 }
 
 /// Binds a socket to an interface, which must be Ethernet.
-fn bind(socket: &PacketSocket, name: &str, index: i32, receives: bool) -> Result<(), IoError> {
+pub(crate) fn bind(
+    socket: &PacketSocket,
+    name: &str,
+    index: i32,
+    receives: bool,
+) -> Result<(), IoError> {
     let link = socket.bind(index, receives).map_err(|e| failed(name, "cannot bind to it", &e))?;
     if link != libc::ARPHRD_ETHER && link != libc::ARPHRD_LOOPBACK {
         let what = format!("its link is not Ethernet (ARP hardware type {link})");
@@ -73,11 +78,11 @@ fn set_buffer(socket: &PacketSocket, force: libc::c_int, plain: libc::c_int, byt
 }
 
 /// The error of a port whose interface was removed.
-fn removed(name: &str) -> IoError {
+pub(crate) fn removed(name: &str) -> IoError {
     IoError::Interface { name: name.to_owned(), what: "it was removed".into() }
 }
 
-fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
+pub(crate) fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => "; run as root or with the capability CAP_NET_RAW",
         _ => "",

@@ -68,7 +68,7 @@ impl PacketSocket {
 
     /// Whether the interface that it is bound to still exists: the kernel unbinds the sockets of
     /// one that it removes, or moves to another network namespace.
-    pub(super) fn has_interface(&self) -> bool {
+    pub(crate) fn has_interface(&self) -> bool {
         self.address().is_ok_and(|address| address.sll_ifindex > 0)
     }
 
@@ -100,7 +100,7 @@ impl PacketSocket {
     }
 
     /// Enables promiscuous mode of the interface.
-    pub(super) fn hear_all(&self, index: c_int) -> io::Result<()> {
+    pub(crate) fn hear_all(&self, index: c_int) -> io::Result<()> {
         let request = libc::packet_mreq {
             mr_ifindex: index,
             mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -193,11 +193,7 @@ pub(crate) fn index_of(name: &str) -> Option<c_int> {
 
 /// The MTU of an interface, in bytes after the link header; by any socket.
 pub(crate) fn mtu(socket: impl AsFd, name: &str) -> io::Result<usize> {
-    // SAFETY: zeros are a request without a name.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = request_for(name);
     // SAFETY: the request has the form that this call expects.
     checked(unsafe {
         libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCGIFMTU, &raw mut request)
@@ -205,6 +201,35 @@ pub(crate) fn mtu(socket: impl AsFd, name: &str) -> io::Result<usize> {
     // SAFETY: the call has written the MTU there.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(usize::try_from(mtu).unwrap_or_default())
+}
+
+/// The name of an interface's driver: `veth`, `mlx5_core`.
+pub(crate) fn driver(socket: &PacketSocket, name: &str) -> io::Result<String> {
+    /// `struct ethtool_drvinfo`, of which only the first fields are of interest.
+    #[repr(C)]
+    struct DriverInfo {
+        command: u32,
+        driver: [u8; 32],
+        others: [u8; 160],
+    }
+    const GET_DRIVER: u32 = 3;
+    let mut info = DriverInfo { command: GET_DRIVER, driver: [0; 32], others: [0; 160] };
+    let mut request = request_for(name);
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: the request points to a structure of the length that this command writes.
+    checked(unsafe { libc::ioctl(socket.raw(), libc::SIOCETHTOOL as _, &raw mut request) })?;
+    let name = info.driver.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// A request about an interface.
+fn request_for(name: &str) -> libc::ifreq {
+    // SAFETY: zeros are a request without a name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
 }
 
 /// The names of this machine's network interfaces.

@@ -72,6 +72,8 @@ impl Default for Kinds {
         Self::new([
             &crate::interface::KIND,
             #[cfg(target_os = "linux")]
+            &crate::xdp::KIND,
+            #[cfg(target_os = "linux")]
             &crate::tap::KIND,
             #[cfg(target_os = "linux")]
             &crate::memif::KIND,
@@ -123,7 +125,7 @@ mod tests {
         let kinds = Kinds::default();
         assert_eq!(
             kinds.iter().map(|kind| kind.key).collect::<Vec<_>>(),
-            ["interface", "tap", "memif", "capture", "generate", "discard"]
+            ["interface", "xdp", "tap", "memif", "capture", "generate", "discard"]
         );
         for kind in kinds.iter() {
             let input = kind.input.as_ref().map(|side| (side.keys, side.options));
@@ -150,6 +152,6 @@ mod tests {
             output: None,
         };
         let names: Vec<_> = Kinds::default().with(&OTHER).iter().map(|kind| kind.name).collect();
-        assert_eq!(names, ["interface", "tap", "memif", "other", "generator", "discard"]);
+        assert_eq!(names, ["interface", "xdp", "tap", "memif", "other", "generator", "discard"]);
     }
 }

@@ -1,0 +1,139 @@
+//! A queue of an interface as an input.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use thalweg_packet::{Batch, DropCounts, Nanoseconds, Pool};
+
+use super::receiver::Sink;
+use super::registry::Receiving;
+use super::settings::XdpSettings;
+use crate::interface::removed;
+use crate::port::{Input, IoError, Received, Shortfall};
+
+/// Receives the packets of a queue of an interface by AF_XDP, in the frames of packet memory where the
+/// kernel or the driver has put them.
+///
+/// A packet that is longer than a frame is dropped as
+/// [`FrameTooSmall`](thalweg_packet::DropReason::FrameTooSmall), one for which the kernel had no frame
+/// as [`ReceiveRingFull`](thalweg_packet::DropReason::ReceiveRingFull), or as
+/// [`PoolExhausted`](thalweg_packet::DropReason::PoolExhausted) if packet memory had none. Packets have
+/// the time at which they were received.
+pub struct XdpInput {
+    queue: Receiving,
+    /// Looks at the empty ring since the last packet.
+    vain: u32,
+    /// Calls since the kernel's counters were last read, or 0 if no packets came.
+    uncounted: u32,
+    /// Whether the interface went down, and no packets arrived since.
+    is_down: bool,
+    ended: bool,
+}
+
+impl XdpInput {
+    /// Opens a queue of an interface, into the frames of `pool`.
+    ///
+    /// # Errors
+    /// If there is no such interface or queue, the system does not permit it, another program has it,
+    /// it does not have the mode, or the host needs it.
+    pub fn open(settings: &XdpSettings, pool: &Arc<Pool>) -> Result<Self, IoError> {
+        let queue = Receiving::open(settings, pool)?;
+        Ok(Self { queue, vain: 0, uncounted: 0, is_down: false, ended: false })
+    }
+
+    /// How packets are received, in a few words.
+    pub fn mode(&self) -> String {
+        self.queue.endpoint().obtained.to_string()
+    }
+
+    /// How many packets were copied after the kernel or the driver had put them into packet memory:
+    /// those of several buffers.
+    pub fn copied(&self) -> u64 {
+        self.queue.half().copied()
+    }
+
+    /// Whether no packets have come for a while: then there is time for calls to the kernel.
+    fn is_quiet(&mut self, is_vain: bool) -> bool {
+        const WHILE: u32 = 64;
+        self.vain = if is_vain { (self.vain + 1).min(WHILE) } else { 0 };
+        self.vain == WHILE
+    }
+
+    /// Whether the kernel's counters are due.
+    fn is_count_due(&mut self, received: &Received, is_quiet: bool) -> bool {
+        const CALLS: u32 = 256;
+        if received.packets > 0 {
+            self.uncounted += 1;
+        }
+        let is_due = self.uncounted >= CALLS || is_quiet;
+        if is_due {
+            self.uncounted = 0;
+        }
+        is_due
+    }
+
+    /// Checks an interface without packets: one that is down may come up again, one that was removed
+    /// will not.
+    fn check(&mut self) -> Result<(), IoError> {
+        let endpoint = self.queue.endpoint();
+        let name = &endpoint.settings.interface;
+        if !endpoint.watch.has_interface() {
+            self.ended = true;
+            return Err(removed(name));
+        }
+        let error = self.queue.half().wake().err();
+        let error = error.filter(|error| error.raw_os_error() == Some(libc::ENETDOWN));
+        if let Some(error) = error.as_ref().filter(|_| !self.is_down) {
+            log::warn!("interface {name}: {error}");
+        }
+        self.is_down = error.is_some();
+        Ok(())
+    }
+}
+
+fn now() -> Nanoseconds {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Nanoseconds(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl Input for XdpInput {
+    fn receive(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        drops: &mut DropCounts,
+    ) -> Result<Received, IoError> {
+        let mut received = Received { ended: self.ended, ..Received::default() };
+        let mut is_empty = false;
+        let is_busy = self.queue.endpoint().obtained.busy_poll_us > 0;
+        let half = self.queue.half_mut();
+        if most > 0 {
+            let mut sink = Sink { batch, drops, received: &mut received, now: now() };
+            while sink.received.packets < most && !sink.batch.is_full() && !is_empty {
+                is_empty = !half.take(&mut sink);
+            }
+        }
+        half.refill();
+        if is_empty && is_busy {
+            // Its errors show in the check below.
+            let _ = half.wake();
+        }
+        let is_quiet = self.is_quiet(is_empty && received.packets == 0);
+        if self.is_count_due(&received, is_quiet) {
+            self.queue.half_mut().count_lost(drops, &mut received);
+        }
+        if received.packets == 0 && is_quiet && !self.ended {
+            self.check()?;
+        }
+        Ok(received)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.half().descriptor())
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        self.queue.half().shortfall()
+    }
+}

@@ -1,0 +1,119 @@
+//! The program at an interface, which all of its queues share.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use super::bpf::{Attachment, Program, ProgramLink, SocketMap};
+use super::program::{self, KEEP, MOST_ADDRESSES};
+use super::settings::{MOST_QUEUES, XdpMode, XdpSettings};
+use super::{failed, host};
+use crate::port::IoError;
+
+/// A program at an interface, and the sockets to which it sends packets.
+pub(super) struct Redirection {
+    /// The settings of its first queue: others must agree where they concern the program.
+    settings: XdpSettings,
+    attachment: Attachment,
+    sockets: SocketMap,
+    /// Detaches the program.
+    _link: ProgramLink,
+}
+
+impl Redirection {
+    /// Attaches a program to an interface. Until a socket is added, the kernel keeps all packets.
+    pub(super) fn attach(settings: &XdpSettings, index: u32) -> Result<Self, IoError> {
+        let name = &settings.interface;
+        let sockets = SocketMap::new(MOST_QUEUES)
+            .map_err(|e| failed(name, "cannot make a map of sockets", &e))?;
+        let addresses = addresses_of(name)?;
+        let instructions = program::program(sockets.raw(), &settings.pass, &addresses, KEEP);
+        let program = Program::load(&instructions)
+            .map_err(|e| failed(name, "cannot load the XDP program", &e))?;
+        let (attachment, link) = attach(&program, index, settings.mode)
+            .map_err(|(attachment, e)| cannot_attach(settings, attachment, &e))?;
+        Ok(Self { settings: settings.clone(), attachment, sockets, _link: link })
+    }
+
+    pub(super) fn attachment(&self) -> Attachment {
+        self.attachment
+    }
+
+    /// Why a queue with other settings cannot share the program; `None` if it can.
+    pub(super) fn conflict(&self, settings: &XdpSettings) -> Option<&'static str> {
+        let other = &self.settings;
+        if other.pass != settings.pass {
+            return Some("its ports have different options; expected the same 'pass'");
+        }
+        let is_generic = |settings: &XdpSettings| settings.mode == XdpMode::Generic;
+        let needs_native = matches!(settings.mode, XdpMode::ZeroCopy | XdpMode::Copy);
+        let differs = is_generic(other) != is_generic(settings)
+            || needs_native && self.attachment == Attachment::Generic;
+        differs.then_some("its ports have different options; expected the same 'mode'")
+    }
+
+    /// Has the packets of a queue go to a socket.
+    pub(super) fn add(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.sockets.insert(queue, socket)
+    }
+
+    /// Leaves the packets of a queue to the kernel again.
+    pub(super) fn remove(&self, queue: u32) {
+        // It fails if the queue's socket was closed by the removal of its interface.
+        let _ = self.sockets.remove(queue);
+    }
+}
+
+/// The kernel's addresses on an interface.
+fn addresses_of(name: &str) -> Result<Vec<IpAddr>, IoError> {
+    let all = host::addresses().map_err(|e| failed(name, "cannot read its addresses", &e))?;
+    let own: Vec<_> =
+        all.into_iter().filter_map(|(of, address)| (of == name).then_some(address)).collect();
+    if own.len() > MOST_ADDRESSES {
+        log::warn!(
+            "interface {name}: of its {} addresses, 'pass' holds for the first {MOST_ADDRESSES}",
+            own.len()
+        );
+    }
+    Ok(own)
+}
+
+/// Attaches a program as `mode` requires, or returns where it could not be attached and why.
+fn attach(
+    program: &Program,
+    index: u32,
+    mode: XdpMode,
+) -> Result<(Attachment, ProgramLink), (Attachment, io::Error)> {
+    let attempt = |attachment| match program.attach(index, attachment) {
+        Ok(link) => Ok((attachment, link)),
+        Err(error) => Err((attachment, error)),
+    };
+    if mode == XdpMode::Generic {
+        return attempt(Attachment::Generic);
+    }
+    attempt(Attachment::Native).or_else(|(attachment, error)| {
+        // A program that is there is in the way of both.
+        let is_taken = matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
+        if mode == XdpMode::Auto && !is_taken {
+            attempt(Attachment::Generic)
+        } else {
+            Err((attachment, error))
+        }
+    })
+}
+
+fn cannot_attach(settings: &XdpSettings, attachment: Attachment, error: &io::Error) -> IoError {
+    let (name, mode) = (&settings.interface, settings.mode.name());
+    let what = match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => format!(
+            "another XDP program is attached to it; end the program that uses it, or detach it: \
+             ip link set dev {name} xdp off"
+        ),
+        Some(libc::EOPNOTSUPP) if attachment == Attachment::Native => format!(
+            "its driver has no XDP, which mode = \"{mode}\" needs; mode = \"generic\" or \"auto\" \
+             does without"
+        ),
+        _ => return failed(name, "cannot attach the XDP program", error),
+    };
+    IoError::Interface { name: name.clone(), what }
+}

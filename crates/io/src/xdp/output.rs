@@ -1,0 +1,210 @@
+//! A queue of an interface as an output.
+
+use std::io;
+use std::sync::Arc;
+
+use thalweg_packet::wire::{ethertype, header_len};
+use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Pool};
+
+use super::registry::Sending;
+use super::settings::XdpSettings;
+use crate::interface::{mtu, removed};
+use crate::port::{IoError, Output, OutputFailure, Shortfall};
+
+/// Sends packets by a queue of an interface by AF_XDP, out of their frames.
+///
+/// While the ring is full the sender waits; after a second, packets are dropped, as
+/// [`TransmitQueueFull`](DropReason::TransmitQueueFull), without further waiting until one is sent
+/// again. Packets longer than the MTU are dropped as [`TooBig`](DropReason::TooBig), those for an
+/// interface that is down as [`OutputFailed`](DropReason::OutputFailed), and those that are shorter
+/// than an Ethernet header as [`Malformed`](DropReason::Malformed).
+pub struct XdpOutput {
+    queue: Sending,
+    /// The longest packet that the interface sends, from the network header on, in bytes.
+    mtu: usize,
+    /// The longest packet that was dropped because of its length, in bytes.
+    longest: usize,
+    /// Whether the interface was down when it was last looked at; at first that is unknown.
+    is_down: bool,
+    /// Whether the warning that the interface accepts no packets was logged.
+    has_warned: bool,
+}
+
+/// The packets of a call.
+enum Packets<'a> {
+    /// They stay in the batch.
+    Kept(&'a Batch),
+    /// Their frames are sent.
+    Given(&'a mut Batch),
+}
+
+impl Packets<'_> {
+    fn batch(&self) -> &Batch {
+        match self {
+            Self::Kept(batch) => batch,
+            Self::Given(batch) => batch,
+        }
+    }
+}
+
+impl XdpOutput {
+    /// Opens a queue of an interface, for packets of `pool`.
+    ///
+    /// # Errors
+    /// As [`XdpInput::open`](super::XdpInput::open).
+    pub fn open(settings: &XdpSettings, pool: &Arc<Pool>) -> Result<Self, IoError> {
+        let queue = Sending::open(settings, pool)?;
+        let name = &settings.interface;
+        let mtu = mtu(&queue.endpoint().watch, name)
+            .map_err(|e| super::failed(name, "cannot read its MTU", &e))?;
+        Ok(Self { queue, mtu, longest: 0, is_down: true, has_warned: false })
+    }
+
+    /// How packets are sent, in a few words.
+    pub fn mode(&self) -> String {
+        self.queue.endpoint().obtained.to_string()
+    }
+
+    /// How many packets were copied before the kernel or the driver had them: those that the caller
+    /// keeps.
+    pub fn copied(&self) -> u64 {
+        self.queue.half().copied()
+    }
+
+    /// Sends packets.
+    fn transmit(
+        &mut self,
+        packets: &mut Packets<'_>,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        self.queue.half_mut().reap();
+        if self.is_down
+            && let Err(error) = self.queue.half_mut().kick()
+        {
+            return self.refuse(&error, lanes, drops);
+        }
+        self.is_down = false;
+        let mut sent = Lanes::NONE;
+        for lane in lanes.and(packets.batch().lanes()) {
+            match self.put(packets, lane) {
+                Ok(()) => sent.insert(lane),
+                Err(reason) => drops.add(reason, 1),
+            }
+        }
+        if let Err(error) = self.queue.half_mut().send() {
+            self.is_down = true;
+            if !self.queue.endpoint().watch.has_interface() {
+                return Err(self.fail(Lanes::NONE, sent, drops));
+            }
+            self.warn(&error);
+        }
+        Ok(sent)
+    }
+
+    /// Puts a packet into the ring.
+    #[inline]
+    fn put(&mut self, packets: &mut Packets<'_>, lane: usize) -> Result<(), DropReason> {
+        let bytes = packets.batch().bytes(lane);
+        let len = bytes.len();
+        if len < header_len::ETHERNET {
+            return Err(DropReason::Malformed);
+        }
+        let put = if len > self.mtu + link_len(bytes) {
+            Err(DropReason::TooBig)
+        } else {
+            match packets {
+                Packets::Kept(batch) => self.queue.half_mut().put_copy(batch.bytes(lane)),
+                Packets::Given(batch) => self.queue.half_mut().put_frame(batch, lane),
+            }
+        };
+        if put == Err(DropReason::TooBig) {
+            self.longest = self.longest.max(len);
+        }
+        put
+    }
+
+    /// Drops the packets of `lanes`, since the interface accepts none.
+    fn refuse(
+        &mut self,
+        error: &io::Error,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        if !self.queue.endpoint().watch.has_interface() {
+            return Err(self.fail(lanes, Lanes::NONE, drops));
+        }
+        self.warn(error);
+        drops.add(DropReason::OutputFailed, lanes.count() as u64);
+        Ok(Lanes::NONE)
+    }
+
+    /// The failure of an output whose interface was removed. What is left in the ring is lost.
+    fn fail(&mut self, left: Lanes, sent: Lanes, drops: &mut DropCounts) -> OutputFailure {
+        drops.add(DropReason::OutputFailed, left.count() as u64);
+        let error = removed(&self.queue.endpoint().settings.interface);
+        OutputFailure { error, sent, lost: self.queue.half_mut().give_up() }
+    }
+
+    fn warn(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            let name = &self.queue.endpoint().settings.interface;
+            log::warn!("interface {name} accepts no packets: {error}");
+        }
+    }
+}
+
+/// The length of the link header that the MTU does not count: the kernel permits one VLAN tag.
+fn link_len(bytes: &[u8]) -> usize {
+    const TAG: usize = 4;
+    let is_tagged = bytes.get(12..14).is_some_and(|kind| kind == ethertype::VLAN.to_be_bytes());
+    header_len::ETHERNET + if is_tagged { TAG } else { 0 }
+}
+
+impl Output for XdpOutput {
+    fn send(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        self.transmit(&mut Packets::Kept(batch), lanes, drops)
+    }
+
+    fn send_frames(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        self.transmit(&mut Packets::Given(batch), lanes, drops)
+    }
+
+    fn flush(&mut self) -> Result<(), OutputFailure> {
+        let half = self.queue.half_mut();
+        if half.is_waiting() {
+            // What keeps it from sending shows in the next call that sends.
+            let _ = half.send();
+        }
+        half.reap();
+        Ok(())
+    }
+
+    fn shortfall(&self) -> Shortfall {
+        Shortfall { longest: self.longest, ..Shortfall::default() }
+    }
+
+    fn check(&mut self) -> Result<(), IoError> {
+        let endpoint = self.queue.endpoint();
+        if !endpoint.watch.has_interface() {
+            return Err(removed(&endpoint.settings.interface));
+        }
+        self.mtu = mtu(&endpoint.watch, &endpoint.settings.interface).unwrap_or(self.mtu);
+        let half = self.queue.half_mut();
+        if half.is_waiting() {
+            let _ = half.kick();
+        }
+        half.reap();
+        Ok(())
+    }
+}

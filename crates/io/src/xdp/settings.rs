@@ -1,0 +1,147 @@
+//! What a port is configured with, and what it obtained.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::program::Pass;
+
+/// How packets pass between the interface and packet memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum XdpMode {
+    /// The first that the interface has, of zero-copy, copy and generic.
+    #[default]
+    Auto,
+    /// The driver receives into packet memory, and sends from it. Nothing less is accepted.
+    ZeroCopy,
+    /// The driver runs the program, and the kernel copies packets.
+    Copy,
+    /// The kernel's network stack runs the program, and copies packets: with any driver.
+    Generic,
+}
+
+impl XdpMode {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::ZeroCopy => "zero-copy",
+            Self::Copy => "copy",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+/// One queue of an interface: which, and how.
+///
+/// An input and an output of one program with the same interface and queue share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpSettings {
+    pub(super) interface: String,
+    pub(super) queue: u32,
+    pub(super) mode: XdpMode,
+    /// Descriptors of each ring, a power of two.
+    pub(super) ring_size: u32,
+    /// For how long to poll the driver, in microseconds; 0: not at all.
+    pub(super) busy_poll_us: u32,
+    pub(super) promiscuous: bool,
+    /// Whether to take an interface by which the host is reached.
+    pub(super) force: bool,
+    /// Whether to complete checksums that a sender has left to hardware; `None`: of a veth.
+    pub(super) complete_checksums: Option<bool>,
+    /// What the kernel keeps, sorted.
+    pub(super) pass: Vec<Pass>,
+}
+
+impl XdpSettings {
+    /// Queue 0 of an interface, with the defaults of the chain file.
+    pub fn new(interface: &str) -> Self {
+        let mut pass: Vec<_> =
+            DEFAULT_PASS.iter().filter_map(|word| Pass::parse(word)).flatten().collect();
+        pass.sort_unstable();
+        Self {
+            interface: interface.to_owned(),
+            queue: 0,
+            mode: XdpMode::Auto,
+            ring_size: RING_SIZE,
+            busy_poll_us: 0,
+            promiscuous: true,
+            force: false,
+            complete_checksums: None,
+            pass,
+        }
+    }
+
+    /// The same with another mode.
+    #[must_use]
+    pub fn with_mode(mut self, mode: XdpMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The same with rings of another size.
+    ///
+    /// # Errors
+    /// Hands the settings back if it is no power of two from 64 to 32768.
+    pub fn with_ring_size(mut self, size: u32) -> Result<Self, Self> {
+        if !size.is_power_of_two() || !RING_SIZES.contains(&size) {
+            return Err(self);
+        }
+        self.ring_size = size;
+        Ok(self)
+    }
+
+    /// What it is, for messages: `XDP eth1, queue 0`.
+    pub(super) fn title(&self) -> String {
+        format!("XDP {}, queue {}", self.interface, self.queue)
+    }
+}
+
+/// What a queue has obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Obtained {
+    pub(super) mode: XdpMode,
+    /// Whether a packet may have several buffers.
+    pub(super) multi_buffer: bool,
+    /// Whether packet memory was registered for another queue.
+    pub(super) shares_memory: bool,
+    pub(super) ring_size: u32,
+    pub(super) busy_poll_us: u32,
+    /// Whether checksums that a sender has left to hardware are completed.
+    pub(super) completes_checksums: bool,
+    /// Its number, and how many receive queues the interface has if that is known.
+    pub(super) queue: (u32, Option<u32>),
+}
+
+impl fmt::Display for Obtained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, multi_buffer, shares_memory, ring_size, busy_poll_us, queue, .. } = *self;
+        write!(f, "AF_XDP, {}, rings with {ring_size} slots", mode.name())?;
+        if let (queue, Some(queues @ 2..)) = queue {
+            write!(f, ", queue {queue} of {queues}")?;
+        }
+        if self.completes_checksums {
+            write!(f, ", checksums completed")?;
+        }
+        if multi_buffer {
+            write!(f, ", multi-buffer")?;
+        }
+        if shares_memory {
+            write!(f, ", shared memory registration")?;
+        }
+        if busy_poll_us > 0 {
+            write!(f, ", busy poll {busy_poll_us} us")?;
+        }
+        Ok(())
+    }
+}
+
+/// The descriptors of a ring unless the chain file has others.
+pub(super) const RING_SIZE: u32 = 2048;
+/// The sizes of rings.
+pub(super) const RING_SIZES: std::ops::RangeInclusive<u32> = 64..=32_768;
+/// The queues that can be named.
+pub(super) const MOST_QUEUES: u32 = 1024;
+/// What the kernel keeps unless the chain file names something else.
+pub(super) const DEFAULT_PASS: [&str; 2] = ["arp", "ssh"];
