@@ -160,11 +160,7 @@ impl Plan {
         names.types.clone_from(&classes.types);
         let routes = load_routes(&file, &names, &mut errors);
         let merge = file.run.merge;
-        let user = file
-            .run
-            .user
-            .as_ref()
-            .map(|user| (user.get_ref().clone(), Passage::new(&file.run.source, user.span())));
+        let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
@@ -263,6 +259,12 @@ fn check_memory(
         None if dry_run => {}
         None => notes.extend(needs.beyond_available(memory)),
     }
+}
+
+/// The user that a run becomes, and the place of the name.
+fn user_of(file: &ChainFile<'_>) -> Option<(String, Passage)> {
+    let user = file.run.user.as_ref()?;
+    Some((user.get_ref().clone(), Passage::new(&file.run.source, user.span())))
 }
 
 fn names_of(file: &ChainFile<'_>) -> Names {

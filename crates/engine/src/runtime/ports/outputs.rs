@@ -10,6 +10,7 @@ use super::{CLOCK_PERIOD, NextPort, more_segments};
 use crate::burst::{Burst, Flush, Round};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
+use crate::guard::{self, Place};
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 use crate::tally::Tally;
@@ -112,10 +113,12 @@ impl Outputs {
         let Round { batch, observed, .. } = round;
         let counters = &mut self.counters[output];
         let before = observed.is_some().then_some(counters.drops);
-        let (sent, failure) = match self.ports[output].send(batch, lanes, &mut counters.drops) {
-            Ok(sent) => (sent, None),
-            Err(failure) => (failure.sent, Some(failure)),
-        };
+        let (port, drops) = (&mut self.ports[output], &mut counters.drops);
+        let (sent, failure) =
+            match guard::at(Place::Output(output), || port.send(batch, lanes, drops)) {
+                Ok(sent) => (sent, None),
+                Err(failure) => (failure.sent, Some(failure)),
+            };
         control.dropped(lanes.without(sent).count() as u64);
         if let (Some(observed), Some(before)) = (observed, before) {
             if sent != lanes {
