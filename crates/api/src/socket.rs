@@ -92,6 +92,22 @@ impl Socket {
         &self.path
     }
 
+    /// Gives the socket to a user, which this process becomes; also its folder, if that is named for
+    /// the program as those of [`Folders`](crate::Folders) are, so that the user can remove it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn give_to(&self, user: u32, group: u32) -> io::Result<()> {
+        use std::os::unix::fs::chown;
+        chown(&self.path, Some(user), Some(group))?;
+        chown(&self.pid_path, Some(user), Some(group))?;
+        let folder = self.path.parent();
+        match folder.filter(|folder| folder.file_name().is_some_and(|name| name == "thalweg")) {
+            Some(folder) => chown(folder, Some(user), Some(group)),
+            None => Ok(()),
+        }
+    }
+
     /// A listener on it.
     ///
     /// # Errors

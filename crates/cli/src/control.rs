@@ -37,18 +37,22 @@ impl Title {
     }
 }
 
-/// Starts the server of the run of `plan` on `workers` threads, if one is requested or an input is
-/// live. It ends when it is dropped.
+/// What the server of a run listens on. No thread serves it yet.
+pub struct Claimed {
+    listeners: Listeners,
+    address: Address,
+    chain: String,
+}
+
+/// Claims what the server of the run of `plan` listens on, if one is requested or an input is live.
 ///
 /// # Errors
 /// When a requested one cannot start. One that is not requested is only missed, with a warning.
-pub fn start(
+pub fn claim(
     options: &ControlOptions,
     title: Title,
     plan: &Plan,
-    workers: usize,
-    control: Arc<Control>,
-) -> Result<Option<Server>, Failure> {
+) -> Result<Option<Claimed>, Failure> {
     let is_live = plan.inputs.iter().any(|input| input.blueprint.is_live());
     let is_requested = options.control.is_some();
     let tcp = tcp(options)?;
@@ -56,7 +60,7 @@ pub fn start(
     let address = options.control.clone().flatten();
     let address = address.unwrap_or(title.name);
     if !options.no_control && (is_requested || is_live) {
-        match claim(&address) {
+        match claim_socket(&address) {
             Ok(socket) => listeners.unix = Some(socket),
             Err(reason) if is_requested => {
                 let remedy = "--control=NAME names this run, --no-control goes without";
@@ -73,16 +77,36 @@ pub fn start(
     if let Some(socket) = &listeners.unix {
         log::info!("control socket: {}", socket.path().display());
     }
-    let name = match &address {
-        Address::Name(name) => name.clone(),
-        Address::Path(path) => path.display().to_string(),
-    };
-    let subject = Subject::new(name, title.chain, plan, workers, control);
-    let server = thalweg_control::serve(subject, listeners, Limits::default());
-    server.map(Some).map_err(|e| Failure::Run(format!("control: {e}")))
+    Ok(Some(Claimed { listeners, address, chain: title.chain }))
 }
 
-fn claim(address: &Address) -> Result<Socket, String> {
+impl Claimed {
+    /// The socket.
+    pub fn socket(&self) -> Option<&Socket> {
+        self.listeners.unix.as_ref()
+    }
+
+    /// Starts the server of the run of `plan` on `workers` threads. It ends when it is dropped.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub fn serve(
+        self,
+        plan: &Plan,
+        workers: usize,
+        control: Arc<Control>,
+    ) -> Result<Server, Failure> {
+        let name = match &self.address {
+            Address::Name(name) => name.clone(),
+            Address::Path(path) => path.display().to_string(),
+        };
+        let subject = Subject::new(name, self.chain, plan, workers, control);
+        let server = thalweg_control::serve(subject, self.listeners, Limits::default());
+        server.map_err(|e| Failure::Run(format!("control: {e}")))
+    }
+}
+
+fn claim_socket(address: &Address) -> Result<Socket, String> {
     let path = Folders::from_environment().path_to_create(address)?;
     Socket::claim(&path).map_err(|e| e.to_string())
 }

@@ -13,6 +13,7 @@ use thalweg_source::visible;
 use crate::args;
 use crate::errors::Failure;
 use crate::report::{plain_table, write_json};
+use crate::sandbox::{Means, findings};
 
 /// What this machine has.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,6 +40,7 @@ pub fn doctor(options: &args::Doctor) -> Result<(), Failure> {
     findings.extend(memory());
     findings.extend(libraries());
     findings.extend(devices());
+    findings.extend(sandbox());
     let diagnosis = Diagnosis {
         schema: "thalweg.doctor/1",
         version: env!("CARGO_PKG_VERSION"),
@@ -222,6 +224,18 @@ fn libraries() -> Vec<Finding> {
         Finding { group: "libraries", name, found, detail: path.unwrap_or_default(), gain }
     };
     LIBRARIES.into_iter().map(finding).collect()
+}
+
+/// What runs are confined by.
+fn sandbox() -> impl Iterator<Item = Finding> {
+    let finding = |Means { name, found, detail, gain }| Finding {
+        group: "sandbox",
+        name,
+        found,
+        detail,
+        gain,
+    };
+    findings().into_iter().map(finding)
 }
 
 fn devices() -> Vec<Finding> {

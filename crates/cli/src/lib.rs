@@ -23,6 +23,7 @@ mod registry;
 mod report;
 mod reports;
 mod run;
+mod sandbox;
 mod schema;
 mod service;
 mod shorthand;
@@ -61,7 +62,12 @@ fn check_environment() -> Result<(), Failure> {
 
 /// Runs the program, whose chains may have ports and NFs of `kinds`; returns its exit code.
 pub fn main(kinds: &Kinds) -> ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|e| refuse(&e));
+    main_with(kinds, std::env::args_os())
+}
+
+/// As [`main`], with these arguments, of which the first is the name of the program.
+pub fn main_with(kinds: &Kinds, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = Arguments::try_parse_from(arguments).unwrap_or_else(|e| refuse(&e));
     start_log(&arguments);
     signals::survive_file_limit();
     if let Err(failure) = check_environment() {

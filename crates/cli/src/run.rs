@@ -11,11 +11,12 @@ use thalweg_source::{PatientWriter, Stop};
 
 use crate::args;
 use crate::check::load;
-use crate::control::{self, Title};
+use crate::control::{self, Claimed, Title};
 use crate::errors::Failure;
 use crate::observed::Observing;
 use crate::progress::Shown;
 use crate::report::{columns, write_json};
+use crate::sandbox::{self, OwnFiles};
 use crate::service::Service;
 use crate::terminal::{self, Messages};
 use crate::{signals, summary};
@@ -24,10 +25,21 @@ use crate::{signals, summary};
 pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failure> {
     let plan_options = PlanOptions { strict: options.strict, ..PlanOptions::default() };
     let plan = load(&options.chain, kinds, plan_options)?;
+    let workers = options.workers.map(|workers| workers.number_on(plan.cores.len()));
+    let title = Title::of_chain(plan.source.path());
+    let claimed = control::claim(&options.control, title, &plan)?;
+    let socket = claimed.as_ref().and_then(Claimed::socket);
+    // Before there are other threads.
+    let own = OwnFiles {
+        export: options.export_state.as_deref(),
+        import: options.import_state.as_deref(),
+        ..OwnFiles::of(&options.observed)
+    };
+    let sandbox = sandbox::enter(!options.no_sandbox, &plan, own, socket)?;
     let control = Arc::new(Control::default());
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let run_options = RunOptions {
-        workers: options.workers.map(|workers| workers.number_on(plan.cores.len())),
+        workers,
         duration: options.duration,
         count: options.count,
         loops: options.loops,
@@ -37,13 +49,14 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
         stages: options.stages,
         import_state: options.import_state.clone(),
         export_state: options.export_state.clone(),
+        confinement: sandbox::of_run(sandbox.as_ref()),
     };
     // Packets on standard output have it for themselves.
     let is_taken = plan.outputs.iter().any(is_standard);
     let observing = Observing::start(&options.observed, &plan, &run_options, &control)?;
     let workers = run_options.workers.unwrap_or(plan.workers).max(1);
-    let title = Title::of_chain(plan.source.path());
-    let server = control::start(&options.control, title, &plan, workers, control.clone())?;
+    let server =
+        claimed.map(|claimed| claimed.serve(&plan, workers, control.clone())).transpose()?;
     let service = Service::start(control.clone());
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &run_options, &control);
@@ -51,6 +64,7 @@ pub fn run(options: &args::Run, kinds: &Kinds, quiet: bool) -> Result<(), Failur
     drop(progress);
     drop(server);
     let mut report = outcome?;
+    report.sandbox = sandbox.map(|sandbox| sandbox.report());
     observing.finish(&mut report);
     let shown = show(&report, options.json, is_taken, control.stop_request());
     conclude(&report)?;

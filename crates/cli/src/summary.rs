@@ -49,6 +49,9 @@ fn headline(out: &mut impl Write, r: &Report, width: Option<usize>) -> io::Resul
     writeln!(out, "{}", wrapped("latency ", latency, ", ", width))?;
     let layers = LAYERS.map(|(name, layer)| format!("{name} {}", tables::classified(r, layer)));
     writeln!(out, "{}", wrapped("classified by ", layers, ", ", width))?;
+    if let Some(sandbox) = r.sandbox.as_ref().filter(|sandbox| sandbox.is_live) {
+        writeln!(out, "{}", wrapped("sandbox: ", sandbox.parts(), ", ", width))?;
+    }
     if !r.stages.is_empty() {
         let stages = r.stages.iter().map(|(stage, cycles)| format!("{stage} {cycles:.0}"));
         writeln!(out, "{}", wrapped("cycles per packet: ", stages, ", ", width))?;

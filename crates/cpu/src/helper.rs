@@ -27,6 +27,12 @@ static HELPER: LazyLock<Option<Mutex<Sender<Job>>>> = LazyLock::new(|| {
     started.ok().map(|_| Mutex::new(jobs))
 });
 
+/// Starts the helper thread, which else the first job starts: a thread that the system forbids to start
+/// others may then have jobs, too.
+pub fn start() {
+    LazyLock::force(&HELPER);
+}
+
 /// Runs `job` on the helper thread, after those before it; here and now if the system has no thread
 /// for that.
 pub fn run(job: impl FnOnce() + Send + 'static) {

@@ -14,6 +14,7 @@ mod counters;
 mod course;
 mod forwarding;
 mod gate;
+pub mod guard;
 mod live;
 mod mailbox;
 mod observe;
@@ -38,8 +39,8 @@ pub use live::Engine;
 pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Traces};
 pub use reload::{Reload, ReloadError};
 pub use report::{
-    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report, SumReport,
-    TypeReport, WorkerReport,
+    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, Report,
+    SandboxReport, SumReport, TypeReport, WorkerReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};

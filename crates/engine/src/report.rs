@@ -92,6 +92,9 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Failures; the run has failed if there is one.
     pub failures: Vec<String>,
+    /// What confined the run; absent if nothing did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
     /// What happened over time; absent if no snapshots were taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
@@ -100,6 +103,46 @@ pub struct Report {
     pub(crate) latencies: Arc<Latencies>,
     #[serde(skip)]
     pub(crate) nanoseconds_per_cycle: f64,
+}
+
+/// What confined a run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SandboxReport {
+    /// The user as which packets were processed.
+    pub user: String,
+    /// The capabilities that a thread of its own keeps, to open interfaces again. Threads that process
+    /// packets have none.
+    pub capabilities: Vec<String>,
+    /// Whether the program can open only files in the folders that the run uses (Landlock).
+    pub files: bool,
+    /// Whether threads that process packets can make only the system calls for that (seccomp).
+    pub calls: bool,
+    /// Whether an input was live.
+    #[serde(skip)]
+    pub is_live: bool,
+}
+
+impl SandboxReport {
+    /// What holds, in words.
+    pub fn parts(&self) -> Vec<String> {
+        let or_not = |holds, what: &str, by: &str| {
+            if holds {
+                format!("{what} ({by})")
+            } else {
+                format!("no {by}, so {what} not confined")
+            }
+        };
+        let capabilities = match &*self.capabilities {
+            [] => "no capabilities".into(),
+            all => format!("{} to open interfaces", all.join(" and ")),
+        };
+        vec![
+            format!("user {}", self.user),
+            capabilities,
+            or_not(self.files, "files", "Landlock"),
+            or_not(self.calls, "system calls", "seccomp"),
+        ]
+    }
 }
 
 /// What a worker has done.
@@ -396,6 +439,7 @@ impl Report {
             former: (former.reloads > 0).then(|| FormerReport::of(former)),
             warnings,
             failures,
+            sandbox: None,
             series: None,
             latencies: Arc::new(totals.latency),
             nanoseconds_per_cycle: ns,

@@ -7,6 +7,7 @@ use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
 use crate::burst::{Burst, Flush, Round};
 use crate::counters::NfCounters;
 use crate::forwarding::{Lost, Queues};
+use crate::guard::{self, Place};
 use crate::overload;
 use crate::parts::Split;
 use crate::visit::{Visit, end_nf, process};
@@ -51,7 +52,7 @@ impl Member {
     fn flush(&mut self, is_new: bool) -> Result<(), NfError> {
         self.flushes = (self.flushes + u8::from(is_new)).min(2);
         if self.flushes > 0 {
-            let flushed = self.function.flush_some();
+            let flushed = guard::at(Place::Nf(self.nf), || self.function.flush_some());
             self.flushes -= u8::from(*flushed.as_ref().unwrap_or(&true));
             flushed?;
         }
@@ -183,7 +184,7 @@ impl Station {
         let mut drops = 0;
         Split::end(
             burst,
-            |note| function.settle(note),
+            |note| guard::at(Place::Nf(*nf), || function.settle(note)),
             |round, passed, dropped| {
                 round.batch.release(dropped);
                 let nowhere = round.queues.forward(routing, &round.batch, passed, Some(*nf));

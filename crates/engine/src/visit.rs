@@ -6,6 +6,7 @@ use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
 
 use crate::counters::NfCounters;
+use crate::guard::{self, Place};
 use crate::observe::Observed;
 
 /// The clock of a run: how far the times of packets have come.
@@ -60,7 +61,8 @@ pub(crate) fn process(
     let mut notes = observed.as_mut().and_then(|observed| observed.enter(batch, lanes, *nf));
     let start = cycles::now();
     let mut context = Context::new(*clock, emitted, notes.as_mut());
-    serve(batch, &mut context);
+    guard::at(Place::Nf(*nf), || serve(batch, &mut context));
+    guard::check();
     let dropped = context.dropped().and(lanes);
     let punted = context.punted().and(lanes);
     for lane in dropped {

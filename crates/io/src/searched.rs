@@ -34,6 +34,25 @@ impl Searched {
         Ok([pattern(pattern_in(folder, Path::new(name)))?, pattern(pattern_in(&start, &wild))?])
     }
 
+    /// The folder where the search begins.
+    pub fn start(&self) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.clone(),
+            Self::Pattern(pattern) => {
+                let is_wild =
+                    |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(WILD);
+                let path = Path::new(pattern.as_str());
+                let fixed: PathBuf = path.components().take_while(|part| !is_wild(part)).collect();
+                // Without a pattern at all, it is the file.
+                if fixed == path {
+                    fixed.parent().map(Path::to_owned).unwrap_or_default()
+                } else {
+                    fixed
+                }
+            }
+        }
+    }
+
     /// Whether a file that is written to `path` would be found.
     pub fn finds(&self, path: &Path) -> bool {
         let options = MatchOptions { require_literal_separator: true, ..MatchOptions::default() };

@@ -6,6 +6,7 @@ mod identity;
 mod mistakes;
 mod nearest;
 mod output;
+pub mod outside;
 mod patient;
 mod place;
 pub mod poll;

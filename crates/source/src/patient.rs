@@ -8,6 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::outside;
 use crate::poll::wait_writable;
 use crate::stop::Stop;
 
@@ -34,6 +35,10 @@ pub(crate) struct Opened {
 /// A path that leads to standard output or error shares their position, so that each appends to
 /// what the other has written.
 pub(crate) fn open(path: &Path, create: bool) -> io::Result<Option<Opened>> {
+    outside::call(|| open_here(path, create))
+}
+
+fn open_here(path: &Path, create: bool) -> io::Result<Option<Opened>> {
     if let Some(file) = standard(path) {
         return Ok(Some(Opened { file, is_standard: true }));
     }

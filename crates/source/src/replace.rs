@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::output::{OutputFile, State, is_no_obstacle, lock, locked};
+use crate::outside;
 use crate::patient::{Opened, PatientWriter, open};
 
 /// The most symbolic links that are followed, as in Linux.
@@ -27,7 +28,7 @@ impl OutputFile {
     ) -> io::Result<()> {
         let mut state = self.state();
         // The file that a symbolic link leads to, so that the link stays.
-        let path = end_of_links(self.path());
+        let path = outside::call(|| end_of_links(self.path()));
         if matches!(*state, State::Closed) {
             match open(&path, false) {
                 Ok(Some(opened)) => *state = State::Claimed(locked(opened)?),
@@ -40,19 +41,23 @@ impl OutputFile {
             State::Claimed(Opened { file, is_standard }) => {
                 !is_standard && file.metadata()?.is_file()
             }
-            State::Closed => path.metadata().map_or(true, |metadata| metadata.is_file()),
+            State::Closed => {
+                let found = outside::call(|| path.metadata());
+                found.map_or(true, |metadata| metadata.is_file())
+            }
             State::Begun(_) => false,
         };
         if !is_file {
             return fill(&mut self.begin(&mut state)?.writer, write);
         }
         let new = beside(&path);
-        match (create(&new), &mut *state) {
+        match (outside::call(|| create(&new)), &mut *state) {
             (Ok(file), state) => {
                 let mut writer = PatientWriter::new(file.try_clone()?, self.stop())?;
-                let replaced = fill(&mut writer, write).and_then(|()| fs::rename(&new, &path));
+                let replaced = fill(&mut writer, write);
+                let replaced = replaced.and_then(|()| outside::call(|| fs::rename(&new, &path)));
                 if replaced.is_err() {
-                    let _ = fs::remove_file(&new);
+                    let _ = outside::call(|| fs::remove_file(&new));
                     return replaced;
                 }
                 // The lock is that of the new file; the old one is closed after it has gone.

@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::output::{Growing, Incomplete, OutputFile, State, lock, locked};
+use crate::outside;
 use crate::patient::{PatientWriter, open, standard};
 use crate::replace::{beside, end_of_links};
 
@@ -90,7 +91,7 @@ impl OutputFile {
             if let Some(Rotation { size, keep }) = rotation
                 && !rest.is_empty()
                 && growing.is_full(form.first(rest), size)
-                && let Err(error) = self.rotate(growing, keep)
+                && let Err(error) = outside::call(|| self.rotate(growing, keep))
             {
                 // Not once a record: the next attempt is worth its while after as many bytes.
                 growing.patience = growing.length.saturating_add(size);
@@ -112,6 +113,10 @@ impl OutputFile {
     /// # Errors
     /// When the path names no file that can be written; the one that is open is continued.
     pub fn reopen(&self) -> io::Result<bool> {
+        outside::call(|| self.reopen_here())
+    }
+
+    fn reopen_here(&self) -> io::Result<bool> {
         let mut state = self.state();
         match &mut *state {
             State::Begun(growing) if growing.is_own => {

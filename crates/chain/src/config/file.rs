@@ -79,6 +79,8 @@ pub(super) struct Run {
     pub(super) cores: Option<Spanned<Cores>>,
     pub(super) merge: MergeBy,
     pub(super) seed: Option<u64>,
+    /// The user that a run started by root becomes.
+    pub(super) user: Option<Spanned<String>>,
 }
 
 impl Default for Run {
@@ -88,6 +90,7 @@ impl Default for Run {
             cores: None,
             merge: MergeBy::default(),
             seed: None,
+            user: None,
         }
     }
 }

@@ -88,6 +88,34 @@ impl Files {
         &self.watched
     }
 
+    /// The folders where inputs look for captures.
+    pub fn searched_folders(&self) -> impl Iterator<Item = PathBuf> {
+        self.searched.iter().map(|(place, _)| place.start())
+    }
+
+    /// An error for each file that a run has to create or rename while packets pass, and that `user`,
+    /// as which the calling thread acts, may not.
+    pub fn check_later(&self, user: &str) -> Vec<SourceError> {
+        let replaced = self.written.iter().filter(|written| written.file.is_replaced());
+        let replaced = replaced.filter_map(|Written { file, option, .. }| {
+            let message = format!("user '{user}' cannot write this file: {}", file.check().err()?);
+            Some(
+                option
+                    .error(message, "a file that this user may write, or another 'user' in [run]"),
+            )
+        });
+        let renamed =
+            self.renamed.iter().filter_map(|(paths, option)| {
+                let refusal = check_folder(paths.first()?).err()?;
+                let message = format!("user '{user}' cannot rename this file: {refusal}");
+                Some(option.error(
+                    message,
+                    "a folder that this user may write, or another 'user' in [run]",
+                ))
+            });
+        replaced.chain(renamed).collect()
+    }
+
     /// The files that NFs write.
     pub fn outputs_of_nfs(&self) -> &[OutputFile] {
         &self.of_nfs

@@ -8,7 +8,7 @@ use thalweg_classify::{Config, SharedRules};
 use thalweg_cpu::SystemMemory;
 use thalweg_nf::{Environment, Seed, Steering};
 use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
-use thalweg_source::{Source, SourceError};
+use thalweg_source::{Passage, Source, SourceError};
 
 use super::classes::{classes, type_names};
 use super::cores::{self, Findings};
@@ -69,6 +69,8 @@ pub struct Plan {
     pub cores: Vec<u32>,
     /// The order of packets of several captures.
     pub merge: MergeBy,
+    /// The user that a run started by root becomes, and the place of the name.
+    pub user: Option<(String, Passage)>,
     /// The packet memory.
     pub pool: Arc<Pool>,
     /// The files that the chain reads and writes.
@@ -158,6 +160,7 @@ impl Plan {
         names.types.clone_from(&classes.types);
         let routes = load_routes(&file, &names, &mut errors);
         let merge = file.run.merge;
+        let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
@@ -200,6 +203,7 @@ impl Plan {
             workers,
             cores,
             merge,
+            user,
             pool,
             files,
             notes,
@@ -255,6 +259,12 @@ fn check_memory(
         None if dry_run => {}
         None => notes.extend(needs.beyond_available(memory)),
     }
+}
+
+/// The user that a run becomes, and the place of the name.
+fn user_of(file: &ChainFile<'_>) -> Option<(String, Passage)> {
+    let user = file.run.user.as_ref()?;
+    Some((user.get_ref().clone(), Passage::new(&file.run.source, user.span())))
 }
 
 fn names_of(file: &ChainFile<'_>) -> Names {

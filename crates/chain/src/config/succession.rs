@@ -55,6 +55,7 @@ pub(super) struct Fixed {
     cores: Vec<u32>,
     merge: MergeBy,
     seed: Option<u64>,
+    user: Option<String>,
 }
 
 impl Fixed {
@@ -68,6 +69,7 @@ impl Fixed {
             cores: file.run.cores.as_ref().map_or_else(Vec::new, |cores| cores.get_ref().numbers()),
             merge: file.run.merge,
             seed: file.run.seed,
+            user: file.run.user.as_ref().map(|user| user.get_ref().clone()),
         }
     }
 
@@ -98,6 +100,8 @@ impl Fixed {
         check(self.merge == new.merge, &run.source, "merge", merge);
         let seed = self.seed.map_or("no seed".into(), |seed| seed.to_string());
         check(self.seed == new.seed, &run.source, "seed", seed);
+        let user = self.user.as_ref().map_or("no user".into(), |user| format!("\"{user}\""));
+        check(self.user == new.user, &run.source, "user", user);
     }
 }
 

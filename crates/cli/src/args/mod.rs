@@ -303,6 +303,9 @@ pub struct Run {
     pub stages: bool,
     #[command(flatten)]
     pub observed: Observed,
+    /// Confine nothing, and remain the user that starts the run: for debugging
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,

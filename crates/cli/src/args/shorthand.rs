@@ -26,6 +26,9 @@ pub struct Traffic {
     /// Stop after N packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
+    /// Confine nothing, and remain the user that starts the command: for debugging
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Treat warnings about the configuration, such as skipped rules, as errors
     #[arg(long)]
     pub strict: bool,

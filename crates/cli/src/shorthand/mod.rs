@@ -20,12 +20,13 @@ use thalweg_packet::MAX_FRAME_SIZE;
 use thalweg_source::{PatientWriter, Source, visible};
 
 use crate::args::Traffic;
-use crate::control::{self, Title};
+use crate::control::{self, Claimed, Title};
 use crate::errors::Failure;
 use crate::observed::Observing;
 use crate::progress::Shown;
 use crate::report::write_json;
 use crate::run::{conclude, execute};
+use crate::sandbox::{self, OwnFiles};
 use crate::service::Service;
 use crate::terminal::{self, Messages};
 use crate::{signals, summary};
@@ -156,11 +157,20 @@ fn execute_chain(
     let traffic = command.traffic();
     let chain = chain_file(command, relay.map(Relay::path))?;
     let plan = load(&chain, kinds, traffic, PlanOptions::default())?;
-    let options =
-        RunOptions { duration: traffic.duration, count: traffic.count, ..RunOptions::default() };
-    let observing = Observing::start(&traffic.observed, &plan, &options, control)?;
     let title = Title::of_command(command.name(), typed());
-    let server = control::start(&traffic.control, title, &plan, plan.workers, control.clone())?;
+    let claimed = control::claim(&traffic.control, title, &plan)?;
+    let socket = claimed.as_ref().and_then(Claimed::socket);
+    let own = OwnFiles::of(&traffic.observed);
+    let sandbox = sandbox::enter(!traffic.no_sandbox, &plan, own, socket)?;
+    let options = RunOptions {
+        duration: traffic.duration,
+        count: traffic.count,
+        confinement: sandbox::of_run(sandbox.as_ref()),
+        ..RunOptions::default()
+    };
+    let observing = Observing::start(&traffic.observed, &plan, &options, control)?;
+    let serve = |claimed: Claimed| claimed.serve(&plan, plan.workers, control.clone());
+    let server = claimed.map(serve).transpose()?;
     let service = Service::start(control.clone());
     let progress = Shown::start(control.clone(), quiet);
     let outcome = execute(plan, &options, control);
@@ -168,6 +178,7 @@ fn execute_chain(
     drop(progress);
     drop(server);
     let mut report = outcome?;
+    report.sandbox = sandbox.map(|sandbox| sandbox.report());
     observing.finish(&mut report);
     Ok(report)
 }

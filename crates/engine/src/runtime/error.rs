@@ -43,6 +43,9 @@ pub enum RunError {
     /// State cannot be imported or exported.
     #[error(transparent)]
     State(#[from] StateFolderError),
+    /// The run cannot be confined.
+    #[error("sandbox: {0}")]
+    Confinement(String),
     /// The system refuses to start a thread.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),

@@ -12,6 +12,7 @@ use super::session::Session;
 use crate::batch_times::BatchTimes;
 use crate::burst::Burst;
 use crate::course::transmit;
+use crate::guard;
 
 /// Takes packets through `generation` until no more arrive, or the next generation is ready.
 pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Generation {
@@ -22,6 +23,11 @@ pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Ge
     let (routing, pool) = (&generation.plan.routing, &generation.plan.pool);
     let burst = session.bursts.pop();
     let mut burst = burst.unwrap_or_else(|| Burst::new(routing, pool, 1, true));
+    if let Err(failure) = guard::confine(session.confinement.as_deref()) {
+        session.failures.push(failure);
+        session.is_broken = true;
+        return generation;
+    }
     let before = session.watch.busy_cycles;
     let served = AssertUnwindSafe(|| serve_all(&mut generation, session, &mut burst));
     let busy = panic::catch_unwind(served).unwrap_or_else(|cause| {
@@ -79,6 +85,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
             worker.worked(now.wrapping_sub(last));
         }
         last = now;
+        guard::check();
         session.batch_times.iter_mut().for_each(|times| times.next(came));
         if session.reloads.poll(&generation.plan, control) {
             break;

@@ -26,6 +26,7 @@ use std::thread;
 use thalweg_chain::{MAX_WORKERS, Plan};
 
 use crate::control::Control;
+use crate::guard::Confinement;
 use crate::report::Report;
 use generation::Generation;
 use session::Session;
@@ -77,6 +78,8 @@ fn execute(
     }
     let state = StateFolders::open(&plan, options)?;
     let generation = Generation::open(plan, workers, options, &state, control)?;
+    let confinement = options.confinement.as_deref();
+    confinement.map_or(Ok(()), Confinement::opened).map_err(RunError::Confinement)?;
     drop(control.set_plan(Some(generation.plan.clone())));
     thread::scope(|scope| {
         let (running, ended) = mpsc::channel();

@@ -1,9 +1,12 @@
 //! Options of a run.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_io::{Filter, TimeRange};
+
+use crate::guard::Confinement;
 
 /// Options of a run beside the chain file.
 #[derive(Clone, Debug, Default)]
@@ -28,4 +31,6 @@ pub struct RunOptions {
     pub import_state: Option<PathBuf>,
     /// A folder to which the NF state is exported after the last packet.
     pub export_state: Option<PathBuf>,
+    /// What confines the threads that process packets; nothing if absent.
+    pub confinement: Option<Arc<dyn Confinement>>,
 }

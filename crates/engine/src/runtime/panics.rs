@@ -4,6 +4,7 @@ use std::any::Any;
 
 use thalweg_chain::{NfIndex, Plan};
 
+use crate::guard::Refusal;
 use crate::reload::ReloadError;
 
 /// The failure of a run in which `who`, perhaps while it was in an NF, panicked with `cause`.
@@ -13,6 +14,9 @@ pub(super) fn failure(
     nf: Option<NfIndex>,
     cause: &(dyn Any + Send),
 ) -> String {
+    if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+        return refusal.message(plan);
+    }
     let place = nf.and_then(|nf| plan.nfs.get(usize::from(nf.0)));
     let place = place.map_or(String::new(), |nf| format!(" in NF '{}'", nf.name));
     format!("{who}{place} panicked: {}", message(cause))

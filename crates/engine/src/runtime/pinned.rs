@@ -8,6 +8,7 @@ use thalweg_cpu::cycles;
 use super::idle::Idle;
 use super::stages::Stages;
 use crate::burst::Burst;
+use crate::guard;
 use crate::watch::Watch;
 
 /// A station whose NFs are served by a thread of their own, so that their tables stay in the cache
@@ -32,10 +33,14 @@ impl<'a, 'r> PinnedStation<'a, 'r> {
     }
 
     fn work(&mut self) {
+        if !self.stages.confine() {
+            return;
+        }
         let mut idle = Idle::default();
         while !self.stages.end.load(Ordering::Acquire) {
             let start = cycles::now();
             let worked = self.serve();
+            guard::check();
             if worked {
                 self.watch.busy_cycles += cycles::now().wrapping_sub(start);
             }

@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use thalweg_chain::{Difference, Heir, InputPlan, NfIndex, OutputPlan, Plan, Succession};
 use thalweg_cpu::cores;
 use thalweg_io::PacedStart;
-use thalweg_source::Stop;
+use thalweg_source::{Stop, outside};
 
 use super::error::RunError;
 use super::generation::{Generation, Next, NextNf};
@@ -86,7 +86,7 @@ impl Reloads {
             cores::release();
             build(&plan, &options, workers, &stop, reload)
         };
-        match thread::Builder::new().name("reload".into()).spawn(build) {
+        match outside::spawn("reload", build) {
             Ok(thread) => self.building = Some((thread, waiting)),
             Err(e) => self.answer(waiting, Err(ReloadError::Thread(e))),
         }
@@ -125,7 +125,7 @@ impl Reloads {
                     asker.into_iter().for_each(|asker| drop(asker.send(Ok(difference.clone()))));
                     failures
                 };
-                match thread::Builder::new().name("reload".into()).spawn(end) {
+                match outside::spawn("reload", end) {
                     Ok(thread) => self.ending.push_back(thread),
                     // What was left over is dropped with the closure, and the one who asked gets no answer.
                     Err(e) => self.failures.push(format!("cannot start a thread: {e}")),

@@ -1,10 +1,12 @@
 //! What lasts from the start of a run to its end, whatever its generations.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{io, panic, thread};
 
 use thalweg_cpu::cycles;
 
 use super::ending;
+use super::error::RunError;
 use super::generation::Generation;
 use super::options::RunOptions;
 use super::reload::Reloads;
@@ -13,6 +15,7 @@ use super::{inline, workers};
 use crate::batch_times::BatchTimes;
 use crate::burst::Burst;
 use crate::control::Control;
+use crate::guard::Confinement;
 use crate::published::Published;
 use crate::report::Report;
 use crate::visit::Clock;
@@ -34,6 +37,7 @@ pub(super) struct Session<'a> {
     pub(super) batch_times: Option<BatchTimes>,
     /// Cycles spent on packets outside the course.
     pub(super) port_cycles: u64,
+    pub(super) confinement: Option<Arc<dyn Confinement>>,
     /// A thread has panicked.
     pub(super) is_broken: bool,
     pub(super) failures: Vec<String>,
@@ -51,6 +55,7 @@ impl<'a> Session<'a> {
             watch: Watch { timed: options.stages, ..Watch::default() },
             batch_times: options.stages.then(BatchTimes::new),
             port_cycles: 0,
+            confinement: options.confinement.clone(),
             is_broken: false,
             failures: Vec::new(),
         }
@@ -63,7 +68,7 @@ impl<'a> Session<'a> {
             generation = if has_threads {
                 workers::serve(generation, &mut self)
             } else {
-                inline::serve(generation, &mut self)
+                self.serve_inline(generation)
             };
             if self.is_broken || !self.reloads.is_ready() {
                 return ending::report(generation, self, state);
@@ -76,6 +81,29 @@ impl<'a> Session<'a> {
             let routing = &generation.plan.routing;
             self.bursts.iter_mut().for_each(|burst| burst.suit(routing));
         }
+    }
+
+    /// Serves a generation on one thread: this one, or one of its own if it is confined, because a
+    /// confined thread could not end the run.
+    fn serve_inline(&mut self, generation: Generation) -> Generation {
+        if self.confinement.is_none() {
+            return inline::serve(generation, self);
+        }
+        let name = || thread::Builder::new().name("worker 0".into());
+        // Kept here until the thread has started, so that it is not lost if it does not.
+        let kept = Mutex::new(Some(generation));
+        let take = || kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let session = &mut *self;
+        let served = thread::scope(|scope| {
+            let work = || inline::serve(take().expect("it is taken once"), session);
+            let thread = name().spawn_scoped(scope, work)?;
+            Ok::<_, io::Error>(thread.join().unwrap_or_else(|cause| panic::resume_unwind(cause)))
+        });
+        served.unwrap_or_else(|error| {
+            self.failures.push(RunError::Thread(error).to_string());
+            self.is_broken = true;
+            take().expect("no thread has taken it")
+        })
     }
 
     /// Whether a generation needs threads of its own.

@@ -19,6 +19,7 @@ use crate::control::Control;
 use crate::counters::Former;
 use crate::course::{Course, transmit};
 use crate::gate::Gate;
+use crate::guard::{self, Confinement};
 use crate::parts::Parts;
 use crate::published::Published;
 use crate::station::Station;
@@ -55,6 +56,7 @@ pub(super) struct Stages<'a> {
     pub(super) end: AtomicBool,
     failures: Mutex<Vec<String>>,
     former: Arc<Former>,
+    confinement: Option<Arc<dyn Confinement>>,
 }
 
 /// The place of a burst under way.
@@ -136,6 +138,7 @@ impl<'a> Stages<'a> {
         };
         let pinned = generation.course.stations.iter().map(is_pinned).collect();
         let (workers, control) = (session.workers.clone(), session.control);
+        let confinement = session.confinement.clone();
         let run = generation.run(workers.clone(), session.began);
         let Generation { inputs, course, outputs, former, .. } = generation;
         let Session { reloads, reached, .. } = session;
@@ -158,6 +161,7 @@ impl<'a> Stages<'a> {
             end: AtomicBool::new(false),
             failures: Mutex::new(Vec::new()),
             former,
+            confinement,
             workers,
         }
     }
@@ -240,6 +244,16 @@ impl<'a> Stages<'a> {
 
     fn fail(&self, more: impl IntoIterator<Item = String>) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(more);
+    }
+
+    /// Confines the calling thread, which is about to process packets; ends the run, and returns
+    /// false, if that cannot be done.
+    pub(super) fn confine(&self) -> bool {
+        let Err(failure) = guard::confine(self.confinement.as_deref()) else { return true };
+        self.fail([failure]);
+        self.broken.store(true, Ordering::Release);
+        self.control.stop();
+        false
     }
 
     /// Ends the run because `who` panicked with `cause`.

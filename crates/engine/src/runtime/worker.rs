@@ -10,6 +10,7 @@ use super::idle::Idle;
 use super::stages::Stages;
 use crate::burst::Burst;
 use crate::course::parse;
+use crate::guard;
 use crate::published::Published;
 use crate::watch::Watch;
 
@@ -49,6 +50,9 @@ impl<'a, 'r> Worker<'a, 'r> {
     }
 
     fn work(&mut self) {
+        if !self.stages.confine() {
+            return;
+        }
         let mut idle = Idle::default();
         while !self.stages.broken.load(Ordering::Relaxed) {
             let start = cycles::now();
@@ -57,6 +61,7 @@ impl<'a, 'r> Worker<'a, 'r> {
             let worked = self.advance(true)
                 || (self.own < FEW || waits) && self.receive()
                 || waits && self.advance(false);
+            guard::check();
             if worked {
                 let cycles = cycles::now().wrapping_sub(start);
                 self.watch.busy_cycles += cycles;

@@ -2,7 +2,9 @@
 
 use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
+
+use thalweg_source::outside;
 
 use super::stream::Stream;
 
@@ -57,7 +59,7 @@ impl Ahead {
             }
         };
         // The source follows when the thread has started, so that it is not lost if it does not.
-        let Ok(thread) = Builder::new().name("decompress".into()).spawn(work) else {
+        let Ok(thread) = outside::spawn("decompress", work) else {
             return Err(source);
         };
         hand_over.send(source).map_err(|refused| refused.0)?;

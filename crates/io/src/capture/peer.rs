@@ -9,12 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown, sockopt};
 use thalweg_source::poll::wait_readable;
-use thalweg_source::{Passage, SourceError, Stop};
+use thalweg_source::{Passage, SourceError, Stop, outside};
 
 use super::stream::Stream;
 use crate::kind::Section;
@@ -228,7 +227,7 @@ fn attended<T: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     let deadline = Instant::now() + ANSWER;
     // If nothing waits for the result any more, it is dropped.
-    thread::Builder::new().name("connect".into()).spawn(move || drop(sender.send(work())))?;
+    outside::spawn("connect", move || drop(sender.send(work())))?;
     let late = |what: &str| Err(io::Error::new(io::ErrorKind::TimedOut, what));
     loop {
         match receiver.recv_timeout(WAIT) {

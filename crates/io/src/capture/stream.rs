@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use thalweg_source::outside;
 use thalweg_source::poll::is_hung_up;
 
 use super::peer::Listener;
@@ -169,9 +170,11 @@ impl Read for Stream {
 
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     // Without O_NONBLOCK, opening a named pipe waits for its writer.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let metadata = file.metadata()?;
-    Ok((file, metadata))
+    outside::call(|| {
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let metadata = file.metadata()?;
+        Ok((file, metadata))
+    })
 }
 
 fn identity(metadata: &Metadata) -> (u64, u64) {

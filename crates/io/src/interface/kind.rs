@@ -2,7 +2,7 @@
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
-use thalweg_source::SourceError;
+use thalweg_source::{SourceError, outside};
 use toml::Spanned;
 
 use super::{InterfaceInput, InterfaceOutput, check_interface, interfaces, link_of};
@@ -74,7 +74,8 @@ pub(crate) fn check_name(section: &Section<'_>, name: &Spanned<String>) -> Optio
         let message = format!("there is no interface '{name}'");
         return Some(section.error(span, message, format!("one of {}", names.join(", "))));
     }
-    let problem = environment.opens.then(|| check_interface(name).err()).flatten()?;
+    let problem =
+        environment.opens.then(|| outside::privileged(|| check_interface(name)).err()).flatten()?;
     let message = format!("interface '{name}': {}", problem.what());
     Some(section.error(span, message, "an interface that can be opened"))
 }
@@ -121,7 +122,8 @@ impl PortBlueprint for InterfaceSource {
 impl InputBlueprint for InterfaceSource {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
         let filter = opening.overrides.filter.as_ref().or(self.filter.as_ref());
-        let input = InterfaceInput::open(&self.name, self.promiscuous, filter)?;
+        let input =
+            outside::privileged(|| InterfaceInput::open(&self.name, self.promiscuous, filter))?;
         let mode = input.mode();
         Ok(Opened::single(Box::new(input), mode))
     }
@@ -167,7 +169,7 @@ impl PortBlueprint for InterfaceTarget {
 
 impl OutputBlueprint for InterfaceTarget {
     fn open(&self, _opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let output = InterfaceOutput::open(&self.0)?;
+        let output = outside::privileged(|| InterfaceOutput::open(&self.0))?;
         let mode = output.mode();
         Ok(Opened::single(Box::new(output), mode))
     }

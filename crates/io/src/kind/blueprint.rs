@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -118,6 +119,11 @@ pub trait PortBlueprint: Any + Send + Sync {
 
     /// The state of its link now, if it has one.
     fn link(&self) -> Option<Link> {
+        None
+    }
+
+    /// The path of a socket that it creates and removes.
+    fn socket(&self) -> Option<&Path> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! Shared memory as a kind of port.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
@@ -209,6 +209,10 @@ impl PortBlueprint for Memif {
 
     fn link(&self) -> Option<Link> {
         registry::link(&self.0)
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        self.0.address.path()
     }
 }
 

@@ -10,6 +10,7 @@ use super::{CLOCK_PERIOD, NextPort, more_segments};
 use crate::burst::{Burst, Flush, Round};
 use crate::control::Control;
 use crate::counters::{Latencies, PortCounters};
+use crate::guard::{self, Place};
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 use crate::tally::Tally;
@@ -113,12 +114,14 @@ impl Outputs {
         let Round { batch, observed, .. } = round;
         let counters = &mut self.counters[output];
         let before = observed.is_some().then_some(counters.drops);
-        let port = &mut self.ports[output];
-        let outcome = if observed.is_some() {
-            port.send(batch, lanes, &mut counters.drops)
-        } else {
-            port.send_frames(batch, lanes, &mut counters.drops)
-        };
+        let (port, drops) = (&mut self.ports[output], &mut counters.drops);
+        let outcome = guard::at(Place::Output(output), || {
+            if observed.is_some() {
+                port.send(batch, lanes, drops)
+            } else {
+                port.send_frames(batch, lanes, drops)
+            }
+        });
         let (sent, failure) = match outcome {
             Ok(sent) => (sent, None),
             Err(failure) => (failure.sent, Some(failure)),

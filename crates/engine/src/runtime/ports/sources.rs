@@ -11,6 +11,7 @@ use thalweg_source::poll::first_readable;
 
 use super::{NextPort, more_segments};
 use crate::counters::PortCounters;
+use crate::guard::{self, Place as Served};
 use crate::runtime::error::RunError;
 
 /// The longest wait for inputs; afterwards the thread checks whether the run should end.
@@ -210,11 +211,11 @@ impl Sources {
             Reach::Until(last) => (most, Some(last)),
         };
         let there = batch.lanes();
-        let received = match (claims, last) {
+        let received = guard::at(Served::Input(input), || match (claims, last) {
             (Some(claims), _) => port.claim(batch, most, last, &mut counters.drops, claims),
             (None, Some(last)) => port.receive_until(batch, most, last, &mut counters.drops),
             (None, None) => port.receive(batch, most, &mut counters.drops),
-        };
+        });
         let drops = counters.drops.total() - before;
         let mut delivery = Delivery {
             input,

@@ -18,6 +18,8 @@ mod thread;
 use std::collections::HashMap;
 use std::io;
 
+use thalweg_source::outside;
+
 use super::neighbors::Neighbor;
 use super::prefix::IpPrefix;
 use super::table::{Mac, RouterPort};
@@ -36,7 +38,8 @@ pub(super) type KernelNeighbors = HashMap<Neighbor, Mac>;
 pub(super) fn open(table: u32) -> io::Result<(Box<dyn Feed>, Stop)> {
     #[cfg(target_os = "linux")]
     {
-        let (socket, stop) = socket::Socket::open(table)?;
+        // A large buffer needs a privilege.
+        let (socket, stop) = outside::privileged(|| socket::Socket::open(table))?;
         Ok((Box::new(socket), stop))
     }
     #[cfg(not(target_os = "linux"))]
