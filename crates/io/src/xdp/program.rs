@@ -150,10 +150,10 @@ impl Builder<'_> {
 
     /// ARP is kept if its target is an address of the kernel.
     fn sort_arp(&mut self, arp: Label) {
+        const TARGET: u32 = ETHERNET + 24;
         if !self.asm.is_used(arp) {
             return;
         }
-        const TARGET: u32 = ETHERNET + 24;
         self.asm.place(arp);
         self.need(TARGET + 4);
         self.asm.load(Size::Word, VALUE, PACKET, TARGET as i16);
@@ -185,10 +185,10 @@ impl Builder<'_> {
 
     /// Loads protocol and destination port of packets to the kernel. Fragments have no ports.
     fn sort_ipv4(&mut self, ipv4: Label, ports: Label) {
+        const FRAGMENT: u16 = 0x3fff;
         if !self.asm.is_used(ipv4) {
             return;
         }
-        const FRAGMENT: u16 = 0x3fff;
         let own = self.asm.label();
         self.asm.place(ipv4);
         self.need(ETHERNET + 20);
@@ -212,13 +212,13 @@ impl Builder<'_> {
 
     /// The same over IPv6, without extension headers; and neighbor discovery.
     fn sort_ipv6(&mut self, ipv6: Label, ports: Label) {
-        if !self.asm.is_used(ipv6) {
-            return;
-        }
         const HEADERS: u32 = ETHERNET + 40;
         const TARGET: u32 = HEADERS + 8;
         const SOLICITATION: u32 = 135;
         const ADVERTISEMENT: u32 = 136;
+        if !self.asm.is_used(ipv6) {
+            return;
+        }
         let own = self.asm.label();
         self.asm.place(ipv6);
         self.need(HEADERS + 4);

@@ -46,6 +46,16 @@ fn laboratory(test: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Keeps this thread on a processor, if it is there.
+fn stay_on(cpu: usize) {
+    // SAFETY: zeros are an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is far below the size of a set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set has the length passed, and is only read.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+}
+
 /// Runs ip(8); it is in the namespace of the thread.
 fn ip(arguments: &str) {
     let ip =

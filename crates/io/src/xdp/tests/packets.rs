@@ -143,6 +143,69 @@ fn jumbo_packets_have_several_buffers() {
     });
 }
 
+/// The kernel calls the driver in our calls, in place of interrupts.
+#[test]
+fn busy_polling_passes_packets() {
+    laboratory(|| {
+        let (ours, theirs) = (pool(2048), pool(2048));
+        let settings = XdpSettings { busy_poll_us: 20, ..settings(XdpMode::Copy) };
+        let mut far_in = InterfaceInput::open("far", true, None).unwrap();
+        let mut far_out = InterfaceOutput::open("far").unwrap();
+        let mut input = XdpInput::open(&settings, &ours).unwrap();
+        let mut output = XdpOutput::open(&settings, &ours).unwrap();
+        assert!(input.mode().ends_with("busy poll 20 us"), "{}", input.mode());
+        let packets = all_lengths(1514, 7, 3);
+        pass(&packets, (&mut far_out, &mut input), [&theirs, &ours], |_| {});
+        pass(&packets, (&mut output, &mut far_in), [&ours, &theirs], |_| {});
+        assert_eq!((input.copied(), output.copied()), (0, 0));
+    });
+}
+
+/// An input for each of two queues: all packets arrive by one of them, over one registration of packet
+/// memory.
+#[test]
+fn inputs_share_the_queues_of_an_interface() {
+    laboratory(|| {
+        ip(
+            "link add wide numrxqueues 2 numtxqueues 2 type veth peer name end numrxqueues 2 numtxqueues 2",
+        );
+        for name in ["wide", "end"] {
+            ip(&format!("link set {name} addrgenmode none"));
+            ip(&format!("link set {name} up"));
+        }
+        let (ours, theirs) = (pool(2048), pool(2048));
+        let queue = |queue| {
+            let wide = settings(XdpMode::Auto);
+            let settings = XdpSettings { interface: "wide".into(), queue, ..wide };
+            XdpInput::open(&settings, &ours).unwrap()
+        };
+        let mut inputs = [queue(0), queue(1)];
+        assert!(inputs[1].mode().contains("shared memory registration"), "{}", inputs[1].mode());
+        let mut drops = DropCounts::default();
+        let mut batches = [Batch::new(ours.clone()), Batch::new(ours.clone())];
+        let mut arrived = [0, 0];
+        for cpu in [0, 1] {
+            // A packet socket sends by the queue of its processor.
+            stay_on(cpu);
+            let mut out = InterfaceOutput::open("end").unwrap();
+            let some = filled(&theirs, &(0..20).map(|n| packet(n, 90)).collect::<Vec<_>>());
+            assert_eq!(out.send(&some, some.lanes(), &mut drops).unwrap(), some.lanes());
+            for _ in 0..2000 {
+                for at in 0..2 {
+                    inputs[at].receive(&mut batches[at], BATCH, &mut drops).unwrap();
+                    arrived[at] += batches[at].len();
+                    batches[at].release(Lanes::ALL);
+                }
+            }
+        }
+        assert_eq!((arrived[0] + arrived[1], drops.total()), (40, 0), "{arrived:?}");
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        assert!(cpus < 2 || arrived[0] == 20 && arrived[1] == 20, "{arrived:?}");
+        drop((inputs, batches));
+        assert_eq!(ours.in_use(), 0);
+    });
+}
+
 /// Longer than a frame, longer than the MTU, shorter than an Ethernet header.
 #[test]
 fn what_does_not_fit_is_lost_by_name() {
