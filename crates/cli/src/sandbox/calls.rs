@@ -150,8 +150,16 @@ fn conditional() -> Vec<(libc::c_long, Conditions)> {
         // A thread may end its own process, as an abort does.
         (libc::SYS_tgkill, equal(0, process)),
     ];
-    // Whether standard error is a terminal, how wide it is; an interface's MTU; what a pipe holds.
-    let queries = [libc::TCGETS, libc::TIOCGWINSZ, libc::SIOCGIFMTU, libc::FIONREAD, libc::FIONBIO];
+    // Whether standard error is a terminal, how wide it is; an interface's MTU; whether a TAP device
+    // exists; what a pipe holds.
+    let queries = [
+        libc::TCGETS,
+        libc::TIOCGWINSZ,
+        libc::SIOCGIFMTU,
+        libc::TUNGETIFF,
+        libc::FIONREAD,
+        libc::FIONBIO,
+    ];
     all.extend(queries.map(|query| (libc::SYS_ioctl, equal(1, query))));
     // The C library names memory and threads.
     let names = [libc::PR_SET_NAME, libc::PR_SET_VMA];

@@ -4,10 +4,16 @@ use std::collections::HashSet;
 
 use caps::{CapSet, Capability, CapsHashSet};
 use thalweg_chain::Plan;
+use thalweg_io::kind::PortBlueprint;
 use thalweg_source::outside;
 
 /// Those that opening a network interface needs.
 const OF_INTERFACES: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP_NET_ADMIN];
+
+/// Those that loading a program into the kernel needs beside them, and locking packet memory. Without
+/// `CAP_PERFMON` the kernel refuses programs that compute with pointers.
+const OF_PROGRAMS: [Capability; 3] =
+    [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
 
 /// Those with which root, without any other, opens files of others.
 const OF_FILES: [Capability; 4] = [
@@ -36,9 +42,10 @@ impl Privileges {
     /// What the system refuses.
     pub fn reduce(plan: &Plan, changes: bool) -> Result<Self, String> {
         let permitted = read(CapSet::Permitted)?;
-        let uses_interfaces = plan.inputs.iter().any(|port| port.blueprint.interface().is_some())
-            || plan.outputs.iter().any(|port| port.blueprint.interface().is_some());
-        let wanted = OF_INTERFACES.into_iter().filter(|_| uses_interfaces);
+        let uses_interfaces = any_port(plan, |port| port.interface().is_some());
+        let loads_programs = any_port(plan, PortBlueprint::loads_program);
+        let of_interfaces = OF_INTERFACES.into_iter().filter(|_| uses_interfaces);
+        let wanted = of_interfaces.chain(OF_PROGRAMS.into_iter().filter(|_| loads_programs));
         let kept: CapsHashSet = wanted.filter(|one| permitted.contains(one)).collect();
         if permitted.contains(&Capability::CAP_SETPCAP) {
             caps::clear(None, CapSet::Bounding).map_err(refused)?;
@@ -80,6 +87,12 @@ impl Privileges {
         names.sort();
         names
     }
+}
+
+/// Whether a port of `plan` is such.
+fn any_port(plan: &Plan, is_such: impl Fn(&dyn PortBlueprint) -> bool) -> bool {
+    plan.inputs.iter().any(|port| is_such(&*port.blueprint))
+        || plan.outputs.iter().any(|port| is_such(&*port.blueprint))
 }
 
 /// Gives up all capabilities of the calling thread.

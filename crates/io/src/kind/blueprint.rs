@@ -127,6 +127,12 @@ pub trait PortBlueprint: Any + Send + Sync {
         None
     }
 
+    /// Whether opening it loads a program into the kernel, and locks packet memory, which the kernel
+    /// then writes to.
+    fn loads_program(&self) -> bool {
+        false
+    }
+
     /// The system's network interface that it stands for.
     fn interface(&self) -> Option<&str> {
         None

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{AddressFamily, SocketType};
+use thalweg_source::outside;
 
 use super::queue::Queue;
 use super::setup::{HostAddress, Setup};
@@ -114,10 +115,12 @@ impl Drop for Lease {
         }
         let others: Vec<_> = device.leases.values().flatten().collect();
         let gone = addresses.iter().filter(|address| !others.contains(address));
-        if let Ok(setup) = Setup::of(device.index) {
-            // A user may have removed it.
-            gone.for_each(|address| drop(setup.remove(*address)));
-        }
+        outside::privileged(|| {
+            if let Ok(setup) = Setup::of(device.index) {
+                // A user may have removed it.
+                gone.for_each(|address| drop(setup.remove(*address)));
+            }
+        });
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
-use thalweg_source::SourceError;
+use thalweg_source::{SourceError, outside};
 use toml::Spanned;
 
 use super::device::TapSettings;
@@ -171,7 +171,8 @@ impl PortBlueprint for Tap {
 
 impl InputBlueprint for Tap {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let (queues, left) = TapInput::open(&self.0, opening.queues, opening.pool)?;
+        let (most, pool) = (opening.queues, opening.pool);
+        let (queues, left) = outside::privileged(|| TapInput::open(&self.0, most, pool))?;
         let mode = Some(mode(queues.len(), left));
         Ok(Opened { queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(), mode })
     }
@@ -179,7 +180,8 @@ impl InputBlueprint for Tap {
 
 impl OutputBlueprint for Tap {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let queues = TapOutput::open(&self.0, opening.queues)?;
+        let most = opening.queues;
+        let queues = outside::privileged(|| TapOutput::open(&self.0, most))?;
         let mode = Some(mode(queues.len(), "super-packets"));
         Ok(Opened { queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(), mode })
     }

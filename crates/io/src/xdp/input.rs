@@ -2,13 +2,13 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use thalweg_packet::{Batch, DropCounts, Nanoseconds, Pool};
+use thalweg_packet::{Batch, DropCounts, Pool};
 
 use super::receiver::Sink;
 use super::registry::Receiving;
 use super::settings::XdpSettings;
+use crate::clock::now;
 use crate::interface::removed;
 use crate::port::{Input, IoError, Received, Shortfall};
 
@@ -90,11 +90,6 @@ impl XdpInput {
         self.is_down = error.is_some();
         Ok(())
     }
-}
-
-fn now() -> Nanoseconds {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Nanoseconds(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Input for XdpInput {

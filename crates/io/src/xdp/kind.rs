@@ -2,7 +2,7 @@
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
-use thalweg_source::SourceError;
+use thalweg_source::{SourceError, outside};
 use toml::Spanned;
 
 use super::program::Pass;
@@ -191,6 +191,10 @@ impl PortBlueprint for Xdp {
         link_of(&self.0.interface)
     }
 
+    fn loads_program(&self) -> bool {
+        true
+    }
+
     fn interface(&self) -> Option<&str> {
         Some(&self.0.interface)
     }
@@ -198,7 +202,8 @@ impl PortBlueprint for Xdp {
 
 impl InputBlueprint for Xdp {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let input = XdpInput::open(&self.0, opening.pool)?;
+        let pool = opening.pool;
+        let input = outside::privileged(|| XdpInput::open(&self.0, pool))?;
         let mode = input.mode();
         Ok(Opened::single(Box::new(input), mode))
     }
@@ -206,7 +211,8 @@ impl InputBlueprint for Xdp {
 
 impl OutputBlueprint for Xdp {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let output = XdpOutput::open(&self.0, opening.pool)?;
+        let pool = opening.pool;
+        let output = outside::privileged(|| XdpOutput::open(&self.0, pool))?;
         let mode = output.mode();
         Ok(Opened::single(Box::new(output), mode))
     }

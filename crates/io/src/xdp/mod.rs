@@ -48,7 +48,8 @@ use crate::port::IoError;
 fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+            "; run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW, \
+             CAP_BPF and CAP_PERFMON"
         }
         _ => "",
     };

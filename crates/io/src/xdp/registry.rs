@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use thalweg_packet::Pool;
+use thalweg_source::outside;
 
 use super::endpoint::Endpoint;
 use super::interface::Redirection;
@@ -121,17 +122,20 @@ impl Open {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(endpoint) = self.endpoint.take() else { return };
-        let key = (endpoint.index, endpoint.settings.queue);
-        let mut open = open();
-        if let Some(shared) = open.queues.get_mut(&key) {
-            shared.taken[self.direction as usize] = false;
-            if shared.taken == [false; 2] {
-                open.queues.remove(&key);
+        let (key, direction) = ((endpoint.index, endpoint.settings.queue), self.direction);
+        let close = || {
+            let mut open = open();
+            if let Some(shared) = open.queues.get_mut(&key) {
+                shared.taken[direction as usize] = false;
+                if shared.taken == [false; 2] {
+                    open.queues.remove(&key);
+                }
             }
-        }
-        // Closes the queue while others wait here, so that it is free for them.
-        drop(endpoint);
-        open.redirections.retain(|_, redirection| redirection.strong_count() > 0);
+            // Closes the queue while others wait here, so that it is free for them.
+            drop(endpoint);
+            open.redirections.retain(|_, redirection| redirection.strong_count() > 0);
+        };
+        outside::privileged(close);
     }
 }
 
@@ -174,7 +178,7 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         let endpoint = self.lease.endpoint();
-        endpoint.redirection.remove(endpoint.settings.queue);
+        outside::privileged(|| endpoint.redirection.remove(endpoint.settings.queue));
         if let Some(receiver) = self.receiver.take() {
             endpoint.return_receiver(receiver);
         }
