@@ -10,6 +10,7 @@ mod link;
 mod output;
 mod ring;
 mod socket;
+mod steer;
 
 pub use input::InterfaceInput;
 pub use kind::KIND;
