@@ -139,7 +139,7 @@ fn of_modes(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
     })
 }
 
-fn of_inputs(inputs: &[PortReport]) -> [Family; 5] {
+fn of_inputs(inputs: &[PortReport]) -> [Family; 6] {
     let mut families = [
         counter("thalweg_input_packets", "Packets that arrived at an input."),
         counter("thalweg_input_bytes", "Their bytes."),
@@ -152,22 +152,35 @@ fn of_inputs(inputs: &[PortReport]) -> [Family; 5] {
             "thalweg_input_filtered_packets",
             "Packets of captures not received, since they do not match the filter.",
         ),
+        counter(
+            "thalweg_input_queue_packets",
+            "Packets that arrived at a queue of an input that has several.",
+        ),
     ];
     for port in inputs {
         let labels = [("port", &*port.name)];
-        let [packets, bytes, drops, outside, filtered] = families;
+        let [packets, bytes, drops, outside, filtered, queues] = families;
         families = [
             packets.sample(&labels, port.packets as f64),
             bytes.sample(&labels, port.bytes as f64),
             by(drops, &labels, "reason", &port.drops),
             outside.sample(&labels, port.outside as f64),
             filtered.sample(&labels, port.filtered as f64),
+            by_queue(queues, port),
         ];
     }
     families
 }
 
-fn of_outputs(outputs: &[PortReport]) -> [Family; 3] {
+/// The packets of each queue of a port; a run has at most as many as workers.
+fn by_queue(family: Family, port: &PortReport) -> Family {
+    port.queues.iter().enumerate().fold(family, |family, (number, queue)| {
+        let number = number.to_string();
+        family.sample(&[("port", &*port.name), ("queue", &*number)], queue.packets as f64)
+    })
+}
+
+fn of_outputs(outputs: &[PortReport]) -> [Family; 4] {
     let mut families = [
         counter("thalweg_output_packets", "Packets that an output sent."),
         counter("thalweg_output_bytes", "Their bytes."),
@@ -175,14 +188,19 @@ fn of_outputs(outputs: &[PortReport]) -> [Family; 3] {
             "thalweg_output_dropped_packets",
             "Packets dropped or lost at an output, by reason.",
         ),
+        counter(
+            "thalweg_output_queue_packets",
+            "Packets that a queue of an output that has several sent.",
+        ),
     ];
     for port in outputs {
         let labels = [("port", &*port.name)];
-        let [packets, bytes, drops] = families;
+        let [packets, bytes, drops, queues] = families;
         families = [
             packets.sample(&labels, port.packets as f64),
             bytes.sample(&labels, port.bytes as f64),
             by(drops, &labels, "reason", &port.drops),
+            by_queue(queues, port),
         ];
     }
     families

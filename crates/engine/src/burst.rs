@@ -6,7 +6,7 @@ use thalweg_chain::Routing;
 use thalweg_io::{Claims, ReadAhead};
 use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
-use crate::counters::PortCounters;
+use crate::counters::PortTotals;
 use crate::forwarding::Queues;
 use crate::observe::{Audience, Observed};
 use crate::parts::Split;
@@ -15,9 +15,12 @@ use crate::tally::{Asked, Run, Tally};
 /// The batches that a worker receives at once, which keep together on their way, and the packets
 /// that NFs generate for them.
 ///
-/// Bursts are numbered in the order in which they were received, and every station serves them in
-/// that order. So what an NF sees does not depend on the number of workers.
+/// The bursts of a line are numbered in the order in which they were received, and every station
+/// serves them in that order. So with one line, what an NF sees does not depend on the number of
+/// workers.
 pub(crate) struct Burst {
+    /// The line that it was received in.
+    pub(crate) line: usize,
     pub(crate) number: u64,
     /// Whether all its packets are at their ends.
     pub(crate) is_through: bool,
@@ -106,6 +109,7 @@ impl Burst {
             rounds.iter_mut().for_each(|round| round.batch.recycle());
         }
         Self {
+            line: 0,
             number: 0,
             is_through: false,
             rounds,
@@ -135,7 +139,7 @@ impl Burst {
     }
 
     /// Begins a tally for those who `asked`, with what the inputs have received.
-    pub(crate) fn begin_tally(&mut self, asked: Asked, run: &Run, inputs: &[PortCounters]) {
+    pub(crate) fn begin_tally(&mut self, asked: Asked, run: &Run, inputs: PortTotals) {
         self.tally = Some(Box::new((asked, Tally::new(run, inputs))));
     }
 
@@ -149,12 +153,8 @@ impl Burst {
 
     /// Answers those who asked for the tally, which is complete.
     pub(crate) fn answer(&mut self) {
-        let Some((mut asked, tally)) = self.tally.take().map(|tally| *tally) else { return };
-        let last = asked.pop();
-        // One who no longer waits needs no answer.
-        asked.into_iter().for_each(|ask| drop(ask.send(tally.clone())));
-        if let Some(last) = last {
-            let _ = last.send(tally);
+        if let Some((asked, tally)) = self.tally.take().map(|tally| *tally) {
+            tally.answer(asked);
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_chain::{Difference, Plan};
+use thalweg_chain::{Difference, MAX_WORKERS, Plan};
 use thalweg_source::Stop;
 
 use crate::burst::Flush;
@@ -25,9 +25,7 @@ pub struct Control {
     export: AtomicBool,
     /// NFs have not written all that the last export requested.
     exports: AtomicBool,
-    packets_in: AtomicU64,
-    bytes_in: AtomicU64,
-    packets_out: AtomicU64,
+    passed: Passed,
     drops: AtomicU64,
     snapshots: Mailbox<Sender<Tally>>,
     reloads: Mailbox<Waiting>,
@@ -37,6 +35,39 @@ pub struct Control {
     share: AtomicU64,
     running: Mutex<Running>,
     pub(crate) observers: Arc<Observers>,
+}
+
+/// What each line has received and sent.
+struct Passed([LinePassed; MAX_WORKERS]);
+
+/// What a line has received and sent: one thread at a time counts each, in cache lines of their own
+/// (processors fetch them in pairs).
+#[derive(Default)]
+#[repr(align(128))]
+struct LinePassed {
+    packets_in: AtomicU64,
+    bytes_in: AtomicU64,
+    packets_out: AtomicU64,
+}
+
+impl Default for Passed {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| LinePassed::default()))
+    }
+}
+
+impl Passed {
+    /// The sum of a count over all lines.
+    fn sum(&self, count: impl Fn(&LinePassed) -> &AtomicU64) -> u64 {
+        // One line may have lost what another one has sent.
+        self.0.iter().map(|line| count(line).load(Relaxed)).fold(0, u64::wrapping_add)
+    }
+}
+
+impl std::fmt::Debug for Passed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Passed").finish_non_exhaustive()
+    }
 }
 
 /// The plan that packets take now; none before the run and after it.
@@ -152,6 +183,11 @@ impl Control {
         self.snapshots.take_all()
     }
 
+    /// Whether snapshots are requested.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.snapshots.has_some()
+    }
+
     /// What the next burst requests of NFs and outputs.
     pub(crate) fn take_export(&self) -> Flush {
         if self.export.load(Relaxed) && self.export.swap(false, Relaxed) {
@@ -197,9 +233,9 @@ impl Control {
     /// The progress of the run; about a batch late.
     pub fn progress(&self) -> Progress {
         Progress {
-            packets_in: self.packets_in.load(Relaxed),
-            bytes_in: self.bytes_in.load(Relaxed),
-            packets_out: self.packets_out.load(Relaxed),
+            packets_in: self.packets_in(),
+            bytes_in: self.passed.sum(|line| &line.bytes_in),
+            packets_out: self.passed.sum(|line| &line.packets_out),
             drops: self.drops.load(Relaxed),
             share: Some(f64::from_bits(self.share.load(Relaxed))).filter(|share| *share > 0.0),
         }
@@ -207,25 +243,26 @@ impl Control {
 
     /// The packets received so far.
     pub(crate) fn packets_in(&self) -> u64 {
-        self.packets_in.load(Relaxed)
+        self.passed.sum(|line| &line.packets_in)
     }
 
-    /// Counts packets of the inputs, which one thread has at a time.
+    /// Counts packets of the inputs of a line, which one thread has at a time.
     #[inline]
-    pub(crate) fn received(&self, packets: u64, bytes: u64) {
-        add_alone(&self.packets_in, packets);
-        add_alone(&self.bytes_in, bytes);
+    pub(crate) fn received(&self, line: usize, packets: u64, bytes: u64) {
+        let passed = &self.passed.0[line];
+        add_alone(&passed.packets_in, packets);
+        add_alone(&passed.bytes_in, bytes);
     }
 
-    /// Counts packets of the outputs, which one thread has at a time.
+    /// Counts packets of the outputs of a line, which one thread has at a time.
     #[inline]
-    pub(crate) fn sent(&self, packets: u64) {
-        add_alone(&self.packets_out, packets);
+    pub(crate) fn sent(&self, line: usize, packets: u64) {
+        add_alone(&self.passed.0[line].packets_out, packets);
     }
 
-    /// Counts packets of the outputs that were counted as sent as dropped.
-    pub(crate) fn lost(&self, packets: u64) {
-        add_alone(&self.packets_out, packets.wrapping_neg());
+    /// Counts packets of the outputs of a line that were counted as sent as dropped.
+    pub(crate) fn lost(&self, line: usize, packets: u64) {
+        add_alone(&self.passed.0[line].packets_out, packets.wrapping_neg());
         self.dropped(packets);
     }
 

@@ -29,6 +29,12 @@ impl Latencies {
         Self(Histogram::new_with_max(MOST, 3).expect("3 digits up to 2^38 are in range"))
     }
 
+    /// Adds the times of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let _ = self.0.add(&other.0);
+    }
+
     /// Records that `packets` packets took `cycles`.
     #[inline]
     pub(crate) fn record(&mut self, cycles: u64, packets: u64) {
@@ -77,8 +83,7 @@ impl NfCounters {
         self.drops.merge(&other.drops);
         self.bypassed += other.bypassed;
         self.cycles += other.cycles;
-        // Both have the same bounds.
-        let _ = self.latency.0.add(&other.latency.0);
+        self.latency.merge(&other.latency);
     }
 }
 
@@ -98,11 +103,40 @@ pub(crate) struct PortCounters {
 
 impl PortCounters {
     pub(crate) fn merge(&mut self, other: &Self) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
+        // Of an output that several lines share, one line may count as lost what another has counted
+        // as sent: only the sum is a count.
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
         self.more_segments += other.more_segments;
         self.drops.merge(&other.drops);
         self.passed_over.merge(&other.passed_over);
+    }
+}
+
+/// The counts of the ports of one direction.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PortTotals {
+    /// Each port: the sum of its queues.
+    pub(crate) ports: Vec<PortCounters>,
+    /// Each port, by queue.
+    pub(crate) queues: Vec<Vec<PortCounters>>,
+}
+
+impl PortTotals {
+    /// No packets yet, of this many ports.
+    pub(crate) fn new(ports: usize) -> Self {
+        Self { ports: vec![PortCounters::default(); ports], queues: vec![Vec::new(); ports] }
+    }
+
+    /// Adds what a port has counted at one of its queues.
+    pub(crate) fn add(&mut self, port: usize, queue: usize, counts: &PortCounters) {
+        let queues = &mut self.queues[port];
+        queues.resize_with(queues.len().max(queue + 1), PortCounters::default);
+        for sum in [&mut queues[queue], &mut self.ports[port]] {
+            sum.merge(counts);
+            sum.shortfall.longest = sum.shortfall.longest.max(counts.shortfall.longest);
+            sum.shortfall.truncated += counts.shortfall.truncated;
+        }
     }
 }
 

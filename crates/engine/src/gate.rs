@@ -1,4 +1,5 @@
-//! The gate through which bursts enter a generation, and behind which they may all be through.
+//! The gate through which the bursts of a line enter a generation, and behind which they may all be
+//! through.
 
 use std::ops::Range;
 
@@ -10,8 +11,8 @@ use loom::sync;
 #[cfg(not(loom))]
 use std::sync;
 
-/// Counts the bursts that were received, until it is closed. One thread at a time receives, under a
-/// lock.
+/// Counts the bursts of a line that were received, until it is closed. One thread at a time receives,
+/// under a lock.
 #[derive(Debug)]
 pub(crate) struct Gate {
     received: AtomicU64,
@@ -58,11 +59,11 @@ mod model {
     fn run(is_over: fn(&Gate, u64) -> bool) {
         let gate = Arc::new(Gate::new());
         let intake = Arc::new(Mutex::new(0));
-        let stage = Arc::new(InTurn::new(Vec::new()));
+        let stage = Arc::new(InTurn::new(Vec::new(), 1));
         let work = {
             let (gate, intake, stage) = (gate.clone(), intake.clone(), stage.clone());
             move || {
-                while !is_over(&gate, stage.next()) {
+                while !is_over(&gate, stage.next(0)) {
                     let number = {
                         let mut next = intake.lock().unwrap();
                         if *next == 2 {
@@ -75,7 +76,7 @@ mod model {
                         }
                     };
                     while let Some(number) = number {
-                        if let Some(mut turn) = stage.enter(number) {
+                        if let Some(mut turn) = stage.enter(0, number) {
                             turn.push(number);
                             break;
                         }
@@ -108,5 +109,57 @@ mod model {
     #[should_panic]
     fn a_closed_gate_alone_is_no_end() {
         check(|gate, _| gate.is_closed.load(Ordering::Acquire));
+    }
+
+    /// A generation with one stage and two lines, each with a worker. The first line ends the generation
+    /// after a burst; each closes its own gate when it finds that, as `closes` has it.
+    fn run_lines(closes: fn(&Gate, &AtomicBool) -> bool) {
+        let gates = Arc::new([Gate::new(), Gate::new()]);
+        let (stage, is_closing) =
+            (Arc::new(InTurn::new([0, 0], 2)), Arc::new(AtomicBool::new(false)));
+        let work = |line: usize| {
+            let (gates, stage, is_closing) = (gates.clone(), stage.clone(), is_closing.clone());
+            move || {
+                let (gate, mut received) = (&gates[line], 0);
+                while !gate.is_over(|| stage.next(line)) {
+                    let ends = closes(gate, &is_closing);
+                    if !ends && received < 1 {
+                        received += 1;
+                        gate.enter(received);
+                        loop {
+                            if let Some(mut seen) = stage.enter(line, received - 1) {
+                                seen[line] += 1;
+                                break;
+                            }
+                            thread::yield_now();
+                        }
+                        if line == 0 {
+                            is_closing.store(true, Ordering::Release);
+                        }
+                    }
+                    thread::yield_now();
+                }
+                received
+            }
+        };
+        let other = thread::spawn(work(1));
+        let received = [work(0)(), other.join().unwrap()];
+        assert_eq!(*stage.peek().expect("the stage is free"), received);
+        assert!(gates.iter().all(|gate| gate.is_over(|| gate.received.load(Ordering::Acquire))));
+    }
+
+    #[test]
+    fn a_generation_of_two_lines_ends_when_the_bursts_of_both_are_through() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            run_lines(|gate, is_closing| {
+                let ends = is_closing.load(Ordering::Acquire);
+                if ends {
+                    gate.close();
+                }
+                ends
+            });
+        });
     }
 }

@@ -66,6 +66,12 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
+    /// Whether there are requests.
+    #[inline]
+    pub(crate) fn has_some(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
+    }
+
     /// Takes the request that waits longest.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {

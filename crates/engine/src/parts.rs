@@ -9,6 +9,7 @@ use thalweg_packet::{DropReason, Lanes, Pool};
 use crate::burst::Burst;
 use crate::counters::NfCounters;
 use crate::overload;
+use crate::tally::Tally;
 use crate::turn::InTurn;
 use crate::visit::{Visit, process};
 use crate::watch::Watch;
@@ -66,9 +67,20 @@ impl Parts {
     ) -> Self {
         let at_work = |part| {
             let (counters, emitted) = (NfCounters::new(), Emitted::new(pool.clone()));
-            InTurn::new(PartAtWork { part, counters, emitted, at_work: false })
+            InTurn::new(PartAtWork { part, counters, emitted, at_work: false }, 1)
         };
         Self { nf, parts: parts.into_iter().map(at_work).collect(), bucket, overload: None }
+    }
+
+    /// Begins with burst 0 of each of this many lines. No burst is under way.
+    pub(crate) fn begin(&mut self, lines: usize) {
+        self.parts.iter_mut().for_each(|part| part.begin(lines));
+    }
+
+    /// Adds what all parts have counted to a tally. No burst is under way.
+    pub(crate) fn count(&self, tally: &mut Tally) {
+        let parts = self.parts.iter().filter_map(InTurn::peek);
+        parts.for_each(|part| tally.add_nf(self.nf, &part.counters));
     }
 
     /// Lets each part whose turn it is process its packets of `burst`; returns whether any did, and
@@ -81,7 +93,7 @@ impl Parts {
             if left >> number & 1 == 0 {
                 continue;
             }
-            if let Some(mut part) = self.parts[number].enter(burst.number) {
+            if let Some(mut part) = self.parts[number].enter(burst.line, burst.number) {
                 part.serve(self.nf, number, burst, self.overload.as_ref());
                 burst.count(|tally| tally.add_nf(self.nf, &part.counters));
                 now &= !(1 << number);

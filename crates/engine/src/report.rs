@@ -10,7 +10,9 @@ use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
 use crate::batch_times::BatchReport;
-use crate::counters::{Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters};
+use crate::counters::{
+    Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters, PortTotals,
+};
 use crate::published::WorkerCounts;
 use crate::series::Series;
 use thalweg_chain::{Plan, PortPlan};
@@ -285,10 +287,32 @@ pub struct PortReport {
     pub filtered: u64,
     /// Packets dropped or lost there, by reason.
     pub drops: IndexMap<&'static str, u64>,
+    /// The counts of each of its queues, in their order; absent if it has one, and in the intervals of a
+    /// run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueReport>,
     /// How packets passed, in a few words: the format of a capture; of an interface what the system
     /// provided. Absent if there is nothing to know, and in the intervals of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+}
+
+/// The counts of a queue of a port.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct QueueReport {
+    /// Packets that were sent by it, or that arrived at it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets dropped or lost there, by reason.
+    pub drops: IndexMap<&'static str, u64>,
+}
+
+impl QueueReport {
+    fn of(counts: &PortCounters) -> Self {
+        let PortCounters { packets, bytes, drops, .. } = counts;
+        Self { packets: *packets, bytes: *bytes, drops: by_name(drops) }
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -349,8 +373,8 @@ pub(crate) struct Totals {
     pub(crate) nanoseconds_per_cycle: f64,
     /// Cycles of receive and transmit outside the workers.
     pub(crate) port_cycles: u64,
-    pub(crate) inputs: Vec<PortCounters>,
-    pub(crate) outputs: Vec<PortCounters>,
+    pub(crate) inputs: PortTotals,
+    pub(crate) outputs: PortTotals,
     pub(crate) counters: Counters,
     pub(crate) latency: Latencies,
     pub(crate) batch_cpu_ns: Option<BatchReport>,
@@ -376,7 +400,7 @@ impl Report {
             sum
         };
         let former = &counters.former;
-        let (mut all_in, mut all_out) = (sum(&inputs), sum(&outputs));
+        let (mut all_in, mut all_out) = (sum(&inputs.ports), sum(&outputs.ports));
         all_in.merge(&former.inputs);
         all_out.merge(&former.outputs);
         let mut drops = counters.drops();
@@ -397,7 +421,13 @@ impl Report {
                 .push(format!("frames that did not return to the pool: {}", totals.leaked_frames));
         }
         let mut warnings = totals.warnings;
-        warnings.extend(advice(plan, &inputs, &outputs, &counters, !failures.is_empty()));
+        warnings.extend(advice(
+            plan,
+            &inputs.ports,
+            &outputs.ports,
+            &counters,
+            !failures.is_empty(),
+        ));
         let ns = totals.nanoseconds_per_cycle;
         let per_second = 1.0 / totals.duration_s.max(1e-9);
         let cycles = counters.busy_cycles + totals.port_cycles;
@@ -459,11 +489,8 @@ fn by_name(drops: &DropCounts) -> IndexMap<&'static str, u64> {
     drops.iter().map(|(reason, n)| (reason.name(), n)).collect()
 }
 
-fn ports<B: PortBlueprint + ?Sized>(
-    plans: &[PortPlan<B>],
-    counts: &[PortCounters],
-) -> Vec<PortReport> {
-    let of = |(plan, counts): (&PortPlan<B>, &PortCounters)| PortReport {
+fn ports<B: PortBlueprint + ?Sized>(plans: &[PortPlan<B>], totals: &PortTotals) -> Vec<PortReport> {
+    let of = |((plan, counts), queues): ((&PortPlan<B>, &PortCounters), &Vec<_>)| PortReport {
         name: plan.name.clone(),
         packets: counts.packets,
         bytes: counts.bytes,
@@ -471,9 +498,14 @@ fn ports<B: PortBlueprint + ?Sized>(
         outside: counts.passed_over.outside,
         filtered: counts.passed_over.filtered,
         drops: by_name(&counts.drops),
+        queues: if queues.len() < 2 {
+            Vec::new()
+        } else {
+            queues.iter().map(QueueReport::of).collect()
+        },
         mode: plan.mode(),
     };
-    plans.iter().zip(counts).map(of).collect()
+    plans.iter().zip(&totals.ports).zip(&totals.queues).map(of).collect()
 }
 
 fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {

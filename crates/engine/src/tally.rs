@@ -1,8 +1,10 @@
 //! The counts of all stages at one moment of a run.
 //!
-//! A tally travels with a burst: each stage adds its counts when it has served that burst. Since
-//! every stage serves the bursts in the same order, the tally has all packets up to that burst and
-//! none behind it: what was received and generated was transmitted or dropped, to the packet.
+//! In a run with one line, a tally travels with a burst: each stage adds its counts when it has served
+//! that burst. Since every stage serves the bursts in the same order, the tally has all packets up to
+//! that burst and none behind it: what was received and generated was transmitted or dropped, to the
+//! packet. Several lines receive no packets until none is under way, and the counts of all stages are
+//! taken then.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -12,7 +14,7 @@ use thalweg_chain::{NfIndex, Plan};
 use thalweg_cpu::cycles::Clock;
 
 use crate::classification::Classification;
-use crate::counters::{Counters, Former, Latencies, NfCounters, PortCounters};
+use crate::counters::{Counters, Former, Latencies, NfCounters, PortTotals};
 use crate::published::{Published, WorkerCounts};
 use crate::report::{Report, Totals};
 use crate::station::Station;
@@ -27,8 +29,8 @@ pub(crate) struct Tally {
     /// When the tally began, since the start of the run.
     elapsed: Duration,
     workers: Vec<WorkerCounts>,
-    inputs: Vec<PortCounters>,
-    outputs: Vec<PortCounters>,
+    inputs: PortTotals,
+    outputs: PortTotals,
     latency: Latencies,
     counters: Counters,
 }
@@ -45,14 +47,14 @@ pub(crate) struct Run {
 
 impl Tally {
     /// Begins with what the inputs have received.
-    pub(crate) fn new(run: &Run, inputs: &[PortCounters]) -> Self {
+    pub(crate) fn new(run: &Run, inputs: PortTotals) -> Self {
         let (nfs, types) = (run.plan.nfs.len(), run.plan.types.len());
         Self {
             run: run.clone(),
             elapsed: run.clock.elapsed(),
             workers: run.workers.iter().map(Published::now).collect(),
-            inputs: inputs.to_vec(),
-            outputs: Vec::new(),
+            inputs,
+            outputs: PortTotals::new(run.plan.outputs.len()),
             latency: Latencies::new(),
             counters: Counters::new(nfs, types, &run.former),
         }
@@ -77,9 +79,20 @@ impl Tally {
         self.counters.nfs[usize::from(nf.0)].merge(counters);
     }
 
-    pub(crate) fn add_outputs(&mut self, outputs: &[PortCounters], latency: &Latencies) {
-        self.outputs = outputs.to_vec();
-        self.latency = latency.clone();
+    /// Adds the counts of the outputs of a line, and the times of their packets.
+    pub(crate) fn add_outputs(&mut self, add: impl FnOnce(&mut PortTotals), latency: &Latencies) {
+        add(&mut self.outputs);
+        self.latency.merge(latency);
+    }
+
+    /// Answers those who `asked`.
+    pub(crate) fn answer(self, mut asked: Asked) {
+        let last = asked.pop();
+        // One who no longer waits needs no answer.
+        asked.into_iter().for_each(|ask| drop(ask.send(self.clone())));
+        if let Some(last) = last {
+            let _ = last.send(self);
+        }
     }
 
     /// The clock of the run.

@@ -1,4 +1,4 @@
-//! Values that bursts use one after the other, in the order of their numbers.
+//! Values that the bursts of each line use one after the other, in the order of their numbers.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -13,22 +13,29 @@ use loom::sync;
 #[cfg(not(loom))]
 use std::sync;
 
-/// A value that each burst uses once: burst 0 first, then burst 1, and so on, whichever thread they
-/// are on.
+/// A value that each burst uses once: of each line burst 0 first, then burst 1, and so on, whichever
+/// thread they are on. Bursts of several lines use it in any order, one at a time.
 ///
 /// A burst asks for its turn and, if it has not come yet, does something else and asks again: no
-/// thread waits inside. The oldest burst under way can always use the next value on its way, so
-/// some burst always gets on.
+/// thread waits inside. The oldest burst of a line under way can use the next value on its way as
+/// soon as the thread that uses it for another line has left it, so some burst always gets on.
 #[derive(Debug)]
 pub(crate) struct InTurn<T> {
-    /// The number of the burst whose turn it is.
-    next: AtomicU64,
-    // Its lock is always free for the burst whose turn it is, save for a short look by others.
+    /// By line: the number of the burst whose turn it is.
+    next: Box<[Next]>,
+    // With one line, its lock is always free for the burst whose turn it is, save for a short look by
+    // others.
     value: Mutex<T>,
 }
 
-/// The use of a value by the burst whose turn it is. Dropping it gives the turn to the next burst,
-/// unless the thread panics: what a panic left behind is for no other burst.
+/// The number of the burst of a line whose turn it is, in cache lines of its own (processors fetch
+/// them in pairs).
+#[derive(Debug)]
+#[repr(align(128))]
+struct Next(AtomicU64);
+
+/// The use of a value by the burst whose turn it is. Dropping it gives the turn to the next burst of
+/// its line, unless the thread panics: what a panic left behind is for no other burst.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, T> {
     next: &'a AtomicU64,
@@ -36,24 +43,36 @@ pub(crate) struct Turn<'a, T> {
 }
 
 impl<T> InTurn<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self { next: AtomicU64::new(0), value: Mutex::new(value) }
+    /// A value for bursts of this many lines.
+    pub(crate) fn new(value: T, lines: usize) -> Self {
+        Self { next: turns(lines), value: Mutex::new(value) }
     }
 
-    /// The value, if it is the turn of burst `number`.
+    /// Begins again with burst 0 of each of this many lines. No burst is under way.
+    pub(crate) fn begin(&mut self, lines: usize) {
+        self.next = turns(lines);
+    }
+
+    /// The value, if it is the turn of burst `number` of `line`.
     #[inline]
-    pub(crate) fn enter(&self, number: u64) -> Option<Turn<'_, T>> {
-        if self.next() != number {
+    pub(crate) fn enter(&self, line: usize, number: u64) -> Option<Turn<'_, T>> {
+        let next = &self.next[line].0;
+        if next.load(Ordering::Acquire) != number {
             return None;
         }
-        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Turn { next: &self.next, value })
+        let value = if self.next.len() == 1 {
+            self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            // A burst of another line may use it, or have left it behind in a panic.
+            self.value.try_lock().ok()?
+        };
+        Some(Turn { next, value })
     }
 
-    /// The number of the burst whose turn it is.
+    /// The number of the burst of `line` whose turn it is.
     #[inline]
-    pub(crate) fn next(&self) -> u64 {
-        self.next.load(Ordering::Acquire)
+    pub(crate) fn next(&self, line: usize) -> u64 {
+        self.next[line].0.load(Ordering::Acquire)
     }
 
     /// A look at the value between turns, or behind a panic, if no burst uses it at this moment.
@@ -74,6 +93,11 @@ impl<T> InTurn<T> {
     pub(crate) fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The turns of burst 0 of each line.
+fn turns(lines: usize) -> Box<[Next]> {
+    (0..lines).map(|_| Next(AtomicU64::new(0))).collect()
 }
 
 impl<T> Deref for Turn<'_, T> {
@@ -105,54 +129,93 @@ mod model {
 
     use super::*;
 
-    /// Two workers take three bursts through two stages; returns what each stage saw. `enter` takes
-    /// a burst into a stage, or lets it wait.
-    fn run(enter: fn(&InTurn<Vec<u64>>, u64) -> bool) -> [Vec<u64>; 2] {
+    /// The bursts that the stages of a chain have seen, each by its line and number.
+    type Seen = Vec<(usize, u64)>;
+
+    /// Two workers take three bursts of each line through two stages: both those of one line, or each
+    /// those of its own. Returns what each stage saw. `enter` takes a burst into a stage, or lets it
+    /// wait.
+    fn run(lines: usize, enter: fn(&InTurn<Seen>, usize, u64) -> bool) -> [Seen; 2] {
         const BURSTS: u64 = 3;
-        let stages = Arc::new([InTurn::new(Vec::new()), InTurn::new(Vec::new())]);
-        let received = Arc::new(AtomicU64::new(0));
-        let work = {
+        let stages = Arc::new([InTurn::new(Vec::new(), lines), InTurn::new(Vec::new(), lines)]);
+        let received = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let work = |worker: usize| {
             let (stages, received) = (stages.clone(), received.clone());
+            let (line, bursts) = (worker % lines, if lines == 1 { BURSTS } else { BURSTS - 1 });
             move || loop {
-                let number = received.fetch_add(1, Ordering::Relaxed);
-                if number >= BURSTS {
+                let number = received[line].fetch_add(1, Ordering::Relaxed);
+                if number >= bursts {
                     return;
                 }
                 for stage in &*stages {
-                    while !enter(stage, number) {
+                    while !enter(stage, line, number) {
                         thread::yield_now();
                     }
                 }
             }
         };
-        let other = thread::spawn(work.clone());
-        work();
+        let other = thread::spawn(work(1));
+        work(0)();
         other.join().unwrap();
-        let seen = |stage: &InTurn<Vec<u64>>| stage.peek().unwrap().clone();
+        let seen = |stage: &InTurn<Seen>| stage.peek().unwrap().clone();
         [seen(&stages[0]), seen(&stages[1])]
     }
 
-    fn check(enter: fn(&InTurn<Vec<u64>>, u64) -> bool) {
+    fn check(lines: usize, enter: fn(&InTurn<Seen>, usize, u64) -> bool) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
-        model.check(move || assert_eq!(run(enter), [[0, 1, 2], [0, 1, 2]]));
+        model.check(move || {
+            for seen in run(lines, enter) {
+                let of = |line| seen.iter().filter(move |of| of.0 == line).map(|of| of.1);
+                if lines == 1 {
+                    assert_eq!(of(0).collect::<Vec<_>>(), [0, 1, 2]);
+                } else {
+                    assert_eq!([of(0).collect::<Vec<_>>(), of(1).collect()], [[0, 1], [0, 1]]);
+                }
+            }
+        });
+    }
+
+    fn in_turn(stage: &InTurn<Seen>, line: usize, number: u64) -> bool {
+        let turn = stage.enter(line, number);
+        turn.map(|mut turn| turn.push((line, number))).is_some()
     }
 
     #[test]
     fn each_stage_sees_all_bursts_in_order() {
-        check(|stage, number| {
-            let turn = stage.enter(number);
-            turn.map(|mut turn| turn.push(number)).is_some()
-        });
+        check(1, in_turn);
+    }
+
+    #[test]
+    fn each_stage_sees_the_bursts_of_each_line_in_order() {
+        check(2, in_turn);
     }
 
     /// Without its guard the model fails.
     #[test]
     #[should_panic(expected = "assertion `left == right` failed")]
     fn without_turns_stages_see_bursts_in_other_orders() {
-        check(|stage, number| {
+        check(1, |stage, line, number| {
             let mut value = stage.value.lock().unwrap();
-            value.push(number);
+            value.push((line, number));
+            true
+        });
+    }
+
+    /// A burst that leaves a stage before its changes are whole: mutual exclusion is what keeps the
+    /// bursts of two lines apart.
+    #[test]
+    #[should_panic(expected = "assertion `left == right` failed")]
+    fn without_exclusion_lines_lose_each_others_bursts() {
+        check(2, |stage, line, number| {
+            if stage.next(line) != number {
+                return false;
+            }
+            let mut seen = stage.value.lock().unwrap().clone();
+            thread::yield_now();
+            seen.push((line, number));
+            *stage.value.lock().unwrap() = seen;
+            stage.next[line].0.fetch_add(1, Ordering::Release);
             true
         });
     }

@@ -1,5 +1,8 @@
 //! A visit: one call of an NF with the packets of a batch.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use thalweg_chain::NfIndex;
 use thalweg_cpu::cycles;
 use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
@@ -9,17 +12,32 @@ use crate::counters::NfCounters;
 use crate::guard::{self, Place};
 use crate::observe::Observed;
 
-/// The clock of a run: how far the times of packets have come.
+/// The clock of a line: how far the times of packets have come.
 #[derive(Default)]
 pub(crate) struct Clock {
     /// The time reached at the end of the last batch.
     reached: Option<Nanoseconds>,
+    /// The time that all lines have reached, about; `None` with one line. Without it, a line that had no
+    /// packets for a while would set the clocks of NFs back.
+    common: Option<Arc<AtomicU64>>,
 }
 
+/// How far the common clock of several lines may be behind one of them, so that they rarely wait for each
+/// other's cache.
+const LAG: Nanoseconds = Nanoseconds::from_millis(1);
+
 impl Clock {
-    /// The newest time so far; zero before the first packet.
-    pub(crate) fn time(&self) -> Nanoseconds {
-        self.reached.unwrap_or_default()
+    /// The clocks of this many lines, which go on with those of `before`.
+    pub(crate) fn divide(before: &[Self], lines: usize) -> Vec<Self> {
+        let reached = Self::newest(before);
+        let start = reached.unwrap_or_default().0;
+        let common = (lines > 1).then(|| Arc::new(AtomicU64::new(start)));
+        (0..lines).map(|_| Self { reached, common: common.clone() }).collect()
+    }
+
+    /// The newest time of all lines so far; `None` before the first packet.
+    pub(crate) fn newest(lines: &[Self]) -> Option<Nanoseconds> {
+        lines.iter().filter_map(|line| line.reached).reduce(Nanoseconds::follow)
     }
 
     /// Begins a batch; returns the time reached before it.
@@ -28,10 +46,26 @@ impl Clock {
             return self.reached.unwrap_or_default();
         };
         let times = &batch.meta.timestamp;
-        let before = self.reached.unwrap_or(times[first]);
+        let before = self.reached_by_all().unwrap_or(times[first]);
         // Of a batch out of order, that may not be the newest; the next batch makes up for it.
-        self.reached = Some(before.follow(times[last]));
+        let reached = before.follow(times[last]);
+        self.reached = Some(reached);
+        if let Some(common) = &self.common
+            && common.load(Relaxed).abs_diff(reached.0) > LAG.0
+        {
+            common.store(reached.0, Relaxed);
+        }
         before
+    }
+
+    fn reached_by_all(&self) -> Option<Nanoseconds> {
+        let Some(common) = &self.common else { return self.reached };
+        // 0: no line has had a packet.
+        let common = Some(Nanoseconds(common.load(Relaxed))).filter(|time| time.0 > 0);
+        match (self.reached, common) {
+            (Some(own), Some(common)) => Some(own.follow(common)),
+            (own, common) => own.or(common),
+        }
     }
 }
 

@@ -33,6 +33,19 @@ impl InterfaceInput {
         Err(unsupported(name))
     }
 
+    /// The same.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open_queues(
+        name: &str,
+        _promiscuous: bool,
+        _filter: Option<&Filter>,
+        _queues: usize,
+    ) -> Result<Vec<Self>, IoError> {
+        Err(unsupported(name))
+    }
+
     pub(crate) fn mode(&self) -> String {
         match self.0 {}
     }
@@ -47,8 +60,16 @@ impl InterfaceOutput {
         Err(unsupported(name))
     }
 
-    pub(crate) fn mode(&self) -> String {
-        match self.0 {}
+    /// The same.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open_queues(name: &str, _queues: usize) -> Result<Vec<Self>, IoError> {
+        Err(unsupported(name))
+    }
+
+    pub(crate) fn mode(_queues: &[Self]) -> String {
+        "none".into()
     }
 }
 

@@ -286,8 +286,13 @@ impl Folder {
 
     /// Loads `chain.toml`.
     pub fn load(&self) -> Result<Plan, Vec<SourceError>> {
+        self.load_of(&kinds())
+    }
+
+    /// Loads `chain.toml`, which may have these kinds.
+    pub fn load_of(&self, kinds: &Kinds) -> Result<Plan, Vec<SourceError>> {
         LEDGER.set(self.ledger.clone());
-        Plan::load(&self.path("chain.toml"), &kinds(), PlanOptions::default())
+        Plan::load(&self.path("chain.toml"), kinds, PlanOptions::default())
     }
 
     /// Loads `chain.toml` with more lines before it.

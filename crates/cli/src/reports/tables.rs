@@ -151,6 +151,15 @@ pub fn ports(report: &Report) -> Table {
                 p.bytes.to_string(),
                 list(&p.drops).join(", "),
             ]);
+            for (number, queue) in p.queues.iter().enumerate() {
+                table.rows.push(vec![
+                    format!("{}, queue {number}", p.name),
+                    what.into(),
+                    queue.packets.to_string(),
+                    queue.bytes.to_string(),
+                    list(&queue.drops).join(", "),
+                ]);
+            }
         }
     }
     table

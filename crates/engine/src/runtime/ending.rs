@@ -1,11 +1,13 @@
 //! The end of a run: state is exported, NFs and ports end, and all counts become the report.
 
 use super::generation::Generation;
+use super::ports::{Inputs, Outputs};
 use super::session::Session;
 use super::state::StateFolders;
 use crate::batch_times::BatchTimes;
 use crate::published::Published;
 use crate::report::{Report, Totals};
+use crate::visit::Clock;
 
 /// Ends a run, in which no packet is under way any more, and reports it.
 pub(super) fn report(
@@ -21,17 +23,23 @@ pub(super) fn report(
     drop(session.bursts);
     let (warnings, failed, reload_pauses_ns) = session.reloads.finish();
     failures.extend(failed);
-    let Generation { plan, inputs, course, mut outputs, former } = generation;
-    outputs.flush(control);
-    let is_left = state.export_all(&plan, &course, reached.time()).unwrap_or_else(|e| {
-        failures.push(e.to_string());
-        false
-    });
+    let Generation { plan, inputs, course, mut outputs, former, .. } = generation;
+    outputs.iter_mut().for_each(|line| line.flush(control));
+    let is_left = state
+        .export_all(&plan, &course, Clock::newest(&reached).unwrap_or_default())
+        .unwrap_or_else(|e| {
+            failures.push(e.to_string());
+            false
+        });
     let counters = course.end(is_left, (*former).clone(), &watch, &mut failures);
-    let (inputs, failed) = inputs.finish();
-    let outputs = outputs.finish();
-    failures.extend(failed);
-    failures.extend(outputs.failures);
+    let (inputs, failed) = Inputs::finish(inputs, plan.inputs.len());
+    let outputs = Outputs::finish(outputs, plan.outputs.len());
+    // Each line finds that an interface was removed.
+    for failure in failed.into_iter().chain(outputs.failures) {
+        if !failures.contains(&failure) {
+            failures.push(failure);
+        }
+    }
     let totals = Totals {
         workers: workers.iter().map(Published::now).collect(),
         duration_s,

@@ -34,9 +34,13 @@ use crate::visit::end_nf;
 /// The chain that packets take now, with its ports.
 pub(super) struct Generation {
     pub(super) plan: Arc<Plan>,
-    pub(super) inputs: Inputs,
+    /// By line: the queues of the inputs.
+    pub(super) inputs: Vec<Inputs>,
     pub(super) course: Course,
-    pub(super) outputs: Outputs,
+    /// By line: the queues of the outputs.
+    pub(super) outputs: Vec<Outputs>,
+    /// The workers of the run, which has at most as many lines.
+    pub(super) workers: usize,
     /// What earlier generations had.
     pub(super) former: Arc<Former>,
 }
@@ -99,12 +103,13 @@ impl Generation {
         state: &StateFolders<'_>,
         control: &Control,
     ) -> Result<Self, RunError> {
-        let inputs = Inputs::open(&plan, options, control)?;
+        let inputs = Inputs::open(&plan, options, workers, control)?;
         let mut course = Course::new(&plan, workers);
         state.import_all(&plan, &mut course)?;
         // Last, because it empties files.
-        let outputs = Outputs::open(&plan, options, control)?;
-        Ok(Self { plan: Arc::new(plan), inputs, course, outputs, former: Arc::default() })
+        let outputs = Outputs::open(&plan, options, control, inputs.len())?;
+        let (plan, former) = (Arc::new(plan), Arc::default());
+        Ok(Self { plan, inputs, course, outputs, workers, former })
     }
 
     /// What a tally needs to know.
@@ -130,8 +135,12 @@ impl Generation {
         let mut retired = Retired::default();
         let mut former = (*self.former).clone();
         former.reloads += 1;
-        retired.inputs = self.inputs.renew(&plan, inputs, &mut former.inputs);
-        self.outputs.renew(outputs, &mut former.outputs, control);
+        let old = std::mem::take(&mut self.inputs);
+        let (workers, gone) = (self.workers, &mut retired.inputs);
+        self.inputs = Inputs::renew(old, &plan, inputs, workers, &mut former.inputs, gone);
+        let old = std::mem::take(&mut self.outputs);
+        let lines = self.inputs.len();
+        self.outputs = Outputs::renew(old, outputs, lines, &mut former.outputs, control);
         let (seats, lost) = self.course.take_seats();
         former.chain_drops.merge(&lost);
         let seats = seats.into_iter().map(Some).collect();
@@ -218,8 +227,10 @@ fn hand_over(
 /// Empties the files of new outputs.
 fn empty_new(outputs: &mut [NextPort<dyn Output>]) -> Result<(), RunError> {
     for port in outputs {
-        if let NextPort::New(port) = port {
-            port.flush().map_err(|failure| failure.error)?;
+        if let NextPort::New(queues) = port {
+            for queue in queues {
+                queue.flush().map_err(|failure| failure.error)?;
+            }
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use crate::batch_times::BatchTimes;
 use crate::burst::Burst;
 use crate::course::transmit;
 use crate::guard;
+use crate::visit::Clock;
 
 /// Takes packets through `generation` until no more arrive, or the next generation is ready.
 pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Generation {
@@ -52,18 +53,19 @@ pub(super) fn serve(mut generation: Generation, session: &mut Session<'_>) -> Ge
 fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut Burst) -> u64 {
     let control = session.control;
     let workers = session.workers.clone();
+    session.reached = Clock::divide(&session.reached, 1);
     let worker = &workers[0];
     let mut busy = 0;
     let mut last = cycles::now();
     session.batch_times.iter_mut().for_each(BatchTimes::begin);
-    while !generation.inputs.ended(control) {
-        generation.outputs.check(control);
+    while !generation.inputs[0].ended(control) {
+        generation.outputs[0].check(control);
         burst.flush = control.take_export();
         let audience = control.observers.audience(&generation.plan);
-        let before = control.packets_in();
+        let before = audience.as_ref().map_or(0, |_| control.packets_in());
         let round = &mut burst.rounds[0];
-        let came = generation.inputs.receive(round, control);
-        round.clock = session.reached.batch(&round.batch);
+        let came = generation.inputs[0].receive(round, control);
+        round.clock = session.reached[0].batch(&round.batch);
         round.observe(audience.as_ref(), before);
         let packets = round.batch.len() as u64;
         if packets > 0 {
@@ -72,12 +74,12 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
         let asked = control.take_asked();
         if !asked.is_empty() {
             let run = generation.run(session.workers.clone(), session.began);
-            burst.begin_tally(asked, &run, generation.inputs.counters());
+            burst.begin_tally(asked, &run, generation.inputs[0].counters(&generation.plan));
         }
         if came || !burst.is_empty() {
             through(generation, session, burst);
         } else {
-            generation.inputs.rest();
+            generation.inputs[0].rest(None);
         }
         let now = cycles::now();
         if came {
@@ -97,6 +99,7 @@ fn serve_all(generation: &mut Generation, session: &mut Session<'_>, burst: &mut
 /// Takes a burst from the inputs to the outputs.
 fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut Burst) {
     let Generation { plan, course, outputs, .. } = generation;
+    let outputs = &mut outputs[0];
     let Session { control, watch, failures, .. } = session;
     let start = if watch.timed { cycles::now() } else { 0 };
     course.serve(burst, watch);

@@ -39,7 +39,10 @@ impl<'a, 'r> PinnedStation<'a, 'r> {
         let mut idle = Idle::default();
         while !self.stages.end.load(Ordering::Acquire) {
             let start = cycles::now();
-            let worked = self.serve();
+            let mut worked = false;
+            for line in 0..self.stages.lines.len() {
+                worked |= self.serve(line);
+            }
             guard::check();
             if worked {
                 self.watch.busy_cycles += cycles::now().wrapping_sub(start);
@@ -48,15 +51,15 @@ impl<'a, 'r> PinnedStation<'a, 'r> {
         }
     }
 
-    /// Serves the burst whose turn it is, if it has come here.
-    fn serve(&mut self) -> bool {
+    /// Serves the burst of a line whose turn it is, if it has come here.
+    fn serve(&mut self, line: usize) -> bool {
         let stages = self.stages;
         let turns = &stages.stations[self.station];
-        let number = turns.next();
-        let Some(mut slot) = stages.slot(number).open() else { return false };
+        let number = turns.next(line);
+        let Some(mut slot) = stages.lines[line].slot(number).open() else { return false };
         let here = |burst: &&mut Burst| burst.number == number && burst.stages == self.station + 1;
         let Some(burst) = slot.as_mut().filter(here) else { return false };
-        let Some(mut station) = turns.enter(number) else { return false };
+        let Some(mut station) = turns.enter(line, number) else { return false };
         stages.serve(&mut station, burst, &mut self.watch);
         burst.stages += 1;
         true

@@ -15,7 +15,7 @@ use super::generation::{Generation, Next, NextNf};
 use super::options::RunOptions;
 use super::panics;
 use super::pauses::Pauses;
-use super::ports::{NextPort, check_options, claim_files, claim_output, open_paced};
+use super::ports::{NextPort, check_options, claim_files, claim_output, open_paced, queues};
 use crate::control::Control;
 use crate::course::{Seat, classification, divisible};
 use crate::reload::{Answer, Reload, ReloadError, Waiting};
@@ -218,8 +218,9 @@ fn build(
     };
     let nfs = nfs.into_iter().enumerate().map(next).collect();
     let start = PacedStart::default();
-    let open = |input: &InputPlan| open_paced(&plan, input, options, &start, stop);
-    let claim = |output: &OutputPlan| claim_output(&plan, output, stop);
+    let queues = queues(&plan, options, workers);
+    let open = |input: &InputPlan| open_paced(&plan, input, options, queues, &start, stop);
+    let claim = |output: &OutputPlan| claim_output(&plan, output, queues, stop);
     let (inputs, outputs) = if reload.dry_run {
         (Vec::new(), Vec::new())
     } else {
@@ -234,7 +235,7 @@ fn build(
 fn ports<T, P: ?Sized>(
     plans: &[T],
     kept: Vec<Option<usize>>,
-    open: impl Fn(&T) -> Result<Box<P>, RunError>,
+    open: impl Fn(&T) -> Result<Vec<Box<P>>, RunError>,
 ) -> Result<Vec<NextPort<P>>, RunError> {
     let port = |(plan, kept): (&T, Option<usize>)| match kept {
         Some(was) => Ok(NextPort::Kept(was)),

@@ -27,8 +27,8 @@ pub(super) struct Session<'a> {
     /// The counts of each worker.
     pub(super) workers: Arc<[Published]>,
     pub(super) began: cycles::Clock,
-    /// How far the times of packets have come.
-    pub(super) reached: Clock,
+    /// How far the times of packets have come, by line; at least one.
+    pub(super) reached: Vec<Clock>,
     pub(super) reloads: Reloads,
     /// Bursts without packets, which the next generation goes on with.
     pub(super) bursts: Vec<Burst>,
@@ -49,7 +49,7 @@ impl<'a> Session<'a> {
             control,
             workers: (0..workers).map(|_| Published::new()).collect(),
             began: cycles::Clock::start(),
-            reached: Clock::default(),
+            reached: vec![Clock::default()],
             reloads: Reloads::new(options, workers, control),
             bursts: Vec::new(),
             watch: Watch { timed: options.stages, ..Watch::default() },

@@ -1,29 +1,27 @@
 //! The stages of a run on several threads.
 
 use std::any::Any;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_chain::{Plan, Routing};
 use thalweg_packet::BATCH;
 
 use super::generation::Generation;
+use super::line::{BURSTS, Intake, Line};
 use super::panics;
-use super::ports::{Inputs, Outputs};
-use super::reload::Reloads;
+use super::ports::Outputs;
 use super::session::Session;
 use crate::burst::Burst;
 use crate::classification::Classification;
 use crate::control::Control;
-use crate::counters::Former;
+use crate::counters::{Former, PortTotals};
 use crate::course::{Course, transmit};
-use crate::gate::Gate;
 use crate::guard::{self, Confinement};
 use crate::parts::Parts;
 use crate::published::Published;
 use crate::station::Station;
-use crate::tally::Run;
+use crate::tally::Tally;
 use crate::turn::InTurn;
 use crate::visit::Clock;
 use crate::watch::Watch;
@@ -35,21 +33,21 @@ pub(super) struct Stages<'a> {
     /// The counts of each worker.
     pub(super) workers: Arc<[Published]>,
     pub(super) routing: Arc<Routing>,
-    pub(super) intake: Mutex<Intake<'a>>,
-    /// The worker that has the intake waits for packets.
-    rests: AtomicBool,
+    /// Worker `n` belongs to line `n` modulo their number.
+    pub(super) lines: Vec<Line<'a>>,
     pub(super) classification: InTurn<Classification>,
     pub(super) stations: Vec<InTurn<Station>>,
     /// By station: the parts of its NF, if that is divided.
     pub(super) parts: Vec<Option<Parts>>,
     /// By station: whether it has a thread of its own.
     pub(super) pinned: Vec<bool>,
-    pub(super) outputs: InTurn<Outputs>,
-    /// Burst `n` is in the slot `n` modulo their number.
-    slots: Vec<Slot>,
     pub(super) share: Share,
-    /// Closed when no more packets are received, by this generation at least.
-    pub(super) gate: Gate,
+    /// The lines whose inputs have ended.
+    ended: AtomicUsize,
+    /// No line receives packets any more, by this generation at least.
+    is_closing: AtomicBool,
+    /// No line receives packets until a snapshot is taken.
+    is_pausing: AtomicBool,
     /// A thread has panicked: bursts under way do not end.
     pub(super) broken: AtomicBool,
     /// All workers have ended.
@@ -57,74 +55,6 @@ pub(super) struct Stages<'a> {
     failures: Mutex<Vec<String>>,
     former: Arc<Former>,
     confinement: Option<Arc<dyn Confinement>>,
-}
-
-/// The place of a burst under way.
-#[derive(Default)]
-pub(super) struct Slot {
-    /// The worker that received it.
-    pub(super) owner: AtomicUsize,
-    burst: Mutex<Option<Burst>>,
-}
-
-impl Slot {
-    /// The content of the slot, unless another thread has it at this moment.
-    pub(super) fn open(&self) -> Option<MutexGuard<'_, Option<Burst>>> {
-        self.burst.try_lock().ok()
-    }
-}
-
-/// The first stage, where bursts get their numbers.
-pub(super) struct Intake<'a> {
-    pub(super) inputs: Inputs,
-    pub(super) reloads: &'a mut Reloads,
-    run: Run,
-    reached: &'a mut Clock,
-    /// The number of the next burst.
-    next: u64,
-}
-
-impl Intake<'_> {
-    /// The number of the next burst.
-    pub(super) fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// Fills `burst` (empty) with the packets that are there, whose bytes are left to be copied;
-    /// returns whether anything arrived or an input ended. A burst with packets or a request gets its
-    /// number, and is counted as received by `worker`.
-    pub(super) fn receive(
-        &mut self,
-        burst: &mut Burst,
-        control: &Control,
-        worker: &Published,
-    ) -> bool {
-        let mut came = false;
-        burst.flush = control.take_export();
-        let audience = control.observers.audience(&self.run.plan);
-        for round in &mut burst.rounds {
-            let before = control.packets_in();
-            came |= self.inputs.claim(round, control);
-            round.clock = self.reached.batch(&round.batch);
-            round.observe(audience.as_ref(), before);
-            if !round.batch.is_full() || self.inputs.ended(control) {
-                break;
-            }
-        }
-        let packets = burst.packets();
-        if packets > 0 {
-            worker.received(packets);
-        }
-        let asked = control.take_asked();
-        if !asked.is_empty() {
-            burst.begin_tally(asked, &self.run, self.inputs.counters());
-        }
-        if !burst.is_empty() {
-            (burst.number, burst.is_through) = (self.next, false);
-            self.next += 1;
-        }
-        came
-    }
 }
 
 impl<'a> Stages<'a> {
@@ -141,22 +71,33 @@ impl<'a> Stages<'a> {
         let confinement = session.confinement.clone();
         let run = generation.run(workers.clone(), session.began);
         let Generation { inputs, course, outputs, former, .. } = generation;
+        let count = inputs.len();
+        session.reached = Clock::divide(&session.reached, count);
         let Session { reloads, reached, .. } = session;
-        let Course { routing, classification, stations, parts } = course;
+        let mut reloads = Some(reloads);
+        let ports = inputs.into_iter().zip(outputs).zip(reached).enumerate();
+        let line = |(number, ((inputs, outputs), reached)): (usize, ((_, _), _))| {
+            // Of the workers that remain after an even division, the first lines have one more each.
+            let workers = (workers.len() - number).div_ceil(count);
+            let intake = Intake::new((number, count), inputs, reloads.take(), run.clone(), reached);
+            Line::new(intake, outputs, workers)
+        };
+        let lines: Vec<_> = ports.map(line).collect();
+        let Course { routing, classification, stations, mut parts } = course;
+        parts.iter_mut().flatten().for_each(|parts| parts.begin(count));
         Self {
             plan,
             control,
             routing,
-            intake: Mutex::new(Intake { inputs, reloads, run, reached, next: 0 }),
-            rests: AtomicBool::new(false),
-            classification: InTurn::new(classification),
-            stations: stations.into_iter().map(InTurn::new).collect(),
+            lines,
+            classification: InTurn::new(classification, count),
+            stations: stations.into_iter().map(|s| InTurn::new(s, count)).collect(),
             parts,
             pinned,
-            outputs: InTurn::new(outputs),
-            slots: (0..BURSTS * workers.len()).map(|_| Slot::default()).collect(),
             share: Share::of(plan.pool.frames(), workers.len()),
-            gate: Gate::new(),
+            ended: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+            is_pausing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             end: AtomicBool::new(false),
             failures: Mutex::new(Vec::new()),
@@ -172,43 +113,76 @@ impl<'a> Stages<'a> {
         station.members().iter().find_map(|member| self.plan.nfs[usize::from(member.nf.0)].core)
     }
 
-    /// Waits for packets, for a while at most. No burst is under way.
-    pub(super) fn rest(&self, intake: &mut Intake<'_>) {
-        self.rests.store(true, Ordering::Relaxed);
-        intake.inputs.rest();
-        self.rests.store(false, Ordering::Relaxed);
-    }
-
-    /// Waits until the worker that has the intake leaves it, if that waits for packets: before, there
-    /// is no work. Returns whether it waited.
-    pub(super) fn rest_too(&self) -> bool {
-        let rests = self.rests.load(Ordering::Relaxed);
-        if rests {
-            drop(self.intake.lock());
+    /// Whether a line may receive packets, whose `intake` the caller has. If none may any more, closes
+    /// the gate of that line.
+    pub(super) fn may_receive(&self, line: &Line<'_>, intake: &mut Intake<'_>) -> bool {
+        // A snapshot that has begun is taken first: then all lines still wait for each other.
+        if self.is_pausing.load(Ordering::Acquire) {
+            return false;
         }
-        rests
+        let (plan, control) = (self.plan, self.control);
+        if !intake.has_ended && intake.inputs.ended(control) {
+            intake.has_ended = true;
+            if self.ended.fetch_add(1, Ordering::Relaxed) + 1 == self.lines.len() {
+                self.close();
+            }
+        }
+        let is_ready = intake.reloads.as_mut().is_some_and(|reloads| reloads.poll(plan, control));
+        if is_ready {
+            self.close();
+        }
+        if self.is_closing.load(Ordering::Acquire) {
+            line.gate.close();
+            return false;
+        }
+        if intake.is_one_of_several && intake.reloads.is_some() && control.is_asked() {
+            self.is_pausing.store(true, Ordering::Release);
+            self.lines.iter().for_each(Line::wake);
+            return false;
+        }
+        !intake.has_ended
     }
 
-    /// The place of burst `number`.
-    pub(super) fn slot(&self, number: u64) -> &Slot {
-        &self.slots[(number % self.slots.len() as u64) as usize]
+    /// Lets no line receive packets any more.
+    fn close(&self) {
+        if !self.is_closing.swap(true, Ordering::AcqRel) {
+            self.lines.iter().for_each(Line::wake);
+        }
     }
 
-    /// The numbers of the bursts that are not through.
-    pub(super) fn under_way(&self) -> Range<u64> {
-        self.gate.under_way(self.outputs.next())
-    }
-
-    /// Whether all packets are received and through.
-    pub(super) fn are_over(&self) -> bool {
-        self.gate.is_over(|| self.outputs.next())
+    /// Takes a snapshot for which all lines wait, if no burst is under way any more.
+    pub(super) fn take_snapshot(&self) {
+        if !self.is_pausing.load(Ordering::Acquire) {
+            return;
+        }
+        // Whoever has all intakes is alone, and no burst gets in meanwhile.
+        let intakes = self.lines.iter().map(|line| line.intake.try_lock().ok());
+        let Some(intakes) = intakes.collect::<Option<Vec<_>>>() else { return };
+        if !self.lines.iter().all(|line| line.under_way().is_empty())
+            || !self.is_pausing.load(Ordering::Acquire)
+        {
+            return;
+        }
+        let mut inputs = PortTotals::new(self.plan.inputs.len());
+        intakes.iter().for_each(|intake| intake.inputs.count_ports(&mut inputs));
+        let mut tally = Tally::new(&intakes[0].run, inputs);
+        if let Some(classification) = self.classification.peek() {
+            tally.add_classification(&classification);
+        }
+        for station in self.stations.iter().filter_map(InTurn::peek) {
+            tally.add_station(&station);
+        }
+        self.parts.iter().flatten().for_each(|parts| parts.count(&mut tally));
+        for outputs in self.lines.iter().filter_map(|line| line.outputs.peek()) {
+            outputs.count(&mut tally);
+        }
+        tally.answer(self.control.take_asked());
+        self.is_pausing.store(false, Ordering::Release);
     }
 
     /// Packets that did not get through, because a thread panicked.
     pub(super) fn unfinished(&self) -> u64 {
-        let slots = self.slots.iter().map(|slot| slot.burst.lock());
-        let packets = |burst: &Option<Burst>| burst.as_ref().map_or(0, Burst::packets);
-        slots.map(|burst| packets(&burst.unwrap_or_else(PoisonError::into_inner))).sum()
+        self.lines.iter().map(Line::unfinished).sum()
     }
 
     /// Lets the NFs of a station process a burst whose turn it is there.
@@ -274,23 +248,14 @@ impl<'a> Stages<'a> {
             parts: self.parts,
         };
         let failures = self.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let intake = self.intake.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let generation = Generation {
-            plan: self.plan.clone(),
-            inputs: intake.inputs,
-            course,
-            outputs: self.outputs.into_inner(),
-            former: self.former,
-        };
-        (generation, failures)
+        let (inputs, outputs) = self.lines.into_iter().map(Line::end).unzip();
+        let (plan, workers, former) = (self.plan.clone(), self.workers.len(), self.former);
+        (Generation { plan, inputs, course, outputs, workers, former }, failures)
     }
 }
 
 /// The most batches that a worker receives at once.
 const BATCHES: usize = 4;
-/// The bursts under way, for each worker.
-pub(super) const BURSTS: usize = 16;
-
 /// How the frames of the pool are divided.
 pub(super) struct Share {
     /// Batches of a burst.

@@ -13,7 +13,7 @@ use crate::observe::{Audience, TraceWatch};
 use crate::trace::Trace;
 use crate::visit::Clock;
 use crate::watch::Watch;
-use thalweg_chain::Plan;
+use thalweg_chain::{InputPlan, Plan};
 use thalweg_source::Stop;
 
 /// Why there is no trace.
@@ -55,7 +55,10 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
     check_options(&plan, options)?;
     let plan = Arc::new(plan);
     let stop = Stop::default();
-    let mut sources = Sources::open(&plan, |input| open_input(&plan, input, options, &stop))?;
+    // One line, so that packets are received in the order of one.
+    let open = |input: &InputPlan| open_input(&plan, input, options, 1, &stop);
+    let mut lines = Sources::open(&plan, 1, open)?;
+    let sources = &mut lines[0];
     let mut way = Way {
         burst: Burst::new(&plan.routing, &plan.pool, 1, true),
         course: Course::new(&plan, 1),
@@ -63,13 +66,13 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
     };
     let (mut there, mut damage, mut vain_looks) = (0, None, 0);
     while !sources.have_ended() {
-        let Delivery { input, packets, came, failure, .. } = sources.receive(way.batch(), 1, None);
+        let Delivery { source, packets, came, failure, .. } = sources.receive(way.batch(), 1, None);
         // As in a run, the other inputs continue.
         damage = damage.or(failure);
         // A live input may have missed several at once.
         let numbers = there + 1..=there + packets as u64;
         there = *numbers.end();
-        let drops = std::mem::take(&mut sources.counters[input].drops);
+        let drops = sources.take_drops(source);
         let wanted = numbers.contains(&packet).then_some(packet);
         if let (Some(packet), Some((reason, _))) = (wanted, drops.iter().next()) {
             return Err(TraceError::NotReceived { packet, reason });
@@ -81,7 +84,7 @@ pub fn trace(plan: Plan, packet: u64, options: &RunOptions) -> Result<Trace, Tra
         }
         vain_looks = if came { 0 } else { vain_looks + 1 };
         if vain_looks >= sources.len() {
-            sources.wait(true);
+            sources.wait(true, None);
             vain_looks = 0;
         }
     }

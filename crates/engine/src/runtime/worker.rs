@@ -7,6 +7,7 @@ use thalweg_cpu::cycles;
 use thalweg_io::ReadAhead;
 
 use super::idle::Idle;
+use super::line::Line;
 use super::stages::Stages;
 use crate::burst::Burst;
 use crate::course::parse;
@@ -20,6 +21,7 @@ const FEW: usize = 2;
 /// A worker on its own thread.
 pub(super) struct Worker<'a, 'r> {
     stages: &'a Stages<'r>,
+    line: &'a Line<'r>,
     number: usize,
     /// Bursts without packets; the last one used is the next, because it is in the cache.
     spare: Vec<Burst>,
@@ -36,8 +38,9 @@ impl<'a, 'r> Worker<'a, 'r> {
     pub(super) fn new(stages: &'a Stages<'r>, number: usize, bursts: Vec<Burst>) -> Self {
         let spare = stages.share.bursts(stages.plan, bursts);
         let counts = &stages.workers[number];
+        let line = &stages.lines[number % stages.lines.len()];
         let (watch, reads) = (Watch::default(), Vec::new());
-        Self { stages, number, spare, own: 0, counts, watch, reads }
+        Self { stages, line, number, spare, own: 0, counts, watch, reads }
     }
 
     /// Works until no more packets are received and none is under way; returns what it observed, and
@@ -66,30 +69,32 @@ impl<'a, 'r> Worker<'a, 'r> {
                 let cycles = cycles::now().wrapping_sub(start);
                 self.watch.busy_cycles += cycles;
                 self.counts.worked(cycles);
-            } else if self.stages.are_over() {
+            } else if self.line.is_over() {
                 return;
+            } else {
+                self.stages.take_snapshot();
             }
             // Polling would keep a core busy.
-            if waits && !worked && self.stages.rest_too() {
+            if waits && !worked && self.line.rest_too() {
                 continue;
             }
             idle.worked(worked);
         }
     }
 
-    /// Takes each burst that no other thread has at this moment as far as it gets, the oldest first,
+    /// Takes each burst of the line that no other thread has at this moment as far as it gets, the oldest first,
     /// or only each of its `own`; returns whether one got further.
     fn advance(&mut self, own: bool) -> bool {
         let (mut worked, mut owned) = (false, 0);
-        for number in self.stages.under_way() {
-            let slot = self.stages.slot(number);
+        for number in self.line.under_way() {
+            let slot = self.line.slot(number);
             let is_own = slot.owner.load(Ordering::Relaxed) == self.number;
             owned += usize::from(is_own);
             if (is_own || !own)
                 && let Some(mut slot) = slot.open()
                 && let Some(burst) = slot.as_mut().filter(|burst| burst.number == number)
             {
-                let Walk { moved, waits } = walk(self.stages, burst, &mut self.watch);
+                let Walk { moved, waits } = walk(self.stages, self.line, burst, &mut self.watch);
                 if moved {
                     worked = true;
                     if waits {
@@ -106,15 +111,14 @@ impl<'a, 'r> Worker<'a, 'r> {
         worked
     }
 
-    /// Receives a burst, if no other worker does and there is room; returns whether anything
+    /// Receives a burst, if no other worker of the line does and there is room; returns whether anything
     /// arrived.
     fn receive(&mut self) -> bool {
-        let Self { stages, spare, watch, counts, reads, .. } = self;
-        let Ok(mut intake) = stages.intake.try_lock() else { return false };
-        let place = stages.slot(intake.next());
+        let Self { stages, line, spare, watch, counts, reads, .. } = self;
+        let Ok(mut intake) = line.intake.try_lock() else { return false };
+        let place = line.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
-        if intake.inputs.ended(stages.control) || intake.reloads.poll(stages.plan, stages.control) {
-            stages.gate.close();
+        if !stages.may_receive(line, &mut intake) {
             return false;
         }
         if stages.plan.pool.available() < stages.share.reserve {
@@ -125,9 +129,9 @@ impl<'a, 'r> Worker<'a, 'r> {
         if burst.is_empty() {
             burst.settle_claims(reads);
             spare.push(burst);
-            if !came && stages.under_way().is_empty() {
-                stages.rest(&mut intake);
-                if let Some(mut outputs) = stages.outputs.peek() {
+            if !came && line.under_way().is_empty() {
+                line.rest(&mut intake);
+                if let Some(mut outputs) = line.outputs.peek() {
                     outputs.check(stages.control);
                 }
             }
@@ -137,11 +141,11 @@ impl<'a, 'r> Worker<'a, 'r> {
         }
         place.owner.store(self.number, Ordering::Relaxed);
         let burst = slot.insert(burst);
-        stages.gate.enter(intake.next());
+        line.gate.enter(intake.next());
         drop(intake);
         burst.settle_claims(reads);
         parse(&stages.routing, burst, watch);
-        if walk(stages, burst, watch).waits {
+        if walk(stages, line, burst, watch).waits {
             counts.waits();
         }
         spare.extend(slot.take_if(|burst| burst.is_through));
@@ -162,10 +166,10 @@ struct Walk {
 }
 
 /// Takes a burst through all stages whose turn it is.
-fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> Walk {
+fn walk(stages: &Stages<'_>, line: &Line<'_>, burst: &mut Burst, watch: &mut Watch) -> Walk {
     let mut moved = false;
     if burst.stages == 0 {
-        let Some(mut classification) = stages.classification.enter(burst.number) else {
+        let Some(mut classification) = stages.classification.enter(burst.line, burst.number) else {
             return Walk { moved, waits: true };
         };
         classification.serve(&stages.routing, burst);
@@ -185,7 +189,7 @@ fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> Walk {
                 return Walk { moved, waits: true };
             }
         }
-        let Some(mut station) = station.enter(burst.number) else {
+        let Some(mut station) = station.enter(burst.line, burst.number) else {
             return Walk { moved, waits: true };
         };
         match parts {
@@ -195,7 +199,7 @@ fn walk(stages: &Stages<'_>, burst: &mut Burst, watch: &mut Watch) -> Walk {
         burst.stages += 1;
         moved = true;
     }
-    let Some(mut outputs) = stages.outputs.enter(burst.number) else {
+    let Some(mut outputs) = line.outputs.enter(0, burst.number) else {
         return Walk { moved, waits: true };
     };
     stages.send(&mut outputs, burst, watch);

@@ -7,8 +7,14 @@
 //! the same packets in the same order as with one worker. A worker whose bursts wait for their
 //! turns receives another, or goes on with one that another worker has received.
 //!
-//! No thread waits inside a stage, and the oldest burst under way never waits for another: no
-//! circle of waiting threads can form.
+//! If all inputs are live and have several queues, there are several [lines](super::line::Line), each
+//! with some queues of each port and workers of its own: they receive and transmit without waiting for
+//! those of other lines. Classification and NFs still exist once; bursts of different lines pass them
+//! in any order, one at a time, and those of one line in theirs. So packets of a flow keep their
+//! order, since an input has them all in one queue.
+//!
+//! No thread waits inside a stage, and the oldest burst of a line under way never waits for another,
+//! save for one that a stage serves at that moment: no circle of waiting threads can form.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -17,10 +23,11 @@ use thalweg_packet::DropReason;
 
 use super::error::RunError;
 use super::generation::Generation;
+use super::line::BURSTS;
 use super::pinned::PinnedStation;
 use super::placing::keep_on;
 use super::session::Session;
-use super::stages::{BURSTS, Stages};
+use super::stages::Stages;
 use super::worker::Worker;
 use crate::burst::Burst;
 use crate::watch::Watch;

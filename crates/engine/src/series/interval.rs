@@ -193,6 +193,7 @@ fn port_since(before: Option<&PortReport>, after: &PortReport) -> PortReport {
         outside: since(|port| port.outside),
         filtered: since(|port| port.filtered),
         drops: counts_since(before.map(|before| &before.drops), &after.drops),
+        queues: Vec::new(),
         mode: None,
     }
 }

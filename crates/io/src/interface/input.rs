@@ -7,7 +7,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason};
 use super::arrivals::{Arrivals, LONG, Sink};
 use super::ring::Ring;
 use super::socket::{self, PacketSocket};
-use super::{bind, failed, open, removed, set_buffer};
+use super::{bind, failed, open, removed, set_buffer, steer};
 use crate::filter::Filter;
 use crate::intake::Taken;
 use crate::port::{Input, IoError, Received, Shortfall};
@@ -21,7 +21,7 @@ const MOST: u64 = 512 << 10;
 /// Receives all packets of a network interface, except those that the host itself sends.
 ///
 /// Packets wait in a ring of 16 MiB that the kernel fills (slots of 2 KiB for an MTU of up to
-/// about 1800 bytes). Packets that find no room are lost, as
+/// about 1800 bytes); those of several queues share that size, but have at least 4 MiB each. Packets that find no room are lost, as
 /// [`ReceiveRingFull`](DropReason::ReceiveRingFull). The outermost VLAN tag is restored if the
 /// kernel stripped it, and the work that the sender's kernel left to hardware is done: see
 /// [`offload`](crate::offload). A packet that it left to be segmented stays whole, as a
@@ -29,6 +29,8 @@ const MOST: u64 = 512 << 10;
 pub struct InterfaceInput {
     name: String,
     promiscuous: bool,
+    /// The queues of the interface, of which this is one.
+    queues: usize,
     socket: PacketSocket,
     ring: Ring,
     arrivals: Arrivals,
@@ -54,6 +56,59 @@ impl InterfaceInput {
         if let Some(filter) = filter {
             attach(&socket, name, filter)?;
         }
+        Self::of(socket, index, name, promiscuous, 1)
+    }
+
+    /// As [`open`](Self::open), but with this many queues. All packets of a flow, in both directions,
+    /// arrive at the same one: a flow has the same addresses, and the same ports of TCP, UDP and SCTP.
+    /// Fragments are spread by addresses alone; packets other than IP arrive at the first queue.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_queues(
+        name: &str,
+        promiscuous: bool,
+        filter: Option<&Filter>,
+        queues: usize,
+    ) -> Result<Vec<Self>, IoError> {
+        if queues <= 1 {
+            return Ok(vec![Self::open(name, promiscuous, filter)?]);
+        }
+        // Until all are in the group, each would receive all packets.
+        let open = |_| Self::open_shut(name, promiscuous, queues);
+        let inputs = (0..queues).map(open).collect::<Result<Vec<_>, _>>()?;
+        let failed = |e| failed(name, "cannot spread packets over several queues", &e);
+        let group = inputs[0].socket.found_group(&steer::program()).map_err(failed)?;
+        for input in &inputs[1..] {
+            input.socket.join_group(group).map_err(failed)?;
+        }
+        for input in &inputs {
+            match filter {
+                Some(filter) => attach(&input.socket, name, filter)?,
+                None => input.socket.detach().map_err(failed)?,
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// Opens one of `queues` sockets, which receives no packets until its filter is replaced.
+    fn open_shut(name: &str, promiscuous: bool, queues: usize) -> Result<Self, IoError> {
+        let (socket, index) = open(name)?;
+        let nothing =
+            libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+        let shut = socket.attach(&[nothing]);
+        shut.map_err(|e| failed(name, "cannot attach a filter", &e))?;
+        Self::of(socket, index, name, promiscuous, queues)
+    }
+
+    /// Binds a socket, one of `queues`, to the interface.
+    fn of(
+        socket: PacketSocket,
+        index: i32,
+        name: &str,
+        promiscuous: bool,
+        queues: usize,
+    ) -> Result<Self, IoError> {
         let set = |level, option, value: usize| socket.set(level, option, value as libc::c_int);
         let failed = |what, e: std::io::Error| failed(name, what, &e);
         set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
@@ -64,8 +119,8 @@ impl InterfaceInput {
         // Since Linux 4.20. Earlier kernels deliver them, and they are skipped here.
         let _ = set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
         let mtu = socket::mtu(&socket, name).map_err(|e| failed("cannot read its MTU", e))?;
-        let ring =
-            Ring::new(&socket, mtu).map_err(|e| failed("cannot create a receive ring", e))?;
+        let ring = Ring::new(&socket, mtu, queues)
+            .map_err(|e| failed("cannot create a receive ring", e))?;
         bind(&socket, name, index, true)?;
         if promiscuous {
             socket.hear_all(index).map_err(|e| failed("cannot enable promiscuous mode", e))?;
@@ -73,6 +128,7 @@ impl InterfaceInput {
         Ok(Self {
             name: name.to_owned(),
             promiscuous,
+            queues,
             socket,
             ring,
             arrivals: Arrivals::default(),
@@ -86,7 +142,11 @@ impl InterfaceInput {
     /// How packets are received, in a few words.
     pub(crate) fn mode(&self) -> String {
         let addresses = if self.promiscuous { "promiscuous" } else { "own addresses" };
-        format!("packet socket, {}, {addresses}", self.ring.describe())
+        let ring = self.ring.describe();
+        match self.queues {
+            1 => format!("packet socket, {ring}, {addresses}"),
+            queues => format!("{queues} packet sockets by flow, each a {ring}, {addresses}"),
+        }
     }
 
     /// Whether no packets have come for a while: then there is time for calls to the kernel.

@@ -24,13 +24,13 @@ pub const KIND: Kind = Kind {
     noun: "an interface",
     summary: "receives and sends packets by a network interface",
     input: Some(Side {
-        keys: &["interface", "promiscuous", "filter"],
+        keys: &["interface", "promiscuous", "filter", "queues"],
         instead: &[("loop", END), ("memory", END)],
         options: || schema_for!(InputOptions),
         build: build_input,
     }),
     output: Some(Side {
-        keys: &["interface"],
+        keys: &["interface", "queues"],
         instead: &[],
         options: || schema_for!(OutputOptions),
         build: build_output,
@@ -49,6 +49,27 @@ struct InputOptions {
     /// A filter in libpcap's language that received packets match.
     #[schemars(with = "Option<String>")]
     filter: Option<Spanned<String>>,
+    /// The most queues, up to 256, over which packets are spread by flow, so that several workers receive
+    /// at the same time; as many as workers without it.
+    #[schemars(with = "Option<u16>")]
+    queues: Option<Spanned<u16>>,
+}
+
+/// The most sockets of a group that every kernel permits (`PACKET_FANOUT_MAX`).
+const MAX_QUEUES: u16 = 256;
+
+/// The most queues by an option; as many as a run requests without it.
+fn queues_of(
+    section: &Section<'_>,
+    queues: Option<&Spanned<u16>>,
+    errors: &mut Vec<SourceError>,
+) -> usize {
+    let Some(queues) = queues else { return MAX_QUEUES.into() };
+    if !(1..=MAX_QUEUES).contains(queues.get_ref()) {
+        let message = format!("'queues' is {}", queues.get_ref());
+        errors.push(section.error(queues.span(), message, format!("1 to {MAX_QUEUES}")));
+    }
+    usize::from(*queues.get_ref())
 }
 
 fn promiscuous() -> bool {
@@ -61,6 +82,10 @@ struct OutputOptions {
     /// The name of an Ethernet or loopback interface.
     #[schemars(with = "String")]
     interface: Spanned<String>,
+    /// The most queues, up to 256, by which several workers send at the same time; as many as workers
+    /// without it.
+    #[schemars(with = "Option<u16>")]
+    queues: Option<Spanned<u16>>,
 }
 
 /// Checks that there is such an interface and, if the run opens it, that it may.
@@ -86,13 +111,16 @@ struct InterfaceSource {
     name: String,
     promiscuous: bool,
     filter: Option<Filter>,
+    /// The most queues.
+    queues: usize,
 }
 
 fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<SourceError>> {
-    let InputOptions { interface, promiscuous, filter } = section.parse()?;
+    let InputOptions { interface, promiscuous, filter, queues } = section.parse()?;
     let mut errors: Vec<_> = check_name(section, &interface).into_iter().collect();
     let filter = filter.and_then(|text| Filter::of_option(section, &text, &mut errors));
-    let source = InterfaceSource { name: interface.into_inner(), promiscuous, filter };
+    let queues = queues_of(section, queues.as_ref(), &mut errors);
+    let source = InterfaceSource { name: interface.into_inner(), promiscuous, filter, queues };
     if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
 }
 
@@ -106,8 +134,8 @@ impl PortBlueprint for InterfaceSource {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let offloads = &["checksum", "segmentation", "vlan"];
-        Capabilities { offloads, super_packets: true, ..Capabilities::default() }
+        let (queues, offloads) = (self.queues, &["checksum", "segmentation", "vlan"]);
+        Capabilities { queues, offloads, super_packets: true, ..Capabilities::default() }
     }
 
     fn link(&self) -> Option<Link> {
@@ -122,10 +150,13 @@ impl PortBlueprint for InterfaceSource {
 impl InputBlueprint for InterfaceSource {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
         let filter = opening.overrides.filter.as_ref().or(self.filter.as_ref());
-        let input =
-            outside::privileged(|| InterfaceInput::open(&self.name, self.promiscuous, filter))?;
-        let mode = input.mode();
-        Ok(Opened::single(Box::new(input), mode))
+        let (name, promiscuous) = (&self.name, self.promiscuous);
+        let queues = self.queues.min(opening.queues);
+        let inputs =
+            outside::privileged(|| InterfaceInput::open_queues(name, promiscuous, filter, queues))?;
+        let mode = inputs.first().map(InterfaceInput::mode);
+        let queues = inputs.into_iter().map(|input| Box::new(input) as _).collect();
+        Ok(Opened { queues, mode })
     }
 
     fn can_filter(&self) -> bool {
@@ -135,19 +166,23 @@ impl InputBlueprint for InterfaceSource {
 
 /// An interface by which packets are sent.
 #[derive(PartialEq)]
-struct InterfaceTarget(String);
+struct InterfaceTarget {
+    name: String,
+    /// The most queues.
+    queues: usize,
+}
 
 fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<SourceError>> {
-    let OutputOptions { interface } = section.parse()?;
-    match check_name(section, &interface) {
-        Some(error) => Err(vec![error]),
-        None => Ok(Box::new(InterfaceTarget(interface.into_inner()))),
-    }
+    let OutputOptions { interface, queues } = section.parse()?;
+    let mut errors: Vec<_> = check_name(section, &interface).into_iter().collect();
+    let queues = queues_of(section, queues.as_ref(), &mut errors);
+    let target = InterfaceTarget { name: interface.into_inner(), queues };
+    if errors.is_empty() { Ok(Box::new(target)) } else { Err(errors) }
 }
 
 impl PortBlueprint for InterfaceTarget {
     fn describe(&self) -> String {
-        format!("interface {}", self.0)
+        format!("interface {}", self.name)
     }
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
@@ -155,22 +190,25 @@ impl PortBlueprint for InterfaceTarget {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { super_packets: true, ..Capabilities::default() }
+        let queues = self.queues;
+        Capabilities { queues, super_packets: true, ..Capabilities::default() }
     }
 
     fn link(&self) -> Option<Link> {
-        link_of(&self.0)
+        link_of(&self.name)
     }
 
     fn interface(&self) -> Option<&str> {
-        Some(&self.0)
+        Some(&self.name)
     }
 }
 
 impl OutputBlueprint for InterfaceTarget {
-    fn open(&self, _opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let output = outside::privileged(|| InterfaceOutput::open(&self.0))?;
-        let mode = output.mode();
-        Ok(Opened::single(Box::new(output), mode))
+    fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
+        let queues = self.queues.min(opening.queues);
+        let outputs = outside::privileged(|| InterfaceOutput::open_queues(&self.name, queues))?;
+        let mode = InterfaceOutput::mode(&outputs);
+        let queues = outputs.into_iter().map(|output| Box::new(output) as _).collect();
+        Ok(Opened { queues, mode: Some(mode) })
     }
 }

@@ -53,10 +53,21 @@ impl InterfaceOutput {
         Ok(Self { name: name.to_owned(), socket, mtu, stuck: false, longest: 0, told: false })
     }
 
-    /// How packets are sent, in a few words.
-    #[expect(clippy::unused_self, reason = "the mode is that of an open output")]
-    pub(crate) fn mode(&self) -> String {
-        "packet socket, sendmmsg".into()
+    /// As [`open`](Self::open), but with this many queues: the packets of each are sent by a socket of its
+    /// own.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_queues(name: &str, queues: usize) -> Result<Vec<Self>, IoError> {
+        (0..queues.max(1)).map(|_| Self::open(name)).collect()
+    }
+
+    /// How packets are sent by these queues, in a few words.
+    pub(crate) fn mode(queues: &[Self]) -> String {
+        match queues.len() {
+            1 => "packet socket, sendmmsg".into(),
+            queues => format!("{queues} packet sockets, sendmmsg"),
+        }
     }
 
     /// Returns the reason for dropping a packet that the interface did not accept; `None` to try

@@ -19,8 +19,10 @@ use thalweg_packet::wire::ethertype;
 use super::socket::PacketSocket;
 use crate::offload::HEADER as OFFLOAD;
 
-/// The size of a ring, in bytes.
-const RING: usize = 16 << 20;
+/// The size of the rings of an interface together, in bytes.
+const RINGS: usize = 16 << 20;
+/// The size of a ring, at least, in bytes.
+const LEAST: usize = 4 << 20;
 /// The size of the kernel's allocations, in bytes; much larger ones may fail.
 const BLOCK: usize = 1 << 17;
 /// The most bytes of a slot before its packet: headers, and twice up to 16 for alignment.
@@ -29,6 +31,8 @@ const BEFORE: usize = 160;
 /// A ring of packets that the kernel fills.
 pub(super) struct Ring {
     map: MmapRaw,
+    /// Its size, in bytes.
+    size: usize,
     /// Bytes of a slot, a power of two.
     slot: usize,
     /// The offset of the slot of the next packet, in bytes.
@@ -56,8 +60,10 @@ pub(crate) struct Slot<'a> {
 }
 
 impl Ring {
-    /// Creates a ring for packets of `packet` bytes. The socket must not be bound yet.
-    pub(super) fn new(socket: &PacketSocket, packet: usize) -> io::Result<Self> {
+    /// Creates a ring for packets of `packet` bytes, one of `rings` of an interface. The socket must not
+    /// be bound yet.
+    pub(super) fn new(socket: &PacketSocket, packet: usize, rings: usize) -> io::Result<Self> {
+        let size = (RINGS / rings.next_power_of_two()).max(LEAST);
         let slot = (packet + BEFORE).next_power_of_two().clamp(2048, BLOCK);
         socket.set(
             libc::SOL_PACKET,
@@ -66,18 +72,18 @@ impl Ring {
         )?;
         let request = libc::tpacket_req {
             tp_block_size: BLOCK as u32,
-            tp_block_nr: (RING / BLOCK) as u32,
+            tp_block_nr: (size / BLOCK) as u32,
             tp_frame_size: slot as u32,
-            tp_frame_nr: (RING / slot) as u32,
+            tp_frame_nr: (size / slot) as u32,
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
-        let map = MmapOptions::new().len(RING).map_raw(socket.raw())?;
-        Ok(Self { map, slot, at: 0 })
+        let map = MmapOptions::new().len(size).map_raw(socket.raw())?;
+        Ok(Self { map, size, slot, at: 0 })
     }
 
     /// What it is, in a few words.
     pub(super) fn describe(&self) -> String {
-        format!("TPACKET_V2 ring with {} slots", RING / self.slot)
+        format!("TPACKET_V2 ring with {} slots", self.size / self.slot)
     }
 
     /// The start of the next packet's slot.
@@ -136,6 +142,6 @@ impl Ring {
     /// Gives the slot of the front packet back to the kernel.
     pub(super) fn pop(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.at = (self.at + self.slot) % RING;
+        self.at = (self.at + self.slot) % self.size;
     }
 }

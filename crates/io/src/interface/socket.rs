@@ -27,6 +27,10 @@ const NO_ADDRESS: libc::sockaddr_ll = libc::sockaddr_ll {
     sll_addr: [0; 8],
 };
 
+/// A group of sockets, of whose interface's packets a classic BPF program chooses the socket. The packets
+/// that the host itself sends are left out (since Linux 5.15; before, the flag has no effect).
+const GROUP: u32 = (libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING) << 16;
+
 /// A raw packet socket.
 #[derive(Debug)]
 pub(crate) struct PacketSocket(OwnedFd);
@@ -83,7 +87,7 @@ impl PacketSocket {
     fn get<T: Copy>(&self, level: c_int, option: c_int, mut value: T) -> io::Result<T> {
         let place = (&raw mut value).cast::<c_void>();
         let mut len = size_of::<T>() as socklen_t;
-        // SAFETY: at most the value's length is written. Both types that this is called with are
+        // SAFETY: at most the value's length is written. All types that this is called with are
         // made of integers, for which all bytes are values.
         checked(unsafe { libc::getsockopt(self.raw(), level, option, place, &raw mut len) })?;
         Ok(value)
@@ -91,12 +95,28 @@ impl PacketSocket {
 
     /// Attaches a filter: packets for which it returns 0 are not received.
     pub(super) fn attach(&self, instructions: &[libc::sock_filter]) -> io::Result<()> {
-        let len = u16::try_from(instructions.len())
-            .map_err(|_| io::Error::other("the filter has more than 65535 instructions"))?;
-        // The kernel copies the instructions, and only reads them.
-        let filter = instructions.as_ptr().cast_mut();
-        let program = libc::sock_fprog { len, filter };
-        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program(instructions)?)
+    }
+
+    /// Detaches the filter.
+    pub(super) fn detach(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0 as c_int)
+    }
+
+    /// Makes a group of this socket alone, which is bound: each packet goes to one socket of it. The
+    /// program returns a number for each packet, whose remainder is the place of its socket. Returns the
+    /// identifier of the group.
+    pub(super) fn found_group(&self, steering: &[libc::sock_filter]) -> io::Result<u32> {
+        const NEW: u32 = GROUP | (libc::PACKET_FANOUT_FLAG_UNIQUEID << 16);
+        self.set(libc::SOL_PACKET, libc::PACKET_FANOUT, NEW)?;
+        let group = self.get(libc::SOL_PACKET, libc::PACKET_FANOUT, 0_u32)?;
+        self.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program(steering)?)?;
+        Ok(group & 0xffff)
+    }
+
+    /// Joins the group with this identifier, at the last place.
+    pub(super) fn join_group(&self, group: u32) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_FANOUT, GROUP | group)
     }
 
     /// Enables promiscuous mode of the interface.
@@ -263,6 +283,14 @@ fn vector(piece: &[u8]) -> libc::iovec {
 /// The same, to be written to.
 fn vector_mut(piece: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }
+}
+
+/// A classic BPF program, as the system describes it. The kernel copies the instructions, and only reads
+/// them.
+fn program(instructions: &[libc::sock_filter]) -> io::Result<libc::sock_fprog> {
+    let len = u16::try_from(instructions.len())
+        .map_err(|_| io::Error::other("the program has more than 65535 instructions"))?;
+    Ok(libc::sock_fprog { len, filter: instructions.as_ptr().cast_mut() })
 }
 
 fn checked(result: c_int) -> io::Result<c_int> {

@@ -229,8 +229,10 @@ impl InputBlueprint for Memif {
 }
 
 impl OutputBlueprint for Memif {
-    fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let queues = MemifOutput::open(&self.0, opening.queues)?;
+    fn open(&self, _opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
+        // One, which has all rings: a peer may make fewer rings than there are lines, and the packets of a
+        // line without a ring would go nowhere.
+        let queues = MemifOutput::open(&self.0, 1)?;
         let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
         Ok(Opened { queues, mode: self.mode() })
     }

@@ -1,5 +1,6 @@
-//! The inputs of a run, and when they end.
+//! The inputs of a run, by line, and when they end.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use thalweg_chain::{InputPlan, Plan};
@@ -7,12 +8,12 @@ use thalweg_cpu::cycles;
 use thalweg_io::{Input, PacedStart};
 use thalweg_packet::BATCH;
 
-use super::open::{check_options, open_paced};
+use super::open::{check_options, open_paced, queues};
 use super::sources::{Delivery, Sources};
 use super::{CLOCK_PERIOD, NextPort};
 use crate::burst::Round;
 use crate::control::Control;
-use crate::counters::PortCounters;
+use crate::counters::{PortCounters, PortTotals};
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 
@@ -21,86 +22,129 @@ use crate::runtime::options::RunOptions;
 /// than the polls; with more, a connection at full speed takes more processor time.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// All inputs, until the run ends.
+/// The inputs of one line, until the run ends.
 pub(crate) struct Inputs {
+    /// Its number.
+    line: usize,
     sources: Sources,
-    count: Option<u64>,
-    left: u64,
-    duration: Option<Duration>,
-    /// The start of the run: its first poll for packets.
-    began: Option<Instant>,
+    limits: Limits,
     until_clock: u32,
     /// The first poll of those that have found no packet.
     vain_since: Option<Instant>,
     failures: Vec<String>,
 }
 
+/// When a run ends before its inputs do.
+#[derive(Clone, Copy)]
+struct Limits {
+    count: Option<u64>,
+    /// The packets to receive; a run with a `count` has one line.
+    left: u64,
+    duration: Option<Duration>,
+    /// The start of the run: its first poll for packets.
+    began: Option<Instant>,
+}
+
 impl Inputs {
+    /// Opens the inputs of a run with `workers` workers; returns those of each line.
     pub(crate) fn open(
         plan: &Plan,
         options: &RunOptions,
+        workers: usize,
         control: &Control,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Vec<Self>, RunError> {
         check_options(plan, options)?;
         let start = PacedStart::default();
         let stop = control.stop_request().after(options.duration);
-        let open = |input: &InputPlan| open_paced(plan, input, options, &start, &stop);
-        Ok(Self {
-            sources: Sources::open(plan, open)?,
+        let queues = queues(plan, options, workers);
+        let open = |input: &InputPlan| open_paced(plan, input, options, queues, &start, &stop);
+        let limits = Limits {
             count: options.count,
             left: options.count.unwrap_or(u64::MAX),
             duration: options.duration,
             began: None,
+        };
+        Ok(Self::of(Sources::open(plan, workers, open)?, limits))
+    }
+
+    fn of(lines: Vec<Sources>, limits: Limits) -> Vec<Self> {
+        let line = |(line, sources)| Self {
+            line,
+            sources,
+            limits,
             until_clock: 0,
             vain_since: None,
             failures: Vec::new(),
-        })
+        };
+        lines.into_iter().enumerate().map(line).collect()
     }
 
     /// Whether no more packets will arrive.
     pub(crate) fn ended(&mut self, control: &Control) -> bool {
         if self.until_clock == 0 {
             self.until_clock = CLOCK_PERIOD;
-            let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
-            if self.duration.is_some_and(|most| elapsed >= most) {
-                self.left = 0;
+            let elapsed = self.limits.began.get_or_insert_with(Instant::now).elapsed();
+            if self.limits.duration.is_some_and(|most| elapsed >= most) {
+                self.limits.left = 0;
             }
             control.set_share(self.share(elapsed));
         }
         self.until_clock -= 1;
-        self.left == 0 || control.is_stopping() || self.sources.have_ended()
+        self.limits.left == 0 || control.is_stopping() || self.sources.have_ended()
     }
 
     /// The share of the run that is done after `elapsed`: of the inputs, of the packets to receive
     /// or of the time, whichever is nearest to its end. `None` if all are unknown.
     fn share(&self, elapsed: Duration) -> Option<f64> {
-        let of_time = self.duration.map(|most| elapsed.as_secs_f64() / most.as_secs_f64());
-        let of_count = self.count.map(|most| self.sources.packets() as f64 / most.max(1) as f64);
+        let of_time = self.limits.duration.map(|most| elapsed.as_secs_f64() / most.as_secs_f64());
+        let of_count =
+            self.limits.count.map(|most| self.sources.packets() as f64 / most.max(1) as f64);
         let shares = [of_time, of_count, self.sources.share()];
         let share = shares.into_iter().flatten().reduce(f64::max)?;
         Some(share.clamp(0.0, 1.0))
     }
 
-    /// Goes on with the inputs of the plan that takes the place of this one; returns those that it
-    /// no longer has, and adds their counts to `former`.
+    /// Goes on with the inputs of the plan that takes the place of that of `lines`, in a run with
+    /// `workers` workers; returns those of each line. Those that the plan no longer has become
+    /// `retired`, and their counts are added to `former`.
     pub(crate) fn renew(
-        &mut self,
+        lines: Vec<Self>,
         plan: &Plan,
         next: Vec<NextPort<dyn Input>>,
+        workers: usize,
         former: &mut PortCounters,
-    ) -> Vec<Box<dyn Input>> {
-        self.vain_since = None;
-        self.sources.renew(plan, next, former)
+        retired: &mut Vec<Box<dyn Input>>,
+    ) -> Vec<Self> {
+        let Some(limits) = lines.first().map(|line| line.limits) else { return lines };
+        let (sources, failures): (_, Vec<_>) =
+            lines.into_iter().map(|line| (line.sources, line.failures)).unzip();
+        let (sources, gone) = Sources::renew(sources, plan, workers, next, former);
+        retired.extend(gone);
+        let mut lines = Self::of(sources, limits);
+        lines[0].failures = failures.concat();
+        lines
     }
 
-    /// The counts of each input so far.
-    pub(crate) fn counters(&self) -> &[PortCounters] {
-        &self.sources.counters
+    /// The counts of the inputs of `plan` so far, of which no other line has a queue.
+    pub(crate) fn counters(&self, plan: &Plan) -> PortTotals {
+        let mut totals = PortTotals::new(plan.inputs.len());
+        self.count_ports(&mut totals);
+        totals
     }
 
-    /// Ends the inputs; returns their counts and failures.
-    pub(crate) fn finish(self) -> (Vec<PortCounters>, Vec<String>) {
-        (self.sources.finish(), self.failures)
+    /// Adds the counts of each queue so far.
+    pub(crate) fn count_ports(&self, totals: &mut PortTotals) {
+        self.sources.count(totals);
+    }
+
+    /// Ends the inputs of all lines, of which there are `inputs`; returns their counts and failures.
+    pub(crate) fn finish(lines: Vec<Self>, inputs: usize) -> (PortTotals, Vec<String>) {
+        let (mut totals, mut failures) = (PortTotals::new(inputs), Vec::new());
+        for line in lines {
+            line.sources.finish(&mut totals);
+            failures.extend(line.failures);
+        }
+        (totals, failures)
     }
 
     /// Fills the batch of `round` (empty) from the inputs that are next; returns whether anything
@@ -117,7 +161,7 @@ impl Inputs {
 
     fn fill(&mut self, round: &mut Round, control: &Control, claims: bool) -> bool {
         let batch = &mut round.batch;
-        let mut room = self.left.min(BATCH as u64) as usize;
+        let mut room = self.limits.left.min(BATCH as u64) as usize;
         let received_at = cycles::now();
         batch.reserve(room);
         let mut came = false;
@@ -146,8 +190,8 @@ impl Inputs {
     }
 
     fn count(&mut self, delivery: Delivery, control: &Control) {
-        self.left = self.left.saturating_sub(delivery.packets as u64);
-        control.received(delivery.packets as u64, delivery.bytes);
+        self.limits.left = self.limits.left.saturating_sub(delivery.packets as u64);
+        control.received(self.line, delivery.packets as u64, delivery.bytes);
         control.dropped(delivery.drops);
         if let Some(failure) = delivery.failure {
             // After a damaged file the others are read to their ends; anything else that fails, such
@@ -159,11 +203,11 @@ impl Inputs {
         }
     }
 
-    /// Waits for packets, for a while at most, if polls have found none for long or none is due; returns
-    /// whether it waited.
-    pub(crate) fn rest(&mut self) -> bool {
+    /// Waits for packets, for a while at most, if polls have found none for long or none is due; not
+    /// longer than until `waker` is readable. Returns whether it waited.
+    pub(crate) fn rest(&mut self, waker: Option<BorrowedFd<'_>>) -> bool {
         let is_long = self.vain_since.is_some_and(|since| since.elapsed() >= SPIN);
-        let rests = self.sources.wait(is_long);
+        let rests = self.sources.wait(is_long, waker);
         if rests {
             self.until_clock = 0;
         }

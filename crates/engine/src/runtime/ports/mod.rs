@@ -3,12 +3,13 @@
 mod inputs;
 mod open;
 mod outputs;
+mod queue;
 mod sources;
 
 use thalweg_packet::{Batch, Lanes};
 
 pub(super) use inputs::Inputs;
-pub(super) use open::{check_options, claim_files, claim_output, open_input, open_paced};
+pub(super) use open::{check_options, claim_files, claim_output, open_input, open_paced, queues};
 pub(super) use outputs::Outputs;
 pub(super) use sources::{Delivery, Sources};
 
@@ -16,8 +17,8 @@ pub(super) use sources::{Delivery, Sources};
 pub(super) enum NextPort<P: ?Sized> {
     /// The port with this number there.
     Kept(usize),
-    /// A port that is not there.
-    New(Box<P>),
+    /// A port that is not there: its queues.
+    New(Vec<Box<P>>),
 }
 
 /// The packets of a wire that the packets of `lanes` stand for, less themselves.

@@ -8,21 +8,26 @@ use thalweg_source::Stop;
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 
-/// The queues of a port: the packets of all inputs are received in one order, by one worker at a
-/// time.
-const QUEUES: usize = 1;
+/// The most queues of the inputs of `plan` in a run with `workers` workers: as many, if others send
+/// their packets. The packets of captures are received in one order, by one worker at a time, and so
+/// are those of a run that ends after a number of them.
+pub(crate) fn queues(plan: &Plan, options: &RunOptions, workers: usize) -> usize {
+    let are_live = plan.inputs.iter().all(|input| input.blueprint.is_live());
+    if are_live && options.count.is_none() { workers } else { 1 }
+}
 
-/// Opens an input of `plan`; waits for its other end until `stop`.
+/// Opens an input of `plan`, with up to `queues` queues; waits for its other end until `stop`.
 pub(crate) fn open_input(
     plan: &Plan,
     input: &InputPlan,
     options: &RunOptions,
+    queues: usize,
     stop: &Stop,
-) -> Result<Box<dyn Input>, RunError> {
+) -> Result<Vec<Box<dyn Input>>, RunError> {
     let overrides =
         Overrides { passes: options.loops, times: options.times, filter: options.filter.clone() };
-    let opening = InputOpening { pool: &plan.pool, queues: QUEUES, overrides: &overrides, stop };
-    Ok(only(input.open(&opening)?))
+    let opening = InputOpening { pool: &plan.pool, queues, overrides: &overrides, stop };
+    Ok(input.open(&opening)?)
 }
 
 /// Opens an input of `plan` for a run, in which its packets may have a pace. `start` is that of all
@@ -31,33 +36,33 @@ pub(crate) fn open_paced(
     plan: &Plan,
     input: &InputPlan,
     options: &RunOptions,
+    queues: usize,
     start: &PacedStart,
     stop: &Stop,
-) -> Result<Box<dyn Input>, RunError> {
-    let port = open_input(plan, input, options, stop)?;
-    let Some(pace) = input.blueprint.pace() else { return Ok(port) };
+) -> Result<Vec<Box<dyn Input>>, RunError> {
+    let ports = open_input(plan, input, options, queues, stop)?;
+    let Some(pace) = input.blueprint.pace() else { return Ok(ports) };
     let merges = plan.merge == MergeBy::Time && input.blueprint.times().is_some();
     let start = if merges { start.clone() } else { PacedStart::default() };
-    Ok(Box::new(PacedInput::new(port, pace, start)))
+    let paced = |port| Box::new(PacedInput::new(port, pace, start.clone())) as Box<dyn Input>;
+    Ok(ports.into_iter().map(paced).collect())
 }
 
-/// Opens an output of `plan`, and locks its file.
+/// Opens an output of `plan`, with up to `queues` queues, and locks its file.
 pub(crate) fn claim_output(
     plan: &Plan,
     output: &OutputPlan,
+    queues: usize,
     stop: &Stop,
-) -> Result<Box<dyn Output>, RunError> {
-    let port = only(output.open(&OutputOpening { pool: &plan.pool, queues: QUEUES, stop })?);
-    if plan.pool.large_frames() == 0 || port.takes_supers() {
-        return Ok(port);
-    }
-    Ok(Box::new(SegmentingOutput::new(port, &plan.pool)))
-}
-
-/// The only one of the queues, which are as many as were requested.
-fn only<P: ?Sized>(queues: Vec<Box<P>>) -> Box<P> {
-    let [queue] = <[Box<P>; QUEUES]>::try_from(queues).ok().expect("the plan checks their number");
-    queue
+) -> Result<Vec<Box<dyn Output>>, RunError> {
+    let queues = output.open(&OutputOpening { pool: &plan.pool, queues, stop })?;
+    let whole = |port: Box<dyn Output>| -> Box<dyn Output> {
+        if plan.pool.large_frames() == 0 || port.takes_supers() {
+            return port;
+        }
+        Box::new(SegmentingOutput::new(port, &plan.pool))
+    };
+    Ok(queues.into_iter().map(whole).collect())
 }
 
 /// Opens and locks the files that NFs write, if they are not open.

@@ -6,19 +6,24 @@ use thalweg_io::{Output, OutputFailure};
 use thalweg_packet::{Batch, DropReason, Lanes};
 
 use super::open::{claim_files, claim_output};
+use super::queue::{self, FreeQueue, OutputQueue};
 use super::{CLOCK_PERIOD, NextPort, more_segments};
 use crate::burst::{Burst, Flush, Round};
 use crate::control::Control;
-use crate::counters::{Latencies, PortCounters};
+use crate::counters::{Latencies, PortCounters, PortTotals};
 use crate::guard::{self, Place};
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 use crate::tally::Tally;
 
-/// All outputs.
+/// All outputs, as one line uses them.
 pub(crate) struct Outputs {
-    ports: Vec<Box<dyn Output>>,
-    counters: Vec<PortCounters>,
+    /// Its number.
+    line: usize,
+    /// By output: the queue that the line uses.
+    ports: Vec<OutputQueue>,
+    /// Queues that no line uses, of outputs with more queues than there are lines.
+    unused: Vec<(usize, OutputQueue)>,
     latency: Latencies,
     /// Calls of [`check`](Self::check) until it looks again.
     until_check: u32,
@@ -27,78 +32,114 @@ pub(crate) struct Outputs {
 
 /// The counts of all outputs.
 pub(crate) struct OutputTotals {
-    pub(crate) counters: Vec<PortCounters>,
+    pub(crate) counters: PortTotals,
     pub(crate) latency: Latencies,
     pub(crate) failures: Vec<String>,
 }
 
 impl Outputs {
     /// Opens and locks all files that the run writes, its NFs included, and then empties the
-    /// captures: a run that cannot start leaves them as they are.
+    /// captures: a run that cannot start leaves them as they are. Returns the outputs of each line.
     pub(crate) fn open(
         plan: &Plan,
         options: &RunOptions,
         control: &Control,
-    ) -> Result<Self, RunError> {
+        lines: usize,
+    ) -> Result<Vec<Self>, RunError> {
         let stop = control.stop_request().after(options.duration);
-        let claimed = plan.outputs.iter().map(|output| claim_output(plan, output, &stop));
+        let claimed = plan.outputs.iter().map(|output| claim_output(plan, output, lines, &stop));
         let mut ports = claimed.collect::<Result<Vec<_>, _>>()?;
         claim_files(plan, &stop)?;
-        for port in &mut ports {
+        for port in ports.iter_mut().flatten() {
             port.flush().map_err(|failure| failure.error)?;
         }
-        Ok(Self {
-            ports,
-            counters: vec![PortCounters::default(); plan.outputs.len()],
+        let ports = ports.into_iter().map(FreeQueue::of).collect();
+        Ok(Self::divide(ports, lines))
+    }
+
+    /// Divides the queues of each output among the lines.
+    fn divide(ports: Vec<Vec<FreeQueue>>, lines: usize) -> Vec<Self> {
+        let empty = |line| Self {
+            line,
+            ports: Vec::new(),
+            unused: Vec::new(),
             latency: Latencies::new(),
             until_check: CLOCK_PERIOD,
             failures: Vec::new(),
-        })
+        };
+        let mut divided: Vec<_> = (0..lines).map(empty).collect();
+        for (output, queues) in ports.into_iter().enumerate() {
+            let (own, mut unused) = queue::divide(queues, lines);
+            divided.iter_mut().zip(own).for_each(|(line, queue)| line.ports.push(queue));
+            divided[0].unused.extend(unused.drain(..).map(|queue| (output, queue)));
+        }
+        divided
     }
 
-    /// Goes on with the outputs of a plan that takes the place of this one; adds the counts of those
-    /// that it no longer has to `former`.
+    /// Goes on with the outputs of a plan that takes the place of that of `lines`; adds the counts of
+    /// those that it no longer has to `former`. Returns the outputs of each of `count` lines.
     pub(crate) fn renew(
-        &mut self,
+        mut lines: Vec<Self>,
         next: Vec<NextPort<dyn Output>>,
+        count: usize,
         former: &mut PortCounters,
         control: &Control,
-    ) {
+    ) -> Vec<Self> {
         let is_kept =
             |at: usize| next.iter().any(|p| matches!(p, NextPort::Kept(was) if *was == at));
-        for at in (0..self.ports.len()).filter(|at| !is_kept(*at)) {
-            if let Err(failure) = self.ports[at].flush() {
-                self.fail(at, failure, control);
+        for line in &mut lines {
+            for at in (0..line.ports.len()).filter(|at| !is_kept(*at)) {
+                line.flush_port(at, control);
             }
-            former.merge(&self.counters[at]);
         }
-        let mut old: Vec<_> = self.ports.drain(..).map(Some).collect();
-        let counters = std::mem::take(&mut self.counters);
-        for next in next {
-            let (port, counters) = match next {
-                NextPort::New(port) => (port, PortCounters::default()),
-                NextPort::Kept(was) => {
-                    let port = old[was].take().expect("each output is kept once");
-                    (port, counters[was])
-                }
-            };
-            self.ports.push(port);
-            self.counters.push(counters);
+        let outputs = lines.first().map_or(0, |line| line.ports.len());
+        let mut old: Vec<_> = (0..outputs).map(|_| Vec::new()).collect();
+        let (mut latency, mut failures) = (Latencies::new(), Vec::new());
+        for line in lines {
+            latency.merge(&line.latency);
+            failures.extend(line.failures);
+            let used = line.ports.into_iter().enumerate();
+            used.chain(line.unused).for_each(|(output, queue)| old[output].push(queue));
         }
+        let mut old: Vec<_> = old.into_iter().map(|queues| Some(queue::join(queues))).collect();
+        let mut take = |next| match next {
+            NextPort::New(queues) => FreeQueue::of(queues),
+            NextPort::Kept(was) => {
+                let queues: &mut Option<_> = &mut old[was];
+                queues.take().expect("each output is kept once")
+            }
+        };
+        let ports = next.into_iter().map(&mut take).collect();
+        old.iter().flatten().flatten().for_each(|queue| former.merge(&queue.counters));
+        let mut divided = Self::divide(ports, count);
+        (divided[0].latency, divided[0].failures) = (latency, failures);
+        divided
     }
 
     /// Adds the counts so far to a tally.
     pub(crate) fn count(&self, tally: &mut Tally) {
-        tally.add_outputs(&self.counters, &self.latency);
+        tally.add_outputs(|totals| self.add_counts(totals), &self.latency);
     }
 
-    /// Ends the outputs; returns their counts.
-    pub(crate) fn finish(mut self) -> OutputTotals {
-        for (output, counts) in self.ports.iter().zip(&mut self.counters) {
-            counts.shortfall = output.shortfall();
+    fn add_counts(&self, totals: &mut PortTotals) {
+        let used = self.ports.iter().enumerate();
+        let unused = self.unused.iter().map(|(output, queue)| (*output, queue));
+        used.chain(unused).for_each(|(at, queue)| totals.add(at, queue.number, &queue.counters));
+    }
+
+    /// Ends the outputs of all lines; returns their counts.
+    pub(crate) fn finish(lines: Vec<Self>, outputs: usize) -> OutputTotals {
+        let counters = PortTotals::new(outputs);
+        let mut all = OutputTotals { counters, latency: Latencies::new(), failures: Vec::new() };
+        for mut line in lines {
+            for queue in line.ports.iter_mut().chain(line.unused.iter_mut().map(|(_, q)| q)) {
+                queue.counters.shortfall = queue.with(|port| port.shortfall());
+            }
+            line.add_counts(&mut all.counters);
+            all.latency.merge(&line.latency);
+            all.failures.extend(line.failures);
         }
-        let Self { counters, latency, failures, .. } = self;
-        OutputTotals { counters, latency, failures }
+        all
     }
 
     /// Sends the packets of `lanes`. Packets that are observed stay in the batch; the output may take
@@ -112,16 +153,10 @@ impl Outputs {
         control: &Control,
     ) {
         let Round { batch, observed, .. } = round;
-        let counters = &mut self.counters[output];
-        let before = observed.is_some().then_some(counters.drops);
-        let (port, drops) = (&mut self.ports[output], &mut counters.drops);
-        let outcome = guard::at(Place::Output(output), || {
-            if observed.is_some() {
-                port.send(batch, lanes, drops)
-            } else {
-                port.send_frames(batch, lanes, drops)
-            }
-        });
+        let queue = &mut self.ports[output];
+        let before = observed.is_some().then_some(queue.counters.drops);
+        let stays = observed.is_some();
+        let outcome = guard::at(Place::Output(output), || queue.send(batch, lanes, stays));
         let (sent, failure) = match outcome {
             Ok(sent) => (sent, None),
             Err(failure) => (failure.sent, Some(failure)),
@@ -131,7 +166,7 @@ impl Outputs {
             if sent != lanes {
                 batch.parse_changed();
             }
-            let reasons = counters.drops.since(&before);
+            let reasons = queue.counters.drops.since(&before);
             observed.transmitted(batch, lanes, output, sent, &reasons);
         }
         self.count_sent(output, batch, sent, control);
@@ -142,7 +177,7 @@ impl Outputs {
 
     /// Counts the packets of `lanes`, which `output` has sent.
     fn count_sent(&mut self, output: usize, batch: &Batch, lanes: Lanes, control: &Control) {
-        let counters = &mut self.counters[output];
+        let counters = &mut self.ports[output].counters;
         let packets = lanes.count() as u64;
         let Some(first) = lanes.into_iter().next() else { return };
         let received_at = &batch.meta.received_at;
@@ -151,10 +186,11 @@ impl Outputs {
             bytes += u64::from(batch.lens()[lane]);
             together &= received_at[lane] == received_at[first];
         }
-        counters.packets += packets;
-        counters.bytes += bytes;
+        // They may be less than what was lost: see `fail`.
+        counters.packets = counters.packets.wrapping_add(packets);
+        counters.bytes = counters.bytes.wrapping_add(bytes);
         counters.more_segments += more_segments(batch, lanes);
-        control.sent(packets);
+        control.sent(self.line, packets);
         let now = cycles::now();
         // Packets of one batch were usually received together.
         if together {
@@ -183,10 +219,12 @@ impl Outputs {
     }
 
     pub(crate) fn flush(&mut self, control: &Control) {
-        for at in 0..self.ports.len() {
-            if let Err(failure) = self.ports[at].flush() {
-                self.fail(at, failure, control);
-            }
+        (0..self.ports.len()).for_each(|at| self.flush_port(at, control));
+    }
+
+    fn flush_port(&mut self, output: usize, control: &Control) {
+        if let Err(failure) = self.ports[output].with(|port| port.flush()) {
+            self.fail(output, failure, control);
         }
     }
 
@@ -197,7 +235,7 @@ impl Outputs {
             return;
         }
         for at in 0..self.ports.len() {
-            if let Err(error) = self.ports[at].check() {
+            if let Err(error) = self.ports[at].with(|port| port.check()) {
                 self.fail(at, error.into(), control);
             }
         }
@@ -207,11 +245,12 @@ impl Outputs {
     /// as dropped.
     fn fail(&mut self, output: usize, failure: OutputFailure, control: &Control) {
         let OutputFailure { error, lost, .. } = failure;
-        let counters = &mut self.counters[output];
-        counters.packets -= lost.packets;
-        counters.bytes -= lost.bytes;
+        let counters = &mut self.ports[output].counters;
+        // Another line may have counted them as sent.
+        counters.packets = counters.packets.wrapping_sub(lost.packets);
+        counters.bytes = counters.bytes.wrapping_sub(lost.bytes);
         counters.drops.add(DropReason::OutputFailed, lost.packets);
-        control.lost(lost.packets);
+        control.lost(self.line, lost.packets);
         let failure = error.to_string();
         // Each failure is reported once; the counts show how often it occurred.
         if !self.failures.contains(&failure) {

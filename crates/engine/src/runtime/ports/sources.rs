@@ -1,4 +1,4 @@
-//! The inputs of a plan, and the order in which their packets are taken.
+//! The queues of the inputs of a plan, and the order in which their packets are taken.
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -6,36 +6,45 @@ use std::time::{Duration, Instant};
 
 use thalweg_chain::{InputPlan, MergeBy, Plan};
 use thalweg_io::{Claims, Input, IoError, Merge, Oldest, PacketClock, Received};
-use thalweg_packet::{BATCH, Batch, Nanoseconds, PortIndex};
+use thalweg_packet::{BATCH, Batch, DropCounts, Nanoseconds, PortIndex};
 use thalweg_source::poll::first_readable;
 
 use super::{NextPort, more_segments};
-use crate::counters::PortCounters;
+use crate::counters::{PortCounters, PortTotals};
 use crate::guard::{self, Place as Served};
 use crate::runtime::error::RunError;
 
 /// The longest wait for inputs; afterwards the thread checks whether the run should end.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// All inputs. They take turns of up to 32 packets, but captures are merged by time: a turn of any
-/// of them is one of all of them together.
+/// The queues of all inputs that belong to one line. They take turns of up to 32 packets, but captures
+/// are merged by time: a turn of any of them is one of all of them together.
 pub(crate) struct Sources {
-    ports: Vec<Box<dyn Input>>,
-    /// By input: whether packets can be late.
-    live: Vec<bool>,
-    clocks: Vec<PacketClock>,
-    places: Vec<Place>,
+    all: Vec<Source>,
     merge: Merge,
-    /// The input whose turn it is, and the packets left of its turn.
+    /// The queue whose turn it is, and the packets left of its turn.
     turn: usize,
     left: usize,
-    pub(crate) counters: Vec<PortCounters>,
 }
 
-/// How the next packet of an input is found.
+/// A queue of an input.
+pub(crate) struct Source {
+    /// The number of its input.
+    port: usize,
+    /// Its number among the queues of that.
+    queue: usize,
+    input: Box<dyn Input>,
+    /// Whether packets can be late.
+    is_live: bool,
+    clock: PacketClock,
+    place: Place,
+    counters: PortCounters,
+}
+
+/// How the next packet of a queue is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// When it is the input's turn.
+    /// When it is the queue's turn.
     InTurn,
     /// By its time, which is not known yet.
     Sought,
@@ -55,9 +64,10 @@ enum Reach {
     Until(Nanoseconds),
 }
 
-/// The packets that were received at once, all from one input.
+/// The packets that were received at once, all from one queue.
 pub(crate) struct Delivery {
-    pub(crate) input: usize,
+    /// The place of the queue among the sources.
+    pub(crate) source: usize,
     pub(crate) packets: usize,
     /// Their bytes on the wire.
     pub(crate) bytes: u64,
@@ -90,74 +100,87 @@ fn places(plan: &Plan) -> Vec<Place> {
     (0..plan.inputs.len()).map(place).collect()
 }
 
-fn live(plan: &Plan) -> Vec<bool> {
-    plan.inputs.iter().map(|input| input.blueprint.is_live()).collect()
+fn is_live(plan: &Plan, port: usize) -> bool {
+    plan.inputs[port].blueprint.is_live()
+}
+
+/// The queues of one input, which has number `port`.
+fn sources(plan: &Plan, port: usize, queues: Vec<Box<dyn Input>>) -> Vec<Source> {
+    let is_live = is_live(plan, port);
+    let source = |(queue, input)| Source {
+        port,
+        queue,
+        input,
+        is_live,
+        clock: PacketClock::default(),
+        place: Place::InTurn,
+        counters: PortCounters::default(),
+    };
+    queues.into_iter().enumerate().map(source).collect()
 }
 
 impl Sources {
-    /// Opens the inputs of a plan, in its order, each by `open`.
+    /// Opens the inputs of a plan, in its order, each by `open`; divides their queues among up to
+    /// `most` lines.
     pub(crate) fn open(
         plan: &Plan,
-        open: impl Fn(&InputPlan) -> Result<Box<dyn Input>, RunError>,
-    ) -> Result<Self, RunError> {
+        most: usize,
+        open: impl Fn(&InputPlan) -> Result<Vec<Box<dyn Input>>, RunError>,
+    ) -> Result<Vec<Self>, RunError> {
         let ports = plan.inputs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self {
-            live: live(plan),
-            clocks: ports.iter().map(|_| PacketClock::default()).collect(),
-            places: places(plan),
-            merge: Merge::default(),
-            turn: 0,
-            left: BATCH,
-            counters: vec![PortCounters::default(); ports.len()],
-            ports,
-        })
+        let of = |(port, queues)| sources(plan, port, queues);
+        let ports = ports.into_iter().enumerate().map(of).collect();
+        Ok(Self::divide(plan, ports, most))
     }
 
-    /// Goes on with the inputs of `plan`; returns those that it does not have, and adds their counts
-    /// to `former`.
+    /// Divides the queues of each input of a plan among lines, up to `most`: as many as the input with
+    /// the fewest queues has.
+    fn divide(plan: &Plan, ports: Vec<Vec<Source>>, most: usize) -> Vec<Self> {
+        let lines = ports.iter().map(Vec::len).min().map_or(1, |queues| queues.clamp(1, most));
+        let places = places(plan);
+        let empty = || Self { all: Vec::new(), merge: Merge::default(), turn: 0, left: BATCH };
+        let mut divided: Vec<_> = (0..lines).map(|_| empty()).collect();
+        for mut source in ports.into_iter().flatten() {
+            if source.place != Place::Ended {
+                source.place = places[source.port];
+            }
+            divided[source.queue % lines].all.push(source);
+        }
+        divided
+    }
+
+    /// Goes on with the inputs of `plan` after those of `lines`; returns those that it does not have,
+    /// and adds their counts to `former`.
     pub(crate) fn renew(
-        &mut self,
+        lines: Vec<Self>,
         plan: &Plan,
+        most: usize,
         next: Vec<NextPort<dyn Input>>,
         former: &mut PortCounters,
-    ) -> Vec<Box<dyn Input>> {
-        let mut old: Vec<_> = self.ports.drain(..).map(Some).collect();
-        let (clocks, counters) = (self.clocks.clone(), self.counters.clone());
-        let had_ended = self.places.iter().map(|place| *place == Place::Ended).collect::<Vec<_>>();
-        (self.places, self.merge, self.live) = (places(plan), Merge::default(), live(plan));
-        (self.turn, self.left) = (0, BATCH);
-        self.clocks.clear();
-        self.counters.clear();
-        for (at, next) in next.into_iter().enumerate() {
-            let kept = match next {
-                NextPort::Kept(was) => old[was].take().map(|port| (was, port)),
-                NextPort::New(port) => {
-                    self.ports.push(port);
-                    None
-                }
-            };
-            self.clocks.push(kept.as_ref().map_or_else(Default::default, |(was, _)| clocks[*was]));
-            self.counters
-                .push(kept.as_ref().map_or_else(Default::default, |(was, _)| counters[*was]));
-            if let Some((was, port)) = kept {
-                self.ports.push(port);
-                if had_ended[was] {
-                    self.places[at] = Place::Ended;
-                }
-            }
-        }
-        let gone = old.iter().zip(&counters).filter(|(port, _)| port.is_some());
-        gone.for_each(|(_, counters)| former.merge(counters));
-        old.into_iter().flatten().collect()
+    ) -> (Vec<Self>, Vec<Box<dyn Input>>) {
+        let mut old: Vec<_> = lines.into_iter().flat_map(|line| line.all).collect();
+        old.sort_by_key(|source| source.queue);
+        let mut take = |port, next| match next {
+            NextPort::Kept(was) => old
+                .extract_if(.., |source| source.port == was)
+                .map(|source| Source { port, is_live: is_live(plan, port), ..source })
+                .collect(),
+            NextPort::New(queues) => sources(plan, port, queues),
+        };
+        // Those that are kept are found by their old numbers, before any has a new one.
+        let ports = next.into_iter().enumerate().map(|(port, next)| take(port, next)).collect();
+        old.iter().for_each(|source| former.merge(&source.counters));
+        let retired = old.into_iter().map(|source| source.input).collect();
+        (Self::divide(plan, ports, most), retired)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ports.len()
+        self.all.len()
     }
 
     /// Whether no more packets will arrive.
     pub(crate) fn have_ended(&self) -> bool {
-        self.places.iter().all(|place| *place == Place::Ended)
+        self.all.iter().all(|source| source.place == Place::Ended)
     }
 
     /// Receives up to `most` packets of the input that is next into `batch`, whose first lanes may
@@ -169,41 +192,42 @@ impl Sources {
         most: usize,
         claims: Option<&mut Claims>,
     ) -> Delivery {
-        let (input, reach) = self.next();
+        let (at, reach) = self.next();
         let most = most.min(self.left);
         let start = batch.len();
-        let mut delivery = self.receive_from(input, reach, batch, most, claims);
-        self.clocks[input].date(batch, start, self.ports[input].upcoming());
+        let mut delivery = self.receive_from(at, reach, batch, most, claims);
+        let Source { port, input, clock, .. } = &mut self.all[at];
+        clock.date(batch, start, input.upcoming());
         // The values of lanes without a packet are not used.
-        batch.meta.in_port[start..].fill(PortIndex(input as u16));
-        self.settle(input);
+        batch.meta.in_port[start..].fill(PortIndex(*port as u16));
+        self.settle(at);
         self.left = self.left.saturating_sub(delivery.packets);
         match reach {
             Reach::All if delivery.packets < most => self.left = 0,
             Reach::All => {}
             // If the time of its next packet is still unknown, others have their turn.
-            Reach::Nothing if self.places[input] == Place::Sought && delivery.failure.is_none() => {
+            Reach::Nothing if self.all[at].place == Place::Sought && delivery.failure.is_none() => {
                 self.left = 0;
             }
             Reach::Nothing => (delivery.came, delivery.joins) = (true, true),
             // While the oldest packet is not due, inputs that are not merged have their turn.
-            Reach::Until(_) if self.ports[input].due().is_some() => self.left = 0,
+            Reach::Until(_) if self.all[at].input.due().is_some() => self.left = 0,
             // Without a free frame, nothing is received now.
             Reach::Until(_) => delivery.joins = delivery.packets > 0 && self.left > 0,
         }
         delivery
     }
 
-    /// Receives from an input as far as `reach`, and counts what it delivers.
+    /// Receives from a queue as far as `reach`, and counts what it delivers.
     fn receive_from(
         &mut self,
-        input: usize,
+        at: usize,
         reach: Reach,
         batch: &mut Batch,
         most: usize,
         claims: Option<&mut Claims>,
     ) -> Delivery {
-        let (port, counters) = (&mut self.ports[input], &mut self.counters[input]);
+        let Source { port, input, is_live, place, counters, .. } = &mut self.all[at];
         let before = counters.drops.total();
         let (most, last) = match reach {
             Reach::All => (most, None),
@@ -211,19 +235,19 @@ impl Sources {
             Reach::Until(last) => (most, Some(last)),
         };
         let there = batch.lanes();
-        let received = guard::at(Served::Input(input), || match (claims, last) {
-            (Some(claims), _) => port.claim(batch, most, last, &mut counters.drops, claims),
-            (None, Some(last)) => port.receive_until(batch, most, last, &mut counters.drops),
-            (None, None) => port.receive(batch, most, &mut counters.drops),
+        let received = guard::at(Served::Input(*port), || match (claims, last) {
+            (Some(claims), _) => input.claim(batch, most, last, &mut counters.drops, claims),
+            (None, Some(last)) => input.receive_until(batch, most, last, &mut counters.drops),
+            (None, None) => input.receive(batch, most, &mut counters.drops),
         });
         let drops = counters.drops.total() - before;
         let mut delivery = Delivery {
-            input,
+            source: at,
             packets: 0,
             bytes: 0,
             drops,
             came: true,
-            is_live: self.live[input],
+            is_live: *is_live,
             joins: false,
             failure: None,
         };
@@ -236,7 +260,7 @@ impl Sources {
                 counters.more_segments += more_segments(batch, batch.lanes().without(there));
                 counters.passed_over.merge(&passed_over);
                 if ended {
-                    self.places[input] = Place::Ended;
+                    *place = Place::Ended;
                 }
             }
             // The packets before the damage were delivered; later calls return those of other
@@ -246,20 +270,19 @@ impl Sources {
         delivery
     }
 
-    /// The input that is next, and how far to receive from it.
+    /// The queue that is next, and how far to receive from it.
     fn next(&mut self) -> (usize, Reach) {
         // A file has its next packet, so that no other input is served before its time is known.
         // A pipe may not have it yet, and is not waited for.
-        let is_sought = |at: &usize| {
-            self.places[*at] == Place::Sought && self.ports[*at].descriptor().is_none()
-        };
-        if let Some(input) = (0..self.ports.len()).find(is_sought) {
-            return (input, Reach::Nothing);
+        let is_sought =
+            |source: &Source| source.place == Place::Sought && source.input.descriptor().is_none();
+        if let Some(at) = self.all.iter().position(is_sought) {
+            return (at, Reach::Nothing);
         }
-        if self.left == 0 || self.places[self.turn] == Place::Ended {
+        if self.left == 0 || self.all[self.turn].place == Place::Ended {
             self.pass_turn();
         }
-        match self.places[self.turn] {
+        match self.all[self.turn].place {
             Place::InTurn | Place::Ended => (self.turn, Reach::All),
             Place::Sought => (self.turn, Reach::Nothing),
             Place::Merged => match self.merge.pop() {
@@ -271,23 +294,22 @@ impl Sources {
 
     fn pass_turn(&mut self) {
         self.left = BATCH;
-        for _ in 0..self.ports.len() {
-            self.turn = (self.turn + 1) % self.ports.len();
-            if self.places[self.turn] != Place::Ended {
+        for _ in 0..self.all.len() {
+            self.turn = (self.turn + 1) % self.all.len();
+            if self.all[self.turn].place != Place::Ended {
                 return;
             }
         }
     }
 
-    /// Finds the place of an input by its next packet, if it goes by time.
-    fn settle(&mut self, input: usize) {
-        let place = &mut self.places[input];
+    /// Finds the place of a queue by its next packet, if it goes by time.
+    fn settle(&mut self, at: usize) {
+        let Source { input, clock, place, .. } = &mut self.all[at];
         if matches!(place, Place::Sought | Place::Merged) {
-            let port = &mut self.ports[input];
             *place = Place::Sought;
-            if let Some(time) = port.upcoming() {
-                let time = self.clocks[input].expect(time, || port.following());
-                self.merge.push(input, time);
+            if let Some(time) = input.upcoming() {
+                let time = clock.expect(time, || input.following());
+                self.merge.push(at, time);
                 *place = Place::Merged;
             }
         }
@@ -295,63 +317,61 @@ impl Sources {
 
     /// The packets received so far.
     pub(crate) fn packets(&self) -> u64 {
-        self.counters.iter().map(|input| input.packets).sum()
+        self.all.iter().map(|source| source.counters.packets).sum()
     }
 
     /// The share of all inputs that was read; `None` if that is unknown.
     pub(crate) fn share(&self) -> Option<f64> {
         // Inputs are of different kinds and sizes: the packets of each are those that it has read,
         // and as many more as the rest of it will have.
-        let read = |at: usize| {
-            let counters = &self.counters[at];
-            (counters.packets + counters.passed_over.total()) as f64
+        let read = |source: &Source| {
+            (source.counters.packets + source.counters.passed_over.total()) as f64
         };
-        let expected = |at: usize| {
-            let has_ended = self.places[at] == Place::Ended;
-            let share = if has_ended { 1.0 } else { self.ports[at].share()? };
-            (share > 0.0).then_some(read(at) / share)
+        let expected = |source: &Source| {
+            let has_ended = source.place == Place::Ended;
+            let share = if has_ended { 1.0 } else { source.input.share()? };
+            (share > 0.0).then_some(read(source) / share)
         };
-        let all = 0..self.ports.len();
-        let expected: f64 = all.clone().map(expected).sum::<Option<f64>>()?;
-        (expected > 0.0).then(|| all.map(read).sum::<f64>() / expected)
+        let expected: f64 = self.all.iter().map(expected).sum::<Option<f64>>()?;
+        (expected > 0.0).then(|| self.all.iter().map(read).sum::<f64>() / expected)
     }
 
-    /// Waits until an input may have packets, for a while at most; not at all if one of them always
-    /// may. Packets that others send are waited for only if the silence `is_long`, because they
-    /// usually arrive sooner than a thread wakes up. Returns whether it waited. An input that became
-    /// readable is next.
-    pub(crate) fn wait(&mut self, is_long: bool) -> bool {
+    /// Waits until a queue may have packets or `also` is readable, for a while at most; not at all if
+    /// one of them always may. Packets that others send are waited for only if the silence `is_long`,
+    /// because they usually arrive sooner than a thread wakes up. Returns whether it waited. A queue
+    /// that became readable is next.
+    pub(crate) fn wait(&mut self, is_long: bool, also: Option<BorrowedFd<'_>>) -> bool {
         let Some(Awaited { descriptors, due }) = self.awaited(is_long) else { return false };
         let until_due = due.map(|due| due.saturating_duration_since(Instant::now()));
         let most = until_due.map_or(WAIT, |left| left.min(WAIT));
-        if descriptors.is_empty() {
+        if descriptors.is_empty() && also.is_none() {
             thread::sleep(most);
             return true;
         }
-        let files = descriptors.iter().map(|(_, file)| *file);
-        let ready = first_readable(files, most).map(|n| descriptors[n].0);
-        if let Some(input) = ready.filter(|input| self.places[*input] == Place::InTurn) {
-            (self.turn, self.left) = (input, BATCH);
+        let files = descriptors.iter().map(|(_, file)| *file).chain(also);
+        let ready = first_readable(files, most).and_then(|n| Some(descriptors.get(n)?.0));
+        if let Some(at) = ready.filter(|at| self.all[*at].place == Place::InTurn) {
+            (self.turn, self.left) = (at, BATCH);
         }
         true
     }
 
-    /// What has to happen before an input has packets; `None` if one of them always may have some, or
+    /// What has to happen before a queue has packets; `None` if one of them always may have some, or
     /// receives what others send and the silence is not long.
     fn awaited(&self, is_long: bool) -> Option<Awaited<'_>> {
         // Merged packets come after the oldest of them.
-        let oldest = self.merge.peek().map(|(_, input)| input);
+        let oldest = self.merge.peek().map(|(_, at)| at);
         let mut awaited = Awaited::default();
-        for (at, port) in self.ports.iter().enumerate() {
-            match self.places[at] {
+        for (at, Source { input, place, .. }) in self.all.iter().enumerate() {
+            match place {
                 Place::Ended => continue,
                 Place::Merged if oldest != Some(at) => continue,
                 _ => {}
             }
-            if let Some(due) = port.due() {
+            if let Some(due) = input.due() {
                 awaited.due = Some(awaited.due.map_or(due, |d| d.min(due)));
             } else if is_long {
-                awaited.descriptors.push((at, port.descriptor()?));
+                awaited.descriptors.push((at, input.descriptor()?));
             } else {
                 return None;
             }
@@ -359,11 +379,22 @@ impl Sources {
         Some(awaited)
     }
 
-    /// Ends the inputs; returns their counts.
-    pub(crate) fn finish(mut self) -> Vec<PortCounters> {
-        for (input, counts) in self.ports.iter().zip(&mut self.counters) {
-            counts.shortfall = input.shortfall();
+    /// Takes the counts of the packets that a queue has dropped.
+    pub(crate) fn take_drops(&mut self, source: usize) -> DropCounts {
+        std::mem::take(&mut self.all[source].counters.drops)
+    }
+
+    /// Adds the counts of each queue so far.
+    pub(crate) fn count(&self, totals: &mut PortTotals) {
+        let sources = self.all.iter();
+        sources.for_each(|source| totals.add(source.port, source.queue, &source.counters));
+    }
+
+    /// Ends the inputs; adds the counts of each queue.
+    pub(crate) fn finish(mut self, totals: &mut PortTotals) {
+        for Source { input, counters, .. } in &mut self.all {
+            counters.shortfall = input.shortfall();
         }
-        self.counters
+        self.count(totals);
     }
 }
