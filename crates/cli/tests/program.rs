@@ -85,7 +85,7 @@ fn kinds_of_port_are_told_to_people_and_programs() {
     let list = succeeds(folder.path(), &["port", "list"]);
     let told = read(&["port", "list", "--json"]);
     let kinds = told["kinds"].as_array().unwrap();
-    assert_eq!(kinds.len(), 5, "{told}");
+    assert_eq!(kinds.len(), 6, "{told}");
     for kind in kinds {
         let (name, key) = (kind["kind"].as_str().unwrap(), kind["key"].as_str().unwrap());
         assert!(list.contains(name) && list.contains(key), "{list}");
