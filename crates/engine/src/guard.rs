@@ -1,9 +1,9 @@
 //! Threads that process packets, confined: a system call that they must not make is refused, and
 //! ends the run with an error that names the NF or port in whose call it was made.
 //!
-//! The engine marks what a thread serves ([`at`]). How the system confines a thread is left to the
+//! The engine marks what a thread serves (`at`). How the system confines a thread is left to the
 //! program, see [`Confinement`]; its signal handler reports a refused call by [`refuse`], and the
-//! thread notices it when the call of the NF or port returns ([`check`]).
+//! thread notices it when the call of the NF or port returns (`check`).
 
 use std::cell::Cell;
 use std::fmt::Debug;
