@@ -199,7 +199,8 @@ fn queues_go_on_after_a_link_was_down() {
         ping 10\nip link set right down\nsleep 0.2\nip link set right up\nsleep 0.3\n\
         for _ in $(seq 50); do ping 1 > /dev/null && break; done\nping 20\n\
         for n in 1 2 3 4 5 6 7 8; do ip -n left addr add 10.1.0.1$n/24 dev eth0\n\
-        ip netns exec left ping -q -c 3 -i 0.2 -W 2 -I 10.1.0.1$n 10.2.0.2 > pings || cat pings\n         grep -o '[1-3] received' pings; done\n";
+        ip netns exec left ping -q -c 3 -i 0.2 -W 2 -I 10.1.0.1$n 10.2.0.2 > pings || cat pings\n\
+        grep -o '[1-3] received' pings; done\n";
     let printed = format!("10 received\n20 received\n{}", "3 received\n".repeat(8));
     let Some(report) = run_while(ROUTER, 8, script, &printed) else { return };
     for input in report["inputs"].as_array().unwrap() {

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -33,7 +34,11 @@ const GROUP: u32 = (libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_O
 
 /// A raw packet socket.
 #[derive(Debug)]
-pub(crate) struct PacketSocket(OwnedFd);
+pub(crate) struct PacketSocket {
+    fd: OwnedFd,
+    /// An error that a call to receive has returned in place of a packet; 0 if there was none.
+    pending: AtomicI32,
+}
 
 impl PacketSocket {
     /// Opens a socket, which receives no packets until it is bound.
@@ -42,7 +47,7 @@ impl PacketSocket {
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         let fd: RawFd = checked(fd)?;
         // SAFETY: the descriptor is new, and has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, pending: AtomicI32::new(0) })
     }
 
     /// Binds it to an interface, to receive all of its packets or none; returns the interface's
@@ -139,6 +144,10 @@ impl PacketSocket {
 
     /// The socket's pending error since the last call, such as that its interface went down.
     pub(super) fn take_error(&self) -> Option<io::Error> {
+        match self.pending.swap(0, Ordering::Relaxed) {
+            0 => {}
+            code => return Some(io::Error::from_raw_os_error(code)),
+        }
         match self.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int) {
             Ok(0) => None,
             Ok(code) => Some(io::Error::from_raw_os_error(code)),
@@ -181,25 +190,36 @@ impl PacketSocket {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = pieces.as_mut_ptr();
         message.msg_iovlen = pieces.len();
-        // SAFETY: at most the lengths of the pieces are written, which are borrowed mutably.
-        let len = unsafe { libc::recvmsg(self.raw(), &raw mut message, libc::MSG_DONTWAIT) };
-        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-        Ok(len.saturating_sub(header.len()))
+        let mut read = || {
+            // SAFETY: at most the lengths of the pieces are written, which are borrowed mutably.
+            let len = unsafe { libc::recvmsg(self.raw(), &raw mut message, libc::MSG_DONTWAIT) };
+            usize::try_from(len).map_err(|_| io::Error::last_os_error())
+        };
+        let mut len = read();
+        if let Err(error) = &len
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            // A pending error, such as that the interface went down, comes before the packet, which
+            // stays there: the next call would take it for another one.
+            self.pending.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
+            len = read();
+        }
+        len.map(|len| len.saturating_sub(header.len()))
     }
 
     /// Waits until packets can be sent, at most for `most`.
     pub(super) fn wait_for_room(&self, most: Duration) {
-        wait_writable(&self.0, most);
+        wait_writable(&self.fd, most);
     }
 
     pub(super) fn raw(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 }
 
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
