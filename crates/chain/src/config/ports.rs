@@ -161,7 +161,24 @@ impl<B: ?Sized> Direction<B> {
 
     /// What is expected of a section, for messages.
     pub(super) fn expected(&self, kinds: &Kinds) -> String {
-        format!("[{}.NAME] with: {}", self.name, self.keys(kinds).join(", "))
+        self.with(&self.keys(kinds))
+    }
+
+    fn with(&self, keys: &[&str]) -> String {
+        format!("[{}.NAME] with: {}", self.name, keys.join(", "))
+    }
+
+    /// The kinds that the keys of a section choose.
+    fn chosen(
+        &self,
+        kinds: &Kinds,
+        table: &DeTable<'_>,
+    ) -> Vec<(&'static Kind, &'static Side<B>)> {
+        let is_chosen = |kind: &Kind| {
+            let value = table.iter().find(|(key, _)| *key.get_ref() == kind.key);
+            value.is_some_and(|(_, value)| !matches!(value.get_ref(), DeValue::Boolean(false)))
+        };
+        self.kinds(kinds).filter(|(kind, _)| is_chosen(kind)).collect()
     }
 }
 
@@ -205,20 +222,25 @@ impl Loader<'_> {
     ) -> Option<PortPlan<B>> {
         let Placed { source, part: (name, value) } = section;
         let (name, span) = (name.into_inner(), value.span());
-        let expected = direction.expected(self.kinds);
         let DeValue::Table(mut table) = value.into_inner() else {
             let message = format!("{} '{name}' is not a table", direction.name);
-            self.errors.push(source.error(span, message, expected));
+            self.errors.push(source.error(span, message, direction.expected(self.kinds)));
             return None;
         };
-        if !self.check_keys(direction, &source, &table, &expected) {
+        let chosen = direction.chosen(self.kinds, &table);
+        let keys = match chosen[..] {
+            [(_, side)] => side.keys.to_vec(),
+            _ => direction.keys(self.kinds),
+        };
+        if !self.check_keys(direction, &source, &table, &keys) {
             return None;
         }
         let place = Passage::new(&source, span.clone());
-        let (kind, side) = self.choose(direction, &place, &mut table)?;
+        let (kind, side) = self.only(direction, &place, &chosen)?;
+        self.drop_unchosen(direction, &mut table);
         self.refuse_others(direction, &source, (kind, side), &mut table);
         let table = SourceTable::new(Spanned::new(span, DeValue::Table(table)), &source);
-        let section = Section::new(&name, table, expected, environment);
+        let section = Section::new(&name, table, direction.with(&keys), environment);
         let built = (side.build)(&section);
         let files = self.add_files(direction.name, &name, &source, section.into_files());
         match built {
@@ -233,51 +255,51 @@ impl Loader<'_> {
         }
     }
 
-    /// Adds an error for each key that no kind has; returns whether there is none.
+    /// Adds an error for each key that no kind has, where `keys` are expected; returns whether there is
+    /// none.
     fn check_keys<B: ?Sized>(
         &mut self,
         direction: &Direction<B>,
         source: &Source,
         table: &DeTable<'_>,
-        expected: &str,
+        keys: &[&str],
     ) -> bool {
         let known = direction.keys(self.kinds);
         let before = self.errors.len();
         for key in table.keys().filter(|key| !known.contains(&&**key.get_ref())) {
-            let all: Vec<_> = known.iter().map(|key| format!("`{key}`")).collect();
+            let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
             let key_name = key.get_ref();
             let message = format!("unknown field `{key_name}`, expected one of {}", all.join(", "));
-            self.errors.push(source.error(key.span(), message, expected));
+            self.errors.push(source.error(key.span(), message, direction.with(keys)));
         }
         self.errors.len() == before
     }
 
-    /// The only kind that the keys of a section choose.
-    fn choose<B: ?Sized>(
+    /// The only kind that is chosen.
+    fn only<B: ?Sized>(
         &mut self,
         direction: &Direction<B>,
         section: &Passage,
-        table: &mut DeTable<'_>,
+        chosen: &[(&'static Kind, &'static Side<B>)],
     ) -> Option<(&'static Kind, &'static Side<B>)> {
-        let kinds: Vec<_> = direction.kinds(self.kinds).collect();
-        let mut chosen = Vec::new();
-        for (kind, side) in kinds.iter().copied() {
-            match take(table, kind.key) {
-                Some((_, value)) if matches!(value.get_ref(), DeValue::Boolean(false)) => {}
-                Some((key, value)) => {
-                    table.insert(key, value);
-                    chosen.push((kind, side));
-                }
-                None => {}
-            }
-        }
-        if let [one] = chosen[..] {
+        if let [one] = *chosen {
             return Some(one);
         }
-        let examples: Vec<_> = kinds.iter().map(|(kind, _)| kind.example).collect();
+        let examples: Vec<_> = direction.kinds(self.kinds).map(|(kind, _)| kind.example).collect();
         let expected = format!("one of: {}", examples.join(", "));
         self.errors.push(section.error(direction.needs, expected));
         None
+    }
+
+    /// Takes the keys out of the section that choose nothing.
+    fn drop_unchosen<B: ?Sized>(&self, direction: &Direction<B>, table: &mut DeTable<'_>) {
+        for (kind, _) in direction.kinds(self.kinds) {
+            if let Some((key, value)) = take(table, kind.key)
+                && !matches!(value.get_ref(), DeValue::Boolean(false))
+            {
+                table.insert(key, value);
+            }
+        }
     }
 
     /// Takes the keys out of the section that its kind does not have, each with an error: ignoring
