@@ -169,11 +169,7 @@ impl<B: ?Sized> Direction<B> {
     }
 
     /// The kinds that the keys of a section choose.
-    fn chosen(
-        &self,
-        kinds: &Kinds,
-        table: &DeTable<'_>,
-    ) -> Vec<(&'static Kind, &'static Side<B>)> {
+    fn chosen(&self, kinds: &Kinds, table: &DeTable<'_>) -> Vec<(&'static Kind, &'static Side<B>)> {
         let is_chosen = |kind: &Kind| {
             let value = table.iter().find(|(key, _)| *key.get_ref() == kind.key);
             value.is_some_and(|(_, value)| !matches!(value.get_ref(), DeValue::Boolean(false)))

@@ -55,6 +55,8 @@ const PERMITTED: &[libc::c_long] = &[
     libc::SYS_ppoll,
     libc::SYS_pselect6,
     libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_epoll_ctl,
     libc::SYS_futex,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,
