@@ -6,7 +6,7 @@ start and while the router runs, the memory, and the time until a change of a ro
     bench/kernel_routes.py [--routes 1000000] [--thalweg target/release/thalweg]
 
 It runs in namespaces of its own (unshare(1)), as root or where users may make some. A packet is sent
-into one veth and received from the other; the MAC address that it leaves to tells its route. The
+into one veth and received from the other; its destination MAC address identifies its route. The
 time of a change is that from the kernel's acknowledgement to the first packet that uses it, the way
 through the chain included.
 """

@@ -53,7 +53,7 @@ impl<'a> Outgoing<'a> {
 }
 
 /// The length of the link header that the MTU does not count: the kernel permits one VLAN tag.
-fn link_len(bytes: &[u8]) -> usize {
+pub(crate) fn link_len(bytes: &[u8]) -> usize {
     const TAG: usize = 4;
     let is_tagged = bytes.get(12..14).is_some_and(|kind| kind == ethertype::VLAN.to_be_bytes());
     header_len::ETHERNET + if is_tagged { TAG } else { 0 }

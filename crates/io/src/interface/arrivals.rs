@@ -155,7 +155,7 @@ impl Uncut {
     }
 }
 
-/// Takes in a packet that needs segmentation as a super-packet, or drops one that nobody can segment.
+/// Takes in a packet that needs segmentation as a super-packet, or drops one that cannot be segmented.
 /// Returns `false` if it has to be segmented here: without a large frame that is free and large enough,
 /// or if routers may fragment its segments.
 fn take_whole(

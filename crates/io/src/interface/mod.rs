@@ -20,7 +20,7 @@ pub(crate) use link::link_of;
 pub use output::InterfaceOutput;
 pub(crate) use ring::Slot;
 pub use socket::interfaces;
-pub(crate) use socket::{PacketSocket, driver, index_of, mtu};
+pub(crate) use socket::{PacketSocket, driver, index_of, mtu, request_for};
 
 use std::io;
 

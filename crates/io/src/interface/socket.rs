@@ -263,7 +263,7 @@ pub(crate) fn driver(socket: &PacketSocket, name: &str) -> io::Result<String> {
 }
 
 /// A request about an interface.
-fn request_for(name: &str) -> libc::ifreq {
+pub(crate) fn request_for(name: &str) -> libc::ifreq {
     // SAFETY: zeros are a request without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {

@@ -95,32 +95,32 @@ impl Lease {
     pub(super) fn mtu(&self) -> Option<usize> {
         mtu(&self.socket, &self.name).ok()
     }
-
-    /// The error of a port whose device was removed.
-    pub(super) fn removed(&self) -> IoError {
-        IoError::Interface { name: self.name.clone(), what: "it was removed".into() }
-    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut devices = devices();
-        // Another device may have its name by now.
-        let same = |device: &&mut Device| device.index == self.index;
-        let Some(device) = devices.get_mut(&self.name).filter(same) else { return };
-        let addresses = device.leases.remove(&self.number).unwrap_or_default();
-        if device.leases.is_empty() {
-            devices.remove(&self.name);
-            return;
-        }
-        let others: Vec<_> = device.leases.values().flatten().collect();
-        let gone = addresses.iter().filter(|address| !others.contains(address));
-        outside::privileged(|| {
-            if let Ok(setup) = Setup::of(device.index) {
-                // A user may have removed it.
-                gone.for_each(|address| drop(setup.remove(*address)));
-            }
-        });
+        let Self { name, index, number, .. } = &*self;
+        // All of it there, since a port that is being opened has the devices there, too.
+        outside::privileged(|| release(name, *index, *number));
+    }
+}
+
+/// Ends a port's hold on a device: takes the addresses that no other port gave it.
+fn release(name: &str, index: u32, number: u64) {
+    let mut devices = devices();
+    // Another device may have its name by now.
+    let same = |device: &&mut Device| device.index == index;
+    let Some(device) = devices.get_mut(name).filter(same) else { return };
+    let addresses = device.leases.remove(&number).unwrap_or_default();
+    if device.leases.is_empty() {
+        devices.remove(name);
+        return;
+    }
+    let others: Vec<_> = device.leases.values().flatten().collect();
+    let gone = addresses.iter().filter(|address| !others.contains(address));
+    if let Ok(setup) = Setup::of(index) {
+        // A user may have removed it.
+        gone.for_each(|address| drop(setup.remove(*address)));
     }
 }
 

@@ -11,7 +11,7 @@ use super::place::Place;
 use super::queue::Queue;
 use crate::clock::now;
 use crate::intake::{Taken, count};
-use crate::interface::{Arrivals, Sink, may_be_fragmented};
+use crate::interface::{Arrivals, Sink, may_be_fragmented, removed};
 use crate::offload::Offload;
 use crate::port::{Input, IoError, Received, Shortfall};
 
@@ -92,7 +92,7 @@ impl TapInput {
             return Ok(());
         }
         self.ended = true;
-        Err(self.lease.removed())
+        Err(removed(self.lease.name()))
     }
 }
 

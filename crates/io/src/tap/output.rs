@@ -8,6 +8,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Lanes};
 
 use super::device::{Lease, TapSettings};
 use super::queue::Queue;
+use crate::interface::removed;
 use crate::outgoing::Outgoing;
 use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
@@ -50,7 +51,7 @@ impl TapOutput {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Ok(DropReason::TransmitQueueFull),
             Some(libc::EMSGSIZE) => Ok(DropReason::TooBig),
-            _ if !self.queue.has_device() => Err(self.lease.removed()),
+            _ if !self.queue.has_device() => Err(removed(self.lease.name())),
             _ => {
                 if !std::mem::replace(&mut self.is_warned, true) {
                     log::warn!("TAP device {} accepts no packets: {error}", self.lease.name());
@@ -118,7 +119,7 @@ impl Output for TapOutput {
 
     fn check(&mut self) -> Result<(), IoError> {
         if !self.queue.has_device() {
-            return Err(self.lease.removed());
+            return Err(removed(self.lease.name()));
         }
         self.mtu = self.lease.mtu().unwrap_or(self.mtu);
         Ok(())

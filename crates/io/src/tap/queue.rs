@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use libc::{c_int, c_uint, c_ulong};
 
+use crate::interface::request_for;
 use crate::offload::HEADER;
 
 /// The file that makes devices.
@@ -30,11 +31,7 @@ impl Queue {
     pub(super) fn open(name: &str, several: bool) -> io::Result<Self> {
         let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(CLONE)?;
-        // SAFETY: zeros are a request without a name.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name[..libc::IF_NAMESIZE - 1].iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
+        let mut request = request_for(name);
         let several = if several { libc::IFF_MULTI_QUEUE } else { 0 };
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -65,8 +62,7 @@ impl Queue {
 
     /// Whether its device still exists, under whatever name and in whatever network namespace.
     pub(super) fn has_device(&self) -> bool {
-        // SAFETY: zeros are a request without a name.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let mut request = request_for("");
         let place = &raw mut request;
         // SAFETY: the request has the form that this call expects, and is alive.
         checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNGETIFF, place) }).is_ok()

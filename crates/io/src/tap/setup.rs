@@ -25,7 +25,7 @@ const LINK_MAC: u16 = 1;
 const LINK_MTU: u16 = 4;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
-/// The flag of an interface that is up, and that of an address that no other host is asked for.
+/// The flag of an interface that is up, and that of an address without duplicate address detection.
 const UP: u32 = 1;
 const NO_DETECTION: u8 = 0x02;
 

@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use thalweg_packet::wire::{ethertype, header_len};
+use thalweg_packet::wire::header_len;
 use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Pool};
 
 use super::registry::Sending;
 use super::settings::XdpSettings;
 use crate::interface::{mtu, removed};
+use crate::outgoing::link_len;
 use crate::port::{IoError, Output, OutputFailure, Shortfall};
 
 /// Sends packets by a queue of an interface by AF_XDP, out of their frames.
@@ -152,13 +153,6 @@ impl XdpOutput {
             log::warn!("interface {name} accepts no packets: {error}");
         }
     }
-}
-
-/// The length of the link header that the MTU does not count: the kernel permits one VLAN tag.
-fn link_len(bytes: &[u8]) -> usize {
-    const TAG: usize = 4;
-    let is_tagged = bytes.get(12..14).is_some_and(|kind| kind == ethertype::VLAN.to_be_bytes());
-    header_len::ETHERNET + if is_tagged { TAG } else { 0 }
 }
 
 impl Output for XdpOutput {
