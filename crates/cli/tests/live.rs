@@ -9,19 +9,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use laboratory::{can_make_namespaces, folder, is_balanced, laboratory, read, total};
+use laboratory::{
+    ROUTER, TABLE, WAY, can_make_namespaces, folder, is_balanced, laboratory, read, total,
+};
 use serde_json::Value;
 use thalweg_io::{CaptureInput, Input};
 use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
-
-const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
-    [input.right]\ninterface = 'right'\n[output.left]\ninterface = 'left'\n\
-    [output.right]\ninterface = 'right'\n[nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
-    [nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\nipv6 = 'fd01::1'\n\
-    resolve = true\n[nf.edge.ports.right]\nmac = '02:00:00:00:00:02'\nip = '10.2.0.1'\n\
-    ipv6 = 'fd02::1'\nresolve = true\n";
-const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
-    fd01::/64 direct left\nfd02::/64 direct right\n";
 
 fn packets(folder: &Path, capture: &str) -> Vec<Vec<u8>> {
     let mut input = CaptureInput::open(&folder.join(capture), 1).unwrap();
@@ -90,8 +83,6 @@ fn route_between_hosts(workers: u32, more: &str, ways: &str) -> Option<[u64; 4]>
     assert!(counts[0] > 40_000_000 / 1500, "{report}");
     Some(counts)
 }
-
-const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
 
 #[test]
 fn hosts_reach_each_other_through_a_router_that_asks_for_them() {

@@ -7,18 +7,8 @@ mod support;
 
 use std::path::Path;
 
-use laboratory::{folder, is_balanced, laboratory, read};
+use laboratory::{ROUTER, TABLE, WAY, folder, is_balanced, laboratory, read};
 use serde_json::Value;
-
-const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
-    [input.right]\ninterface = 'right'\n[output.left]\ninterface = 'left'\n\
-    [output.right]\ninterface = 'right'\n[nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
-    [nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\nipv6 = 'fd01::1'\n\
-    resolve = true\n[nf.edge.ports.right]\nmac = '02:00:00:00:00:02'\nip = '10.2.0.1'\n\
-    ipv6 = 'fd02::1'\nresolve = true\n";
-const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
-    fd01::/64 direct left\nfd02::/64 direct right\n";
-const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
 
 /// Answers TCP connections with what they send, and counts the packets of each UDP flow, with those that
 /// are out of order.

@@ -5,7 +5,7 @@
 mod laboratory;
 mod support;
 
-use laboratory::{folder, is_balanced, laboratory, read, total};
+use laboratory::{WAY, folder, is_balanced, laboratory, read, total};
 use serde_json::Value;
 
 /// A gateway with one NIC, 'left', that can itself be reached by a TAP device, 'own'.
@@ -16,7 +16,6 @@ const GATEWAY: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n
     [nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\nresolve = true\n\
     [nf.edge.ports.own]\nmac = '02:00:00:00:00:02'\nip = '10.2.0.1'\nmtu = 1400\nresolve = true\n";
 const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct own\n";
-const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
 
 /// Waits until the device is up.
 const MADE: &str = "made() {\nfor _ in $(seq 100); do\n\

@@ -6,7 +6,7 @@ mod support;
 
 use std::process::Command;
 
-use laboratory::{folder, is_balanced, laboratory, read};
+use laboratory::{TABLE, folder, is_balanced, laboratory, read};
 use thalweg_testkit::peer;
 
 const CHAIN: &str = "routes = 'routes.csv'\n[input.left]\nxdp = 'left'\n[input.right]\nxdp = 'right'\n\
@@ -14,8 +14,6 @@ const CHAIN: &str = "routes = 'routes.csv'\n[input.left]\nxdp = 'left'\n[input.r
     routes = 'table.txt'\n[nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\n\
     ipv6 = 'fd01::1'\nresolve = true\n[nf.edge.ports.right]\nmac = '02:00:00:00:00:02'\n\
     ip = '10.2.0.1'\nipv6 = 'fd02::1'\nresolve = true\n";
-const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
-    fd01::/64 direct left\nfd02::/64 direct right\n";
 
 /// `redirected NUMBER` waits until that many interfaces have an XDP program.
 const REDIRECTED: &str = "redirected() {\n\

@@ -39,6 +39,17 @@ opened() {
 }
 "#;
 
+/// A chain that routes between the hosts `left` (1) and `right` (2), its table of routes, and its way.
+pub const ROUTER: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
+    [input.right]\ninterface = 'right'\n[output.left]\ninterface = 'left'\n\
+    [output.right]\ninterface = 'right'\n[nf.edge]\nkind = 'router'\nroutes = 'table.txt'\n\
+    [nf.edge.ports.left]\nmac = '02:00:00:00:00:01'\nip = '10.1.0.1'\nipv6 = 'fd01::1'\n\
+    resolve = true\n[nf.edge.ports.right]\nmac = '02:00:00:00:00:02'\nip = '10.2.0.1'\n\
+    ipv6 = 'fd02::1'\nresolve = true\n";
+pub const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
+    fd01::/64 direct left\nfd02::/64 direct right\n";
+pub const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
+
 /// The unshare(1) command that creates namespaces as this user; a script that hangs fails after a
 /// while.
 pub fn namespaces() -> Command {
